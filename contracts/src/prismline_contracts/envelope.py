@@ -1,0 +1,99 @@
+"""The envelope of every message: a CloudEvents 1.0 JSON object with Prismline's extensions.
+
+On EventBridge the object is the `detail` and its `type` the `detail-type`; on SQS it is the body.
+Sources: CloudEvents 1.0.2; W3C Trace Context.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+
+from pydantic import Field, StringConstraints
+
+from prismline_contracts.base import Contract, Name, RunId, Timestamp, derived_id, timestamp
+
+MessageType = Annotated[str, StringConstraints(pattern=r"^prismline(\.[a-z][a-z_]*)+\.v[1-9][0-9]*$")]
+TraceParent = Annotated[str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$")]
+
+
+class MessageData(Contract):
+    """Base of what travels in an envelope's `data`. Every subclass names its message type."""
+
+    TYPE: ClassVar[str]
+    run_id: RunId
+
+
+class Wrappable(Protocol):
+    """What an envelope can carry: it knows its message type and its run."""
+
+    TYPE: ClassVar[str]
+
+    @property
+    def run_id(self) -> str: ...
+
+    def model_dump(self, *, mode: str, exclude_none: bool) -> dict[str, Any]: ...
+
+
+class Envelope(Contract):
+    """A message on either transport. `data` is read with the model of its `type`."""
+
+    specversion: Literal["1.0"] = "1.0"
+    id: Name
+    source: Name
+    type: MessageType
+    subject: Annotated[str, Field(max_length=400)] | None = None
+    time: Timestamp
+    datacontenttype: Literal["application/json"] = "application/json"
+    dataschema: str | None = None
+    traceparent: TraceParent | None = None
+    runid: RunId | None = None
+    tasktoken: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
+    data: dict[str, Any]
+
+    @property
+    def trace_id(self) -> str | None:
+        """The 32 hexadecimal digits that all messages of one submission share."""
+        return trace_id_of(self.traceparent) if self.traceparent else None
+
+    @classmethod
+    def wrap(
+        cls,
+        data: Wrappable,
+        *,
+        source: str,
+        traceparent: str | None,
+        key: tuple[str, ...] = (),
+        tasktoken: str | None = None,
+    ) -> Self:
+        """Put `data` into an envelope.
+
+        The id is derived from the type, the run and `key` (what tells this message from the others of its type in
+        the run, such as the chunk id), so that a repeat of the message carries the same id.
+        """
+        return cls(
+            id=derived_id(data.TYPE, data.run_id, *key),
+            source=source,
+            type=data.TYPE,
+            subject="/".join((data.run_id, *key)),
+            time=timestamp(),
+            dataschema=f"{data.TYPE.removeprefix('prismline.')}.json",
+            traceparent=traceparent,
+            runid=data.run_id,
+            tasktoken=tasktoken,
+            data=data.model_dump(mode="json", exclude_none=True),
+        )
+
+    def to_json(self) -> str:
+        """The message as it goes over the wire."""
+        return self.model_dump_json(exclude_none=True)
+
+
+def new_traceparent() -> str:
+    """A fresh W3C trace context: drawn once, where somebody submits."""
+    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
+
+
+def trace_id_of(traceparent: str) -> str:
+    """The trace id within `traceparent`."""
+    return traceparent.split("-")[1]

@@ -1,0 +1,39 @@
+"""The manifest: what somebody puts under `manifests/` to submit a job, and the parameters of a decomposition."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+
+from prismline_contracts.base import Contract, Key, Name, Survey
+
+#: Spectra in a chunk unless the manifest says otherwise: the reference pipeline's.
+DEFAULT_CHUNK_SIZE = 500
+
+
+class FitParams(Contract):
+    """Parameters of a decomposition, with the names and defaults of phspectra 1.0.2. An unknown one is an error."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    beta: Annotated[float, Field(gt=0, le=100, description="Persistence threshold in units of the noise.")] = 3.5
+    max_refine_iter: Annotated[int, Field(ge=0, le=100, description="Most refinement iterations.")] = 3
+    snr_min: Annotated[float, Field(ge=0, le=1000, description="Least amplitude over noise of a component.")] = 1.5
+    mf_snr_min: Annotated[float, Field(ge=0, le=1000, description="Least matched-filter signal-to-noise.")] = 5.0
+    f_sep: Annotated[float, Field(ge=0, le=100, description="Separation below which a pair is blended, in FWHM.")] = 1.2
+    neg_thresh: Annotated[float, Field(ge=0, le=1000, description="Depth of a negative dip, in units of noise.")] = 5.0
+
+
+class Manifest(Contract):
+    """A submission of the `spectra` workload."""
+
+    cube_key: Key
+    survey: Survey
+    params: FitParams = FitParams()
+    workload: Literal["spectra"] = "spectra"
+    chunk_size: Annotated[int, Field(ge=1, le=1_000_000)] = DEFAULT_CHUNK_SIZE
+    tolerated_failure_percent: Annotated[float, Field(ge=0, le=100)] = 0.0
+    #: The same key gives the same run: a submission that is sent twice runs once.
+    idempotency_key: Name | None = None
+    job_id: Name | None = None

@@ -1,0 +1,53 @@
+"""The JSON Schema (2020-12) of every contract; `python -m prismline_contracts.schemas DIR` writes them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+
+from prismline_contracts.commands import COMMANDS
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.events import EVENTS
+from prismline_contracts.items import ChunkItem, RunItem, WorkflowStateItem
+from prismline_contracts.manifest import Manifest
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+#: Contracts that are not the `data` of a message, by schema name.
+DOCUMENTS: dict[str, type[BaseModel]] = {
+    "envelope.v1": Envelope,
+    "manifest.v1": Manifest,
+    "run_item.v1": RunItem,
+    "chunk_item.v1": ChunkItem,
+    "workflow_state_item.v1": WorkflowStateItem,
+}
+
+#: The model of `data`, by message type.
+MESSAGES: dict[str, type[BaseModel]] = {command.TYPE: command for command in COMMANDS} | {
+    event.TYPE: event for event in EVENTS
+}
+
+#: Every contract's model, by schema name.
+MODELS: dict[str, type[BaseModel]] = DOCUMENTS | {
+    message_type.removeprefix("prismline."): model for message_type, model in MESSAGES.items()
+}
+
+
+def schema_of(name: str) -> dict[str, Any]:
+    """The JSON Schema of the contract `name`, e.g. `chunk.process.v1`."""
+    schema = MODELS[name].model_json_schema()
+    return {"$schema": DIALECT, "$id": f"{name}.json"} | schema
+
+
+def write_schemas(directory: Path) -> None:
+    """Write one `<name>.json` a contract into `directory`."""
+    for name in MODELS:
+        (directory / f"{name}.json").write_text(json.dumps(schema_of(name), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    write_schemas(Path(sys.argv[1]))

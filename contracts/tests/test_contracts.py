@@ -1,0 +1,121 @@
+"""The JSON Schemas, the models and the examples say the same."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from prismline_contracts import ChunkCompleted, Envelope, FitParams, Manifest, derived_id, new_traceparent
+from prismline_contracts.schemas import DOCUMENTS, MESSAGES, MODELS, schema_of
+
+ROOT = Path(__file__).parents[1]
+NAMES = sorted(MODELS)
+
+
+def example(name: str) -> dict[str, Any]:
+    """The part of the example that the schema `name` describes."""
+    document: dict[str, Any] = json.loads((ROOT / "examples" / f"{name}.json").read_text())
+    return document if name in DOCUMENTS else document["data"]
+
+
+def schema_accepts(name: str, document: object) -> bool:
+    return jsonschema.Draft202012Validator(schema_of(name)).is_valid(document)
+
+
+def model_accepts(name: str, document: object) -> bool:
+    try:
+        MODELS[name].model_validate_json(json.dumps(document))
+    except ValidationError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_schema_file_is_what_the_model_says(name: str) -> None:
+    committed = json.loads((ROOT / "schemas" / f"{name}.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(committed)
+    assert committed == schema_of(name), "run `make schemas`"
+
+
+def test_there_is_no_schema_or_example_without_a_contract() -> None:
+    for folder in ("schemas", "examples"):
+        assert sorted(p.stem for p in (ROOT / folder).glob("*.json")) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_example_satisfies_schema_and_model(name: str) -> None:
+    assert schema_accepts(name, example(name))
+    assert model_accepts(name, example(name))
+
+
+@pytest.mark.parametrize("name", sorted(n for n in NAMES if n not in DOCUMENTS))
+def test_a_message_example_is_a_whole_envelope_of_its_type(name: str) -> None:
+    message = json.loads((ROOT / "examples" / f"{name}.json").read_text())
+    jsonschema.validate(message, schema_of("envelope.v1"))
+    assert Envelope.model_validate(message).type == f"prismline.{name}"
+    assert message["type"] in MESSAGES
+
+
+#: Values of every JSON type, to put where something else belongs.
+JSON_VALUES = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 5), st.just(0.5), st.text(max_size=5), st.just([]), st.just({})
+)
+
+
+@given(name=st.sampled_from(NAMES), data=st.data())
+def test_schema_and_model_agree_on_altered_examples(name: str, data: st.DataObject) -> None:
+    document = copy.deepcopy(example(name))
+    field = data.draw(st.sampled_from(sorted(document)))
+    if data.draw(st.booleans()):
+        del document[field]
+    else:
+        document[field] = data.draw(JSON_VALUES)
+    assert schema_accepts(name, document) == model_accepts(name, document)
+
+
+@given(name=st.sampled_from(NAMES), extra=st.text(st.characters(codec="ascii"), min_size=1), value=JSON_VALUES)
+def test_a_reader_ignores_fields_it_does_not_know(name: str, extra: str, value: object) -> None:
+    known = set(schema_of(name)["properties"])
+    document = example(name) | ({extra: value} if extra not in known else {})
+    assert schema_accepts(name, document)
+    assert model_accepts(name, document)
+
+
+def test_an_unknown_fit_parameter_is_refused() -> None:
+    with pytest.raises(ValidationError, match="betta"):
+        Manifest.model_validate({"cube_key": "c.fits", "survey": "s", "params": {"betta": 3}})
+
+
+@pytest.mark.parametrize("survey", ["a/b", "", "../x", "a=b", "x" * 65, ".hidden", "a b"])
+def test_a_survey_that_would_break_a_path_is_refused(survey: str) -> None:
+    assert not model_accepts("manifest.v1", {"cube_key": "c.fits", "survey": survey})
+
+
+def test_a_repeat_of_a_message_has_the_same_id() -> None:
+    def completed(chunk: str) -> Envelope:
+        data = ChunkCompleted(
+            run_id="r1", survey="s", chunk_id=chunk, output_key="o", n_items=1, n_timed_out=0, duration_ms=5
+        )
+        return Envelope.wrap(data, source="test", traceparent=new_traceparent(), key=(chunk,))
+
+    assert completed("chunk-0000001").id == completed("chunk-0000001").id
+    assert completed("chunk-0000001").id != completed("chunk-0000002").id
+
+
+@given(st.lists(st.text(st.characters(blacklist_characters="\x1f", codec="utf-8")), min_size=1, max_size=4))
+def test_ids_depend_on_where_one_part_ends(parts: list[str]) -> None:
+    assert derived_id(*parts) != derived_id(*parts, "")
+
+
+def test_the_defaults_are_those_of_the_reference_decomposer() -> None:
+    phspectra = pytest.importorskip("phspectra", reason="the reference decomposer is not installed")
+    defaults = phspectra.fit_gaussians.__kwdefaults__
+    assert FitParams().model_dump() == defaults

@@ -1,0 +1,27 @@
+"""What a Prismline service runs on."""
+
+from prismline_runtime.delivery import Delivery
+from prismline_runtime.errors import PermanentError, PrismlineError, TransientError, aws_errors, error_code
+from prismline_runtime.faults import fault_point
+from prismline_runtime.routing import Message, describe_invalid, queue_handler
+from prismline_runtime.settings import ServiceSettings
+from prismline_runtime.telemetry import service_logger, service_metrics
+from prismline_runtime.transport import Transport, batches
+
+__all__ = [
+    "Delivery",
+    "Message",
+    "PermanentError",
+    "PrismlineError",
+    "ServiceSettings",
+    "TransientError",
+    "Transport",
+    "aws_errors",
+    "batches",
+    "describe_invalid",
+    "error_code",
+    "fault_point",
+    "queue_handler",
+    "service_logger",
+    "service_metrics",
+]

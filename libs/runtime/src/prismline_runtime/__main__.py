@@ -1,0 +1,86 @@
+"""Run a handler on queues: `prismline-runtime --queue chunks --batch-size 1 prismline_worker.handler:handler`.
+
+On SIGTERM or SIGINT nothing more is received; what is in flight may finish within the grace time, else it is made
+visible to others at once and the process ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+import threading
+import time
+
+from prismline_contracts import queue_name
+from prismline_runtime import clients
+from prismline_runtime.consumer import Consumer, Handler
+from prismline_runtime.settings import ConsumerSettings, ServiceSettings
+from prismline_runtime.telemetry import service_logger
+
+
+def load_handler(path: str) -> Handler:
+    """The function that `module:name` means."""
+    module, _, name = path.partition(":")
+    handler: Handler = getattr(importlib.import_module(module), name)
+    return handler
+
+
+def main() -> None:
+    """Entry point of `prismline-runtime`."""
+    parser = argparse.ArgumentParser(prog="prismline-runtime", description="Feed a Lambda-shaped handler from queues.")
+    parser.add_argument("handler", help="module:function")
+    parser.add_argument("--queue", action="append", required=True, help="short name of a queue; may be repeated")
+    parser.add_argument("--batch-size", type=int, default=10, choices=range(1, 11), metavar="1..10")
+    arguments = parser.parse_args()
+
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+
+    settings = ConsumerSettings()
+    environment = ServiceSettings().environment
+    logger = service_logger("runtime")
+    handler = load_handler(arguments.handler)
+    turn = threading.Lock()
+    consumers = [
+        Consumer(
+            sqs=clients.sqs(),
+            queue_name=queue_name(environment, queue),
+            handler=handler,
+            batch_size=arguments.batch_size,
+            settings=settings,
+            logger=logger,
+            turn=turn,
+        )
+        for queue in arguments.queue
+    ]
+    threads = [threading.Thread(target=consumer.run, daemon=True) for consumer in consumers]
+    for thread in threads:
+        thread.start()
+    logger.info("consumer_started", extra={"queues": arguments.queue, "handler": arguments.handler})
+    while not stopping.wait(1.0):
+        if not all(thread.is_alive() for thread in threads):
+            logger.error("consumer_died")
+            sys.exit(1)
+    _shut_down(consumers, threads, settings.grace_seconds)
+    logger.info("consumer_stopped")
+    sys.stdout.flush()
+    os._exit(0)  # a handler that outlived its grace time must not keep the process
+
+
+def _shut_down(consumers: list[Consumer], threads: list[threading.Thread], grace_seconds: float) -> None:
+    for consumer in consumers:
+        consumer.stop()
+    deadline = time.monotonic() + grace_seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    for consumer, thread in zip(consumers, threads, strict=True):
+        if thread.is_alive():
+            consumer.release()
+
+
+if __name__ == "__main__":
+    main()

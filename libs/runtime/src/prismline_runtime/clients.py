@@ -1,0 +1,49 @@
+"""AWS clients with one configuration. `AWS_ENDPOINT_URL` points them all at an emulator, as boto3 defines it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_events import EventBridgeClient
+    from mypy_boto3_s3 import S3Client
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_stepfunctions import SFNClient
+
+#: Retries of botocore's standard mode: throttling and connection errors, exponential backoff with jitter.
+CONFIG = Config(
+    retries={"mode": "standard", "total_max_attempts": 5},
+    connect_timeout=5,
+    read_timeout=60,
+    max_pool_connections=25,
+    s3={"addressing_style": "path"},
+)
+
+
+def dynamodb() -> DynamoDBClient:
+    """A DynamoDB client."""
+    return boto3.client("dynamodb", config=CONFIG)
+
+
+def events() -> EventBridgeClient:
+    """An EventBridge client."""
+    return boto3.client("events", config=CONFIG)
+
+
+def s3() -> S3Client:
+    """An S3 client (path-style, which every emulator understands)."""
+    return boto3.client("s3", config=CONFIG)
+
+
+def sqs() -> SQSClient:
+    """An SQS client."""
+    return boto3.client("sqs", config=CONFIG)
+
+
+def stepfunctions() -> SFNClient:
+    """A Step Functions client."""
+    return boto3.client("stepfunctions", config=CONFIG)

@@ -1,0 +1,204 @@
+"""The consumer: feeds a Lambda-shaped handler from an SQS queue, outside Lambda.
+
+It does what Lambda's event source mapping does: receives batches by long polling, calls `handler(event, context)`,
+deletes what succeeded and leaves what `batchItemFailures` names. Beyond that it renews the visibility of messages
+that are worked on for long, so that the queue's timeout bounds how fast a dead worker is noticed, not how long work
+may take. Take it away and the same handler runs in Lambda.
+
+A handler that sets a message's visibility itself should return within half of the consumer's visibility time:
+that is when the first renewal comes.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from aws_lambda_powertools import Logger
+from botocore.exceptions import BotoCoreError, ClientError
+
+from prismline_runtime.settings import ConsumerSettings
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import MessageTypeDef
+
+#: Pause in seconds after a failed receive, so that an outage of the queue is not a busy loop.
+RECEIVE_ERROR_PAUSE_SECONDS = 1.0
+
+Handler = Callable[[dict[str, Any], Any], Any]
+
+
+@dataclass
+class InvocationContext:
+    """What Lambda passes as `context`, as far as it means something here."""
+
+    function_name: str
+    deadline: float
+    memory_limit_in_mb: int = 0
+    aws_request_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    invoked_function_arn: str = ""
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Milliseconds until the invocation should have ended."""
+        return max(0, round((self.deadline - time.monotonic()) * 1000))
+
+
+class Consumer:
+    """Polls one queue and hands what it receives to `handler`.
+
+    Several consumers in a process share `turn`, a lock: a handler runs one invocation at a time, as in Lambda.
+    """
+
+    def __init__(
+        self,
+        *,
+        sqs: SQSClient,
+        queue_name: str,
+        handler: Handler,
+        batch_size: int,
+        settings: ConsumerSettings,
+        logger: Logger,
+        turn: threading.Lock,
+    ) -> None:
+        self._sqs = sqs
+        self._queue_name = queue_name
+        self._handler = handler
+        self._batch_size = batch_size
+        self._settings = settings
+        self._logger = logger
+        self._turn = turn
+        self._stopping = threading.Event()
+        self._url = ""
+        self._arn = ""
+        #: Receipt handle by message id.
+        self._in_flight: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def stop(self) -> None:
+        """Receive nothing more. What is in flight goes on until `run` returns or `release` gives it back."""
+        self._stopping.set()
+
+    def run(self) -> None:
+        """Poll until stopped."""
+        self._wait_for_queue()
+        while not self._stopping.is_set():
+            try:
+                answer = self._sqs.receive_message(
+                    QueueUrl=self._url,
+                    MaxNumberOfMessages=self._batch_size,
+                    WaitTimeSeconds=self._settings.wait_seconds,
+                    VisibilityTimeout=self._settings.visibility_seconds,
+                    MessageSystemAttributeNames=["All"],
+                    MessageAttributeNames=["All"],
+                )
+            except (ClientError, BotoCoreError) as error:
+                self._logger.warning("receive_failed", extra={"queue": self._queue_name, "reason": str(error)})
+                self._stopping.wait(RECEIVE_ERROR_PAUSE_SECONDS)
+                continue
+            if messages := answer.get("Messages", []):
+                self._invoke(messages)
+
+    def _wait_for_queue(self) -> None:
+        """Look the queue up; services may start before their queues are deployed."""
+        while not self._stopping.is_set():
+            try:
+                self._url = self._sqs.get_queue_url(QueueName=self._queue_name)["QueueUrl"]
+                attributes = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
+                self._arn = attributes["Attributes"]["QueueArn"]
+                return
+            except (ClientError, BotoCoreError) as error:
+                self._logger.warning("queue_not_ready", extra={"queue": self._queue_name, "reason": str(error)})
+                self._stopping.wait(RECEIVE_ERROR_PAUSE_SECONDS)
+
+    def _invoke(self, messages: list[MessageTypeDef]) -> None:
+        with self._lock:
+            self._in_flight = {message["MessageId"]: message["ReceiptHandle"] for message in messages}
+        done = threading.Event()
+        heartbeat = threading.Thread(target=self._keep_hidden, args=(done,), daemon=True)
+        heartbeat.start()
+        try:
+            with self._turn:
+                if self._stopping.is_set():
+                    self.release()
+                    return
+                failed = self._call_handler(messages)
+        finally:
+            done.set()
+            heartbeat.join()
+        with self._lock:
+            finished = [(key, handle) for key, handle in self._in_flight.items() if key not in failed]
+            self._in_flight = {}
+        self._delete(finished)
+
+    def _call_handler(self, messages: list[MessageTypeDef]) -> set[str]:
+        """Invoke the handler; the ids of the messages that it did not finish."""
+        context = InvocationContext(self._queue_name, time.monotonic() + self._settings.invocation_seconds)
+        try:
+            answer = self._handler({"Records": [_record(message, self._arn) for message in messages]}, context)
+        except Exception:
+            self._logger.exception("handler_raised", extra={"queue": self._queue_name})
+            return {message["MessageId"] for message in messages}
+        return {failure["itemIdentifier"] for failure in (answer or {}).get("batchItemFailures", [])}
+
+    def _keep_hidden(self, done: threading.Event) -> None:
+        """Renew the visibility of what is in flight, at half of its time, until `done`."""
+        while not done.wait(self._settings.visibility_seconds / 2):
+            self._set_visibility(self._settings.visibility_seconds)
+
+    def release(self) -> None:
+        """Make what is in flight visible to other consumers at once."""
+        self._set_visibility(0)
+
+    def _set_visibility(self, seconds: int) -> None:
+        with self._lock:
+            handles = list(self._in_flight.values())
+        if not handles:
+            return
+        try:
+            self._sqs.change_message_visibility_batch(
+                QueueUrl=self._url,
+                Entries=[
+                    {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
+                    for n, handle in enumerate(handles)
+                ],
+            )
+        except (ClientError, BotoCoreError) as error:
+            self._logger.warning("visibility_not_changed", extra={"queue": self._queue_name, "reason": str(error)})
+
+    def _delete(self, finished: list[tuple[str, str]]) -> None:
+        """Acknowledge. One that cannot be deleted is delivered again, which handlers are made for."""
+        if not finished:
+            return
+        try:
+            self._sqs.delete_message_batch(
+                QueueUrl=self._url, Entries=[{"Id": str(n), "ReceiptHandle": h} for n, (_, h) in enumerate(finished)]
+            )
+        except (ClientError, BotoCoreError) as error:
+            self._logger.warning("delete_failed", extra={"queue": self._queue_name, "reason": str(error)})
+
+
+def _record(message: MessageTypeDef, arn: str) -> dict[str, Any]:
+    """A message as Lambda's SQS event shows it."""
+    return {
+        "messageId": message["MessageId"],
+        "receiptHandle": message["ReceiptHandle"],
+        "body": message["Body"],
+        "md5OfBody": message.get("MD5OfBody", ""),
+        "attributes": message.get("Attributes", {}),
+        "messageAttributes": {
+            name: {
+                "stringValue": value.get("StringValue"),
+                "binaryValue": value.get("BinaryValue"),
+                "dataType": value.get("DataType"),
+            }
+            for name, value in message.get("MessageAttributes", {}).items()
+        },
+        "eventSource": "aws:sqs",
+        "eventSourceARN": arn,
+        "awsRegion": arn.split(":")[3],
+    }

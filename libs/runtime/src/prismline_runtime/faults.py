@@ -1,0 +1,79 @@
+"""Fault points: named places where a test or a demonstration can make a service fail for real.
+
+A service calls `fault_point("split.items_written", run_id=...)` between two steps. Nothing happens unless
+`PRISMLINE_FAULTS_FILE` names a JSON file with a list of rules, for instance
+
+    [{"point": "split.items_written", "action": "kill", "times": 1},
+     {"point": "chunk.started", "where": {"chunk_id": "chunk-0000010"}, "action": "transient", "times": 2}]
+
+`kill` is SIGKILL to the own process, `transient` and `permanent` raise the error of that family, `hang` sleeps for
+`seconds`. `times` (default: always) counts over all processes, by marker files beside the rules file.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, TypeAdapter
+
+from prismline_runtime.errors import PermanentError, TransientError
+from prismline_runtime.settings import FaultSettings
+
+
+class FaultRule(BaseModel):
+    """One injected fault."""
+
+    point: str
+    action: Literal["kill", "transient", "permanent", "hang"]
+    where: dict[str, str] = {}
+    times: int | None = None
+    seconds: float = 0.0
+
+
+@cache
+def _rules_file() -> Path | None:
+    return FaultSettings().faults_file
+
+
+def fault_point(point: str, **context: str) -> None:
+    """Fail here if a rule for `point` says so and its `where` agrees with `context`.
+
+    The rules are read anew at every call, so that they can be changed while services run.
+    """
+    path = _rules_file()
+    if path is None or not path.exists():
+        return
+    for number, rule in enumerate(TypeAdapter(list[FaultRule]).validate_json(path.read_text())):
+        matches = rule.point == point and all(context.get(key) == value for key, value in rule.where.items())
+        if matches and _claim(path, number, rule.times):
+            _act(rule)
+
+
+def _claim(path: Path, number: int, times: int | None) -> bool:
+    """Whether this occurrence is still within the rule's `times`; creating a marker file is atomic."""
+    if times is None:
+        return True
+    for occurrence in range(times):
+        try:
+            path.with_name(f"{path.name}.{number}.{occurrence}").touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        return True
+    return False
+
+
+def _act(rule: FaultRule) -> None:
+    match rule.action:
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "transient":
+            raise TransientError(f"Injected transient fault at {rule.point}.")
+        case "permanent":
+            raise PermanentError(f"Injected permanent fault at {rule.point}.")
+        case "hang":
+            time.sleep(rule.seconds)

@@ -1,0 +1,155 @@
+"""From a Lambda SQS event to the function that handles a message, and from what it raises to what happens next.
+
+A service's handler module says which function takes which message:
+
+    handler = queue_handler(transport, logger, {RunSplit: on_run_split}, {"aws.s3/Object Created": on_object_created})
+
+What the function does      -> what happens to the message
+returns                     -> acknowledged
+raises PermanentError       -> moved whole to the dead-letter queue with the reason, then acknowledged
+raises anything else        -> kept, and delivered again after a backoff; SQS gives up after `maxReceiveCount`
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aws_lambda_powertools import Logger
+from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
+from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
+from pydantic import BaseModel, ValidationError
+
+from prismline_contracts import Envelope
+from prismline_runtime.delivery import Delivery
+from prismline_runtime.errors import PermanentError, TransientError
+from prismline_runtime.transport import Transport
+
+#: Seconds before a message that failed for the first time is delivered again; doubled at each receive.
+FIRST_BACKOFF_SECONDS = 1
+#: Longest wait in seconds between two deliveries of a failing message.
+MAX_BACKOFF_SECONDS = 120
+
+LambdaHandler = Callable[[dict[str, Any], Any], PartialItemFailureResponse]
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message that was understood, with its envelope and its delivery."""
+
+    envelope: Envelope
+    delivery: Delivery
+
+
+#: Takes a command or event of ours.
+MessageFunction = Callable[[Any, Message], None]
+#: Takes an event of an AWS service: the whole EventBridge event.
+AwsEventFunction = Callable[[dict[str, Any], Delivery], None]
+
+
+def describe_invalid(error: ValidationError) -> str:
+    """The first thing that is wrong with a document, in one clause: `params.beta: Input should be greater than 0`."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"]) or "document"
+    return f"{where}: {first['msg']}"
+
+
+def backoff_seconds(receive_count: int) -> int:
+    """How long to wait before the next delivery: exponential with full jitter, at least a second."""
+    longest: int = min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** (receive_count - 1))
+    return max(1, round(random.uniform(0.5, 1.0) * longest))
+
+
+class _Router:
+    def __init__(
+        self,
+        transport: Transport,
+        logger: Logger,
+        messages: Mapping[type[BaseModel], MessageFunction],
+        aws_events: Mapping[str, AwsEventFunction],
+    ) -> None:
+        self._transport = transport
+        self._logger = logger
+        self._messages = {_type_of(model): (model, function) for model, function in messages.items()}
+        self._aws_events = aws_events
+
+    def __call__(self, event: dict[str, Any], context: Any) -> PartialItemFailureResponse:
+        processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
+        return process_partial_response(
+            event=event,
+            record_handler=lambda record: self._handle(Delivery.of(record, context.get_remaining_time_in_millis)),
+            processor=processor,
+        )
+
+    def _handle(self, delivery: Delivery) -> None:
+        with self._logger.append_context_keys(message_id=delivery.message_id, receive_count=delivery.receive_count):
+            try:
+                self._dispatch(delivery)
+            except PermanentError as error:
+                self._logger.warning("message_dead_lettered", extra={"reason": str(error), "queue": delivery.queue})
+                self._transport.dead_letter(delivery, str(error))
+            except Exception as error:
+                wait = error.retry_after if isinstance(error, TransientError) else None
+                wait = backoff_seconds(delivery.receive_count) if wait is None else wait
+                expected = isinstance(error, TransientError)
+                self._logger.warning(
+                    "message_postponed", extra={"reason": str(error), "seconds": wait}, exc_info=not expected
+                )
+                self._transport.postpone(delivery, wait)
+                raise
+
+    def _dispatch(self, delivery: Delivery) -> None:
+        document = _parse(delivery.body)
+        if "specversion" not in document:
+            self._dispatch_aws_event(document, delivery)
+            return
+        try:
+            envelope = Envelope.model_validate(document)
+        except ValidationError as error:
+            raise PermanentError(f"The message is not a valid envelope: {describe_invalid(error)}.") from error
+        if envelope.type not in self._messages:
+            raise PermanentError(f"The message type {envelope.type} is not one that this service takes.")
+        model, function = self._messages[envelope.type]
+        keys = {"trace_id": envelope.trace_id, "run_id": envelope.runid, "chunk_id": envelope.data.get("chunk_id")}
+        with self._logger.append_context_keys(**{key: value for key, value in keys.items() if value}):
+            try:
+                data = model.model_validate(envelope.data)
+            except ValidationError as error:
+                raise PermanentError(f"The {envelope.type} message is invalid: {describe_invalid(error)}.") from error
+            function(data, Message(envelope, delivery))
+
+    def _dispatch_aws_event(self, document: dict[str, Any], delivery: Delivery) -> None:
+        name = f"{document.get('source')}/{document.get('detail-type')}"
+        if name not in self._aws_events:
+            raise PermanentError("The message is neither an envelope nor an AWS event that this service takes.")
+        self._aws_events[name](document, delivery)
+
+
+def _type_of(model: type[BaseModel]) -> str:
+    return str(getattr(model, "TYPE"))  # noqa: B009
+
+
+def _parse(body: str) -> dict[str, Any]:
+    try:
+        document = json.loads(body)
+    except ValueError as error:
+        raise PermanentError(f"The message is not JSON: {error}.") from error
+    if not isinstance(document, dict):
+        raise PermanentError("The message is not a JSON object.")
+    return document
+
+
+def queue_handler(
+    transport: Transport,
+    logger: Logger,
+    messages: Mapping[type[BaseModel], MessageFunction],
+    aws_events: Mapping[str, AwsEventFunction] | None = None,
+) -> LambdaHandler:
+    """A Lambda handler for SQS events that answers with `batchItemFailures`.
+
+    `messages` maps a contract model to the function that takes it; `aws_events` maps `source/detail-type`.
+    """
+    return _Router(transport, logger, messages, aws_events or {})

@@ -1,0 +1,34 @@
+"""Settings of the runtime, from the environment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import Field
+from pydantic_settings import BaseSettings
+
+
+class ServiceSettings(BaseSettings):
+    """What every service is told. A service's own settings class inherits from this one."""
+
+    environment: str = Field(default="dev", description="Which deployment this is; part of every resource's name.")
+
+
+class ConsumerSettings(BaseSettings, env_prefix="PRISMLINE_"):
+    """How the consumer polls."""
+
+    wait_seconds: int = Field(default=10, ge=0, le=20, description="Long-poll time of one receive.")
+    visibility_seconds: int = Field(
+        default=60,
+        ge=2,
+        le=43_200,
+        description="How long a received message stays hidden; renewed while it is worked on.",
+    )
+    invocation_seconds: int = Field(default=900, ge=1, description="Time one invocation may take, as Lambda's timeout.")
+    grace_seconds: float = Field(default=20.0, ge=0, description="How long work in flight may go on after SIGTERM.")
+
+
+class FaultSettings(BaseSettings, env_prefix="PRISMLINE_"):
+    """Where fault injection is configured; off unless set."""
+
+    faults_file: Path | None = None

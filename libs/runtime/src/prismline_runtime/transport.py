@@ -1,0 +1,157 @@
+"""Sending: commands to queues, events to the bus, dead letters, and answers to waiting state machines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from botocore.exceptions import ClientError
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from prismline_contracts import Envelope, dead_letter_queue_name, queue_name
+from prismline_runtime.delivery import Delivery
+from prismline_runtime.errors import PermanentError, TransientError, aws_errors, error_code
+
+if TYPE_CHECKING:
+    from mypy_boto3_events import EventBridgeClient
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_stepfunctions import SFNClient
+
+#: Entries that SQS and EventBridge take in one call.
+BATCH_SIZE = 10
+#: Largest entry, in bytes, that EventBridge takes; emulators take more, so it is checked here.
+MAX_EVENT_BYTES = 256 * 1024
+#: Waits before the refused part of a batch is sent again grow from the first to the last, with jitter.
+FIRST_WAIT_SECONDS, LAST_WAIT_SECONDS = 0.1, 5.0
+#: How often a batch is sent before the error is passed on.
+MAX_ATTEMPTS = 6
+#: Codes that say a waiting state machine has stopped waiting: there is nobody left to answer.
+TOKEN_GONE_CODES = frozenset({"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"})
+
+T = TypeVar("T")
+
+
+def _until_all_taken(doing: str, batch: list[Envelope], attempt: Callable[[list[Envelope]], list[Envelope]]) -> None:
+    """Call `attempt`, which returns what was refused, with what is left until nothing is."""
+    left = batch
+    for retry in Retrying(
+        retry=retry_if_exception_type(TransientError),
+        wait=wait_random_exponential(FIRST_WAIT_SECONDS, LAST_WAIT_SECONDS),
+        stop=stop_after_attempt(MAX_ATTEMPTS),
+        reraise=True,
+    ):
+        with retry, aws_errors(doing):
+            left = attempt(left)
+            if left:
+                raise TransientError(f"Could not {doing}: {len(left)} of {len(batch)} messages were refused.")
+
+
+def batches(items: Iterable[T], size: int = BATCH_SIZE) -> Iterator[list[T]]:
+    """`items` in lists of at most `size`, without holding more than one of them."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+class Transport:
+    """The service's way out. Every method returns only after AWS has taken what it sends."""
+
+    def __init__(
+        self, *, environment: str, service: str, sqs: SQSClient, events: EventBridgeClient, stepfunctions: SFNClient
+    ) -> None:
+        self.environment = environment
+        #: CloudEvents source of what this service says.
+        self.source = f"prismline/{environment}/{service}"
+        self._sqs = sqs
+        self._events = events
+        self._stepfunctions = stepfunctions
+        self._queue_url = cache(self._look_up_queue_url)
+
+    def _look_up_queue_url(self, name: str) -> str:
+        with aws_errors(f"find the queue {name}"):
+            return self._sqs.get_queue_url(QueueName=name)["QueueUrl"]
+
+    def send(self, queue: str, messages: Iterable[Envelope]) -> None:
+        """Send commands to `queue` (its short name, see `prismline_contracts.Queue`) in batches of ten.
+
+        Raises TransientError when a message is still refused after several tries; those before it may have been sent.
+        """
+        url = self._queue_url(queue_name(self.environment, queue))
+
+        def attempt(batch: list[Envelope]) -> list[Envelope]:
+            answer = self._sqs.send_message_batch(
+                QueueUrl=url,
+                Entries=[{"Id": str(n), "MessageBody": message.to_json()} for n, message in enumerate(batch)],
+            )
+            return [batch[int(failure["Id"])] for failure in answer.get("Failed", [])]
+
+        for batch in batches(messages):
+            _until_all_taken(f"send to {queue}", batch, attempt)
+
+    def publish(self, *messages: Envelope) -> None:
+        """Publish events on the bus. Raises PermanentError for one that is too large, TransientError as `send`."""
+        for message in messages:
+            if len(message.to_json().encode()) > MAX_EVENT_BYTES:
+                raise PermanentError(f"The event {message.type} is larger than {MAX_EVENT_BYTES} bytes.")
+
+        def attempt(batch: list[Envelope]) -> list[Envelope]:
+            answer = self._events.put_events(
+                Entries=[
+                    {
+                        "EventBusName": f"prismline-{self.environment}",
+                        "Source": message.source,
+                        "DetailType": message.type,
+                        "Detail": message.to_json(),
+                    }
+                    for message in batch
+                ]
+            )
+            return [message for message, entry in zip(batch, answer["Entries"], strict=True) if entry.get("ErrorCode")]
+
+        for batch in batches(messages):
+            _until_all_taken("publish", batch, attempt)
+
+    def dead_letter(self, delivery: Delivery, error: str) -> None:
+        """Copy a message, byte for byte, to the dead-letter queue of its queue, with the reason as an attribute."""
+        url = self._queue_url(dead_letter_queue_name(delivery.queue))
+        attributes = {"error": error[:1024] or "unknown", "source_queue": delivery.queue}
+        with aws_errors(f"move a message to {dead_letter_queue_name(delivery.queue)}"):
+            self._sqs.send_message(
+                QueueUrl=url,
+                MessageBody=delivery.body,
+                MessageAttributes={
+                    name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()
+                },
+            )
+
+    def postpone(self, delivery: Delivery, seconds: int) -> None:
+        """Hide a message for `seconds` from now; an expired receipt is left alone, its message is back already."""
+        url = self._queue_url(delivery.queue)
+        try:
+            self._sqs.change_message_visibility(
+                QueueUrl=url, ReceiptHandle=delivery.receipt_handle, VisibilityTimeout=seconds
+            )
+        except ClientError as error:
+            if error_code(error) not in {"MessageNotInflight", "InvalidParameterValue", "ReceiptHandleIsInvalid"}:
+                raise
+
+    def answer(self, token: str, output: Mapping[str, Any]) -> bool:
+        """Tell the state machine that waits with `token` that its task is done. False: it no longer waits."""
+        return self._answer("answer a task", "send_task_success", taskToken=token, output=json.dumps(output))
+
+    def refuse(self, token: str, error: str, cause: str) -> bool:
+        """Tell the state machine that waits with `token` that its task failed. False: it no longer waits."""
+        return self._answer("fail a task", "send_task_failure", taskToken=token, error=error, cause=cause[:32768])
+
+    def _answer(self, doing: str, operation: str, **arguments: str) -> bool:
+        with aws_errors(doing):
+            try:
+                getattr(self._stepfunctions, operation)(**arguments)
+            except ClientError as error:
+                if error_code(error) in TOKEN_GONE_CODES:
+                    return False
+                raise
+        return True
