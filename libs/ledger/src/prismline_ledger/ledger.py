@@ -1,0 +1,516 @@
+"""The ledger: the one place that writes run and chunk items.
+
+Every write is conditional, so that any message may be delivered twice, late or out of order. The order in which the
+splitter calls is `open_run`, `add_chunks`, `set_total`, (messages), `latch`; each of them may be repeated at any time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
+from botocore.exceptions import ClientError
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from prismline_contracts import CHUNK_SK_PREFIX, RUN_SK, ChunkItem, ChunkStatus, RunItem, timestamp
+from prismline_ledger.transitions import (
+    ALLOWED_FROM,
+    Finished,
+    Skipped,
+    Started,
+    counter_changes,
+    truncate_error,
+)
+from prismline_runtime import PermanentError, TransientError, aws_errors, batches, error_code
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+#: Chunk items written in one transaction (DynamoDB takes 100).
+CHUNKS_PER_TRANSACTION = 50
+#: How long, in seconds, a write goes on that collides with other transactions on the same items.
+CONFLICT_SECONDS = 20.0
+#: A chunk that is IN_PROGRESS for longer than this has lost its worker: Lambda's longest timeout.
+STUCK_AFTER = timedelta(minutes=15)
+#: What drains a run without chunks left when its latch closes.
+DRAINED_BY_SPLIT = "split"
+
+_CONFLICT_CODES = frozenset({"TransactionConflictException", "TransactionInProgressException"})
+_CONFLICT_REASONS = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
+
+
+@dataclass(frozen=True)
+class NewChunk:
+    """A chunk that the splitter made."""
+
+    chunk_id: str
+    chunk_key: str
+    n_items: int
+
+
+class _RefusedError(Exception):
+    """A condition did not hold; `reasons` has the code of each write of a transaction."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        super().__init__(", ".join(reasons))
+        self.reasons = reasons
+
+
+class Ledger:
+    """Reads and guarded writes of the ledger's table.
+
+    Raises TransientError when DynamoDB cannot be reached or a collision outlasts the retries, PermanentError when
+    an item that a message speaks of does not exist.
+    """
+
+    def __init__(self, dynamodb: DynamoDBClient, table: str, *, clock: Callable[[], str] = timestamp) -> None:
+        self._dynamodb = dynamodb
+        self._table = table
+        self._clock = clock
+
+    # ---- the splitter's writes
+
+    def open_run(
+        self,
+        *,
+        run_id: str,
+        survey: str,
+        job_id: str,
+        workload: str,
+        params: str | None,
+        traceparent: str | None,
+    ) -> RunItem:
+        """Create the run's item unless it is there, and return what is there."""
+        created_at = self._clock()
+        item = RunItem(
+            PK=run_id,
+            GSI1_PK=survey,
+            GSI1_SK=created_at,
+            survey=survey,
+            workload=workload,
+            job_id=job_id,
+            created_at=created_at,
+            params=params,
+            traceparent=traceparent,
+            trace_id=traceparent.split("-")[1] if traceparent else None,
+        )
+        try:
+            self._put_new(item)
+        except _RefusedError:
+            return self.run(run_id)
+        return item
+
+    def add_chunks(self, run_id: str, chunks: Iterable[NewChunk]) -> None:
+        """Create the chunks' items, PENDING; those that are there stay as they are, whatever state they are in."""
+        for batch in batches(chunks, CHUNKS_PER_TRANSACTION):
+            created_at = self._clock()
+            items = [
+                ChunkItem(
+                    PK=run_id,
+                    SK=CHUNK_SK_PREFIX + chunk.chunk_id,
+                    status=ChunkStatus.PENDING.value,
+                    chunk_key=chunk.chunk_key,
+                    n_spectra=chunk.n_items,
+                    n_items=chunk.n_items,
+                    created_at=created_at,
+                )
+                for chunk in batch
+            ]
+            while items:
+                try:
+                    self._transact([{"Put": self._put_if_absent(item)} for item in items])
+                    break
+                except _RefusedError as refused:
+                    items = [item for item, reason in zip(items, refused.reasons, strict=True) if reason == "None"]
+
+    def set_total(self, run_id: str, *, jobs_total: int, n_spectra: int, n_blank: int) -> None:
+        """Say how many chunks there are: absolutely, and only once all of their items are written."""
+        try:
+            self._update(
+                run_id,
+                RUN_SK,
+                sets={"jobs_total": jobs_total, "n_chunks": jobs_total, "n_spectra": n_spectra, "n_blank": n_blank},
+                condition="attribute_exists(PK) AND (attribute_not_exists(latched_at) OR jobs_total = :jobs_total)",
+            )
+        except _RefusedError:
+            raise PermanentError(f"Run {run_id} is closed with another number of chunks than {jobs_total}.") from None
+
+    def latch(self, run_id: str) -> Finished:
+        """Declare the total final; drains the run if its chunks have all ended already."""
+        try:
+            self._update(
+                run_id,
+                RUN_SK,
+                sets={"latched_at": self._clock()},
+                condition="attribute_exists(jobs_total) AND attribute_not_exists(latched_at)",
+            )
+            changed = True
+        except _RefusedError:
+            changed = False
+        return Finished(changed, self._drain_if_due(run_id, DRAINED_BY_SPLIT))
+
+    # ---- the worker's writes
+
+    def start_chunk(self, run_id: str, chunk_id: str) -> Started | Skipped:
+        """Begin an attempt at a chunk, unless it has ended or its run was cancelled.
+
+        A chunk that is IN_PROGRESS may be started again: its worker may have died, and of two that finish, one counts.
+        """
+        run = self.run(run_id)
+        if run.cancelled_at:
+            return Skipped("its run was cancelled", run)
+        try:
+            chunk = self._update_chunk(
+                run_id,
+                chunk_id,
+                sets={"status": ChunkStatus.IN_PROGRESS.value, "started_at": self._clock()},
+                adds={"attempts": 1},
+                allowed=ALLOWED_FROM[ChunkStatus.IN_PROGRESS],
+            )
+        except _RefusedError:
+            chunk = self.chunk(run_id, chunk_id)
+            return Skipped(f"it is {chunk.status} already", run, chunk)
+        return Started(run, chunk)
+
+    def complete_chunk(
+        self, run_id: str, chunk_id: str, *, output_key: str, duration_ms: int, n_timed_out: int = 0
+    ) -> Finished:
+        """Record that the chunk's output is there, whole; `n_timed_out` of its items wait for the slow lane."""
+        fields = {"output_key": output_key, "duration_ms": duration_ms, "n_timed_out": n_timed_out}
+        adds = {"n_timed_out": n_timed_out} if n_timed_out else {}
+        return self._finish(run_id, chunk_id, ChunkStatus.COMPLETED, fields, run_adds=adds)
+
+    def fail_chunk(self, run_id: str, chunk_id: str, error: str, *, duration_ms: int | None = None) -> Finished:
+        """Record that the chunk will not be done, and why."""
+        fields: dict[str, Any] = {"error": truncate_error(error)}
+        if duration_ms is not None:
+            fields["duration_ms"] = duration_ms
+        return self._finish(run_id, chunk_id, ChunkStatus.FAILED, fields)
+
+    def record_error(self, run_id: str, chunk_id: str, error: str) -> None:
+        """Note why an attempt did not end the chunk; it will be tried again."""
+        with suppress(_RefusedError):
+            self._update_chunk(
+                run_id,
+                chunk_id,
+                sets={"last_error": truncate_error(error)},
+                allowed=ALLOWED_FROM[ChunkStatus.IN_PROGRESS],
+            )
+
+    def record_refit(self, run_id: str, chunk_id: str, *, remaining: int) -> bool:
+        """Set how many of a completed chunk's items still wait for the slow lane; False if that is known already.
+
+        Raises TransientError if the chunk is not COMPLETED yet.
+        """
+        while True:
+            chunk = self.chunk(run_id, chunk_id)
+            if chunk.state is not ChunkStatus.COMPLETED:
+                raise TransientError(f"{chunk_id} is {chunk.status}; its refit has to wait until it is COMPLETED.")
+            if chunk.n_timed_out == remaining:
+                return False
+            try:
+                self._transact(
+                    [
+                        {
+                            "Update": self._update_request(
+                                run_id,
+                                CHUNK_SK_PREFIX + chunk_id,
+                                sets={"n_timed_out": remaining},
+                                condition="n_timed_out = :before",
+                                values={":before": chunk.n_timed_out},
+                            )
+                        },
+                        {
+                            "Update": self._update_request(
+                                run_id, RUN_SK, adds={"n_timed_out": remaining - chunk.n_timed_out}
+                            )
+                        },
+                    ]
+                )
+            except _RefusedError:
+                continue
+            return True
+
+    def drained_by(self, run_id: str, chunk_id: str) -> RunItem | None:
+        """The run, if it drained with this chunk: for a redelivery after a worker died before saying so."""
+        return self._drain_if_due(run_id, chunk_id)
+
+    # ---- the status service's write
+
+    def stop_run(self, run_id: str) -> None:
+        """Have the rest of a run skipped: workers acknowledge its chunks without processing them."""
+        with suppress(_RefusedError):
+            self._update(
+                run_id,
+                RUN_SK,
+                sets={"cancelled_at": self._clock()},
+                condition="attribute_exists(PK) AND attribute_not_exists(cancelled_at)",
+            )
+
+    # ---- reads
+
+    def get_run(self, run_id: str) -> RunItem | None:
+        """The run's item, or None. `GetItem(PK=run_id, SK="RUN")`"""
+        item = self._get(run_id, RUN_SK)
+        return None if item is None else RunItem.model_validate(item)
+
+    def run(self, run_id: str) -> RunItem:
+        """The run's item. Raises PermanentError if there is none."""
+        run = self.get_run(run_id)
+        if run is None:
+            raise PermanentError(f"There is no run {run_id} in the ledger.")
+        return run
+
+    def chunk(self, run_id: str, chunk_id: str) -> ChunkItem:
+        """The chunk's item. Raises PermanentError if there is none."""
+        item = self._get(run_id, CHUNK_SK_PREFIX + chunk_id)
+        if item is None:
+            raise PermanentError(f"There is no {chunk_id} of run {run_id} in the ledger.")
+        return ChunkItem.model_validate(item)
+
+    def chunks(self, run_id: str, *, status: ChunkStatus | None = None) -> Iterator[ChunkItem]:
+        """The run's chunks in the order of their items. `Query(PK=run_id, SK begins_with "CHUNK#")`"""
+        query: dict[str, Any] = {
+            "KeyConditionExpression": "PK = :pk AND begins_with(SK, :prefix)",
+            "ExpressionAttributeValues": _values({":pk": run_id, ":prefix": CHUNK_SK_PREFIX}),
+            "ConsistentRead": True,
+        }
+        if status is not None:
+            query |= {"FilterExpression": "#s = :status", "ExpressionAttributeNames": {"#s": "status"}}
+            query["ExpressionAttributeValues"] |= _values({":status": status.value})
+        for item in self._query(query):
+            yield ChunkItem.model_validate(item)
+
+    def stuck_chunks(self, run_id: str, *, now: datetime, after: timedelta = STUCK_AFTER) -> Iterator[ChunkItem]:
+        """Chunks whose worker began longer than `after` ago and never ended."""
+        limit = timestamp(now - after)
+        for chunk in self.chunks(run_id, status=ChunkStatus.IN_PROGRESS):
+            if chunk.started_at is not None and chunk.started_at < limit:
+                yield chunk
+
+    def runs_of(self, survey: str, *, not_before: str | None = None, limit: int = 20) -> list[RunItem]:
+        """The survey's latest runs, newest first: a query of GSI1."""
+        condition = "GSI1_PK = :survey"
+        values = {":survey": survey}
+        if not_before is not None:
+            condition += " AND GSI1_SK >= :not_before"
+            values[":not_before"] = not_before
+        query = {
+            "IndexName": "GSI1",
+            "KeyConditionExpression": condition,
+            "ExpressionAttributeValues": _values(values),
+            "ScanIndexForward": False,
+        }
+        found: list[RunItem] = []
+        for item in self._query(query):
+            found.append(RunItem.model_validate(item))
+            if len(found) == limit:
+                break
+        return found
+
+    # ---- one transaction for a chunk's end and the run's counter
+
+    def _finish(
+        self,
+        run_id: str,
+        chunk_id: str,
+        to: ChunkStatus,
+        fields: Mapping[str, Any],
+        *,
+        run_adds: Mapping[str, int] | None = None,
+    ) -> Finished:
+        while True:
+            chunk = self.chunk(run_id, chunk_id)
+            if chunk.state not in ALLOWED_FROM[to]:
+                return Finished(changed=False, drained=self._drain_if_due(run_id, chunk_id))
+            try:
+                self._transact(
+                    [
+                        {
+                            "Update": self._update_request(
+                                run_id,
+                                CHUNK_SK_PREFIX + chunk_id,
+                                sets={"status": to.value, "completed_at": self._clock(), **fields},
+                                removes=("error",) if to is ChunkStatus.COMPLETED else (),
+                                condition="#status = :before",
+                                values={":before": chunk.status},
+                            )
+                        },
+                        {
+                            "Update": self._update_request(
+                                run_id,
+                                RUN_SK,
+                                adds={**counter_changes(chunk.state, to), **(run_adds or {})},
+                                condition="attribute_exists(PK)",
+                            )
+                        },
+                    ]
+                )
+            except _RefusedError:
+                continue
+            return Finished(changed=True, drained=self._drain_if_due(run_id, chunk_id))
+
+    def _drain_if_due(self, run_id: str, by: str) -> RunItem | None:
+        """Mark the run drained if it is latched and its chunks have all ended.
+
+        One caller wins the conditional write; it is also told again on a repeat.
+        """
+        run = self.run(run_id)
+        if run.drained_at is None and run.all_terminal:
+            with suppress(_RefusedError):
+                self._update(
+                    run_id,
+                    RUN_SK,
+                    sets={"drained_at": self._clock(), "drained_by": by},
+                    condition="attribute_not_exists(drained_at)",
+                )
+            run = self.run(run_id)
+        return run if run.drained_by == by else None
+
+    # ---- DynamoDB
+
+    def _get(self, run_id: str, sk: str) -> dict[str, Any] | None:
+        with aws_errors(f"read {sk} of run {run_id} in the ledger"):
+            answer = self._dynamodb.get_item(
+                TableName=self._table, Key=_values({"PK": run_id, "SK": sk}), ConsistentRead=True
+            )
+        return _plain(answer["Item"]) if "Item" in answer else None
+
+    def _query(self, query: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+        start: dict[str, Any] = {}
+        while True:
+            with aws_errors("query the ledger"):
+                answer = self._dynamodb.query(TableName=self._table, **query, **start)
+            for item in answer["Items"]:
+                yield _plain(item)
+            if "LastEvaluatedKey" not in answer:
+                return
+            start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+
+    def _put_if_absent(self, item: RunItem | ChunkItem) -> dict[str, Any]:
+        return {
+            "TableName": self._table,
+            "Item": _values(item.model_dump(exclude_none=True)),
+            "ConditionExpression": "attribute_not_exists(PK)",
+        }
+
+    def _put_new(self, item: RunItem) -> None:
+        self._write("create the run", lambda: self._dynamodb.put_item(**self._put_if_absent(item)))
+
+    def _update_chunk(
+        self,
+        run_id: str,
+        chunk_id: str,
+        *,
+        sets: Mapping[str, Any],
+        allowed: frozenset[ChunkStatus],
+        adds: Mapping[str, int] | None = None,
+    ) -> ChunkItem:
+        names = {f":from{n}": status.value for n, status in enumerate(sorted(allowed))}
+        return ChunkItem.model_validate(
+            self._update(
+                run_id,
+                CHUNK_SK_PREFIX + chunk_id,
+                sets=sets,
+                adds=adds,
+                condition=f"#status IN ({', '.join(names)})",
+                values=names,
+            )
+        )
+
+    def _update(self, run_id: str, sk: str, **parts: Any) -> dict[str, Any]:
+        request = self._update_request(run_id, sk, **parts)
+        answer = self._write(
+            f"update {sk} of run {run_id} in the ledger",
+            lambda: self._dynamodb.update_item(**request, ReturnValues="ALL_NEW"),
+        )
+        return _plain(answer["Attributes"])
+
+    def _update_request(
+        self,
+        run_id: str,
+        sk: str,
+        *,
+        sets: Mapping[str, Any] | None = None,
+        adds: Mapping[str, int] | None = None,
+        removes: Iterable[str] = (),
+        condition: str | None = None,
+        values: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """An update in which an attribute `a` is called `#a` and its new value `:a` wherever they are needed."""
+        sets, adds, removes = sets or {}, adds or {}, tuple(removes)
+        clauses = []
+        if sets:
+            clauses.append("SET " + ", ".join(f"#{name} = :{name}" for name in sets))
+        if adds:
+            clauses.append("ADD " + ", ".join(f"#{name} :{name}" for name in adds))
+        if removes:
+            clauses.append("REMOVE " + ", ".join(f"#{name}" for name in removes))
+        names = {f"#{name}": name for name in (*sets, *adds, *removes)}
+        if condition and "#status" in condition:
+            names["#status"] = "status"
+        request: dict[str, Any] = {
+            "TableName": self._table,
+            "Key": _values({"PK": run_id, "SK": sk}),
+            "UpdateExpression": " ".join(clauses),
+            "ExpressionAttributeNames": names,
+            "ExpressionAttributeValues": _values(
+                {f":{name}": value for name, value in {**sets, **adds}.items()} | dict(values or {})
+            ),
+        }
+        if condition:
+            request["ConditionExpression"] = condition
+        return request
+
+    def _transact(self, writes: list[Any]) -> None:
+        self._write("write to the ledger", lambda: self._dynamodb.transact_write_items(TransactItems=writes))
+
+    @staticmethod
+    def _write(doing: str, call: Callable[[], Any]) -> Any:
+        """Make a conditional write, again while it only collides with others. Raises _RefusedError if a condition fails."""
+        for attempt in Retrying(
+            retry=retry_if_exception_type(TransientError),
+            wait=wait_random_exponential(0.02, 2.0),
+            stop=stop_after_delay(CONFLICT_SECONDS),
+            sleep=time.sleep,
+            reraise=True,
+        ):
+            with attempt, aws_errors(doing):
+                try:
+                    return call()
+                except ClientError as error:
+                    reasons = _cancellation_reasons(error)
+                    if "ConditionalCheckFailed" in reasons:
+                        raise _RefusedError(reasons) from error
+                    if error_code(error) in _CONFLICT_CODES or _CONFLICT_REASONS & set(reasons):
+                        raise TransientError(f"Could not {doing}: it collided with another write.") from error
+                    raise
+        raise AssertionError("unreachable: Retrying returns or raises")
+
+
+def _cancellation_reasons(error: ClientError) -> list[str]:
+    """The code of each write of a cancelled transaction; of a single write, its own."""
+    code = error_code(error)
+    if code == "ConditionalCheckFailedException":
+        return ["ConditionalCheckFailed"]
+    if code == "TransactionCanceledException":
+        reasons: list[dict[str, Any]] = error.response.get("CancellationReasons", [])  # type: ignore[assignment]
+        return [reason.get("Code", "None") for reason in reasons]
+    return []
+
+
+def _values(values: Mapping[str, Any]) -> dict[str, Any]:
+    serialize = TypeSerializer().serialize
+    return {name: serialize(value) for name, value in values.items()}
+
+
+def _plain(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item with ints instead of Decimals: the ledger holds no fractions."""
+    deserialize = TypeDeserializer().deserialize
+    plain = {name: deserialize(value) for name, value in item.items()}
+    return {name: int(value) if hasattr(value, "as_tuple") else value for name, value in plain.items()}
