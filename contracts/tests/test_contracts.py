@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from prismline_contracts import ChunkCompleted, Envelope, FitParams, Manifest, derived_id, new_traceparent
+from prismline_contracts import ChunkCompleted, Envelope, FitParams, Manifest, derived_id, traceparent_of
 from prismline_contracts.schemas import DOCUMENTS, MESSAGES, MODELS, schema_of
 
 ROOT = Path(__file__).parents[1]
@@ -104,7 +104,7 @@ def test_a_repeat_of_a_message_has_the_same_id() -> None:
         data = ChunkCompleted(
             run_id="r1", survey="s", chunk_id=chunk, output_key="o", n_items=1, n_timed_out=0, duration_ms=5
         )
-        return Envelope.wrap(data, source="test", traceparent=new_traceparent(), key=(chunk,))
+        return Envelope.wrap(data, source="test", traceparent=traceparent_of("r1"), key=(chunk,))
 
     assert completed("chunk-0000001").id == completed("chunk-0000001").id
     assert completed("chunk-0000001").id != completed("chunk-0000002").id

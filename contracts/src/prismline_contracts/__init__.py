@@ -12,7 +12,7 @@ from prismline_contracts.commands import (
     dead_letter_queue_name,
     queue_name,
 )
-from prismline_contracts.envelope import Envelope, MessageData, new_traceparent, trace_id_of
+from prismline_contracts.envelope import Envelope, MessageData, trace_id_of, traceparent_of
 from prismline_contracts.events import (
     ChunkCompleted,
     ChunkFailed,
@@ -36,11 +36,22 @@ from prismline_contracts.items import (
     RunItem,
     WorkflowStateItem,
 )
-from prismline_contracts.manifest import DEFAULT_CHUNK_SIZE, FitParams, Manifest
+from prismline_contracts.manifest import DEFAULT_CHUNK_SIZE, FitParams, Manifest, run_id_of
+from prismline_contracts.objects import (
+    DECOMPOSITIONS_PREFIX,
+    MANIFEST_PREFIX,
+    CubeGeometry,
+    chunk_key,
+    geometry_key,
+    output_key,
+    output_prefix,
+)
 
 __all__ = [
     "CHUNK_SK_PREFIX",
+    "DECOMPOSITIONS_PREFIX",
     "DEFAULT_CHUNK_SIZE",
+    "MANIFEST_PREFIX",
     "MAX_CHUNK_ERROR_BYTES",
     "MAX_RUN_ERROR_CHARS",
     "RUN_SK",
@@ -50,6 +61,7 @@ __all__ = [
     "ChunkProcess",
     "ChunkStatus",
     "Contract",
+    "CubeGeometry",
     "Envelope",
     "FitParams",
     "Manifest",
@@ -72,11 +84,16 @@ __all__ = [
     "StepFunctionsError",
     "WorkflowStateItem",
     "chunk_id",
+    "chunk_key",
     "dead_letter_queue_name",
     "derived_id",
+    "geometry_key",
     "is_survey",
-    "new_traceparent",
+    "output_key",
+    "output_prefix",
     "queue_name",
+    "run_id_of",
     "timestamp",
     "trace_id_of",
+    "traceparent_of",
 ]

@@ -6,7 +6,7 @@ Sources: CloudEvents 1.0.2; W3C Trace Context.
 
 from __future__ import annotations
 
-import secrets
+import hashlib
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
 from pydantic import Field, StringConstraints
@@ -89,9 +89,10 @@ class Envelope(Contract):
         return self.model_dump_json(exclude_none=True)
 
 
-def new_traceparent() -> str:
-    """A fresh W3C trace context: drawn once, where somebody submits."""
-    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"
+def traceparent_of(run_id: str) -> str:
+    """The W3C trace context of a run that was submitted without one: derived, so that a repeat continues it."""
+    digest = hashlib.sha256(run_id.encode()).hexdigest()
+    return f"00-{digest[:32]}-{digest[32:48]}-01"
 
 
 def trace_id_of(traceparent: str) -> str:

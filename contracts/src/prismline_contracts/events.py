@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field
 
 from prismline_contracts.base import ChunkId, Count, Key, Name, Survey, Timestamp
 from prismline_contracts.envelope import MessageData
+from prismline_contracts.items import RunItem
 
 Percent = Annotated[float, Field(ge=0, le=100)]
 
@@ -69,6 +70,19 @@ class RunDrained(MessageData):
     jobs_failed: Count
     failed_percent: Percent
     drained_at: Timestamp
+
+    @classmethod
+    def of(cls, run: RunItem) -> Self:
+        """What is said of a run item that is drained."""
+        total = run.jobs_total or 0
+        return cls(
+            run_id=run.run_id,
+            jobs_total=total,
+            jobs_completed=run.jobs_completed,
+            jobs_failed=run.jobs_failed,
+            failed_percent=100 * run.jobs_failed / total if total else 0.0,
+            drained_at=run.drained_at or "",
+        )
 
 
 class RunStarted(MessageData):

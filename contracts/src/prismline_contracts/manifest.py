@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from prismline_contracts.base import Contract, Key, Name, Survey
+from prismline_contracts.base import Contract, Key, Name, Survey, derived_id
+from prismline_contracts.envelope import TraceParent
 
 #: Spectra in a chunk unless the manifest says otherwise: the reference pipeline's.
 DEFAULT_CHUNK_SIZE = 500
@@ -37,3 +38,10 @@ class Manifest(Contract):
     #: The same key gives the same run: a submission that is sent twice runs once.
     idempotency_key: Name | None = None
     job_id: Name | None = None
+    #: W3C trace context of whoever submits; absent, the run starts a trace of its own.
+    traceparent: TraceParent | None = None
+
+
+def run_id_of(bucket: str, idempotency_key: str) -> str:
+    """The id of the run that a submission with this idempotency key starts, or has started."""
+    return derived_id("run", bucket, idempotency_key)

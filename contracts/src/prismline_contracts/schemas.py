@@ -14,6 +14,7 @@ from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import EVENTS
 from prismline_contracts.items import ChunkItem, RunItem, WorkflowStateItem
 from prismline_contracts.manifest import Manifest
+from prismline_contracts.objects import CubeGeometry
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -21,6 +22,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DOCUMENTS: dict[str, type[BaseModel]] = {
     "envelope.v1": Envelope,
     "manifest.v1": Manifest,
+    "cube_geometry.v1": CubeGeometry,
     "run_item.v1": RunItem,
     "chunk_item.v1": ChunkItem,
     "workflow_state_item.v1": WorkflowStateItem,

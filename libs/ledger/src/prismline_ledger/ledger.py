@@ -472,7 +472,7 @@ class Ledger:
 
     @staticmethod
     def _write(doing: str, call: Callable[[], Any]) -> Any:
-        """Make a conditional write, again while it only collides with others. Raises _RefusedError if a condition fails."""
+        """Make a conditional write, again while it only collides with others. _RefusedError: a condition failed."""
         for attempt in Retrying(
             retry=retry_if_exception_type(TransientError),
             wait=wait_random_exponential(0.02, 2.0),

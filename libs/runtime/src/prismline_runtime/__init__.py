@@ -5,10 +5,12 @@ from prismline_runtime.errors import PermanentError, PrismlineError, TransientEr
 from prismline_runtime.faults import fault_point
 from prismline_runtime.routing import Message, describe_invalid, queue_handler
 from prismline_runtime.settings import ServiceSettings
+from prismline_runtime.storage import Bucket
 from prismline_runtime.telemetry import service_logger, service_metrics
 from prismline_runtime.transport import Transport, batches
 
 __all__ = [
+    "Bucket",
     "Delivery",
     "Message",
     "PermanentError",

@@ -85,7 +85,8 @@ class Consumer:
 
     def run(self) -> None:
         """Poll until stopped."""
-        self._wait_for_queue()
+        if not self._find_queue():
+            return
         while not self._stopping.is_set():
             try:
                 answer = self._sqs.receive_message(
@@ -103,17 +104,18 @@ class Consumer:
             if messages := answer.get("Messages", []):
                 self._invoke(messages)
 
-    def _wait_for_queue(self) -> None:
-        """Look the queue up; services may start before their queues are deployed."""
+    def _find_queue(self) -> bool:
+        """Wait until the queue exists (services may start before their queues are deployed). False: stopped first."""
         while not self._stopping.is_set():
             try:
                 self._url = self._sqs.get_queue_url(QueueName=self._queue_name)["QueueUrl"]
                 attributes = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
                 self._arn = attributes["Attributes"]["QueueArn"]
-                return
+                return True
             except (ClientError, BotoCoreError) as error:
                 self._logger.warning("queue_not_ready", extra={"queue": self._queue_name, "reason": str(error)})
                 self._stopping.wait(RECEIVE_ERROR_PAUSE_SECONDS)
+        return False
 
     def _invoke(self, messages: list[MessageTypeDef]) -> None:
         with self._lock:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from aws_lambda_powertools import Logger
-from aws_lambda_powertools.metrics import EphemeralMetrics
+from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
 
 #: Namespace prefix of all metrics.
 METRICS_NAMESPACE = "Prismline"
@@ -14,6 +17,14 @@ def service_logger(service: str) -> Logger:
     return Logger(service=f"prismline-{service}", utc=True)
 
 
-def service_metrics(suffix: str) -> EphemeralMetrics:
-    """EMF metrics under `Prismline/<suffix>`; a metric set of its own each call, so that threads do not share one."""
-    return EphemeralMetrics(namespace=f"{METRICS_NAMESPACE}/{suffix}")
+@contextmanager
+def service_metrics(suffix: str) -> Iterator[AmazonCloudWatchEMFProvider]:
+    """EMF metrics under `Prismline/<suffix>`, written to standard output when the block ends well.
+
+    Each call has a metric set of its own, so that neither threads nor dimensions mix.
+    """
+    metrics = AmazonCloudWatchEMFProvider(
+        namespace=f"{METRICS_NAMESPACE}/{suffix}", metric_set={}, dimension_set={}, metadata_set={}, default_dimensions={}
+    )
+    yield metrics
+    metrics.flush_metrics()

@@ -1,0 +1,49 @@
+"""Where the objects of a run are in the bucket, and the one that describes its cube."""
+
+from __future__ import annotations
+
+from prismline_contracts.base import Contract, Count, Name
+
+#: Put a manifest here to submit a job.
+MANIFEST_PREFIX = "manifests/"
+#: Root of the Hive-partitioned dataset of all decompositions.
+DECOMPOSITIONS_PREFIX = "decompositions/"
+
+
+class CubeGeometry(Contract):
+    """The shape of a run's cube and its spectral axis, in the terms of the FITS header.
+
+    The physical value at channel `c`, counted from 0, is `crval + (c + 1 - crpix) * cdelt`, in `cunit`.
+    """
+
+    n_channels: Count
+    ny: Count
+    nx: Count
+    ctype: str
+    crval: float
+    crpix: float
+    cdelt: float
+    cunit: str
+    bunit: str
+    object_name: str
+    cube_key: Name
+
+
+def chunk_key(run_id: str, chunk_id: str) -> str:
+    """Key of a chunk's input."""
+    return f"chunks/{run_id}/{chunk_id}.npz"
+
+
+def geometry_key(run_id: str) -> str:
+    """Key of the `CubeGeometry` of a run."""
+    return f"chunks/{run_id}/geometry.json"
+
+
+def output_prefix(survey: str, run_id: str) -> str:
+    """Prefix of all outputs of a run: one partition of the dataset."""
+    return f"{DECOMPOSITIONS_PREFIX}survey={survey}/run={run_id}/"
+
+
+def output_key(survey: str, run_id: str, chunk_id: str) -> str:
+    """Key of a chunk's output."""
+    return f"{output_prefix(survey, run_id)}{chunk_id}.parquet"

@@ -1,0 +1,1 @@
+"""The splitter service: from a cube to chunks."""

@@ -1,0 +1,400 @@
+"""Spectra out of a FITS cube on the local disk, in blocks, in bounded memory.
+
+An image's values lie in the file as a C-ordered array whose axes are the header's in reverse. Wherever the
+spectral axis stands, that is an array (outer, channel, inner), `outer` and `inner` being the products of the
+axes slower and faster than the spectral one, and spectrum y * nx + x is the one at (outer, inner) =
+divmod(y * nx + x, inner). So one way of reading serves every axis order.
+
+A slab is read into memory rather than mapped: the kernel maps at least a page, and usually sixteen, for every
+channel that a slab touches, so the resident memory of a mapped slab grows with the number of channels and not
+with the slab's size.
+
+Header conventions: FITS standard 4.0 (https://fits.gsfc.nasa.gov/fits_standard.html) and, for spectral axes,
+Greisen et al. 2006 (A&A 446, 747).
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import math
+import os
+import shutil
+import tempfile
+import warnings
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from astropy.io import fits
+from numpy.typing import NDArray
+
+#: First four letters of the CTYPEn of a spectral axis -> the SI unit it has when the header gives no CUNITn
+#: (Greisen et al. 2006, table 1; FELO is AIPS's optical velocity on a grid that is regular in frequency).
+SPECTRAL_TYPES = {
+    "VRAD": "m/s",
+    "VOPT": "m/s",
+    "VELO": "m/s",
+    "FELO": "m/s",
+    "FREQ": "Hz",
+    "WAVE": "m",
+    "AWAV": "m",
+    "WAVN": "1/m",
+    "ENER": "J",
+    "ZOPT": "",
+    "BETA": "",
+}
+
+#: BITPIX -> the values in the file, big-endian as the standard has it.
+STORED_TYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
+
+#: BITPIX of the values that float32 holds without loss; all others become float64.
+FLOAT32_BITPIX = (8, 16, -32)
+
+#: Numbers of axes that a cube may have, degenerate ones included.
+CUBE_AXES = (2, 3, 4)
+
+#: Bytes of one slab, counted as float64, the widest that its values get in memory. Reading takes up to three
+#: times this, well under 512 MB; a smaller slab means more and shorter reads (one for each channel).
+SLAB_BYTES = 64 * 2**20
+
+#: Bytes in a FITS record: headers and data are padded to whole ones.
+RECORD_BYTES = 2880
+
+#: Bytes of the longest header accepted (36,000 cards), so that one without END is not looked for to the end.
+MAX_HEADER_BYTES = 1000 * RECORD_BYTES
+
+#: Bytes copied at a time when a .gz is decompressed.
+COPY_BYTES = 2**20
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+class CubeError(Exception):
+    """The file can never be read as a cube; the message is one sentence with the cause and what to do."""
+
+
+@dataclass(frozen=True)
+class SpectralAxis:
+    """The channels' coordinate: channel i (from 0) is at `crval + (i + 1 - crpix) * cdelt`, in `cunit`."""
+
+    ctype: str
+    crval: float
+    crpix: float
+    cdelt: float
+    cunit: str
+
+
+@dataclass(frozen=True, eq=False)
+class SpectraBlock:
+    """Consecutive spectra from spectrum index `start` on.
+
+    `spectra` has shape (n, n_channels), C-contiguous and native-endian, NaN where the cube has no value; `x`
+    and `y` are int32 of shape (n,), pixel indices from 0.
+    """
+
+    start: int
+    spectra: NDArray[np.floating[Any]]
+    x: NDArray[np.int32]
+    y: NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class StoredValues:
+    """How the values lie in the file: from byte `offset` as an array (outer, channel, `inner`) of `dtype`."""
+
+    offset: int
+    inner: int
+    dtype: np.dtype[Any]
+    bscale: float
+    bzero: float
+    blank: int | None
+
+    def physical(self, raw: NDArray[Any], out: NDArray[np.floating[Any]]) -> None:
+        """Write the physical values of `raw` into `out`, of equal shape; BLANK and infinities become NaN."""
+        with np.errstate(all="ignore"):
+            if (self.bscale, self.bzero) == (1.0, 0.0):
+                out[...] = raw
+            else:
+                out[...] = np.multiply(raw, self.bscale, dtype=np.float64) + self.bzero
+        if self.blank is not None:
+            out[raw == self.blank] = np.nan
+        out[~np.isfinite(out)] = np.nan
+
+
+@dataclass(frozen=True)
+class Cube:
+    """A spectral cube of ny * nx spectra with n_channels each, in the uncompressed FITS file `path`.
+
+    `x` is the lowest-numbered FITS axis that is neither spectral nor degenerate (of length one) and `y` the
+    next one; an axis that is not there has length 1. `dtype` is that of the spectra: float64 for 32- and
+    64-bit integers and float64, float32 for the rest.
+    """
+
+    path: Path
+    n_channels: int
+    ny: int
+    nx: int
+    dtype: np.dtype[Any]
+    axis: SpectralAxis
+    bunit: str
+    object_name: str
+    stored: StoredValues
+
+    @property
+    def n_spectra(self) -> int:
+        """Number of spectra, blank ones included."""
+        return self.ny * self.nx
+
+    def blocks(self, size: int, start: int = 0) -> Iterator[SpectraBlock]:
+        """The spectra from index `start` to the last, `size` at a time (the last block may be shorter).
+
+        Memory is bounded by SLAB_BYTES and the size of a block, not by the cube. Raises ValueError for a size
+        below 1 or a start outside 0 to n_spectra, CubeError when the file has become shorter since it was
+        opened, and OSError when the disk fails.
+        """
+        if size < 1:
+            raise ValueError(f"size is {size}; it must be at least 1")
+        if not 0 <= start <= self.n_spectra:
+            raise ValueError(f"start is {start}; it must be between 0 and {self.n_spectra}")
+        slab_start, slab = start, np.empty((0, self.n_channels), self.stored.dtype)
+        with self.path.open("rb", buffering=0) as file:
+            for begin in range(start, self.n_spectra, size):
+                index = np.arange(begin, min(begin + size, self.n_spectra))
+                spectra = np.empty((len(index), self.n_channels), self.dtype)
+                filled = 0
+                while filled < len(spectra):
+                    skip = begin + filled - slab_start
+                    if skip >= len(slab):
+                        del slab
+                        slab_start, slab = self._read_slab(file, begin + filled)
+                        continue
+                    piece = slab[skip : skip + len(spectra) - filled]
+                    self.stored.physical(piece, spectra[filled : filled + len(piece)])
+                    filled += len(piece)
+                y, x = np.divmod(index, self.nx)
+                yield SpectraBlock(begin, spectra, x.astype(np.int32), y.astype(np.int32))
+
+    def _read_slab(self, file: io.FileIO, index: int) -> tuple[int, NDArray[Any]]:
+        """The slab with spectrum `index` in it: its first index, and its stored values (n, n_channels)."""
+        stored = self.stored
+        capacity = max(1, SLAB_BYTES // (self.n_channels * np.dtype(np.float64).itemsize))
+        outer, inner = divmod(index, stored.inner)
+        if capacity >= stored.inner:  # whole rows of the outer axis: one contiguous piece of the file
+            rows = min(capacity // stored.inner, self.n_spectra // stored.inner - outer)
+            first, width = outer * stored.inner, stored.inner
+            slab = np.empty((rows, self.n_channels, width), stored.dtype)
+            _read_exactly(file, slab, stored.offset + first * self.n_channels * stored.dtype.itemsize)
+        else:  # a part of one row: a piece of the file for each channel
+            first, width = index, min(capacity, stored.inner - inner)
+            slab = np.empty((1, self.n_channels, width), stored.dtype)
+            for channel in range(self.n_channels):
+                position = (outer * self.n_channels + channel) * stored.inner + inner
+                _read_exactly(file, slab[0, channel], stored.offset + position * stored.dtype.itemsize)
+        return first, slab.transpose(0, 2, 1).reshape(-1, self.n_channels)
+
+
+def open_cube(path: Path, workdir: Path) -> Cube:
+    """Find the spectral cube in a FITS file: its first HDU with image data.
+
+    A gzip-compressed file (whatever its name) is first decompressed into a new file in `workdir`, which the
+    cube then reads; the caller removes `workdir` when done with the cube. Raises CubeError for a file that is
+    not a whole spectral cube, and OSError when the disk fails or is full.
+    """
+    if not path.is_file():
+        raise CubeError("there is no such file; check the cube's key and upload it again")
+    with path.open("rb") as file:
+        magic = file.read(len(GZIP_MAGIC))
+    if magic == GZIP_MAGIC:
+        path = _decompress(path, workdir)
+    file_bytes = path.stat().st_size
+    if file_bytes == 0:
+        raise CubeError("the file is empty; upload the cube again")
+    with path.open("rb") as file:
+        header, offset = _find_image(file, file_bytes)
+    return _describe(path, header, offset)
+
+
+def is_blank(spectra: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
+    """For spectra of shape (n, n_channels), whether each has no value at all: shape (n,)."""
+    blank: NDArray[np.bool_] = np.isnan(spectra).all(axis=1)
+    return blank
+
+
+def _decompress(path: Path, workdir: Path) -> Path:
+    descriptor, name = tempfile.mkstemp(suffix=".fits", dir=workdir)
+    with os.fdopen(descriptor, "wb") as plain, gzip.open(path) as packed:
+        try:
+            shutil.copyfileobj(packed, plain, COPY_BYTES)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise CubeError(
+                f"the gzip compression of the file is damaged or cut short ({error}); "
+                "compress the cube and upload it again"
+            ) from error
+    return Path(name)
+
+
+def _read_exactly(file: io.FileIO, array: NDArray[Any], position: int) -> None:
+    """Fill the C-contiguous `array` from byte `position` of the file on."""
+    file.seek(position)
+    if file.readinto(array.data) != array.nbytes:
+        raise CubeError("the file became shorter while it was read; submit the cube again")
+
+
+def _find_image(file: BinaryIO, file_bytes: int) -> tuple[fits.Header, int]:
+    """The header of the first HDU with image data, and the offset of that data, which are whole."""
+    if file.read(len(b"SIMPLE")) != b"SIMPLE":
+        raise CubeError("the file is not FITS: it does not begin with SIMPLE; upload a FITS cube")
+    start = 0
+    while start < file_bytes:
+        header, offset = _read_header(file, start)
+        bitpix, axes = _layout(header)
+        if _value(header, "ZIMAGE"):
+            raise CubeError("the cube is tile-compressed; decompress it with funpack and submit it again")
+        if _value(header, "GROUPS"):
+            raise CubeError("the data are FITS random groups and not an image; submit an image cube")
+        groups, parameters = _count(header, "GCOUNT", 1), _count(header, "PCOUNT", 0)
+        values = groups * (parameters + math.prod(axes)) if axes else 0
+        stop = offset + values * abs(bitpix) // 8
+        if stop > file_bytes:
+            raise CubeError(
+                f"the file is truncated: its header promises {stop} bytes and it holds {file_bytes}; "
+                "upload the cube again"
+            )
+        if axes and _text(header, "XTENSION") in ("", "IMAGE"):
+            return header, offset
+        start = -(-stop // RECORD_BYTES) * RECORD_BYTES
+    raise CubeError("the file holds no image data; submit a FITS file with a spectral cube in it")
+
+
+def _read_header(file: BinaryIO, start: int) -> tuple[fits.Header, int]:
+    """The header that begins at byte `start`, and the offset of the data behind it."""
+    file.seek(start)
+    window = io.BytesIO(file.read(MAX_HEADER_BYTES))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            header = fits.Header.fromfile(window)
+    except Exception as error:  # what astropy raises for a damaged header is not documented
+        raise CubeError(f"the header at byte {start} is damaged or endless; upload the cube again") from error
+    return header, start + window.tell()
+
+
+def _layout(header: fits.Header) -> tuple[int, list[int]]:
+    """BITPIX and the axis lengths, NAXIS1 first."""
+    bitpix = _integer(header, "BITPIX")
+    if bitpix not in STORED_TYPES:
+        raise _unusable("BITPIX", f"is {bitpix} and not one of {', '.join(map(str, STORED_TYPES))}")
+    return bitpix, [_count(header, f"NAXIS{n}") for n in range(1, _count(header, "NAXIS") + 1)]
+
+
+def _describe(path: Path, header: fits.Header, offset: int) -> Cube:
+    bitpix, axes = _layout(header)
+    spectral = _spectral_axis(header, axes)
+    spatial = [n for n, length in enumerate(axes, start=1) if n != spectral and length > 1]
+    if len(spatial) > 2:
+        extra = spatial[2]
+        raise CubeError(
+            f"axis {extra} ({_text(header, f'CTYPE{extra}') or 'no CTYPE'}) has {axes[extra - 1]} planes "
+            "beside two other axes and the spectral one; submit one plane at a time"
+        )
+    nx, ny = [*(axes[n - 1] for n in spatial), 1, 1][:2]
+    stored = StoredValues(
+        offset=offset,
+        inner=math.prod(axes[: spectral - 1]),
+        dtype=np.dtype(STORED_TYPES[bitpix]),
+        bscale=_number(header, "BSCALE", 1.0),
+        bzero=_number(header, "BZERO", 0.0),
+        blank=_integer(header, "BLANK") if bitpix > 0 and _value(header, "BLANK") is not None else None,
+    )
+    if stored.bscale == 0:
+        raise _unusable("BSCALE", "is 0, which makes all values equal")
+    ctype = _text(header, f"CTYPE{spectral}").upper()
+    return Cube(
+        path=path,
+        n_channels=axes[spectral - 1],
+        ny=ny,
+        nx=nx,
+        dtype=np.dtype(np.float32 if bitpix in FLOAT32_BITPIX else np.float64),
+        axis=SpectralAxis(
+            ctype=ctype,
+            crval=_number(header, f"CRVAL{spectral}", 0.0),
+            crpix=_number(header, f"CRPIX{spectral}", 0.0),
+            cdelt=_number(header, f"CDELT{spectral}", _number(header, f"CD{spectral}_{spectral}", 1.0)),
+            cunit=_text(header, f"CUNIT{spectral}") or SPECTRAL_TYPES[ctype[:4]],
+        ),
+        bunit=_text(header, "BUNIT"),
+        object_name=_text(header, "OBJECT"),
+        stored=stored,
+    )
+
+
+def _spectral_axis(header: fits.Header, axes: list[int]) -> int:
+    """The number (from 1) of the spectral axis of data that can be a cube."""
+    if len(axes) not in CUBE_AXES:
+        raise CubeError(f"the data have {len(axes)} axes; submit a cube of 2, 3 or 4 axes")
+    for n, length in enumerate(axes, start=1):
+        if length == 0:
+            raise CubeError(f"the cube holds no spectra: NAXIS{n} is 0; submit a cube with data")
+    ctypes = [_text(header, f"CTYPE{n}") for n in range(1, len(axes) + 1)]
+    spectral = [n for n, ctype in enumerate(ctypes, start=1) if ctype[:4].upper() in SPECTRAL_TYPES]
+    if not spectral:
+        named = ", ".join(ctype or "unnamed" for ctype in ctypes)
+        raise CubeError(
+            f"the cube has no spectral axis: its axes are {named} "
+            f"and none is one of {', '.join(SPECTRAL_TYPES)}; set the CTYPEn of its spectral axis"
+        )
+    resolved = [n for n in spectral if axes[n - 1] > 1]
+    if len(resolved) > 1:
+        raise CubeError(
+            f"axes {' and '.join(map(str, resolved))} are both spectral; "
+            "correct the CTYPEn of those that are not and submit the cube again"
+        )
+    return (resolved or spectral)[0]
+
+
+def _value(header: fits.Header, key: str) -> Any:
+    """The value of a card, None where there is none."""
+    try:
+        value = header.get(key)
+    except Exception as error:  # what astropy raises for a damaged card is not documented
+        raise _unusable(key, "cannot be read") from error
+    return None if isinstance(value, fits.card.Undefined) else value
+
+
+def _number(header: fits.Header, key: str, default: float) -> float:
+    value = _value(header, key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        raise _unusable(key, f"is {value!r} and not a finite number")
+    return float(value)
+
+
+def _integer(header: fits.Header, key: str, default: int | None = None) -> int:
+    """The integer value of a card; without a default the card must be there."""
+    value = _value(header, key)
+    if value is None and default is not None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not float(value).is_integer():
+        raise _unusable(key, "is missing" if value is None else f"is {value!r} and not an integer")
+    return int(value)
+
+
+def _count(header: fits.Header, key: str, default: int | None = None) -> int:
+    value = _integer(header, key, default)
+    if value < 0:
+        raise _unusable(key, f"is {value} and must not be negative")
+    return value
+
+
+def _text(header: fits.Header, key: str) -> str:
+    value = _value(header, key)
+    return "" if value is None else str(value).strip()
+
+
+def _unusable(key: str, what: str) -> CubeError:
+    return CubeError(f"the header's {key} {what}; correct the header and submit the cube again")

@@ -1,0 +1,43 @@
+"""What the splitter's functions need, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from aws_lambda_powertools import Logger
+
+from prismline_ledger import Ledger
+from prismline_runtime import Bucket, Transport, clients, service_logger
+from prismline_splitter.settings import SplitterSettings
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """The splitter's ledger, transport, buckets and working directory."""
+
+    ledger: Ledger
+    transport: Transport
+    bucket: Callable[[str], Bucket]
+    workdir: Path
+    logger: Logger
+
+
+def from_environment() -> Dependencies:
+    """Dependencies with real clients, as the environment says."""
+    settings = SplitterSettings()
+    s3 = clients.s3()
+    return Dependencies(
+        ledger=Ledger(clients.dynamodb(), settings.runs_table),
+        transport=Transport(
+            environment=settings.environment,
+            service="splitter",
+            sqs=clients.sqs(),
+            events=clients.events(),
+            stepfunctions=clients.stepfunctions(),
+        ),
+        bucket=lambda name: Bucket(s3, name),
+        workdir=settings.workdir,
+        logger=service_logger("splitter"),
+    )

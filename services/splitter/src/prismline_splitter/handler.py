@@ -1,0 +1,33 @@
+"""Which function takes which message of the `split` queue."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+from prismline_contracts import RunSplit
+from prismline_runtime import queue_handler
+from prismline_runtime.routing import LambdaHandler
+from prismline_splitter.dependencies import Dependencies, from_environment
+from prismline_splitter.splitting import on_run_split
+from prismline_splitter.submission import on_object_created
+
+
+def build_handler(deps: Dependencies) -> LambdaHandler:
+    """The splitter's handler with its dependencies."""
+    return queue_handler(
+        deps.transport,
+        deps.logger,
+        {RunSplit: partial(on_run_split, deps=deps)},
+        {"aws.s3/Object Created": partial(on_object_created, deps=deps)},
+    )
+
+
+@cache
+def _handler() -> LambdaHandler:
+    return build_handler(from_environment())
+
+
+def handler(event: dict[str, Any], context: Any) -> Any:
+    """Entry point: an SQS event as Lambda delivers it, answered with `batchItemFailures`."""
+    return _handler()(event, context)

@@ -1,0 +1,86 @@
+"""A manifest has arrived: announce its run. Whether it makes sense is decided when the run is split."""
+
+from __future__ import annotations
+
+import json
+from pathlib import PurePosixPath
+from typing import Any
+
+from pydantic import ValidationError
+
+from prismline_contracts import (
+    MANIFEST_PREFIX,
+    Envelope,
+    Manifest,
+    RunSubmitted,
+    derived_id,
+    is_survey,
+    run_id_of,
+    traceparent_of,
+)
+from prismline_runtime import Delivery, PermanentError, describe_invalid
+from prismline_splitter.dependencies import Dependencies
+
+
+def on_object_created(event: dict[str, Any], _delivery: Delivery, deps: Dependencies) -> None:
+    """Publish `run.submitted` for a new object `manifests/*.json`; other objects are none of ours."""
+    try:
+        bucket, item = event["detail"]["bucket"]["name"], event["detail"]["object"]
+        key, version = item["key"], item.get("sequencer") or item["etag"]
+    except (KeyError, TypeError) as error:
+        raise PermanentError(f"The Object Created event lacks the field {error}.") from error
+    if not (key.startswith(MANIFEST_PREFIX) and key.endswith(".json")):
+        return
+    submitted, traceparent = describe_submission(bucket, key, version, deps.bucket(bucket).read(key))
+    deps.transport.publish(Envelope.wrap(submitted, source=deps.transport.source, traceparent=traceparent))
+    deps.logger.info("run_submitted", extra={"run_id": submitted.run_id, "manifest_key": key})
+
+
+def describe_submission(bucket: str, key: str, version: str, body: bytes) -> tuple[RunSubmitted, str]:
+    """The run that a manifest starts, and its trace context.
+
+    The run's id follows from the manifest's idempotency key, or else from this very upload of it. An invalid manifest
+    gets a run too, so that its submitter sees it fail with the reason.
+    """
+    fields = _lenient(body)
+    idempotency_key = fields.get("idempotency_key")
+    if isinstance(idempotency_key, str) and idempotency_key:
+        run_id = run_id_of(bucket, idempotency_key)
+    else:
+        run_id = derived_id("run", bucket, key, version)
+    survey = fields.get("survey")
+    try:
+        manifest = parse_manifest(body, key)
+    except PermanentError:
+        return RunSubmitted(
+            run_id=run_id,
+            job_id=PurePosixPath(key).stem,
+            bucket=bucket,
+            manifest_key=key,
+            survey=survey if isinstance(survey, str) and is_survey(survey) else None,
+        ), traceparent_of(run_id)
+    return RunSubmitted(
+        run_id=run_id,
+        job_id=manifest.job_id or PurePosixPath(key).stem,
+        bucket=bucket,
+        manifest_key=key,
+        survey=manifest.survey,
+        workload=manifest.workload,
+        tolerated_failure_percent=manifest.tolerated_failure_percent,
+    ), manifest.traceparent or traceparent_of(run_id)
+
+
+def parse_manifest(body: bytes, key: str) -> Manifest:
+    """Read a manifest. Raises PermanentError that names what is wrong with it."""
+    try:
+        return Manifest.model_validate_json(body)
+    except ValidationError as error:
+        raise PermanentError(f"The manifest {key} is invalid: {describe_invalid(error)}.") from error
+
+
+def _lenient(body: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

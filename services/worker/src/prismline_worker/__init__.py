@@ -1,0 +1,1 @@
+"""The worker: decomposes the spectra of one chunk into Gaussian components."""

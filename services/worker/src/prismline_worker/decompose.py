@@ -1,0 +1,104 @@
+"""From the spectra of a chunk to the table of their Gaussian components."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from prismline_contracts.manifest import FitParams
+from prismline_runtime.errors import PermanentError, TransientError
+from prismline_worker.fit_process import FitError, FitProcess, FitterCrashError, FitterUnavailableError, FitTimeoutError
+from prismline_worker.schema import NOT_FITTED, SCHEMA, SpectrumStatus
+
+
+@dataclass(frozen=True)
+class _Row:
+    """What became of one spectrum: `components` are (amplitude, mean, stddev)."""
+
+    status: SpectrumStatus
+    rms: float | None = None
+    components: tuple[tuple[float, float, float], ...] = ()
+
+
+def decompose(
+    spectra: NDArray[np.floating],
+    x: NDArray[np.integer],
+    y: NDArray[np.integer],
+    params: FitParams,
+    *,
+    fitter: FitProcess,
+    budget_s: float | None = None,
+    deadline: float | None = None,
+) -> pa.Table:
+    """Decompose `spectra` (n, channels) at the pixels `x`, `y` (n,) into a table of :data:`SCHEMA`, a row a spectrum.
+
+    Channels that are not finite count as 0.0; a spectrum with no finite channel is `blank`. A spectrum that takes
+    longer than `budget_s` seconds, and every one that is not done at `deadline` (`time.monotonic` seconds), is
+    `timed_out`: its row index is work for the slow lane. None means no limit.
+
+    Raises `PermanentError`, naming the pixel, where the fitting kernel raises an exception or crashes: the same
+    spectrum would end the same way again, and a row that hides it would pass for a result. Raises `TransientError`
+    where the fitting process cannot start or is killed from outside, as happens when memory runs out.
+    """
+    rows = []
+    for spectrum, column, line in zip(spectra, x, y, strict=True):
+        with _errors_naming(f"the spectrum at x={column}, y={line}"):
+            rows.append(_decompose_one(spectrum, params, fitter, budget_s, deadline))
+    return _table(rows, x, y, params.beta)
+
+
+@contextmanager
+def _errors_naming(spectrum: str) -> Iterator[None]:
+    try:
+        yield
+    except (FitError, FitterCrashError) as error:
+        raise PermanentError(f"Fitting {spectrum} failed: {error}.") from error
+    except FitterUnavailableError as error:
+        raise TransientError(f"Could not fit {spectrum}: {error}.") from error
+
+
+def _decompose_one(
+    spectrum: NDArray[np.floating],
+    params: FitParams,
+    fitter: FitProcess,
+    budget_s: float | None,
+    deadline: float | None,
+) -> _Row:
+    finite = np.isfinite(spectrum)
+    if not finite.any():
+        return _Row(SpectrumStatus.BLANK)
+    if deadline is not None and time.monotonic() >= deadline:
+        return _Row(SpectrumStatus.TIMED_OUT)
+    filled = np.where(finite, spectrum, 0.0).astype(np.float64)
+    try:
+        fit = fitter.fit(filled, params.model_dump(), budget_s=budget_s, deadline=deadline)
+    except FitTimeoutError:
+        return _Row(SpectrumStatus.TIMED_OUT)
+    status = SpectrumStatus.FITTED if fit.components else SpectrumStatus.EMPTY
+    return _Row(status, fit.rms, tuple(fit.components))
+
+
+def _table(rows: list[_Row], x: NDArray[np.integer], y: NDArray[np.integer], beta: float) -> pa.Table:
+    return pa.table(
+        {
+            "x": np.asarray(x, dtype=np.int32),
+            "y": np.asarray(y, dtype=np.int32),
+            "beta": np.full(len(rows), beta),
+            "rms": [row.rms for row in rows],
+            "min_persistence": [None if row.rms is None else beta * row.rms for row in rows],
+            "n_components": [
+                NOT_FITTED if row.status is SpectrumStatus.TIMED_OUT else len(row.components) for row in rows
+            ],
+            "component_amplitudes": [[amplitude for amplitude, _, _ in row.components] for row in rows],
+            "component_means": [[mean for _, mean, _ in row.components] for row in rows],
+            "component_stddevs": [[stddev for _, _, stddev in row.components] for row in rows],
+            "status": [row.status.value for row in rows],
+        },
+        schema=SCHEMA,
+    )

@@ -1,0 +1,45 @@
+"""What the worker's functions need, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aws_lambda_powertools import Logger
+
+from prismline_ledger import Ledger
+from prismline_runtime import Bucket, Transport, clients, service_logger
+from prismline_worker.fit_process import FitProcess
+from prismline_worker.settings import WorkerSettings
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """The worker's settings, ledger, transport, buckets and fitting process."""
+
+    settings: WorkerSettings
+    ledger: Ledger
+    transport: Transport
+    bucket: Callable[[str], Bucket]
+    fitter: FitProcess
+    logger: Logger
+
+
+def from_environment() -> Dependencies:
+    """Dependencies with real clients, as the environment says."""
+    settings = WorkerSettings()
+    s3 = clients.s3()
+    return Dependencies(
+        settings=settings,
+        ledger=Ledger(clients.dynamodb(), settings.runs_table),
+        transport=Transport(
+            environment=settings.environment,
+            service="worker",
+            sqs=clients.sqs(),
+            events=clients.events(),
+            stepfunctions=clients.stepfunctions(),
+        ),
+        bucket=lambda name: Bucket(s3, name),
+        fitter=FitProcess(),
+        logger=service_logger("worker"),
+    )

@@ -1,0 +1,35 @@
+"""Which function takes which message of the `chunks` and `refits` queues."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+from prismline_contracts import ChunkProcess, SpectraRefit
+from prismline_runtime import queue_handler
+from prismline_runtime.routing import LambdaHandler
+from prismline_worker.dependencies import Dependencies, from_environment
+from prismline_worker.processing import on_chunk_process
+from prismline_worker.slow_lane import on_spectra_refit
+
+
+def build_handler(deps: Dependencies) -> LambdaHandler:
+    """The worker's handler with its dependencies."""
+    return queue_handler(
+        deps.transport,
+        deps.logger,
+        {
+            ChunkProcess: partial(on_chunk_process, deps=deps),
+            SpectraRefit: partial(on_spectra_refit, deps=deps),
+        },
+    )
+
+
+@cache
+def _handler() -> LambdaHandler:
+    return build_handler(from_environment())
+
+
+def handler(event: dict[str, Any], context: Any) -> Any:
+    """Entry point: an SQS event as Lambda delivers it, answered with `batchItemFailures`."""
+    return _handler()(event, context)

@@ -1,0 +1,56 @@
+"""A chunk's output file: the table of its components as Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from prismline_runtime.errors import PermanentError
+from prismline_worker.schema import SCHEMA, SpectrumStatus
+
+
+def to_parquet(table: pa.Table) -> bytes:
+    """The Parquet file of `table`; the same table always gives the same bytes."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    body: bytes = sink.getvalue().to_pybytes()
+    return body
+
+
+def from_parquet(body: bytes) -> pa.Table:
+    """The table in the Parquet file `body`. Raises `PermanentError` if it is not one of :data:`SCHEMA`."""
+    try:
+        table = pq.read_table(pa.BufferReader(body))
+    except (pa.ArrowException, OSError) as error:
+        raise PermanentError("The chunk's output is not a whole Parquet file.") from error
+    if table.schema != SCHEMA:
+        raise PermanentError("The chunk's output does not have the columns of a decomposition.")
+    return table
+
+
+def timed_out_rows(table: pa.Table) -> list[int]:
+    """The indices of the rows that were not fitted for lack of time."""
+    late = pc.equal(table["status"], SpectrumStatus.TIMED_OUT.value)
+    rows: list[int] = pc.indices_nonzero(late).to_pylist()
+    return rows
+
+
+def patch(table: pa.Table, rows: Sequence[int], refit: pa.Table) -> pa.Table:
+    """`table` with its rows of index `rows` replaced by the rows of `refit`, in that order.
+
+    Raises `PermanentError` if a row does not exist or stands for another pixel than its replacement.
+    """
+    if len(set(rows)) != len(rows) or len(rows) != len(refit):
+        raise PermanentError(f"{len(refit)} refitted rows cannot replace the rows {list(rows)}.")
+    if rows and not 0 <= min(rows) <= max(rows) < len(table):
+        raise PermanentError(f"The output has {len(table)} rows, so the rows {list(rows)} cannot be replaced.")
+    pixels = ["x", "y"]
+    if table.take(pa.array(rows, pa.int64())).select(pixels) != refit.select(pixels):
+        raise PermanentError("The refitted spectra are not those of the rows they should replace.")
+    source = list(range(len(table)))
+    for position, row in enumerate(rows):
+        source[row] = len(table) + position
+    return pa.concat_tables([table, refit]).take(pa.array(source, pa.int64())).combine_chunks()

@@ -1,0 +1,166 @@
+"""Work off a chunk: guarded start, decomposition, output, ledger, announcement, in this order.
+
+The first whole output of a chunk wins: whoever finds one there already goes on with that one, so that two workers
+with the same chunk, or one after a crash, agree on what was written.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+
+from prismline_contracts import (
+    ChunkCompleted,
+    ChunkFailed,
+    ChunkItem,
+    ChunkProcess,
+    ChunkStatus,
+    Envelope,
+    Queue,
+    RunDrained,
+    RunItem,
+    SpectraRefit,
+    output_key,
+)
+from prismline_ledger import Finished, Skipped
+from prismline_runtime import Bucket, Message, PermanentError, fault_point, service_metrics
+from prismline_worker.chunk_file import read_chunk
+from prismline_worker.decompose import decompose
+from prismline_worker.dependencies import Dependencies
+from prismline_worker.output import from_parquet, timed_out_rows, to_parquet
+
+
+def on_chunk_process(command: ChunkProcess, message: Message, deps: Dependencies) -> None:
+    """Process the chunk, unless it has ended or its run was cancelled; a permanent error fails it."""
+    run_id, chunk_id = command.run_id, command.chunk_id
+    start = deps.ledger.start_chunk(run_id, chunk_id)
+    if isinstance(start, Skipped):
+        deps.logger.info("chunk_skipped", extra={"reason": start.reason})
+        if start.chunk is not None:
+            announce(Finished(changed=False, drained=deps.ledger.drained_by(run_id, chunk_id)), command, message, deps)
+        return
+    began = time.monotonic()
+    try:
+        fault_point("chunk.started", run_id=run_id, chunk_id=chunk_id)
+        table = _decompose(command, message, deps)
+        fault_point("chunk.decomposed", run_id=run_id, chunk_id=chunk_id)
+        key = output_key(command.survey, run_id, chunk_id)
+        table = _publish_output(deps.bucket(command.bucket), key, table)
+        rows = timed_out_rows(table)
+        if rows:
+            request_refit(rows, command, key, message, deps)
+        fault_point("chunk.output_written", run_id=run_id, chunk_id=chunk_id)
+    except PermanentError as error:
+        deps.logger.warning("chunk_failed", extra={"reason": str(error)})
+        finished = deps.ledger.fail_chunk(run_id, chunk_id, str(error), duration_ms=_milliseconds(began))
+    except Exception as error:
+        deps.ledger.record_error(run_id, chunk_id, str(error) or type(error).__name__)
+        raise
+    else:
+        finished = deps.ledger.complete_chunk(
+            run_id, chunk_id, output_key=key, duration_ms=_milliseconds(began), n_timed_out=len(rows)
+        )
+        deps.logger.info(
+            "chunk_completed",
+            extra={"spectra": len(table), "timed_out": len(rows), "duration_ms": _milliseconds(began)},
+        )
+    fault_point("chunk.recorded", run_id=run_id, chunk_id=chunk_id)
+    announce(finished, command, message, deps)
+
+
+def _decompose(command: ChunkProcess, message: Message, deps: Dependencies) -> pa.Table:
+    chunk = read_chunk(deps.bucket(command.bucket).read(command.chunk_key), n_items=command.n_items)
+    return decompose(
+        chunk.spectra,
+        chunk.x,
+        chunk.y,
+        command.params,
+        fitter=deps.fitter,
+        budget_s=deps.settings.spectrum_budget_seconds,
+        deadline=message.delivery.deadline(deps.settings.deadline_margin_seconds),
+    )
+
+
+def _publish_output(bucket: Bucket, key: str, table: pa.Table) -> pa.Table:
+    """Write the chunk's output and return it, or the one that is there already."""
+    if bucket.create(key, to_parquet(table)):
+        return table
+    return from_parquet(bucket.read(key))
+
+
+def request_refit(
+    rows: list[int], command: ChunkProcess | SpectraRefit, key: str, message: Message, deps: Dependencies
+) -> None:
+    """Hand the rows of a chunk that ran out of time to the slow lane."""
+    refit = SpectraRefit(
+        run_id=command.run_id,
+        survey=command.survey,
+        chunk_id=command.chunk_id,
+        bucket=command.bucket,
+        chunk_key=command.chunk_key,
+        output_key=key,
+        params=command.params,
+        rows=rows,
+    )
+    deps.transport.send(
+        Queue.REFITS,
+        [
+            Envelope.wrap(
+                refit,
+                source=deps.transport.source,
+                traceparent=message.envelope.traceparent,
+                key=(command.chunk_id, str(len(rows))),
+            )
+        ],
+    )
+
+
+def announce(finished: Finished, command: ChunkProcess, message: Message, deps: Dependencies) -> None:
+    """Say how the chunk ended and, if it was the one that drained its run, that too.
+
+    A redelivery says it again with the same ids, because the worker before may have died in between.
+    """
+    chunk = deps.ledger.chunk(command.run_id, command.chunk_id)
+    source, traceparent = deps.transport.source, message.envelope.traceparent
+    events = []
+    if chunk.state.terminal:
+        ended = _ended(chunk, command.survey)
+        events.append(Envelope.wrap(ended, source=source, traceparent=traceparent, key=(chunk.chunk_id,)))
+    if finished.drained is not None:
+        events.append(_drained(finished.drained, source, traceparent))
+    deps.transport.publish(*events)
+    if finished.changed:
+        _count(chunk, deps)
+
+
+def _ended(chunk: ChunkItem, survey: str) -> ChunkCompleted | ChunkFailed:
+    if chunk.state is ChunkStatus.FAILED:
+        return ChunkFailed(
+            run_id=chunk.run_id, survey=survey, chunk_id=chunk.chunk_id, error=chunk.error or "The error is unknown."
+        )
+    return ChunkCompleted(
+        run_id=chunk.run_id,
+        survey=survey,
+        chunk_id=chunk.chunk_id,
+        output_key=chunk.output_key or output_key(survey, chunk.run_id, chunk.chunk_id),
+        n_items=chunk.n_items,
+        n_timed_out=chunk.n_timed_out,
+        duration_ms=chunk.duration_ms or 0,
+    )
+
+
+def _drained(run: RunItem, source: str, traceparent: str | None) -> Envelope:
+    return Envelope.wrap(RunDrained.of(run), source=source, traceparent=traceparent)
+
+
+def _count(chunk: ChunkItem, deps: Dependencies) -> None:
+    with service_metrics("Worker") as metrics:
+        metrics.add_dimension("Environment", deps.settings.environment)
+        metrics.add_metric(f"Chunks{chunk.status.title()}", unit="Count", value=1)
+        metrics.add_metric("Items", unit="Count", value=chunk.n_items)
+        metrics.add_metric("ItemsTimedOut", unit="Count", value=chunk.n_timed_out)
+
+
+def _milliseconds(since: float) -> int:
+    return round((time.monotonic() - since) * 1000)

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import io
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from prismline_runtime.errors import PermanentError
+from prismline_worker.chunk_file import ChunkData, read_chunk
+
+SPECTRA = np.arange(24, dtype=np.float32).reshape(3, 8)
+PIXELS = np.arange(3, dtype=np.int64)
+
+
+def npz(save=np.savez, **changes):
+    """A chunk file with `changes` to its arrays; None leaves one out."""
+    arrays = {"spectra": SPECTRA, "x": PIXELS, "y": PIXELS + 7} | changes
+    body = io.BytesIO()
+    save(body, **{name: array for name, array in arrays.items() if array is not None})
+    return body.getvalue()
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("dtype", ["<f4", "<f8", ">f4"])
+def test_a_chunk_is_read_as_it_was_written(save, dtype):
+    chunk = read_chunk(npz(save, spectra=SPECTRA.astype(dtype)), n_items=3)
+    np.testing.assert_array_equal(chunk.spectra, SPECTRA)
+    np.testing.assert_array_equal(chunk.x, [0, 1, 2])
+    np.testing.assert_array_equal(chunk.y, [7, 8, 9])
+    assert chunk.x.dtype == chunk.y.dtype == np.int32
+
+
+def test_blank_channels_are_kept():
+    spectra = np.where(SPECTRA == 5, np.nan, SPECTRA)
+    np.testing.assert_array_equal(read_chunk(npz(spectra=spectra)).spectra, spectra)
+
+
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        (b"", "not a whole .npz file"),
+        (b"GIF89a", "not a whole .npz file"),
+        (npz()[:-30], "not a whole .npz file"),
+        (npz()[: len(npz()) // 2], "not a whole .npz file"),
+        (npz(spectra=None), "lacks spectra.npy"),
+        (npz(x=None, y=None), "lacks x.npy, y.npy"),
+        (npz(spectra=np.array([[object()]])), "array spectra cannot be read: Object arrays cannot be loaded"),
+        (npz(y=np.array([{}, {}, {}])), "array y cannot be read: Object arrays cannot be loaded"),
+        (npz(spectra=SPECTRA[0]), r"shape \(8,\), not \(spectra, channels\)"),
+        (npz(spectra=SPECTRA[None]), r"shape \(1, 3, 8\)"),
+        (npz(spectra=SPECTRA[:0], x=PIXELS[:0], y=PIXELS[:0]), r"shape \(0, 8\)"),
+        (npz(spectra=SPECTRA[:, :0]), r"shape \(3, 0\)"),
+        (npz(spectra=SPECTRA.astype(int)), "spectra are int64, not float32 or float64"),
+        (npz(spectra=SPECTRA.astype(complex)), "spectra are complex128"),
+        (npz(spectra=SPECTRA.astype("U8")), "spectra are <U8"),
+        (npz(x=PIXELS.astype(float)), "x is float64, not integer"),
+        (npz(x=PIXELS[:2]), r"x has the shape \(2,\), but there are 3 spectra"),
+        (npz(y=PIXELS[:, None]), r"y has the shape \(3, 1\), but there are 3 spectra"),
+        (npz(y=PIXELS - 1), "y holds values that are no pixel indices"),
+        (npz(x=PIXELS + 2**31), "x holds values that are no pixel indices"),
+        (npz(x=PIXELS.astype(np.uint64) + np.uint64(2**63)), "x holds values that are no pixel indices"),
+    ],
+)
+def test_what_is_not_a_chunk_is_refused_with_its_cause_in_one_sentence(body, cause):
+    with pytest.raises(PermanentError, match=cause) as caught:
+        read_chunk(body)
+    assert str(caught.value).startswith("The chunk file")
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_chunk_with_another_number_of_spectra_than_its_message_says_is_refused():
+    with pytest.raises(PermanentError, match="holds 3 spectra, but its message says 4"):
+        read_chunk(npz(), n_items=4)
+
+
+def test_a_chunk_that_unpacks_to_more_than_is_allowed_is_refused_before_it_is_unpacked():
+    body = npz(np.savez_compressed, spectra=np.zeros((1000, 1000)), x=np.arange(1000), y=np.arange(1000))
+    assert len(body) < 50_000
+    with pytest.raises(PermanentError, match=r"unpacks to \d+ bytes; at most 1000000 are allowed"):
+        read_chunk(body, max_bytes=1_000_000)
+
+
+def test_a_zip_directory_that_understates_a_size_gains_nothing():
+    body = bytearray(npz(np.savez_compressed, spectra=np.zeros((1000, 1000)), x=np.arange(1000), y=np.arange(1000)))
+    with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        true_size = struct.pack("<L", archive.getinfo("spectra.npy").file_size)
+    directory = body.index(b"PK\x01\x02")
+    at = body.index(true_size, directory)
+    body[at : at + 4] = struct.pack("<L", 200)
+    with pytest.raises(PermanentError, match="not a whole .npz file|cannot be read"):
+        read_chunk(bytes(body), max_bytes=1_000_000)
+
+
+def test_a_header_that_claims_more_than_the_file_holds_is_refused():
+    member = io.BytesIO()
+    np.lib.format.write_array_header_1_0(member, {"descr": "<f4", "fortran_order": False, "shape": (2**40, 2**10)})
+    body = io.BytesIO()
+    with zipfile.ZipFile(body, "w") as archive:
+        archive.writestr("spectra.npy", member.getvalue())
+        for name in ("x.npy", "y.npy"):
+            pixels = io.BytesIO()
+            np.save(pixels, PIXELS)
+            archive.writestr(name, pixels.getvalue())
+    with pytest.raises(PermanentError, match="array spectra cannot be read"):
+        read_chunk(body.getvalue())
+
+
+WHOLE = npz()
+PACKED = npz(np.savez_compressed)
+
+
+@given(
+    body=st.sampled_from([WHOLE, PACKED]),
+    changes=st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=8),
+    cut=st.floats(0.5, 1),
+)
+@example(body=WHOLE, changes=[(0.0, 0)], cut=1.0)
+@settings(deadline=None, max_examples=300)
+def test_a_damaged_chunk_is_refused_or_well_formed_but_never_anything_else(body, changes, cut):
+    damaged = bytearray(body)
+    for place, value in changes:
+        damaged[int(place * len(damaged))] = value
+    try:
+        chunk = read_chunk(bytes(damaged[: int(cut * len(damaged))]), n_items=3)
+    except PermanentError:
+        return
+    assert isinstance(chunk, ChunkData)
+    assert chunk.spectra.ndim == 2
+    assert chunk.x.shape == chunk.y.shape == (3,)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_are_no_zip_file_are_refused(body):
+    with pytest.raises(PermanentError):
+        read_chunk(body)

@@ -1,0 +1,35 @@
+"""Fitting kernels that misbehave on purpose. What they do is written in the first channel of the spectrum."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from prismline_worker.kernel import Fit
+
+SLOW = 100.0
+RAISES = 200.0
+CRASHES = 300.0
+KILLED_ONCE = 400.0
+KILLED_ALWAYS = 500.0
+
+
+def obey(spectrum, params):
+    order = spectrum[0]
+    if order == SLOW:
+        while True:
+            time.sleep(60)
+    if order == RAISES:
+        raise ZeroDivisionError("float division by zero")
+    if order == CRASHES:
+        os._exit(7)
+    if order == KILLED_ALWAYS:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if order == KILLED_ONCE:
+        marker = Path(os.environ["WORKER_KERNELS_MARKER"])
+        if not marker.exists():
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return Fit(1.0, [(float(order), 2.0, 3.0)])
