@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from prismline_worker.fit_process import FitProcess
+
+# The tests and the children that they start import worker_kernels by name.
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +22,6 @@ def fitter():
 @pytest.fixture
 def obedient(monkeypatch, tmp_path):
     """A fitter that does what the first channel of a spectrum says; see worker_kernels."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
     monkeypatch.setenv("WORKER_KERNELS_MARKER", str(tmp_path / "killed"))
     with FitProcess("worker_kernels:obey") as process:
         yield process

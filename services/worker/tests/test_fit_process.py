@@ -35,17 +35,21 @@ def wait_until_gone(pid):
     assert ended, f"process {pid} is still there"
 
 
-def python(program, *args):
-    """A fresh interpreter that runs `program` with the test kernels at hand, in a process group of its own."""
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
+def python(*arguments, also=()):
+    """A fresh interpreter with the test kernels (and the folders `also`) at hand, in a process group of its own."""
+    folders = [*map(str, also), str(Path(__file__).parent), *filter(None, sys.path)]
     return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program), *args],
+        [sys.executable, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(folders)},
         start_new_session=True,
     )
+
+
+def program(text):
+    return ("-c", textwrap.dedent(text))
 
 
 def test_one_child_serves_many_spectra(obedient):
@@ -147,14 +151,14 @@ FITTING_FOR_EVER = """
 
 
 def test_the_child_ends_when_its_parent_is_killed_in_the_middle_of_a_fit():
-    with python(FITTING_FOR_EVER) as parent:
+    with python(*program(FITTING_FOR_EVER)) as parent:
         child = int(parent.stdout.readline())
         parent.kill()
         wait_until_gone(child)
 
 
 def test_ctrl_c_to_the_whole_group_is_the_parents_to_handle():
-    program = """
+    text = """
         import numpy, os, signal
         from prismline_worker.fit_process import FitProcess
 
@@ -167,13 +171,13 @@ def test_ctrl_c_to_the_whole_group_is_the_parents_to_handle():
             fitter.fit(numpy.array([2.0]), {})
             print(stopped, fitter.pid == before)
     """
-    with python(program) as parent:
+    with python(*program(text)) as parent:
         out, err = parent.communicate(timeout=PATIENCE_S)
     assert (out, err) == ("[True] True\n", "")
 
 
 def test_a_parent_that_never_closes_its_fitter_exits_all_the_same():
-    program = """
+    text = """
         import numpy
         from prismline_worker.fit_process import FitProcess
 
@@ -181,35 +185,24 @@ def test_a_parent_that_never_closes_its_fitter_exits_all_the_same():
         fitter.fit(numpy.array([1.0]), {})
         print(fitter.pid)
     """
-    with python(program) as parent:
+    with python(*program(text)) as parent:
         out, err = parent.communicate(timeout=PATIENCE_S)
     assert (parent.returncode, err) == (0, "")
     wait_until_gone(int(out))
 
 
-def test_a_parent_that_was_started_as_a_package_can_start_children(tmp_path):
-    package = tmp_path / "started"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    program = """
+def test_a_parent_that_was_started_as_a_module_can_start_children(tmp_path):
+    text = """
         import numpy
         from prismline_worker.fit_process import FitProcess
 
         with FitProcess("worker_kernels:obey") as fitter:
             print(fitter.fit(numpy.array([1.0]), {}).rms)
     """
-    (package / "__main__.py").write_text(textwrap.dedent(program))
-    with python("import runpy; runpy.run_module('started', run_name='__main__', alter_sys=True)") as wrong_way:
-        wrong_way.communicate(timeout=PATIENCE_S)
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parent), *filter(None, sys.path)])
-    }
-    done = subprocess.run(
-        [sys.executable, "-m", "started"],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    assert (done.stdout, done.stderr) == ("1.0\n", "")
+    package = tmp_path / "started"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "__main__.py").write_text(textwrap.dedent(text))
+    with python("-m", "started", also=[tmp_path]) as parent:
+        out, err = parent.communicate(timeout=PATIENCE_S)
+    assert (out, err) == ("1.0\n", "")

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from prismline_worker.kernel import Fit
+from prismline_worker.fit_process import Fit
 
 SLOW = 100.0
 RAISES = 200.0

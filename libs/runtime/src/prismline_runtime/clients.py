@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_s3 import S3Client
     from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_ssm import SSMClient
     from mypy_boto3_stepfunctions import SFNClient
 
 #: Retries of botocore's standard mode: throttling and connection errors, exponential backoff with jitter.
@@ -47,3 +48,8 @@ def sqs() -> SQSClient:
 def stepfunctions() -> SFNClient:
     """A Step Functions client."""
     return boto3.client("stepfunctions", config=CONFIG)
+
+
+def ssm() -> SSMClient:
+    """A Systems Manager client."""
+    return boto3.client("ssm", config=CONFIG)

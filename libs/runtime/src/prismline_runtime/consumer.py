@@ -14,7 +14,8 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,11 @@ from prismline_runtime.settings import ConsumerSettings
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
-    from mypy_boto3_sqs.type_defs import MessageTypeDef
+    from mypy_boto3_sqs.type_defs import (
+        ChangeMessageVisibilityBatchRequestEntryTypeDef,
+        DeleteMessageBatchRequestEntryTypeDef,
+        MessageTypeDef,
+    )
 
 #: Pause in seconds after a failed receive, so that an outage of the queue is not a busy loop.
 RECEIVE_ERROR_PAUSE_SECONDS = 1.0
@@ -133,55 +138,72 @@ class Consumer:
             done.set()
             heartbeat.join()
         with self._lock:
-            finished = [(key, handle) for key, handle in self._in_flight.items() if key not in failed]
+            finished = [handle for key, handle in self._in_flight.items() if key not in failed]
             self._in_flight = {}
         self._delete(finished)
 
     def _call_handler(self, messages: list[MessageTypeDef]) -> set[str]:
         """Invoke the handler; the ids of the messages that it did not finish."""
+        received = {message["MessageId"] for message in messages}
         context = InvocationContext(self._queue_name, time.monotonic() + self._settings.invocation_seconds)
         try:
             answer = self._handler({"Records": [_record(message, self._arn) for message in messages]}, context)
         except Exception:
             self._logger.exception("handler_raised", extra={"queue": self._queue_name})
-            return {message["MessageId"] for message in messages}
-        return {failure["itemIdentifier"] for failure in (answer or {}).get("batchItemFailures", [])}
+            return received
+        return unfinished(answer, received)
 
     def _keep_hidden(self, done: threading.Event) -> None:
         """Renew the visibility of what is in flight, at half of its time, until `done`."""
         while not done.wait(self._settings.visibility_seconds / 2):
-            self._set_visibility(self._settings.visibility_seconds)
+            with self._lock:  # also while AWS is called: a renewal must not overtake a release
+                self._set_visibility(self._settings.visibility_seconds)
 
     def release(self) -> None:
         """Make what is in flight visible to other consumers at once."""
-        self._set_visibility(0)
+        with self._lock:
+            self._set_visibility(0)
+            self._in_flight = {}
 
     def _set_visibility(self, seconds: int) -> None:
-        with self._lock:
-            handles = list(self._in_flight.values())
-        if not handles:
-            return
-        try:
-            self._sqs.change_message_visibility_batch(
-                QueueUrl=self._url,
-                Entries=[
-                    {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
-                    for n, handle in enumerate(handles)
-                ],
-            )
-        except (ClientError, BotoCoreError) as error:
-            self._logger.warning("visibility_not_changed", extra={"queue": self._queue_name, "reason": str(error)})
+        entries: list[ChangeMessageVisibilityBatchRequestEntryTypeDef] = [
+            {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
+            for n, handle in enumerate(self._in_flight.values())
+        ]
+        with self._logged("visibility_not_changed"):
+            if entries:
+                self._sqs.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
 
-    def _delete(self, finished: list[tuple[str, str]]) -> None:
-        """Acknowledge. One that cannot be deleted is delivered again, which handlers are made for."""
-        if not finished:
-            return
+    def _delete(self, handles: list[str]) -> None:
+        """Acknowledge. What cannot be deleted is delivered again, which handlers are made for."""
+        entries: list[DeleteMessageBatchRequestEntryTypeDef] = [
+            {"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(handles)
+        ]
+        with self._logged("delete_failed"):
+            if entries:
+                self._sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
+
+    @contextmanager
+    def _logged(self, event: str) -> Iterator[None]:
+        """Log what AWS throws in the block, and go on."""
         try:
-            self._sqs.delete_message_batch(
-                QueueUrl=self._url, Entries=[{"Id": str(n), "ReceiptHandle": h} for n, (_, h) in enumerate(finished)]
-            )
+            yield
         except (ClientError, BotoCoreError) as error:
-            self._logger.warning("delete_failed", extra={"queue": self._queue_name, "reason": str(error)})
+            self._logger.warning(event, extra={"queue": self._queue_name, "reason": str(error)})
+
+
+def unfinished(answer: Any, received: set[str]) -> set[str]:
+    """The ids, of those `received`, that a handler's answer calls failed.
+
+    As with Lambda, an answer that makes no sense counts as a failure of the whole batch, and no answer as success.
+    """
+    if not answer:
+        return set()
+    try:
+        failed = {failure["itemIdentifier"] for failure in answer.get("batchItemFailures") or ()}
+    except (AttributeError, KeyError, TypeError):
+        return received
+    return failed if failed <= received else received
 
 
 def _record(message: MessageTypeDef, arn: str) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def describe_invalid(error: ValidationError) -> str:
 
 
 def backoff_seconds(receive_count: int) -> int:
-    """How long to wait before the next delivery: exponential with full jitter, at least a second."""
+    """How long to wait before the next delivery: exponential with jitter, at least a second."""
     longest: int = min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** (receive_count - 1))
     return max(1, round(random.uniform(0.5, 1.0) * longest))
 
@@ -135,7 +135,7 @@ def _type_of(model: type[BaseModel]) -> str:
 def _parse(body: str) -> dict[str, Any]:
     try:
         document = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PermanentError(f"The message is not JSON: {error}.") from error
     if not isinstance(document, dict):
         raise PermanentError("The message is not a JSON object.")

@@ -24,7 +24,12 @@ def service_metrics(suffix: str) -> Iterator[AmazonCloudWatchEMFProvider]:
     Each call has a metric set of its own, so that neither threads nor dimensions mix.
     """
     metrics = AmazonCloudWatchEMFProvider(
-        namespace=f"{METRICS_NAMESPACE}/{suffix}", metric_set={}, dimension_set={}, metadata_set={}, default_dimensions={}
+        namespace=f"{METRICS_NAMESPACE}/{suffix}",
+        metric_set={},
+        dimension_set={},
+        metadata_set={},
+        default_dimensions={},
     )
+    metrics.service = None  # dimensions are those that the caller adds, whatever POWERTOOLS_SERVICE_NAME says
     yield metrics
     metrics.flush_metrics()

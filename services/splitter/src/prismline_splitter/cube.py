@@ -122,7 +122,7 @@ class StoredValues:
                 out[...] = np.multiply(raw, self.bscale, dtype=np.float64) + self.bzero
         if self.blank is not None:
             out[raw == self.blank] = np.nan
-        out[~np.isfinite(out)] = np.nan
+        out[np.isinf(out)] = np.nan
 
 
 @dataclass(frozen=True)
@@ -357,12 +357,11 @@ def _spectral_axis(header: fits.Header, axes: list[int]) -> int:
 
 
 def _value(header: fits.Header, key: str) -> Any:
-    """The value of a card, None where there is none."""
+    """The value of a card, None where there is no card or no value on it."""
     try:
-        value = header.get(key)
+        return header.get(key)
     except Exception as error:  # what astropy raises for a damaged card is not documented
         raise _unusable(key, "cannot be read") from error
-    return None if isinstance(value, fits.card.Undefined) else value
 
 
 def _number(header: fits.Header, key: str, default: float) -> float:

@@ -57,12 +57,17 @@ def _unpack(body: bytes, max_bytes: int) -> dict[str, NDArray[Any]]:
             unpacked = sum(sizes[name] for name in names)
             if unpacked > max_bytes:
                 raise PermanentError(f"The chunk file unpacks to {unpacked} bytes; at most {max_bytes} are allowed.")
-            # zipfile reads no more of a member than the directory promised, whatever its compressed data says.
-            return {array: _load(archive.read(f"{array}.npy"), array) for array in _ARRAYS}
+            return {array: _load(_read(archive, f"{array}.npy", sizes[f"{array}.npy"]), array) for array in _ARRAYS}
     except PermanentError:
         raise
     except Exception as error:  # the bytes are all here: whatever zipfile makes of them will not change
         raise PermanentError("The chunk file is not a whole .npz file.") from error
+
+
+def _read(archive: zipfile.ZipFile, name: str, size: int) -> bytes:
+    # Without a size, zipfile unpacks all that the compressed data yields before it cuts that to the directory's size.
+    with archive.open(name) as member:
+        return member.read(size)
 
 
 def _load(member: bytes, array: str) -> NDArray[Any]:

@@ -21,13 +21,24 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prismline_worker.kernel import Fit
 
+class Fit(NamedTuple):
+    """The outcome for one spectrum.
+
+    `rms` is the noise in the unit of the spectrum; `components` has a row (amplitude, mean, stddev) for each Gaussian,
+    sorted by mean, with mean and stddev in channels.
+    """
+
+    rms: float
+    components: list[tuple[float, float, float]]
+
+
+#: From a spectrum (channels,), all finite, and phspectra's parameters to its fit.
 Kernel = Callable[[NDArray[np.float64], Mapping[str, Any]], Fit]
 
 #: Where the child finds its kernel: `module:function`, importable by name in a fresh interpreter.
@@ -212,7 +223,7 @@ def _seconds_left(budget_s: float | None, deadline: float | None) -> float | Non
 
 
 def _serve(pipe: Connection, kernel: str) -> None:
-    """The child: answer each spectrum with its `Fit`, or with the text of the kernel's exception, while there is a pipe."""
+    """The child: answer each spectrum with its `Fit`, or the text of the kernel's exception, while there is a pipe."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     fit: Kernel = pkgutil.resolve_name(kernel)
     try:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import phspectra
 from numpy.typing import NDArray
 
-
-class Fit(NamedTuple):
-    """The outcome for one spectrum.
-
-    `rms` is the noise in the unit of the spectrum; `components` has a row (amplitude, mean, stddev) for each Gaussian,
-    sorted by mean, with mean and stddev in channels.
-    """
-
-    rms: float
-    components: list[tuple[float, float, float]]
+from prismline_worker.fit_process import Fit
 
 
 def fit_spectrum(signal: NDArray[np.float64], params: Mapping[str, Any]) -> Fit:

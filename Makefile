@@ -1,0 +1,58 @@
+# Prismline's two front doors are `make demo` and `make test`; both install what they need into .venv.
+
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+# Every package of the repository, in the order of their dependencies.
+PACKAGES := contracts libs/runtime libs/ledger $(sort $(wildcard services/*)) localstack cli
+SOURCES  := $(addsuffix /src,$(PACKAGES))
+CHECKED  := contracts libs/runtime libs/ledger services localstack cli tests benchmarks
+
+.PHONY: help demo test test-fast check install install-dev schemas lock clean
+.DEFAULT_GOAL := help
+
+help:  ## Show this list.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/.installed  ## Decompose a cube with everything running here; CUBE=path.fits for your own.
+	$(BIN)/prismline demo $(if $(CUBE),--cube '$(CUBE)')
+
+test: check  ## Run all checks and all tests.
+	$(BIN)/pytest
+
+test-fast: check  ## Run the checks and the tests that need no services running (under two minutes).
+	$(BIN)/pytest -m 'not e2e'
+
+check: $(VENV)/.installed-dev  ## Format, lint, types, imports, templates.
+	$(BIN)/ruff format --check $(CHECKED)
+	$(BIN)/ruff check $(CHECKED)
+	$(BIN)/mypy $(SOURCES)
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/cfn-lint platform/template.yaml services/*/template.yaml
+
+install: $(VENV)/.installed  ## Install what a run needs.
+
+install-dev: $(VENV)/.installed-dev  ## Install what the tests need, too.
+
+schemas: $(VENV)/.installed  ## Write contracts/schemas anew from the models.
+	$(BIN)/python -m prismline_contracts.schemas contracts/schemas
+
+lock: $(VENV)/.installed-dev  ## Resolve the *.in files into hash-locked requirements.
+	for file in requirements/runtime.in requirements/dev.in services/*/requirements.in; do \
+	  (cd $$(dirname $$file) && $(CURDIR)/$(BIN)/uv pip compile -q --python-version 3.11 --universal --no-strip-extras \
+	    --generate-hashes --no-annotate --no-header $$(basename $$file) -o $$(basename $$file .in).txt) || exit 1; done
+
+clean:  ## Remove what make made.
+	rm -rf $(VENV) .prismline demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: requirements/runtime.txt $(addsuffix /pyproject.toml,$(PACKAGES)) | $(BIN)/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/runtime.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(addprefix -e ./,$(PACKAGES))
+	@touch $@
+
+$(VENV)/.installed-dev: requirements/dev.txt $(VENV)/.installed
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	@touch $@

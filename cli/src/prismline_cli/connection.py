@@ -1,0 +1,89 @@
+"""Where the command finds the system: the harness started here, or whatever the AWS environment variables say."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from prismline_cli.output import ExitCode, fail
+from prismline_ledger import Ledger
+from prismline_localstack.errors import NotRunningError
+from prismline_localstack.harness import load_state
+from prismline_runtime import PermanentError, PrismlineError, ServiceSettings, Transport, clients
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_s3 import S3Client
+
+#: Any of these says that somebody means a particular AWS account or emulator.
+AWS_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")
+
+
+@dataclass(frozen=True)
+class Connection:
+    """The system of one environment: its resources' names and clients for them."""
+
+    environment: str
+
+    @classmethod
+    def open(cls) -> Connection:
+        """Connect to the harness that runs under `PRISMLINE_HOME`, or else to what the AWS settings point at."""
+        try:
+            os.environ.update(load_state().env)
+        except NotRunningError as error:
+            if not any(name in os.environ for name in AWS_VARIABLES):
+                fail(f"{error} Or set AWS credentials.", ExitCode.UNREACHABLE)
+        return cls(ServiceSettings().environment)
+
+    @cached_property
+    def dynamodb(self) -> DynamoDBClient:
+        """DynamoDB."""
+        return clients.dynamodb()
+
+    @cached_property
+    def s3(self) -> S3Client:
+        """S3."""
+        return clients.s3()
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The ledger of runs and chunks."""
+        return Ledger(self.dynamodb, f"prismline-{self.environment}-runs")
+
+    @cached_property
+    def workflow_state_table(self) -> str:
+        """Name of the status service's table."""
+        return f"prismline-{self.environment}-workflow-state"
+
+    @cached_property
+    def bucket(self) -> str:
+        """Name of the bucket, as the platform stack published it."""
+        return clients.ssm().get_parameter(Name=f"/prismline/{self.environment}/platform/bucket")["Parameter"]["Value"]
+
+    @cached_property
+    def transport(self) -> Transport:
+        """The bus."""
+        return Transport(
+            environment=self.environment,
+            service="cli",
+            sqs=clients.sqs(),
+            events=clients.events(),
+            stepfunctions=clients.stepfunctions(),
+        )
+
+
+@contextmanager
+def reachable() -> Iterator[None]:
+    """Turn what goes wrong on the way to AWS into a sentence and an exit code."""
+    try:
+        yield
+    except PermanentError as error:
+        fail(str(error))
+    except (PrismlineError, ClientError, BotoCoreError) as error:
+        fail(f"Cannot reach Prismline: {error}", ExitCode.UNREACHABLE)

@@ -1,0 +1,82 @@
+"""The demonstration: a cube from FITS to maps, on this machine, in one go."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pyarrow.compute as pc
+from rich.table import Table
+
+from prismline_cli import plotting, results, synthetic
+from prismline_cli.connection import Connection
+from prismline_cli.output import console, fail, stderr
+from prismline_cli.runs import RunView
+from prismline_cli.submission import submit
+from prismline_cli.watching import PICKED_UP_SECONDS, watch
+from prismline_localstack import harness
+
+#: Chunks that a demonstration is cut into, so that there is something to watch.
+DEMO_CHUNKS = 20
+
+
+def demo(cube: Path | None, survey: str | None, chunk_size: int | None, to: Path) -> bool:
+    """Run the demonstration; whether every chunk completed. A harness that ran before goes on running."""
+    to.mkdir(parents=True, exist_ok=True)
+    if cube is None:
+        cube = to / "demo-cube.fits"
+        synthetic.make_cube(cube)
+        console.print(f"Generated {cube}: 40 x 50 spectra with known components.")
+    elif not cube.is_file():
+        fail(f"There is no file {cube}.")
+    survey = survey or re.sub(r"[^A-Za-z0-9._-]", "-", cube.stem)[:64]
+    was_up = harness.is_up()
+    if not was_up:
+        with stderr.status("starting an AWS emulator and the services"):
+            harness.up()
+    try:
+        view = _decompose(cube, survey, chunk_size, to)
+    finally:
+        if not was_up:
+            with stderr.status("shutting down"):
+                harness.down()
+    return view.ok
+
+
+def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> RunView:
+    connection = Connection.open()
+    began = time.monotonic()
+    run_id = submit(connection, str(cube), {"survey": survey, "chunk_size": chunk_size or _chunk_size(cube)})
+    console.print(f"Submitted run {run_id} of survey {survey}.", soft_wrap=True)
+    view = watch(connection, run_id, appear_within=PICKED_UP_SECONDS)
+    seconds = time.monotonic() - began
+    if view.item is None or view.completed == 0:
+        console.print(f"The run failed: {view.state.error_message if view.state else 'nobody knows why'}", markup=False)
+        return view
+    with stderr.status("drawing"):
+        files = results.download(connection, view.item, to)
+        decomposition = results.load(connection, view.item)
+        picture = plotting.draw_run(connection, view.item, to / f"{survey}.png")
+    components = pc.sum(pc.max_element_wise(decomposition.table["n_components"], 0)).as_py()
+    table = Table(box=None, show_header=False)
+    for name, value in (
+        ("run", run_id),
+        ("status", view.status),
+        ("spectra", f"{len(decomposition.table)}"),
+        ("components", f"{components}"),
+        ("chunks", f"{view.completed} completed, {view.failed} failed"),
+        ("time", f"{seconds:.1f} s, {len(decomposition.table) / seconds:.0f} spectra/s from upload to Parquet"),
+        ("dataset", f"{files[0].parents[2]} ({len(files)} Parquet files)"),
+        ("picture", str(picture)),
+        ("look again", f"prismline up && prismline run {run_id} --json"),
+    ):
+        table.add_row(name, value)
+    console.print(table)
+    return view
+
+
+def _chunk_size(cube: Path) -> int:
+    """Spectra a chunk so that the cube gives about `DEMO_CHUNKS`, or the service's default where that is not known."""
+    n_spectra = synthetic.count_spectra(cube)
+    return max(1, -(-n_spectra // DEMO_CHUNKS)) if n_spectra else 500

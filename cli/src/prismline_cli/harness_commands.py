@@ -1,0 +1,123 @@
+"""`prismline up | down | status | logs`: the system on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from prismline_localstack import HarnessError, Status, down, is_up, logs, status, up
+
+#: Exit code: nothing runs, or it cannot be reached.
+EXIT_UNREACHABLE = 3
+
+_console = Console()
+_errors = Console(stderr=True)
+
+HomeOption = Annotated[
+    Path | None,
+    typer.Option("--home", help="Folder of state and logs.", envvar="PRISMLINE_HOME", show_default=".prismline"),
+]
+
+
+@contextmanager
+def _exit_code() -> Iterator[None]:
+    """Say what went wrong and exit with 3."""
+    try:
+        yield
+    except HarnessError as error:
+        _errors.print(Text(str(error), style="red"), soft_wrap=True)
+        raise typer.Exit(EXIT_UNREACHABLE) from error
+
+
+def _pairs(values: list[str]) -> dict[str, str]:
+    """`NAME=VALUE` arguments."""
+    for value in values:
+        if "=" not in value.strip("="):
+            raise typer.BadParameter(f"{value} is not NAME=VALUE.")
+    return dict(value.split("=", 1) for value in values)
+
+
+def up_command(
+    home: HomeOption = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes.", show_default="one a core")] = None,
+    service: Annotated[
+        list[str] | None, typer.Option(help="Run only this service; may be repeated.", show_default="all")
+    ] = None,
+    setting: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Environment variable for the services.")
+    ] = None,
+    environment: Annotated[str, typer.Option(help="Part of every resource's name.")] = "local",
+) -> None:
+    """Start emulator and services; deploy the stacks."""
+    settings = _pairs(setting or [])
+    with _exit_code():
+        already = is_up(home)
+        with _errors.status("Starting ..."):
+            state = up(home, workers=workers, services=service, settings=settings, environment=environment)
+        _console.print(f"{'Already up' if already else 'Up'} at {state.endpoint}.", highlight=False)
+        _print_status(status(home))
+
+
+def down_command(home: HomeOption = None) -> None:
+    """Stop services and emulator."""
+    with _exit_code():
+        with _errors.status("Stopping ..."):
+            ran = down(home)
+        _console.print("Stopped." if ran else "Nothing was running.")
+
+
+def status_command(
+    home: HomeOption = None, json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False
+) -> None:
+    """Show processes and queues."""
+    with _exit_code():
+        now = status(home)
+    if json:
+        print(now.model_dump_json(indent=2))  # noqa: T201  bare, for a pipe
+    else:
+        _console.print(f"{now.phase.capitalize()} at {now.endpoint}.", highlight=False)
+        _print_status(now)
+
+
+def logs_command(
+    service: Annotated[
+        str | None, typer.Argument(help="A service or one of its processes.", show_default="all")
+    ] = None,
+    home: HomeOption = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the system stops.")] = False,
+) -> None:
+    """Show what the processes wrote."""
+    with _exit_code():
+        for line in logs(home, service, follow=follow):
+            print(f"{line.process} | {line.text}", flush=True)  # noqa: T201  a log is not for rich to colour
+
+
+def _print_status(now: Status) -> None:
+    processes = Table("process", "service", "pid", "state", "restarts")
+    for process in now.processes:
+        state = Text("running", style="green") if process.alive else Text("down", style="red")
+        processes.add_row(process.name, process.service, str(process.pid or "-"), state, str(process.restarts))
+    queues = Table("queue", "waiting", "in flight", "dead letters")
+    for queue in now.queues:
+        dead = Text(str(queue.dead_letters), style="red" if queue.dead_letters else "")
+        queues.add_row(queue.name, str(queue.visible), str(queue.in_flight), dead)
+    _console.print(processes, queues)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    commands: dict[str, Callable[..., None]] = {
+        "up": up_command,
+        "down": down_command,
+        "status": status_command,
+        "logs": logs_command,
+    }
+    for name, command in commands.items():
+        app.command(name)(command)

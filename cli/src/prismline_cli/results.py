@@ -1,0 +1,79 @@
+"""A run's results: its Parquet files, its cube's geometry and spectra."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from prismline_cli.connection import Connection
+from prismline_contracts import ChunkItem, ChunkStatus, CubeGeometry, RunItem, geometry_key, output_prefix
+
+
+@dataclass(frozen=True)
+class Decomposition:
+    """What a run found: a row for each spectrum of its completed chunks, and where they lie."""
+
+    geometry: CubeGeometry
+    table: pa.Table
+
+
+def output_keys(connection: Connection, run: RunItem) -> Iterator[str]:
+    """The keys of the run's outputs."""
+    pages = connection.s3.get_paginator("list_objects_v2").paginate(
+        Bucket=connection.bucket, Prefix=output_prefix(run.survey, run.run_id)
+    )
+    for page in pages:
+        for item in page.get("Contents", []):
+            yield item["Key"]
+
+
+def download(connection: Connection, run: RunItem, to: Path) -> list[Path]:
+    """Copy the run's outputs below `to`, as the Hive-partitioned dataset they are."""
+    paths = []
+    for key in output_keys(connection, run):
+        path = to / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        connection.s3.download_file(connection.bucket, key, str(path))
+        paths.append(path)
+    return paths
+
+
+def load(connection: Connection, run: RunItem) -> Decomposition:
+    """Read the run's outputs into memory."""
+    tables = [pq.read_table(io.BytesIO(_read(connection, key))) for key in output_keys(connection, run)]
+    geometry = CubeGeometry.model_validate_json(_read(connection, geometry_key(run.run_id)))
+    return Decomposition(geometry, pa.concat_tables(tables))
+
+
+def spectra(
+    connection: Connection, run: RunItem, pixels: list[tuple[int, int]], nx: int
+) -> dict[tuple[int, int], NDArray[np.floating]]:
+    """The spectra (n_channels,) at `pixels` (x, y), from the chunks that hold them."""
+    wanted: dict[str, list[tuple[int, int]]] = {}
+    chunks = sorted(connection.ledger.chunks(run.run_id, status=ChunkStatus.COMPLETED), key=_start)
+    for x, y in pixels:
+        holder = next((c for c in reversed(chunks) if _start(c) <= y * nx + x < _start(c) + c.n_items), None)
+        if holder is not None:
+            wanted.setdefault(holder.chunk_key, []).append((x, y))
+    found = {}
+    for key, members in wanted.items():
+        with np.load(io.BytesIO(_read(connection, key)), allow_pickle=False) as chunk:
+            index = {pixel: n for n, pixel in enumerate(zip(chunk["x"].tolist(), chunk["y"].tolist(), strict=True))}
+            data = chunk["spectra"]
+            found.update({pixel: data[index[pixel]] for pixel in members})
+    return found
+
+
+def _start(chunk: ChunkItem) -> int:
+    return int(chunk.chunk_id.removeprefix("chunk-"))
+
+
+def _read(connection: Connection, key: str) -> bytes:
+    return connection.s3.get_object(Bucket=connection.bucket, Key=key)["Body"].read()

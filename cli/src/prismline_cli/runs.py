@@ -1,0 +1,131 @@
+"""A run as a person sees it: its status, its chunks' counts and its slow lane, from both tables."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from boto3.dynamodb.types import TypeDeserializer
+
+from prismline_cli.connection import Connection
+from prismline_contracts import RunItem, WorkflowStateItem
+
+#: Statuses that a run does not leave by itself.
+ENDED = frozenset({"completed", "failed", "cancelled"})
+
+
+@dataclass(frozen=True)
+class RunView:
+    """What is known of a run; either part may be missing while it is being submitted or if it was refused."""
+
+    run_id: str
+    state: WorkflowStateItem | None
+    item: RunItem | None
+
+    @property
+    def status(self) -> str:
+        """`pending`, `running`, `completed`, `failed` or `cancelled`."""
+        return self.state.status if self.state else "pending"
+
+    @property
+    def ended(self) -> bool:
+        """Whether the status is final and nothing is left in the slow lane."""
+        waiting = self.item is not None and self.item.n_timed_out > 0
+        return self.status in ENDED and not (self.status == "completed" and waiting)
+
+    @property
+    def total(self) -> int:
+        """Chunks, 0 while unknown."""
+        return (self.item and self.item.jobs_total) or 0
+
+    @property
+    def completed(self) -> int:
+        """Chunks that completed."""
+        return self.item.jobs_completed if self.item else 0
+
+    @property
+    def failed(self) -> int:
+        """Chunks that failed."""
+        return self.item.jobs_failed if self.item else 0
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing has failed."""
+        return self.failed == 0 and self.status != "failed"
+
+    @property
+    def spectra_done(self) -> int:
+        """Spectra in chunks that have ended, to within the last chunk, which may be shorter than the others."""
+        if not self.item or not self.item.n_spectra or not self.total:
+            return 0
+        per_chunk = math.ceil(self.item.n_spectra / self.total)
+        return min(self.item.n_spectra, per_chunk * (self.completed + self.failed))
+
+    @property
+    def seconds(self) -> float:
+        """Time since the run was submitted, or that it took."""
+        if self.state is None or self.state.created_at is None:
+            return 0.0
+        end = self.state.completed_at if self.status in ENDED else None
+        until = datetime.fromisoformat(end) if end else datetime.now(UTC)
+        return max(0.0, (until - datetime.fromisoformat(self.state.created_at)).total_seconds())
+
+    def as_json(self) -> dict[str, Any]:
+        """The view as a JSON document; counts are null while they are unknown."""
+        state, item = self.state, self.item
+        return {
+            "run_id": self.run_id,
+            "job_id": state.job_id if state else None,
+            "survey": (state and state.survey) or (item and item.survey),
+            "status": self.status,
+            "error": state.error_message if state else None,
+            "n_spectra": item.n_spectra if item else None,
+            "n_blank": item.n_blank if item else None,
+            "n_timed_out": item.n_timed_out if item else None,
+            "chunks_total": item.jobs_total if item else None,
+            "chunks_completed": self.completed,
+            "chunks_failed": self.failed,
+            "params": json.loads(item.params) if item and item.params else {},
+            "created_at": state.created_at if state else (item and item.created_at),
+            "started_at": state.started_at if state else None,
+            "completed_at": state.completed_at if state else None,
+            "seconds": round(self.seconds, 3),
+            "trace_id": state.trace_id if state else None,
+        }
+
+
+def load_run(connection: Connection, run_id: str) -> RunView | None:
+    """The run with this id, or None if nothing is known of it."""
+    answer = connection.dynamodb.get_item(
+        TableName=connection.workflow_state_table, Key={"run_id": {"S": run_id}}, ConsistentRead=True
+    )
+    state = _state(answer["Item"]) if "Item" in answer else None
+    item = connection.ledger.get_run(run_id)
+    return RunView(run_id, state, item) if state or item else None
+
+
+def list_runs(connection: Connection, survey: str | None, limit: int) -> list[RunView]:
+    """The latest runs, newest first: of one survey by the ledger's index, of all by the workflow-state table."""
+    if survey is not None:
+        views = [load_run(connection, run.run_id) for run in connection.ledger.runs_of(survey, limit=limit)]
+        return [view for view in views if view is not None]
+    pages = connection.dynamodb.get_paginator("scan").paginate(TableName=connection.workflow_state_table)
+    states = [_state(item) for page in pages for item in page["Items"]]
+    return [_with_item(connection, state) for state in _newest(states, limit)]
+
+
+def _newest(states: Iterable[WorkflowStateItem], limit: int) -> list[WorkflowStateItem]:
+    return sorted(states, key=lambda state: state.created_at or "", reverse=True)[:limit]
+
+
+def _with_item(connection: Connection, state: WorkflowStateItem) -> RunView:
+    return RunView(state.run_id, state, connection.ledger.get_run(state.run_id))
+
+
+def _state(item: dict[str, Any]) -> WorkflowStateItem:
+    deserialize = TypeDeserializer().deserialize
+    return WorkflowStateItem.model_validate({name: deserialize(value) for name, value in item.items()})

@@ -1,0 +1,42 @@
+"""Submit a cube: put it and its manifest into the bucket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from prismline_cli.connection import Connection
+from prismline_cli.output import fail
+from prismline_contracts import MANIFEST_PREFIX, Manifest, run_id_of
+from prismline_runtime import describe_invalid
+
+
+def submit(connection: Connection, cube: str, fields: dict[str, Any]) -> str:
+    """Submit `cube`, a local file or `s3://<bucket>/<key>` of our bucket, and return the id of its run.
+
+    `fields` are the manifest's; a wrong one is refused here, before anything is uploaded.
+    """
+    idempotency_key = fields.get("idempotency_key") or str(uuid4())
+    remote = cube.removeprefix(f"s3://{connection.bucket}/") if cube.startswith("s3://") else None
+    if remote is None and not Path(cube).is_file():
+        fail(f"There is no file {cube}.")
+    if remote is not None and remote == cube:
+        fail(f"{cube} is not in s3://{connection.bucket}; upload it there or give a local file.")
+    cube_key = remote or f"cubes/{fields['survey']}/{Path(cube).name}"
+    document = {**fields, "cube_key": cube_key, "idempotency_key": idempotency_key}
+    try:
+        manifest = Manifest.model_validate(document)
+    except ValidationError as error:
+        fail(f"The submission is invalid: {describe_invalid(error)}.")
+    if remote is None:
+        connection.s3.upload_file(cube, connection.bucket, cube_key)
+    connection.s3.put_object(
+        Bucket=connection.bucket,
+        Key=f"{MANIFEST_PREFIX}{idempotency_key}.json",
+        Body=manifest.model_dump_json(exclude_unset=True).encode(),
+        ContentType="application/json",
+    )
+    return run_id_of(connection.bucket, idempotency_key)

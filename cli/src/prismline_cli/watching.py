@@ -1,0 +1,93 @@
+"""Watch a run until it has ended: a live bar on a terminal, a line a change in a pipe."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from prismline_cli.connection import Connection
+from prismline_cli.output import ExitCode, fail, stderr
+from prismline_cli.runs import RunView, load_run
+
+#: Seconds between two looks at a run.
+POLL_SECONDS = 0.5
+#: Seconds after which a run that nobody has picked up is given up on.
+PICKED_UP_SECONDS = 60.0
+
+
+def follow(connection: Connection, run_id: str, *, appear_within: float) -> Iterator[RunView]:
+    """The run, again and again, until it has ended."""
+    deadline = time.monotonic() + appear_within
+    while True:
+        view = load_run(connection, run_id)
+        if view is not None:
+            yield view
+            if view.ended:
+                return
+        elif time.monotonic() > deadline:
+            fail(f"There is no run {run_id}.", ExitCode.USAGE)
+        time.sleep(POLL_SECONDS)
+
+
+def watch(connection: Connection, run_id: str, *, appear_within: float = 0.0) -> RunView:
+    """Show the run's progress on standard error until it has ended, and return how it ended."""
+    show = _show_live if stderr.is_terminal else _show_lines
+    return show(follow(connection, run_id, appear_within=appear_within))
+
+
+def _show_live(views: Iterator[RunView]) -> RunView:
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("chunks  {task.fields[detail]}"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=stderr) as progress:
+        task = progress.add_task("submitted", total=None, detail="")
+        clock = _Clock()
+        for view in views:
+            progress.update(
+                task,
+                description=view.status,
+                total=view.total or None,
+                completed=view.completed + view.failed,
+                detail=clock.detail(view),
+            )
+    return view
+
+
+def _show_lines(views: Iterator[RunView]) -> RunView:
+    clock, last = _Clock(), ""
+    for view in views:
+        head = f"{view.status}: {view.completed + view.failed}/{view.total or '?'} chunks"
+        slow = view.item.n_timed_out if view.item else 0
+        if (mark := f"{head} {slow}") != last:
+            stderr.print(f"{head}, {clock.detail(view)}", markup=False, soft_wrap=True)
+            last = mark
+    return view
+
+
+class _Clock:
+    """Rate and time left, measured from the first chunk that was seen to end."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+        self._from: int | None = None
+
+    def detail(self, view: RunView) -> str:
+        done, spectra = view.spectra_done, (view.item and view.item.n_spectra) or 0
+        if self._from is None:
+            self._since, self._from = time.monotonic(), done
+        rate = (done - self._from) / max(time.monotonic() - self._since, 1e-3)
+        parts = [f"{rate:.0f} spectra/s" if rate >= 10 else f"{rate:.1f} spectra/s"]
+        if view.failed:
+            parts.append(f"{view.failed} failed")
+        if rate > 0 and done < spectra:
+            parts.append(f"{(spectra - done) / rate:.0f} s left")
+        if view.item and view.item.n_timed_out:
+            parts.append(f"{view.item.n_timed_out} in the slow lane")
+        return ", ".join(parts)

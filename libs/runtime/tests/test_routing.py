@@ -1,0 +1,197 @@
+"""What becomes of a message, by what its function does."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prismline_contracts import Envelope, RunDrained, RunSubmitted, timestamp
+from prismline_runtime import Delivery, Message, PermanentError, TransientError, queue_handler, service_logger
+from prismline_runtime.routing import MAX_BACKOFF_SECONDS, backoff_seconds
+
+RUN_ID = "7b0b3f0e-2f5e-5d0c-8c39-9a1f3c1f7a11"
+OBJECT_CREATED = {
+    "source": "aws.s3",
+    "detail-type": "Object Created",
+    "detail": {"object": {"key": "manifests/a.json"}},
+}
+
+
+class FakeTransport:
+    """Remembers what was asked of it."""
+
+    def __init__(self) -> None:
+        self.dead: list[tuple[str, str]] = []
+        self.postponed: list[tuple[str, int]] = []
+
+    def dead_letter(self, delivery: Delivery, error: str) -> None:
+        self.dead.append((delivery.body, error))
+
+    def postpone(self, delivery: Delivery, seconds: int) -> None:
+        self.postponed.append((delivery.body, seconds))
+
+
+class Context:
+    def get_remaining_time_in_millis(self) -> int:
+        return 1000
+
+
+def record(body: str, message_id: str = "m", receive_count: int = 1) -> dict[str, Any]:
+    return {
+        "messageId": message_id,
+        "receiptHandle": "r",
+        "body": body,
+        "attributes": {"ApproximateReceiveCount": str(receive_count)},
+        "messageAttributes": {},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": "arn:aws:sqs:us-east-1:000000000000:prismline-test-runs",
+        "awsRegion": "us-east-1",
+    }
+
+
+def drained() -> Envelope:
+    data = RunDrained(
+        run_id=RUN_ID, jobs_total=2, jobs_completed=2, jobs_failed=0, failed_percent=0.0, drained_at=timestamp()
+    )
+    return Envelope.wrap(data, source="prismline/test/test", traceparent=None)
+
+
+class Service:
+    """A handler with one route for our events and one for AWS events, whose functions do as told."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.transport = FakeTransport()
+        self.seen: list[Any] = []
+        self._error = error
+        self.handler = queue_handler(
+            self.transport,  # type: ignore[arg-type]
+            service_logger("test"),
+            {RunDrained: self._on_drained},
+            {"aws.s3/Object Created": self._on_object_created},
+        )
+
+    def _on_drained(self, event: RunDrained, message: Message) -> None:
+        self.seen.append((event, message))
+        if self._error:
+            raise self._error
+
+    def _on_object_created(self, event: dict[str, Any], delivery: Delivery) -> None:
+        self.seen.append((event, delivery))
+
+    def failed(self, *records: dict[str, Any]) -> list[str]:
+        """Handle `records`; the ids of those that are to be delivered again."""
+        answer = self.handler({"Records": list(records)}, Context())
+        return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+
+
+def test_a_message_reaches_the_function_of_its_type() -> None:
+    service = Service()
+    sent = drained()
+    assert service.failed(record(sent.to_json(), receive_count=2)) == []
+    [(event, message)] = service.seen
+    assert event.jobs_completed == 2
+    assert message.envelope == sent
+    assert message.delivery.queue == "prismline-test-runs"
+    assert message.delivery.receive_count == 2
+    assert message.delivery.remaining_ms() == 1000
+    assert not service.transport.dead
+    assert not service.transport.postponed
+
+
+def test_an_aws_event_reaches_the_function_of_its_source_and_type() -> None:
+    service = Service()
+    assert service.failed(record(json.dumps(OBJECT_CREATED))) == []
+    assert service.seen[0][0] == OBJECT_CREATED
+
+
+def test_a_permanent_error_is_dead_lettered_with_its_reason_and_acknowledged() -> None:
+    service = Service(PermanentError("The cube has no spectral axis."))
+    body = drained().to_json()
+    assert service.failed(record(body)) == []
+    assert service.transport.dead == [(body, "The cube has no spectral axis.")]
+    assert not service.transport.postponed
+
+
+def test_a_transient_error_is_postponed_and_kept() -> None:
+    service = Service(TransientError("The table is busy.", retry_after=17))
+    body = drained().to_json()
+    assert service.failed(record(body)) == ["m"]
+    assert service.transport.postponed == [(body, 17)]
+    assert not service.transport.dead
+
+
+def test_an_unexpected_error_is_treated_as_transient() -> None:
+    service = Service(ZeroDivisionError())
+    assert service.failed(record(drained().to_json(), receive_count=4)) == ["m"]
+    [(_, seconds)] = service.transport.postponed
+    assert 4 <= seconds <= 8
+    assert not service.transport.dead
+
+
+def test_one_bad_message_of_a_batch_does_not_touch_the_others() -> None:
+    service = Service()
+    good = drained().to_json()
+    assert service.failed(record(good, "a"), record("{", "b"), record(good, "c")) == []
+    assert len(service.seen) == 2
+    assert [body for body, _ in service.transport.dead] == ["{"]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[1]", "not a JSON object"),
+        ("null", "not a JSON object"),
+        ("{}", "neither an envelope nor an AWS event"),
+        (json.dumps(OBJECT_CREATED | {"source": "aws.ec2"}), "neither an envelope nor an AWS event"),
+        ('{"specversion": "1.0"}', "not a valid envelope: id: Field required"),
+        (drained().to_json().replace('"1.0"', '"0.3"'), "not a valid envelope: specversion"),
+        (drained().to_json().replace(RunDrained.TYPE, RunSubmitted.TYPE), "prismline.run.submitted.v1 is not one"),
+        (drained().to_json().replace(".v1", ".v2"), "prismline.run.drained.v2 is not one"),
+        (drained().to_json().replace('"jobs_total":2', '"jobs_total":"many"'), "is invalid: jobs_total"),
+    ],
+)
+def test_a_message_that_cannot_be_understood_is_dead_lettered_with_what_is_wrong(body: str, reason: str) -> None:
+    service = Service()
+    assert service.failed(record(body)) == []
+    [(dead_body, error)] = service.transport.dead
+    assert dead_body == body
+    assert reason in error
+    assert not service.seen
+
+
+def test_a_reason_does_not_quote_the_message() -> None:
+    service = Service()
+    service.failed(record(drained().to_json().replace('"jobs_total":2', '"jobs_total":"s3cret"')))
+    assert "s3cret" not in service.transport.dead[0][1]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+#: Documents that look like messages, with anything in place of some of their fields.
+near_messages = st.dictionaries(st.sampled_from([*drained().model_dump(), "detail-type", "detail"]), json_values).map(
+    lambda fields: json.dumps(json.loads(drained().to_json()) | fields)
+)
+
+
+@settings(deadline=None)
+@given(st.text() | json_values.map(json.dumps) | near_messages)
+def test_no_message_is_lost_whatever_it_holds(body: str) -> None:
+    service = Service()
+    assert service.failed(record(body)) == []
+    assert len(service.seen) + len(service.transport.dead) == 1
+
+
+@given(st.integers(min_value=1, max_value=1000))
+def test_the_backoff_doubles_at_each_receive_up_to_its_limit(receive_count: int) -> None:
+    longest = min(MAX_BACKOFF_SECONDS, 2 ** (receive_count - 1))
+    assert max(1, longest // 2) <= backoff_seconds(receive_count) <= longest

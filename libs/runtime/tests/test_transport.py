@@ -1,0 +1,125 @@
+"""Sending in batches when part of a batch is refused. That it arrives is tested on real queues, with the consumer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError, EndpointConnectionError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prismline_contracts import Envelope, RunFailed, timestamp
+from prismline_runtime import PermanentError, TransientError, Transport, batches, transport
+from prismline_runtime.errors import aws_errors
+
+RUN_ID = "7b0b3f0e-2f5e-5d0c-8c39-9a1f3c1f7a11"
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "FIRST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(transport, "LAST_WAIT_SECONDS", 0.0)
+
+
+class Refusing:
+    """SQS and EventBridge that refuse the first message of a batch, as long as told."""
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+        self.taken: list[str] = []
+        self.calls = 0
+
+    def get_queue_url(self, *, QueueName: str) -> dict[str, str]:  # noqa: N803
+        return {"QueueUrl": f"http://queues/{QueueName}"}
+
+    def _take(self, bodies: list[str]) -> bool:
+        """Whether the first was refused."""
+        self.calls += 1
+        refused = self.refusals > 0
+        self.refusals -= 1
+        self.taken += bodies[1:] if refused else bodies
+        return refused
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> dict[str, Any]:  # noqa: N803
+        refused = self._take([entry["MessageBody"] for entry in Entries])
+        return {"Failed": [{"Id": Entries[0]["Id"]}]} if refused else {}
+
+    def put_events(self, *, Entries: list[dict[str, str]]) -> dict[str, Any]:  # noqa: N803
+        refused = self._take([entry["Detail"] for entry in Entries])
+        answers: list[dict[str, str]] = [{"EventId": "e"} for _ in Entries]
+        if refused:
+            answers[0] = {"ErrorCode": "ThrottlingException"}
+        return {"Entries": answers}
+
+
+def make_transport(aws: Any) -> Transport:
+    return Transport(environment="test", service="test", sqs=aws, events=aws, stepfunctions=aws)
+
+
+def events(count: int) -> list[Envelope]:
+    data = RunFailed(run_id=RUN_ID, completed_at=timestamp(), error="x")
+    return [Envelope.wrap(data, source="test", traceparent=None, key=(str(n),)) for n in range(count)]
+
+
+@pytest.mark.parametrize("refusals", [0, 1, 3])
+def test_only_what_was_refused_is_sent_again(refusals: int) -> None:
+    aws = Refusing(refusals)
+    sent = events(12)
+    make_transport(aws).send("runs", sent)
+    assert sorted(aws.taken) == sorted(event.to_json() for event in sent)
+    assert aws.calls == 2 + refusals
+
+
+@pytest.mark.parametrize("refusals", [0, 1, 3])
+def test_only_events_that_were_refused_are_published_again(refusals: int) -> None:
+    aws = Refusing(refusals)
+    sent = events(12)
+    make_transport(aws).publish(*sent)
+    assert sorted(aws.taken) == sorted(event.to_json() for event in sent)
+    assert aws.calls == 2 + refusals
+
+
+def test_a_message_that_is_refused_again_and_again_is_a_transient_error() -> None:
+    with pytest.raises(TransientError, match="Could not send to runs: 1 of 3 messages were refused"):
+        make_transport(Refusing(1000)).send("runs", events(3))
+
+
+def test_an_event_larger_than_eventbridge_takes_is_a_permanent_error_and_sends_nothing() -> None:
+    aws = Refusing(0)
+    [small] = events(1)
+    large = small.model_copy(update={"data": small.data | {"error": "é" * 130 * 1024}})
+    with pytest.raises(PermanentError, match="larger than 262144 bytes"):
+        make_transport(aws).publish(small, large)
+    assert aws.calls == 0
+
+
+@given(st.lists(st.integers(), max_size=50), st.integers(min_value=1, max_value=12))
+def test_batches_hold_everything_in_order_and_no_batch_is_too_long(items: list[int], size: int) -> None:
+    made = list(batches(iter(items), size))
+    assert [item for batch in made for item in batch] == items
+    assert all(len(batch) == size for batch in made[:-1])
+    assert all(made)
+
+
+@pytest.mark.parametrize(
+    ("code", "family"),
+    [
+        ("NoSuchKey", PermanentError),
+        ("404", PermanentError),
+        ("ValidationException", PermanentError),
+        ("ProvisionedThroughputExceededException", TransientError),
+        ("ThrottlingException", TransientError),
+        ("InternalError", TransientError),
+        ("AccessDenied", TransientError),
+    ],
+)
+def test_what_aws_throws_is_sorted_by_its_code(code: str, family: type[Exception]) -> None:
+    error = ClientError({"Error": {"Code": code, "Message": "m"}}, "GetObject")
+    with pytest.raises(family, match=r"Could not read s3://b/k"), aws_errors("read s3://b/k"):
+        raise error
+
+
+def test_a_connection_that_fails_is_transient() -> None:
+    with pytest.raises(TransientError), aws_errors("read"):
+        raise EndpointConnectionError(endpoint_url="http://127.0.0.1:1")

@@ -1,0 +1,42 @@
+"""Small generated cubes for tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from astropy.io import fits
+
+#: Noise of a generated spectrum, K.
+NOISE = 0.2
+
+
+def spectra(ny: int, nx: int, n_channels: int = 60, seed: int = 0) -> np.ndarray:
+    """A cube (n_channels, ny, nx) with one bright line in each spectrum."""
+    rng = np.random.default_rng(seed)
+    channel = np.arange(n_channels)[:, None, None]
+    mean = rng.uniform(15, n_channels - 15, (ny, nx))
+    line = rng.uniform(2, 5, (ny, nx)) * np.exp(-0.5 * ((channel - mean) / rng.uniform(2, 4, (ny, nx))) ** 2)
+    return (line + rng.normal(0, NOISE, (n_channels, ny, nx))).astype(np.float32)
+
+
+def header(**cards: Any) -> fits.Header:
+    """A header of a position-position-velocity cube, with `cards` on top; a card of None is left out."""
+    base = {
+        "CTYPE1": "GLON-CAR",
+        "CTYPE2": "GLAT-CAR",
+        "CTYPE3": "VRAD",
+        "CRPIX3": 1.0,
+        "CRVAL3": -5000.0,
+        "CDELT3": 200.0,
+        "CUNIT3": "m/s",
+        "BUNIT": "K",
+    }
+    return fits.Header({name: value for name, value in (base | cards).items() if value is not None})
+
+
+def write_cube(path: Path, ny: int = 4, nx: int = 5, n_channels: int = 60, seed: int = 0, **cards: Any) -> Path:
+    """A cube file of ny * nx spectra."""
+    fits.writeto(path, spectra(ny, nx, n_channels, seed), header(**cards), overwrite=True)
+    return path

@@ -1,0 +1,155 @@
+"""The `prismline` command and the AWS command line, on the same run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prismline_contracts import ChunkStatus
+from tests.cubes import write_cube
+from tests.system import System, wait_for
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def finished(system: System, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A run of four chunks, one of which failed."""
+    where = {"chunk_id": "chunk-0000002"}
+    system.set_faults([{"point": "chunk.started", "action": "permanent", "where": where}])
+    cube = write_cube(tmp_path_factory.mktemp("cubes") / "cube.fits", ny=2, nx=4)
+    run_id = system.submit(cube, survey="cli-survey", chunk_size=2)
+    system.wait(run_id)
+    system.set_faults([])
+    return run_id
+
+
+def test_submit_and_wait_shows_progress_in_a_pipe(system: System, tmp_path: Path) -> None:
+    cube = write_cube(tmp_path / "cube.fits", ny=2, nx=3)
+    arguments = ("submit", str(cube), "--survey", "waited", "--beta", "4.5", "--chunk-size", "2", "--wait", "--json")
+    document = json.loads(system.cli(*arguments))
+    assert (document["status"], document["chunks_completed"], document["params"]) == ("completed", 3, {"beta": 4.5})
+    progress = system.cli("watch", document["run_id"], stream="stderr")
+    assert "completed: 3/3 chunks" in progress
+
+
+def test_run_tells_of_the_failure_by_its_exit_code(system: System, finished: str) -> None:
+    document = json.loads(system.cli("run", finished[:8], "--json", expect=1))
+    assert (document["run_id"], document["chunks_total"], document["chunks_failed"]) == (finished, 4, 1)
+    assert finished in system.cli("runs", "--survey", "cli-survey")
+    assert finished in system.cli("runs")
+
+
+def test_chunks_can_be_listed_by_status(system: System, finished: str) -> None:
+    (failed,) = json.loads(system.cli("chunks", finished, "--status", "failed", "--json"))
+    assert failed["chunk_id"] == "chunk-0000002"
+    assert len(json.loads(system.cli("chunks", finished, "--json"))) == 4
+    shown = json.loads(system.cli("failures", finished, "--json", expect=1))
+    assert [chunk["error"] for chunk in shown["chunks"]] == ["Injected permanent fault at chunk.started."]
+
+
+def test_a_picture_is_drawn_of_what_completed(system: System, finished: str, tmp_path: Path) -> None:
+    for arguments in (("--to", str(tmp_path / "run.png")), ("--x", "1", "--y", "0", "--to", str(tmp_path / "one.png"))):
+        system.cli("plot", finished, *arguments)
+        assert Path(arguments[-1]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_stuck_chunk_is_seen(system: System, tmp_path: Path) -> None:
+    system.set_faults([{"point": "chunk.started", "action": "hang", "seconds": 6}])
+    run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=1, nx=1))
+    wait_for(
+        lambda: (
+            (run := system.connection.ledger.get_run(run_id))
+            and run.latched_at
+            and system.chunks(run_id, ChunkStatus.IN_PROGRESS)
+        ),
+        "the chunk to be started",
+    )
+    assert json.loads(system.cli("stuck", run_id, "--json")) == []
+    (chunk,) = json.loads(system.cli("stuck", run_id, "--minutes", "0", "--json", expect=1))
+    assert chunk["status"] == "IN_PROGRESS"
+    system.set_faults([])
+    assert system.wait(run_id).status == "completed"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("run", "no-such-run"), "There is no run no-such-run."),
+        (("submit", "nowhere.fits", "--survey", "s"), "There is no file nowhere.fits."),
+        (("submit", __file__, "--survey", "a/b"), "survey"),
+        (("submit", __file__, "--survey", "s", "--beta", "-1"), "params.beta"),
+        (("plot", "x", "--x", "1"), "--y"),
+        (("chunks", "x", "--status", "lost"), "lost"),
+    ],
+)
+def test_wrong_usage_is_refused_with_a_sentence(system: System, arguments: tuple[str, ...], said: str) -> None:
+    assert said in system.cli(*arguments, expect=2, stream="stderr")
+
+
+def test_nothing_to_reach_is_an_exit_code_of_its_own(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRISMLINE_HOME", "nowhere")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    assert "Cannot reach Prismline" in system.cli("run", "x", expect=3, stream="stderr")
+    for name in ("AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID"):
+        monkeypatch.delenv(name)
+    assert "prismline up" in system.cli("runs", expect=3, stream="stderr")
+
+
+def aws(*arguments: str) -> dict[str, Any]:
+    """What the real AWS command line answers."""
+    command = [str(Path(sys.executable).with_name("aws")), *arguments, "--output", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def test_the_documented_aws_queries_work_on_the_ledger(system: System, finished: str) -> None:
+    table = ("--table-name", f"prismline-{system.connection.environment}-runs")
+    by_run = ("--key-condition-expression", "PK = :pk AND begins_with(SK, :prefix)")
+
+    run = aws("dynamodb", "get-item", *table, "--key", json.dumps({"PK": {"S": finished}, "SK": {"S": "RUN"}}))["Item"]
+    assert run["survey"]["S"] == "cli-survey"
+    assert [run[name]["N"] for name in ("jobs_total", "jobs_completed", "jobs_failed")] == ["4", "3", "1"]
+
+    values = {":pk": {"S": finished}, ":prefix": {"S": "CHUNK#"}}
+    chunks = aws("dynamodb", "query", *table, *by_run, "--expression-attribute-values", json.dumps(values))
+    assert [item["SK"]["S"] for item in chunks["Items"]] == [f"CHUNK#chunk-{n:07d}" for n in (0, 2, 4, 6)]
+
+    for status, count in (("IN_PROGRESS", 0), ("FAILED", 1)):
+        found = aws(
+            "dynamodb",
+            "query",
+            *table,
+            *by_run,
+            "--filter-expression",
+            "#s = :status",
+            "--expression-attribute-names",
+            json.dumps({"#s": "status"}),
+            "--expression-attribute-values",
+            json.dumps(values | {":status": {"S": status}}),
+        )
+        assert found["Count"] == count
+
+    latest = aws(
+        "dynamodb",
+        "query",
+        *table,
+        "--index-name",
+        "GSI1",
+        "--key-condition-expression",
+        "GSI1_PK = :survey",
+        "--expression-attribute-values",
+        json.dumps({":survey": {"S": "cli-survey"}}),
+        "--no-scan-index-forward",
+        "--limit",
+        "1",
+    )
+    assert latest["Items"][0]["PK"]["S"] == finished

@@ -1,0 +1,178 @@
+"""Duplicates, kills and poison: every chunk still ends once, and the counters stay exact."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from prismline_contracts import ChunkStatus
+from tests.cubes import write_cube
+from tests.invariants import assert_invariants
+from tests.redelivery import RedeliveringProxy
+from tests.system import System, wait_for
+
+pytestmark = pytest.mark.e2e
+
+#: The splitter's fault points, one between each pair of its steps.
+SPLIT_POINTS = (
+    "split.run_opened",
+    "split.inputs_written",
+    "split.items_written",
+    "split.total_set",
+    "split.messages_sent",
+    "split.latched",
+    "split.announced",
+)
+#: The worker's.
+CHUNK_POINTS = ("chunk.started", "chunk.decomposed", "chunk.output_written", "chunk.recorded")
+
+
+def test_a_splitter_that_dies_between_any_two_steps_is_taken_over(faults: System, tmp_path: Path) -> None:
+    system = faults
+    keys = {point: f"killed-at-{point}" for point in SPLIT_POINTS}
+    system.set_faults(
+        [
+            {"point": point, "action": "kill", "times": 1, "where": {"run_id": system.run_id_for(key)}}
+            for point, key in keys.items()
+        ]
+    )
+    cube = write_cube(tmp_path / "cube.fits", ny=3, nx=4)
+    run_ids = [system.submit(cube, chunk_size=5, idempotency_key=key) for key in keys.values()]
+    for run_id in run_ids:
+        view = system.wait(run_id, patience=240)
+        assert (view.status, view.completed, view.total) == ("completed", 3, 3)
+    assert system.faults_that_struck() == len(SPLIT_POINTS)
+    system.wait_until_idle()
+    for run_id in run_ids:
+        assert_invariants(system, run_id, nx=4)
+
+
+def test_a_worker_that_dies_in_mid_chunk_is_taken_over(faults: System, tmp_path: Path) -> None:
+    system = faults
+    system.set_faults(
+        [
+            {"point": point, "action": "kill", "times": 1, "where": {"chunk_id": f"chunk-{2 * n:07d}"}}
+            for n, point in enumerate(CHUNK_POINTS)
+        ]
+    )
+    run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=3, nx=4), chunk_size=2)
+    view = system.wait(run_id, patience=240)
+    assert (view.status, view.completed, view.total) == ("completed", 6, 6)
+    assert system.faults_that_struck() == len(CHUNK_POINTS)
+    system.wait_until_idle()
+    attempts = {chunk.chunk_id: chunk.attempts for chunk in system.chunks(run_id)}
+    assert attempts["chunk-0000000"] == 2, "a start that was killed is an attempt"
+    assert attempts["chunk-0000006"] == 1, "a chunk that was recorded is not processed again"
+    assert_invariants(system, run_id, nx=4)
+
+
+def test_every_message_delivered_twice_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    folder = tmp_path_factory.mktemp("twice")
+    with pytest.MonkeyPatch.context() as patch, RedeliveringProxy.before_emulator(folder) as proxy:
+        patch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+        with System.running(folder, patch) as system:
+            run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=3, nx=4), chunk_size=2)
+            view = system.wait(run_id)
+            assert (view.status, view.completed, view.total) == ("completed", 6, 6)
+            system.wait_until_idle()
+            assert_invariants(system, run_id, nx=4)
+            assert proxy.redelivered >= 6 + 5, "six chunks, and the messages of split, status and run events"
+            assert all(chunk.attempts == 1 for chunk in system.chunks(run_id))
+
+
+def poison() -> dict[str, tuple[Callable[[bytes], bytes | None], str]]:
+    """Ways to spoil a chunk's input, with what the failure has to say."""
+
+    def npz(**arrays: object) -> bytes:
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)  # type: ignore[arg-type]
+        return buffer.getvalue()
+
+    pickled = np.array([{"a": 1}], dtype=object)
+    floats, ints = np.ones((2, 60), np.float32), np.arange(2)
+    return {
+        "chunk-0000000": (lambda _: b"this is not a chunk", "not a whole .npz file"),
+        "chunk-0000002": (lambda _: npz(spectra=pickled, x=ints, y=ints), "Object arrays"),
+        "chunk-0000004": (lambda _: npz(spectra=floats[0], x=ints, y=ints), "shape"),
+        "chunk-0000006": (lambda whole: whole[: len(whole) // 2], "not a whole .npz file"),
+        "chunk-0000008": (lambda _: None, "does not exist"),
+        "chunk-0000010": (lambda _: npz(spectra=floats[:1], x=ints[:1], y=ints[:1]), "holds 1 spectra"),
+    }
+
+
+def test_poisoned_chunks_fail_with_their_cause_and_no_other_suffers(faults: System, tmp_path: Path) -> None:
+    system = faults
+    key = "poisoned"
+    run_id = system.run_id_for(key)
+    system.set_faults([{"point": "split.total_set", "action": "hang", "seconds": 3, "where": {"run_id": run_id}}])
+    system.submit(write_cube(tmp_path / "cube.fits", ny=4, nx=10), chunk_size=2, idempotency_key=key)
+    wait_for(lambda: (run := system.connection.ledger.get_run(run_id)) and run.jobs_total, "the chunks to be written")
+    s3, bucket = system.connection.s3, system.connection.bucket
+    for chunk_id, (spoil, _) in poison().items():
+        object_key = f"chunks/{run_id}/{chunk_id}.npz"
+        spoiled = spoil(system.read(object_key))
+        if spoiled is None:
+            s3.delete_object(Bucket=bucket, Key=object_key)
+        else:
+            s3.put_object(Bucket=bucket, Key=object_key, Body=spoiled)
+    view = system.wait(run_id)
+    assert (view.status, view.completed, view.failed) == ("failed", 14, 6)
+    assert view.state is not None
+    assert "6 of 20 chunks failed" in (view.state.error_message or "")
+    shown = system.cli("failures", run_id, expect=1)
+    for chunk in system.chunks(run_id, ChunkStatus.FAILED):
+        said = poison()[chunk.chunk_id][1]
+        assert said in (chunk.error or "")
+        assert said in shown
+        assert chunk.attempts == 1, "what can never work is not tried again"
+    assert_invariants(system, run_id, nx=10)
+
+
+def test_tolerated_failures_let_a_run_complete(faults: System, tmp_path: Path) -> None:
+    system = faults
+    where = {"chunk_id": "chunk-0000000"}
+    system.set_faults([{"point": "chunk.started", "action": "permanent", "where": where}])
+    cube = write_cube(tmp_path / "cube.fits", ny=2, nx=5)
+    tolerant = system.submit(cube, chunk_size=2, tolerated_failure_percent=20.0)
+    strict = system.submit(cube, chunk_size=2, tolerated_failure_percent=19.0)
+    assert system.wait(tolerant).status == "completed"
+    assert system.wait(strict).status == "failed"
+    for run_id in (tolerant, strict):
+        assert_invariants(system, run_id, nx=5)
+
+
+def test_a_transient_failure_is_tried_again(faults: System, tmp_path: Path) -> None:
+    system = faults
+    where = {"chunk_id": "chunk-0000002"}
+    system.set_faults([{"point": "chunk.started", "action": "transient", "times": 2, "where": where}])
+    run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=2, nx=2), chunk_size=2)
+    assert system.wait(run_id).status == "completed"
+    retried = {chunk.chunk_id: (chunk.attempts, chunk.last_error) for chunk in system.chunks(run_id)}
+    assert retried["chunk-0000002"] == (3, "Injected transient fault at chunk.started.")
+    assert_invariants(system, run_id, nx=2)
+
+
+def test_what_is_no_contract_message_goes_to_the_dead_letter_queue_whole(system: System) -> None:
+    sqs = system.observer._sqs
+    bodies = {"not json at all \u2603": "not JSON", '{"specversion": "1.0"}': "not a valid envelope"}
+    for queue in ("split", "chunks", "refits", "status", "runs"):
+        name = f"prismline-{system.connection.environment}-{queue}"
+        url = sqs.get_queue_url(QueueName=name)["QueueUrl"]
+        dead = sqs.get_queue_url(QueueName=f"{name}-dlq")["QueueUrl"]
+        for body, reason in bodies.items():
+            sqs.send_message(QueueUrl=url, MessageBody=body)
+
+            def letter(dead: str = dead) -> object:
+                found = sqs.receive_message(QueueUrl=dead, WaitTimeSeconds=1, MessageAttributeNames=["All"])
+                return found.get("Messages")
+
+            (message,) = wait_for(letter, f"a dead letter of {queue}")
+            assert message["Body"] == body
+            assert reason in message["MessageAttributes"]["error"]["StringValue"]
+            sqs.delete_message(QueueUrl=dead, ReceiptHandle=message["ReceiptHandle"])

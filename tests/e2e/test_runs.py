@@ -1,0 +1,140 @@
+"""Cubes from submission to dataset, over real queues."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import phspectra
+import pyarrow.dataset
+import pytest
+from astropy.io import fits
+
+from tests.cubes import write_cube
+from tests.invariants import assert_invariants
+from tests.system import System, wait_for
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_generated_cube_is_decomposed(system: System, tmp_path: Path) -> None:
+    cube = write_cube(tmp_path / "cube.fits", ny=4, nx=5)
+    run_id = system.submit(cube, chunk_size=6)
+    view = system.wait(run_id)
+    assert (view.status, view.completed, view.failed, view.total) == ("completed", 4, 0, 4)
+    table = system.table(run_id)
+    assert len(table) == 20
+    assert sum(n == 1 for n in table["n_components"].to_pylist()) >= 15, "most spectra hold exactly their one line"
+    assert_invariants(system, run_id, nx=5)
+    said = [event["type"].removeprefix("prismline.run.") for event in system.events(run_id)]
+    assert [kind for kind in said if "chunk" not in kind] == [
+        "submitted.v1",
+        "started.v1" if said.index("started.v1") < said.index("split.completed.v1") else "split.completed.v1",
+        "split.completed.v1" if said.index("started.v1") < said.index("split.completed.v1") else "started.v1",
+        "drained.v1",
+        "completed.v1",
+    ]
+
+
+def test_a_real_cube_gives_what_the_decomposer_gives_directly(system: System, grs_cube: Path, tmp_path: Path) -> None:
+    run_id = system.submit(grs_cube, survey="grs", chunk_size=10)
+    view = system.wait(run_id)
+    assert (view.status, view.total, view.failed) == ("completed", 10, 0)
+    assert_invariants(system, run_id, nx=10)
+    document = json.loads(system.cli("run", run_id, "--json"))
+    assert (document["n_spectra"], document["chunks_completed"], document["chunks_failed"]) == (100, 10, 0)
+
+    system.cli("results", run_id, "--to", str(tmp_path))
+    dataset = pyarrow.dataset.dataset(tmp_path / "decompositions", partitioning="hive")
+    rows = dataset.to_table(filter=pyarrow.dataset.field("run") == run_id).to_pylist()
+    assert len(rows) == 100
+    assert {row["survey"] for row in rows} == {"grs"}
+    data = fits.getdata(grs_cube).squeeze()
+    fitted = [row for row in rows if row["status"] in {"fitted", "empty"}]
+    sample = fitted[::12]
+    direct = [len(phspectra.fit_gaussians(data[:, row["y"], row["x"]].astype("f8"))) for row in sample]
+    assert [row["n_components"] for row in sample] == direct
+
+
+def test_two_runs_of_one_survey_do_not_touch_each_other(system: System, tmp_path: Path) -> None:
+    first = system.submit(write_cube(tmp_path / "a.fits", seed=1), survey="twice", chunk_size=5)
+    second = system.submit(write_cube(tmp_path / "b.fits", seed=2), survey="twice", chunk_size=7)
+    for run_id in (first, second):
+        assert system.wait(run_id).status == "completed"
+        assert_invariants(system, run_id, nx=5)
+    assert system.table(first)["component_means"] != system.table(second)["component_means"]
+    assert {view["run_id"] for view in json.loads(system.cli("runs", "--survey", "twice", "--json"))} == {first, second}
+
+
+def test_a_submission_that_is_sent_twice_runs_once(system: System, tmp_path: Path) -> None:
+    cube = write_cube(tmp_path / "cube.fits", ny=2, nx=2)
+    first = system.submit(cube, idempotency_key="once")
+    system.wait(first)
+    second = system.submit(cube, idempotency_key="once")
+    system.wait_until_idle()
+    assert first == second
+    assert system.item(first).jobs_completed == 1
+    assert [chunk.attempts for chunk in system.chunks(first)] == [1]
+    assert_invariants(system, first, nx=2)
+
+
+def test_a_manifest_put_by_hand_starts_a_run(system: System, tmp_path: Path) -> None:
+    cube = write_cube(tmp_path / "cube.fits", ny=1, nx=3)
+    system.connection.s3.upload_file(str(cube), system.connection.bucket, "cubes/hand.fits")
+    body = json.dumps({"cube_key": "cubes/hand.fits", "survey": "by-hand", "params": {"beta": 4.0}, "note": "ignored"})
+    system.put_manifest(body.encode())
+    run = wait_for(lambda: system.connection.ledger.runs_of("by-hand"), "the run to appear")[0]
+    assert system.wait(run.run_id).status == "completed"
+    assert set(system.table(run.run_id)["beta"].to_pylist()) == {4.0}
+
+
+def test_blank_spectra_are_counted_and_not_fitted(system: System, tmp_path: Path) -> None:
+    path = write_cube(tmp_path / "cube.fits", ny=2, nx=4)
+    with fits.open(path, mode="update") as hdus:
+        hdus[0].data[:, 1, :] = float("nan")
+    run_id = system.submit(path, chunk_size=3)
+    assert system.wait(run_id).status == "completed"
+    assert system.item(run_id).n_blank == 4
+    statuses = system.table(run_id)["status"].to_pylist()
+    assert statuses[4:] == ["blank"] * 4
+    assert "blank" not in statuses[:4]
+    assert_invariants(system, run_id, nx=4)
+
+
+def test_a_cancelled_run_processes_no_further_chunk(faults: System, tmp_path: Path) -> None:
+    system = faults
+    system.set_faults([{"point": "chunk.started", "action": "hang", "seconds": 1.0}])
+    run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=6, nx=10), chunk_size=1)
+    wait_for(lambda: system.events(run_id, "chunk.completed"), "the first chunk to complete")
+    system.cli("cancel", run_id)
+    view = system.wait(run_id)
+    assert view.status == "cancelled"
+    system.wait_until_idle()
+    view = system.view(run_id)
+    assert view is not None
+    assert view.completed < 30
+    assert view.failed == 0
+    assert sum(chunk.attempts for chunk in system.chunks(run_id)) == view.completed
+    assert_invariants(system, run_id, nx=10)
+    assert "cancelled already" in system_error(system, "cancel", run_id)
+
+
+def test_spectra_that_run_out_of_time_are_done_in_the_slow_lane(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        System.running(tmp_path_factory.mktemp("slow"), patch, SPECTRUM_BUDGET_SECONDS="0.000001") as system,
+    ):
+        run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=2, nx=3), chunk_size=3)
+        assert system.wait(run_id).status == "completed"
+        assert system.item(run_id).n_timed_out == 0
+        statuses = system.table(run_id)["status"].to_pylist()
+        assert len(statuses) == 6
+        assert set(statuses) <= {"fitted", "empty"}
+        assert_invariants(system, run_id, nx=3)
+
+
+def system_error(system: System, *arguments: str) -> str:
+    """What a command that has to be refused says on standard error."""
+    return system.cli(*arguments, expect=2, stream="stderr")

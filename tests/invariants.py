@@ -1,0 +1,83 @@
+"""The invariants of the architecture, asserted of one run by one helper."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+
+import pyarrow.parquet as pq
+
+from prismline_contracts import ChunkItem, ChunkStatus
+from tests.system import System, wait_for
+
+#: Columns that every output has.
+COLUMNS = {
+    "x": "int32",
+    "y": "int32",
+    "beta": "double",
+    "rms": "double",
+    "min_persistence": "double",
+    "n_components": "int32",
+    "component_amplitudes": "list<element: double>",
+    "component_means": "list<element: double>",
+    "component_stddevs": "list<element: double>",
+    "status": "string",
+}
+
+
+#: Types of the events that end a run.
+ENDINGS = frozenset(f"prismline.run.{ending}.v1" for ending in ("completed", "failed", "cancelled"))
+
+
+def assert_invariants(system: System, run_id: str, *, nx: int | None = None) -> None:
+    """All that has to hold of a run that has ended. `nx`: width of its cube, to check which spectra a chunk holds."""
+    view = system.view(run_id)
+    assert view is not None
+    assert view.state is not None, "every run has a status"
+    chunks = system.chunks(run_id)
+    states = Counter(chunk.state for chunk in chunks)
+    if view.item is not None and view.item.jobs_total is not None:
+        run = view.item
+        assert run.jobs_total == len(chunks)
+        assert run.jobs_completed == states[ChunkStatus.COMPLETED]
+        assert run.jobs_failed == states[ChunkStatus.FAILED]
+        if run.drained_at:
+            assert run.jobs_completed + run.jobs_failed == run.jobs_total
+        assert run.n_timed_out == sum(chunk.n_timed_out for chunk in chunks)
+    for chunk in chunks:
+        if chunk.state is ChunkStatus.COMPLETED:
+            _assert_whole_output(system, chunk, nx)
+        if chunk.state is ChunkStatus.FAILED:
+            assert chunk.error, f"{chunk.chunk_id} failed without a reason"
+    if view.status == "completed":
+        assert view.item is not None
+        assert view.item.drained_at is not None
+    if view.status == "failed":
+        assert view.state.error_message
+    _assert_one_ending(system, run_id, view.status)
+
+
+def _assert_whole_output(system: System, chunk: ChunkItem, nx: int | None) -> None:
+    assert chunk.output_key is not None
+    table = pq.read_table(io.BytesIO(system.read(chunk.output_key)))
+    assert {field.name: str(field.type) for field in table.schema} == COLUMNS
+    assert len(table) == chunk.n_items
+    statuses = Counter(table["status"].to_pylist())
+    assert set(statuses) <= {"fitted", "empty", "blank", "timed_out"}
+    assert statuses["timed_out"] == chunk.n_timed_out
+    if nx is not None:
+        start = int(chunk.chunk_id.removeprefix("chunk-"))
+        index = [y * nx + x for x, y in zip(table["x"].to_pylist(), table["y"].to_pylist(), strict=True)]
+        assert index == list(range(start, start + chunk.n_items))
+
+
+def _assert_one_ending(system: System, run_id: str, status: str) -> None:
+    """The run said how it ended, with one event id, and it said what its status is."""
+
+    def endings() -> set[tuple[str, str]]:
+        said = system.events(run_id)
+        return {(event["type"], event["id"]) for event in said if event["type"] in ENDINGS}
+
+    wait_for(endings, f"run {run_id} to say how it ended")
+    assert [kind for kind, _ in endings()] == [f"prismline.run.{status}.v1"]
+    assert len({event["id"] for event in system.events(run_id, "run.drained")}) <= 1

@@ -1,0 +1,130 @@
+"""A proxy before the emulator that makes every queue message arrive twice.
+
+It swallows the first acknowledgement of each message, so that the queue delivers it again: at-least-once delivery at
+its worst, over the real protocol.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from prismline_localstack.emulator import Emulator
+
+#: Headers that belong to one connection and are not passed on.
+HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
+
+
+class RedeliveringProxy:
+    """An HTTP proxy to `upstream`. `redelivered` counts the acknowledgements that it swallowed."""
+
+    def __init__(self, upstream: str) -> None:
+        self._upstream = urlsplit(upstream).netloc
+        self._message_of: dict[str, str] = {}
+        self._swallowed: set[str] = set()
+        self._lock = threading.Lock()
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _relay(self) -> None:
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                status, headers, answer = proxy.relay(self.command, self.path, dict(self.headers.items()), body)
+                self.send_response(status)
+                for name, value in headers:
+                    if name.lower() not in HOP_BY_HOP:
+                        self.send_header(name, value)
+                length = dict(headers).get("Content-Length", "0") if self.command == "HEAD" else str(len(answer))
+                self.send_header("Content-Length", length)
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(answer)
+
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _relay
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+
+    @classmethod
+    @contextmanager
+    def before_emulator(cls, folder: Path) -> Iterator[RedeliveringProxy]:
+        """An emulator of its own, behind a proxy."""
+        emulator = Emulator.start(folder / "emulator", folder / "emulator.log")
+        proxy = cls(emulator.endpoint)
+        thread = threading.Thread(target=proxy._server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield proxy
+        finally:
+            proxy._server.shutdown()
+            proxy._server.server_close()
+            emulator.stop()
+
+    @property
+    def endpoint(self) -> str:
+        """Where the proxy listens."""
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    @property
+    def redelivered(self) -> int:
+        """Messages whose first acknowledgement was swallowed."""
+        return len(self._swallowed)
+
+    def relay(
+        self, method: str, path: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        """Pass a request on, unless it is a first acknowledgement."""
+        operation = {name.lower(): value for name, value in headers.items()}.get("x-amz-target", "")
+        if operation.endswith(".DeleteMessageBatch"):
+            request = json.loads(body)
+            kept = [entry for entry in request["Entries"] if not self._swallow(entry["ReceiptHandle"])]
+            if len(kept) < len(request["Entries"]):
+                done = [{"Id": entry["Id"]} for entry in request["Entries"]]
+                if kept:
+                    self._forward(method, path, headers, json.dumps(request | {"Entries": kept}).encode())
+                return 200, JSON, json.dumps({"Successful": done, "Failed": []}).encode()
+        if operation.endswith(".DeleteMessage") and self._swallow(json.loads(body)["ReceiptHandle"]):
+            return 200, JSON, b"{}"
+        status, answer_headers, answer = self._forward(method, path, headers, body)
+        if operation.endswith(".ReceiveMessage") and status == 200:
+            self._remember(json.loads(answer or b"{}").get("Messages", []))
+        return status, answer_headers, answer
+
+    def _remember(self, messages: list[dict[str, Any]]) -> None:
+        with self._lock:
+            self._message_of.update({message["ReceiptHandle"]: message["MessageId"] for message in messages})
+
+    def _swallow(self, handle: str) -> bool:
+        with self._lock:
+            message_id = self._message_of[handle]
+            if message_id in self._swallowed:
+                return False
+            self._swallowed.add(message_id)
+            return True
+
+    def _forward(
+        self, method: str, path: str, headers: dict[str, str], body: bytes
+    ) -> tuple[int, list[tuple[str, str]], bytes]:
+        connection = http.client.HTTPConnection(self._upstream, timeout=60)
+        try:
+            passed = {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP}
+            connection.request(method, path, body, passed)
+            answer = connection.getresponse()
+            return answer.status, answer.getheaders(), answer.read()
+        finally:
+            connection.close()
+
+
+#: Headers of an answer that the proxy makes up.
+JSON = [("Content-Type", "application/x-amz-json-1.0")]
