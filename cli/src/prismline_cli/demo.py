@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
 from pathlib import Path
 
 import pyarrow.compute as pc
+from astropy.io import fits
 from rich.table import Table
 
 from prismline_cli import plotting, results, synthetic
@@ -15,6 +17,7 @@ from prismline_cli.output import console, fail, stderr
 from prismline_cli.runs import RunView
 from prismline_cli.submission import submit
 from prismline_cli.watching import PICKED_UP_SECONDS, watch
+from prismline_contracts import DEFAULT_CHUNK_SIZE
 from prismline_localstack import harness
 
 #: Chunks that a demonstration is cut into, so that there is something to watch.
@@ -77,6 +80,13 @@ def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> Run
 
 
 def _chunk_size(cube: Path) -> int:
-    """Spectra a chunk so that the cube gives about `DEMO_CHUNKS`, or the service's default where that is not known."""
-    n_spectra = synthetic.count_spectra(cube)
-    return max(1, -(-n_spectra // DEMO_CHUNKS)) if n_spectra else 500
+    """Spectra a chunk so that the cube gives about `DEMO_CHUNKS`, or the service's default where that is not known.
+
+    The longest axis is taken for the spectral one, which is a guess: it decides nothing but the bar's steps.
+    """
+    try:
+        header = fits.getheader(cube)
+    except (OSError, KeyError):
+        return DEFAULT_CHUNK_SIZE
+    lengths = sorted(int(header[f"NAXIS{n}"]) for n in range(1, int(header["NAXIS"]) + 1))
+    return max(1, math.ceil(math.prod(lengths[:-1]) / DEMO_CHUNKS)) if lengths else DEFAULT_CHUNK_SIZE

@@ -8,17 +8,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from prismline_cli.output import ExitCode, console, fail, stderr
 from prismline_localstack import HarnessError, Status, down, is_up, logs, status, up
-
-#: Exit code: nothing runs, or it cannot be reached.
-EXIT_UNREACHABLE = 3
-
-_console = Console()
-_errors = Console(stderr=True)
 
 HomeOption = Annotated[
     Path | None,
@@ -27,13 +21,12 @@ HomeOption = Annotated[
 
 
 @contextmanager
-def _exit_code() -> Iterator[None]:
-    """Say what went wrong and exit with 3."""
+def _running() -> Iterator[None]:
+    """Turn what the harness raises into a sentence and an exit code."""
     try:
         yield
     except HarnessError as error:
-        _errors.print(Text(str(error), style="red"), soft_wrap=True)
-        raise typer.Exit(EXIT_UNREACHABLE) from error
+        fail(str(error), ExitCode.UNREACHABLE)
 
 
 def _pairs(values: list[str]) -> dict[str, str]:
@@ -57,32 +50,32 @@ def up_command(
 ) -> None:
     """Start emulator and services; deploy the stacks."""
     settings = _pairs(setting or [])
-    with _exit_code():
+    with _running():
         already = is_up(home)
-        with _errors.status("Starting ..."):
+        with stderr.status("Starting ..."):
             state = up(home, workers=workers, services=service, settings=settings, environment=environment)
-        _console.print(f"{'Already up' if already else 'Up'} at {state.endpoint}.", highlight=False)
+        console.print(f"{'Already up' if already else 'Up'} at {state.endpoint}.")
         _print_status(status(home))
 
 
 def down_command(home: HomeOption = None) -> None:
     """Stop services and emulator."""
-    with _exit_code():
-        with _errors.status("Stopping ..."):
+    with _running():
+        with stderr.status("Stopping ..."):
             ran = down(home)
-        _console.print("Stopped." if ran else "Nothing was running.")
+        console.print("Stopped." if ran else "Nothing was running.")
 
 
 def status_command(
     home: HomeOption = None, json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False
 ) -> None:
     """Show processes and queues."""
-    with _exit_code():
+    with _running():
         now = status(home)
     if json:
-        print(now.model_dump_json(indent=2))  # noqa: T201  bare, for a pipe
+        typer.echo(now.model_dump_json(indent=2))
     else:
-        _console.print(f"{now.phase.capitalize()} at {now.endpoint}.", highlight=False)
+        console.print(f"{now.phase.capitalize()} at {now.endpoint}.")
         _print_status(now)
 
 
@@ -94,9 +87,9 @@ def logs_command(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the system stops.")] = False,
 ) -> None:
     """Show what the processes wrote."""
-    with _exit_code():
+    with _running():
         for line in logs(home, service, follow=follow):
-            print(f"{line.process} | {line.text}", flush=True)  # noqa: T201  a log is not for rich to colour
+            typer.echo(f"{line.process} | {line.text}")
 
 
 def _print_status(now: Status) -> None:
@@ -108,7 +101,7 @@ def _print_status(now: Status) -> None:
     for queue in now.queues:
         dead = Text(str(queue.dead_letters), style="red" if queue.dead_letters else "")
         queues.add_row(queue.name, str(queue.visible), str(queue.in_flight), dead)
-    _console.print(processes, queues)
+    console.print(processes, queues)
 
 
 def register(app: typer.Typer) -> None:

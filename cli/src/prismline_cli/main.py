@@ -1,4 +1,4 @@
-"""The commands of `prismline`. Reading commands take `--json`; exit codes are those of `prismline_cli.output.ExitCode`."""
+"""The commands of `prismline`. Reading commands take `--json`; `output.ExitCode` says what exit codes mean."""
 
 from __future__ import annotations
 

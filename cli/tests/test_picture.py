@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import itertools
+import math
+
+import matplotlib
+import numpy as np
+import pyarrow as pa
+import pytest
+from matplotlib.image import imread
+
+from prismline_cli import picture
+from prismline_contracts import CubeGeometry
+
+nan = math.nan
+
+
+def geometry(ny=2, nx=3, **axis):
+    described = {"ctype": "VRAD", "crval": 5000.0, "crpix": 11.0, "cdelt": 200.0, "cunit": "m/s", "bunit": "K"} | axis
+    return CubeGeometry(n_channels=40, ny=ny, nx=nx, object_name="", cube_key="cubes/a/b.fits", **described)
+
+
+def table(*rows):
+    """A table with a row (x, y, status, components) each, the components being (amplitude, mean, stddev)."""
+    return pa.table(
+        {
+            "x": pa.array([x for x, _, _, _ in rows], pa.int32()),
+            "y": pa.array([y for _, y, _, _ in rows], pa.int32()),
+            "rms": pa.array([0.25 if s in {"fitted", "empty"} else None for _, _, s, _ in rows], pa.float64()),
+            "n_components": pa.array([-1 if s == "timed_out" else len(c) for _, _, s, c in rows], pa.int32()),
+            **{
+                f"component_{name}": pa.array([[one[place] for one in c] for *_, c in rows], pa.list_(pa.float64()))
+                for place, name in enumerate(("amplitudes", "means", "stddevs"))
+            },
+            "status": pa.array([s for _, _, s, _ in rows], pa.string()),
+        }
+    )
+
+
+FOUND = pa.concat_tables(
+    [
+        table((0, 0, "fitted", [(2.0, 10.0, 3.0), (1.0, 30.0, 5.0)]), (1, 0, "empty", [])),
+        table((2, 0, "blank", []), (0, 1, "timed_out", []), (1, 1, "fitted", [(1.0, 5.0, 2.0), (4.0, 20.0, 1.0)])),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("axis", "label", "at_channel_20"),
+    [
+        ({}, "Velocity (km/s)", 7.0),
+        ({"ctype": "VOPT-W2F", "crval": 5.0, "cdelt": 0.2, "cunit": "km/s"}, "Velocity (km/s)", 7.0),
+        ({"ctype": "FREQ", "crval": 110e9, "cdelt": -1e6, "cunit": "Hz"}, "Frequency (GHz)", 109.99),
+        ({"ctype": "WAVE", "crval": 0.1, "cdelt": 0.01, "cunit": "m"}, "Wavelength (m)", 0.2),
+        ({"ctype": "ODD", "crval": 1.0, "cdelt": 1.0, "cunit": "furlong?"}, "ODD (furlong?)", 11.0),
+        ({"ctype": "", "crval": 1.0, "cdelt": 1.0, "cunit": ""}, "Spectral axis", 11.0),
+    ],
+)
+def test_channels_are_shown_in_the_unit_that_a_person_reads(axis, label, at_channel_20):
+    shown = picture.SpectralAxis.of(geometry(**axis))
+    assert shown.label == label
+    assert float(shown.at(20)) == pytest.approx(at_channel_20)
+
+
+def test_channel_zero_is_the_fits_standards_pixel_one():
+    assert picture.SpectralAxis.of(geometry(crpix=1.0)).at(0) == pytest.approx(5.0)
+
+
+@pytest.mark.parametrize("cdelt", [200.0, -200.0])
+def test_integrated_intensity_is_the_area_of_the_components(cdelt):
+    found = picture.maps(FOUND, geometry(cdelt=cdelt)).integrated
+    area = math.sqrt(2 * math.pi) * 0.2
+    np.testing.assert_allclose(found, [[11.0 * area, 0.0, nan], [nan, 6.0 * area, nan]])
+
+
+def test_components_are_counted_only_where_a_spectrum_was_fitted():
+    np.testing.assert_array_equal(picture.maps(FOUND, geometry()).n_components, [[2, 0, nan], [nan, 2, nan]])
+
+
+def test_the_velocity_is_that_of_the_strongest_component():
+    np.testing.assert_allclose(picture.maps(FOUND, geometry()).strongest, [[5.0, nan, nan], [nan, 7.0, nan]])
+
+
+def test_rows_out_of_time_are_told_from_those_without_data():
+    np.testing.assert_array_equal(
+        picture.maps(FOUND, geometry()).timed_out, [[False, False, False], [True, False, False]]
+    )
+
+
+def test_the_gallery_goes_from_faint_and_simple_to_bright_and_complex():
+    rows = [(x, y, "fitted", [(1.0 + x, 10.0, 2.0)] * (y + 1)) for x in range(10) for y in range(3)]
+    np.random.default_rng(0).shuffle(rows)
+    pixels = picture.gallery_pixels(table(*rows, (0, 9, "empty", []), (1, 9, "blank", []), (2, 9, "timed_out", [])))
+    assert len(set(pixels)) == 9
+    assert [y for _, y in pixels] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert all(first[0] < second[0] for first, second in itertools.pairwise(pixels) if first[1] == second[1])
+
+
+def test_the_gallery_shows_what_there_is():
+    assert set(picture.gallery_pixels(FOUND)) == {(0, 0), (1, 1)}
+    assert picture.gallery_pixels(table((0, 0, "empty", []))) == []
+
+
+def draw(tmp_path, found, shape):
+    spectra = {pixel: np.linspace(0.0, 1.0, 40) for pixel in picture.gallery_pixels(found)}
+    figure = picture.overview(found, geometry(*shape), spectra, title="A run")
+    return imread(picture.save(figure, tmp_path / "run.png"))
+
+
+@pytest.mark.parametrize(
+    ("found", "shape"),
+    [
+        (FOUND, (2, 3)),
+        (table((0, 0, "fitted", [(1.0, 10.0, 2.0)] * 33)), (1, 1)),
+        (table(*[(x, 0, "fitted", [(1.0, 10.0, 2.0)]) for x in range(500)]), (1, 500)),
+        (table(*[(0, y, "fitted", [(1.0, 10.0, 2.0)]) for y in range(300)]), (300, 2)),
+        (table((0, 0, "blank", [])), (3, 4)),
+        (table((0, 0, "empty", [])), (3, 4)),
+        (table((0, 0, "timed_out", [])), (3, 4)),
+    ],
+    ids=["every status", "one pixel", "a row", "a column", "blank", "empty", "out of time"],
+)
+def test_a_run_is_drawn_1600_pixels_wide_whatever_was_found(tmp_path, found, shape):
+    image = draw(tmp_path, found, shape)
+    height, width = image.shape[:2]
+    assert width == 1600
+    assert 300 < height < 1400
+    assert image[..., :3].std() > 0.05
+
+
+def test_pixels_without_data_are_light_grey(tmp_path):
+    grey = np.array([0xD6, 0xD6, 0xD6]) / 255
+
+    def share(found):
+        return np.isclose(draw(tmp_path, found, (1, 1))[..., :3], grey, atol=0.005).all(axis=-1).mean()
+
+    assert share(table((0, 0, "blank", []))) > 0.2
+    assert share(table((0, 0, "empty", []))) < 0.02
+
+
+@pytest.mark.parametrize("pixel", [(0, 0), (1, 0), (2, 0), (0, 1)], ids=["fitted", "empty", "blank", "out of time"])
+def test_one_spectrum_is_drawn_with_its_components(tmp_path, pixel):
+    values = np.full(40, nan) if pixel == (2, 0) else np.linspace(0.0, 1.0, 40)
+    figure = picture.one_spectrum(FOUND, geometry(), pixel, values, title="A spectrum")
+    image = imread(picture.save(figure, tmp_path / "one.png"))
+    assert image.shape[:2] == (700, 1200)
+
+
+def test_the_sum_that_is_drawn_is_the_sum_of_the_components():
+    values = np.zeros(40)
+    figure = picture.one_spectrum(FOUND, geometry(), (1, 1), values, title="A spectrum")
+    lines = {line.get_label(): line for line in figure.axes[0].get_lines()}
+    velocity, height = lines["sum"].get_data()
+    assert velocity[np.argmax(height)] == pytest.approx(7.0, abs=0.05)
+    assert height.max() == pytest.approx(4.0, rel=0.01)
+    residual = figure.axes[1].get_lines()[0].get_ydata()
+    assert residual[20] == pytest.approx(-4.0)
+
+
+def test_a_pixel_without_a_result_is_a_lookup_error():
+    with pytest.raises(LookupError, match="x=2, y=1"):
+        picture.one_spectrum(FOUND, geometry(), (2, 1), np.zeros(40), title="A spectrum")
+
+
+def test_drawing_leaves_the_settings_of_matplotlib_alone():
+    before = dict(matplotlib.rcParams)
+    picture.overview(FOUND, geometry(), {}, title="A run")
+    assert dict(matplotlib.rcParams) == before

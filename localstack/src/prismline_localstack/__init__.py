@@ -1,0 +1,7 @@
+"""Runs all of Prismline on one machine: emulator, stacks, service processes."""
+
+from prismline_localstack.errors import HarnessError, NotRunningError
+from prismline_localstack.harness import down, is_up, load_state, logs, status, up
+from prismline_localstack.state import State, Status
+
+__all__ = ["HarnessError", "NotRunningError", "State", "Status", "down", "is_up", "load_state", "logs", "status", "up"]

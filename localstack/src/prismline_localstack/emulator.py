@@ -1,0 +1,87 @@
+"""The embedded AWS emulator: ministack as a child process on a free loopback port."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from prismline_localstack.errors import HarnessError
+from prismline_localstack.processes import spawn, stop
+from prismline_localstack.settings import inherited_environment
+from prismline_localstack.waiting import wait_until
+
+#: How long a fresh emulator may take until it answers, in seconds; on an idle machine it takes about one.
+START_SECONDS = 60.0
+#: How long it may take to stop, in seconds, before it is killed. It keeps nothing that could be lost.
+STOP_SECONDS = 5.0
+#: Ports that are tried: one found free may be taken before the emulator binds it.
+PORT_ATTEMPTS = 3
+#: Where the emulator says that it is up.
+HEALTH_PATH = "/_ministack/health"
+
+
+def answers(endpoint: str, path: str = "/") -> bool:
+    """Whether an HTTP server at `endpoint` answers a GET of `path`, with anything but a server error."""
+    address = urlsplit(endpoint)
+    connect = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+    connection = connect(address.hostname or "", address.port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status < 500
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+class Emulator:
+    """A running embedded emulator. It starts empty and keeps nothing."""
+
+    def __init__(self, child: subprocess.Popen[bytes], endpoint: str) -> None:
+        self.child = child
+        self.endpoint = endpoint
+
+    @classmethod
+    def start(cls, folder: Path, log: Path) -> Emulator:
+        """Start one that keeps its files in `folder`, and wait until it answers. Raises HarnessError if it does not."""
+        for _ in range(PORT_ATTEMPTS):
+            emulator = cls._launch(folder, log)
+            if emulator._answers_in_time():
+                return emulator
+            emulator.stop()
+        raise HarnessError(f"The embedded emulator did not start. Its log, {log}, says why.")
+
+    @classmethod
+    def _launch(cls, folder: Path, log: Path) -> Emulator:
+        port = _free_port()
+        folder.mkdir(parents=True, exist_ok=True)
+        environment = inherited_environment() | {
+            "GATEWAY_PORT": str(port),
+            "BIND_HOST": "127.0.0.1",
+            "IOT_MTLS_ENABLED": "0",
+            "SFTP_ENABLED": "0",
+            "STATE_DIR": str(folder / "state"),
+            "S3_DATA_DIR": str(folder / "s3"),
+            "TMPDIR": str(folder),
+        }
+        child = spawn([sys.executable, "-m", "ministack"], environment=environment, log=log, folder=folder)
+        return cls(child, f"http://127.0.0.1:{port}")
+
+    def _answers_in_time(self) -> bool:
+        wait_until(lambda: self.child.poll() is not None or answers(self.endpoint, HEALTH_PATH), START_SECONDS)
+        return self.child.poll() is None and answers(self.endpoint, HEALTH_PATH)
+
+    def stop(self) -> None:
+        """Stop it; what it holds is gone."""
+        stop([self.child], STOP_SECONDS)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

@@ -1,0 +1,197 @@
+"""Start, ask and stop the system: what the command line and the tests call.
+
+state = up(Path(".prismline"))
+state.client("sqs").list_queues()
+down(Path(".prismline"))
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from prismline_localstack.errors import HarnessError, NotRunningError
+from prismline_localstack.home import SUPERVISOR, Home
+from prismline_localstack.plan import HOME_TAKEN, Plan
+from prismline_localstack.processes import stop
+from prismline_localstack.queues import depths, queue_statuses
+from prismline_localstack.settings import REPOSITORY, HarnessSettings, inherited_environment
+from prismline_localstack.state import Phase, ProcessStatus, State, Status
+from prismline_localstack.waiting import wait_until
+
+#: How long `up` waits by default, in seconds.
+UP_SECONDS = 120.0
+#: How long `down` waits, in seconds, before it kills: longer than a supervisor takes with any sensible grace time.
+DOWN_SECONDS = 60.0
+#: Seconds between two looks at a log that is followed.
+FOLLOW_SECONDS = 0.2
+
+
+def load_state(home: Path | None = None) -> State:
+    """The state of what runs in `home`. Raises NotRunningError when nothing does, with the reason if it failed."""
+    place = Home.at(home)
+    state = State.load(place.state)
+    if state is not None and state.phase is Phase.FAILED:
+        raise NotRunningError(f"Nothing runs in {place.path}: {state.error}")
+    if state is None or not state.supervisor.alive:
+        raise NotRunningError(f"Nothing runs in {place.path}. Start it with `prismline up`.")
+    return state
+
+
+def is_up(home: Path | None = None) -> bool:
+    """Whether the system runs in `home` and is ready."""
+    try:
+        return load_state(home).phase is Phase.READY
+    except NotRunningError:
+        return False
+
+
+def up(
+    home: Path | None = None,
+    *,
+    root: Path = REPOSITORY,
+    environment: str = "local",
+    workers: int | None = None,
+    services: Collection[str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    parameters: Mapping[str, str] | None = None,
+    timeout: float = UP_SECONDS,
+) -> State:
+    """Start everything and return when it is ready; if it already is, only say what runs.
+
+    home: folder of state and logs (default: `PRISMLINE_HOME`, else `.prismline` here).
+    root: the checkout with `platform/` and `services/`.
+    workers: processes where a service asks for one a core. services: run only these (all stacks are deployed).
+    settings: environment variables for the services. parameters: of the templates that declare them.
+
+    Raises HarnessError with the reason when it does not come up; then nothing is left running.
+    """
+    place = Home.at(home)
+    if is_up(place.path):
+        return load_state(place.path)
+    plan = Plan(
+        home=place.path,
+        endpoint=HarnessSettings().endpoint,
+        root=root.absolute(),
+        environment=environment,
+        workers=workers,
+        services=None if services is None else sorted(services),
+        settings=dict(settings or {}),
+        parameters=dict(parameters or {}),
+    )
+    supervisor = _start_supervisor(place, plan)
+
+    def settled() -> bool:
+        return is_up(place.path) or supervisor.poll() not in {None, HOME_TAKEN}
+
+    try:
+        in_time = wait_until(settled, timeout)
+    finally:
+        ready = is_up(place.path)
+        if not ready:
+            stop([supervisor], DOWN_SECONDS)
+    if ready:
+        return load_state(place.path)
+    if not in_time:
+        raise HarnessError(f"Not ready after {timeout:.0f} s; the logs are in {place.logs}.")
+    state = State.load(place.state)
+    raise HarnessError((state and state.error) or f"The supervisor ended. Its log is {place.log(SUPERVISOR)}.")
+
+
+def _start_supervisor(place: Home, plan: Plan) -> subprocess.Popen[bytes]:
+    place.logs.mkdir(parents=True, exist_ok=True)
+    with place.log(SUPERVISOR).open("ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "prismline_localstack.supervisor", plan.model_dump_json()],
+            env=inherited_environment(plan.endpoint),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def down(home: Path | None = None) -> bool:
+    """Stop everything in `home`: services first, gracefully, then the emulator. Whether anything ran."""
+    place = Home.at(home)
+    state = State.load(place.state)
+    if state is None:
+        return False
+    ran = state.supervisor.alive
+    state.supervisor.signal(signal.SIGTERM)
+    if not wait_until(lambda: not state.supervisor.alive, DOWN_SECONDS):
+        state.supervisor.signal(signal.SIGKILL)
+        wait_until(lambda: not state.supervisor.alive, DOWN_SECONDS)
+    if (left := State.load(place.state)) is not None:
+        left.kill_leftovers()
+        place.state.unlink(missing_ok=True)
+    return ran
+
+
+def status(home: Path | None = None) -> Status:
+    """What runs in `home`, and how full its queues are.
+
+    Raises NotRunningError when nothing runs, HarnessError when the endpoint cannot be asked.
+    """
+    state = load_state(home)
+    try:
+        found = depths(state.client("sqs"), state.environment) if state.endpoint else {}
+    except (ClientError, BotoCoreError) as error:
+        raise HarnessError(f"The queues at {state.endpoint} cannot be asked: {error}") from error
+    return Status(
+        environment=state.environment,
+        endpoint=state.endpoint,
+        embedded=state.embedded,
+        phase=state.phase,
+        processes=[ProcessStatus.of(entry) for entry in state.processes.values()],
+        queues=queue_statuses(found),
+    )
+
+
+class LogLine(NamedTuple):
+    """A line that a process wrote."""
+
+    process: str
+    text: str
+
+
+def logs(home: Path | None = None, service: str | None = None, *, follow: bool = False) -> Iterator[LogLine]:
+    """What the processes wrote since the last `up`, file by file; with `follow` on and on, while the system runs.
+
+    service: only the processes of this service, or the process of this name.
+    Raises NotRunningError when there is no such log.
+    """
+    place = Home.at(home)
+    state = State.load(place.state)
+    entries = state.processes.values() if state is not None else []
+    names = {service} | {entry.name for entry in entries if entry.service == service}
+    position: dict[Path, int] = {}
+
+    def paths() -> list[Path]:
+        every = sorted(place.logs.glob("*.log"))
+        return [path for path in every if service is None or path.stem in names]
+
+    def new_lines() -> Iterator[LogLine]:
+        for path in paths():
+            with path.open("rb") as log:
+                log.seek(position.get(path, 0))
+                for line in log:
+                    if not line.endswith(b"\n"):  # it is being written
+                        break
+                    position[path] = position.get(path, 0) + len(line)
+                    yield LogLine(path.stem, line.decode(errors="replace").rstrip("\n"))
+
+    if not paths():
+        what = f"of {service} " if service else ""
+        raise NotRunningError(f"There is no log {what}in {place.path}.")
+    yield from new_lines()
+    while follow and is_up(place.path):
+        time.sleep(FOLLOW_SECONDS)
+        yield from new_lines()

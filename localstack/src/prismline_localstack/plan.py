@@ -1,0 +1,52 @@
+"""What `up` asks a supervisor to run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import BaseModel
+
+#: Exit code that says another supervisor has this home.
+HOME_TAKEN = 3
+#: How long, in seconds, a process may take to stop beyond its own grace time before it is killed.
+STOP_MARGIN_SECONDS = 3.0
+
+#: What services are told, unless `up` was told otherwise.
+SERVICE_DEFAULTS = {
+    "POWERTOOLS_LOG_LEVEL": "INFO",
+    "POWERTOOLS_METRICS_NAMESPACE": "Prismline",
+    "PRISMLINE_WAIT_SECONDS": "2",
+    "PRISMLINE_VISIBILITY_SECONDS": "30",
+    "PRISMLINE_GRACE_SECONDS": "10",
+    "PYTHONUNBUFFERED": "1",
+    # One process a core: more threads in each would only fight over them.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+
+
+class Plan(BaseModel):
+    """What to run."""
+
+    home: Path
+    root: Path
+    environment: str
+    #: The endpoint that somebody else runs; None: start an emulator.
+    endpoint: str | None
+    workers: int | None = None
+    services: list[str] | None = None
+    #: Environment variables for the services, over the defaults.
+    settings: dict[str, str] = {}
+    #: Template parameters, over the defaults.
+    parameters: dict[str, str] = {}
+
+    @property
+    def service_settings(self) -> dict[str, str]:
+        """Defaults and overrides."""
+        return SERVICE_DEFAULTS | self.settings
+
+    @property
+    def stop_seconds(self) -> float:
+        """How long a service process may take to stop before it is killed."""
+        return float(self.service_settings["PRISMLINE_GRACE_SECONDS"]) + STOP_MARGIN_SECONDS

@@ -1,0 +1,100 @@
+"""Child processes that end with their parent, and a way to tell a process from a later one with the same pid."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pydantic import BaseModel
+
+#: `PR_SET_PDEATHSIG` of Linux' <linux/prctl.h>.
+PR_SET_PDEATHSIG = 1
+
+_prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+
+
+class ProcessId(BaseModel, frozen=True):
+    """A process, by its pid and the moment it started: a pid alone may be another process by now."""
+
+    pid: int
+    started: str
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessId:
+        """The process that has `pid` now."""
+        return cls(pid=pid, started=_started(pid))
+
+    @property
+    def alive(self) -> bool:
+        """Whether that very process still runs."""
+        return self.started != "" and _started(self.pid) == self.started
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the process; one that has ended is left alone."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+def _started(pid: int) -> str:
+    """What tells when process `pid` started; empty when there is none, or only a zombie."""
+    if sys.platform != "linux":
+        command = ["ps", "-o", "lstart=", "-p", str(pid)]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ""
+    state, *fields = stat.rpartition(")")[2].split()  # the command before it may hold anything; see proc_pid_stat(5)
+    return "" if state in {"Z", "X"} else fields[18]
+
+
+def spawn(
+    command: Sequence[str], *, environment: dict[str, str], log: Path, folder: Path | None = None
+) -> subprocess.Popen[bytes]:
+    """Start `command`, its output appended to `log`. On Linux the kernel kills it when we end without stopping it.
+
+    SIGKILL rather than a polite signal: who would have waited for it is gone, and so is the emulator it talks to.
+    Elsewhere the next `up` or `down` ends what is left. To be called from the main thread of a process without other
+    threads at work: the kernel goes by the thread that forked, and Python code between fork and exec by their locks.
+    """
+    parent = os.getpid()
+
+    def tether() -> None:
+        if _prctl is not None:
+            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # it ended between fork and prctl
+                os._exit(1)
+
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=tether,  # noqa: PLW1509  no other threads, see above
+        )
+
+
+def stop(children: Iterable[subprocess.Popen[bytes]], grace_seconds: float) -> None:
+    """SIGTERM to all, wait for all together at most `grace_seconds`, SIGKILL to the rest."""
+    running = [child for child in children if child.poll() is None]
+    for child in running:
+        child.terminate()
+    deadline = time.monotonic() + grace_seconds
+    for child in running:
+        try:
+            child.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()

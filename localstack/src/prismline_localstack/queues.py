@@ -1,0 +1,69 @@
+"""How full the queues are, for `status` and for the metrics that the embedded emulator does not publish."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from prismline_contracts import dead_letter_queue_name, queue_name
+from prismline_localstack.state import QueueStatus
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudwatch import CloudWatchClient
+    from mypy_boto3_sqs import SQSClient
+
+#: What a dead-letter queue's name ends in.
+DEAD_LETTER_SUFFIX = dead_letter_queue_name("")
+
+
+class Depth(NamedTuple):
+    """Messages of a queue that wait, and that are being worked on."""
+
+    visible: int
+    in_flight: int
+
+
+def depths(sqs: SQSClient, environment: str) -> dict[str, Depth]:
+    """The depth of every queue of `environment`, dead-letter queues included, by full name."""
+    found = {}
+    pages = sqs.get_paginator("list_queues").paginate(QueueNamePrefix=queue_name(environment, ""))
+    for url in (url for page in pages for url in page.get("QueueUrls", [])):
+        attributes = sqs.get_queue_attributes(
+            QueueUrl=url, AttributeNames=["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        )["Attributes"]
+        found[url.rsplit("/", 1)[-1]] = Depth(
+            int(attributes["ApproximateNumberOfMessages"]), int(attributes["ApproximateNumberOfMessagesNotVisible"])
+        )
+    return found
+
+
+def queue_statuses(found: dict[str, Depth]) -> list[QueueStatus]:
+    """One row a queue, its dead-letter queue's messages beside it."""
+    empty = Depth(0, 0)
+    return [
+        QueueStatus(
+            name=name,
+            visible=depth.visible,
+            in_flight=depth.in_flight,
+            dead_letters=sum(found.get(dead_letter_queue_name(name), empty)),
+        )
+        for name, depth in sorted(found.items())
+        if not name.endswith(DEAD_LETTER_SUFFIX)
+    ]
+
+
+def publish_depths(cloudwatch: CloudWatchClient, found: dict[str, Depth]) -> None:
+    """Publish what SQS publishes on AWS, zeros included: an alarm only goes back to OK on data."""
+    metrics = {"ApproximateNumberOfMessagesVisible": "visible", "ApproximateNumberOfMessagesNotVisible": "in_flight"}
+    cloudwatch.put_metric_data(
+        Namespace="AWS/SQS",
+        MetricData=[
+            {
+                "MetricName": metric,
+                "Dimensions": [{"Name": "QueueName", "Value": name}],
+                "Value": getattr(depth, field),
+                "Unit": "Count",
+            }
+            for name, depth in found.items()
+            for metric, field in metrics.items()
+        ],
+    )

@@ -1,0 +1,69 @@
+"""Where things are, and what the harness reads from the environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from localstack_client.config import get_service_endpoint
+from pydantic import Field
+from pydantic_settings import BaseSettings
+
+#: The checkout that `platform/` and `services/` are part of. The harness is for a checkout, installed editable:
+#: this file is `<repository>/localstack/src/prismline_localstack/settings.py`.
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+#: Region and credentials for an emulator. Its account id follows from the key: 000000000000.
+EMULATOR_REGION = "us-east-1"
+EMULATOR_CREDENTIALS = "test"
+
+
+class HarnessSettings(BaseSettings):
+    """The harness's own settings."""
+
+    prismline_home: Path = Field(default=Path(".prismline"), description="Folder of state and logs.")
+    aws_endpoint_url: str = Field(default="", description="Use this endpoint in place of the embedded emulator.")
+    localstack_host: str = Field(default="", description="The same, as localstack-client has it: host[:port].")
+
+    @property
+    def endpoint(self) -> str | None:
+        """The endpoint that somebody else runs, by the conventions of localstack-client; None: start our own."""
+        if not (self.aws_endpoint_url.strip() or self.localstack_host.strip()):
+            return None
+        endpoint: str | None = get_service_endpoint("sqs")
+        return endpoint
+
+
+def is_aws(endpoint: str) -> bool:
+    """Whether `endpoint` is AWS itself, which must be spoken to with real credentials."""
+    host = urlsplit(endpoint).hostname or ""
+    return host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
+
+
+def client_environment(endpoint: str) -> dict[str, str]:
+    """The environment variables that point AWS clients at `endpoint`.
+
+    An emulator never sees the user's credentials or AWS configuration.
+    """
+    if is_aws(endpoint):
+        return {"AWS_ENDPOINT_URL": endpoint}
+    direct = filter(None, (urlsplit(endpoint).hostname, os.environ.get("NO_PROXY")))
+    return {
+        "AWS_ENDPOINT_URL": endpoint,
+        "AWS_ACCESS_KEY_ID": EMULATOR_CREDENTIALS,
+        "AWS_SECRET_ACCESS_KEY": EMULATOR_CREDENTIALS,
+        "AWS_REGION": EMULATOR_REGION,
+        "AWS_DEFAULT_REGION": EMULATOR_REGION,
+        "AWS_CONFIG_FILE": os.devnull,
+        "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "NO_PROXY": ",".join(direct),
+    }
+
+
+def inherited_environment(endpoint: str | None = None) -> dict[str, str]:
+    """Our environment, as child processes get it: without AWS variables, unless `endpoint` is AWS itself."""
+    if endpoint is not None and is_aws(endpoint):
+        return dict(os.environ)
+    return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}

@@ -1,0 +1,145 @@
+"""What the supervisor writes down for everybody else, and what `status` makes of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from pydantic import BaseModel, ValidationError
+
+from prismline_localstack.errors import HarnessError
+from prismline_localstack.processes import ProcessId
+from prismline_localstack.settings import inherited_environment
+
+#: Clients of the harness fail fast: what they talk to is on this machine.
+CLIENT_CONFIG = Config(
+    connect_timeout=5,
+    read_timeout=30,
+    retries={"mode": "standard", "total_max_attempts": 2},
+    s3={"addressing_style": "path"},
+)
+
+
+class Phase(StrEnum):
+    """How far the supervisor is."""
+
+    STARTING = "starting"
+    READY = "ready"
+    FAILED = "failed"
+
+
+class ProcessState(BaseModel):
+    """A supervised process."""
+
+    name: str
+    #: The service's folder name; `emulator` for the emulator.
+    service: str
+    process: ProcessId | None
+    restarts: int = 0
+    log: Path
+
+
+class State(BaseModel):
+    """`state.json`."""
+
+    phase: Phase
+    error: str | None = None
+    supervisor: ProcessId
+    environment: str
+    endpoint: str = ""
+    #: Whether the endpoint is an emulator that the harness started.
+    embedded: bool = False
+    #: The stacks' outputs, as environment variables.
+    outputs: dict[str, str] = {}
+    #: All that a client or a service needs: endpoint, credentials, region, ENVIRONMENT, the outputs.
+    env: dict[str, str] = {}
+    processes: dict[str, ProcessState] = {}
+
+    def client(self, service: str) -> Any:
+        """A boto3 client for the endpoint."""
+        return make_client(service, self.env)
+
+    def activate(self) -> None:
+        """Point this process at the endpoint: `env` goes into `os.environ`, in place of the user's AWS variables."""
+        environment = inherited_environment(self.endpoint) | self.env
+        os.environ.clear()
+        os.environ.update(environment)
+
+    def kill_leftovers(self) -> None:
+        """End what outlived the supervisor, which only happens where the kernel does not end it."""
+        for entry in self.processes.values():
+            if entry.process is not None:
+                entry.process.signal(signal.SIGKILL)
+
+    def save(self, path: Path) -> None:
+        """Write it to `path`, so that a reader sees the old one or the new one."""
+        draft = path.with_suffix(".tmp")
+        draft.write_text(self.model_dump_json(indent=2))
+        draft.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> State | None:
+        """Read it from `path`; None when there is none. Raises HarnessError when it is not one of ours."""
+        try:
+            return cls.model_validate_json(path.read_text())
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            raise HarnessError(f"{path} is not a state file of this version. Remove it if nothing runs.") from error
+
+
+def make_client(service: str, env: dict[str, str]) -> Any:
+    """A boto3 client from environment variables that need not be those of this process."""
+    session: Any = boto3.Session(
+        aws_access_key_id=env.get("AWS_ACCESS_KEY_ID"),
+        aws_secret_access_key=env.get("AWS_SECRET_ACCESS_KEY"),
+        region_name=env.get("AWS_DEFAULT_REGION"),
+    )
+    return session.client(service, endpoint_url=env["AWS_ENDPOINT_URL"], config=CLIENT_CONFIG)
+
+
+class ProcessStatus(BaseModel):
+    """A process, now."""
+
+    name: str
+    service: str
+    pid: int | None
+    alive: bool
+    restarts: int
+
+    @classmethod
+    def of(cls, entry: ProcessState) -> ProcessStatus:
+        """The process of a table entry, now."""
+        process = entry.process
+        return cls(
+            name=entry.name,
+            service=entry.service,
+            pid=process.pid if process else None,
+            alive=process is not None and process.alive,
+            restarts=entry.restarts,
+        )
+
+
+class QueueStatus(BaseModel):
+    """A queue, now: messages waiting, being worked on, and in its dead-letter queue."""
+
+    name: str
+    visible: int
+    in_flight: int
+    dead_letters: int
+
+
+class Status(BaseModel):
+    """The system, now."""
+
+    environment: str
+    endpoint: str
+    embedded: bool
+    phase: Phase
+    processes: list[ProcessStatus]
+    queues: list[QueueStatus]

@@ -1,0 +1,220 @@
+"""The background process that owns the emulator and the service processes.
+
+It starts them, restarts a service process that dies, publishes queue depths where the emulator does not, and writes
+down what runs. `python -m prismline_localstack.supervisor PLAN` is what `up` starts; SIGTERM is what `down` sends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+from aws_lambda_powertools import Logger
+from botocore.exceptions import BotoCoreError, ClientError
+
+from prismline_localstack.deploy import deploy
+from prismline_localstack.emulator import Emulator, answers
+from prismline_localstack.errors import HarnessError
+from prismline_localstack.home import SUPERVISOR, Home
+from prismline_localstack.plan import HOME_TAKEN, Plan
+from prismline_localstack.processes import ProcessId, spawn, stop
+from prismline_localstack.queues import depths, publish_depths
+from prismline_localstack.registry import ServiceProcess, service_processes
+from prismline_localstack.settings import client_environment, inherited_environment
+from prismline_localstack.state import Phase, ProcessState, State, make_client
+from prismline_runtime.telemetry import service_logger
+
+#: Seconds between two looks at the processes.
+WATCH_SECONDS = 0.2
+#: Seconds between two publications of the queue depths.
+METRICS_SECONDS = 5.0
+#: Wait in seconds before the first restart of a process; doubled at each further one, up to the longest.
+FIRST_RESTART_SECONDS, LONGEST_RESTART_SECONDS = 0.5, 15.0
+#: A process that lived this many seconds was well: its next restart waits for the first time again.
+WELL_SECONDS = 30.0
+#: Name of the emulator in the process table.
+EMULATOR = "emulator"
+
+
+class _Supervised:
+    """A service process, over all its restarts."""
+
+    def __init__(self, definition: ServiceProcess, environment: dict[str, str], log: Path, logger: Logger) -> None:
+        self.definition = definition
+        self.state = ProcessState(name=definition.name, service=definition.service, process=None, log=log)
+        source = str(definition.folder / "src")
+        self._environment = environment | {
+            "POWERTOOLS_SERVICE_NAME": f"prismline-{definition.service}",
+            "PYTHONPATH": ":".join(filter(None, [source, environment.get("PYTHONPATH")])),
+        }
+        self._logger = logger
+        self._wait = FIRST_RESTART_SECONDS
+        self.start()
+
+    def start(self) -> None:
+        """Start the process."""
+        self.child = spawn(
+            self.definition.command, environment=self._environment, log=self.state.log, folder=self.definition.folder
+        )
+        self.state.process = ProcessId.of(self.child.pid)
+        self._started_at = time.monotonic()
+        self._restart_at: float | None = None
+
+    def restarted(self) -> bool:
+        """Start it again if it has died and waited its time. Whether it was started."""
+        now = time.monotonic()
+        if self._restart_at is None:
+            if self.child.poll() is not None:
+                if now - self._started_at >= WELL_SECONDS:
+                    self._wait = FIRST_RESTART_SECONDS
+                self._logger.warning(
+                    "process_ended",
+                    extra={"service_process": self.state.name, "code": self.child.returncode, "restart_in": self._wait},
+                )
+                self._restart_at = now + self._wait
+                self._wait = min(2 * self._wait, LONGEST_RESTART_SECONDS)
+            return False
+        if now < self._restart_at:
+            return False
+        self.start()
+        self.state.restarts += 1
+        return True
+
+
+class Supervisor:
+    """Everything that runs, from start to stop."""
+
+    def __init__(self, plan: Plan, home: Home, logger: Logger) -> None:
+        self._plan = plan
+        self._home = home
+        self._logger = logger
+        self._emulator: Emulator | None = None
+        self._services: list[_Supervised] = []
+        self._state = State(phase=Phase.STARTING, supervisor=ProcessId.of(os.getpid()), environment=plan.environment)
+
+    def start(self) -> None:
+        """Start everything. Raises HarnessError."""
+        self._save()
+        definitions = service_processes(self._plan.root, workers=self._plan.workers, services=self._plan.services)
+        self._connect()
+        cloudformation, s3 = (make_client(service, self._state.env) for service in ("cloudformation", "s3"))
+        outputs = deploy(cloudformation, s3, self._plan.root, self._plan.environment, self._plan.parameters)
+        self._state.outputs = outputs
+        self._state.env |= outputs
+        environment = inherited_environment(self._state.endpoint) | self._state.env | self._plan.service_settings
+        for definition in definitions:
+            service = _Supervised(definition, environment, self._home.log(definition.name), self._logger)
+            self._services.append(service)
+            self._state.processes[definition.name] = service.state
+            self._save()
+        self._state.phase = Phase.READY
+        self._save()
+
+    def _connect(self) -> None:
+        """Start the emulator, or find the endpoint that somebody else runs."""
+        endpoint = self._plan.endpoint
+        if endpoint is None:
+            log = self._home.log(EMULATOR)
+            self._emulator = Emulator.start(self._home.emulator, log)
+            endpoint = self._emulator.endpoint
+            process = ProcessId.of(self._emulator.child.pid)
+            self._state.processes[EMULATOR] = ProcessState(name=EMULATOR, service=EMULATOR, process=process, log=log)
+        elif not answers(endpoint):
+            raise HarnessError(
+                f"Nothing answers at {endpoint}. Start it, or unset AWS_ENDPOINT_URL and LOCALSTACK_HOST."
+            )
+        self._state.endpoint = endpoint
+        self._state.embedded = self._emulator is not None
+        self._state.env = client_environment(endpoint) | {"ENVIRONMENT": self._plan.environment}
+        self._save()
+
+    def watch(self) -> NoReturn:
+        """Keep everything running. Raises HarnessError when the emulator ends."""
+        next_metrics = time.monotonic()
+        while True:
+            restarted = [service.restarted() for service in self._services]
+            if any(restarted):
+                self._save()
+            if self._emulator is not None:
+                if self._emulator.child.poll() is not None:
+                    raise HarnessError(f"The emulator ended by itself. Its log is {self._home.log(EMULATOR)}.")
+                if time.monotonic() >= next_metrics:
+                    self._publish_metrics()
+                    next_metrics = time.monotonic() + METRICS_SECONDS
+            time.sleep(WATCH_SECONDS)
+
+    def _publish_metrics(self) -> None:
+        try:
+            found = depths(make_client("sqs", self._state.env), self._plan.environment)
+            publish_depths(make_client("cloudwatch", self._state.env), found)
+        except (ClientError, BotoCoreError) as error:
+            self._logger.warning("queue_depths_not_published", extra={"reason": str(error)})
+
+    def stop(self) -> None:
+        """Stop the services, then the emulator that they may still need while they stop."""
+        stop([service.child for service in self._services], self._plan.stop_seconds)
+        if self._emulator is not None:
+            self._emulator.stop()
+        self._home.state.unlink(missing_ok=True)
+
+    def fail(self, error: str) -> None:
+        """Say why nothing runs, for `up` and `status` to pass on."""
+        self._state.phase = Phase.FAILED
+        self._state.error = error
+        self._save()
+
+    def _save(self) -> None:
+        self._state.save(self._home.state)
+
+
+@contextlib.contextmanager
+def _only_supervisor_of(home: Home) -> Iterator[None]:
+    with home.lock.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(HOME_TAKEN)
+        yield
+
+
+def _end(*_: object) -> NoReturn:
+    sys.exit(0)
+
+
+def main() -> None:
+    """Run the plan given as the only argument, in JSON, until SIGTERM."""
+    plan = Plan.model_validate_json(sys.argv[1])
+    home = Home(plan.home)
+    logger = service_logger(SUPERVISOR)
+    with _only_supervisor_of(home):
+        home.clear_logs()
+        if (stale := State.load(home.state)) is not None:
+            stale.kill_leftovers()
+        supervisor = Supervisor(plan, home, logger)
+        error = None
+        signal.signal(signal.SIGTERM, _end)
+        try:
+            supervisor.start()
+            supervisor.watch()
+        except HarnessError as failure:
+            error = str(failure)
+        except Exception:
+            logger.exception("supervisor_failed")
+            error = f"The supervisor failed. Its log, {home.log(SUPERVISOR)}, says why."
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            supervisor.stop()
+            if error is not None:
+                supervisor.fail(error)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

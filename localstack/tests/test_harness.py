@@ -1,0 +1,390 @@
+"""The whole harness with a small service of its own: start, crash, stop, recover."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from prismline_localstack import HarnessError, NotRunningError, State, down, is_up, load_state, logs, status, up
+from prismline_localstack.emulator import Emulator
+from prismline_localstack.processes import ProcessId
+from prismline_localstack.settings import REPOSITORY
+from prismline_localstack.waiting import wait_until
+
+pytestmark = pytest.mark.e2e
+
+TEMPLATE = """
+Parameters:
+  Environment: {Type: String}
+Resources:
+  DeadLetterQueue:
+    Type: AWS::SQS::Queue
+    Properties: {QueueName: !Sub "prismline-${Environment}-echo-dlq"}
+  Queue:
+    Type: AWS::SQS::Queue
+    Properties:
+      QueueName: !Sub "prismline-${Environment}-echo"
+      RedrivePolicy: {deadLetterTargetArn: !GetAtt DeadLetterQueue.Arn, maxReceiveCount: 5}
+Outputs:
+  EchoQueueName: {Value: !GetAtt Queue.QueueName}
+"""
+
+PYPROJECT = """
+[[tool.prismline.processes]]
+name = "echo"
+handler = "echo:handler"
+queues = ["echo"]
+"""
+
+#: Writes down what it got and does what it is told: {"say": text, "seconds": how long it takes, "fails": how often}.
+HANDLER = """
+import json, os, time
+from pathlib import Path
+
+def note(**what):
+    with Path(os.environ["ECHO_FILE"]).open("a") as file:
+        file.write(json.dumps({"pid": os.getpid(), **what}) + "\\n")
+
+def handler(event, context):
+    failures = []
+    for record in event["Records"]:
+        order = json.loads(record["body"])
+        count = int(record["attributes"]["ApproximateReceiveCount"])
+        note(say=order["say"], count=count, did="begin")
+        time.sleep(order.get("seconds", 0))
+        if count <= order.get("fails", 0):
+            failures.append({"itemIdentifier": record["messageId"]})
+        else:
+            note(say=order["say"], count=count, did="end", env=dict(os.environ))
+    return {"batchItemFailures": failures}
+"""
+
+
+class System:
+    """A checkout with the service `echo`, and a home to run it in."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "checkout"
+        self.home = folder / "home"
+        self.file = folder / "echo.jsonl"
+        service = self.root / "services" / "echo"
+        (service / "src").mkdir(parents=True)
+        shutil.copytree(REPOSITORY / "platform", self.root / "platform")
+        (service / "template.yaml").write_text(TEMPLATE)
+        (service / "pyproject.toml").write_text(PYPROJECT)
+        (service / "src" / "echo.py").write_text(HANDLER)
+
+    def up(self, **arguments: Any) -> State:
+        settings = {"ECHO_FILE": str(self.file), "PRISMLINE_WAIT_SECONDS": "1", **arguments.pop("settings", {})}
+        return up(self.home, root=self.root, settings=settings, **arguments)
+
+    def send(self, say: str, **order: Any) -> None:
+        sqs = load_state(self.home).client("sqs")
+        url = sqs.get_queue_url(QueueName="prismline-local-echo")["QueueUrl"]
+        sqs.send_message(QueueUrl=url, MessageBody=json.dumps({"say": say, **order}))
+
+    def notes(self, say: str, did: str) -> list[dict[str, Any]]:
+        lines = self.file.read_text().splitlines() if self.file.exists() else []
+        return [note for note in map(json.loads, lines) if (note["say"], note["did"]) == (say, did)]
+
+    def wait_for(self, say: str, did: str, times: int = 1, seconds: float = 20) -> list[dict[str, Any]]:
+        assert wait_until(lambda: len(self.notes(say, did)) >= times, seconds), f"{say}: {did} did not come"
+        return self.notes(say, did)
+
+    def echo(self) -> ProcessId:
+        process = load_state(self.home).processes["echo"].process
+        assert process is not None
+        return process
+
+    def queue(self) -> tuple[int, int, int]:
+        """Messages visible, in flight, dead."""
+        [queue] = status(self.home).queues
+        return queue.visible, queue.in_flight, queue.dead_letters
+
+    def processes(self) -> list[ProcessId]:
+        """All that runs: supervisor, emulator, service."""
+        state = load_state(self.home)
+        processes = [entry.process for entry in state.processes.values() if entry.process]
+        return [state.supervisor, *processes]
+
+
+@pytest.fixture
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
+    for name in ("AWS_ENDPOINT_URL", "LOCALSTACK_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    made = System(tmp_path)
+    yield made
+    down(made.home)
+
+
+def port_is_open(endpoint: str) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", urlsplit(endpoint).port or 0)) == 0
+
+
+def all_ended(processes: list[ProcessId], seconds: float = 10) -> bool:
+    return wait_until(lambda: not any(process.alive for process in processes), seconds)
+
+
+def test_a_message_is_processed_by_a_service_that_was_told_where_everything_is(system: System) -> None:
+    state = system.up()
+    system.send("hello")
+    [note] = system.wait_for("hello", "end")
+    assert note["pid"] == system.echo().pid
+    expected = {
+        "AWS_ENDPOINT_URL": state.endpoint,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "ENVIRONMENT": "local",
+        "RUNS_TABLE": "prismline-local-runs",
+        "ECHO_QUEUE_NAME": "prismline-local-echo",
+        "POWERTOOLS_SERVICE_NAME": "prismline-echo",
+        "OMP_NUM_THREADS": "1",
+        "PRISMLINE_WAIT_SECONDS": "1",
+        "PRISMLINE_VISIBILITY_SECONDS": "30",
+    }
+    assert {name: note["env"].get(name) for name in expected} == expected
+    assert wait_until(lambda: system.queue() == (0, 0, 0), 5)
+
+
+def test_up_again_changes_nothing_and_down_leaves_nothing(system: System) -> None:
+    first = system.up()
+    processes = system.processes()
+    assert len(processes) == 3
+    assert system.up() == first
+    assert system.processes() == processes
+    assert all(process.alive for process in processes)
+    assert down(system.home) is True
+    assert not any(process.alive for process in processes)
+    assert not port_is_open(first.endpoint)
+    assert not is_up(system.home)
+    with pytest.raises(NotRunningError, match="prismline up"):
+        status(system.home)
+    assert down(system.home) is False
+
+
+def test_a_killed_service_is_started_again_and_its_message_is_not_lost(system: System) -> None:
+    system.up(settings={"PRISMLINE_VISIBILITY_SECONDS": "2"})
+    system.send("work", seconds=1)
+    system.wait_for("work", "begin")
+    killed = system.echo()
+    killed.signal(signal.SIGKILL)
+    [note] = system.wait_for("work", "end")
+    assert note["count"] == 2
+    assert note["pid"] != killed.pid
+    [echo] = [process for process in status(system.home).processes if process.name == "echo"]
+    assert (echo.pid, echo.alive, echo.restarts) == (note["pid"], True, 1)
+
+
+def test_a_service_that_cannot_start_is_tried_again_ever_more_slowly(system: System) -> None:
+    (system.root / "services" / "echo" / "src" / "echo.py").write_text("raise RuntimeError('no such luck')")
+    system.up()
+    assert wait_until(lambda: load_state(system.home).processes["echo"].restarts >= 2, 20)
+    assert any("no such luck" in line.text for line in logs(system.home, "echo"))
+    waits = [json.loads(line.text)["restart_in"] for line in logs(system.home, "supervisor")]
+    assert waits[:2] == [0.5, 1.0]
+    (system.root / "services" / "echo" / "src" / "echo.py").write_text(HANDLER)
+    system.send("better")
+    system.wait_for("better", "end")
+
+
+def test_on_sigterm_work_in_flight_may_finish(system: System) -> None:
+    system.up()
+    system.send("work", seconds=2)
+    system.wait_for("work", "begin")
+    system.echo().signal(signal.SIGTERM)
+    system.wait_for("work", "end")
+    assert wait_until(lambda: system.queue() == (0, 0, 0), 10)
+    assert len(system.notes("work", "begin")) == 1
+
+
+def test_on_sigterm_work_that_takes_too_long_is_released_at_once(system: System) -> None:
+    system.up(settings={"PRISMLINE_GRACE_SECONDS": "0.5", "PRISMLINE_VISIBILITY_SECONDS": "600"})
+    system.send("work", seconds=600)
+    system.wait_for("work", "begin")
+    system.echo().signal(signal.SIGTERM)
+    begun = system.wait_for("work", "begin", times=2)
+    assert [note["count"] for note in begun] == [1, 2]
+    assert begun[0]["pid"] != begun[1]["pid"]
+
+
+def test_a_long_message_is_delivered_once(system: System) -> None:
+    system.up(settings={"PRISMLINE_VISIBILITY_SECONDS": "4"})
+    system.send("long", seconds=10)
+    system.wait_for("long", "end")
+    assert wait_until(lambda: system.queue() == (0, 0, 0), 5)
+    assert len(system.notes("long", "begin")) == 1
+
+
+def test_only_the_failed_part_of_a_batch_comes_back_and_ends_as_dead_letter(system: System) -> None:
+    system.up(settings={"PRISMLINE_VISIBILITY_SECONDS": "2"})
+    system.send("good")
+    system.send("better", fails=1)
+    system.send("bad", fails=99)
+    [better] = system.wait_for("better", "end")
+    assert better["count"] == 2
+    assert wait_until(lambda: system.queue() == (0, 0, 1), 30)
+    assert len(system.notes("good", "begin")) == 1
+    assert len(system.notes("bad", "begin")) == 5
+
+
+def test_systems_in_two_checkouts_do_not_meet(system: System, tmp_path: Path) -> None:
+    other = System(tmp_path / "elsewhere")
+    with ThreadPoolExecutor() as pool:
+        here, there = pool.map(lambda each: each.up(), (system, other))
+    try:
+        assert here.endpoint != there.endpoint
+        other.send("there")
+        other.wait_for("there", "end")
+        assert not system.file.exists()
+    finally:
+        down(other.home)
+    system.send("here")
+    system.wait_for("here", "end")
+
+
+def test_starting_twice_at_once_starts_one_system(system: System) -> None:
+    with ThreadPoolExecutor() as pool:
+        states = [future.result() for future in [pool.submit(system.up) for _ in range(3)]]
+    assert len({state.supervisor for state in states}) == 1
+    assert sum("Ready" in line.text for line in logs(system.home, "emulator")) == 1
+    assert all(process.alive for process in system.processes())
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="only Linux ends the children of a killed parent")
+def test_a_killed_supervisor_leaves_no_orphan_and_up_recovers(system: System) -> None:
+    before = system.up()
+    system.send("busy", seconds=600)
+    system.wait_for("busy", "begin")
+    processes = system.processes()
+    before.supervisor.signal(signal.SIGKILL)
+    assert all_ended(processes)
+    with pytest.raises(NotRunningError):
+        status(system.home)
+    after = system.up()
+    assert after.supervisor != before.supervisor
+    system.send("again")
+    system.wait_for("again", "end")
+
+
+def test_a_stale_state_does_not_harm_the_process_that_has_its_pid_now(system: System) -> None:
+    state = system.up()
+    down(system.home)
+    with subprocess.Popen(["sleep", "60"]) as innocent:
+        gone = ProcessId(pid=innocent.pid, started="1")
+        echo = state.processes["echo"].model_copy(update={"process": gone})
+        state.model_copy(update={"supervisor": gone, "processes": {"echo": echo}}).save(system.home / "state.json")
+        with pytest.raises(NotRunningError):
+            load_state(system.home)
+        system.up()
+        assert system.echo().alive
+        assert innocent.poll() is None
+        innocent.kill()
+
+
+def test_what_a_dead_supervisor_left_is_ended(system: System, tmp_path: Path) -> None:
+    state = system.up()
+    down(system.home)
+    orphan = Emulator.start(tmp_path / "orphan", tmp_path / "orphan.log")
+    left = ProcessId.of(orphan.child.pid)
+    entry = state.processes["emulator"].model_copy(update={"process": left})
+    stale = state.model_copy(update={"processes": {"emulator": entry}})
+    stale.save(system.home / "state.json")
+    assert down(system.home) is False
+    assert all_ended([left])
+
+
+def test_when_the_emulator_dies_everything_stops_and_status_says_why(system: System) -> None:
+    state = system.up()
+    processes = system.processes()
+    emulator = state.processes["emulator"].process
+    assert emulator is not None
+    emulator.signal(signal.SIGKILL)
+    assert all_ended(processes, 20)
+    with pytest.raises(NotRunningError, match=r"The emulator ended by itself\. Its log is .*emulator\.log"):
+        status(system.home)
+    assert system.up().phase == "ready"
+
+
+def test_a_failed_start_says_why_and_leaves_nothing_running(system: System) -> None:
+    template = system.root / "services" / "echo" / "template.yaml"
+    template.write_text(TEMPLATE.replace("!GetAtt DeadLetterQueue.Arn", "!ImportValue no-such-export"))
+    with pytest.raises(HarnessError, match=r"prismline-local-echo .*no-such-export"):
+        system.up()
+    state = State.load(system.home / "state.json")
+    assert state is not None
+    assert not state.supervisor.alive
+    assert not port_is_open(state.endpoint)
+
+
+def test_queue_depths_are_published_as_metrics_with_zeros(system: System) -> None:
+    state = system.up(services=[])
+    system.send("waiting")
+    cloudwatch = state.client("cloudwatch")
+
+    def values(queue: str, metric: str) -> set[float]:
+        now = datetime.now(UTC)
+        answer = cloudwatch.get_metric_statistics(
+            Namespace="AWS/SQS",
+            MetricName=metric,
+            Dimensions=[{"Name": "QueueName", "Value": queue}],
+            StartTime=now - timedelta(minutes=5),
+            EndTime=now + timedelta(minutes=5),
+            Period=60,
+            Statistics=["Maximum"],
+        )
+        return {point["Maximum"] for point in answer["Datapoints"]}
+
+    waiting = ("prismline-local-echo", "ApproximateNumberOfMessagesVisible")
+    assert wait_until(lambda: 1.0 in values(*waiting), 15)
+    assert values("prismline-local-echo-dlq", "ApproximateNumberOfMessagesVisible") == {0.0}
+    assert values("prismline-local-echo", "ApproximateNumberOfMessagesNotVisible") == {0.0}
+
+
+def test_logs_show_what_a_process_wrote_and_follow_until_the_end(system: System) -> None:
+    system.up()
+    assert wait_until(lambda: any("consumer_started" in line.text for line in logs(system.home, "echo")), 20)
+    assert {line.process for line in logs(system.home)} >= {"echo", "emulator"}
+    assert {line.process for line in logs(system.home, "echo")} == {"echo"}
+    with pytest.raises(NotRunningError, match="no log of ehco"):
+        list(logs(system.home, "ehco"))
+    with ThreadPoolExecutor() as pool:
+        following = pool.submit(lambda: [line.text for line in logs(system.home, "echo", follow=True)])
+        down(system.home)
+        assert any("consumer_stopped" in text for text in following.result(timeout=20))
+
+
+def test_an_endpoint_that_somebody_else_runs_is_used_and_left_alone(
+    system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emulator = Emulator.start(tmp_path / "theirs", tmp_path / "theirs.log")
+    try:
+        monkeypatch.setenv("LOCALSTACK_HOST", emulator.endpoint.removeprefix("http://"))
+        for attempt in ("first", "second"):
+            state = system.up()
+            assert (state.endpoint, state.embedded) == (emulator.endpoint, False)
+            assert set(state.processes) == {"echo"}
+            system.send(attempt)
+            system.wait_for(attempt, "end")
+            down(system.home)
+            assert emulator.child.poll() is None
+    finally:
+        emulator.stop()
+
+
+def test_an_endpoint_where_nothing_answers_is_an_error(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    with pytest.raises(HarnessError, match=r"Nothing answers at http://127\.0\.0\.1:9\. Start it, or unset"):
+        system.up()

@@ -1,0 +1,74 @@
+"""Which endpoint is used, and what an emulator gets to see of the user."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from prismline_localstack.settings import HarnessSettings, client_environment, inherited_environment, is_aws
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AWS_ENDPOINT_URL", "LOCALSTACK_HOST", "USE_SSL"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize(
+    ("environment", "endpoint"),
+    [
+        ({}, None),
+        ({"AWS_ENDPOINT_URL": "http://aws:1"}, "http://aws:1"),
+        ({"LOCALSTACK_HOST": "box"}, "http://box:4566"),
+        ({"LOCALSTACK_HOST": "box:9"}, "http://box:9"),
+        ({"LOCALSTACK_HOST": "box:9", "USE_SSL": "1"}, "https://box:9"),
+        ({"LOCALSTACK_HOST": "box:9", "AWS_ENDPOINT_URL": "http://aws:1"}, "http://aws:1"),
+    ],
+)
+def test_the_endpoint_follows_localstack_clients_conventions(
+    environment: dict[str, str], endpoint: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert HarnessSettings().endpoint == endpoint
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "aws"),
+    [
+        ("https://sqs.eu-west-1.amazonaws.com", True),
+        ("https://sqs.eu-west-1.api.aws", True),
+        ("http://localhost:4566", False),
+        ("http://amazonaws.com.example.org", False),
+        ("http://127.0.0.1:4566/amazonaws.com", False),
+    ],
+)
+def test_aws_itself_is_told_from_an_emulator(endpoint: str, aws: bool) -> None:
+    assert is_aws(endpoint) is aws
+
+
+def test_an_emulator_never_sees_the_users_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "mine")
+    monkeypatch.setenv("AWS_PROFILE", "mine")
+    monkeypatch.setenv("AWS_ENDPOINT_URL_SQS", "http://elsewhere")
+    environment = inherited_environment("http://127.0.0.1:1") | client_environment("http://127.0.0.1:1")
+    assert "mine" not in environment.values()
+    assert "AWS_ENDPOINT_URL_SQS" not in environment
+    assert environment["AWS_ACCESS_KEY_ID"] == "test"
+    assert environment["AWS_SHARED_CREDENTIALS_FILE"] == os.devnull
+    assert environment["PATH"] == os.environ["PATH"]
+
+
+def test_aws_is_spoken_to_with_the_users_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
+    endpoint = "https://sqs.eu-west-1.amazonaws.com"
+    environment = inherited_environment(endpoint) | client_environment(endpoint)
+    assert environment["AWS_ACCESS_KEY_ID"] == "mine"
+    assert "AWS_SHARED_CREDENTIALS_FILE" not in environment or environment["AWS_SHARED_CREDENTIALS_FILE"] != os.devnull
+
+
+def test_the_emulator_is_reached_past_any_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "intranet")
+    assert client_environment("http://127.0.0.1:1")["NO_PROXY"] == "127.0.0.1,intranet"

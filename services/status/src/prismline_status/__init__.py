@@ -1,0 +1,1 @@
+"""The status service: which status every run has, and who is told."""

@@ -1,0 +1,41 @@
+"""Saying what has become of a run: once, and never before it is true.
+
+The item notes which of its statuses was published. Whoever finds a status that was not, publishes it: a service that
+died between the write and the publication is made up for by the next message about the run, with the same event id
+and the content of the item.
+"""
+
+from __future__ import annotations
+
+from prismline_contracts import Envelope, MessageData, RunCancelled, RunCompleted, RunFailed, RunStarted
+from prismline_runtime import fault_point
+from prismline_status.dependencies import UpdateDependencies
+from prismline_status.transitions import NO_REASON
+from prismline_status.workflow_state import RunState
+
+
+def announcement(run: RunState) -> MessageData | None:
+    """The event that says what the run's status is; None for one that waits to be started."""
+    ended_at = run.completed_at or run.updated_at
+    match run.status:
+        case "running":
+            return RunStarted(run_id=run.run_id, started_at=run.started_at or run.updated_at)
+        case "completed":
+            return RunCompleted(run_id=run.run_id, completed_at=ended_at)
+        case "failed":
+            return RunFailed(run_id=run.run_id, completed_at=ended_at, error=run.error_message or NO_REASON)
+        case "cancelled":
+            return RunCancelled(run_id=run.run_id, completed_at=ended_at)
+        case "pending":
+            return None
+
+
+def announce(run: RunState, deps: UpdateDependencies) -> None:
+    """Publish the run's status, unless it has been."""
+    event = announcement(run)
+    if event is None or run.announced == run.status:
+        return
+    fault_point("status.written", run_id=run.run_id, status=run.status)
+    deps.transport.publish(Envelope.wrap(event, source=deps.transport.source, traceparent=run.traceparent))
+    fault_point("status.published", run_id=run.run_id, status=run.status)
+    deps.table.mark_announced(run)

@@ -1,0 +1,59 @@
+"""What the service's functions need, made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aws_lambda_powertools import Logger
+
+from prismline_ledger import Ledger
+from prismline_runtime import Transport, clients, service_logger
+from prismline_status.executions import Executions
+from prismline_status.settings import StatusSettings, UpdateStatusSettings
+from prismline_status.workflow_state import WorkflowStateTable
+
+
+@dataclass(frozen=True)
+class UpdateDependencies:
+    """What a status update needs."""
+
+    table: WorkflowStateTable
+    transport: Transport
+    logger: Logger
+
+    @classmethod
+    def from_environment(cls) -> UpdateDependencies:
+        """Dependencies with real clients, as the environment says."""
+        settings = UpdateStatusSettings()
+        return UpdateDependencies(
+            table=WorkflowStateTable(clients.dynamodb(), settings.workflow_state_table),
+            transport=Transport(
+                environment=settings.environment,
+                service="status",
+                sqs=clients.sqs(),
+                events=clients.events(),
+                stepfunctions=clients.stepfunctions(),
+            ),
+            logger=service_logger("status"),
+        )
+
+
+@dataclass(frozen=True)
+class Dependencies(UpdateDependencies):
+    """What driving a run needs besides."""
+
+    ledger: Ledger
+    executions: Executions
+
+    @classmethod
+    def from_environment(cls) -> Dependencies:
+        """Dependencies with real clients, as the environment says."""
+        settings = StatusSettings()
+        update = UpdateDependencies.from_environment()
+        return Dependencies(
+            table=update.table,
+            transport=update.transport,
+            logger=update.logger,
+            ledger=Ledger(clients.dynamodb(), settings.runs_table),
+            executions=Executions(clients.stepfunctions(), settings.state_machine_arn),
+        )

@@ -1,0 +1,64 @@
+"""The state machine's executions: one a run, named after it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from botocore.exceptions import ClientError
+
+from prismline_contracts import RunSubmitted, trace_id_of
+from prismline_runtime import aws_errors, error_code
+
+if TYPE_CHECKING:
+    from mypy_boto3_stepfunctions import SFNClient
+
+#: Answers to StopExecution that say there is nothing to stop.
+_NOT_RUNNING_CODES = frozenset({"ExecutionDoesNotExist", "ValidationException"})
+
+
+def percent_text(percent: float) -> str:
+    """A percentage for people: `7.5 %`, `33.33 %`, `0 %`."""
+    return f"{percent:.4g} %"
+
+
+class Executions:
+    """Starts and stops executions. Raises TransientError when Step Functions cannot be reached."""
+
+    def __init__(self, stepfunctions: SFNClient, state_machine_arn: str) -> None:
+        self._stepfunctions = stepfunctions
+        self._state_machine_arn = state_machine_arn
+
+    def arn(self, run_id: str) -> str:
+        """The ARN of the run's execution."""
+        return f"{self._state_machine_arn.replace(':stateMachine:', ':execution:')}:{run_id}"
+
+    def start(self, run: RunSubmitted, traceparent: str | None) -> None:
+        """Start the run's execution, unless it was started before."""
+        document = {
+            "run_id": run.run_id,
+            "job_id": run.job_id,
+            "bucket": run.bucket,
+            "manifest_key": run.manifest_key,
+            "tolerated_failure_percent": run.tolerated_failure_percent,
+            "tolerated": percent_text(run.tolerated_failure_percent),
+            "traceparent": traceparent,
+            "trace_id": trace_id_of(traceparent) if traceparent else None,
+        }
+        with aws_errors(f"start the execution of run {run.run_id}"):
+            try:
+                self._stepfunctions.start_execution(
+                    stateMachineArn=self._state_machine_arn, name=run.run_id, input=json.dumps(document)
+                )
+            except ClientError as error:
+                if error_code(error) != "ExecutionAlreadyExists":
+                    raise
+
+    def stop(self, run_id: str, cause: str) -> None:
+        """Stop the run's execution, if it is running."""
+        with aws_errors(f"stop the execution of run {run_id}"):
+            try:
+                self._stepfunctions.stop_execution(executionArn=self.arn(run_id), error="RunCancelled", cause=cause)
+            except ClientError as error:
+                if error_code(error) not in _NOT_RUNNING_CODES:
+                    raise

@@ -1,0 +1,81 @@
+"""Which function takes which message of the `status` and `runs` queues; and the function for direct calls."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+from prismline_contracts import (
+    RunCancelRequested,
+    RunCleanupRequested,
+    RunDrained,
+    RunSplitCompleted,
+    RunSubmitted,
+    StatusUpdate,
+)
+from prismline_runtime import Message, PermanentError, queue_handler
+from prismline_runtime.routing import LambdaHandler
+from prismline_status.dependencies import Dependencies, UpdateDependencies
+from prismline_status.draining import refuse_to_wait, wait_until_drained
+from prismline_status.lifecycle import (
+    on_cancel_requested,
+    on_cleanup_requested,
+    on_execution_ended,
+    on_run_drained,
+    on_run_split_completed,
+    on_run_submitted,
+)
+from prismline_status.update import update_status
+
+
+def on_status_update(update: StatusUpdate, message: Message, deps: Dependencies) -> None:
+    """Update the status and answer the task that asked for it: with the response, or once the run has drained."""
+    token = message.envelope.tasktoken
+    if update.wait_for is not None and token is None:
+        raise PermanentError("The status update waits for the run to drain but has no task token to answer.")
+    body = update_status(update, deps).body
+    if token is None:
+        return
+    if update.wait_for is None:
+        deps.transport.answer(token, body)
+    elif body["data"]["updated"]:
+        wait_until_drained(update.run_id, token, deps)
+    else:
+        refuse_to_wait(token, deps)
+
+
+def build_handler(deps: Dependencies) -> LambdaHandler:
+    """The service's handler with its dependencies."""
+    return queue_handler(
+        deps.transport,
+        deps.logger,
+        {
+            StatusUpdate: partial(on_status_update, deps=deps),
+            RunSubmitted: partial(on_run_submitted, deps=deps),
+            RunSplitCompleted: partial(on_run_split_completed, deps=deps),
+            RunDrained: partial(on_run_drained, deps=deps),
+            RunCancelRequested: partial(on_cancel_requested, deps=deps),
+            RunCleanupRequested: partial(on_cleanup_requested, deps=deps),
+        },
+        {"aws.states/Step Functions Execution Status Change": partial(on_execution_ended, deps=deps)},
+    )
+
+
+@cache
+def _handler() -> LambdaHandler:
+    return build_handler(Dependencies.from_environment())
+
+
+@cache
+def _update_dependencies() -> UpdateDependencies:
+    return UpdateDependencies.from_environment()
+
+
+def handler(event: dict[str, Any], context: Any) -> Any:
+    """Entry point: an SQS event as Lambda delivers it, answered with `batchItemFailures`."""
+    return _handler()(event, context)
+
+
+def update_status_handler(event: dict[str, Any], _context: Any) -> dict[str, Any]:
+    """Entry point for a state machine that calls the function directly with a status update."""
+    return update_status(event, _update_dependencies()).to_step_functions()

@@ -1,0 +1,20 @@
+"""Settings of the status service, from the environment."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from prismline_runtime import ServiceSettings
+
+
+class UpdateStatusSettings(ServiceSettings):
+    """What a status update needs to know."""
+
+    workflow_state_table: str = Field(description="The table of runs' status.")
+
+
+class StatusSettings(UpdateStatusSettings):
+    """What the service needs to know to drive runs from its queues."""
+
+    runs_table: str = Field(description="The ledger's table.")
+    state_machine_arn: str = Field(description="The state machine that drives a run.")
