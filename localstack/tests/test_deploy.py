@@ -152,6 +152,19 @@ def test_a_failed_deployment_names_stack_resource_and_reason_and_can_be_repeated
 
 
 @pytest.mark.emulator
+def test_a_failed_update_is_explained_by_its_own_failure_not_by_an_earlier_one(
+    aws_env: dict[str, str], root: Path
+) -> None:
+    run_deploy(aws_env, root)
+    template = root / "services" / "echo" / "template.yaml"
+    for export in ("first-missing", "second-missing"):
+        broken = BROKEN_RESOURCE.replace("no-such-export", export)
+        template.write_text(TEMPLATE.replace("Outputs:", broken + "Outputs:"))
+        with pytest.raises(HarnessError, match=rf"-echo was not deployed: .*{export}"):
+            run_deploy(aws_env, root)
+
+
+@pytest.mark.emulator
 def test_a_template_that_is_none_is_an_error_that_names_it(aws_env: dict[str, str], root: Path) -> None:
     (root / "services" / "echo" / "template.yaml").write_text("Resources: [")
     with pytest.raises(HarnessError, match=r"services/echo/template\.yaml"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import socket
@@ -175,6 +174,20 @@ def test_up_again_changes_nothing_and_down_leaves_nothing(system: System) -> Non
     assert down(system.home) is False
 
 
+def test_what_the_emulator_holds_is_there_again_after_down_and_up(system: System) -> None:
+    before = system.up(services=[])
+    before.client("s3").put_object(Bucket=before.outputs["BUCKET"], Key="kept", Body=b"object")
+    item = {"PK": {"S": "RUN#1"}, "SK": {"S": "META"}}
+    before.client("dynamodb").put_item(TableName=before.outputs["RUNS_TABLE"], Item=item)
+    system.send("kept")
+    down(system.home)
+    after = system.up()
+    assert after.endpoint != before.endpoint
+    assert after.client("s3").get_object(Bucket=after.outputs["BUCKET"], Key="kept")["Body"].read() == b"object"
+    assert after.client("dynamodb").scan(TableName=after.outputs["RUNS_TABLE"])["Items"] == [item]
+    system.wait_for("kept", "end")
+
+
 def test_a_killed_service_is_started_again_and_its_message_is_not_lost(system: System) -> None:
     system.up(settings={"PRISMLINE_VISIBILITY_SECONDS": "2"})
     system.send("work", seconds=1)
@@ -242,9 +255,9 @@ def test_only_the_failed_part_of_a_batch_comes_back_and_ends_as_dead_letter(syst
 
 def test_systems_in_two_checkouts_do_not_meet(system: System, tmp_path: Path) -> None:
     other = System(tmp_path / "elsewhere")
-    with ThreadPoolExecutor() as pool:
-        here, there = pool.map(lambda each: each.up(), (system, other))
     try:
+        with ThreadPoolExecutor() as pool:
+            here, there = pool.map(lambda each: each.up(), (system, other))
         assert here.endpoint != there.endpoint
         other.send("there")
         other.wait_for("there", "end")
@@ -259,7 +272,10 @@ def test_starting_twice_at_once_starts_one_system(system: System) -> None:
     with ThreadPoolExecutor() as pool:
         states = [future.result() for future in [pool.submit(system.up) for _ in range(3)]]
     assert len({state.supervisor for state in states}) == 1
-    assert sum("Ready" in line.text for line in logs(system.home, "emulator")) == 1
+    arguments = subprocess.run(
+        ["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert sum("prismline_localstack.supervisor" in line and str(system.home) in line for line in arguments) == 1
     assert all(process.alive for process in system.processes())
 
 

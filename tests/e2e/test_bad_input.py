@@ -37,7 +37,7 @@ BAD_CUBES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no spectral axis": (lambda path: write_cube(path, CTYPE3="STOKES"), "no spectral axis"),
     "one axis": (_write(np.ones(50, "f4"), CTYPE1="VRAD", CTYPE2=None, CTYPE3=None), "1 ax"),
     "five axes": (_write(np.ones((1, 1, 60, 2, 2), "f4")), "5 axes"),
-    "no data": (lambda path: fits.writeto(path, None, header()), "no"),
+    "no data": (lambda path: fits.PrimaryHDU(header=header()).writeto(path), "no "),
     "broken gzip": (lambda path: path.write_bytes(gzip.compress(bytes(9999))[:-20]), "gzip"),
 }
 

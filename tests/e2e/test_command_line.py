@@ -60,7 +60,7 @@ def test_a_picture_is_drawn_of_what_completed(system: System, finished: str, tmp
 
 
 def test_a_stuck_chunk_is_seen(system: System, tmp_path: Path) -> None:
-    system.set_faults([{"point": "chunk.started", "action": "hang", "seconds": 6}])
+    system.set_faults([{"point": "chunk.started", "action": "hang", "seconds": 60}])
     run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=1, nx=1))
     wait_for(
         lambda: (

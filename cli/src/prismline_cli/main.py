@@ -1,4 +1,8 @@
-"""The commands of `prismline`. Reading commands take `--json`; `output.ExitCode` says what exit codes mean."""
+"""The commands of `prismline`. Reading commands take `--json`; `output.ExitCode` says what exit codes mean.
+
+What draws or reads results is imported by the commands that need it: it takes a second, and people at night do not
+want to wait for `prismline failures`.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
 
-from prismline_cli import demo as demo_module
-from prismline_cli import harness_commands, plotting, results
+from prismline_cli import harness_commands
 from prismline_cli.connection import Connection, reachable
 from prismline_cli.output import ExitCode, console, fail, print_json, stderr
 from prismline_cli.runs import RunView, list_runs, load_run
@@ -88,7 +91,7 @@ def runs(
     if as_json:
         print_json([view.as_json() for view in views])
         return
-    table = Table("run", "survey", "status", "chunks", "failed", "spectra", "submitted", box=None)
+    table = Table(Column("run", no_wrap=True), "survey", "status", "chunks", "failed", "spectra", "submitted", box=None)
     for view in views:
         row = view.as_json()
         table.add_row(
@@ -191,6 +194,8 @@ def download_results(
     run_id: RunId, to: Annotated[Path, typer.Option(help="A directory; created if need be.")], as_json: AsJson = False
 ) -> None:
     """Download a run's Parquet files as a Hive-partitioned dataset."""
+    from prismline_cli import results
+
     with reachable():
         connection = Connection.open()
         item = _item(_find(connection, run_id))
@@ -212,6 +217,8 @@ def plot(
     """Draw a run's maps and a gallery of its spectra, or one spectrum, with the fitted components."""
     if (x is None) != (y is None):
         fail("Give both --x and --y, or neither.")
+    from prismline_cli import plotting
+
     with reachable():
         connection = Connection.open()
         item = _item(_find(connection, run_id))
@@ -231,8 +238,10 @@ def demo(
     to: Annotated[Path, typer.Option(help="Where the cube, the results and the picture go.")] = Path("demo-output"),
 ) -> None:
     """Start everything, decompose a cube, show what came of it, and shut down."""
+    from prismline_cli.demo import demo as run_demo
+
     with reachable():
-        ok = demo_module.demo(cube, survey, chunk_size, to)
+        ok = run_demo(cube, survey, chunk_size, to)
     if not ok:
         raise typer.Exit(ExitCode.FAILED_CHUNKS)
 

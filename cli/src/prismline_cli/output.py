@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import sys
 from enum import IntEnum
 from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
 
-#: Where results go. Width follows the terminal; in a pipe rich leaves out colours.
-console = Console(highlight=False)
+#: Width of a table that nobody looks at on a terminal: wide enough that no id is cut.
+PIPE_WIDTH = 240
+
+#: Where results go. In a pipe there are no colours, and lines are as long as they need to be.
+console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 #: Where progress and errors go, so that a pipe gets only results.
 stderr = Console(stderr=True, highlight=False)
 

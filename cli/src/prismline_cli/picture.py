@@ -268,7 +268,7 @@ def _draw_maps(part: Any, found: Maps, axis: SpectralAxis, geometry: CubeGeometr
         panel.set_title(name, loc="left")
         panel.set_xlabel("x (pixel)")
         for pixels in (panel.xaxis, panel.yaxis):
-            pixels.set_major_locator(MaxNLocator(6, integer=True, steps=_ROUND_STEPS))
+            pixels.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1, steps=_ROUND_STEPS))
         panel.spines[:].set_visible(True)
     panels[0].set_ylabel("y (pixel)")
     for number, (x, y) in enumerate(marked, start=1):

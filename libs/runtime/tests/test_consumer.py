@@ -79,13 +79,25 @@ def chunks(aws_env: dict[str, str]) -> Queue:
     return make_queue(aws_env, "chunks")
 
 
-StartConsumer = Callable[..., Consumer]
+@dataclass
+class Running:
+    """A consumer at work in a thread."""
+
+    consumer: Consumer
+    thread: threading.Thread
+
+    def wait_for_end(self) -> None:
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+
+
+StartConsumer = Callable[..., Running]
 
 
 @pytest.fixture
 def start(aws_env: dict[str, str]) -> Iterator[StartConsumer]:
     """Starts consumers in threads, and ends them with the test."""
-    running: list[tuple[Consumer, threading.Thread]] = []
+    running: list[Running] = []
 
     def start_one(
         name: str,
@@ -94,7 +106,7 @@ def start(aws_env: dict[str, str]) -> Iterator[StartConsumer]:
         batch_size: int = 10,
         visibility: int = LONG,
         turn: threading.Lock | None = None,
-    ) -> Consumer:
+    ) -> Running:
         consumer = Consumer(
             sqs=clients.sqs(),
             queue_name=name,
@@ -104,17 +116,16 @@ def start(aws_env: dict[str, str]) -> Iterator[StartConsumer]:
             logger=logger,
             turn=turn or threading.Lock(),
         )
-        thread = threading.Thread(target=consumer.run)
-        thread.start()
-        running.append((consumer, thread))
-        return consumer
+        started = Running(consumer, threading.Thread(target=consumer.run))
+        started.thread.start()
+        running.append(started)
+        return started
 
     yield start_one
-    for consumer, _ in running:
-        consumer.stop()
-    for _, thread in running:
-        thread.join(20)
-        assert not thread.is_alive()
+    for started in running:
+        started.consumer.stop()
+    for started in running:
+        started.wait_for_end()
 
 
 class Recorder:
@@ -224,7 +235,7 @@ def test_a_long_message_stays_hidden_while_it_is_worked_on(chunks: Queue, start:
 
 def test_what_is_in_flight_is_visible_at_once_when_released(chunks: Queue, start: StartConsumer) -> None:
     handler = Blocking()
-    consumer = start(chunks.name, handler)
+    consumer = start(chunks.name, handler).consumer
     chunks.send("interrupted")
     assert handler.entered.acquire(timeout=10)
     assert chunks.depth() == (0, 1)
@@ -239,17 +250,14 @@ def test_a_handler_that_finishes_after_the_release_does_not_delete_the_message(
     chunks: Queue, start: StartConsumer
 ) -> None:
     handler = Blocking()
-    consumer = start(chunks.name, handler)
+    running = start(chunks.name, handler)
     chunks.send("interrupted")
     assert handler.entered.acquire(timeout=10)
-    consumer.stop()
-    consumer.release()
+    running.consumer.stop()
+    running.consumer.release()
     handler.go.set()
-    [message] = chunks.receive(2)
-    chunks.sqs.change_message_visibility(
-        QueueUrl=chunks.url(), ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=0
-    )
-    assert chunks.receive(1) != []
+    running.wait_for_end()
+    assert len(chunks.receive(1)) == 1
 
 
 def test_queues_of_one_process_take_turns(aws_env: dict[str, str], start: StartConsumer) -> None:
@@ -270,7 +278,7 @@ def test_a_message_that_waits_for_its_turn_is_given_back_on_stop(aws_env: dict[s
     waiting = make_queue(aws_env, "chunks")
     turn, recorder = threading.Lock(), Recorder()
     with turn:
-        consumer = start(waiting.name, recorder, turn=turn)
+        consumer = start(waiting.name, recorder, turn=turn).consumer
         waiting.send("work")
         waiting.wait_for_depth((0, 1))
         consumer.stop()

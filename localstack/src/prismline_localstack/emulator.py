@@ -16,8 +16,8 @@ from prismline_localstack.waiting import wait_until
 
 #: How long a fresh emulator may take until it answers, in seconds; on an idle machine it takes about one.
 START_SECONDS = 60.0
-#: How long it may take to stop, in seconds, before it is killed. It keeps nothing that could be lost.
-STOP_SECONDS = 5.0
+#: How long it may take to write down its state, in seconds, before it is killed.
+STOP_SECONDS = 20.0
 #: Ports that are tried: one found free may be taken before the emulator binds it.
 PORT_ATTEMPTS = 3
 #: Where the emulator says that it is up.
@@ -39,7 +39,7 @@ def answers(endpoint: str, path: str = "/") -> bool:
 
 
 class Emulator:
-    """A running embedded emulator. It starts empty and keeps nothing."""
+    """A running embedded emulator. What it holds when it is stopped is there when the next one starts in its folder."""
 
     def __init__(self, child: subprocess.Popen[bytes], endpoint: str) -> None:
         self.child = child
@@ -64,7 +64,9 @@ class Emulator:
             "BIND_HOST": "127.0.0.1",
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
+            "PERSIST_STATE": "1",
             "STATE_DIR": str(folder / "state"),
+            "S3_PERSIST": "1",
             "S3_DATA_DIR": str(folder / "s3"),
             "TMPDIR": str(folder),
         }
@@ -76,7 +78,7 @@ class Emulator:
         return self.child.poll() is None and answers(self.endpoint, HEALTH_PATH)
 
     def stop(self) -> None:
-        """Stop it; what it holds is gone."""
+        """Stop it; it writes down what it holds."""
         stop([self.child], STOP_SECONDS)
 
 

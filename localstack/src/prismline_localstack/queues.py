@@ -1,10 +1,11 @@
-"""How full the queues are, for `status` and for the metrics that the embedded emulator does not publish."""
+"""What the harness does with queues: how full they are, for `status` and metrics, and the beat of the sweeper."""
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from prismline_contracts import dead_letter_queue_name, queue_name
+from prismline_contracts import Queue, dead_letter_queue_name, queue_name
 from prismline_localstack.state import QueueStatus
 
 if TYPE_CHECKING:
@@ -67,3 +68,11 @@ def publish_depths(cloudwatch: CloudWatchClient, found: dict[str, Depth]) -> Non
             for metric, field in metrics.items()
         ],
     )
+
+
+def request_sweep(sqs: SQSClient, environment: str, found: dict[str, Depth]) -> None:
+    """Send what the schedule sends on AWS, where once a minute is the most often; nothing if one waits already."""
+    name = queue_name(environment, Queue.SWEEPS)
+    if name in found and found[name].visible == 0:
+        event = {"version": "0", "source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}
+        sqs.send_message(QueueUrl=sqs.get_queue_url(QueueName=name)["QueueUrl"], MessageBody=json.dumps(event))

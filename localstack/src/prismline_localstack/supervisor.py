@@ -1,7 +1,8 @@
 """The background process that owns the emulator and the service processes.
 
-It starts them, restarts a service process that dies, publishes queue depths where the emulator does not, and writes
-down what runs. `python -m prismline_localstack.supervisor PLAN` is what `up` starts; SIGTERM is what `down` sends.
+It starts them, restarts a service process that dies, publishes queue depths where the emulator does not, has the
+sweeper sweep, and writes down what runs. `python -m prismline_localstack.supervisor PLAN` is what `up` starts; SIGTERM
+is what `down` sends.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from prismline_localstack.errors import HarnessError
 from prismline_localstack.home import SUPERVISOR, Home
 from prismline_localstack.plan import HOME_TAKEN, Plan
 from prismline_localstack.processes import ProcessId, spawn, stop
-from prismline_localstack.queues import depths, publish_depths
+from prismline_localstack.queues import depths, publish_depths, request_sweep
 from prismline_localstack.registry import ServiceProcess, service_processes
 from prismline_localstack.settings import client_environment, inherited_environment
 from prismline_localstack.state import Phase, ProcessState, State, make_client
@@ -35,6 +36,8 @@ from prismline_runtime.telemetry import service_logger
 WATCH_SECONDS = 0.2
 #: Seconds between two publications of the queue depths.
 METRICS_SECONDS = 5.0
+#: Seconds between two sweeps: an emulated schedule beats once a minute at most.
+SWEEP_SECONDS = 30.0
 #: Wait in seconds before the first restart of a process; doubled at each further one, up to the longest.
 FIRST_RESTART_SECONDS, LONGEST_RESTART_SECONDS = 0.5, 15.0
 #: A process that lived this many seconds was well: its next restart waits for the first time again.
@@ -137,7 +140,7 @@ class Supervisor:
 
     def watch(self) -> NoReturn:
         """Keep everything running. Raises HarnessError when the emulator ends."""
-        next_metrics = time.monotonic()
+        next_metrics = next_sweep = time.monotonic()
         while True:
             restarted = [service.restarted() for service in self._services]
             if any(restarted):
@@ -146,16 +149,22 @@ class Supervisor:
                 if self._emulator.child.poll() is not None:
                     raise HarnessError(f"The emulator ended by itself. Its log is {self._home.log(EMULATOR)}.")
                 if time.monotonic() >= next_metrics:
-                    self._publish_metrics()
+                    due = time.monotonic() >= next_sweep
+                    self._see_to_queues(sweep=due)
                     next_metrics = time.monotonic() + METRICS_SECONDS
+                    if due:
+                        next_sweep = time.monotonic() + SWEEP_SECONDS
             time.sleep(WATCH_SECONDS)
 
-    def _publish_metrics(self) -> None:
+    def _see_to_queues(self, *, sweep: bool) -> None:
         try:
-            found = depths(make_client("sqs", self._state.env), self._plan.environment)
+            sqs = make_client("sqs", self._state.env)
+            found = depths(sqs, self._plan.environment)
             publish_depths(make_client("cloudwatch", self._state.env), found)
+            if sweep:
+                request_sweep(sqs, self._plan.environment, found)
         except (ClientError, BotoCoreError) as error:
-            self._logger.warning("queue_depths_not_published", extra={"reason": str(error)})
+            self._logger.warning("queues_not_seen_to", extra={"reason": str(error)})
 
     def stop(self) -> None:
         """Stop the services, then the emulator that they may still need while they stop."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import boto3
 from botocore.config import Config
@@ -28,6 +28,11 @@ CONFIG = Config(
 def dynamodb() -> DynamoDBClient:
     """A DynamoDB client."""
     return boto3.client("dynamodb", config=CONFIG)
+
+
+def ec2() -> Any:
+    """An EC2 client."""
+    return boto3.client("ec2", config=CONFIG)
 
 
 def events() -> EventBridgeClient:

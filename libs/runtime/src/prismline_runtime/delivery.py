@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
@@ -18,6 +18,8 @@ class Delivery:
     receipt_handle: str
     body: str
     receive_count: int
+    #: Text attributes of the message, by name.
+    attributes: Mapping[str, str] = field(default_factory=dict)
     #: Milliseconds that the invocation may still take.
     remaining_ms: Callable[[], int] = field(default=lambda: 900_000, repr=False)
 
@@ -30,6 +32,11 @@ class Delivery:
             receipt_handle=record.receipt_handle,
             body=record.body,
             receive_count=int(record.attributes.approximate_receive_count),
+            attributes={
+                name: value["stringValue"]
+                for name, value in (record.raw_event.get("messageAttributes") or {}).items()
+                if value.get("stringValue") is not None
+            },
             remaining_ms=remaining_ms,
         )
 

@@ -6,8 +6,9 @@ A service calls `fault_point("split.items_written", run_id=...)` between two ste
     [{"point": "split.items_written", "action": "kill", "times": 1},
      {"point": "chunk.started", "where": {"chunk_id": "chunk-0000010"}, "action": "transient", "times": 2}]
 
-`kill` is SIGKILL to the own process, `transient` and `permanent` raise the error of that family, `hang` sleeps for
-`seconds`. `times` (default: always) counts over all processes, by marker files beside the rules file.
+`kill` is SIGKILL to the own process, `transient` and `permanent` raise the error of that family, `hang` waits for
+`seconds`, or until its rule is taken away. `times` (default: always) counts over all processes, by marker files beside
+the rules file.
 """
 
 from __future__ import annotations
@@ -46,12 +47,16 @@ def fault_point(point: str, **context: str) -> None:
     The rules are read anew at every call, so that they can be changed while services run.
     """
     path = _rules_file()
-    if path is None or not path.exists():
+    if path is None:
         return
-    for number, rule in enumerate(TypeAdapter(list[FaultRule]).validate_json(path.read_text())):
+    for number, rule in enumerate(_rules(path)):
         matches = rule.point == point and all(context.get(key) == value for key, value in rule.where.items())
         if matches and _claim(path, number, rule.times):
-            _act(rule)
+            _act(rule, path)
+
+
+def _rules(path: Path) -> list[FaultRule]:
+    return TypeAdapter(list[FaultRule]).validate_json(path.read_text()) if path.exists() else []
 
 
 def _claim(path: Path, number: int, times: int | None) -> bool:
@@ -67,7 +72,7 @@ def _claim(path: Path, number: int, times: int | None) -> bool:
     return False
 
 
-def _act(rule: FaultRule) -> None:
+def _act(rule: FaultRule, path: Path) -> None:
     match rule.action:
         case "kill":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -76,4 +81,6 @@ def _act(rule: FaultRule) -> None:
         case "permanent":
             raise PermanentError(f"Injected permanent fault at {rule.point}.")
         case "hang":
-            time.sleep(rule.seconds)
+            until = time.monotonic() + rule.seconds
+            while time.monotonic() < until and rule in _rules(path):
+                time.sleep(0.05)

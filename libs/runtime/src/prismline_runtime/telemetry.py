@@ -30,6 +30,6 @@ def service_metrics(suffix: str) -> Iterator[AmazonCloudWatchEMFProvider]:
         metadata_set={},
         default_dimensions={},
     )
-    metrics.service = None  # dimensions are those that the caller adds, whatever POWERTOOLS_SERVICE_NAME says
+    metrics.service = ""  # dimensions are those that the caller adds, whatever POWERTOOLS_SERVICE_NAME says
     yield metrics
     metrics.flush_metrics()

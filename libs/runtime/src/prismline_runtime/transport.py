@@ -18,10 +18,13 @@ from prismline_runtime.errors import PermanentError, TransientError, aws_errors,
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.type_defs import MessageAttributeValueTypeDef
     from mypy_boto3_stepfunctions import SFNClient
 
 #: Entries that SQS and EventBridge take in one call.
 BATCH_SIZE = 10
+#: Most bytes, bodies and attributes, that SQS takes in one call: those of the largest message.
+MAX_BATCH_BYTES = 2**20
 #: Largest entry, in bytes, that EventBridge takes; emulators take more, so it is checked here.
 MAX_EVENT_BYTES = 256 * 1024
 #: Waits before the refused part of a batch is sent again grow from the first to the last, with jitter.
@@ -31,10 +34,13 @@ MAX_ATTEMPTS = 6
 #: Codes that say a waiting state machine has stopped waiting: there is nobody left to answer.
 TOKEN_GONE_CODES = frozenset({"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"})
 
+#: Message attributes that go with a message from queue to queue: what it has been through.
+CARRIED_ATTRIBUTES = frozenset({"attempt", "deferrals", "recovery"})
+
 T = TypeVar("T")
 
 
-def _until_all_taken(doing: str, batch: list[Envelope], attempt: Callable[[list[Envelope]], list[Envelope]]) -> None:
+def _until_all_taken(doing: str, batch: list[T], attempt: Callable[[list[T]], list[T]]) -> None:
     """Call `attempt`, which returns what was refused, with what is left until nothing is."""
     left = batch
     for retry in Retrying(
@@ -115,17 +121,39 @@ class Transport:
             _until_all_taken("publish", batch, attempt)
 
     def dead_letter(self, delivery: Delivery, error: str) -> None:
-        """Copy a message, byte for byte, to the dead-letter queue of its queue, with the reason as an attribute."""
+        """Copy a message, byte for byte, to the dead-letter queue of its queue, with the reason as an attribute.
+
+        What the message carried from an earlier dead-letter queue stays with it.
+        """
         url = self._queue_url(dead_letter_queue_name(delivery.queue))
-        attributes = {"error": error[:1024] or "unknown", "source_queue": delivery.queue}
+        carried = {name: value for name, value in delivery.attributes.items() if name in CARRIED_ATTRIBUTES}
+        attributes = {"error": error[:1024] or "unknown", "source_queue": delivery.queue, **carried}
         with aws_errors(f"move a message to {dead_letter_queue_name(delivery.queue)}"):
             self._sqs.send_message(
                 QueueUrl=url,
                 MessageBody=delivery.body,
-                MessageAttributes={
-                    name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()
-                },
+                MessageAttributes=_string_attributes(attributes),
             )
+
+    def send_back(self, queue: str, messages: Iterable[tuple[str, Mapping[str, str]]]) -> None:
+        """Send bodies, with text attributes, to `queue` as they are: messages that somebody else had made.
+
+        Raises TransientError as `send`.
+        """
+        url = self._queue_url(queue_name(self.environment, queue))
+
+        def attempt(batch: list[tuple[str, Mapping[str, str]]]) -> list[tuple[str, Mapping[str, str]]]:
+            answer = self._sqs.send_message_batch(
+                QueueUrl=url,
+                Entries=[
+                    {"Id": str(n), "MessageBody": body, "MessageAttributes": _string_attributes(attributes)}
+                    for n, (body, attributes) in enumerate(batch)
+                ],
+            )
+            return [batch[int(failure["Id"])] for failure in answer.get("Failed", [])]
+
+        for batch in _sized_batches(messages):
+            _until_all_taken(f"send to {queue}", batch, attempt)
 
     def postpone(self, delivery: Delivery, seconds: int) -> None:
         """Hide a message for `seconds` from now; an expired receipt is left alone, its message is back already."""
@@ -155,3 +183,22 @@ class Transport:
                     return False
                 raise
         return True
+
+
+def _sized_batches(messages: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[list[tuple[str, Mapping[str, str]]]]:
+    """Batches that SQS takes: at most ten messages, and together no more bytes than one message may have."""
+    batch: list[tuple[str, Mapping[str, str]]] = []
+    size = 0
+    for body, attributes in messages:
+        own = len(body.encode()) + sum(len(name) + len(value.encode()) + 6 for name, value in attributes.items())
+        if batch and (len(batch) == BATCH_SIZE or size + own > MAX_BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append((body, attributes))
+        size += own
+    if batch:
+        yield batch
+
+
+def _string_attributes(attributes: Mapping[str, str]) -> dict[str, MessageAttributeValueTypeDef]:
+    return {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
