@@ -1,0 +1,182 @@
+"""The status service on the emulator: its stacks deployed, its handler fed by real consumers in threads."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pytest
+
+from prismline_contracts import Envelope, Queue, RunSubmitted, queue_name, traceparent_of
+from prismline_contracts.envelope import Wrappable
+from prismline_ledger import Ledger, NewChunk
+from prismline_localstack.deploy import deploy
+from prismline_localstack.settings import REPOSITORY
+from prismline_localstack.state import make_client
+from prismline_runtime import service_logger
+from prismline_runtime.consumer import Consumer
+from prismline_runtime.settings import ConsumerSettings
+from prismline_status.dependencies import Dependencies
+from prismline_status.handler import build_handler
+from prismline_status.workflow_state import RunState
+
+#: Longest time, in seconds, that something is waited for.
+PATIENCE = 40.0
+
+T = TypeVar("T")
+
+
+@dataclass
+class Stage:
+    """The service, running, with the splitter's part played by the test."""
+
+    deps: Dependencies
+    sqs: Any
+    events: Any
+    stepfunctions: Any
+    state_machine_arn: str
+    observer_url: str
+    said: list[dict[str, Any]] = field(default_factory=list)
+
+    @staticmethod
+    def wait_for(condition: Callable[[], T | None], what: str) -> T:
+        """The first result of `condition` that is true."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if result := condition():
+                return result
+            time.sleep(0.05)
+        raise AssertionError(f"waited {PATIENCE:.0f} s in vain for {what}")
+
+    @property
+    def environment(self) -> str:
+        return self.deps.transport.environment
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.deps.ledger
+
+    def submit(self, *, tolerated: float = 0.0) -> str:
+        """Announce a run; its id."""
+        run_id = str(uuid4())
+        self.publish(self.submitted(run_id, tolerated))
+        return run_id
+
+    @staticmethod
+    def submitted(run_id: str, tolerated: float = 0.0) -> RunSubmitted:
+        return RunSubmitted(
+            run_id=run_id, job_id="job", bucket="b", manifest_key="m", tolerated_failure_percent=tolerated
+        )
+
+    def publish(self, data: Wrappable) -> None:
+        """Say something on the bus, as another service would."""
+        envelope = Envelope.wrap(data, source="test", traceparent=traceparent_of(data.run_id))
+        self.deps.transport.publish(envelope)
+
+    def split_command(self, run_id: str) -> Envelope:
+        """Wait for the state machine's `run.split` command of the run."""
+        url = self.sqs.get_queue_url(QueueName=queue_name(self.environment, Queue.SPLIT))["QueueUrl"]
+
+        def received() -> Envelope | None:
+            for message in self.sqs.receive_message(QueueUrl=url, WaitTimeSeconds=1).get("Messages", []):
+                envelope = Envelope.model_validate_json(message["Body"])
+                if envelope.runid == run_id:
+                    self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+                    return envelope
+            return None
+
+        return self.wait_for(received, "the command to split")
+
+    def split(self, run_id: str, chunks: int = 4) -> list[str]:
+        """Play the splitter: write the ledger and answer the state machine."""
+        envelope = self.split_command(run_id)
+        self.ledger.open_run(
+            run_id=run_id, survey="s", job_id="job", workload="spectra", params=None, traceparent=envelope.traceparent
+        )
+        new = [NewChunk(f"chunk-{n:07d}", "in", 1) for n in range(chunks)]
+        self.ledger.add_chunks(run_id, new)
+        self.ledger.set_total(run_id, jobs_total=chunks, n_spectra=chunks, n_blank=0)
+        self.ledger.latch(run_id)
+        assert envelope.tasktoken is not None
+        self.deps.transport.answer(envelope.tasktoken, {"jobs_total": chunks})
+        return [chunk.chunk_id for chunk in new]
+
+    def run(self, run_id: str) -> RunState | None:
+        return self.deps.table.get(run_id)
+
+    def wait_for_status(self, run_id: str, status: str) -> RunState:
+        def there() -> RunState | None:
+            run = self.run(run_id)
+            return run if run is not None and run.status == status else None
+
+        return self.wait_for(there, f"the run to be {status}; it is {self.run(run_id)}")
+
+    def execution_status(self, run_id: str) -> str:
+        arn = self.deps.executions.arn(run_id)
+        return str(self.stepfunctions.describe_execution(executionArn=arn)["status"])
+
+    def endings(self, run_id: str) -> list[str]:
+        """Types of the events that ended the run, one for each different event id."""
+        while messages := self.sqs.receive_message(QueueUrl=self.observer_url, MaxNumberOfMessages=10).get("Messages"):
+            for message in messages:
+                self.said.append(json.loads(message["Body"]))
+                self.sqs.delete_message(QueueUrl=self.observer_url, ReceiptHandle=message["ReceiptHandle"])
+        ends = {f"prismline.run.{end}.v1" for end in ("completed", "failed", "cancelled")}
+        return [
+            kind for kind, _ in {(e["type"], e["id"]) for e in self.said if e["runid"] == run_id and e["type"] in ends}
+        ]
+
+
+@pytest.fixture
+def stage(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
+    """The whole stage, for one test."""
+    outputs = deploy(
+        make_client("cloudformation", aws_env), make_client("s3", aws_env), REPOSITORY, aws_env["ENVIRONMENT"]
+    )
+    for name, value in outputs.items():
+        monkeypatch.setenv(name, value)
+    deps = Dependencies.from_environment()
+    handler, logger, turn = build_handler(deps), service_logger("test"), threading.Lock()
+    consumers = [
+        Consumer(
+            sqs=make_client("sqs", aws_env),
+            queue_name=queue_name(aws_env["ENVIRONMENT"], queue),
+            handler=handler,
+            batch_size=10,
+            settings=ConsumerSettings(wait_seconds=1, visibility_seconds=5),
+            logger=logger,
+            turn=turn,
+        )
+        for queue in (Queue.STATUS, Queue.RUNS)
+    ]
+    threads = [threading.Thread(target=consumer.run) for consumer in consumers]
+    for thread in threads:
+        thread.start()
+    sqs, events = make_client("sqs", aws_env), make_client("events", aws_env)
+    yield Stage(
+        deps,
+        sqs,
+        events,
+        make_client("stepfunctions", aws_env),
+        outputs["STATE_MACHINE_ARN"],
+        _observe(sqs, events, outputs["EVENT_BUS"], aws_env["ENVIRONMENT"]),
+    )
+    for consumer in consumers:
+        consumer.stop()
+    for thread in threads:
+        thread.join()
+
+
+def _observe(sqs: Any, events: Any, bus: str, environment: str) -> str:
+    """A queue that gets everything that is said on the bus."""
+    url = str(sqs.create_queue(QueueName=f"{environment}-observer")["QueueUrl"])
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    events.put_rule(Name="observer", EventBusName=bus, EventPattern=json.dumps({"source": [{"prefix": "prismline/"}]}))
+    target = {"Id": "observer", "Arn": arn, "InputPath": "$.detail"}
+    events.put_targets(Rule="observer", EventBusName=bus, Targets=[target])
+    return url

@@ -1,0 +1,148 @@
+"""The state machine: as a document, and driven for real with the test in the splitter's and worker's parts."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from prismline_contracts import RunCancelRequested, RunDrained, timestamp
+from prismline_localstack.settings import REPOSITORY
+
+DEFINITION = REPOSITORY / "services" / "status" / "statemachine" / "run.asl.json"
+SEND = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
+PUBLISH = "arn:aws:states:::events:putEvents"
+
+
+def states() -> dict[str, dict[str, Any]]:
+    document: dict[str, dict[str, Any]] = json.loads(DEFINITION.read_text())["States"]
+    return document
+
+
+def successors(state: dict[str, Any]) -> set[str]:
+    following = {state.get("Next"), state.get("Default")}
+    following |= {choice["Next"] for choice in state.get("Choices", [])}
+    following |= {catch["Next"] for catch in state.get("Catch", [])}
+    return {name for name in following if name}
+
+
+def test_every_state_is_reached_and_every_path_ends() -> None:
+    found, todo = set(), ["Split"]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo.extend(successors(states()[name]))
+    assert found == set(states())
+    for name, state in states().items():
+        assert successors(state) or state["Type"] in {"Succeed", "Fail"}, name
+
+
+def test_it_talks_to_services_only_by_queue_and_bus() -> None:
+    tasks = {name: state for name, state in states().items() if state["Type"] == "Task"}
+    assert {state["Resource"] for state in tasks.values()} == {SEND, PUBLISH}
+    for name, state in tasks.items():
+        assert state["Retry"], name
+        assert state["Catch"], name
+        assert state["TimeoutSeconds"] > 0, name
+
+
+@pytest.mark.emulator
+class TestDriven:
+    def test_a_run_whose_chunks_all_complete_is_completed(self, stage: Any) -> None:
+        run_id = stage.submit()
+        chunks = stage.split(run_id)
+        stage.wait_for_status(run_id, "running")
+        finish(stage, run_id, chunks)
+        run = stage.wait_for_status(run_id, "completed")
+        assert run.execution_arn == stage.deps.executions.arn(run_id)
+        assert run.started_at
+        assert run.completed_at
+        stage.wait_for(lambda: stage.execution_status(run_id) == "SUCCEEDED", "the execution to succeed")
+        assert stage.endings(run_id) == ["prismline.run.completed.v1"]
+
+    def test_a_run_that_drains_before_anybody_waits_is_completed(self, stage: Any) -> None:
+        run_id = stage.submit()
+        envelope = stage.split_command(run_id)
+        ledger = stage.ledger
+        ledger.open_run(run_id=run_id, survey="s", job_id="j", workload="spectra", params=None, traceparent=None)
+        ledger.set_total(run_id, jobs_total=0, n_spectra=0, n_blank=0)
+        drained = ledger.latch(run_id).drained
+        stage.publish(RunDrained.of(drained))
+        stage.deps.transport.answer(envelope.tasktoken, {"jobs_total": 0})
+        stage.wait_for_status(run_id, "completed")
+
+    def test_more_failures_than_tolerated_fail_the_run_and_say_how_many(self, stage: Any) -> None:
+        run_id = stage.submit(tolerated=20.0)
+        finish(stage, run_id, stage.split(run_id), failed=1)
+        run = stage.wait_for_status(run_id, "failed")
+        assert run.error_message == "TooManyFailures: 1 of 4 chunks failed (25 %), 20 % are tolerated."
+        stage.wait_for(lambda: stage.execution_status(run_id) == "FAILED", "the execution to fail")
+        assert stage.endings(run_id) == ["prismline.run.failed.v1"]
+
+    def test_tolerated_failures_do_not_fail_the_run(self, stage: Any) -> None:
+        run_id = stage.submit(tolerated=25.0)
+        finish(stage, run_id, stage.split(run_id), failed=1)
+        stage.wait_for_status(run_id, "completed")
+
+    def test_a_submission_that_cannot_work_fails_with_the_splitters_sentence(self, stage: Any) -> None:
+        run_id = stage.submit()
+        token = stage.split_command(run_id).tasktoken
+        stage.deps.transport.refuse(token, "ValidationFailed", "The cube is empty.")
+        assert stage.wait_for_status(run_id, "failed").error_message == "ValidationFailed: The cube is empty."
+
+    def test_a_split_that_never_answers_is_sent_again_and_then_fails_the_run(self, stage: Any) -> None:
+        arn = stage.state_machine_arn
+        definition = json.loads(stage.stepfunctions.describe_state_machine(stateMachineArn=arn)["definition"])
+        definition["States"]["Split"]["TimeoutSeconds"] = 2
+        stage.stepfunctions.update_state_machine(stateMachineArn=arn, definition=json.dumps(definition))
+        run_id = stage.submit()
+        first, second = stage.split_command(run_id), stage.split_command(run_id)
+        assert first.id == second.id, "a repeat of a command has its id"
+        assert "States.Timeout" in stage.wait_for_status(run_id, "failed").error_message
+
+    def test_a_cancelled_run_stops_its_chunks_and_its_execution(self, stage: Any) -> None:
+        run_id = stage.submit()
+        stage.split(run_id)
+        stage.wait_for_status(run_id, "running")
+        for _ in range(2):
+            stage.publish(RunCancelRequested(run_id=run_id, requested_at=timestamp()))
+        stage.wait_for_status(run_id, "cancelled")
+        stage.wait_for(lambda: stage.ledger.run(run_id).cancelled_at, "the ledger to be told")
+        stage.wait_for(lambda: stage.execution_status(run_id) != "RUNNING", "the execution to end")
+        stage.wait_for(lambda: stage.endings(run_id), "the run to say that it was cancelled")
+        assert stage.endings(run_id) == ["prismline.run.cancelled.v1"]
+
+    def test_an_execution_that_somebody_stops_fails_its_run(self, stage: Any) -> None:
+        run_id = stage.submit()
+        stage.split(run_id)
+        stage.wait_for_status(run_id, "running")
+        stage.stepfunctions.stop_execution(executionArn=stage.deps.executions.arn(run_id), cause="maintenance")
+        run = stage.wait_for_status(run_id, "failed")
+        assert "was stopped before the run had ended" in run.error_message
+        stage.wait_for(lambda: stage.ledger.run(run_id).cancelled_at, "the rest of the chunks to be skipped")
+        stage.wait_for(lambda: stage.endings(run_id), "the run to say that it failed")
+        assert stage.endings(run_id) == ["prismline.run.failed.v1"]
+
+    def test_a_submission_that_is_announced_twice_starts_one_execution(self, stage: Any) -> None:
+        run_id = stage.submit()
+        from_first = stage.split_command(run_id)
+        stage.publish(stage.submitted(run_id))
+        stage.deps.transport.refuse(from_first.tasktoken, "ValidationFailed", "no")
+        stage.wait_for_status(run_id, "failed")
+        arn = stage.state_machine_arn
+        names = [e["name"] for e in stage.stepfunctions.list_executions(stateMachineArn=arn)["executions"]]
+        assert names.count(run_id) == 1
+
+
+def finish(stage: Any, run_id: str, chunk_ids: list[str], failed: int = 0) -> None:
+    """Play the worker: end all chunks, the first `failed` of them badly, and say that the run drained."""
+    drained = None
+    for number, chunk_id in enumerate(chunk_ids):
+        stage.ledger.start_chunk(run_id, chunk_id)
+        if number < failed:
+            drained = stage.ledger.fail_chunk(run_id, chunk_id, "spoiled").drained
+        else:
+            drained = stage.ledger.complete_chunk(run_id, chunk_id, output_key="o", duration_ms=1).drained
+    stage.publish(RunDrained.of(drained))
