@@ -35,7 +35,7 @@ class Connection:
     def open(cls) -> Connection:
         """Connect to the harness that runs under `PRISMLINE_HOME`, or else to what the AWS settings point at."""
         try:
-            os.environ.update(load_state().env)
+            load_state().activate()
         except NotRunningError as error:
             if not any(name in os.environ for name in AWS_VARIABLES):
                 fail(f"{error} Or set AWS credentials.", ExitCode.UNREACHABLE)

@@ -32,7 +32,7 @@ def _running() -> Iterator[None]:
 def _pairs(values: list[str]) -> dict[str, str]:
     """`NAME=VALUE` arguments."""
     for value in values:
-        if "=" not in value.strip("="):
+        if value.find("=") < 1:
             raise typer.BadParameter(f"{value} is not NAME=VALUE.")
     return dict(value.split("=", 1) for value in values)
 

@@ -97,9 +97,12 @@ def test_at_the_deadline_the_spectrum_in_hand_and_all_after_it_are_timed_out(obe
 
 
 def test_a_deadline_that_has_passed_leaves_everything_to_the_slow_lane_but_blank_spectra(obedient):
+    run(orders(1.0), obedient)
+    child = obedient.pid
     blank = np.full(4, np.nan)
     table = run([orders(1.0)[0], blank, orders(2.0)[0]], obedient, deadline=time.monotonic())
     assert table["status"].to_pylist() == ["timed_out", "blank", "timed_out"]
+    assert obedient.pid == child
 
 
 def test_an_exception_of_the_kernel_is_permanent_and_names_the_pixel(obedient):

@@ -153,6 +153,7 @@ FITTING_FOR_EVER = """
 def test_the_child_ends_when_its_parent_is_killed_in_the_middle_of_a_fit():
     with python(*program(FITTING_FOR_EVER)) as parent:
         child = int(parent.stdout.readline())
+        assert parent.stdout.readline() == "busy\n"
         parent.kill()
         wait_until_gone(child)
 

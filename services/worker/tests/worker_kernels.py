@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -19,11 +20,15 @@ KILLED_ALWAYS = 500.0
 def obey(spectrum, params):
     order = spectrum[0]
     if order == SLOW:
+        sys.stdout.write("busy\n")
+        sys.stdout.flush()
         while True:
             time.sleep(60)
     if order == RAISES:
         raise ZeroDivisionError("float division by zero")
-    if order == CRASHES:
+    if order == CRASHES:  # its pipe ends a while before the process does, as in an orderly exit
+        os.closerange(3, 64)
+        time.sleep(0.1)
         os._exit(7)
     if order == KILLED_ALWAYS:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,322 @@
+"""`prismline deadletters ls | show | stats`: SQL over the archive of dead letters, with DuckDB.
+
+The archive is partitioned by date. Only the objects of the dates that are asked for are fetched, a few at a time, into
+a table on disk, so that memory does not grow with the archive. On AWS, Athena answers the same questions.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any
+
+import duckdb
+import typer
+from botocore.exceptions import ClientError
+from pydantic import ValidationError
+from rich.table import Table
+
+from prismline_cli.connection import Connection, reachable
+from prismline_cli.output import console, fail, print_json
+from prismline_contracts import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX, DeadLetterRecord, is_survey
+from prismline_runtime import batches, describe_invalid, error_code
+
+#: Objects that are fetched at the same time; a record can have some megabytes.
+READERS = 16
+#: Bytes of records that are gathered in a file before DuckDB takes them in.
+INGEST_BYTES = 32 * 2**20
+#: What DuckDB may hold in memory; the rest is on disk.
+MEMORY_LIMIT = "256MB"
+#: Days that are searched unless `--from` says otherwise, today included.
+DEFAULT_DAYS = 7
+#: Characters of an error that a table shows.
+ERROR_CHARS = 70
+
+#: A date's folder below the archive's prefix.
+_DATE_FOLDER = re.compile(r"/(\d{4}-\d{2}-\d{2})/$")
+#: Columns of the table `dead_letters`: where the record is, and its fields but for the body.
+_COLUMNS = {
+    "eventdate": "DATE",
+    "key": "VARCHAR",
+    "recovery_failed": "BOOLEAN",
+    "body_bytes": "BIGINT",
+    "error": "VARCHAR",
+    "execution": "VARCHAR",
+    "time": "VARCHAR",
+    "collection": "VARCHAR",
+    "granules": "VARCHAR[]",
+    "stateMachine": "VARCHAR",
+    "status": "VARCHAR",
+    "md5OfBody": "VARCHAR",
+    "eventSource": "VARCHAR",
+    "awsRegion": "VARCHAR",
+    "messageId": "VARCHAR",
+    "receiptHandle": "VARCHAR",
+    "attributes": "JSON",
+    "messageAttributes": "JSON",
+    "run_id": "VARCHAR",
+    "chunk_id": "VARCHAR",
+    "source_queue": "VARCHAR",
+    "receive_count": "BIGINT",
+    "archived_at": "VARCHAR",
+    "recovery": "VARCHAR",
+}
+
+#: What the fields of a `Search` mean in SQL.
+_CONDITIONS = {
+    "survey": "collection = $survey",
+    "run_id": "run_id = $run_id",
+    "error": "contains(lower(error), lower($error))",
+}
+
+LATEST_FIRST = """
+SELECT * EXCLUDE (attributes, messageAttributes, receiptHandle)
+FROM dead_letters ORDER BY eventdate DESC, archived_at DESC, key LIMIT $limit
+"""
+BY_CAUSE = """
+SELECT eventdate, source_queue, error, count(*) AS records, count(DISTINCT messageId) AS messages,
+       count(DISTINCT run_id) AS runs, count(DISTINCT (run_id, chunk_id)) FILTER (chunk_id IS NOT NULL) AS chunks
+FROM dead_letters GROUP BY ALL ORDER BY eventdate DESC, records DESC, source_queue, error
+"""
+
+
+@dataclass(frozen=True)
+class Search:
+    """Which dead letters are looked for. Both days are included; they are those of the archive, in UTC."""
+
+    first: date
+    last: date
+    survey: str | None = None
+    run_id: str | None = None
+    #: Text within the error, in any case.
+    error: str | None = None
+
+
+@contextmanager
+def dead_letters(connection: Connection, search: Search) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A database with a table `dead_letters` of what is found. It is gone when the block ends."""
+    wanted = {name: value for name in _CONDITIONS if (value := getattr(search, name))}
+    where = " AND ".join(_CONDITIONS[name] for name in wanted) or "true"
+    with TemporaryDirectory(prefix="prismline-deadletters-") as folder:
+        gathered = Path(folder) / "records.ndjson"
+        with duckdb.connect(
+            str(Path(folder) / "archive.duckdb"), config={"memory_limit": MEMORY_LIMIT, "temp_directory": folder}
+        ) as database:
+            columns = ", ".join(f'"{name}" {kind}' for name, kind in _COLUMNS.items())
+            database.execute(f"CREATE TABLE dead_letters ({columns})")
+            for rows in _portions(_rows(connection, search)):
+                gathered.write_text("\n".join(rows))
+                database.execute(
+                    "INSERT INTO dead_letters SELECT * FROM read_json($file, format = 'newline_delimited',"
+                    f" columns = {_COLUMNS}) WHERE {where}",
+                    {"file": str(gathered), **wanted},
+                )
+            yield database
+
+
+def rows_of(database: duckdb.DuckDBPyConnection, sql: str, **parameters: Any) -> list[dict[str, Any]]:
+    """What a query answers, a dict a row; dates as text."""
+    answer = database.execute(sql, parameters)
+    names = [column[0] for column in answer.description or ()]
+    return [
+        {name: str(value) if isinstance(value, date) else value for name, value in zip(names, row, strict=True)}
+        for row in answer.fetchall()
+    ]
+
+
+def record_keys(connection: Connection, search: Search, message_id: str = "") -> Iterator[str]:
+    """Keys of the records of the days that are asked for, of one message only if `message_id` is given.
+
+    Other days are seen as folders, and nothing below them is listed.
+    """
+    pages = connection.s3.get_paginator("list_objects_v2")
+    for root in (DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX):
+        for folders in pages.paginate(Bucket=connection.bucket, Prefix=root, Delimiter="/"):
+            for folder in (entry["Prefix"] for entry in folders.get("CommonPrefixes", [])):
+                if not _within(folder, search):
+                    continue
+                for page in pages.paginate(Bucket=connection.bucket, Prefix=folder + message_id):
+                    yield from (item["Key"] for item in page.get("Contents", []))
+
+
+def read_record(connection: Connection, key: str) -> DeadLetterRecord | None:
+    """A record; None: a recovery has taken it away meanwhile. What is no record is shown as one that says so."""
+    try:
+        body = connection.s3.get_object(Bucket=connection.bucket, Key=key)["Body"].read()
+    except ClientError as error:
+        if error_code(error) == "NoSuchKey":
+            return None
+        raise
+    try:
+        return DeadLetterRecord.model_validate_json(body)
+    except ValidationError as error:
+        return DeadLetterRecord(
+            body=body.decode(errors="replace"), error=f"The archive's object is no record: {describe_invalid(error)}."
+        )
+
+
+def _within(folder: str, search: Search) -> bool:
+    found = _DATE_FOLDER.search(folder)
+    return found is not None and search.first.isoformat() <= found[1] <= search.last.isoformat()
+
+
+def _rows(connection: Connection, search: Search) -> Iterator[str]:
+    """The records as JSON lines, `READERS` of them in memory."""
+    with ThreadPoolExecutor(READERS) as pool:
+        for keys in batches(record_keys(connection, search), READERS):
+            records = pool.map(lambda key: read_record(connection, key), keys)
+            for key, record in zip(keys, records, strict=True):
+                if record is not None:
+                    yield _row(key, record)
+
+
+def _row(key: str, record: DeadLetterRecord) -> str:
+    place = {
+        "eventdate": key.split("/")[-2],
+        "key": key,
+        "recovery_failed": key.startswith(FAILED_DEAD_LETTERS_PREFIX),
+        "body_bytes": len(record.body.encode(errors="surrogatepass")),
+    }
+    return json.dumps(place | record.model_dump(exclude={"body"}))
+
+
+def _portions(lines: Iterable[str]) -> Iterator[list[str]]:
+    """`lines` in lists of about `INGEST_BYTES`."""
+    portion: list[str] = []
+    size = 0
+    for line in lines:
+        portion.append(line)
+        size += len(line)
+        if size >= INGEST_BYTES:
+            yield portion
+            portion, size = [], 0
+    if portion:
+        yield portion
+
+
+# ---- commands
+
+FirstDay = Annotated[
+    datetime | None,
+    typer.Option(
+        "--from", formats=["%Y-%m-%d"], help="First day, in UTC.", show_default=f"{DEFAULT_DAYS - 1} days ago"
+    ),
+]
+LastDay = Annotated[
+    datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day, in UTC.", show_default="today")
+]
+Survey = Annotated[str | None, typer.Option(help="Only this survey's.")]
+Run = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only this run's.")]
+ErrorText = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only those whose error says this.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+
+
+def ls_command(
+    first: FirstDay = None,
+    last: LastDay = None,
+    survey: Survey = None,
+    run: Run = None,
+    error: ErrorText = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List archived dead letters, the latest first."""
+    search = _search(first, last, survey, run, error)
+    with reachable(), dead_letters(Connection.open(), search) as database:
+        rows = rows_of(database, LATEST_FIRST, limit=limit)
+        [[total]] = database.execute("SELECT count(*) FROM dead_letters").fetchall()
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("archived", "queue", "received", "run", "chunk", "error", "message", box=None)
+    for row in rows:
+        table.add_row(
+            row["archived_at"] or row["eventdate"],
+            row["source_queue"] or "-",
+            str(row["receive_count"] or "-"),
+            row["run_id"] or "-",
+            row["chunk_id"] or "-",
+            _short(row["error"]),
+            row["messageId"] or row["key"],
+        )
+    console.print(table if rows else f"No dead letters from {search.first} to {search.last}.")
+    if total > len(rows):
+        console.print(f"{total - len(rows)} more; --limit shows them.")
+
+
+def show_command(
+    message_id: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's id, or the beginning of it.")],
+    first: FirstDay = None,
+    last: LastDay = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show all that is known of a dead letter, its body included: a record for each time it was received."""
+    search = Search(first=first.date() if first else date.min, last=last.date() if last else date.max)
+    with reachable():
+        connection = Connection.open()
+        keys = list(record_keys(connection, search, message_id))
+        found = {key: record for key in keys if (record := read_record(connection, key)) is not None}
+    if not found:
+        fail(f"There is no dead letter {message_id} in the archive.")
+    if as_json:
+        print_json([{"key": key, **record.model_dump()} for key, record in found.items()])
+        return
+    for key, record in found.items():
+        table = Table("field", "value", title=key, title_justify="left", box=None)
+        for name, value in record.model_dump(exclude_none=True, exclude={"body"}).items():
+            table.add_row(name, value if isinstance(value, str) else json.dumps(value))
+        console.print(table)
+        console.print(record.body, markup=False, soft_wrap=True)
+
+
+def stats_command(
+    first: FirstDay = None,
+    last: LastDay = None,
+    survey: Survey = None,
+    run: Run = None,
+    error: ErrorText = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count archived dead letters by day, queue and error."""
+    search = _search(first, last, survey, run, error)
+    with reachable(), dead_letters(Connection.open(), search) as database:
+        rows = rows_of(database, BY_CAUSE)
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("day", "queue", "records", "messages", "runs", "chunks", "error", box=None)
+    for row in rows:
+        counts = (str(row[name]) for name in ("records", "messages", "runs", "chunks"))
+        table.add_row(row["eventdate"], row["source_queue"] or "-", *counts, _short(row["error"]))
+    console.print(table if rows else f"No dead letters from {search.first} to {search.last}.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`: the commands below `prismline deadletters`."""
+    app.command("ls")(ls_command)
+    app.command("show")(show_command)
+    app.command("stats")(stats_command)
+
+
+def _search(
+    first: datetime | None, last: datetime | None, survey: str | None, run: str | None, error: str | None
+) -> Search:
+    end = last.date() if last else datetime.now(UTC).date()
+    begin = first.date() if first else end - timedelta(days=DEFAULT_DAYS - 1)
+    if begin > end:
+        fail(f"Nothing can be found from {begin} to {end}: the first day is after the last.")
+    if survey is not None and not is_survey(survey):
+        fail(f"{survey} cannot be the name of a survey.")
+    return Search(first=begin, last=end, survey=survey, run_id=run, error=error)
+
+
+def _short(error: str | None) -> str:
+    line = " ".join((error or "-").split())
+    return line if len(line) <= ERROR_CHARS else f"{line[: ERROR_CHARS - 1]}…"

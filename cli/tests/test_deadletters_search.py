@@ -1,0 +1,254 @@
+"""Questions to the archive of dead letters, and what is fetched to answer them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from prismline_cli import deadletters_search
+from prismline_cli.connection import Connection
+from prismline_cli.deadletters_search import BY_CAUSE, LATEST_FIRST, Search, dead_letters, register, rows_of
+from prismline_contracts import DeadLetterRecord
+from prismline_localstack.state import make_client
+
+pytestmark = pytest.mark.emulator
+
+#: Days of the archive that the tests fill.
+DAYS = ("2026-03-09", "2026-03-10", "2026-03-11")
+RUNS = ("run-a", "run-b")
+
+
+def record(day: str, n: int, **fields: Any) -> DeadLetterRecord:
+    """The n-th dead letter of a day: runs and chunks take turns."""
+    chunk_id = f"chunk-{n % 5:07d}"
+    base = {
+        "body": json.dumps({"n": n}),
+        "error": f"The chunk's input {n % 3} does not exist.",
+        "collection": f"survey-{n % 2}",
+        "granules": [chunk_id],
+        "messageId": f"{day}-message-{n:04d}",
+        "attributes": {"ApproximateReceiveCount": "6"},
+        "messageAttributes": {"error": {"stringValue": "e", "binaryValue": None, "dataType": "String"}},
+        "run_id": RUNS[n % 2],
+        "chunk_id": chunk_id,
+        "source_queue": "chunks",
+        "receive_count": 6,
+        "archived_at": f"{day}T12:00:{n % 60:02d}.000Z",
+    }
+    return DeadLetterRecord.model_validate(base | fields)
+
+
+@dataclass
+class Archive:
+    """An archive, and a note of every object that is fetched from it."""
+
+    connection: Connection
+    fetched: list[str]
+    listed: list[str]
+
+    def put(self, day: str, name: str, body: bytes, place: str = "sqs") -> None:
+        key = f"dead-letter-archive/{place}/{day}/{name}.json"
+        self.connection.s3.put_object(Bucket=self.connection.bucket, Key=key, Body=body)
+
+    def add(self, day: str, letter: DeadLetterRecord, place: str = "sqs") -> None:
+        self.put(day, f"{letter.messageId}-{letter.receive_count}", letter.model_dump_json().encode(), place)
+
+    def rows(self, search: Search, sql: str = LATEST_FIRST, **parameters: Any) -> list[dict[str, Any]]:
+        with dead_letters(self.connection, search) as database:
+            if sql == LATEST_FIRST:
+                parameters.setdefault("limit", 1000)
+            return rows_of(database, sql, **parameters)
+
+    @property
+    def days_fetched(self) -> set[str]:
+        return {key.split("/")[2] for key in self.fetched}
+
+
+@pytest.fixture
+def archive(aws_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
+    environment = aws_env["ENVIRONMENT"]
+    monkeypatch.setenv("PRISMLINE_HOME", str(tmp_path / "home"))
+    bucket = f"prismline-{environment}"
+    make_client("s3", aws_env).create_bucket(Bucket=bucket)
+    name = f"/prismline/{environment}/platform/bucket"
+    make_client("ssm", aws_env).put_parameter(Name=name, Value=bucket, Type="String")
+    made = Archive(Connection(environment), [], [])
+    monkeypatch.setattr(Connection, "open", lambda: made.connection)
+    made.connection.s3.meta.events.register(
+        "provide-client-params.s3.GetObject", lambda params, **_: made.fetched.append(params["Key"])
+    )
+    made.connection.s3.meta.events.register(
+        "provide-client-params.s3.ListObjectsV2", lambda params, **_: made.listed.append(params["Prefix"])
+    )
+    for day in DAYS:
+        for n in range(20):
+            made.add(day, record(day, n))
+    return made
+
+
+def day(text: str) -> Search:
+    return Search(first=date.fromisoformat(text), last=date.fromisoformat(text))
+
+
+def test_a_search_of_one_day_reads_no_other_days_objects(archive: Archive) -> None:
+    rows = archive.rows(day("2026-03-10"))
+    assert len(rows) == len(archive.fetched) == 20
+    assert archive.days_fetched == {"2026-03-10"}
+    below = [prefix for prefix in archive.listed if prefix.count("/") > 2]
+    assert below == ["dead-letter-archive/sqs/2026-03-10/"], "and lists no other day's"
+
+
+def test_both_ends_of_a_range_are_searched(archive: Archive) -> None:
+    rows = archive.rows(Search(first=date(2026, 3, 10), last=date(2026, 3, 12)))
+    assert {row["eventdate"] for row in rows} == {"2026-03-10", "2026-03-11"} == archive.days_fetched
+
+
+def test_what_a_recovery_could_not_send_is_found_and_marked(archive: Archive) -> None:
+    archive.add("2026-03-10", record("2026-03-10", 77), place="failed-sqs")
+    rows = archive.rows(day("2026-03-10"))
+    assert [row["messageId"] for row in rows if row["recovery_failed"]] == ["2026-03-10-message-0077"]
+    assert len(rows) == 21
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"survey": "survey-1"}, range(1, 20, 2)),
+        ({"run_id": "run-a"}, range(0, 20, 2)),
+        ({"error": "INPUT 2 does"}, range(2, 20, 3)),
+        ({"run_id": "run-b", "error": "input 0"}, range(3, 20, 6)),
+        ({"survey": "survey-1", "run_id": "run-a"}, []),
+        ({"error": "100 % of '; DROP TABLE dead_letters"}, []),
+    ],
+)
+def test_a_search_finds_what_satisfies_all_that_is_asked(
+    archive: Archive, fields: dict[str, Any], expected: list[int]
+) -> None:
+    search = Search(first=date(2026, 3, 9), last=date(2026, 3, 9), **fields)
+    found = {row["messageId"] for row in archive.rows(search)}
+    assert found == {f"2026-03-09-message-{n:04d}" for n in expected}
+
+
+def test_a_row_has_all_fields_of_the_record(archive: Archive) -> None:
+    (row,) = archive.rows(day("2026-03-09"), limit=1)
+    letter = record("2026-03-09", 19)
+    left_out = {"body", "attributes", "messageAttributes", "receiptHandle"}
+    assert {name: row[name] for name in DeadLetterRecord.model_fields if name not in left_out} == letter.model_dump(
+        exclude=left_out
+    )
+    assert row["body_bytes"] == len(letter.body)
+    assert set(deadletters_search._COLUMNS) >= set(DeadLetterRecord.model_fields) - {"body"}
+
+
+def test_odd_records_are_found_like_any_other(archive: Archive) -> None:
+    odd = '\x00\x1f"\\\n\u2028 \U0001f4a5 %s'
+    archive.add("2026-04-01", record("2026-04-01", 1, body=odd, error=odd, run_id=None, granules=None))
+    archive.add("2026-04-01", DeadLetterRecord(body="", messageId="empty", receive_count=1))
+    archive.add("2026-04-01", record("2026-04-01", 2, body="\x01" * 2**20))
+    archive.put("2026-04-01", "not-json", b"\xff\xfenot json")
+    archive.put("not-a-date", "x", b"{}")
+    rows = {row["key"].split("/")[-1]: row for row in archive.rows(day("2026-04-01"))}
+    assert len(rows) == 4
+    assert rows["2026-04-01-message-0001-6.json"]["error"] == odd
+    assert rows["2026-04-01-message-0002-6.json"]["body_bytes"] == 2**20
+    assert rows["empty-1.json"]["error"] is None
+    assert "is no record" in rows["not-json.json"]["error"]
+    (found,) = archive.rows(Search(first=date(2026, 4, 1), last=date(2026, 4, 1), error="\U0001f4a5"))
+    assert found["error"] == odd
+
+
+def test_a_record_that_a_recovery_takes_away_meanwhile_is_left_out(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = deadletters_search.record_keys
+
+    def keys(*arguments: Any) -> Iterator[str]:
+        yield from listed(*arguments)
+        yield "dead-letter-archive/sqs/2026-03-09/gone-1.json"
+
+    monkeypatch.setattr(deadletters_search, "record_keys", keys)
+    assert len(archive.rows(day("2026-03-09"))) == 20
+
+
+def test_a_large_archive_is_taken_in_by_portions(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deadletters_search, "INGEST_BYTES", 2000)
+    assert len(archive.rows(Search(first=date(2026, 3, 1), last=date(2026, 3, 31)))) == 60
+
+
+def test_statistics_count_records_messages_runs_and_chunks(archive: Archive) -> None:
+    archive.add("2026-03-09", record("2026-03-09", 0, receive_count=7))
+    rows = archive.rows(day("2026-03-09"), BY_CAUSE)
+    assert [(row["error"][18:25], row["records"], row["messages"], row["runs"], row["chunks"]) for row in rows] == [
+        ("input 0", 8, 7, 2, 7),
+        ("input 1", 7, 7, 2, 7),
+        ("input 2", 6, 6, 2, 6),
+    ]
+
+
+class TestCommands:
+    def test_ls_shows_the_latest_and_says_how_many_more_there_are(self, archive: Archive) -> None:
+        shown = run("ls", "--from", "2026-03-09", "--to", "2026-03-11", "--limit", "3").stdout
+        assert "2026-03-11-message-0019" in shown
+        assert "2026-03-11-message-0016" not in shown
+        assert "57 more" in shown
+        rows = json.loads(run("ls", "--from", "2026-03-10", "--to", "2026-03-10", "--run", "run-a", "--json").stdout)
+        assert len(rows) == 10
+        assert {row["run_id"] for row in rows} == {"run-a"}
+
+    def test_without_days_the_last_week_is_searched(self, archive: Archive) -> None:
+        today = datetime.now(UTC).strftime("%Y-%m-%d")
+        archive.add(today, record(today, 1))
+        assert len(json.loads(run("ls", "--json").stdout)) == 1
+        assert archive.days_fetched == {today}
+
+    def test_nothing_found_is_said_in_words(self, archive: Archive) -> None:
+        for command in ("ls", "stats"):
+            shown = run(command, "--from", "2026-01-01", "--to", "2026-01-02").stdout
+            assert "No dead letters from 2026-01-01 to 2026-01-02." in shown
+        assert archive.fetched == []
+
+    def test_show_tells_all_of_one_message_and_fetches_nothing_else(self, archive: Archive) -> None:
+        archive.add("2026-03-10", record("2026-03-10", 3, receive_count=7, body="the [bold] body\n\u2603"))
+        shown = run("show", "2026-03-10-message-0003").stdout
+        assert "the [bold] body\n\u2603" in shown
+        assert "run-b" in shown
+        assert len(archive.fetched) == 2
+        both = json.loads(run("show", "2026-03-10-message-0003", "--json").stdout)
+        assert [entry["receive_count"] for entry in both] == [6, 7]
+        assert both[1]["body"] == "the [bold] body\n\u2603"
+        assert "There is no dead letter nonesuch" in run("show", "nonesuch", expect=2).stderr
+
+    def test_stats_counts_by_cause(self, archive: Archive) -> None:
+        rows = json.loads(run("stats", "--from", "2026-03-09", "--to", "2026-03-11", "--json").stdout)
+        assert sum(row["records"] for row in rows) == 60
+        assert "input 0" in run("stats", "--from", "2026-03-09", "--to", "2026-03-09").stdout
+
+    def test_days_in_the_wrong_order_are_refused(self, archive: Archive) -> None:
+        refused = run("ls", "--from", "2026-03-11", "--to", "2026-03-09", expect=2)
+        assert "the first day is after the last" in refused.stderr
+
+    def test_a_survey_that_cannot_be_one_is_refused(self, archive: Archive) -> None:
+        assert "cannot be the name of a survey" in run("stats", "--survey", "a/b", expect=2).stderr
+
+
+def run(*arguments: str, expect: int = 0) -> Result:
+    app = typer.Typer()
+    register(app)
+    result = CliRunner(env={"COLUMNS": "300"}).invoke(app, list(arguments))
+    assert result.exit_code == expect, result.output
+    return result
+
+
+def test_duckdb_needs_no_extension_that_would_have_to_be_downloaded() -> None:
+    with duckdb.connect() as database:
+        loaded = database.execute("SELECT extension_name FROM duckdb_extensions() WHERE loaded").fetchall()
+    assert ("json",) in loaded

@@ -1,0 +1,40 @@
+"""`up`, `down`, `status`, `logs` as somebody at a terminal meets them. What they start is tested with the harness."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from prismline_cli.main import app
+
+
+def run(home: Path, *arguments: str) -> Result:
+    return CliRunner(env={"PRISMLINE_HOME": str(home)}).invoke(app, arguments)
+
+
+@pytest.mark.parametrize("command", [["status"], ["status", "--json"], ["logs"], ["logs", "worker"]])
+def test_asking_where_nothing_runs_is_exit_code_3_with_a_sentence(tmp_path: Path, command: list[str]) -> None:
+    result = run(tmp_path, *command)
+    assert result.exit_code == 3
+    assert str(tmp_path) in result.stderr.replace("\n", "")
+    assert result.stdout == ""
+
+
+def test_down_where_nothing_runs_is_no_error(tmp_path: Path) -> None:
+    result = run(tmp_path, "down")
+    assert result.exit_code == 0
+    assert "Nothing was running" in result.stdout
+
+
+@pytest.mark.parametrize("setting", ["NAME", "=value", ""])
+def test_a_setting_that_is_not_name_and_value_is_a_usage_error(tmp_path: Path, setting: str) -> None:
+    assert run(tmp_path, "up", "--set", setting).exit_code == 2
+
+
+def test_up_that_fails_is_exit_code_3_with_the_reason(tmp_path: Path) -> None:
+    result = run(tmp_path, "up", "--service", "wroker")
+    assert result.exit_code == 3
+    assert "There is no service wroker" in result.stderr
+    assert "There is no service wroker" in run(tmp_path, "status").stderr
