@@ -187,7 +187,7 @@ def test_a_large_archive_is_taken_in_by_portions(archive: Archive, monkeypatch: 
 def test_statistics_count_records_messages_runs_and_chunks(archive: Archive) -> None:
     archive.add("2026-03-09", record("2026-03-09", 0, receive_count=7))
     rows = archive.rows(day("2026-03-09"), BY_CAUSE)
-    assert [(row["error"][18:25], row["records"], row["messages"], row["runs"], row["chunks"]) for row in rows] == [
+    assert [(row["error"][12:19], row["records"], row["messages"], row["runs"], row["chunks"]) for row in rows] == [
         ("input 0", 8, 7, 2, 7),
         ("input 1", 7, 7, 2, 7),
         ("input 2", 6, 6, 2, 6),

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId, Survey, Timestamp
+from prismline_contracts.deadletters import DeadlettersRecover
 from prismline_contracts.envelope import MessageData
 from prismline_contracts.manifest import FitParams
 
@@ -20,6 +21,8 @@ class Queue(StrEnum):
     REFITS = "refits"
     STATUS = "status"
     RUNS = "runs"
+    SWEEPS = "sweeps"
+    RECOVERIES = "recoveries"
 
 
 def queue_name(environment: str, queue: str) -> str:
@@ -55,7 +58,12 @@ class ChunkProcess(MessageData):
     bucket: Name
     chunk_key: Key
     params: FitParams
+    #: How often the chunk has been dispatched, this time included; a redelivery by the queue is not a dispatch.
     attempt: Annotated[int, Field(ge=1)] = 1
+    #: Deferrals that the chunk had before this dispatch: later ones do not count against its attempts.
+    deferrals: Count = 0
+    #: The recovery that sent this, for a chunk that had FAILED: the right to try it once more.
+    recovery: Name | None = None
 
 
 class SpectraRefit(MessageData):
@@ -112,9 +120,10 @@ class StatusUpdate(Contract):
 
 
 #: Every command's model.
-COMMANDS: tuple[type[RunSplit | ChunkProcess | SpectraRefit | StatusUpdate], ...] = (
+COMMANDS: tuple[type[RunSplit | ChunkProcess | SpectraRefit | StatusUpdate | DeadlettersRecover], ...] = (
     RunSplit,
     ChunkProcess,
     SpectraRefit,
     StatusUpdate,
+    DeadlettersRecover,
 )

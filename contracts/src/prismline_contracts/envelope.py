@@ -25,12 +25,12 @@ class MessageData(Contract):
 
 
 class Wrappable(Protocol):
-    """What an envelope can carry: it knows its message type and its run."""
+    """What an envelope can carry: it knows its message type and its run, if it has one."""
 
     TYPE: ClassVar[str]
 
     @property
-    def run_id(self) -> str: ...
+    def run_id(self) -> str | None: ...
 
     def model_dump(self, *, mode: str, exclude_none: bool) -> dict[str, Any]: ...
 
@@ -72,10 +72,10 @@ class Envelope(Contract):
         the run, such as the chunk id), so that a repeat of the message carries the same id.
         """
         return cls(
-            id=derived_id(data.TYPE, data.run_id, *key),
+            id=derived_id(data.TYPE, data.run_id or "", *key),
             source=source,
             type=data.TYPE,
-            subject="/".join((data.run_id, *key)),
+            subject="/".join(filter(None, (data.run_id, *key))),
             time=timestamp(),
             dataschema=f"{data.TYPE.removeprefix('prismline.')}.json",
             traceparent=traceparent,

@@ -7,6 +7,13 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field
 
 from prismline_contracts.base import ChunkId, Count, Key, Name, Survey, Timestamp
+from prismline_contracts.deadletters import (
+    DeadletterArchived,
+    DeadlettersRecover,
+    DeadlettersRecovered,
+    DeadlettersRecoverRequested,
+    RunRecovered,
+)
 from prismline_contracts.envelope import MessageData
 from prismline_contracts.items import RunItem
 
@@ -133,7 +140,7 @@ class RunCleanupRequested(MessageData):
 
 
 #: Every event's model.
-EVENTS: tuple[type[MessageData], ...] = (
+EVENTS: tuple[type[MessageData | DeadlettersRecover | DeadletterArchived | DeadlettersRecovered], ...] = (
     RunSubmitted,
     RunSplitCompleted,
     ChunkCompleted,
@@ -145,4 +152,8 @@ EVENTS: tuple[type[MessageData], ...] = (
     RunCancelled,
     RunCancelRequested,
     RunCleanupRequested,
+    RunRecovered,
+    DeadlettersRecoverRequested,
+    DeadletterArchived,
+    DeadlettersRecovered,
 )

@@ -14,6 +14,8 @@ from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId,
 
 #: Sort key of a run item.
 RUN_SK = "RUN"
+#: `GSI2_PK` of the runs that the sweeper still has to look at.
+OPEN_RUNS: Literal["OPEN"] = "OPEN"
 #: Prefix of the sort key of a chunk item, before the chunk id.
 CHUNK_SK_PREFIX = "CHUNK#"
 #: Longest `error` and `last_error` of a chunk item, in UTF-8 bytes.
@@ -43,6 +45,10 @@ class RunItem(Contract):
     SK: Literal["RUN"] = "RUN"
     GSI1_PK: Survey
     GSI1_SK: Timestamp
+    #: Present until the sweeper has seen the run's end; the key of a sparse index.
+    GSI2_PK: Literal["OPEN"] | None = None
+    #: When the run was last swept; before that, when it was created.
+    GSI2_SK: Timestamp | None = None
     survey: Survey
     workload: Name
     job_id: Name
@@ -64,9 +70,15 @@ class RunItem(Contract):
     trace_id: str | None = None
     latched_at: Timestamp | None = None
     drained_at: Timestamp | None = None
-    #: What drained the run: the id of the chunk that ended last, or `split`.
+    #: What drained the run: the id of the chunk that ended last, `split` or `sweeper`.
     drained_by: str | None = None
     cancelled_at: Timestamp | None = None
+    #: The manifest that the run was split from, and the token of the task that waits for the split, to ask again.
+    manifest_key: Key | None = None
+    split_token: str | None = None
+    #: When the sweeper last asked for the split again, and how often it has.
+    split_sent_at: Timestamp | None = None
+    split_resends: Count = 0
 
     @property
     def run_id(self) -> str:
@@ -103,7 +115,14 @@ class ChunkItem(Contract):
     last_error: str | None = None
     attempts: Count = 0
     deferrals: Count = 0
+    #: When its message was last put off because a resource was down.
+    deferred_at: Timestamp | None = None
+    #: When the sweeper last sent its message again, and how often it has.
+    sent_at: Timestamp | None = None
+    resends: Count = 0
     n_timed_out: Count = 0
+    #: The recovery that may try the chunk once more although it is FAILED.
+    recovery: Name | None = None
 
     @property
     def run_id(self) -> str:

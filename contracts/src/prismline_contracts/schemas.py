@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from prismline_contracts.commands import COMMANDS
+from prismline_contracts.deadletters import DeadLetterRecord, RecoveryOperationItem
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import EVENTS
 from prismline_contracts.items import ChunkItem, RunItem, WorkflowStateItem
@@ -26,6 +27,8 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "run_item.v1": RunItem,
     "chunk_item.v1": ChunkItem,
     "workflow_state_item.v1": WorkflowStateItem,
+    "dead_letter_record.v1": DeadLetterRecord,
+    "recovery_operation_item.v1": RecoveryOperationItem,
 }
 
 #: The model of `data`, by message type.

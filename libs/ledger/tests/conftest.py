@@ -9,7 +9,7 @@ from prismline_ledger import Ledger
 from prismline_localstack.settings import client_environment
 from prismline_localstack.state import make_client
 
-KEYS = ("PK", "SK", "GSI1_PK", "GSI1_SK")
+KEYS = ("PK", "SK", "GSI1_PK", "GSI1_SK", "GSI2_PK", "GSI2_SK")
 
 
 @pytest.fixture(scope="session")
@@ -23,13 +23,14 @@ def ledger(emulator_endpoint: str) -> Iterator[Ledger]:
         KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
         GlobalSecondaryIndexes=[
             {
-                "IndexName": "GSI1",
+                "IndexName": index,
                 "KeySchema": [
-                    {"AttributeName": "GSI1_PK", "KeyType": "HASH"},
-                    {"AttributeName": "GSI1_SK", "KeyType": "RANGE"},
+                    {"AttributeName": f"{index}_PK", "KeyType": "HASH"},
+                    {"AttributeName": f"{index}_SK", "KeyType": "RANGE"},
                 ],
                 "Projection": {"ProjectionType": "ALL"},
             }
+            for index in ("GSI1", "GSI2")
         ],
     )
     yield Ledger(dynamodb, table)

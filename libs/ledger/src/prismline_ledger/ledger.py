@@ -17,7 +17,7 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from prismline_contracts import CHUNK_SK_PREFIX, RUN_SK, ChunkItem, ChunkStatus, RunItem, timestamp
+from prismline_contracts import CHUNK_SK_PREFIX, OPEN_RUNS, RUN_SK, ChunkItem, ChunkStatus, RunItem, timestamp
 from prismline_ledger.transitions import (
     ALLOWED_FROM,
     Finished,
@@ -33,12 +33,19 @@ if TYPE_CHECKING:
 
 #: Chunk items written in one transaction (DynamoDB takes 100).
 CHUNKS_PER_TRANSACTION = 50
+#: Items read in one call (DynamoDB gives 100).
+ITEMS_PER_READ = 100
 #: How long, in seconds, a write goes on that collides with other transactions on the same items.
 CONFLICT_SECONDS = 20.0
 #: A chunk that is IN_PROGRESS for longer than this has lost its worker: Lambda's longest timeout.
 STUCK_AFTER = timedelta(minutes=15)
 #: What drains a run without chunks left when its latch closes.
 DRAINED_BY_SPLIT = "split"
+#: What drains a run that nobody else has drained.
+DRAINED_BY_SWEEPER = "sweeper"
+
+#: The run's counters of its chunks.
+COUNTERS = ("jobs_completed", "jobs_failed", "n_timed_out")
 
 _CONFLICT_CODES = frozenset({"TransactionConflictException", "TransactionInProgressException"})
 _CONFLICT_REASONS = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
@@ -84,13 +91,20 @@ class Ledger:
         workload: str,
         params: str | None,
         traceparent: str | None,
+        manifest_key: str | None = None,
+        split_token: str | None = None,
     ) -> RunItem:
-        """Create the run's item unless it is there, and return what is there."""
+        """Create the run's item unless it is there, and return what is there.
+
+        `manifest_key` and `split_token` (of the task that waits for the split) let the sweeper ask for the split again.
+        """
         created_at = self._clock()
         item = RunItem(
             PK=run_id,
             GSI1_PK=survey,
             GSI1_SK=created_at,
+            GSI2_PK=OPEN_RUNS,
+            GSI2_SK=created_at,
             survey=survey,
             workload=workload,
             job_id=job_id,
@@ -98,6 +112,8 @@ class Ledger:
             params=params,
             traceparent=traceparent,
             trace_id=traceparent.split("-")[1] if traceparent else None,
+            manifest_key=manifest_key,
+            split_token=split_token,
         )
         try:
             self._put_new(item)
@@ -156,10 +172,12 @@ class Ledger:
 
     # ---- the worker's writes
 
-    def start_chunk(self, run_id: str, chunk_id: str) -> Started | Skipped:
+    def start_chunk(self, run_id: str, chunk_id: str, *, recovery: str | None = None) -> Started | Skipped:
         """Begin an attempt at a chunk, unless it has ended or its run was cancelled.
 
         A chunk that is IN_PROGRESS may be started again: its worker may have died, and of two that finish, one counts.
+        A FAILED one may be tried by the `recovery` that it was given to; it stays FAILED until it is completed, so
+        that the run's counters stay true.
         """
         run = self.run(run_id)
         if run.cancelled_at:
@@ -173,9 +191,27 @@ class Ledger:
                 allowed=ALLOWED_FROM[ChunkStatus.IN_PROGRESS],
             )
         except _RefusedError:
-            chunk = self.chunk(run_id, chunk_id)
-            return Skipped(f"it is {chunk.status} already", run, chunk)
+            recovered = self._start_recovery(run_id, chunk_id, recovery) if recovery else None
+            if recovered is None:
+                chunk = self.chunk(run_id, chunk_id)
+                return Skipped(f"it is {chunk.status} already", run, chunk)
+            chunk = recovered
         return Started(run, chunk)
+
+    def _start_recovery(self, run_id: str, chunk_id: str, recovery: str) -> ChunkItem | None:
+        try:
+            return ChunkItem.model_validate(
+                self._update(
+                    run_id,
+                    CHUNK_SK_PREFIX + chunk_id,
+                    sets={"started_at": self._clock()},
+                    adds={"attempts": 1},
+                    condition="#status = :failed AND recovery = :recovery",
+                    values={":failed": ChunkStatus.FAILED.value, ":recovery": recovery},
+                )
+            )
+        except _RefusedError:
+            return None
 
     def complete_chunk(
         self, run_id: str, chunk_id: str, *, output_key: str, duration_ms: int, n_timed_out: int = 0
@@ -185,12 +221,14 @@ class Ledger:
         adds = {"n_timed_out": n_timed_out} if n_timed_out else {}
         return self._finish(run_id, chunk_id, ChunkStatus.COMPLETED, fields, run_adds=adds)
 
-    def fail_chunk(self, run_id: str, chunk_id: str, error: str, *, duration_ms: int | None = None) -> Finished:
-        """Record that the chunk will not be done, and why."""
+    def fail_chunk(
+        self, run_id: str, chunk_id: str, error: str, *, duration_ms: int | None = None, by: str | None = None
+    ) -> Finished:
+        """Record that the chunk will not be done, and why. `by` drains the run if this does; default: the chunk."""
         fields: dict[str, Any] = {"error": truncate_error(error)}
         if duration_ms is not None:
             fields["duration_ms"] = duration_ms
-        return self._finish(run_id, chunk_id, ChunkStatus.FAILED, fields)
+        return self._finish(run_id, chunk_id, ChunkStatus.FAILED, fields, by=by)
 
     def record_error(self, run_id: str, chunk_id: str, error: str) -> None:
         """Note why an attempt did not end the chunk; it will be tried again."""
@@ -252,6 +290,161 @@ class Ledger:
                 condition="attribute_exists(PK) AND attribute_not_exists(cancelled_at)",
             )
 
+    # ---- the dead-letter consumer's writes
+
+    def record_deferral(self, run_id: str, chunk_id: str, reason: str) -> ChunkItem | None:
+        """Note that the chunk's message was put off. The chunk, or None if it has ended or does not exist."""
+        try:
+            return self._update_chunk(
+                run_id,
+                chunk_id,
+                sets={"deferred_at": self._clock(), "last_error": truncate_error(reason)},
+                adds={"deferrals": 1},
+                allowed=ALLOWED_FROM[ChunkStatus.FAILED],
+            )
+        except _RefusedError:
+            return None
+
+    def allow_recovery(self, tokens: Mapping[tuple[str, str], str], operation: str) -> set[tuple[str, str]]:
+        """Give each chunk, by run and chunk id, to the recovery `token`, which begins with `operation`.
+
+        A chunk is given to one token of an operation, and to that one again on a repeat; never when it is COMPLETED.
+        Returns the chunks that were given.
+        """
+        given: set[tuple[str, str]] = set()
+        for batch in batches(tokens.items(), CHUNKS_PER_TRANSACTION):
+            writes = {
+                name: {
+                    "Update": self._update_request(
+                        name[0],
+                        CHUNK_SK_PREFIX + name[1],
+                        sets={"recovery": token},
+                        condition="attribute_exists(PK) AND #status <> :completed AND (attribute_not_exists(recovery)"
+                        " OR recovery = :recovery OR NOT begins_with(recovery, :operation))",
+                        values={":completed": ChunkStatus.COMPLETED.value, ":operation": operation},
+                    )
+                }
+                for name, token in batch
+            }
+            while writes:
+                try:
+                    self._transact(list(writes.values()))
+                    given |= set(writes)
+                    break
+                except _RefusedError as refused:
+                    writes = {
+                        name: write
+                        for (name, write), reason in zip(writes.items(), refused.reasons, strict=True)
+                        if reason == "None"
+                    }
+        return given
+
+    def end_recovery(self, run_id: str, chunk_id: str, recovery: str, error: str) -> None:
+        """Note that the `recovery` of a FAILED chunk failed too, and why: it may not be tried by it again."""
+        with suppress(_RefusedError):
+            self._update(
+                run_id,
+                CHUNK_SK_PREFIX + chunk_id,
+                sets={"recovery": f"{recovery}/failed", "error": truncate_error(error)},
+                condition="#status = :failed AND recovery = :held",
+                values={":failed": ChunkStatus.FAILED.value, ":held": recovery},
+            )
+
+    # ---- the sweeper's writes
+
+    def open_runs(self) -> Iterator[RunItem]:
+        """Runs whose end the sweeper has not seen yet, the one that was swept longest ago first: a query of GSI2."""
+        query = {
+            "IndexName": "GSI2",
+            "KeyConditionExpression": "GSI2_PK = :open",
+            "ExpressionAttributeValues": _values({":open": OPEN_RUNS}),
+        }
+        for item in self._query(query):
+            yield RunItem.model_validate(item)
+
+    def claim_sweep(self, run: RunItem) -> RunItem | None:
+        """Take an open run for this sweep; it goes to the end of the queue. None: another sweep has taken it.
+
+        Returns the run as it is now, read consistently.
+        """
+        condition, values = _as_read(run, "GSI2_SK")
+        try:
+            return RunItem.model_validate(
+                self._update(run.run_id, RUN_SK, sets={"GSI2_SK": self._clock()}, condition=condition, values=values)
+            )
+        except _RefusedError:
+            return None
+
+    def close_run(self, run_id: str) -> bool:
+        """Have the run swept no more. False: it has neither drained nor been cancelled."""
+        try:
+            self._update(
+                run_id,
+                RUN_SK,
+                removes=("GSI2_PK", "GSI2_SK"),
+                condition="attribute_exists(drained_at) OR attribute_exists(cancelled_at)",
+            )
+        except _RefusedError:
+            return False
+        return True
+
+    def drain(self, run_id: str) -> RunItem | None:
+        """Drain the run if that is due and nobody has. The run, if it was the sweeper who drained it, now or before."""
+        return self._drain_if_due(run_id, DRAINED_BY_SWEEPER)
+
+    def record_resend(self, chunk: ChunkItem, reason: str) -> bool:
+        """Note that the message of `chunk` was sent again and that it waits for a worker.
+
+        False: the chunk is no longer as it was read, so it went on by itself meanwhile.
+        """
+        if chunk.state not in ALLOWED_FROM[ChunkStatus.PENDING]:
+            return False
+        condition, values = _as_read(chunk, "status", "started_at", "sent_at")
+        try:
+            self._update(
+                chunk.run_id,
+                chunk.SK,
+                sets={
+                    "status": ChunkStatus.PENDING.value,
+                    "sent_at": self._clock(),
+                    "last_error": truncate_error(reason),
+                },
+                adds={"resends": 1},
+                condition=condition,
+                values=values,
+            )
+        except _RefusedError:
+            return False
+        return True
+
+    def record_split_resend(self, run: RunItem) -> bool:
+        """Note that the run was asked to be split again. False: it has been latched, or asked for, meanwhile."""
+        condition, values = _as_read(run, "latched_at", "split_sent_at")
+        try:
+            self._update(
+                run.run_id,
+                RUN_SK,
+                sets={"split_sent_at": self._clock()},
+                adds={"split_resends": 1},
+                condition=condition,
+                values=values,
+            )
+        except _RefusedError:
+            return False
+        return True
+
+    def correct_counters(self, run: RunItem, counted: Mapping[str, int]) -> bool:
+        """Set counters to what was `counted` in the items. False: one of them has changed since `run` was read.
+
+        Counters and items change in one transaction, so what was counted between two reads of equal counters is exact.
+        """
+        condition, values = _as_read(run, *COUNTERS)
+        try:
+            self._update(run.run_id, RUN_SK, sets=counted, condition=condition, values=values)
+        except _RefusedError:
+            return False
+        return True
+
     # ---- reads
 
     def get_run(self, run_id: str) -> RunItem | None:
@@ -272,6 +465,20 @@ class Ledger:
         if item is None:
             raise PermanentError(f"There is no {chunk_id} of run {run_id} in the ledger.")
         return ChunkItem.model_validate(item)
+
+    def find(self, names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], ChunkItem]:
+        """The chunks of these run and chunk ids, as far as they exist, a hundred at a time."""
+        found: dict[tuple[str, str], ChunkItem] = {}
+        keys = [_values({"PK": run_id, "SK": CHUNK_SK_PREFIX + chunk_id}) for run_id, chunk_id in set(names)]
+        for item in self._batch_get(keys):
+            chunk = ChunkItem.model_validate(item)
+            found[chunk.run_id, chunk.chunk_id] = chunk
+        return found
+
+    def find_runs(self, run_ids: Iterable[str]) -> dict[str, RunItem]:
+        """The runs of these ids, as far as they exist."""
+        keys = [_values({"PK": run_id, "SK": RUN_SK}) for run_id in set(run_ids)]
+        return {item["PK"]: RunItem.model_validate(item) for item in self._batch_get(keys)}
 
     def chunks(self, run_id: str, *, status: ChunkStatus | None = None) -> Iterator[ChunkItem]:
         """The run's chunks in the order of their items. `Query(PK=run_id, SK begins_with "CHUNK#")`"""
@@ -323,11 +530,12 @@ class Ledger:
         fields: Mapping[str, Any],
         *,
         run_adds: Mapping[str, int] | None = None,
+        by: str | None = None,
     ) -> Finished:
         while True:
             chunk = self.chunk(run_id, chunk_id)
             if chunk.state not in ALLOWED_FROM[to]:
-                return Finished(changed=False, drained=self._drain_if_due(run_id, chunk_id))
+                return Finished(changed=False, drained=self._drain_if_due(run_id, by or chunk_id))
             try:
                 self._transact(
                     [
@@ -353,7 +561,7 @@ class Ledger:
                 )
             except _RefusedError:
                 continue
-            return Finished(changed=True, drained=self._drain_if_due(run_id, chunk_id))
+            return Finished(changed=True, drained=self._drain_if_due(run_id, by or chunk_id))
 
     def _drain_if_due(self, run_id: str, by: str) -> RunItem | None:
         """Mark the run drained if it is latched and its chunks have all ended.
@@ -380,6 +588,19 @@ class Ledger:
                 TableName=self._table, Key=_values({"PK": run_id, "SK": sk}), ConsistentRead=True
             )
         return _plain(answer["Item"]) if "Item" in answer else None
+
+    def _batch_get(self, keys: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        for batch in batches(keys, ITEMS_PER_READ):
+            left: list[Any] = batch
+            while left:
+                with aws_errors("read the ledger"):
+                    answer = self._dynamodb.batch_get_item(
+                        RequestItems={self._table: {"Keys": left, "ConsistentRead": True}}
+                    )
+                for item in answer["Responses"].get(self._table, []):
+                    yield _plain(item)
+                unprocessed = answer.get("UnprocessedKeys") or {}
+                left = list(unprocessed[self._table]["Keys"]) if self._table in unprocessed else []
 
     def _query(self, query: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         start: dict[str, Any] = {}
@@ -459,10 +680,10 @@ class Ledger:
             "Key": _values({"PK": run_id, "SK": sk}),
             "UpdateExpression": " ".join(clauses),
             "ExpressionAttributeNames": names,
-            "ExpressionAttributeValues": _values(
-                {f":{name}": value for name, value in {**sets, **adds}.items()} | dict(values or {})
-            ),
         }
+        used = {f":{name}": value for name, value in {**sets, **adds}.items()} | dict(values or {})
+        if used:
+            request["ExpressionAttributeValues"] = _values(used)
         if condition:
             request["ConditionExpression"] = condition
         return request
@@ -491,6 +712,20 @@ class Ledger:
                         raise TransientError(f"Could not {doing}: it collided with another write.") from error
                     raise
         raise AssertionError("unreachable: Retrying returns or raises")
+
+
+def _as_read(item: RunItem | ChunkItem, *names: str) -> tuple[str, dict[str, Any]]:
+    """The condition, and its values, that these attributes are still what was read; a default is as good as absent."""
+    conditions, values = [], {}
+    for name in names:
+        read, default = getattr(item, name), type(item).model_fields[name].default
+        called = "#status" if name == "status" else name
+        if read is not None:
+            values[f":read_{name}"] = read
+        same = [f"{called} = :read_{name}"] if read is not None else []
+        absent = [f"attribute_not_exists({called})"] if read == default else []
+        conditions.append(f"({' OR '.join(same + absent)})")
+    return " AND ".join(conditions), values
 
 
 def _cancellation_reasons(error: ClientError) -> list[str]:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from prismline_contracts import MAX_CHUNK_ERROR_BYTES, ChunkItem, ChunkStatus, RunItem
 
 #: States from which a chunk may enter each state. FAILED -> COMPLETED is a late success: a duplicate delivery or a
-#: recovery that worked after the chunk had been given up. COMPLETED is never left.
+#: recovery that worked after the chunk had been given up. COMPLETED is never left. IN_PROGRESS -> PENDING is a lease
+#: that ran out.
 ALLOWED_FROM: Mapping[ChunkStatus, frozenset[ChunkStatus]] = {
+    ChunkStatus.PENDING: frozenset({ChunkStatus.PENDING, ChunkStatus.IN_PROGRESS}),
     ChunkStatus.IN_PROGRESS: frozenset({ChunkStatus.PENDING, ChunkStatus.IN_PROGRESS}),
     ChunkStatus.COMPLETED: frozenset({ChunkStatus.PENDING, ChunkStatus.IN_PROGRESS, ChunkStatus.FAILED}),
     ChunkStatus.FAILED: frozenset({ChunkStatus.PENDING, ChunkStatus.IN_PROGRESS}),

@@ -74,6 +74,8 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
         workload=manifest.workload,
         params=json.dumps(given) if (given := manifest.params.model_dump(exclude_unset=True)) else None,
         traceparent=message.envelope.traceparent,
+        manifest_key=command.manifest_key,
+        split_token=message.envelope.tasktoken,
     )
     fault_point("split.run_opened", run_id=run_id)
     if run.jobs_total is None:

@@ -20,6 +20,7 @@ from prismline_contracts import (
     Queue,
     RunDrained,
     RunItem,
+    RunRecovered,
     SpectraRefit,
     output_key,
 )
@@ -34,7 +35,7 @@ from prismline_worker.output import from_parquet, timed_out_rows, to_parquet
 def on_chunk_process(command: ChunkProcess, message: Message, deps: Dependencies) -> None:
     """Process the chunk, unless it has ended or its run was cancelled; a permanent error fails it."""
     run_id, chunk_id = command.run_id, command.chunk_id
-    start = deps.ledger.start_chunk(run_id, chunk_id)
+    start = deps.ledger.start_chunk(run_id, chunk_id, recovery=command.recovery)
     if isinstance(start, Skipped):
         deps.logger.info("chunk_skipped", extra={"reason": start.reason})
         if start.chunk is not None:
@@ -54,6 +55,8 @@ def on_chunk_process(command: ChunkProcess, message: Message, deps: Dependencies
     except PermanentError as error:
         deps.logger.warning("chunk_failed", extra={"reason": str(error)})
         finished = deps.ledger.fail_chunk(run_id, chunk_id, str(error), duration_ms=_milliseconds(began))
+        if command.recovery is not None:
+            deps.ledger.end_recovery(run_id, chunk_id, command.recovery, str(error))
     except Exception as error:
         deps.ledger.record_error(run_id, chunk_id, str(error) or type(error).__name__)
         raise
@@ -129,6 +132,10 @@ def announce(finished: Finished, command: ChunkProcess, message: Message, deps: 
         events.append(Envelope.wrap(ended, source=source, traceparent=traceparent, key=(chunk.chunk_id,)))
     if finished.drained is not None:
         events.append(_drained(finished.drained, source, traceparent))
+    if command.recovery is not None and command.recovery == chunk.recovery and chunk.state is ChunkStatus.COMPLETED:
+        recovered = deps.ledger.run(command.run_id)
+        if recovered.drained_at is not None:
+            events.append(_recovered(recovered, chunk, source, traceparent))
     deps.transport.publish(*events)
     if finished.changed:
         _count(chunk, deps)
@@ -152,6 +159,19 @@ def _ended(chunk: ChunkItem, survey: str) -> ChunkCompleted | ChunkFailed:
 
 def _drained(run: RunItem, source: str, traceparent: str | None) -> Envelope:
     return Envelope.wrap(RunDrained.of(run), source=source, traceparent=traceparent)
+
+
+def _recovered(run: RunItem, chunk: ChunkItem, source: str, traceparent: str | None) -> Envelope:
+    drained = RunDrained.of(run)
+    recovered = RunRecovered(
+        run_id=run.run_id,
+        chunk_id=chunk.chunk_id,
+        jobs_total=drained.jobs_total,
+        jobs_completed=drained.jobs_completed,
+        jobs_failed=drained.jobs_failed,
+        failed_percent=drained.failed_percent,
+    )
+    return Envelope.wrap(recovered, source=source, traceparent=traceparent, key=(chunk.chunk_id,))
 
 
 def _count(chunk: ChunkItem, deps: Dependencies) -> None:
