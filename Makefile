@@ -20,8 +20,8 @@ demo: $(VENV)/.installed  ## Decompose a cube with everything running here; CUBE
 test: check  ## Run all checks and all tests.
 	$(BIN)/pytest
 
-test-fast: check  ## Run the checks and the tests that need no services running (under two minutes).
-	$(BIN)/pytest -m 'not e2e'
+test-fast: check  ## Run the checks and the tests that need neither emulator nor services (under two minutes).
+	$(BIN)/pytest -m 'not e2e and not emulator'
 
 check: $(VENV)/.installed-dev  ## Format, lint, types, imports, templates.
 	$(BIN)/ruff format --check $(CHECKED)
