@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from prismline_contracts import ChunkStatus
+from prismline_contracts import DEAD_LETTERS_PREFIX, ChunkStatus
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
 from tests.redelivery import RedeliveringProxy
@@ -158,21 +159,22 @@ def test_a_transient_failure_is_tried_again(faults: System, tmp_path: Path) -> N
     assert_invariants(system, run_id, nx=2)
 
 
-def test_what_is_no_contract_message_goes_to_the_dead_letter_queue_whole(system: System) -> None:
+def test_what_is_no_contract_message_is_archived_whole(system: System) -> None:
     sqs = system.observer._sqs
     bodies = {"not json at all \u2603": "not JSON", '{"specversion": "1.0"}': "not a valid envelope"}
-    for queue in ("split", "chunks", "refits", "status", "runs"):
-        name = f"prismline-{system.connection.environment}-{queue}"
-        url = sqs.get_queue_url(QueueName=name)["QueueUrl"]
-        dead = sqs.get_queue_url(QueueName=f"{name}-dlq")["QueueUrl"]
-        for body, reason in bodies.items():
+    queues = ("split", "chunks", "refits", "status", "runs")
+    for queue in queues:
+        url = sqs.get_queue_url(QueueName=f"prismline-{system.connection.environment}-{queue}")["QueueUrl"]
+        for body in bodies:
             sqs.send_message(QueueUrl=url, MessageBody=body)
 
-            def letter(dead: str = dead) -> object:
-                found = sqs.receive_message(QueueUrl=dead, WaitTimeSeconds=1, MessageAttributeNames=["All"])
-                return found.get("Messages")
+    def archived() -> dict[tuple[str, str], str]:
+        listing = system.connection.s3.list_objects_v2(Bucket=system.connection.bucket, Prefix=DEAD_LETTERS_PREFIX)
+        records = [json.loads(system.read(entry["Key"])) for entry in listing.get("Contents", [])]
+        return {(record["source_queue"], record["body"]): record["error"] for record in records}
 
-            (message,) = wait_for(letter, f"a dead letter of {queue}")
-            assert message["Body"] == body
-            assert reason in message["MessageAttributes"]["error"]["StringValue"]
-            sqs.delete_message(QueueUrl=dead, ReceiptHandle=message["ReceiptHandle"])
+    expected = {(queue, body) for queue in queues for body in bodies}
+    wait_for(lambda: expected <= set(archived()), "a record of each dead letter")
+    for (queue, body), error in archived().items():
+        if (queue, body) in expected:
+            assert bodies[body] in error

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import duckdb
 import typer
 from botocore.exceptions import ClientError
 from pydantic import ValidationError
@@ -27,6 +26,9 @@ from prismline_cli.connection import Connection, reachable
 from prismline_cli.output import console, fail, print_json
 from prismline_contracts import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX, DeadLetterRecord, is_survey
 from prismline_runtime import batches, describe_invalid, error_code
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 #: Objects that are fetched at the same time; a record can have some megabytes.
 READERS = 16
@@ -100,8 +102,10 @@ class Search:
 
 
 @contextmanager
-def dead_letters(connection: Connection, search: Search) -> Iterator[duckdb.DuckDBPyConnection]:
+def dead_letters(connection: Connection, search: Search) -> Iterator[DuckDBPyConnection]:
     """A database with a table `dead_letters` of what is found. It is gone when the block ends."""
+    import duckdb  # noqa: PLC0415  a third of a second, which other commands need not wait for
+
     wanted = {name: value for name in _CONDITIONS if (value := getattr(search, name))}
     where = " AND ".join(_CONDITIONS[name] for name in wanted) or "true"
     with TemporaryDirectory(prefix="prismline-deadletters-") as folder:
@@ -121,7 +125,7 @@ def dead_letters(connection: Connection, search: Search) -> Iterator[duckdb.Duck
             yield database
 
 
-def rows_of(database: duckdb.DuckDBPyConnection, sql: str, **parameters: Any) -> list[dict[str, Any]]:
+def rows_of(database: DuckDBPyConnection, sql: str, **parameters: Any) -> list[dict[str, Any]]:
     """What a query answers, a dict a row; dates as text."""
     answer = database.execute(sql, parameters)
     names = [column[0] for column in answer.description or ()]

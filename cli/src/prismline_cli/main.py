@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
-from prismline_cli import harness_commands
+from prismline_cli import deadletters_commands, demo_faults, harness_commands
 from prismline_cli.connection import Connection, reachable
 from prismline_cli.output import ExitCode, console, fail, print_json, stderr
 from prismline_cli.runs import RunView, list_runs, load_run
@@ -30,6 +30,8 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
 )
 harness_commands.register(app)
+deadletters_commands.register(app)
+demo_faults.register(app)
 
 RunId = Annotated[str, typer.Argument(help="The run's id, or the beginning of it.", metavar="ID")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from prismline_contracts import ChunkStatus
-from prismline_ledger import Ledger, NewChunk, Skipped
+from prismline_ledger import DRAINED_BY_SPLIT, DRAINED_BY_SWEEPER, Ledger, NewChunk, Skipped
 
 pytestmark = pytest.mark.emulator
 
@@ -27,7 +27,7 @@ chunk_ids = st.sampled_from([chunk.chunk_id for chunk in CHUNKS])
 
 
 class LedgerMachine(RuleBasedStateMachine):
-    """A splitter that may be redelivered at any step, workers with duplicates, a canceller, and a job run again."""
+    """A splitter that may be redelivered at any step, workers with duplicates, a canceller, a sweeper, a rerun."""
 
     ledger: Ledger
     new_run_id: Callable[[], str]
@@ -109,6 +109,56 @@ class LedgerMachine(RuleBasedStateMachine):
         if self.ledger.chunk(run_id, chunk_id).state is ChunkStatus.COMPLETED:
             self.ledger.record_refit(run_id, chunk_id, remaining=remaining)
 
+    @rule(data=st.data(), chunk_id=chunk_ids)
+    def sweeper_resends(self, data: st.DataObject, chunk_id: str) -> None:
+        before = self.ledger.chunk(self._run(data), chunk_id)
+        assert self.ledger.record_resend(before, "lost") != before.state.terminal
+        after = self.ledger.chunk(before.run_id, chunk_id)
+        assert after.state is (before.state if before.state.terminal else ChunkStatus.PENDING)
+        assert after.attempts == before.attempts
+
+    @rule(data=st.data(), chunk_id=chunk_ids)
+    def sweeper_gives_up(self, data: st.DataObject, chunk_id: str) -> None:
+        run_id = self._run(data)
+        before = self.ledger.chunk(run_id, chunk_id).state
+        assert self.ledger.fail_chunk(run_id, chunk_id, "because", by=DRAINED_BY_SWEEPER).changed == (
+            not before.terminal
+        )
+
+    @rule(data=st.data())
+    def sweeper_visits(self, data: st.DataObject) -> None:
+        seen = self.ledger.run(self._run(data))
+        run = self.ledger.claim_sweep(seen)
+        assert (run is None) == (seen.GSI2_PK is None)
+        drained = self.ledger.drain(seen.run_id)
+        assert (drained is not None) == (self.ledger.run(seen.run_id).drained_by == DRAINED_BY_SWEEPER)
+        ended = self.ledger.run(seen.run_id)
+        closed = self.ledger.close_run(seen.run_id)
+        assert closed == (ended.drained_at is not None or ended.cancelled_at is not None)
+
+    @rule(data=st.data(), chunk_id=chunk_ids)
+    def defer(self, data: st.DataObject, chunk_id: str) -> None:
+        run_id = self._run(data)
+        before = self.ledger.chunk(run_id, chunk_id)
+        deferred = self.ledger.record_deferral(run_id, chunk_id, "down")
+        assert (deferred is None) == before.state.terminal
+        assert self.ledger.chunk(run_id, chunk_id).state is before.state
+
+    @rule(data=st.data(), chunk_id=chunk_ids, operation=st.sampled_from(["a", "b"]))
+    def recover(self, data: st.DataObject, chunk_id: str, operation: str) -> None:
+        """A FAILED chunk may be tried by the recovery that it was given to, and stays FAILED meanwhile."""
+        run_id, token = self._run(data), f"{operation}/1"
+        before = self.ledger.chunk(run_id, chunk_id)
+        given = self.ledger.allow_recovery({(run_id, chunk_id): token}, operation)
+        assert bool(given) == (before.state is not ChunkStatus.COMPLETED and before.recovery != f"{token}/failed")
+        outcome = self.ledger.start_chunk(run_id, chunk_id, recovery=token)
+        cancelled = self.ledger.run(run_id).cancelled_at is not None
+        assert isinstance(outcome, Skipped) == (cancelled or not given)
+        if before.state is ChunkStatus.FAILED:
+            assert self.ledger.chunk(run_id, chunk_id).state is ChunkStatus.FAILED
+            if data.draw(st.booleans()):
+                self.ledger.end_recovery(run_id, chunk_id, token, "failed again")
+
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         self.ledger.stop_run(self._run(data))
@@ -145,8 +195,8 @@ class LedgerMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         for run_id in self.runs:
             drained = self.ledger.run(run_id).drained_at is not None
-            by_latch_repeat = self.ledger.run(run_id).drained_by == "split"
-            assert by_latch_repeat or self.times_drained[run_id] >= drained
+            may_repeat = self.ledger.run(run_id).drained_by in {DRAINED_BY_SPLIT, DRAINED_BY_SWEEPER}
+            assert may_repeat or self.times_drained[run_id] >= drained
 
 
 def test_counters_always_equal_item_counts(ledger: Ledger, new_run_id: Callable[[], str]) -> None:

@@ -95,6 +95,7 @@ def test_a_closed_run_cannot_be_claimed(ledger: Ledger, new_run_id: NewRunId) ->
     stale = ledger.run(run_id)
     ledger.close_run(run_id)
     assert ledger.claim_sweep(stale) is None
+    assert ledger.claim_sweep(ledger.run(run_id)) is None
     assert not is_open(ledger, run_id)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prismline_contracts import Envelope, RunFailed, timestamp
-from prismline_runtime import PermanentError, TransientError, Transport, batches, transport
+from prismline_runtime import Delivery, PermanentError, TransientError, Transport, batches, transport
 from prismline_runtime.errors import aws_errors
 
 RUN_ID = "7b0b3f0e-2f5e-5d0c-8c39-9a1f3c1f7a11"
@@ -123,3 +123,41 @@ def test_what_aws_throws_is_sorted_by_its_code(code: str, family: type[Exception
 def test_a_connection_that_fails_is_transient() -> None:
     with pytest.raises(TransientError), aws_errors("read"):
         raise EndpointConnectionError(endpoint_url="http://127.0.0.1:1")
+
+
+class Recording(Refusing):
+    """SQS that remembers what it was sent, and takes it."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.batches: list[list[dict[str, Any]]] = []
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803
+        self.batches.append(Entries)
+        return {}
+
+    def send_message(self, **arguments: Any) -> None:
+        self.batches.append([arguments])
+
+
+@given(st.lists(st.integers(0, 400_000), max_size=25))
+def test_what_is_sent_back_is_whole_in_order_and_in_batches_that_sqs_takes(sizes: list[int]) -> None:
+    aws = Recording()
+    bodies = [f"{number:02}" + "x" * size for number, size in enumerate(sizes)]
+    make_transport(aws).send_back("chunks", [(body, {"attempt": "2"}) for body in bodies])
+    entries = [entry for batch in aws.batches for entry in batch]
+    assert [entry["MessageBody"] for entry in entries] == bodies
+    assert all(entry["MessageAttributes"]["attempt"]["StringValue"] == "2" for entry in entries)
+    for batch in aws.batches:
+        assert len(batch) <= 10
+        assert sum(len(entry["MessageBody"]) for entry in batch) <= 2**20
+
+
+def test_a_message_keeps_what_it_has_been_through_when_it_becomes_a_dead_letter() -> None:
+    aws = Recording()
+    attributes = {"attempt": "3", "recovery": "op/m-1", "error": "old", "other": "x"}
+    delivery = Delivery("prismline-test-split", "m", "h", "body", 1, attributes=attributes)
+    make_transport(aws).dead_letter(delivery, "new")
+    ((sent,),) = aws.batches
+    values = {name: value["StringValue"] for name, value in sent["MessageAttributes"].items()}
+    assert values == {"error": "new", "source_queue": "prismline-test-split", "attempt": "3", "recovery": "op/m-1"}

@@ -77,10 +77,16 @@ def deploy(
 ) -> dict[str, str]:
     """Create or update all stacks of `root` and return their outputs as environment variables.
 
-    `parameters` go to every template that declares them, with `Environment` and `DeployFunctions=false`: the harness
-    runs the services itself. Raises HarnessError with the reason of the first resource that failed.
+    `parameters` go to every template that declares them, with `Environment`, `DeployFunctions=false` (the harness runs
+    the services itself) and `DeploySearch=false` (emulators have no Athena). Raises HarnessError with the reason of the
+    first resource that failed.
     """
-    given = {"Environment": environment, "DeployFunctions": "false", **(parameters or {})}
+    given = {
+        "Environment": environment,
+        "DeployFunctions": "false",
+        "DeploySearch": "false",
+        **(parameters or {}),
+    }
 
     def deploy_one(name: str, template: Path) -> dict[str, str]:
         stack = f"prismline-{environment}-{name}"
@@ -102,9 +108,9 @@ def deploy(
 def _deploy_stack(
     cloudformation: CloudFormationClient, stack: str, template: str, given: Mapping[str, str]
 ) -> dict[str, str]:
-    declared = {
-        entry["ParameterKey"] for entry in cloudformation.validate_template(TemplateBody=template)["Parameters"]
-    }
+    # Not ValidateTemplate: it refuses types that an emulator lacks, also where a condition leaves them out.
+    summary = cloudformation.get_template_summary(TemplateBody=template)
+    declared = {entry["ParameterKey"] for entry in summary["Parameters"]}
     parameters: list[ParameterTypeDef] = [
         {"ParameterKey": key, "ParameterValue": value} for key, value in given.items() if key in declared
     ]

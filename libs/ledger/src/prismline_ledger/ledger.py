@@ -370,7 +370,13 @@ class Ledger:
         condition, values = _as_read(run, "GSI2_SK")
         try:
             return RunItem.model_validate(
-                self._update(run.run_id, RUN_SK, sets={"GSI2_SK": self._clock()}, condition=condition, values=values)
+                self._update(
+                    run.run_id,
+                    RUN_SK,
+                    sets={"GSI2_SK": self._clock()},
+                    condition=f"attribute_exists(GSI2_PK) AND {condition}",
+                    values=values,
+                )
             )
         except _RefusedError:
             return None

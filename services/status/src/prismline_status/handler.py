@@ -9,6 +9,7 @@ from prismline_contracts import (
     RunCancelRequested,
     RunCleanupRequested,
     RunDrained,
+    RunRecovered,
     RunSplitCompleted,
     RunSubmitted,
     StatusUpdate,
@@ -22,6 +23,7 @@ from prismline_status.lifecycle import (
     on_cleanup_requested,
     on_execution_ended,
     on_run_drained,
+    on_run_recovered,
     on_run_split_completed,
     on_run_submitted,
 )
@@ -54,6 +56,7 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
             RunSubmitted: partial(on_run_submitted, deps=deps),
             RunSplitCompleted: partial(on_run_split_completed, deps=deps),
             RunDrained: partial(on_run_drained, deps=deps),
+            RunRecovered: partial(on_run_recovered, deps=deps),
             RunCancelRequested: partial(on_cancel_requested, deps=deps),
             RunCleanupRequested: partial(on_cleanup_requested, deps=deps),
         },

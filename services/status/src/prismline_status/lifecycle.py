@@ -8,12 +8,11 @@ from prismline_contracts import (
     RunCancelRequested,
     RunCleanupRequested,
     RunDrained,
+    RunRecovered,
     RunSplitCompleted,
     RunStatus,
     RunSubmitted,
     StatusUpdate,
-    StepFunctionsError,
-    WorkflowStateItem,
     timestamp,
 )
 from prismline_runtime import Delivery, Message, PermanentError, TransientError
@@ -36,7 +35,7 @@ def on_run_submitted(submitted: RunSubmitted, message: Message, deps: Dependenci
     """Give the run its item and start its execution."""
     now = timestamp()
     created = deps.table.create(
-        WorkflowStateItem(
+        RunState(
             run_id=submitted.run_id,
             status="pending",
             created_at=now,
@@ -46,6 +45,7 @@ def on_run_submitted(submitted: RunSubmitted, message: Message, deps: Dependenci
             workload=submitted.workload,
             trace_id=message.envelope.trace_id,
             traceparent=message.envelope.traceparent,
+            tolerated_failure_percent=str(submitted.tolerated_failure_percent),
         )
     )
     if created or _is_pending(submitted.run_id, deps):
@@ -69,6 +69,22 @@ def on_run_drained(drained: RunDrained, _message: Message, deps: Dependencies) -
     run = deps.table.get(drained.run_id)
     if run is not None and run.waiting_token is not None:
         answer_if_drained(drained.run_id, run.waiting_token, deps)
+
+
+def on_run_recovered(recovered: RunRecovered, _message: Message, deps: Dependencies) -> None:
+    """Complete a run that had failed for its chunks, now that no more have failed than it tolerates.
+
+    Its state machine has ended and is not needed: the ledger says how many chunks failed, the item how many may.
+    """
+    run, item = deps.table.get(recovered.run_id), deps.ledger.get_run(recovered.run_id)
+    if run is None or item is None or item.drained_at is None:
+        return
+    tolerated = float(run.tolerated_failure_percent or 0)
+    if run.status == stored_status(RunStatus.FAILED) and RunDrained.of(item).failed_percent <= tolerated:
+        completed = deps.table.complete_recovered(run.run_id)
+        deps.logger.info("run_completed_by_recovery", extra={"run_id": run.run_id})
+        run = completed or deps.table.get(run.run_id) or run
+    announce(run, deps)
 
 
 def on_cancel_requested(request: RunCancelRequested, _message: Message, deps: Dependencies) -> None:
@@ -106,7 +122,7 @@ def on_execution_ended(event: dict[str, Any], _delivery: Delivery, deps: Depende
             status="FAILED",
             execution_arn=arn,
             completed_at=timestamp(),
-            error=StepFunctionsError(Error=f"Execution{detail['status'].title().replace('_', '')}", Cause=f"{reason}."),
+            error=f"{reason.removesuffix('.')}.",
         ),
         deps,
     )

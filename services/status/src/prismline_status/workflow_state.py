@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
@@ -11,7 +11,13 @@ from botocore.exceptions import ClientError
 
 from prismline_contracts import RunStatus, StatusUpdate, WorkflowStateItem, timestamp
 from prismline_runtime import aws_errors, error_code
-from prismline_status.transitions import Expression, build_transition_condition, build_update, changed_fields
+from prismline_status.transitions import (
+    Expression,
+    build_transition_condition,
+    build_update,
+    changed_fields,
+    stored_status,
+)
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -27,6 +33,8 @@ class RunState(WorkflowStateItem):
     announced: str | None = None
     #: Token of the state machine's task that waits until the run has drained.
     waiting_token: str | None = None
+    #: Percentage of chunks that may fail, as text: DynamoDB's client takes no float.
+    tolerated_failure_percent: str | None = None
 
     @property
     def terminal(self) -> bool:
@@ -80,9 +88,18 @@ class WorkflowStateTable:
         before = self._update(update.run_id, fields, condition)
         return None if before is None else Applied(before, before.model_copy(update=fields))
 
+    def complete_recovered(self, run_id: str) -> RunState | None:
+        """Turn a failed run into a completed one: its failed chunks were recovered. None: it is not failed."""
+        now = self._clock()
+        fields = {"status": stored_status(RunStatus.COMPLETED), "updated_at": now, "completed_at": now}
+        change = build_update(fields)
+        condition = Expression("#status = :while", {}, {":while": stored_status(RunStatus.FAILED)})
+        before = self._write(run_id, replace(change, text=f"{change.text} REMOVE error_message"), condition)
+        return None if before is None else before.model_copy(update={**fields, "error_message": None})
+
     def remember_waiting(self, run_id: str, token: str) -> bool:
         """Note that a task waits for the run to drain. False: the run is not running."""
-        return self._set_while(run_id, RunStatus.RUNNING.value.lower(), {"waiting_token": token})
+        return self._set_while(run_id, stored_status(RunStatus.RUNNING), {"waiting_token": token})
 
     def mark_announced(self, run: RunState) -> None:
         """Note that the run's status has been published."""
@@ -94,7 +111,9 @@ class WorkflowStateTable:
 
     def _update(self, run_id: str, fields: Mapping[str, str], condition: Expression) -> RunState | None:
         """Set `fields` and return the item as it was before; None if `condition` does not hold."""
-        change = build_update(fields)
+        return self._write(run_id, build_update(fields), condition)
+
+    def _write(self, run_id: str, change: Expression, condition: Expression) -> RunState | None:
         with aws_errors(f"write the status of run {run_id}"):
             try:
                 answer = self._dynamodb.update_item(

@@ -1,0 +1,189 @@
+"""The demonstration of faults: a run in which everything goes wrong at once, and what becomes of each chunk.
+
+Forty chunks. Some fail transiently until their queue gives up, two fail for good, the worker of one is killed each
+time it begins, a message is garbage, and the resource that the workload needs goes down and comes back meanwhile.
+Then the faults are gone, and what the archive holds is recovered.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.table import Table
+
+from prismline_cli import deadletters_search, synthetic
+from prismline_cli.connection import Connection
+from prismline_cli.deadletters_commands import request_recovery, wait_for_operation
+from prismline_cli.output import ExitCode, console, fail, stderr
+from prismline_cli.runs import RunView, load_run
+from prismline_cli.submission import submit
+from prismline_contracts import DEAD_LETTERS_PREFIX, ChunkStatus, Queue, RecoveryOperationItem, chunk_id, queue_name
+from prismline_localstack import harness
+from prismline_runtime import clients
+
+#: Chunks of the run, and spectra in each.
+CHUNKS, CHUNK_SIZE = 40, 2
+#: The resource that the workload needs in this demonstration.
+RESOURCE = "gpu"
+#: Percentage of chunks that may fail: the two that fail for good, but not a third.
+TOLERATED_PERCENT = 5.0
+#: Receives after which a queue gives up: its maxReceiveCount.
+RECEIVES = 5
+#: A message that is none.
+GARBAGE = "\u2603 this is no message"
+#: Longest time in seconds that a step may take.
+PATIENCE_SECONDS = 300.0
+
+TRANSIENT = [chunk_id(CHUNK_SIZE * n) for n in (3, 4, 5)]
+PERMANENT = [chunk_id(CHUNK_SIZE * n) for n in (10, 11)]
+KILLED = chunk_id(CHUNK_SIZE * 20)
+
+#: What the services are told, so that minutes stand for hours.
+SETTINGS = {
+    "PRISMLINE_VISIBILITY_SECONDS": "4",
+    "PRISMLINE_WAIT_SECONDS": "1",
+    "MAX_ATTEMPTS": "1",
+    "DEFERRAL_SECONDS": "3",
+    "RECOVERY_LEASE_SECONDS": "5",
+    "WORKLOAD_RESOURCES": json.dumps({"spectra": RESOURCE}),
+}
+
+FAULTS: list[dict[str, Any]] = [
+    *(
+        {"point": "chunk.started", "action": "transient", "times": RECEIVES, "where": {"chunk_id": name}}
+        for name in TRANSIENT
+    ),
+    *({"point": "chunk.started", "action": "permanent", "where": {"chunk_id": name}} for name in PERMANENT),
+    {"point": "chunk.started", "action": "kill", "where": {"chunk_id": KILLED}},
+]
+
+T = TypeVar("T")
+
+
+def suffer(connection: Connection, faults_file: Path, cube: Path, say: Callable[[str], None]) -> RunView:
+    """Let it all happen to a system that runs with `SETTINGS` and `faults_file`; the run at its end."""
+    instance = _start_instance(connection)
+    faults_file.write_text(json.dumps(FAULTS))
+    fields = {"survey": "faults", "chunk_size": CHUNK_SIZE, "tolerated_failure_percent": TOLERATED_PERCENT}
+    run_id = submit(connection, str(cube), fields)
+    say(f"Run {run_id}: {len(TRANSIENT)} chunks fail transiently, {len(PERMANENT)} for good, one kills its worker.")
+    _send_garbage(connection)
+    say("Somebody put garbage into the queue of chunks.")
+    _set_instance(connection, "none")
+    say(f"The resource {RESOURCE} went down.")
+    _wait(lambda: _deferred(connection, run_id), "a dead letter to be put off")
+    say(f"Dead letters wait: {', '.join(_deferred(connection, run_id))}.")
+    _set_instance(connection, instance)
+    say(f"The resource {RESOURCE} is back.")
+    view = _wait(lambda: _with_status(connection, run_id, "failed", "completed"), "the run to end")
+    say(f"The run {view.status}: {view.completed} chunks completed, {view.failed} failed.")
+    return view
+
+
+def heal(
+    connection: Connection, faults_file: Path, run_id: str, say: Callable[[str], None]
+) -> tuple[RecoveryOperationItem, RunView]:
+    """Take the faults away and recover the run's dead letters; the recovery and the run after it."""
+    faults_file.write_text("[]")
+    say("The faults are gone. Recovering from the archive.")
+    operation_id = request_recovery(connection, prefix=DEAD_LETTERS_PREFIX, run_id=run_id, dry_run=False)
+    recovery = wait_for_operation(connection, operation_id)
+    say(f"{recovery.n_records} records: {recovery.n_sent} sent back, {recovery.n_settled} had been done already.")
+    view = _wait(lambda: _with_status(connection, run_id, "completed"), "the recovered run to complete")
+    say(f"The run {view.status}: {view.completed} chunks completed, {view.failed} failed.")
+    return recovery, view
+
+
+def demo_faults(to: Path) -> bool:
+    """Run the demonstration on a harness of its own; whether it ended as it should."""
+    to.mkdir(parents=True, exist_ok=True)
+    home, faults_file, cube = to / "faults-home", to.absolute() / "faults.json", to / "faults-cube.fits"
+    if harness.is_up(home):
+        fail(f"Something runs in {home} already. Stop it with `prismline down --home {home}`.")
+    synthetic.make_cube(cube, ny=8, nx=CHUNKS * CHUNK_SIZE // 8)
+    with stderr.status("starting an AWS emulator and the services"):
+        state = harness.up(home, workers=2, settings={**SETTINGS, "PRISMLINE_FAULTS_FILE": str(faults_file)})
+    try:
+        os.environ.update(state.env | {"PRISMLINE_HOME": str(home)})
+        connection = Connection(state.environment)
+        began = time.monotonic()
+
+        def say(line: str) -> None:
+            console.print(f"{time.monotonic() - began:6.1f} s  {line}", soft_wrap=True)
+
+        run_id = suffer(connection, faults_file, cube, say).run_id
+        _show_trouble(connection, run_id)
+        console.print("prismline deadletters stats", style="bold")
+        deadletters_search.stats_command()
+        _, view = heal(connection, faults_file, run_id, say)
+        _show_trouble(connection, run_id)
+    finally:
+        with stderr.status("shutting down"):
+            harness.down(home)
+    return view.completed == CHUNKS - len(PERMANENT)
+
+
+def demo_faults_command(
+    to: Annotated[Path, typer.Option(help="Where the cube, the logs and the state go.")] = Path("demo-output"),
+) -> None:
+    """Start everything, let everything go wrong at once, and show what becomes of each chunk."""
+    if not demo_faults(to):
+        raise typer.Exit(ExitCode.FAILED_CHUNKS)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("demo-faults")(demo_faults_command)
+
+
+def _show_trouble(connection: Connection, run_id: str) -> None:
+    table = Table("chunk", "status", "attempts", "deferrals", "error, or the last one", box=None)
+    for chunk in connection.ledger.chunks(run_id):
+        if chunk.attempts > 1 or chunk.state is ChunkStatus.FAILED:
+            error = chunk.error or chunk.last_error or "-"
+            table.add_row(chunk.chunk_id, chunk.status, str(chunk.attempts), str(chunk.deferrals), error)
+    console.print(table)
+
+
+def _start_instance(connection: Connection) -> str:
+    answer = clients.ec2().run_instances(ImageId="ami-00000000", MinCount=1, MaxCount=1)
+    instance: str = answer["Instances"][0]["InstanceId"]
+    _set_instance(connection, instance)
+    return instance
+
+
+def _set_instance(connection: Connection, value: str) -> None:
+    name = f"/prismline/{connection.environment}/resources/{RESOURCE}/instance_id"
+    clients.ssm().put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
+
+
+def _send_garbage(connection: Connection) -> None:
+    sqs = clients.sqs()
+    url = sqs.get_queue_url(QueueName=queue_name(connection.environment, Queue.CHUNKS))["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody=GARBAGE)
+
+
+def _deferred(connection: Connection, run_id: str) -> list[str]:
+    if connection.ledger.get_run(run_id) is None:
+        return []
+    return [chunk.chunk_id for chunk in connection.ledger.chunks(run_id) if chunk.deferrals]
+
+
+def _with_status(connection: Connection, run_id: str, *statuses: str) -> RunView | None:
+    view = load_run(connection, run_id)
+    return view if view is not None and view.status in statuses else None
+
+
+def _wait(condition: Callable[[], T | None], what: str) -> T:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            fail(f"Waited {PATIENCE_SECONDS:.0f} s in vain for {what}.")
+        time.sleep(0.5)
+    return found

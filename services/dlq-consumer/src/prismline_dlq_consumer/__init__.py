@@ -1,0 +1,1 @@
+"""The dlq-consumer service: archives, heals and recovers what failed."""

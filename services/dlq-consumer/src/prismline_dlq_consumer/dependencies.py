@@ -1,0 +1,70 @@
+"""What the dead-letter consumer's functions need, made once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from aws_lambda_powertools import Logger
+
+from prismline_dlq_consumer.archive import Archive
+from prismline_dlq_consumer.resources import Ec2Resources, Resources
+from prismline_dlq_consumer.settings import DlqConsumerSettings
+from prismline_dlq_consumer.sweeper import SweeperDependencies
+from prismline_ledger import Ledger, Operations
+from prismline_runtime import Bucket, Transport, clients, service_logger
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """The consumer's settings, ledger, operations, transport, archive, resources and logger."""
+
+    settings: DlqConsumerSettings
+    ledger: Ledger
+    operations: Operations
+    transport: Transport
+    bucket: Bucket
+    archive: Archive
+    #: For what `Bucket` does not do: listing and deleting.
+    s3: S3Client
+    resources: Resources
+    sweeper: SweeperDependencies
+    logger: Logger
+
+
+def from_environment() -> Dependencies:
+    """Dependencies with real clients, as the environment says."""
+    settings = DlqConsumerSettings()
+    dynamodb, s3, sqs = clients.dynamodb(), clients.s3(), clients.sqs()
+    bucket = Bucket(s3, settings.bucket)
+    ledger = Ledger(dynamodb, settings.runs_table)
+    transport = Transport(
+        environment=settings.environment,
+        service="dlq-consumer",
+        sqs=sqs,
+        events=clients.events(),
+        stepfunctions=clients.stepfunctions(),
+    )
+    logger = service_logger("dlq-consumer")
+    return Dependencies(
+        settings=settings,
+        ledger=ledger,
+        operations=Operations(dynamodb, settings.runs_table),
+        transport=transport,
+        bucket=bucket,
+        archive=Archive(bucket),
+        s3=s3,
+        resources=Ec2Resources(clients.ssm(), clients.ec2(), settings.environment),
+        sweeper=SweeperDependencies(
+            ledger=ledger,
+            transport=transport,
+            sqs=sqs,
+            bucket=settings.bucket,
+            limits=settings.sweep_limits,
+            logger=logger,
+        ),
+        logger=logger,
+    )

@@ -1,0 +1,43 @@
+"""Which function takes what: dead letters of any queue, recoveries, and the schedule of the sweeper."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+from prismline_contracts import DeadlettersRecover, DeadlettersRecoverRequested, dead_letter_queue_name
+from prismline_dlq_consumer.dependencies import Dependencies, from_environment
+from prismline_dlq_consumer.healing import on_dead_letters
+from prismline_dlq_consumer.recovery import on_recover
+from prismline_dlq_consumer.sweeper import on_sweep
+from prismline_runtime import queue_handler
+from prismline_runtime.routing import LambdaHandler
+
+
+def build_handler(deps: Dependencies) -> LambdaHandler:
+    """The service's handler with its dependencies. A batch comes from one queue, as Lambda's do."""
+    recover = partial(on_recover, deps=deps)
+    commands = queue_handler(
+        deps.transport,
+        deps.logger,
+        {DeadlettersRecover: recover, DeadlettersRecoverRequested: recover},
+        {"aws.events/Scheduled Event": partial(on_sweep, deps=deps.sweeper)},
+    )
+
+    def handle(event: dict[str, Any], context: Any) -> Any:
+        queue = event["Records"][0]["eventSourceARN"]
+        if queue.endswith(dead_letter_queue_name("")):
+            return on_dead_letters(event, context, deps)
+        return commands(event, context)
+
+    return handle
+
+
+@cache
+def _handler() -> LambdaHandler:
+    return build_handler(from_environment())
+
+
+def handler(event: dict[str, Any], context: Any) -> Any:
+    """Entry point: an SQS event as Lambda delivers it, answered with `batchItemFailures`."""
+    return _handler()(event, context)

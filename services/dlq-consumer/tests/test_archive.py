@@ -1,0 +1,169 @@
+"""The record that the archive keeps: the structure of document 004, whatever the message holds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from dlq_world import World, chunk_message
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prismline_contracts import DeadLetterRecord
+from prismline_dlq_consumer.archive import dead_letter_record, to_json
+from prismline_dlq_consumer.dead_letter import describe, read_dead_letter
+
+#: Document 004's fields, in its words.
+FIELDS = (
+    *("body", "error", "execution", "time", "collection", "granules", "stateMachine", "status", "md5OfBody"),
+    *("eventSource", "awsRegion", "messageId", "receiptHandle", "attributes", "messageAttributes"),
+)
+#: What Prismline adds.
+OWN = ("run_id", "chunk_id", "source_queue", "receive_count")
+EXECUTION = "arn:aws:states:us-east-1:000000000000:execution:prismline-dev-run:r1"
+MACHINE = "arn:aws:states:us-east-1:000000000000:stateMachine:prismline-dev-run"
+
+
+def sqs_record(body: str, **fields: Any) -> dict[str, Any]:
+    return {
+        "messageId": "059f36b4",
+        "receiptHandle": "handle",
+        "body": body,
+        "md5OfBody": "m",
+        "attributes": {"ApproximateReceiveCount": "7", "DeadLetterQueueSourceArn": "arn:x:chunks"},
+        "messageAttributes": {},
+        "eventSource": "aws:sqs",
+        "eventSourceARN": "arn:aws:sqs:us-east-1:0:prismline-dev-chunks-dlq",
+        "awsRegion": "us-east-1",
+    } | fields
+
+
+def archived(body: str, **fields: Any) -> dict[str, Any]:
+    record = sqs_record(body, **fields)
+    message = read_dead_letter(record, "dev")
+    document: dict[str, Any] = json.loads(to_json(dead_letter_record(record, message, "2026-03-01T12:00:00.000Z")))
+    return document
+
+
+def status_change(**detail: Any) -> str:
+    return json.dumps(
+        {
+            "version": "0",
+            "id": "e",
+            "detail-type": "Step Functions Execution Status Change",
+            "source": "aws.states",
+            "account": "000000000000",
+            "time": "2026-03-01T12:00:00Z",
+            "region": "us-east-1",
+            "resources": [EXECUTION],
+            "detail": {
+                "executionArn": EXECUTION,
+                "stateMachineArn": MACHINE,
+                "name": "r1",
+                "status": "FAILED",
+                "startDate": 1,
+                "stopDate": 2,
+                "input": json.dumps({"survey": "grs", "run_id": "r1"}),
+                "output": None,
+                "error": "States.Timeout",
+                "cause": "too slow",
+            }
+            | detail,
+        }
+    )
+
+
+def test_a_record_has_every_field_of_the_archive() -> None:
+    record = archived(chunk_message("r1", "chunk-0000005"))
+    assert set(FIELDS) | set(OWN) <= set(record)
+    DeadLetterRecord.model_validate(record)
+    assert record["collection"] == "grs"
+    assert record["granules"] == ["chunk-0000005"]
+    assert (record["run_id"], record["chunk_id"]) == ("r1", "chunk-0000005")
+    assert (record["source_queue"], record["receive_count"]) == ("chunks", 7)
+    assert (record["eventSource"], record["awsRegion"]) == ("aws:sqs", "us-east-1")
+
+
+def test_what_was_not_found_is_null() -> None:
+    record = archived("not json at all")
+    assert record["body"] == "not json at all"
+    assert record["error"] == "It is not a JSON object."
+    for field in ("execution", "time", "collection", "granules", "stateMachine", "status", "run_id", "chunk_id"):
+        assert record[field] is None
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_step_functions_status_change_is_unwrapped(as_text: bool) -> None:
+    body = status_change()
+    if as_text:
+        document = json.loads(body)
+        body = json.dumps(document | {"detail": json.dumps(document["detail"])})
+    record = archived(body)
+    assert (record["execution"], record["stateMachine"]) == (EXECUTION, MACHINE)
+    assert (record["status"], record["error"]) == ("FAILED", "States.Timeout")
+    assert (record["time"], record["collection"], record["run_id"]) == ("2026-03-01T12:00:00Z", "grs", "r1")
+
+
+def test_a_status_change_whose_parts_are_missing_is_described_as_far_as_it_goes() -> None:
+    assert describe(status_change(input="{", error=None, cause="why")).error == "why"
+    assert describe(status_change(input=None, executionArn=7)).execution is None
+    assert describe(json.dumps({"detail-type": "Step Functions Execution Status Change"})).status is None
+
+
+def test_the_reason_of_the_service_that_gave_up_is_the_error() -> None:
+    attributes = {"error": {"stringValue": "There is no run r.", "dataType": "String"}}
+    assert archived(chunk_message("r", "chunk-0000000"), messageAttributes=attributes)["error"] == "There is no run r."
+
+
+def test_a_binary_attribute_is_kept() -> None:
+    attributes = {"blob": {"binaryValue": b"\x00\xff", "dataType": "Binary"}}
+    assert archived("{}", messageAttributes=attributes)["messageAttributes"]["blob"]["binaryValue"] == "AP8="
+
+
+@given(st.text(st.characters(exclude_categories=())))  # surrogates included
+def test_any_body_is_kept_as_it_came(body: str) -> None:
+    assert archived(body)["body"] == body
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from(["specversion", "data", "detail", "detail-type", "source", "type", "time", "run_id", "input"])
+
+
+@given(st.dictionaries(NAMES, JSON_VALUES | st.just("Step Functions Execution Status Change")))
+def test_any_json_object_can_be_described(document: dict[str, Any]) -> None:
+    record = archived(json.dumps(document))
+    assert json.loads(record["body"]) == json.loads(json.dumps(document)) or "NaN" in record["body"]
+    assert set(FIELDS) <= set(record)
+
+
+@given(st.dictionaries(st.sampled_from(["attributes", "messageAttributes", "md5OfBody", "awsRegion"]), st.none()))
+def test_a_record_of_which_sqs_says_nothing_is_archived(missing: dict[str, Any]) -> None:
+    assert archived("{}", **missing)["messageId"] == "059f36b4"
+
+
+@pytest.mark.emulator
+def test_a_body_of_one_mebibyte_that_nobody_can_parse_is_kept_whole(world: World) -> None:
+    body = "é{" * (2**20 // 3)
+    world.send("chunks-dlq", body)
+    assert world.handle("chunks-dlq") == []
+    (record,) = world.records().values()
+    assert record["body"] == body
+    assert world.depth("chunks-dlq") == 0
+
+
+@pytest.mark.emulator
+def test_each_receipt_of_a_message_has_one_record(world: World) -> None:
+    record = sqs_record("{}")
+    made = dead_letter_record(record, read_dead_letter(record, "dev"), "2026-03-01T12:00:00.000Z")
+    keys = {world.deps.archive.write(made), world.deps.archive.write(made)}
+    later = sqs_record("{}", attributes={"ApproximateReceiveCount": "8"})
+    keys.add(
+        world.deps.archive.write(dead_letter_record(later, read_dead_letter(later, "dev"), made.archived_at or ""))
+    )
+    assert keys == {f"dead-letter-archive/sqs/2026-03-01/059f36b4-{n}.json" for n in (7, 8)}
+    assert set(world.records()) == keys

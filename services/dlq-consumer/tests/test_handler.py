@@ -1,0 +1,49 @@
+"""Which function takes what, and that no dead-letter queue was forgotten."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+from dlq_world import World, chunk_message
+
+from prismline_contracts import DeadlettersRecoverRequested, Envelope, Queue, dead_letter_queue_name, timestamp
+
+SERVICE = Path(__file__).parents[1]
+
+
+def test_every_queue_of_the_system_has_its_dead_letters_consumed() -> None:
+    document = tomllib.loads((SERVICE / "pyproject.toml").read_text())
+    processes = {process["name"]: process for process in document["tool"]["prismline"]["processes"]}
+    assert set(processes["dlq-consumer"]["queues"]) == {dead_letter_queue_name(queue) for queue in Queue}
+    dockerfile, template = (SERVICE / "Dockerfile").read_text(), (SERVICE / "template.yaml").read_text()
+    for queue in Queue:
+        assert f'"{dead_letter_queue_name(queue)}"' in dockerfile
+        assert f"{queue.title()}DeadLettersEventSource:" in template
+
+
+@pytest.mark.emulator
+def test_a_batch_of_a_dead_letter_queue_is_healed_and_a_request_is_a_recovery(world: World) -> None:
+    (chunk_id,) = world.run("r")
+    world.send("chunks-dlq", chunk_message("r", chunk_id))
+    assert world.handle("chunks-dlq") == []
+    assert world.depth("chunks") == 1
+    request = DeadlettersRecoverRequested(operation_id="op", requested_at=timestamp(), dry_run=True)
+    world.send("recoveries", Envelope.wrap(request, source="prismline/test", traceparent=None).to_json())
+    assert world.handle("recoveries") == []
+    operation = world.deps.operations.get("op")
+    assert operation is not None
+    assert (operation.status, operation.n_records) == ("COMPLETED", 1)
+
+
+@pytest.mark.emulator
+def test_a_recovery_that_makes_no_sense_is_a_dead_letter_and_in_the_archive(world: World) -> None:
+    request = DeadlettersRecoverRequested(operation_id="op", requested_at=timestamp())
+    message = Envelope.wrap(request, source="prismline/test", traceparent=None)
+    bad = message.model_copy(update={"data": message.data | {"prefix": "chunks/"}}).to_json()
+    world.send("recoveries", bad)
+    assert world.handle("recoveries") == []
+    assert world.handle("recoveries-dlq") == []
+    assert [record["body"] for record in world.records().values()] == [bad]
+    assert world.depth("recoveries") == world.depth("recoveries-dlq") == 0

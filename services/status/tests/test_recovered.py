@@ -1,0 +1,80 @@
+"""A run that failed for its chunks completes when they are recovered; its state machine stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from prismline_contracts import Envelope, Queue, RunDrained, RunRecovered
+
+pytestmark = pytest.mark.emulator
+
+
+def fail_chunks(stage: Any, run_id: str, chunk_ids: list[str], *, failed: int) -> None:
+    """Play the worker: the last `failed` chunks fail, the others complete; the run is drained."""
+    for index, chunk_id in enumerate(chunk_ids):
+        if index < len(chunk_ids) - failed:
+            done = stage.ledger.complete_chunk(run_id, chunk_id, output_key="o", duration_ms=1)
+        else:
+            done = stage.ledger.fail_chunk(run_id, chunk_id, "because")
+        if done.drained is not None:
+            stage.publish(RunDrained.of(done.drained))
+
+
+def recover_chunk(stage: Any, run_id: str, chunk_id: str) -> None:
+    """Play the worker with a recovered chunk."""
+    stage.ledger.complete_chunk(run_id, chunk_id, output_key="o", duration_ms=1)
+    drained = RunDrained.of(stage.ledger.run(run_id))
+    counts = drained.model_dump(exclude={"drained_at"})
+    recovered = RunRecovered(chunk_id=chunk_id, **counts)
+    stage.deps.transport.publish(Envelope.wrap(recovered, source="test", traceparent=None, key=(chunk_id,)))
+
+
+def test_a_failed_run_completes_when_no_more_than_tolerated_have_failed(stage: Any) -> None:
+    run_id = stage.submit(tolerated=25.0)
+    chunk_ids = stage.split(run_id)
+    fail_chunks(stage, run_id, chunk_ids, failed=3)
+    stage.wait_for_status(run_id, "failed")
+    stage.wait_for(lambda: stage.execution_status(run_id) == "FAILED", "the execution to fail")
+    recover_chunk(stage, run_id, chunk_ids[-1])
+    stage.wait_for(lambda: not depth(stage, Queue.RUNS), "the event to be worked off")
+    assert stage.run(run_id).status == "failed", "two of four are still failed"
+    recover_chunk(stage, run_id, chunk_ids[-2])
+    run = stage.wait_for_status(run_id, "completed")
+    assert run.error_message is None
+    stage.wait_for(lambda: len(stage.endings(run_id)) == 2, "the run to say so")
+    assert sorted(stage.endings(run_id)) == ["prismline.run.completed.v1", "prismline.run.failed.v1"]
+    assert stage.execution_status(run_id) == "FAILED"
+
+
+def test_a_recovery_that_is_announced_twice_completes_a_run_once(stage: Any) -> None:
+    run_id = stage.submit()
+    chunk_ids = stage.split(run_id)
+    fail_chunks(stage, run_id, chunk_ids, failed=1)
+    stage.wait_for_status(run_id, "failed")
+    for _ in range(2):
+        recover_chunk(stage, run_id, chunk_ids[-1])
+    before = stage.wait_for_status(run_id, "completed")
+    stage.wait_for(lambda: not depth(stage, Queue.RUNS), "the events to be worked off")
+    assert stage.run(run_id).completed_at == before.completed_at
+    assert stage.endings(run_id).count("prismline.run.completed.v1") == 1
+
+
+def test_a_cancelled_run_stays_cancelled(stage: Any) -> None:
+    run_id = stage.submit()
+    chunk_ids = stage.split(run_id)
+    stage.wait_for_status(run_id, "running")
+    fail_chunks(stage, run_id, chunk_ids, failed=1)
+    stage.wait_for_status(run_id, "failed")
+    stage.deps.table._set_while(run_id, "failed", {"status": "cancelled", "announced": "cancelled"})
+    recover_chunk(stage, run_id, chunk_ids[-1])
+    stage.wait_for(lambda: not depth(stage, Queue.RUNS), "the event to be worked off")
+    assert stage.run(run_id).status == "cancelled"
+
+
+def depth(stage: Any, queue: str) -> int:
+    url = stage.sqs.get_queue_url(QueueName=f"prismline-{stage.environment}-{queue}")["QueueUrl"]
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    attributes = stage.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    return sum(int(attributes[name]) for name in names)
