@@ -5,10 +5,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Every package of the repository, in the order of their dependencies.
 PACKAGES := contracts libs/runtime libs/ledger $(sort $(wildcard services/*)) localstack cli
-SOURCES  := $(addsuffix /src,$(PACKAGES))
-CHECKED  := contracts libs/runtime libs/ledger services localstack cli tests benchmarks
+# Stands alone; the services do not use it yet.
+LIBRARY  := libs/gaussline
+SOURCES  := $(addsuffix /src,$(PACKAGES) $(LIBRARY))
+CHECKED  := contracts libs services localstack cli tests benchmarks
 
-.PHONY: help demo test test-fast check install install-dev schemas lock clean
+.PHONY: help demo demo-faults test test-fast check install install-dev schemas lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -16,6 +18,9 @@ help:  ## Show this list.
 
 demo: $(VENV)/.installed  ## Decompose a cube with everything running here; CUBE=path.fits for your own.
 	$(BIN)/prismline demo $(if $(CUBE),--cube '$(CUBE)')
+
+demo-faults: $(VENV)/.installed  ## Break things on purpose and watch every chunk come out right.
+	$(BIN)/prismline demo-faults
 
 test: check  ## Run all checks and all tests.
 	$(BIN)/pytest
@@ -55,4 +60,5 @@ $(VENV)/.installed: requirements/runtime.txt $(addsuffix /pyproject.toml,$(PACKA
 
 $(VENV)/.installed-dev: requirements/dev.txt $(VENV)/.installed
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e ./$(LIBRARY)
 	@touch $@

@@ -1,0 +1,341 @@
+"""The gaussline kernel beside phspectra 1.0.2, in one run. See README.md here for what each part measures.
+
+python bench.py speed quality cubes threads flops --cube CUBE.fits --out results
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import platform
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+import phspectra.decompose
+from numpy.typing import NDArray
+from phspectra.quality import aicc as peer_aicc
+
+import prismline_gaussline
+from prismline_gaussline import Params, Preset, decompose
+from prismline_gaussline.synthetic import CATEGORIES, f1_by_category, make_spectra, model
+
+#: Seeds of the quality table and of the timed set; none was used to choose a constant of the kernel.
+QUALITY_SEEDS = (20260101, 20260102, 20260103)
+TIMED_SEED = 20260201
+
+#: Spectra of each category: in the quality table, in the timed set, and in the set of the threads' part.
+QUALITY_PER_CATEGORY, TIMED_PER_CATEGORY, THREADS_PER_CATEGORY = 150, 30, 1430
+
+#: Rounds of the paired timing, and spectra of the peer between two runs of the kernel over the whole set.
+ROUNDS, INTERLEAVE = 3, 7
+
+#: Floating-point operations of one unit of `work`, from the inner loops: 7 in an evaluation, 23 in the two units of a
+#: component's own sums, 13 in a pair's. The mean lies between; the upper one is taken.
+FLOPS_PER_WORK = 13
+
+Spectra = NDArray[np.float64]
+
+
+@contextmanager
+def corrected_peer() -> Iterator[bool]:
+    """phspectra whose cost-convergence test compares with the cost before the step, as it means to: its own C source,
+    one line changed, compiled in a temporary folder. Yields False where it cannot be compiled."""
+    source = (Path(phspectra.decompose.__file__).parent / "_gaussfit.c").read_text(encoding="utf-8")
+    wrong, accept = "if (fabs(cost_new) < ftol * ftol)", "            cost = cost_new;\n"
+    if wrong not in source or source.count(accept) != 1:
+        yield False
+        return
+    source = source.replace(accept, "            double cost_before = cost;\n" + accept)
+    source = source.replace(wrong, "if (cost_before - cost_new <= ftol * cost_before)")
+    original = phspectra.decompose._c_bounded_lm_fit
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "_gaussfit.c"
+        path.write_text(source, encoding="utf-8")
+        target = Path(folder) / "_gaussfit.so"
+        includes = [f"-I{sysconfig.get_paths()['include']}", f"-I{np.get_include()}"]
+        command = ["cc", "-O3", "-fPIC", "-shared", *includes, str(path), "-o", str(target), "-lm"]
+        if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+            yield False
+            return
+        spec = importlib.util.spec_from_file_location("_gaussfit", target)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        phspectra.decompose._c_bounded_lm_fit = module.bounded_lm_fit
+        try:
+            yield True
+        finally:
+            phspectra.decompose._c_bounded_lm_fit = original
+
+
+def peer_fit(spectrum: Spectra) -> Spectra:
+    found = phspectra.decompose.fit_gaussians(spectrum)
+    return np.array([[c.amplitude, c.mean, c.stddev] for c in found]).reshape(-1, 3)
+
+
+def read_cube(path: Path) -> Spectra:
+    """Spectra of a cube, (n, channels), those with a blank channel left out: phspectra takes none."""
+    from astropy.io import fits  # noqa: PLC0415 - for the cubes only
+
+    data = np.squeeze(np.asarray(fits.getdata(path), dtype=np.float64))
+    spectra = data.reshape(len(data), -1).T
+    return np.ascontiguousarray(spectra[np.isfinite(spectra).all(axis=1)])
+
+
+def timed_synthetic() -> Spectra:
+    return np.array([s.signal for s in make_spectra(TIMED_PER_CATEGORY, TIMED_SEED)])
+
+
+def speed(sets: dict[str, Spectra]) -> dict[str, object]:
+    """Thread-CPU time a spectrum of the peer, of the corrected peer and of both presets, interleaved."""
+    result: dict[str, object] = {}
+    for name, spectra in sets.items():
+        rounds = [_speed_round(spectra) for _ in range(ROUNDS)]
+        summary: dict[str, object] = {"spectra": len(spectra)}
+        for who in rounds[0]:
+            for statistic in ("mean", "median", "p99"):
+                summary[f"{who} {statistic} ms"] = _spread([r[who][statistic] for r in rounds])
+        for preset in Preset:
+            for peer in ("phspectra", "phspectra corrected"):
+                if peer not in rounds[0]:
+                    continue
+                for statistic in ("mean", "median"):
+                    ratios = [r[peer][statistic] / r[preset.value][statistic] for r in rounds]
+                    summary[f"{peer} / {preset.value}, {statistic}"] = _spread(ratios)
+        result[name] = summary
+    return result
+
+
+def _speed_round(spectra: Spectra) -> dict[str, dict[str, float]]:
+    kernel: dict[str, list[tuple[float, Spectra]]] = {preset.value: [] for preset in Preset}
+
+    def run_kernel() -> None:
+        for preset in Preset:
+            start = time.thread_time()
+            table = decompose(spectra, Params(preset=preset))
+            kernel[preset.value].append(((time.thread_time() - start) / len(spectra), table.seconds))
+
+    def run_peer() -> list[float]:
+        times = []
+        for i, spectrum in enumerate(spectra):
+            if i % INTERLEAVE == 0:
+                run_kernel()
+            start = time.thread_time()
+            peer_fit(spectrum)
+            times.append(time.thread_time() - start)
+        return times
+
+    times = {"phspectra": run_peer()}
+    with corrected_peer() as there:
+        if there:
+            times["phspectra corrected"] = run_peer()
+    result = {who: _statistics(np.array(values)) for who, values in times.items()}
+    for name, runs in kernel.items():
+        # every run gives the thread-CPU mean; the shape of the distribution comes from the kernel's own clock
+        result[name] = _statistics(np.median([seconds for _, seconds in runs], axis=0))
+        result[name]["mean"] = 1e3 * float(np.median([mean for mean, _ in runs]))
+    return result
+
+
+def _statistics(seconds: Spectra) -> dict[str, float]:
+    return {
+        "mean": 1e3 * float(seconds.mean()),
+        "median": 1e3 * float(np.median(seconds)),
+        "p99": 1e3 * float(np.percentile(seconds, 99)),
+    }
+
+
+def _spread(values: list[float]) -> dict[str, float]:
+    return {"median": float(np.median(values)), "least": min(values), "most": max(values)}
+
+
+def quality() -> dict[str, object]:
+    """F1 a category and seed, by the published criteria."""
+    table: dict[str, object] = {}
+    for seed in QUALITY_SEEDS:
+        spectra = make_spectra(QUALITY_PER_CATEGORY, seed)
+        signals = np.array([s.signal for s in spectra])
+        scores = {"phspectra": f1_by_category(spectra, [peer_fit(s) for s in signals])}
+        for preset in Preset:
+            fitted = decompose(signals, Params(preset=preset))
+            scores[preset.value] = f1_by_category(spectra, [fitted.components(i) for i in range(len(fitted))])
+        table[str(seed)] = scores
+    table["mean"] = {
+        who: {c: float(np.mean([table[str(s)][who][c] for s in QUALITY_SEEDS])) for c in (*CATEGORIES, "all")}  # type: ignore[index]
+        for who in ("phspectra", *(preset.value for preset in Preset))
+    }
+    return table
+
+
+def cubes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
+    """AICc of both presets beside the peer's, spectrum by spectrum, and pictures of the largest differences."""
+    result: dict[str, object] = {}
+    for name, spectra in sets.items():
+        peer = [peer_fit(s) for s in spectra]
+        peer_scores = np.array([_aicc(s, c) for s, c in zip(spectra, peer, strict=True)])
+        summary: dict[str, object] = {
+            "spectra": len(spectra),
+            "phspectra": {
+                "summed AICc": float(peer_scores.sum()),
+                "components": float(np.mean([len(c) for c in peer])),
+            },
+        }
+        for preset in Preset:
+            table = decompose(spectra, Params(preset=preset))
+            ours = [table.components(i) for i in range(len(table))]
+            scores = np.array([_aicc(s, c) for s, c in zip(spectra, ours, strict=True)])
+            difference = scores - peer_scores
+            order = np.argsort(difference)
+            chosen = [int(i) for i in (*order[:10], *order[::-1][:10])]
+            summary[preset.value] = {
+                "summed AICc": float(scores.sum()),
+                "components": float(table.n_components.mean()),
+                "not worse": float(np.mean(scores <= peer_scores + 1e-6 * np.abs(peer_scores))),
+                "largest differences (spectrum, ours minus phspectra's, components ours, phspectra's)": [
+                    (i, round(float(difference[i]), 2), len(ours[i]), len(peer[i])) for i in chosen
+                ],
+            }
+            _draw(spectra, ours, peer, difference, chosen, out / f"{name}-{preset.value}.png")
+        result[name] = summary
+    return result
+
+
+def _aicc(spectrum: Spectra, components: Spectra) -> float:
+    return float(peer_aicc(spectrum - model(components, len(spectrum)), 3 * len(components)))
+
+
+def _draw(
+    spectra: Spectra,
+    ours: list[Spectra],
+    peer: list[Spectra],
+    difference: Spectra,
+    chosen: list[int],
+    path: Path,
+) -> None:
+    import matplotlib  # noqa: PLC0415 - for the pictures only
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - after its backend is chosen
+
+    figure, axes = plt.subplots(10, 2, figsize=(14, 24), sharex=True)
+    for k, i in enumerate(chosen):
+        panel = axes[k % 10, k // 10]
+        panel.step(range(spectra.shape[1]), spectra[i], color="0.7", linewidth=0.6, where="mid")
+        panel.plot(
+            model(peer[i], spectra.shape[1]),
+            color="tab:orange",
+            linewidth=1.0,
+            label=f"phspectra, {len(peer[i])}",
+        )
+        panel.plot(model(ours[i], spectra.shape[1]), color="tab:blue", linewidth=1.0, label=f"ours, {len(ours[i])}")
+        panel.set_title(f"spectrum {i}: AICc {difference[i]:+.1f}", fontsize=8)
+        panel.legend(fontsize=6)
+    figure.tight_layout()
+    figure.savefig(path, dpi=60)
+    plt.close(figure)
+
+
+def threads() -> dict[str, object]:
+    """Wall-clock time of one and two threads over 10,010 synthetic spectra, in turns; and the processor time of both
+    threads over that of the calling one, which is what two free cores would give where others share the machine."""
+    spectra = np.array([s.signal for s in make_spectra(THREADS_PER_CATEGORY, TIMED_SEED)], dtype=np.float32)
+    ratios, shares, single = [], [], []
+    for _ in range(15):
+        start = time.perf_counter()
+        decompose(spectra, threads=1)
+        single.append(time.perf_counter() - start)
+        start, process, thread = time.perf_counter(), time.process_time(), time.thread_time()
+        decompose(spectra, threads=2)
+        ratios.append(single[-1] / (time.perf_counter() - start))
+        shares.append((time.process_time() - process) / (time.thread_time() - thread))
+    return {
+        "spectra": len(spectra),
+        "one thread s": _spread(single),
+        "one over two threads, wall clock": _spread(ratios),
+        "both threads over the calling one, processor time": _spread(shares),
+    }
+
+
+def flops(sets: dict[str, Spectra]) -> dict[str, object]:
+    """Floating-point operations a spectrum (from the kernel's own count of evaluations) and the share of the rate that
+    a matrix product reaches on one core here."""
+    a = np.random.default_rng(1).normal(size=(1024, 1024))
+    rates = []
+    for _ in range(7):
+        start = time.perf_counter()
+        _ = a @ a
+        rates.append(2 * 1024**3 / (time.perf_counter() - start))
+    peak = max(rates)
+    result: dict[str, object] = {"matrix product, Gflop/s": peak / 1e9}
+    for name, spectra in sets.items():
+        runs = [decompose(spectra) for _ in range(9)]
+        seconds = float(np.median([r.seconds.mean() for r in runs]))
+        count = float(runs[0].work.mean()) * FLOPS_PER_WORK
+        result[name] = {
+            "flops a spectrum": count,
+            "Gflop/s": count / seconds / 1e9,
+            "share of the matrix product's rate": count / seconds / peak,
+            "microseconds at that rate": 1e6 * count / peak,
+        }
+    return result
+
+
+def machine() -> dict[str, object]:
+    names = (
+        [
+            line.split(":", 1)[1].strip()
+            for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+            if line.startswith("model name")
+        ]
+        if Path("/proc/cpuinfo").exists()
+        else [platform.processor()]
+    )
+    return {
+        "processor": names[0],
+        "processors": len(names),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "phspectra": phspectra.__version__,
+        "prismline-gaussline": prismline_gaussline.__version__,
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parts = ("speed", "quality", "cubes", "threads", "flops")
+    parser.add_argument("parts", nargs="*", choices=[[], *parts], help="all of them when none is named")
+    parser.add_argument("--cube", type=Path, action="append", default=[], help="a FITS cube; may be repeated")
+    parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the JSON and the pictures")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    cube_sets = {path.stem: read_cube(path) for path in options.cube}
+    all_sets = cube_sets | {"synthetic": timed_synthetic()}
+    run: dict[str, Callable[[], dict[str, object]]] = {
+        "speed": lambda: speed(all_sets),
+        "quality": quality,
+        "cubes": lambda: cubes(cube_sets, options.out),
+        "threads": threads,
+        "flops": lambda: flops(all_sets),
+    }
+    for part in options.parts or parts:
+        result = {"machine": machine(), part: run[part]()}
+        text = json.dumps(result, indent=1)
+        (options.out / f"{part}.json").write_text(text + "\n", encoding="utf-8")
+        print(text, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

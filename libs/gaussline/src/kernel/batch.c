@@ -1,0 +1,147 @@
+/* A batch over threads: dearest spectra first, one counter that every thread draws from. */
+#include "gaussline.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Spectra whose cost a thread estimates at a time. */
+#define ESTIMATE_DRAW 256
+/* Spectra a thread draws at a time: enough to keep the counter's cache line quiet, few enough to end together. */
+#define DRAW 4
+#define THREADS_MAX 256
+
+typedef struct {
+    double cost;
+    size_t row;
+} Job;
+
+typedef struct {
+    const gl_batch *batch;
+    const gl_kernel *kernel;
+    gl_result *result;
+    Job *jobs;
+    size_t estimated; /* both are drawn from atomically */
+    size_t next;
+    int failed;     /* set atomically */
+} Shared;
+
+typedef struct {
+    Shared *shared;
+    int index;
+} Worker;
+
+int gl_best_isa(void)
+{
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return GL_ISA_AVX512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return GL_ISA_AVX2;
+#endif
+    return GL_ISA_BASELINE;
+}
+
+static const gl_kernel *kernel_for(int isa)
+{
+#if defined(__x86_64__)
+    if (isa == GL_ISA_AVX512) return &gl_kernel_avx512;
+    if (isa == GL_ISA_AVX2) return &gl_kernel_avx2;
+#endif
+    (void)isa;
+    return &gl_kernel_baseline;
+}
+
+static int dearest_first(const void *a, const void *b)
+{
+    const Job *p = a, *q = b;
+    if (p->cost != q->cost) return p->cost > q->cost ? -1 : 1;
+    return (p->row > q->row) - (p->row < q->row);
+}
+
+static void *estimate(void *argument)
+{
+    Worker *me = argument;
+    Shared *s = me->shared;
+    const gl_batch *batch = s->batch;
+    for (;;) {
+        size_t from = __atomic_fetch_add(&s->estimated, ESTIMATE_DRAW, __ATOMIC_RELAXED);
+        if (from >= batch->n) return NULL;
+        size_t to = from + ESTIMATE_DRAW < batch->n ? from + ESTIMATE_DRAW : batch->n;
+        for (size_t row = from; row < to; row++) s->jobs[row] = (Job){s->kernel->expected_cost(batch, row), row};
+    }
+}
+
+static void *work(void *argument)
+{
+    Worker *me = argument;
+    Shared *s = me->shared;
+    const gl_batch *batch = s->batch;
+    gl_workspace *ws = s->kernel->workspace_new(batch->channels, batch->params.max_components);
+    if (!ws) __atomic_store_n(&s->failed, 1, __ATOMIC_RELAXED);
+    while (ws && !__atomic_load_n(&s->failed, __ATOMIC_RELAXED)) {
+        size_t from = __atomic_fetch_add(&s->next, DRAW, __ATOMIC_RELAXED);
+        if (from >= batch->n) break;
+        size_t to = from + DRAW < batch->n ? from + DRAW : batch->n;
+        for (size_t i = from; i < to; i++) {
+            size_t row = s->jobs ? s->jobs[i].row : i;
+            gl_summary *summary = s->result->summaries + row;
+            if (s->kernel->decompose(ws, batch, row, summary, s->result->arenas + me->index) != 0) {
+                __atomic_store_n(&s->failed, 1, __ATOMIC_RELAXED);
+                break;
+            }
+            summary->arena = me->index;
+        }
+    }
+    s->kernel->workspace_free(ws);
+    return NULL;
+}
+
+/* A thread that cannot start leaves its share to the others; the first share is the caller's. */
+static void run_on_threads(void *(*task)(void *), Worker *workers, int threads)
+{
+    pthread_t handles[THREADS_MAX];
+    int started = 0;
+    for (int i = 1; i < threads; i++)
+        if (pthread_create(&handles[started], NULL, task, &workers[i]) == 0) started++;
+    task(&workers[0]);
+    for (int i = 0; i < started; i++) pthread_join(handles[i], NULL);
+}
+
+void gl_result_free(gl_result *result)
+{
+    for (int i = 0; result->arenas && i < result->n_arenas; i++) free(result->arenas[i].items);
+    free(result->arenas);
+    free(result->summaries);
+    memset(result, 0, sizeof *result);
+}
+
+int gl_decompose_batch(const gl_batch *batch, gl_result *result)
+{
+    int threads = batch->threads < 1 ? 1 : batch->threads > THREADS_MAX ? THREADS_MAX : batch->threads;
+    if ((size_t)threads > (batch->n + DRAW - 1) / DRAW) threads = batch->n ? (int)((batch->n + DRAW - 1) / DRAW) : 1;
+    memset(result, 0, sizeof *result);
+    Shared shared = {batch, kernel_for(batch->isa == GL_ISA_AUTO ? gl_best_isa() : batch->isa), result, NULL, 0, 0, 0};
+    result->n_arenas = threads;
+    result->summaries = calloc(batch->n + 1, sizeof *result->summaries);
+    result->arenas = calloc((size_t)threads, sizeof *result->arenas);
+    if (threads > 1) shared.jobs = malloc(batch->n * sizeof *shared.jobs);
+    if (!result->summaries || !result->arenas || (threads > 1 && !shared.jobs)) {
+        free(shared.jobs);
+        gl_result_free(result);
+        return -1;
+    }
+    Worker workers[THREADS_MAX];
+    for (int i = 0; i < threads; i++) workers[i] = (Worker){&shared, i};
+    if (shared.jobs) {
+        run_on_threads(estimate, workers, threads);
+        qsort(shared.jobs, batch->n, sizeof *shared.jobs, dearest_first);
+    }
+    run_on_threads(work, workers, threads);
+    free(shared.jobs);
+    if (shared.failed) {
+        gl_result_free(result);
+        return -1;
+    }
+    return 0;
+}

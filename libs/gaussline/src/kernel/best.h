@@ -1,0 +1,236 @@
+/* The preset `best`: matched-filter pursuit, score-test splits, tests by removal. */
+
+/* Persistence of a starting peak of the lightly smoothed spectrum, in beta times its noise: a peak and its saddle both
+ * carry noise. */
+#define START_PERSISTENCE 1.4142135623730951
+/* A starting peak may fall short of mf_snr_min by this factor; the fit decides. */
+#define START_SNR 0.8
+/* A candidate of the residual search hides others within this many widths of its scale, until the next round. */
+#define SUPPRESS_REACH 2.5
+/* Squared projection of the residual on the third and fourth Hermite shapes, above which a split is tried. */
+#define SPLIT_SCORE 7.0
+/* Fall of chi-square that three more parameters have to earn. */
+#define SPLIT_GAIN 12.0
+/* Shapes of a split that are tried: the one the signs of the two projections tell, and the next. */
+#define SPLIT_SHAPES 2
+/* A blended component goes when chi-square rises by less than this without it. */
+#define REMOVAL_COST 12.0
+
+/* Takes invalid components out, the weakest first, each time with a fit of its neighbours: one of two that share a line
+ * may be valid without the other. */
+static void prune(gl_workspace *ws, double tolerance)
+{
+    for (;;) {
+        int worst = -1;
+        double least = 1e300;
+        for (int i = 0; i < ws->n_comp; i++) {
+            if (is_valid(ws, ws->comp[i])) continue;
+            double m = matched_filter_snr(ws->comp[i]);
+            if (m < least) {
+                least = m;
+                worst = i;
+            }
+        }
+        if (worst < 0) return;
+        if (ws->n_dead < ws->capacity) ws->dead[ws->n_dead++] = ws->comp[worst];
+        remove_component(ws, worst);
+        fit_touched(ws, tolerance, COUPLING);
+    }
+}
+
+/* Adds what the matched filter sees in the residual, fits, takes the invalid out again. Returns how many stayed. */
+static int pursue(gl_workspace *ws)
+{
+    int added = 0;
+    for (int round = 0; round <= ws->params->max_refine_iter; round++) {
+        int found = 0;
+        if (out_of_budget(ws)) break;
+        scale_space(ws, ws->scales_max, 0);
+        for (;;) {
+            Candidate c = strongest(ws);
+            if (c.snr < ws->params->mf_snr_min) break;
+            double reach = SUPPRESS_REACH * ws->scale_sigma[c.scale] + 1.0;
+            int dead = 0;
+            for (int i = 0; i < ws->n_dead; i++) dead |= fabs(ws->dead[i].mu - c.channel) < 1.0 + ws->dead[i].s;
+            suppress(ws, c.channel, dead ? 1.0 : reach);
+            if (dead) continue;
+            Comp new = candidate_component(ws, c);
+            if (!add_component(ws, new)) break;
+            for (int i = 0; i < ws->n_comp - 1; i++)
+                if (are_coupled(new, ws->comp[i], COUPLING)) ws->dirty[i] = 1;
+            found++;
+        }
+        if (!found) break;
+        fit_touched(ws, TOL_SEARCH, COUPLING);
+        int before = ws->n_comp;
+        prune(ws, TOL_SEARCH);
+        int kept = found - (before - ws->n_comp);
+        if (kept <= 0) break;
+        added += kept;
+    }
+    return added;
+}
+
+/* Projections of the residual on g H3 and g H4 of component c, in sigmas. */
+static void shape_scores(gl_workspace *ws, Comp c, double *skew, double *kurtosis)
+{
+    Window win = window_of(c, 0, ws->n_pad);
+    memset(ws->trial + win.lo, 0, (size_t)(win.hi - win.lo) * sizeof(double));
+    bell_add(c, 0.0, win, ws->bells, ws->trial);
+    Moments m = moments_of(c, win, ws->w, ws->bells, ws->residual);
+    ws->work += 2 * (win.hi - win.lo);
+    double norm = c.s * SQRT_PI;
+    *skew = (8.0 * m.c[3] - 12.0 * m.c[1]) / sqrt(48.0 * norm);
+    *kurtosis = (16.0 * m.c[4] - 48.0 * m.c[2] + 12.0 * m.c[0]) / sqrt(384.0 * norm);
+}
+
+/* Replaces component k by two and fits; keeps them when chi-square falls by enough and both are valid. */
+static int try_split(gl_workspace *ws, int k, Comp left, Comp right, double chi2, double least_fall)
+{
+    keep_model(ws);
+    remove_component(ws, k);
+    if (!add_component(ws, left) || !add_component(ws, right)) {
+        restore_model(ws);
+        return 0;
+    }
+    fit_touched(ws, TOL_TRIAL, COUPLING);
+    int good = chi2 - chi_square(ws) > least_fall;
+    for (int i = 0; i < ws->n_comp && good; i++) good = is_valid(ws, ws->comp[i]);
+    if (!good) restore_model(ws);
+    return good;
+}
+
+/* Splits the component with the highest score as long as there is one and it pays. Returns how many were split. */
+static int split_all(gl_workspace *ws, double least_score, double least_fall)
+{
+    int splits = 0;
+    while (!out_of_budget(ws) && splits < ws->params->max_components) {
+        double top = least_score, skew = 0.0, kurtosis = 0.0;
+        int which = -1;
+        for (int i = 0; i < ws->n_comp; i++) {
+            double h3, h4;
+            if (ws->tested[i]) continue;
+            shape_scores(ws, ws->comp[i], &h3, &h4);
+            double score = h3 * h3 + h4 * h4;
+            if (score > top) {
+                top = score;
+                which = i;
+                skew = h3;
+                kurtosis = h4;
+            }
+        }
+        if (which < 0) break;
+        Comp c = ws->comp[which];
+        double chi2 = chi_square(ws), side = skew > 0.0 ? 1.0 : -1.0;
+        int done = 0;
+        int first = kurtosis > fabs(skew) ? 2 : kurtosis < -fabs(skew) ? 0 : 1;
+        int shapes[3] = {first, (first + 1) % 3, (first + 2) % 3};
+        for (int t = 0; t < SPLIT_SHAPES && !done; t++) {
+            Comp a = c, b = c;
+            if (shapes[t] == 0) { /* flat top: two alike */
+                a.mu -= 0.75 * c.s;
+                b.mu += 0.75 * c.s;
+                a.s = b.s = 0.66 * c.s;
+                a.a = b.a = 0.76 * c.a;
+            } else if (shapes[t] == 1) { /* tail on one side */
+                a.mu -= side * 0.35 * c.s;
+                a.s = 0.8 * c.s;
+                a.a = 0.85 * c.a;
+                b.mu += side * 1.3 * c.s;
+                b.s = 0.8 * c.s;
+                b.a = 0.35 * c.a;
+            } else { /* core and wings */
+                a.s = 0.6 * c.s;
+                a.a = 0.5 * c.a;
+                b.s = 1.5 * c.s;
+                b.a = 0.5 * c.a;
+            }
+            a.mu = clamp(a.mu, 0.0, ws->n - 1.0);
+            b.mu = clamp(b.mu, 0.0, ws->n - 1.0);
+            done = try_split(ws, which, a, b, chi2, least_fall);
+        }
+        if (done) splits++;
+        else ws->tested[which] = 1;
+    }
+    return splits;
+}
+
+/* Takes out components whose absence costs less than the removal threshold once the others are fitted again. */
+static void remove_redundant(gl_workspace *ws)
+{
+    memset(ws->tested, 0, (size_t)ws->capacity);
+    while (!out_of_budget(ws)) {
+        int which = -1;
+        double least = INFINITY;
+        for (int i = 0; i < ws->n_comp; i++) {
+            if (ws->tested[i]) continue;
+            int blended = 0;
+            for (int j = 0; j < ws->n_comp; j++) blended |= j != i && are_blended(ws, ws->comp[i], ws->comp[j]);
+            double m = matched_filter_snr(ws->comp[i]);
+            if (blended && m < least) {
+                least = m;
+                which = i;
+            }
+        }
+        if (which < 0) break;
+        double chi2 = chi_square(ws);
+        keep_model(ws);
+        remove_component(ws, which);
+        fit_touched(ws, TOL_SEARCH, COUPLING);
+        if (chi_square(ws) - chi2 < REMOVAL_COST) continue;
+        restore_model(ws);
+        ws->tested[which] = 1;
+    }
+}
+
+/* Width of a peak of the smoothed spectrum from the nearer of its two half-height points. */
+static Comp smoothed_peak(const gl_workspace *ws, const double *y, Peak peak, double smoothing)
+{
+    double half = 0.5 * peak.birth, reach = ws->n;
+    for (int side = -1; side <= 1; side += 2) {
+        int i = peak.index;
+        while (i + side >= 0 && i + side < ws->n && y[i + side] > half) i += side;
+        if (i + side < 0 || i + side >= ws->n) continue;
+        double d = fabs((double)(i - peak.index)) + (y[i] - half) / (y[i] - y[i + side]);
+        reach = d < reach ? d : reach;
+    }
+    double width = reach / 1.1774;
+    double variance = width * width - smoothing * smoothing;
+    double s = sqrt(variance > 0.25 ? variance : 0.25);
+    s = clamp(s, 2.0 * WIDTH_MIN, 0.4 * ws->n);
+    double root = ws->root_weight[peak.index];
+    return (Comp){peak.birth * (width > s ? width / s : 1.0) / (root > 0.0 ? root : 1.0), peak.index, s};
+}
+
+/* The first model: persistent peaks of the spectrum smoothed to a width of 2.2 channels. */
+static void start_from_peaks(gl_workspace *ws)
+{
+    int level = ws->scales_max > 1;
+    scale_space(ws, level + 1, 1);
+    double *y = scale_row(ws, level + 1), noise = 1.0 / ws->scale_inv_norm[level];
+    double threshold = START_PERSISTENCE * ws->params->beta * noise;
+    int count = persistence_peaks(y, ws->n, threshold, ws->ridges, ws->peaks, ws->n / 2 + 2);
+    for (int i = 0; i < count; i++) {
+        Comp c = smoothed_peak(ws, y, ws->peaks[i], ws->scale_sigma[level]);
+        if (local_sensitivity(ws, c) * matched_filter_snr(c) < START_SNR * ws->params->mf_snr_min) continue;
+        if (!add_component(ws, c)) break;
+    }
+    fit_touched(ws, TOL_SEARCH, COUPLING);
+    prune(ws, TOL_SEARCH);
+}
+
+static void decompose_best(gl_workspace *ws)
+{
+    ws->n_dead = 0;
+    start_from_peaks(ws);
+    pursue(ws);
+    for (int round = 0; round < ws->params->max_refine_iter; round++) {
+        if (!split_all(ws, SPLIT_SCORE, SPLIT_GAIN)) break;
+        if (!pursue(ws)) break;
+    }
+    remove_redundant(ws);
+    polish(ws);
+    int before = ws->n_comp;
+    prune(ws, TOL_FINAL);
+    if (ws->n_comp != before) polish(ws);
+}

@@ -1,0 +1,523 @@
+/* The model and its solver.
+ *
+ * All amplitudes are in units of the noise, so that sums of squares are chi-square. The residual of the whole model is
+ * kept in ws->residual; a fit touches the channels of one cluster of components only.
+ */
+
+#define SQRT_PI 1.7724538509055160
+#define SQRT_2PI 2.5066282746310002
+#define PI_QUARTER 1.3313353638003897
+#define FWHM_PER_SIGMA 2.3548200450309493
+
+/* Least width of a fit, channels (phspectra's bound). */
+#define WIDTH_MIN 0.3
+/* A component is followed down to 2^-13 (1.2e-4) of the noise: the window widens with its signal-to-noise. */
+#define WINDOW_FLOOR_OCTAVES 13.0
+/* Blocks after which the exponential recurrence starts afresh; keeps its error below 1e-12. */
+#define RESTART_BLOCKS 32
+/* Largest change of a width in one step, as a factor, and of a mean, in widths. */
+#define WIDTH_STEP 2.5
+#define MEAN_STEP 2.0
+/* Two components closer than this many summed widths are solved together. */
+#define COUPLING 3.0
+/* The same for the final solution and the covariance. */
+#define FINAL_COUPLING 4.0
+/* Iterations of one fit. */
+#define FIT_ITERATIONS 40
+/* Dampings tried for one step. */
+#define FIT_ATTEMPTS 12
+/* Fits of one cluster, each with a wider buffer, when its components outgrow the first one. */
+#define FIT_ROUNDS 3
+/* Iterations with a width at its lower bound after which a fit is given up: a noise spike. */
+#define SPIKE_ITERATIONS 3
+/* Damping: at the start, at least after a refused step, and at most for a predicted fall to be believed. */
+#define LAMBDA_START 1e-2
+#define LAMBDA_RETRY 1e-3
+#define LAMBDA_TRUSTED 0.1
+/* Stop a fit at this predicted fall of chi-square: while searching, when trying a split, and for the final model. */
+#define TOL_SEARCH 0.1
+#define TOL_TRIAL 0.3
+#define TOL_FINAL 1e-4
+/* Newton's second-order term joins once a step lowers chi-square by less than this. Far from the minimum Gauss-Newton
+ * alone is the better guide: it widens a narrow first guess where Newton would settle on the nearest noise peak. */
+#define NEWTON_FALL 5.0
+/* Channel-by-component evaluations of one spectrum: about half a second on one core. */
+#define WORK_LIMIT 2e8
+/* A factorisation in the same unit, a parameter cubed. */
+#define FACTOR_WORK (1.0 / 16.0)
+
+/* Scales of the search; enough for 2^30 channels. */
+#define SCALES_LIMIT 32
+
+typedef struct {
+    double a, mu, s;
+} Comp;
+
+typedef struct {
+    int lo, hi; /* multiples of VW, hi exclusive */
+} Window;
+
+typedef struct {
+    double a[5]; /* sum of w g^2 z^m */
+    double c[5]; /* sum of w g z^m residual */
+} Moments;
+
+struct gl_workspace {
+    int n;        /* channels */
+    int n_pad;    /* rounded up to whole vectors; the channels beyond n have weight zero */
+    int capacity; /* components the workspace has room for */
+    int n_valid;  /* channels that are not blank */
+    int uniform;  /* every channel that is not blank has weight one */
+    int plain;    /* uniform, and no channel is blank */
+    double unit;  /* noise of the loaded spectrum, input units */
+    double work;
+    double deadline_s;
+    int out_of_time;
+    const gl_params *params;
+    /* spectrum, residual, weight and fit buffers, n_pad items each */
+    double *y, *w, *residual, *base, *trial, *other_trial, *saved_residual;
+    double *bells;         /* capacity rows of n_pad: the bell of each member of the cluster that is being fitted */
+    double *valid, *scratch;
+    double *weight_sum;    /* n + 1: sum of the weights before each channel */
+    double *root_weight;   /* square root of the weight: one over the local noise, in units of the noise */
+    unsigned char *mask;
+    Ridge *ridges;
+    Peak *peaks;
+    /* scale space */
+    double *scale_rows;
+    int scale_pad, scale_stride, scales_max;
+    double scale_inv_norm[SCALES_LIMIT], scale_sigma[SCALES_LIMIT];
+    double *snr;           /* n_pad: best matched-filter S/N of each channel */
+    double *snr_scale;     /* n_pad: the scale it was found at */
+    /* model */
+    Comp *comp, *saved, *guess;
+    Comp *dead;            /* components that validation took out, so that the search does not bring them back */
+    unsigned char *tested, *dirty, *unconverged, *saved_unconverged, *saved_tested;
+    int n_saved, n_dead, full;
+    Comp *params_now, *params_try;
+    int *cluster, *label, *member;
+    Window *window;
+    Moments *moments;
+    /* solver, 3 * capacity squared or linear */
+    double *normal, *system, *second, *gradient, *scale, *step, *inverse;
+    unsigned char *frozen;
+    int *envelope;
+    double *covariance;    /* capacity rows of 4: variances of a, mu, s and the covariance of a and s */
+    unsigned char *covariance_bad;
+    int n_comp;
+    void *memory;
+};
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int out_of_budget(gl_workspace *ws)
+{
+    if (!ws->out_of_time && seconds_now() > ws->deadline_s) ws->out_of_time = 1;
+    return ws->out_of_time || ws->work > WORK_LIMIT;
+}
+
+INLINE double clamp(double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi : x; }
+
+/* Half-width of the window in widths: where the bell of a component of this height (taken up to the next power of two,
+ * which spares a logarithm) has fallen to the floor. */
+INLINE double window_reach(double height)
+{
+    double h = height > 1.0 ? height : 1.0;
+    int64_t bits;
+    memcpy(&bits, &h, sizeof bits);
+    double octaves = (double)((bits >> 52) - 1022);
+    return sqrt(2.0 * 0.69314718055994531 * (octaves + WINDOW_FLOOR_OCTAVES));
+}
+
+static Window window_of(Comp c, int lo, int hi)
+{
+    double half = c.s * window_reach(c.a);
+    double left = floor(c.mu - half), right = ceil(c.mu + half) + 1.0;
+    Window win;
+    win.lo = left < lo ? lo : left > hi ? hi : (int)left / VW * VW;
+    win.hi = right > hi ? hi : right < lo ? lo : ((int)right + VW - 1) / VW * VW;
+    if (win.hi > hi) win.hi = hi;
+    if (win.hi < win.lo) win.hi = win.lo;
+    return win;
+}
+
+/* target += factor * bell over the window, the bell itself kept in bell[]: the exponential by two multiplies a
+ * vector. g(z + d) = g(z) q(z), q(z + d) = q(z) r with d the block in widths, q(z) = exp(-d z - d^2/2), r = exp(-d^2). */
+INLINE void bell_add(Comp c, double factor, Window win, double *bell, double *target)
+{
+    double inv = 1.0 / c.s, d = VW * inv;
+    vd r = vexp(vset(-d * d)), offset = viota() * vset(inv), a = vset(factor);
+    for (int start = win.lo; start < win.hi; start += RESTART_BLOCKS * VW) {
+        int stop = start + RESTART_BLOCKS * VW < win.hi ? start + RESTART_BLOCKS * VW : win.hi;
+        vd z = vset((start - c.mu) * inv) + offset;
+        vd g = vexp(vset(-0.5) * z * z), q = vexp(vset(-d) * z - vset(0.5 * d * d));
+        for (int i = start; i < stop; i += VW) {
+            vstore(bell + i, g);
+            vstore(target + i, vload(target + i) + a * g);
+            g *= q;
+            q *= r;
+        }
+    }
+}
+
+INLINE double weighted_square(const double *w, const double *r, int lo, int hi)
+{
+    vd sum = vset(0.0);
+    for (int i = lo; i < hi; i += VW) {
+        vd v = vload(r + i);
+        sum += vload(w + i) * v * v;
+    }
+    return vsum(sum);
+}
+
+/* All ten sums of one component in one pass. */
+INLINE Moments moments_of(Comp c, Window win, const double *w, const double *bell, const double *r)
+{
+    double inv = 1.0 / c.s;
+    vd z = vset((win.lo - c.mu) * inv) + viota() * vset(inv), dz = vset(VW * inv), zero = vset(0.0);
+    vd a0 = zero, a1 = zero, a2 = zero, a3 = zero, a4 = zero, c0 = zero, c1 = zero, c2 = zero, c3 = zero, c4 = zero;
+    for (int i = win.lo; i < win.hi; i += VW) {
+        vd g = vload(bell + i), h = vload(w + i) * g, e = h * vload(r + i), z2 = z * z;
+        h *= g;
+        vd hz = h * z, ez = e * z, hz2 = h * z2, ez2 = e * z2;
+        a0 += h;
+        a1 += hz;
+        a2 += hz2;
+        a3 += hz * z2;
+        a4 += hz2 * z2;
+        c0 += e;
+        c1 += ez;
+        c2 += ez2;
+        c3 += ez * z2;
+        c4 += ez2 * z2;
+        z += dz;
+    }
+    return (Moments){{vsum(a0), vsum(a1), vsum(a2), vsum(a3), vsum(a4)},
+                     {vsum(c0), vsum(c1), vsum(c2), vsum(c3), vsum(c4)}};
+}
+
+/* 3 x 3 block of the normal matrix between narrow and wide, rows of narrow: the product of two bells times powers of
+ * the narrow one's z needs five sums, since the wide one's z is affine in it. */
+INLINE void cross_block(Comp narrow, Comp wide, Window win, const double *w, const double *gn, const double *gw,
+                        double block[3][3])
+{
+    double inv = 1.0 / narrow.s;
+    vd z = vset((win.lo - narrow.mu) * inv) + viota() * vset(inv), dz = vset(VW * inv), zero = vset(0.0);
+    vd s0 = zero, s1 = zero, s2 = zero, s3 = zero, s4 = zero;
+    for (int i = win.lo; i < win.hi; i += VW) {
+        vd h = vload(w + i) * vload(gn + i) * vload(gw + i), z2 = z * z, hz = h * z, hz2 = h * z2;
+        s0 += h;
+        s1 += hz;
+        s2 += hz2;
+        s3 += hz * z2;
+        s4 += hz2 * z2;
+        z += dz;
+    }
+    double m0 = vsum(s0), m1 = vsum(s1), m2 = vsum(s2), m3 = vsum(s3), m4 = vsum(s4);
+    double p = narrow.s / wide.s, q = (narrow.mu - wide.mu) / wide.s;
+    double jn = narrow.a / narrow.s, jw = wide.a / wide.s;
+    double m[5] = {m0, m1, m2, m3, m4};
+    double left[3] = {1.0, jn, jn};
+    for (int i = 0; i < 3; i++) {
+        block[i][0] = left[i] * m[i];
+        block[i][1] = left[i] * jw * (p * m[i + 1] + q * m[i]);
+        block[i][2] = left[i] * jw * (p * p * (i < 3 ? m[i + 2] : 0.0) + 2.0 * p * q * m[i + 1] + q * q * m[i]);
+    }
+}
+
+/* In-place Cholesky of the lower triangle inside its envelope (row i starts at column first[i]); 0 when positive
+ * definite. ld is the row length. */
+SHORT_LOOPS static int cholesky(double *a, int n, int ld, const int *first)
+{
+    for (int i = 0; i < n; i++) {
+        double *row = a + (size_t)i * ld;
+        for (int j = first[i]; j <= i; j++) {
+            const double *other = a + (size_t)j * ld;
+            int k = first[i] > first[j] ? first[i] : first[j];
+            double s = row[j];
+            for (; k < j; k++) s -= row[k] * other[k];
+            if (j < i) {
+                row[j] = s * other[j];
+            } else {
+                if (!(s > 1e-13)) return -1;
+                row[i] = 1.0 / sqrt(s); /* the diagonal holds reciprocals */
+            }
+        }
+    }
+    return 0;
+}
+
+SHORT_LOOPS static void cholesky_solve(const double *l, int n, int ld, const int *first, double *x)
+{
+    for (int i = 0; i < n; i++) {
+        double s = x[i];
+        for (int k = first[i]; k < i; k++) s -= l[(size_t)i * ld + k] * x[k];
+        x[i] = s * l[(size_t)i * ld + i];
+    }
+    for (int i = n - 1; i >= 0; i--) {
+        x[i] *= l[(size_t)i * ld + i];
+        for (int k = first[i]; k < i; k++) x[k] -= l[(size_t)i * ld + k] * x[i];
+    }
+}
+
+INLINE void swap_trial(gl_workspace *ws)
+{
+    double *t = ws->trial;
+    ws->trial = ws->other_trial;
+    ws->other_trial = t;
+}
+
+/* Model of the cluster subtracted from base into trial over [lo, hi); bells and windows kept; returns chi-square. */
+static double evaluate(gl_workspace *ws, const Comp *c, int k, int lo, int hi)
+{
+    memcpy(ws->trial + lo, ws->base + lo, (size_t)(hi - lo) * sizeof(double));
+    for (int j = 0; j < k; j++) {
+        ws->window[j] = window_of(c[j], lo, hi);
+        bell_add(c[j], -c[j].a, ws->window[j], ws->bells + (size_t)j * ws->n_pad, ws->trial);
+        ws->work += ws->window[j].hi - ws->window[j].lo;
+    }
+    ws->work += hi - lo;
+    return weighted_square(ws->w, ws->trial, lo, hi);
+}
+
+/* Normal matrix, gradient and second-order blocks at the components last evaluated. */
+static void assemble(gl_workspace *ws, const Comp *c, int k)
+{
+    int n = 3 * k;
+    for (int j = 0; j < k; j++) {
+        Window win = ws->window[j];
+        Moments m = moments_of(c[j], win, ws->w, ws->bells + (size_t)j * ws->n_pad, ws->trial);
+        ws->moments[j] = m;
+        double u = c[j].a / c[j].s, v = 1.0 / c[j].s, t = u * v;
+        double *g = ws->gradient + 3 * j, *row = ws->normal + (size_t)(3 * j) * n + 3 * j;
+        g[0] = m.c[0];
+        g[1] = u * m.c[1];
+        g[2] = u * m.c[2];
+        row[0] = m.a[0];
+        row[n] = u * m.a[1];
+        row[n + 1] = u * u * m.a[2];
+        row[2 * n] = u * m.a[2];
+        row[2 * n + 1] = u * u * m.a[3];
+        row[2 * n + 2] = u * u * m.a[4];
+        double *second = ws->second + 6 * j;
+        second[0] = 0.0;
+        second[1] = v * m.c[1];
+        second[2] = t * (m.c[2] - m.c[0]);
+        second[3] = v * m.c[2];
+        second[4] = t * (m.c[3] - 2.0 * m.c[1]);
+        second[5] = t * (m.c[4] - 3.0 * m.c[2]);
+        ws->envelope[3 * j] = 3 * j;
+        for (int i = 0; i < j; i++) {
+            Window both = {win.lo > ws->window[i].lo ? win.lo : ws->window[i].lo,
+                           win.hi < ws->window[i].hi ? win.hi : ws->window[i].hi};
+            if (both.lo >= both.hi) {
+                if (ws->envelope[3 * j] < 3 * j)
+                    for (int p = 0; p < 3; p++) memset(ws->normal + (size_t)(3 * j + p) * n + 3 * i, 0, 24);
+                continue;
+            }
+            if (ws->envelope[3 * j] == 3 * j) ws->envelope[3 * j] = 3 * i;
+            double block[3][3];
+            const double *gi = ws->bells + (size_t)i * ws->n_pad, *gj = ws->bells + (size_t)j * ws->n_pad;
+            int flip = c[i].s < c[j].s;
+            if (flip) cross_block(c[i], c[j], both, ws->w, gi, gj, block);
+            else cross_block(c[j], c[i], both, ws->w, gj, gi, block);
+            for (int p = 0; p < 3; p++)
+                for (int q = 0; q < 3; q++)
+                    ws->normal[(size_t)(3 * j + p) * n + 3 * i + q] = flip ? block[q][p] : block[p][q];
+            ws->work += both.hi - both.lo;
+        }
+        ws->envelope[3 * j + 1] = ws->envelope[3 * j + 2] = ws->envelope[3 * j];
+        ws->work += 2 * (win.hi - win.lo);
+    }
+}
+
+/* system = S (normal - use_second * second) S + damping, S the unit scaling of the normal matrix, frozen ones cut. */
+SHORT_LOOPS static void build_system(gl_workspace *ws, int k, double damping, int use_second)
+{
+    int n = 3 * k;
+    for (int i = 0; i < n; i++) {
+        double *out = ws->system + (size_t)i * n;
+        const double *in = ws->normal + (size_t)i * n;
+        double si = ws->scale[i];
+        for (int j = ws->envelope[i]; j <= i; j++) out[j] = in[j] * si * ws->scale[j];
+        if (use_second) {
+            int b = i / 3 * 3, p = i - b;
+            const double *second = ws->second + 2 * b + p * (p + 1) / 2;
+            for (int q = 0; q <= p; q++) out[b + q] -= second[q] * si * ws->scale[b + q];
+        }
+        out[i] += ws->frozen[i] ? 1.0 : damping;
+    }
+}
+
+/* Fall of chi-square that the quadratic model promises for the step, without the damping. */
+SHORT_LOOPS static double predicted_fall(gl_workspace *ws, int k, int use_second)
+{
+    int n = 3 * k;
+    double linear = 0.0, quadratic = 0.0;
+    for (int i = 0; i < n; i++) {
+        const double *in = ws->normal + (size_t)i * n;
+        double x = ws->step[i], s = 0.5 * in[i] * x;
+        linear += ws->gradient[i] * x;
+        for (int j = ws->envelope[i]; j < i; j++) s += in[j] * ws->step[j];
+        if (use_second) {
+            int b = i / 3 * 3, p = i - b;
+            const double *second = ws->second + 2 * b + p * (p + 1) / 2;
+            for (int q = 0; q < p; q++) s -= second[q] * ws->step[b + q];
+            s -= 0.5 * second[p] * x;
+        }
+        quadratic += 2.0 * x * s;
+    }
+    return 2.0 * linear - quadratic;
+}
+
+INLINE Comp bounded_step(const gl_workspace *ws, Comp c, const double *d)
+{
+    Comp next;
+    double mean = clamp(d[1], -MEAN_STEP * c.s, MEAN_STEP * c.s);
+    next.a = c.a + d[0] > 0.0 ? c.a + d[0] : 0.0;
+    next.mu = clamp(c.mu + mean, 0.0, (double)ws->n);
+    next.s = clamp(clamp(c.s + d[2], c.s / WIDTH_STEP, c.s * WIDTH_STEP), WIDTH_MIN, ws->n > 1 ? 0.5 * ws->n : 0.5);
+    return next;
+}
+
+INLINE int at_bound(const gl_workspace *ws, Comp c)
+{
+    return c.s <= WIDTH_MIN || c.s >= 0.5 * ws->n || c.mu <= 0.0 || c.mu >= ws->n;
+}
+
+/* Cut the parameters that sit on a bound and are pushed outwards, and set the scaling. */
+static void freeze_and_scale(gl_workspace *ws, const Comp *c, int k)
+{
+    int n = 3 * k;
+    for (int j = 0; j < k; j++) {
+        unsigned char *f = ws->frozen + 3 * j;
+        const double *g = ws->gradient + 3 * j;
+        f[0] = c[j].a <= 0.0 && g[0] <= 0.0;
+        f[1] = (c[j].mu <= 0.0 && g[1] <= 0.0) || (c[j].mu >= ws->n && g[1] >= 0.0);
+        f[2] = (c[j].s <= WIDTH_MIN && g[2] <= 0.0) || (c[j].s >= 0.5 * ws->n && g[2] >= 0.0);
+    }
+    for (int i = 0; i < n; i++) {
+        double d = ws->normal[(size_t)i * n + i];
+        if (!(d > 1e-200)) ws->frozen[i] = 1;
+        ws->scale[i] = ws->frozen[i] ? 0.0 : 1.0 / sqrt(d);
+    }
+}
+
+/* By mean, so that the envelope of the normal matrix is short. */
+static void sort_by_mean(const gl_workspace *ws, int *idx, int k)
+{
+    for (int i = 1; i < k; i++) {
+        int v = idx[i], j = i;
+        for (; j > 0 && ws->comp[idx[j - 1]].mu > ws->comp[v].mu; j--) idx[j] = idx[j - 1];
+        idx[j] = v;
+    }
+}
+
+/* Minimise chi-square over the k components members[] of the model, the others held. Levenberg-Marquardt on the exact
+ * Newton matrix, on Gauss-Newton's far from the minimum and where Newton's is not positive definite. Sets
+ * ws->unconverged of the members. */
+static void fit_cluster(gl_workspace *ws, const int *members, int k, double tolerance)
+{
+    int n = 3 * k;
+    int *idx = ws->member;
+    memmove(idx, members, (size_t)k * sizeof *idx);
+    sort_by_mean(ws, idx, k);
+    Comp *now = ws->params_now, *next = ws->params_try;
+    int converged = 0;
+    for (int round = 0; round < FIT_ROUNDS; round++) {
+        int lo = ws->n_pad, hi = 0;
+        for (int j = 0; j < k; j++) {
+            now[j] = ws->comp[idx[j]];
+            Comp wide = now[j];
+            wide.s = clamp(1.5 * wide.s + 1.0, WIDTH_MIN, 0.5 * ws->n);
+            Window win = window_of(wide, 0, ws->n_pad);
+            lo = win.lo < lo ? win.lo : lo;
+            hi = win.hi > hi ? win.hi : hi;
+        }
+        memcpy(ws->base + lo, ws->residual + lo, (size_t)(hi - lo) * sizeof(double));
+        for (int j = 0; j < k; j++) {
+            Window win = window_of(now[j], 0, ws->n_pad);
+            bell_add(now[j], now[j].a, win, ws->bells, ws->base);
+        }
+        double chi2 = evaluate(ws, now, k, lo, hi), lambda = LAMBDA_START;
+        int clipped = 0, stuck_at_bound = 0, near = tolerance <= TOL_FINAL;
+        converged = 0;
+        for (int it = 0; it < FIT_ITERATIONS && !converged; it++) {
+            if (out_of_budget(ws)) break;
+            assemble(ws, now, k);
+            freeze_and_scale(ws, now, k);
+            int done = 0;
+            double grow = 4.0;
+            for (int attempt = 0; attempt < FIT_ATTEMPTS && !done; attempt++) {
+                int newton = near;
+                ws->work += FACTOR_WORK * n * n * n;
+                build_system(ws, k, lambda, newton);
+                if (cholesky(ws->system, n, n, ws->envelope) != 0) {
+                    newton = 0;
+                    build_system(ws, k, fmax(lambda, LAMBDA_RETRY), 0);
+                    if (cholesky(ws->system, n, n, ws->envelope) != 0) {
+                        lambda = fmax(10.0 * lambda, LAMBDA_START);
+                        continue;
+                    }
+                }
+                for (int i = 0; i < n; i++) ws->step[i] = ws->frozen[i] ? 0.0 : ws->gradient[i] * ws->scale[i];
+                cholesky_solve(ws->system, n, n, ws->envelope, ws->step);
+                for (int i = 0; i < n; i++) ws->step[i] *= ws->scale[i];
+                for (int j = 0; j < k; j++) {
+                    double *d = ws->step + 3 * j;
+                    next[j] = bounded_step(ws, now[j], d);
+                    d[0] = next[j].a - now[j].a;
+                    d[1] = next[j].mu - now[j].mu;
+                    d[2] = next[j].s - now[j].s;
+                }
+                double promised = predicted_fall(ws, k, newton);
+                if (promised < tolerance && lambda <= LAMBDA_TRUSTED) {
+                    converged = done = 1;
+                    /* the trial buffer still holds the residual of the accepted parameters */
+                    break;
+                }
+                swap_trial(ws);
+                double tried = evaluate(ws, next, k, lo, hi);
+                if (tried < chi2) {
+                    double gain = (chi2 - tried) / (promised > 1e-30 ? promised : 1e-30);
+                    memcpy(now, next, (size_t)k * sizeof *now);
+                    double fell = chi2 - tried;
+                    chi2 = tried;
+                    lambda = gain > 0.75 ? lambda * 0.1 : gain < 0.25 ? lambda * 4.0 : lambda;
+                    if (lambda < 1e-9) lambda = 1e-9;
+                    near = fell < NEWTON_FALL;
+                    if (fell < tolerance && gain > 0.5) converged = 1;
+                    done = 1;
+                } else {
+                    swap_trial(ws);
+                    lambda = fmax(lambda, LAMBDA_RETRY) * grow;
+                    grow *= 2.0;
+                }
+            }
+            if (!done) converged = 1; /* no step lowers chi-square: the minimum, as far as rounding lets us see */
+            int bound = 0;
+            for (int j = 0; j < k; j++) bound |= now[j].s <= WIDTH_MIN;
+            stuck_at_bound = bound ? stuck_at_bound + 1 : 0;
+            if (stuck_at_bound > SPIKE_ITERATIONS) break; /* a noise spike: the caller drops it */
+        }
+        for (int j = 0; j < k; j++) {
+            Window full = window_of(now[j], 0, ws->n_pad), cut = window_of(now[j], lo, hi);
+            clipped |= full.lo != cut.lo || full.hi != cut.hi;
+        }
+        for (int j = 0; j < k; j++) ws->comp[idx[j]] = now[j];
+        if (!clipped) {
+            memcpy(ws->residual + lo, ws->trial + lo, (size_t)(hi - lo) * sizeof(double));
+            break;
+        }
+        /* the components outgrew the buffer: put the residual right over their whole windows and go on */
+        memcpy(ws->residual + lo, ws->base + lo, (size_t)(hi - lo) * sizeof(double));
+        for (int j = 0; j < k; j++)
+            bell_add(now[j], -now[j].a, window_of(now[j], 0, ws->n_pad), ws->bells, ws->residual);
+    }
+    for (int j = 0; j < k; j++) ws->unconverged[idx[j]] = !converged;
+}

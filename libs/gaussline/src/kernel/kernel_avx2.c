@@ -1,0 +1,23 @@
+/* The kernel for AVX2 and FMA; empty on other architectures. */
+#if defined(__x86_64__)
+/* The system's headers come first: their inline functions keep the baseline's target. */
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#if defined(__clang__)
+#pragma clang attribute push(__attribute__((target("avx2,fma"))), apply_to = function)
+#else
+#pragma GCC target("avx2,fma")
+#endif
+#define VW 4
+#define KERNEL_NAME gl_kernel_avx2
+#include "kernel.inc.h"
+#if defined(__clang__)
+#pragma clang attribute pop
+#endif
+#else
+typedef int gl_kernel_avx2_is_not_built_here;
+#endif

@@ -1,0 +1,129 @@
+/* Changes of the model between fits: add, remove, validate, keep and restore, refit what was touched. */
+
+INLINE double matched_filter_snr(Comp c) { return c.a * sqrt(c.s) * PI_QUARTER; }
+
+/* Signal to noise of a unit amplitude: one, but where channels within a width of the mean are blank or noisier. */
+static double local_sensitivity(const gl_workspace *ws, Comp c)
+{
+    if (ws->plain) return 1.0;
+    int lo = (int)clamp(floor(c.mu - c.s), 0.0, ws->n - 1.0);
+    int hi = (int)clamp(ceil(c.mu + c.s) + 1.0, lo + 1.0, ws->n);
+    return sqrt((ws->weight_sum[hi] - ws->weight_sum[lo]) / (hi - lo));
+}
+
+/* phspectra's criteria: at least one channel wide, on the spectrum, above both signal-to-noise thresholds. */
+static int is_valid(const gl_workspace *ws, Comp c)
+{
+    if (!(FWHM_PER_SIGMA * c.s >= 1.0 && c.mu >= 0.0 && c.mu < ws->n)) return 0;
+    c.a *= local_sensitivity(ws, c);
+    return c.a >= ws->params->snr_min && matched_filter_snr(c) >= ws->params->mf_snr_min;
+}
+
+INLINE int are_blended(const gl_workspace *ws, Comp a, Comp b)
+{
+    double narrow = a.s < b.s ? a.s : b.s;
+    return fabs(a.mu - b.mu) < ws->params->f_sep * FWHM_PER_SIGMA * narrow;
+}
+
+INLINE int are_coupled(Comp a, Comp b, double coupling) { return fabs(a.mu - b.mu) < coupling * (a.s + b.s); }
+
+static void residual_add(gl_workspace *ws, Comp c, double factor)
+{
+    Window win = window_of(c, 0, ws->n_pad);
+    ws->work += win.hi - win.lo;
+    bell_add(c, factor * c.a, win, ws->bells, ws->residual);
+}
+
+/* 0 when the model is full: at the limit, or with as many parameters as AICc can judge. */
+static int add_component(gl_workspace *ws, Comp c)
+{
+    if (ws->n_comp >= ws->params->max_components || 3 * ws->n_comp + 4 >= ws->n_valid) {
+        ws->full = 1;
+        return 0;
+    }
+    ws->comp[ws->n_comp] = c;
+    ws->dirty[ws->n_comp] = 1;
+    ws->unconverged[ws->n_comp] = ws->tested[ws->n_comp] = 0;
+    ws->n_comp++;
+    residual_add(ws, c, -1.0);
+    return 1;
+}
+
+/* Takes component k out and marks the ones it was solved with. */
+static void remove_component(gl_workspace *ws, int k)
+{
+    Comp gone = ws->comp[k];
+    residual_add(ws, gone, 1.0);
+    int tail = ws->n_comp - k - 1;
+    memmove(ws->comp + k, ws->comp + k + 1, (size_t)tail * sizeof *ws->comp);
+    memmove(ws->dirty + k, ws->dirty + k + 1, (size_t)tail);
+    memmove(ws->unconverged + k, ws->unconverged + k + 1, (size_t)tail);
+    memmove(ws->tested + k, ws->tested + k + 1, (size_t)tail);
+    ws->n_comp--;
+    for (int i = 0; i < ws->n_comp; i++)
+        if (are_coupled(gone, ws->comp[i], COUPLING)) ws->dirty[i] = 1;
+}
+
+static double chi_square(const gl_workspace *ws) { return weighted_square(ws->w, ws->residual, 0, ws->n_pad); }
+
+static void keep_model(gl_workspace *ws)
+{
+    ws->n_saved = ws->n_comp;
+    memcpy(ws->saved, ws->comp, (size_t)ws->n_comp * sizeof *ws->comp);
+    memcpy(ws->saved_unconverged, ws->unconverged, (size_t)ws->n_comp);
+    memcpy(ws->saved_tested, ws->tested, (size_t)ws->n_comp);
+    memcpy(ws->saved_residual, ws->residual, (size_t)ws->n_pad * sizeof(double));
+}
+
+static void restore_model(gl_workspace *ws)
+{
+    ws->n_comp = ws->n_saved;
+    memcpy(ws->comp, ws->saved, (size_t)ws->n_comp * sizeof *ws->comp);
+    memcpy(ws->unconverged, ws->saved_unconverged, (size_t)ws->n_comp);
+    memcpy(ws->tested, ws->saved_tested, (size_t)ws->n_comp);
+    memset(ws->dirty, 0, (size_t)ws->n_comp);
+    memcpy(ws->residual, ws->saved_residual, (size_t)ws->n_pad * sizeof(double));
+}
+
+/* Members of the cluster of component seed, by breadth-first search; returns how many. */
+static int cluster_of(gl_workspace *ws, int seed, double coupling, int *members)
+{
+    int count = 1;
+    members[0] = seed;
+    ws->label[seed] = 1;
+    for (int head = 0; head < count; head++)
+        for (int i = 0; i < ws->n_comp; i++)
+            if (!ws->label[i] && are_coupled(ws->comp[members[head]], ws->comp[i], coupling)) {
+                ws->label[i] = 1;
+                members[count++] = i;
+            }
+    return count;
+}
+
+/* Fits every cluster that holds a touched component. */
+static void fit_touched(gl_workspace *ws, double tolerance, double coupling)
+{
+    memset(ws->label, 0, (size_t)ws->n_comp * sizeof *ws->label);
+    for (int i = 0; i < ws->n_comp; i++) {
+        if (!ws->dirty[i]) continue;
+        if (ws->label[i]) continue;
+        int k = cluster_of(ws, i, coupling, ws->cluster);
+        for (int j = 0; j < k; j++) ws->dirty[ws->cluster[j]] = ws->tested[ws->cluster[j]] = 0;
+        fit_cluster(ws, ws->cluster, k, tolerance);
+    }
+}
+
+static void touch_all(gl_workspace *ws) { memset(ws->dirty, 1, (size_t)ws->n_comp); }
+
+/* The final solution: every cluster to the final tolerance, twice where a neighbouring cluster's wing moved. */
+static void polish(gl_workspace *ws)
+{
+    touch_all(ws);
+    fit_touched(ws, TOL_FINAL, COUPLING);
+    for (int i = 0; i < ws->n_comp; i++)
+        for (int j = 0; j < i; j++)
+            if (!are_coupled(ws->comp[i], ws->comp[j], COUPLING) &&
+                are_coupled(ws->comp[i], ws->comp[j], FINAL_COUPLING))
+                ws->dirty[i] = ws->dirty[j] = 1;
+    fit_touched(ws, TOL_FINAL, FINAL_COUPLING);
+}

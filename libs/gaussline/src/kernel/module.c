@@ -1,0 +1,157 @@
+/* The Python binding. Arrays come in by the buffer protocol and go out as bytearrays, so that the extension is tied to
+ * no version of numpy and, by the limited API, to no version of Python above the floor. */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <string.h>
+
+#include "gaussline.h"
+
+/* Fills column[field] of every component from the arenas, in the order of the rows. */
+static void gather(const gl_result *result, size_t n, char *out, size_t offset, size_t size)
+{
+    for (size_t row = 0; row < n; row++) {
+        const gl_summary *s = result->summaries + row;
+        const gl_component *c = result->arenas[s->arena].items + s->first;
+        for (int32_t i = 0; i < s->n_components; i++, out += size) memcpy(out, (const char *)(c + i) + offset, size);
+    }
+}
+
+static void gather_summaries(const gl_result *result, size_t n, char *out, size_t offset, size_t size)
+{
+    for (size_t row = 0; row < n; row++) memcpy(out + row * size, (const char *)(result->summaries + row) + offset, size);
+}
+
+typedef struct {
+    const char *name;
+    size_t offset, size;
+} Field;
+
+static const Field COMPONENT_FIELDS[] = {
+    {"amplitude", offsetof(gl_component, amplitude), 8},
+    {"mean", offsetof(gl_component, mean), 8},
+    {"stddev", offsetof(gl_component, stddev), 8},
+    {"amplitude_err", offsetof(gl_component, amplitude_err), 8},
+    {"mean_err", offsetof(gl_component, mean_err), 8},
+    {"stddev_err", offsetof(gl_component, stddev_err), 8},
+    {"flux", offsetof(gl_component, flux), 8},
+    {"flux_err", offsetof(gl_component, flux_err), 8},
+    {"component_flags", offsetof(gl_component, flags), 4},
+    {NULL, 0, 0},
+};
+
+static const Field SUMMARY_FIELDS[] = {
+    {"rms", offsetof(gl_summary, rms), 8},
+    {"chi2_reduced", offsetof(gl_summary, chi2_reduced), 8},
+    {"aicc", offsetof(gl_summary, aicc), 8},
+    {"seconds", offsetof(gl_summary, seconds), 8},
+    {"work", offsetof(gl_summary, work), 8},
+    {"flags", offsetof(gl_summary, flags), 4},
+    {"n_components", offsetof(gl_summary, n_components), 4},
+    {NULL, 0, 0},
+};
+
+static int add_column(PyObject *columns, const char *name, size_t bytes, char **data)
+{
+    PyObject *array = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)bytes);
+    if (!array) return -1;
+    *data = PyByteArray_AsString(array);
+    int failed = PyDict_SetItemString(columns, name, array);
+    Py_DECREF(array);
+    return failed;
+}
+
+static PyObject *to_columns(const gl_result *result, size_t n)
+{
+    size_t total = 0;
+    for (size_t row = 0; row < n; row++) total += (size_t)result->summaries[row].n_components;
+    PyObject *columns = PyDict_New();
+    char *data;
+    for (const Field *f = SUMMARY_FIELDS; columns && f->name; f++) {
+        if (add_column(columns, f->name, n * f->size, &data) != 0) Py_CLEAR(columns);
+        else gather_summaries(result, n, data, f->offset, f->size);
+    }
+    for (const Field *f = COMPONENT_FIELDS; columns && f->name; f++) {
+        if (add_column(columns, f->name, total * f->size, &data) != 0) Py_CLEAR(columns);
+        else gather(result, n, data, f->offset, f->size);
+    }
+    return columns;
+}
+
+static PyObject *py_decompose(PyObject *self, PyObject *args)
+{
+    Py_buffer data, noise;
+    PyObject *noise_object;
+    Py_ssize_t n, channels, row_stride, channel_stride;
+    gl_batch batch;
+    gl_result result;
+    (void)self;
+    memset(&batch, 0, sizeof batch);
+    memset(&noise, 0, sizeof noise);
+    if (!PyArg_ParseTuple(args, "y*nnpOnn(ddddddiii)ii", &data, &n, &channels, &batch.is_float32, &noise_object,
+                          &row_stride, &channel_stride, &batch.params.beta, &batch.params.snr_min,
+                          &batch.params.mf_snr_min, &batch.params.f_sep, &batch.params.neg_thresh,
+                          &batch.params.time_budget_s, &batch.params.max_refine_iter, &batch.params.max_components,
+                          &batch.params.preset, &batch.threads, &batch.isa))
+        return NULL;
+    PyObject *columns = NULL;
+    Py_ssize_t item = batch.is_float32 ? 4 : 8;
+    if (n < 0 || channels < 1 || channels > (1 << 26) || data.len / item / channels < n) {
+        PyErr_SetString(PyExc_ValueError, "the spectra buffer is smaller than n rows of channels items");
+        goto done;
+    }
+    if (batch.isa < GL_ISA_AUTO || batch.isa > gl_best_isa() || batch.params.max_components < 1) {
+        PyErr_SetString(PyExc_ValueError, "this machine has no such instruction set, or max_components is below one");
+        goto done;
+    }
+    if (noise_object != Py_None) {
+        if (PyObject_GetBuffer(noise_object, &noise, PyBUF_SIMPLE) != 0) goto done;
+        Py_ssize_t last = (n > 0 ? (n - 1) * row_stride : 0) + (channels - 1) * channel_stride;
+        if (row_stride < 0 || channel_stride < 0 || noise.len / 8 < last + 1) {
+            PyErr_SetString(PyExc_ValueError, "the noise buffer is smaller than its strides ask for");
+            goto done;
+        }
+        batch.noise = noise.buf;
+    }
+    batch.data = data.buf;
+    batch.n = (size_t)n;
+    batch.channels = (int32_t)channels;
+    batch.noise_row_stride = row_stride;
+    batch.noise_channel_stride = channel_stride;
+    int failed;
+    Py_BEGIN_ALLOW_THREADS
+    failed = gl_decompose_batch(&batch, &result);
+    Py_END_ALLOW_THREADS
+    if (failed) {
+        PyErr_NoMemory();
+        goto done;
+    }
+    columns = to_columns(&result, batch.n);
+    gl_result_free(&result);
+done:
+    if (noise.obj) PyBuffer_Release(&noise);
+    PyBuffer_Release(&data);
+    return columns;
+}
+
+static PyObject *py_best_isa(PyObject *self, PyObject *unused)
+{
+    (void)self;
+    (void)unused;
+    return PyLong_FromLong(gl_best_isa());
+}
+
+static PyMethodDef METHODS[] = {
+    {"decompose", py_decompose, METH_VARARGS,
+     "decompose(data, n, channels, is_float32, noise, noise_row_stride, noise_channel_stride, params, threads, isa)\n\n"
+     "Columns of the batch by name, as bytearrays of native-endian items."},
+    {"best_isa", py_best_isa, METH_NOARGS, "The widest instruction set of this machine that the kernel was built for."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef_Slot SLOTS[] = {{0, NULL}};
+
+static struct PyModuleDef MODULE = {
+    PyModuleDef_HEAD_INIT, "_kernel", "The batch kernel of prismline_gaussline.", 0, METHODS, SLOTS, NULL, NULL, NULL};
+
+PyMODINIT_FUNC PyInit__kernel(void) { return PyModuleDef_Init(&MODULE); }

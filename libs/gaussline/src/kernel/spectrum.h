@@ -1,0 +1,339 @@
+/* One spectrum from its row of the batch to its summary and components. */
+
+/* Fewer channels with data than this: nothing is fitted. */
+#define MIN_VALID 5
+
+static double *carve(char **at, size_t count)
+{
+    double *p = (double *)*at;
+    *at += (count * sizeof(double) + 63) / 64 * 64;
+    return p;
+}
+
+/* Lays the workspace out from start and returns its size; called with NULL first, to measure it. */
+static size_t lay_out(gl_workspace *ws, char *start)
+{
+    char *at = start;
+    size_t n = (size_t)ws->n_pad, k = (size_t)ws->capacity;
+    double **rows[] = {&ws->y, &ws->w, &ws->residual, &ws->base, &ws->trial, &ws->other_trial, &ws->saved_residual,
+                       &ws->valid, &ws->scratch, &ws->snr, &ws->snr_scale, &ws->root_weight};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) *rows[i] = carve(&at, n);
+    ws->weight_sum = carve(&at, n + 1);
+    ws->bells = carve(&at, n * k);
+    ws->mask = (unsigned char *)carve(&at, 3 * (n + 8) / 8 + 1);
+    ws->ridges = (Ridge *)carve(&at, n);
+    ws->peaks = (Peak *)carve(&at, (n / 2 + 2) * sizeof(Peak) / sizeof(double));
+    ws->scale_rows = carve(&at, (size_t)ws->scale_stride * (size_t)(ws->scales_max + 1));
+    Comp **models[] = {&ws->comp, &ws->saved, &ws->guess, &ws->params_now, &ws->params_try, &ws->dead};
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) *models[i] = (Comp *)carve(&at, 3 * k);
+    unsigned char **flags[] = {&ws->tested, &ws->dirty, &ws->unconverged, &ws->saved_unconverged, &ws->saved_tested,
+                              &ws->covariance_bad};
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) *flags[i] = (unsigned char *)carve(&at, k / 8 + 1);
+    ws->frozen = (unsigned char *)carve(&at, 3 * k / 8 + 1);
+    int **lists[] = {&ws->cluster, &ws->label, &ws->member};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) *lists[i] = (int *)carve(&at, k);
+    ws->envelope = (int *)carve(&at, 3 * k);
+    ws->window = (Window *)carve(&at, k);
+    ws->moments = (Moments *)carve(&at, 10 * k);
+    ws->normal = carve(&at, 9 * k * k);
+    ws->system = carve(&at, 9 * k * k);
+    ws->second = carve(&at, 6 * k);
+    double **vectors[] = {&ws->gradient, &ws->scale, &ws->step};
+    for (size_t i = 0; i < sizeof vectors / sizeof *vectors; i++) *vectors[i] = carve(&at, 3 * k);
+    ws->inverse = carve(&at, 9 * k);
+    ws->covariance = carve(&at, 4 * k);
+    return (size_t)(at - start);
+}
+
+static void workspace_free(gl_workspace *ws)
+{
+    if (!ws) return;
+    free(ws->memory);
+    free(ws);
+}
+
+static gl_workspace *workspace_new(int32_t channels, int32_t max_components)
+{
+    gl_workspace *ws = calloc(1, sizeof *ws);
+    if (!ws) return NULL;
+    ws->n = channels;
+    ws->n_pad = (channels + 15) / 16 * 16;
+    ws->capacity = max_components;
+    ws->scales_max = scale_count(channels);
+    ws->scale_pad = ((2 << (ws->scales_max - 1)) + 15) / 16 * 16;
+    ws->scale_stride = ws->n_pad + 2 * ws->scale_pad;
+    size_t size = lay_out(ws, NULL);
+    if (posix_memalign(&ws->memory, 64, size) != 0) {
+        free(ws);
+        return NULL;
+    }
+    lay_out(ws, ws->memory);
+    memset(ws->base, 0, sizeof(double) * (size_t)ws->n_pad);
+    set_scale_norms(ws);
+    return ws;
+}
+
+/* Blank channels get the straight line between their neighbours with data, so that the search for starting peaks sees no
+ * hole. Their weight is zero: no fit and no statistic reads them. */
+static void bridge_blanks(gl_workspace *ws)
+{
+    for (int i = 0, last = -1; i <= ws->n; i++) {
+        if (i < ws->n && !(ws->w[i] > 0.0)) continue;
+        double left = last >= 0 ? ws->y[last] : 0.0, right = i < ws->n ? ws->y[i] : 0.0;
+        for (int j = last + 1; j < i; j++) ws->y[j] = left + (right - left) * (j - last) / (double)(i - last);
+        last = i;
+    }
+}
+
+/* Reads the row, finds blanks, noise and weights. Returns 0 with the spectrum in noise units, or the flag that says why
+ * it cannot be fitted. */
+static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t row, uint32_t *flags)
+{
+    int n = ws->n, valid;
+    const float *f = (const float *)batch->data + row * (size_t)n;
+    const double *d = (const double *)batch->data + row * (size_t)n;
+    const double *noise = batch->noise ? batch->noise + (ptrdiff_t)row * batch->noise_row_stride : NULL;
+    if (batch->is_float32)
+        for (int i = 0; i < n; i++) ws->y[i] = (double)f[i];
+    else
+        memcpy(ws->y, d, (size_t)n * sizeof *d);
+    for (int i = n; i < ws->n_pad; i++) ws->y[i] = NAN;
+    if (noise)
+        for (int i = 0; i < n; i++) {
+            double s = noise[i * batch->noise_channel_stride];
+            if (!(s > 0.0 && s < INFINITY)) ws->y[i] = NAN;
+        }
+    vd tops = vset(0.0), count_sum = vset(0.0), one = vset(1.0), zero = vset(0.0);
+    for (int i = 0; i < ws->n_pad; i += VW) { /* v - v is zero for finite v only */
+        vd v = vload(ws->y + i);
+        vi good = (v - v) == zero;
+        v = (vd)((vi)v & good);
+        vd weight = (vd)((vi)one & good), size = (vd)((vi)v & INT64_MAX);
+        vi up = size > tops;
+        tops = (vd)(((vi)size & up) | ((vi)tops & ~up));
+        count_sum += weight;
+        vstore(ws->y + i, v);
+        vstore(ws->w + i, weight);
+    }
+    double top = 0.0;
+    for (int j = 0; j < VW; j++) top = tops[j] > top ? tops[j] : top;
+    valid = (int)vsum(count_sum);
+    ws->n_valid = valid;
+    ws->unit = NAN;
+    if (valid < n) *flags |= GL_BLANK;
+    if (valid < MIN_VALID) return GL_NO_DATA;
+    if (valid < n) bridge_blanks(ws);
+    int exponent = 0;
+    if (top > 0.0) (void)frexp(top, &exponent);
+    double rms;
+    if (noise) { /* weights relative to the harmonic mean square of the given noise */
+        double least = INFINITY, sum = 0.0;
+        for (int i = 0; i < n; i++)
+            if (ws->w[i] > 0.0) {
+                double s = noise[i * batch->noise_channel_stride];
+                least = s < least ? s : least;
+            }
+        for (int i = 0; i < n; i++)
+            if (ws->w[i] > 0.0) {
+                double ratio = least / noise[i * batch->noise_channel_stride];
+                ws->w[i] = ratio * ratio;
+                sum += ws->w[i];
+            }
+        double mean = sum / valid;
+        for (int i = 0; i < n; i++) ws->w[i] /= mean;
+        rms = least / sqrt(mean);
+        ws->uniform = batch->noise_channel_stride == 0;
+        ws->unit = rms;
+        if (!(rms > 0.0) || !isfinite(rms) || !isfinite(top / rms) || top / rms > 1e15) return GL_NO_NOISE;
+        for (int i = 0; i < n; i++) ws->y[i] /= rms;
+        return 0;
+    }
+    ws->uniform = 1;
+    /* a power of two keeps squares finite and changes no digit */
+    double shrink = ldexp(1.0, -(exponent < -1000 ? -1000 : exponent));
+    for (int i = 0; i < ws->n_pad; i++) ws->y[i] *= shrink;
+    const double *with_data = ws->y;
+    if (valid < n) {
+        int count = 0;
+        for (int i = 0; i < n; i++) {
+            ws->valid[count] = ws->y[i];
+            count += ws->w[i] > 0.0;
+        }
+        with_data = ws->valid;
+    }
+    rms = noise_estimate(with_data, valid, ws->mask, ws->scratch);
+    if (!(rms > 1e-15)) return GL_NO_NOISE;
+    ws->unit = rms / shrink;
+    double inv = 1.0 / rms;
+    for (int i = 0; i < n; i++) ws->y[i] *= inv;
+    return 0;
+}
+
+/* Variances from the inverse of the normal matrix of each cluster (the Fisher information). */
+static void covariances(gl_workspace *ws)
+{
+    memset(ws->label, 0, (size_t)ws->n_comp * sizeof *ws->label);
+    for (int seed = 0; seed < ws->n_comp; seed++) {
+        if (ws->label[seed]) continue;
+        int k = cluster_of(ws, seed, FINAL_COUPLING, ws->cluster), n = 3 * k;
+        int *idx = ws->cluster;
+        sort_by_mean(ws, idx, k);
+        for (int j = 0; j < k; j++) {
+            ws->params_now[j] = ws->comp[idx[j]];
+            ws->window[j] = window_of(ws->params_now[j], 0, ws->n_pad);
+            bell_add(ws->params_now[j], 0.0, ws->window[j], ws->bells + (size_t)j * ws->n_pad, ws->base);
+            ws->work += ws->window[j].hi - ws->window[j].lo;
+        }
+        memcpy(ws->trial, ws->residual, (size_t)ws->n_pad * sizeof(double));
+        assemble(ws, ws->params_now, k);
+        freeze_and_scale(ws, ws->params_now, k);
+        build_system(ws, k, 0.0, 0);
+        int bad = cholesky(ws->system, n, n, ws->envelope) != 0;
+        for (int j = 0; j < k; j++) {
+            double *out = ws->covariance + 4 * idx[j];
+            ws->covariance_bad[idx[j]] = (unsigned char)bad;
+            if (bad) continue;
+            /* columns 3j..3j+2 of the inverse factor; the inverse's entries are their products */
+            double *x = ws->inverse;
+            int start = 3 * j;
+            for (int c = 0; c < 3; c++) {
+                double *col = x + (size_t)c * n;
+                for (int i = start; i < n; i++) {
+                    const double *l = ws->system + (size_t)i * n;
+                    double s = i == start + c ? 1.0 : 0.0;
+                    for (int q = ws->envelope[i] > start ? ws->envelope[i] : start; q < i; q++) s -= l[q] * col[q];
+                    col[i] = s * l[i];
+                }
+            }
+            double v[3] = {0.0, 0.0, 0.0}, as = 0.0;
+            for (int i = start; i < n; i++) {
+                for (int c = 0; c < 3; c++) v[c] += x[(size_t)c * n + i] * x[(size_t)c * n + i];
+                as += x[i] * x[2 * (size_t)n + i];
+            }
+            for (int c = 0; c < 3; c++) {
+                double scale = ws->scale[start + c];
+                out[c] = ws->frozen[start + c] ? NAN : v[c] * scale * scale;
+            }
+            out[3] = as * ws->scale[start] * ws->scale[start + 2];
+        }
+    }
+}
+
+/* Roots and running sums of the weights. */
+static void prepare_weights(gl_workspace *ws)
+{
+    ws->plain = ws->uniform && ws->n_valid == ws->n;
+    double sum = 0.0;
+    for (int i = 0; i < ws->n_pad; i++) ws->root_weight[i] = ws->uniform ? ws->w[i] : sqrt(ws->w[i]);
+    for (int i = 0; i < ws->n && !ws->plain; i++) {
+        ws->weight_sum[i] = sum;
+        sum += ws->w[i];
+    }
+    ws->weight_sum[ws->n] = sum;
+}
+
+/* The components to the arena, in input units and by rising mean; the summary's flags that follow from them. */
+static int store(gl_workspace *ws, gl_summary *summary, gl_arena *arena)
+{
+    size_t need = arena->used + (size_t)ws->n_comp;
+    if (need > arena->capacity) {
+        size_t capacity = arena->capacity ? 2 * arena->capacity : 1024;
+        while (capacity < need) capacity *= 2;
+        gl_component *grown = realloc(arena->items, capacity * sizeof *grown);
+        if (!grown) return -1;
+        arena->items = grown;
+        arena->capacity = capacity;
+    }
+    summary->first = arena->used;
+    summary->n_components = ws->n_comp;
+    for (int i = 0; i < ws->n_comp; i++) ws->member[i] = i;
+    sort_by_mean(ws, ws->member, ws->n_comp);
+    double u = ws->unit;
+    for (int i = 0; i < ws->n_comp; i++) {
+        int k = ws->member[i];
+        Comp c = ws->comp[k];
+        const double *v = ws->covariance + 4 * k;
+        int bad = ws->covariance_bad[k];
+        uint32_t flags = at_bound(ws, c) ? GL_COMPONENT_AT_BOUND : 0;
+        for (int j = 0; j < ws->n_comp; j++)
+            if (j != k && are_blended(ws, c, ws->comp[j])) flags |= GL_COMPONENT_BLENDED;
+        double variance = c.s * c.s * v[0] + c.a * c.a * v[2] + 2.0 * c.a * c.s * v[3];
+        gl_component out = {c.a * u, c.mu, c.s, NAN, NAN, NAN, c.a * u * c.s * SQRT_2PI, NAN, 0};
+        if (!bad) {
+            out.amplitude_err = u * sqrt(v[0]);
+            out.mean_err = sqrt(v[1]);
+            out.stddev_err = sqrt(v[2]);
+            out.flux_err = u * SQRT_2PI * sqrt(variance > 0.0 ? variance : v[0] * c.s * c.s);
+        }
+        if (bad || !isfinite(out.flux_err) || !isfinite(out.mean_err)) flags |= GL_COMPONENT_NO_ERROR;
+        out.flags = flags;
+        if (flags & GL_COMPONENT_AT_BOUND) summary->flags |= GL_AT_BOUND;
+        if (flags & GL_COMPONENT_BLENDED) summary->flags |= GL_BLENDED;
+        arena->items[arena->used++] = out;
+    }
+    return 0;
+}
+
+/* One row, from load to store. */
+static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl_summary *out, gl_arena *arena)
+{
+    double start = seconds_now();
+    memset(out, 0, sizeof *out);
+    ws->params = &batch->params;
+    ws->deadline_s = start + batch->params.time_budget_s;
+    ws->work = 0.0;
+    ws->out_of_time = ws->full = ws->n_comp = 0;
+    uint32_t refused = load_spectrum(ws, batch, row, &out->flags);
+    out->rms = ws->unit;
+    out->chi2_reduced = out->aicc = NAN;
+    if (refused) {
+        out->flags |= refused;
+    } else {
+        memcpy(ws->residual, ws->y, (size_t)ws->n_pad * sizeof(double));
+        prepare_weights(ws);
+        if (batch->params.preset == GL_PRESET_COMPATIBLE) decompose_compatible(ws);
+        else decompose_best(ws);
+        if (ws->full || ws->work > WORK_LIMIT) out->flags |= GL_LIMIT_HIT;
+        if (ws->out_of_time) out->flags |= GL_TIME_LIMIT;
+        int converged = !(out->flags & (GL_LIMIT_HIT | GL_TIME_LIMIT));
+        for (int i = 0; i < ws->n_comp; i++) converged &= !ws->unconverged[i];
+        if (converged) out->flags |= GL_CONVERGED;
+        covariances(ws);
+        double chi2 = chi_square(ws);
+        int k = 3 * ws->n_comp;
+        out->chi2_reduced = ws->n_valid > k ? chi2 / (ws->n_valid - k) : NAN;
+        out->aicc = aicc_of(chi2, ws->unit, ws->n_valid, k);
+    }
+    int failed = store(ws, out, arena);
+    out->work = ws->work;
+    out->seconds = seconds_now() - start;
+    return failed;
+}
+
+/* Channels well above the noise, a proxy for the time a spectrum takes that costs a hundredth of it: noise from the mean
+ * size of the first differences, whose expectation is 2 / sqrt(pi) of it. Eight sums side by side, for the compiler. */
+#define ABOVE_NOISE 3.0
+#define COST_OF(type)                                                                                       \
+    do {                                                                                                    \
+        const type *y = (const type *)batch->data + row * (size_t)n;                                        \
+        type steps[8] = {0}, counts[8] = {0}, total = 0;                                                    \
+        for (int i = 0; i + 8 < n; i += 8)                                                                  \
+            for (int j = 0; j < 8; j++) {                                                                   \
+                type d = y[i + j + 1] - y[i + j], size = d < 0 ? -d : d;                                    \
+                steps[j] += size < (type)INFINITY ? size : 0;                                               \
+            }                                                                                               \
+        for (int j = 0; j < 8; j++) total += steps[j];                                                      \
+        type threshold = (type)(ABOVE_NOISE * 0.5 * SQRT_PI) * total / (type)n;                             \
+        for (int i = 0; i + 8 <= n; i += 8)                                                                 \
+            for (int j = 0; j < 8; j++) counts[j] += y[i + j] > threshold ? 1 : 0;                          \
+        for (int j = 0; j < 8; j++) cost += (double)counts[j];                                              \
+    } while (0)
+
+static double expected_cost(const gl_batch *batch, size_t row)
+{
+    int n = batch->channels;
+    double cost = 0.0;
+    if (batch->is_float32) COST_OF(float);
+    else COST_OF(double);
+    return cost;
+}

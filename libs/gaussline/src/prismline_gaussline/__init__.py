@@ -1,0 +1,33 @@
+"""Gaussian decomposition of many spectra at once.
+
+>>> import numpy as np
+>>> from prismline_gaussline import decompose
+>>> x = np.arange(200)
+>>> noise = np.random.default_rng(1).normal(0.0, 0.1, (1, 200))
+>>> table = decompose(2.0 * np.exp(-0.5 * ((x - 80) / 4.0) ** 2) + noise)
+>>> int(table.n_components[0])
+1
+"""
+
+from __future__ import annotations
+
+from .axis import SpectralAxis
+from .batch import INSTRUCTION_SETS, decompose, kernel_available
+from .params import Params, Preset
+from .table import COMPONENT_COLUMNS, SPECTRUM_COLUMNS, ComponentFlag, Decomposition, Flag
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "COMPONENT_COLUMNS",
+    "INSTRUCTION_SETS",
+    "SPECTRUM_COLUMNS",
+    "ComponentFlag",
+    "Decomposition",
+    "Flag",
+    "Params",
+    "Preset",
+    "SpectralAxis",
+    "decompose",
+    "kernel_available",
+]

@@ -1,0 +1,16 @@
+from typing_extensions import Buffer
+
+def best_isa() -> int: ...
+def decompose(
+    data: Buffer,
+    n: int,
+    channels: int,
+    is_float32: bool,
+    noise: Buffer | None,
+    noise_row_stride: int,
+    noise_channel_stride: int,
+    params: tuple[float, float, float, float, float, float, int, int, int],
+    threads: int,
+    instruction_set: int,
+    /,
+) -> dict[str, bytearray]: ...

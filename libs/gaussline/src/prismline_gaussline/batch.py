@@ -1,0 +1,158 @@
+"""Decompose a batch of spectra in one call."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from functools import cache
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .axis import SpectralAxis
+from .params import Params, Preset
+from .table import Decomposition
+
+try:
+    from . import _kernel as _loaded
+except ImportError:
+    _kernel: ModuleType | None = None
+else:
+    _kernel = _loaded
+
+#: Codes of the presets in the kernel.
+_PRESET_CODES = {Preset.BEST: 0, Preset.COMPATIBLE: 1}
+
+#: Type of each column the kernel returns, where it is not float64.
+_COLUMN_TYPES = {"flags": np.uint32, "component_flags": np.uint32, "n_components": np.int32}
+
+#: Longest spectrum the kernel takes, channels.
+_CHANNELS_LIMIT = 1 << 26
+
+#: Instruction sets of the kernel, by name; "auto" takes the widest one of this machine.
+INSTRUCTION_SETS = {"auto": 0, "baseline": 1, "avx2": 2, "avx512": 3}
+
+
+def kernel_available() -> bool:
+    """Whether the C kernel was built. Without it :func:`decompose` goes through phspectra, far slower."""
+    return _kernel is not None
+
+
+def decompose(
+    spectra: ArrayLike,
+    params: Params | Mapping[str, object] | None = None,
+    *,
+    noise: ArrayLike | None = None,
+    axis: SpectralAxis | None = None,
+    threads: int = 1,
+    instruction_set: str = "auto",
+) -> Decomposition:
+    """Sums of Gaussians that describe each spectrum of a batch.
+
+    One call does the whole batch in C without the GIL. The same spectrum gives the same bits at any number of threads
+    and in any batch, on one machine; another instruction set rounds differently.
+
+    Parameters
+    ----------
+    spectra:
+        Shape (n, channels), float32 or float64 of any byte order and layout. Channels that are not finite are blank:
+        they have weight zero.
+    params:
+        :class:`Params`, or a mapping of its fields; defaults otherwise.
+    noise:
+        Standard deviation of the noise in the unit of the spectra, in any shape that broadcasts to (n, channels): a
+        number, one a channel, one a spectrum (n, 1), or all. Channels where it is not positive and finite are blank.
+        Estimated from each spectrum when None.
+    axis:
+        The spectral axis, to have means and widths in physical units too.
+    threads:
+        Threads of the kernel, 1 to 256.
+    instruction_set:
+        One of :data:`INSTRUCTION_SETS`; for tests and comparison.
+
+    Raises
+    ------
+    ValueError
+        For arguments that make no sense: a shape that is not (n, channels), a type that is not a float, a parameter
+        out of range. Never for what the channels hold.
+    ImportError
+        When neither the kernel nor phspectra is there.
+    """
+    settings = params if isinstance(params, Params) else Params.from_mapping(params or {})
+    if isinstance(threads, bool) or int(threads) != threads or not 1 <= threads <= 256:
+        raise ValueError(f"threads must be a whole number from 1 to 256, not {threads!r}")
+    if instruction_set not in INSTRUCTION_SETS:
+        raise ValueError(f"instruction_set must be one of {', '.join(INSTRUCTION_SETS)}, not {instruction_set!r}")
+    array = _as_batch(spectra)
+    sigma = None if noise is None else _as_noise(noise, array.shape)
+    if _kernel is None:
+        _warn_without_kernel()
+        from .fallback import decompose_with_phspectra  # noqa: PLC0415 - phspectra is optional
+
+        return decompose_with_phspectra(array, settings, sigma, axis)
+    columns = _kernel.decompose(
+        array,
+        *array.shape,
+        array.dtype == np.float32,
+        *_noise_buffer(sigma),
+        (
+            settings.beta,
+            settings.snr_min,
+            settings.mf_snr_min,
+            settings.f_sep,
+            settings.neg_thresh,
+            settings.time_budget_s,
+            settings.max_refine_iter,
+            settings.max_components,
+            _PRESET_CODES[settings.preset],
+        ),
+        int(threads),
+        INSTRUCTION_SETS[instruction_set],
+    )
+    arrays: dict[str, Any] = {
+        name: np.frombuffer(data, _COLUMN_TYPES.get(name, np.float64)) for name, data in columns.items()
+    }
+    return Decomposition(**arrays, axis=axis)
+
+
+def _as_batch(spectra: ArrayLike) -> NDArray[np.float32] | NDArray[np.float64]:
+    array = np.asarray(spectra)
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise ValueError(f"spectra must have the shape (n, channels) with at least one channel, not {array.shape}")
+    if array.shape[1] > _CHANNELS_LIMIT:
+        raise ValueError(f"spectra have {array.shape[1]} channels; the kernel takes up to {_CHANNELS_LIMIT}")
+    if array.dtype.kind != "f" or array.dtype.itemsize not in (4, 8):
+        raise ValueError(f"spectra must be float32 or float64, not {array.dtype}")
+    return np.ascontiguousarray(array, dtype=array.dtype.newbyteorder("="))
+
+
+def _as_noise(noise: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """The noise as a float64 array whose axes of length one stand for the whole batch."""
+    array = np.asarray(noise, dtype=np.float64)
+    try:
+        np.broadcast_to(array, shape)
+    except ValueError:
+        raise ValueError(f"noise of shape {array.shape} does not broadcast to the spectra's {shape}") from None
+    return np.ascontiguousarray(array.reshape((1,) * (2 - array.ndim) + array.shape))
+
+
+def _noise_buffer(sigma: NDArray[np.float64] | None) -> tuple[NDArray[np.float64] | None, int, int]:
+    """The noise as the kernel takes it: buffer and strides of row and channel in items, zero where it broadcasts."""
+    if sigma is None:
+        return None, 0, 0
+    rows, channels = sigma.shape
+    return sigma, 0 if rows == 1 else channels, 0 if channels == 1 else 1
+
+
+@cache
+def _warn_without_kernel() -> None:
+    """Warns, once a process."""
+    warnings.warn(
+        "prismline-gaussline was installed without its C kernel and works through phspectra, thousands of times "
+        "slower. Install a C compiler (gcc or clang) and run: "
+        "pip install --force-reinstall --no-binary prismline-gaussline prismline-gaussline",
+        RuntimeWarning,
+        stacklevel=3,
+    )

@@ -1,0 +1,78 @@
+"""Parameters of a decomposition: the names and defaults of phspectra 1.0.2, and what it lacks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from enum import StrEnum
+
+
+class Preset(StrEnum):
+    """How the model is chosen; METHOD.md tells both."""
+
+    BEST = "best"
+    """Matched-filter search and score-test splits: the best F1 on spectra of known truth. The default."""
+
+    COMPATIBLE = "compatible"
+    """The steps of phspectra 1.0.2, then further ones as long as AICc falls."""
+
+
+#: Most components the kernel takes for one spectrum; its workspace grows with the square.
+MAX_COMPONENTS_LIMIT = 512
+
+
+@dataclass(frozen=True)
+class Params:
+    """What decides the model of every spectrum of a batch.
+
+    Raises ValueError when a value is out of its range.
+    """
+
+    preset: Preset = Preset.BEST
+
+    beta: float = 3.5
+    """Persistence a peak of the spectrum must have, in units of the noise."""
+
+    max_refine_iter: int = 3
+    """Most rounds of refinement."""
+
+    snr_min: float = 1.5
+    """Least amplitude of a component, in units of the noise."""
+
+    mf_snr_min: float = 5.0
+    """Least matched-filter signal-to-noise (A / rms) sqrt(sigma) pi^(1/4) of a component."""
+
+    f_sep: float = 1.2
+    """Two components closer than this many FWHM of the narrower one are blended."""
+
+    neg_thresh: float = 5.0
+    """Depth of a residual dip, in units of the noise, that asks for a split (``compatible`` only)."""
+
+    max_components: int = 64
+    """Most components of a spectrum; more set the flag LIMIT_HIT."""
+
+    time_budget_s: float = 1.0
+    """Wall-clock guard of one spectrum, seconds; reaching it sets the flag TIME_LIMIT."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "preset", Preset(self.preset))
+        for name in ("beta", "snr_min", "mf_snr_min", "f_sep", "neg_thresh", "time_budget_s"):
+            value = float(getattr(self, name))
+            if not math.isfinite(value) or value < 0.0:
+                raise ValueError(f"{name} must be a finite number that is not negative, not {value!r}")
+            object.__setattr__(self, name, value)
+        for name, least, most in (("max_refine_iter", 0, 1000), ("max_components", 1, MAX_COMPONENTS_LIMIT)):
+            count = getattr(self, name)
+            if isinstance(count, bool) or int(count) != count or not least <= count <= most:
+                raise ValueError(f"{name} must be a whole number from {least} to {most}, not {count!r}")
+            object.__setattr__(self, name, int(count))
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, object]) -> Params:
+        """Parameters from names and values, of a job description say. ValueError for an unknown name."""
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ValueError(f"unknown parameter {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+        return cls(**values)  # type: ignore[arg-type]

@@ -1,0 +1,152 @@
+"""Made spectra with known truth, and the published score (F1) of a decomposition against it.
+
+The seven categories and the matching rule are those of the synthetic benchmark that is published with phspectra
+(github.com/caverac/phspectra, `benchmarks`): 424 channels, white noise of 0.25 K, means at least 10 channels from
+the edges. Only :func:`count_matches` needs scipy (the Hungarian assignment); it is the extra ``score``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Channels of a made spectrum: the length of a Galactic Ring Survey spectrum of the published benchmark.
+CHANNELS = 424
+
+#: Standard deviation of the white noise, kelvin.
+NOISE_K = 0.25
+
+#: Means keep this distance from both edges, channels.
+EDGE_CHANNELS = 10.0
+
+#: A match needs the fitted mean within this many true standard deviations of the true mean.
+MATCH_MEAN_SIGMA = 1.0
+
+#: A match needs fitted over true width strictly inside this range.
+MATCH_WIDTH_RATIO = (0.3, 2.5)
+
+#: A match needs fitted over true amplitude strictly inside this range.
+MATCH_AMPLITUDE_RATIO = (0.0, 10.0)
+
+#: Draws before a separated component is placed wherever the last draw fell.
+_PLACE_ATTEMPTS = 200
+
+Components = NDArray[np.float64]
+"""Shape (k, 3): amplitude (K), mean (channel), standard deviation (channels), one row a component."""
+
+
+@dataclass(frozen=True)
+class MadeSpectrum:
+    """One made spectrum: ``signal`` (channels,) in kelvin, its category and its true ``components`` (k, 3)."""
+
+    category: str
+    signal: NDArray[np.float64]
+    components: Components
+
+
+def _mean(rng: np.random.Generator) -> float:
+    return float(rng.uniform(EDGE_CHANNELS, CHANNELS - EDGE_CHANNELS))
+
+
+def _single(rng: np.random.Generator, amplitude: tuple[float, float], width: tuple[float, float]) -> list[list[float]]:
+    return [[rng.uniform(*amplitude), _mean(rng), rng.uniform(*width)]]
+
+
+def _faint(rng: np.random.Generator) -> list[list[float]]:
+    amplitude = float(np.clip(rng.uniform(2.0, 6.0) * NOISE_K, 0.3, 0.8))
+    return [[amplitude, _mean(rng), rng.uniform(3.0, 10.0)]]
+
+
+def _separated(rng: np.random.Generator) -> list[list[float]]:
+    rows: list[list[float]] = []
+    for _ in range(int(rng.integers(2, 4))):
+        amplitude, width = rng.uniform(0.5, 4.0), rng.uniform(2.0, 8.0)
+        for _ in range(_PLACE_ATTEMPTS):
+            mean = _mean(rng)
+            if all(abs(mean - row[1]) > 4.0 * max(width, row[2]) for row in rows):
+                break
+        rows.append([amplitude, mean, width])
+    return rows
+
+
+def _blended(rng: np.random.Generator) -> list[list[float]]:
+    rows: list[list[float]] = []
+    for _ in range(int(rng.integers(2, 4))):
+        amplitude, width = rng.uniform(0.5, 4.0), rng.uniform(3.0, 8.0)
+        mean = _mean(rng)
+        if rows:
+            offset = rng.uniform(1.5, 3.0) * max(width, rows[-1][2])
+            side = rng.choice([-1.0, 1.0])
+            mean = float(np.clip(rows[-1][1] + side * offset, EDGE_CHANNELS, CHANNELS - EDGE_CHANNELS))
+        rows.append([amplitude, mean, width])
+    return rows
+
+
+def _crowded(rng: np.random.Generator) -> list[list[float]]:
+    return [[rng.uniform(0.3, 3.0), _mean(rng), rng.uniform(2.0, 6.0)] for _ in range(int(rng.integers(4, 6)))]
+
+
+#: Category -> a draw of its components. The order is the order of the spectra in :func:`make_spectra`.
+CATEGORIES: dict[str, Callable[[np.random.Generator], list[list[float]]]] = {
+    "bright": lambda rng: _single(rng, (1.0, 5.0), (3.0, 10.0)),
+    "faint": _faint,
+    "narrow": lambda rng: _single(rng, (1.0, 5.0), (1.0, 2.5)),
+    "broad": lambda rng: _single(rng, (0.5, 3.0), (10.0, 20.0)),
+    "separated": _separated,
+    "blended": _blended,
+    "crowded": _crowded,
+}
+
+
+def model(components: Components, channels: int) -> NDArray[np.float64]:
+    """Sum of Gaussians at channels 0..channels-1, in the unit of the amplitudes."""
+    x = np.arange(channels, dtype=np.float64)[:, None]
+    rows = np.asarray(components, dtype=np.float64).reshape(-1, 3)
+    bells = rows[:, 0] * np.exp(-0.5 * ((x - rows[:, 1]) / rows[:, 2]) ** 2)
+    return np.asarray(bells.sum(axis=1), dtype=np.float64)
+
+
+def make_spectra(per_category: int, seed: int) -> list[MadeSpectrum]:
+    """``per_category`` spectra of each of the seven categories, the same for the same ``seed``."""
+    rng = np.random.default_rng(seed)
+    spectra = []
+    for category, draw in CATEGORIES.items():
+        for _ in range(per_category):
+            components = np.asarray(draw(rng), dtype=np.float64)
+            signal = model(components, CHANNELS) + rng.normal(0.0, NOISE_K, CHANNELS)
+            spectra.append(MadeSpectrum(category, signal, components))
+    return spectra
+
+
+def count_matches(truth: Components, fitted: Components) -> int:
+    """Components of ``truth`` that ``fitted`` recovers, both (k, 3).
+
+    Pairs are assigned by the Hungarian method on the distance of the means; a pair counts when mean, width and
+    amplitude are inside :data:`MATCH_MEAN_SIGMA`, :data:`MATCH_WIDTH_RATIO` and :data:`MATCH_AMPLITUDE_RATIO`.
+    """
+    from scipy.optimize import linear_sum_assignment  # noqa: PLC0415 - optional
+
+    if len(truth) == 0 or len(fitted) == 0:
+        return 0
+    rows, columns = linear_sum_assignment(np.abs(truth[:, 1][:, None] - fitted[:, 1][None, :]))
+    t, f = truth[rows], fitted[columns]
+    width, amplitude = f[:, 2] / t[:, 2], f[:, 0] / t[:, 0]
+    good = np.abs(f[:, 1] - t[:, 1]) < MATCH_MEAN_SIGMA * t[:, 2]
+    good &= (width > MATCH_WIDTH_RATIO[0]) & (width < MATCH_WIDTH_RATIO[1])
+    good &= (amplitude > MATCH_AMPLITUDE_RATIO[0]) & (amplitude < MATCH_AMPLITUDE_RATIO[1])
+    return int(good.sum())
+
+
+def f1_by_category(spectra: Sequence[MadeSpectrum], fitted: Sequence[Components]) -> dict[str, float]:
+    """F1 = 2 matches / (true + fitted components), pooled over each category, and over all as ``"all"``."""
+    counts: dict[str, list[int]] = {name: [0, 0] for name in (*CATEGORIES, "all")}
+    for spectrum, components in zip(spectra, fitted, strict=True):
+        matched = count_matches(spectrum.components, components)
+        total = len(spectrum.components) + len(components)
+        for name in (spectrum.category, "all"):
+            counts[name][0] += matched
+            counts[name][1] += total
+    return {name: 2.0 * matched / total for name, (matched, total) in counts.items() if total}

@@ -1,0 +1,140 @@
+"""The result of a batch: columns of numbers, one row a spectrum and one row a component."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from enum import IntFlag
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .axis import SpectralAxis
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+class Flag(IntFlag):
+    """Quality of a spectrum's decomposition."""
+
+    CONVERGED = 1
+    """Every fit of the final model met the chi-square criterion, and no limit was hit."""
+    AT_BOUND = 2
+    """A width or a mean lies on its bound."""
+    BLENDED = 4
+    """Two components are closer than ``f_sep`` FWHM of the narrower."""
+    LIMIT_HIT = 8
+    """The component limit or the work limit ended the search; what was found is there."""
+    TIME_LIMIT = 16
+    """The time budget ended the search; what was found is there."""
+    BLANK = 32
+    """Some channels were not finite, or had a noise that is not positive: they had weight zero."""
+    NO_DATA = 64
+    """Fewer than five channels with data: nothing was fitted."""
+    NO_NOISE = 128
+    """No noise could be told from the spectrum (a constant, say): nothing was fitted. Give ``noise``."""
+
+
+class ComponentFlag(IntFlag):
+    """Quality of one component."""
+
+    AT_BOUND = 1
+    BLENDED = 2
+    NO_ERROR = 4
+    """The normal matrix is singular or a parameter lies on its bound: its uncertainty is NaN."""
+
+
+@dataclass(frozen=True, eq=False)
+class Decomposition:
+    """Columns of a decomposed batch of n spectra with m components in all.
+
+    The first block has one row a spectrum, the second one row a component, in the order of the spectra and by rising
+    mean in each. Components of spectrum i are rows ``offsets[i]:offsets[i + 1]``. Amplitudes, ``rms`` and noise are in
+    the unit of the input, means and widths in channels, fluxes in that unit times channels; uncertainties are one
+    standard deviation.
+    """
+
+    n_components: NDArray[np.int32]
+    rms: NDArray[np.float64]
+    """Noise of the spectrum: estimated, or the harmonic mean square of the given one; NaN when nothing was fitted."""
+    chi2_reduced: NDArray[np.float64]
+    aicc: NDArray[np.float64]
+    """N ln(RSS / N) + 2 k + (2 k^2 + 2 k) / (N - k - 1), over the channels with data, k three a component."""
+    flags: NDArray[np.uint32]
+    """Bits of :class:`Flag`."""
+    work: NDArray[np.float64]
+    """Channel-by-component evaluations that the spectrum took: its cost, the same on every run."""
+    seconds: NDArray[np.float64]
+    """Wall-clock time that the spectrum took; the one column that differs from run to run."""
+
+    amplitude: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    stddev: NDArray[np.float64]
+    amplitude_err: NDArray[np.float64]
+    mean_err: NDArray[np.float64]
+    stddev_err: NDArray[np.float64]
+    flux: NDArray[np.float64]
+    flux_err: NDArray[np.float64]
+    component_flags: NDArray[np.uint32]
+    """Bits of :class:`ComponentFlag`."""
+
+    axis: SpectralAxis | None = None
+    """The physical axis, when one was given."""
+
+    def __len__(self) -> int:
+        return len(self.n_components)
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """Shape (n + 1,): first row of each spectrum's components."""
+        return np.concatenate(([0], np.cumsum(self.n_components, dtype=np.int64)))
+
+    def components(self, i: int) -> NDArray[np.float64]:
+        """Amplitude, mean and width of the components of spectrum i, shape (k, 3)."""
+        rows = slice(int(self.n_components[:i].sum()), int(self.n_components[: i + 1].sum()))
+        return np.stack((self.amplitude[rows], self.mean[rows], self.stddev[rows]), axis=1)
+
+    def physical(self) -> dict[str, NDArray[np.float64]]:
+        """Means, widths, fluxes and their uncertainties on the axis, by column name; empty without an axis.
+
+        Widths and fluxes are positive whichever way the axis runs.
+        """
+        if self.axis is None:
+            return {}
+        step = abs(self.axis.step)
+        return {
+            "mean_physical": self.axis.start + self.axis.step * self.mean,
+            "mean_physical_err": step * self.mean_err,
+            "stddev_physical": step * self.stddev,
+            "stddev_physical_err": step * self.stddev_err,
+            "flux_physical": step * self.flux,
+            "flux_physical_err": step * self.flux_err,
+        }
+
+    def component_columns(self) -> dict[str, NDArray[np.float64] | NDArray[np.uint32]]:
+        """Every column with one row a component, the physical ones included, by name."""
+        return {name: getattr(self, name) for name in COMPONENT_COLUMNS} | self.physical()
+
+    def spectrum_columns(self) -> dict[str, NDArray[np.float64] | NDArray[np.uint32] | NDArray[np.int32]]:
+        """Every column with one row a spectrum, by name."""
+        return {name: getattr(self, name) for name in SPECTRUM_COLUMNS}
+
+    def to_arrow(self) -> pyarrow.Table:
+        """One row a spectrum; the component columns are lists. Needs the extra ``arrow``."""
+        import pyarrow as pa  # noqa: PLC0415 - optional
+
+        offsets = pa.array(self.offsets, pa.int32())
+        columns = {name: pa.array(values) for name, values in self.spectrum_columns().items()}
+        for name, values in self.component_columns().items():
+            columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values))
+        return pa.table(columns)
+
+
+_NAMES = [field.name for field in fields(Decomposition) if field.name != "axis"]
+
+#: Columns with one row a spectrum.
+SPECTRUM_COLUMNS = tuple(_NAMES[: _NAMES.index("amplitude")])
+
+#: Columns with one row a component.
+COMPONENT_COLUMNS = tuple(_NAMES[_NAMES.index("amplitude") :])

@@ -1,0 +1,113 @@
+"""The same bits however the batch is cut, and bounded work on any spectrum."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from prismline_gaussline import (
+    COMPONENT_COLUMNS,
+    SPECTRUM_COLUMNS,
+    Decomposition,
+    Flag,
+    Params,
+    Preset,
+    decompose,
+)
+from prismline_gaussline.synthetic import make_spectra, model
+
+#: The kernel's bound of channel-by-component evaluations of one spectrum, and room for the fit that crosses it.
+WORK_BOUND = 4e8
+
+
+def content(table: Decomposition) -> dict[str, bytes]:
+    """Every column but the wall-clock time."""
+    return {
+        name: getattr(table, name).tobytes() for name in (*SPECTRUM_COLUMNS, *COMPONENT_COLUMNS) if name != "seconds"
+    }
+
+
+@pytest.fixture(scope="module")
+def mixed() -> NDArray[np.float32]:
+    """140 spectra, one of them crowded with 33 lines."""
+    spectra = np.array([s.signal for s in make_spectra(20, 9301)], dtype=np.float32)
+    rng = np.random.default_rng(9302)
+    crowd = np.stack((rng.uniform(1.0, 5.0, 33), np.linspace(8.0, 416.0, 33), rng.uniform(0.8, 1.6, 33)), axis=1)
+    spectra[57] = model(crowd, 424) + rng.normal(0.0, 0.1, 424)
+    return spectra
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+@pytest.mark.parametrize("threads", [2, 3, 8])
+def test_the_number_of_threads_changes_no_bit(mixed: NDArray[np.float32], threads: int, preset: Preset) -> None:
+    params = Params(preset=preset)
+    assert content(decompose(mixed, params, threads=threads)) == content(decompose(mixed, params))
+
+
+def test_the_cut_of_the_batch_changes_no_bit(mixed: NDArray[np.float32]) -> None:
+    whole = content(decompose(mixed))
+    parts = [content(decompose(mixed[i:j], threads=2)) for i, j in ((0, 1), (1, 58), (58, 140))]
+    assert {name: b"".join(part[name] for part in parts) for name in whole} == whole
+
+
+def test_every_instruction_set_of_the_machine_finds_the_same_components(mixed: NDArray[np.float32]) -> None:
+    reference = decompose(mixed, instruction_set="baseline")
+    for name in ("avx2", "avx512"):
+        try:
+            table = decompose(mixed, instruction_set=name)
+        except ValueError:
+            continue
+        same = table.n_components == reference.n_components
+        assert same.mean() > 0.97
+        rows = np.repeat(same, reference.n_components), np.repeat(same, table.n_components)
+        np.testing.assert_allclose(table.mean[rows[1]], reference.mean[rows[0]], atol=0.3)
+
+
+def test_other_threads_run_while_a_batch_is_decomposed(mixed: NDArray[np.float32]) -> None:
+    spectra = np.tile(mixed, (40, 1))
+    done = threading.Event()
+    turns = 0
+
+    def work() -> None:
+        decompose(spectra)
+        done.set()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    while not done.is_set():
+        turns += 1
+    worker.join()
+    assert turns > 100
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+def test_the_time_budget_ends_the_search_and_says_so(mixed: NDArray[np.float32], preset: Preset) -> None:
+    table = decompose(mixed, Params(preset=preset, time_budget_s=0.0))
+    searched = table.flags & Flag.NO_NOISE == 0
+    assert (table.flags[searched] & Flag.TIME_LIMIT).any()
+    late = table.flags & Flag.TIME_LIMIT != 0
+    assert (table.flags[late] & Flag.CONVERGED == 0).all()
+    assert not (decompose(mixed, Params(preset=preset, time_budget_s=60.0)).flags & Flag.TIME_LIMIT).any()
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+def test_the_component_limit_holds_and_says_so(mixed: NDArray[np.float32], preset: Preset) -> None:
+    table = decompose(mixed[57:58], Params(preset=preset, max_components=4))
+    assert 1 <= table.n_components[0] <= 4
+    assert table.flags[0] & Flag.LIMIT_HIT
+    assert decompose(mixed[57:58], Params(preset=preset)).n_components[0] >= 30
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+def test_the_worst_spectrum_we_know_stays_inside_the_work_bound(preset: Preset) -> None:
+    channels = 65_536
+    rng = np.random.default_rng(9303)
+    wide = np.stack(
+        (rng.uniform(50.0, 500.0, 80), rng.uniform(0, channels, 80), rng.uniform(2_000, 20_000, 80)), axis=1
+    )
+    spectra = (model(wide, channels) + rng.normal(0.0, 1.0, channels))[None]
+    table = decompose(spectra, Params(preset=preset, time_budget_s=60.0))
+    assert table.work[0] < WORK_BOUND

@@ -1,0 +1,100 @@
+"""What an astronomer without a compiler gets."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import prismline_gaussline.batch as module
+from prismline_gaussline import ComponentFlag, Flag, decompose, kernel_available
+from prismline_gaussline.synthetic import model
+
+LIBRARY = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_kernel", None)
+    module._warn_without_kernel.cache_clear()
+
+
+@pytest.mark.without_kernel
+def test_without_the_kernel_phspectra_does_the_work_and_one_warning_says_how_to_mend_it(
+    no_kernel: None,
+) -> None:
+    pytest.importorskip("phspectra", reason="phspectra is the slow way")
+    truth = np.array([[3.0, 100.0, 5.0]])
+    spectra = model(truth, 200) + np.random.default_rng(9501).normal(0.0, 0.1, (2, 200))
+    spectra[1, 150:] = np.nan
+    assert not kernel_available()
+    with pytest.warns(RuntimeWarning, match="C compiler"):
+        table = decompose(spectra)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        empty = decompose(np.full((1, 200), np.nan))
+    assert table.components(0)[0] == pytest.approx(truth[0], rel=0.05)
+    assert table.n_components.tolist() == [1, 1]
+    assert table.chi2_reduced[0] == pytest.approx(1.0, abs=0.5)
+    assert (table.component_flags & ComponentFlag.NO_ERROR == 0).all()
+    assert [bool(f & Flag.BLANK) for f in table.flags] == [False, True]
+    assert empty.flags[0] & Flag.NO_DATA
+
+
+def test_the_slow_way_quotes_the_same_uncertainties(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("phspectra", reason="phspectra is the slow way")
+    spectra = model(np.array([[3.0, 100.0, 5.0]]), 200) + np.random.default_rng(9502).normal(0.0, 0.1, (1, 200))
+    fast = decompose(spectra)
+    monkeypatch.setattr(module, "_kernel", None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        slow = decompose(spectra)
+    for name in (
+        "amplitude_err",
+        "mean_err",
+        "stddev_err",
+        "flux",
+        "flux_err",
+        "aicc",
+        "chi2_reduced",
+        "rms",
+    ):
+        np.testing.assert_allclose(getattr(slow, name), getattr(fast, name), rtol=2e-3, err_msg=name)
+
+
+@pytest.mark.without_kernel
+def test_without_kernel_and_phspectra_the_error_says_what_to_install(
+    no_kernel: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "phspectra", None)
+    with pytest.warns(RuntimeWarning), pytest.raises(ImportError, match=r"prismline-gaussline\[phspectra\]"):
+        decompose(np.zeros((1, 20)))
+
+
+@pytest.mark.without_kernel
+def test_it_installs_where_there_is_no_compiler(tmp_path: Path) -> None:
+    pytest.importorskip("setuptools", minversion="77", reason="setuptools builds the package")
+    source = tmp_path / "source"
+    ignored = ("build", "*.egg-info", "__pycache__", "*.so")
+    shutil.copytree(LIBRARY, source, ignore=shutil.ignore_patterns(*ignored))
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "."]
+    built = subprocess.run(
+        [*command, "-w", str(tmp_path)],
+        cwd=source,
+        env=os.environ | {"CC": "no-such-compiler"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr[-2000:]
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "prismline_gaussline/batch.py" in names
+    assert not [name for name in names if name.endswith(".so")]

@@ -1,0 +1,174 @@
+"""Any spectrum at all: no exception, no NaN without a flag."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from prismline_gaussline import ComponentFlag, Decomposition, Flag, Params, Preset, decompose
+from prismline_gaussline.synthetic import model
+
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+def assert_nan_only_with_a_flag(table: Decomposition) -> None:
+    fitted = table.flags & (Flag.NO_DATA | Flag.NO_NOISE) == 0
+    assert np.isfinite(table.chi2_reduced[fitted]).all()
+    assert np.isfinite(table.aicc[fitted]).all()
+    assert (table.rms[fitted] > 0).all()
+    assert (table.n_components[~fitted] == 0).all()
+    for name in ("amplitude", "mean", "stddev", "flux"):
+        assert np.isfinite(getattr(table, name)).all()
+    sure = table.component_flags & ComponentFlag.NO_ERROR == 0
+    for name in ("mean_err", "flux_err"):
+        assert np.isfinite(getattr(table, name)[sure]).all()
+
+
+def hostile() -> dict[str, NDArray[np.float64]]:
+    rng = np.random.default_rng(9201)
+    noise = rng.normal(0.0, 1.0, 424)
+    line = model(np.array([[20.0, 210.0, 6.0]]), 424)
+    spike = np.zeros(424)
+    spike[200] = 100.0
+    return {
+        "zero": np.zeros(424),
+        "constant": np.full(424, 5.0),
+        "blank": np.full(424, np.nan),
+        "infinite": np.full(424, np.inf),
+        "spike in nothing": spike,
+        "spike in noise": spike + noise,
+        "saturated": np.minimum(noise + line, 8.0),
+        "negative": -np.abs(noise) - 3.0,
+        "absorption": noise - line,
+        "ramp": np.arange(424.0) + noise,
+        "comb": 50.0 * (np.arange(424) % 4 == 0) + noise,
+        "float32 large": (noise + line) * (FLOAT32_MAX / 50.0),
+        "float32 small": (noise + line) * 1e-44,
+        "float64 large": (noise + line) * 1e305,
+        "float64 small": (noise + line) * 1e-300,
+        "half blank": np.where(np.arange(424) % 2, noise + line, np.nan),
+        "noise free line": line,
+        "alternating": 1.0 - 2.0 * (np.arange(424) % 2),
+    }
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+@pytest.mark.parametrize("kind", sorted(hostile()))
+def test_degenerate_spectra_come_back_with_flags_and_no_exception(kind: str, preset: Preset) -> None:
+    spectrum = hostile()[kind]
+    assert_nan_only_with_a_flag(decompose(spectrum[None], Params(preset=preset)))
+    with np.errstate(over="ignore", under="ignore"):
+        assert_nan_only_with_a_flag(decompose(spectrum[None].astype(np.float32), Params(preset=preset)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "flag"),
+    [
+        ("zero", Flag.NO_NOISE),
+        ("constant", Flag.NO_NOISE),
+        ("blank", Flag.NO_DATA | Flag.BLANK),
+        ("infinite", Flag.NO_DATA | Flag.BLANK),
+        ("half blank", Flag.BLANK),
+    ],
+)
+def test_a_spectrum_that_cannot_be_fitted_says_why(kind: str, flag: Flag) -> None:
+    assert Flag(int(decompose(hostile()[kind][None]).flags[0])) & flag == flag
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e300])
+def test_the_scale_of_float64_extremes_does_not_matter(scale: float) -> None:
+    spectrum = hostile()["spike in noise"][None] + model(np.array([[20.0, 100.0, 6.0]]), 424)
+    reference, scaled = decompose(spectrum), decompose(spectrum * scale)
+    np.testing.assert_allclose(scaled.mean, reference.mean, rtol=1e-6)
+    np.testing.assert_allclose(scaled.amplitude / scale, reference.amplitude, rtol=1e-6)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4, 5, 8, 9, 15, 16, 17, 100, 1023, 65_536])
+def test_any_length_is_taken(channels: int) -> None:
+    rng = np.random.default_rng(9202)
+    spectra = rng.normal(0.0, 1.0, (3, channels)) + model(
+        np.array([[30.0, 0.4 * channels, max(1.0, 0.02 * channels)]]), channels
+    )
+    table = decompose(spectra)
+    assert_nan_only_with_a_flag(table)
+    assert len(table) == 3
+    if channels >= 100:
+        assert all(np.abs(table.components(i)[:, 1] - 0.4 * channels).min() < 0.01 * channels for i in range(3))
+
+
+def test_no_spectrum_makes_an_empty_table() -> None:
+    table = decompose(np.empty((0, 424)))
+    assert len(table) == 0
+    assert table.offsets.tolist() == [0]
+
+
+def test_layout_and_byte_order_do_not_matter() -> None:
+    rng = np.random.default_rng(9203)
+    spectra = (rng.normal(0.0, 1.0, (6, 424)) + model(np.array([[9.0, 99.0, 4.0]]), 424)).astype(np.float32)
+    reference = decompose(spectra)
+    padded = np.zeros((12, 848), dtype=np.float32)
+    padded[::2, ::2] = spectra
+    for other in (spectra.astype(">f4"), np.asfortranarray(spectra), padded[::2, ::2]):
+        table = decompose(other)
+        assert table.mean.tobytes() == reference.mean.tobytes()
+        assert table.amplitude.tobytes() == reference.amplitude.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"spectra": np.zeros(424)}, "shape"),
+        ({"spectra": np.zeros((3, 0))}, "channel"),
+        ({"spectra": np.zeros((3, 4, 5))}, "shape"),
+        ({"spectra": np.zeros((3, 424), dtype=int)}, "float32 or float64"),
+        ({"spectra": np.zeros((3, 424)), "threads": 0}, "threads"),
+        ({"spectra": np.zeros((3, 424)), "noise": np.ones(423)}, "broadcast"),
+        ({"spectra": np.zeros((3, 424)), "params": {"betta": 3.0}}, "betta"),
+        ({"spectra": np.zeros((3, 424)), "params": {"beta": float("nan")}}, "beta"),
+        ({"spectra": np.zeros((3, 424)), "params": {"max_components": 0}}, "max_components"),
+        ({"spectra": np.zeros((3, 424)), "params": {"preset": "fastest"}}, "fastest"),
+        ({"spectra": np.zeros((3, 424)), "instruction_set": "mmx"}, "instruction_set"),
+    ],
+)
+def test_misuse_is_a_clear_value_error(arguments: dict[str, object], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        decompose(**arguments)  # type: ignore[arg-type]
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(
+    hnp.arrays(
+        st.sampled_from([np.float32, np.float64]),
+        st.tuples(st.integers(0, 4), st.integers(1, 70)),
+        elements={"allow_nan": True, "allow_infinity": True},
+    ),
+    st.sampled_from(Preset),
+)
+def test_arbitrary_numbers_never_break_it(spectra: NDArray[np.float64], preset: Preset) -> None:
+    assert_nan_only_with_a_flag(decompose(spectra, Params(preset=preset)))
+
+
+def lines_and_noise(seed: int) -> NDArray[np.float64]:
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 4))
+    components = np.stack(
+        (rng.uniform(8.0, 40.0, count), 120.0 + 80.0 * np.arange(count), rng.uniform(3.0, 9.0, count)), axis=1
+    )
+    return model(components, 424) + rng.normal(0.0, 1.0, 424)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.integers(0, 10_000), st.floats(-30.0, 30.0).map(lambda e: 10.0**e), st.integers(-60, 60))
+def test_shift_scale_and_reversal_carry_over_to_the_components(seed: int, scale: float, shift: int) -> None:
+    spectrum = lines_and_noise(seed)
+    reference = decompose(spectrum[None], noise=1.0).components(0)
+    scaled = decompose(scale * spectrum[None], noise=scale).components(0)
+    np.testing.assert_allclose(scaled, reference * [scale, 1.0, 1.0], rtol=2e-3)
+    reversed_ = decompose(spectrum[None, ::-1], noise=1.0).components(0)[::-1]
+    np.testing.assert_allclose(reversed_ * [1.0, -1.0, 1.0] + [0.0, 423.0, 0.0], reference, rtol=5e-3, atol=5e-2)
+    shifted = decompose(np.roll(spectrum, shift)[None], noise=1.0).components(0)
+    np.testing.assert_allclose(shifted - [0.0, shift, 0.0], reference, rtol=5e-3, atol=5e-2)
