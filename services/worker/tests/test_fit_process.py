@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -35,17 +36,26 @@ def wait_until_gone(pid):
     assert ended, f"process {pid} is still there"
 
 
+@contextmanager
 def python(*arguments, also=()):
-    """A fresh interpreter with the test kernels (and the folders `also`) at hand, in a process group of its own."""
+    """A fresh interpreter with the test kernels (and the folders `also`) at hand.
+
+    It leads a process group, which is killed in the end: a failed test leaves nothing behind.
+    """
     folders = [*map(str, also), str(Path(__file__).parent), *filter(None, sys.path)]
-    return subprocess.Popen(
+    with subprocess.Popen(
         [sys.executable, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(folders)},
         start_new_session=True,
-    )
+    ) as process:
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def program(text):
