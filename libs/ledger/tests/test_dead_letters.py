@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from botocore.exceptions import ClientError
 
 from prismline_contracts import ChunkStatus
 from prismline_ledger import Ledger, NewChunk
@@ -23,17 +24,16 @@ def split(ledger: Ledger, run_id: str, n_chunks: int) -> list[str]:
     return [chunk.chunk_id for chunk in chunks]
 
 
-def test_a_deferral_is_counted_with_its_reason_and_leaves_the_chunk_as_it_is(
-    ledger: Ledger, new_run_id: NewRunId
-) -> None:
+def test_a_deferral_is_counted_and_leaves_the_chunk_as_it_is(ledger: Ledger, new_run_id: NewRunId) -> None:
     run_id = new_run_id()
     (only,) = split(ledger, run_id, 1)
     ledger.start_chunk(run_id, only)
+    ledger.record_error(run_id, only, "S3 said 503.")
     for deferrals in (1, 2):
-        chunk = ledger.record_deferral(run_id, only, "The resource gpu is down.")
+        chunk = ledger.record_deferral(run_id, only)
         assert chunk is not None
         assert (chunk.deferrals, chunk.attempts, chunk.state) == (deferrals, 1, ChunkStatus.IN_PROGRESS)
-        assert chunk.last_error == "The resource gpu is down."
+        assert chunk.last_error == "S3 said 503.", "a deferral is no attempt, and has no error"
         assert chunk.deferred_at is not None
 
 
@@ -41,8 +41,8 @@ def test_a_chunk_that_has_ended_or_does_not_exist_is_not_deferred(ledger: Ledger
     run_id = new_run_id()
     (only,) = split(ledger, run_id, 1)
     ledger.fail_chunk(run_id, only, "given up")
-    assert ledger.record_deferral(run_id, only, "later") is None
-    assert ledger.record_deferral(run_id, "chunk-9999999", "later") is None
+    assert ledger.record_deferral(run_id, only) is None
+    assert ledger.record_deferral(run_id, "chunk-9999999") is None
     assert ledger.chunk(run_id, only).deferrals == 0
 
 
@@ -71,3 +71,36 @@ def test_a_recovery_is_given_every_chunk_but_those_completed_or_unknown(ledger: 
     assert states[chunk_ids[0]] is ChunkStatus.FAILED
     assert states[chunk_ids[9]] is ChunkStatus.PENDING
     assert ledger.run(run_id).jobs_failed == 5
+
+
+def test_a_recovery_is_not_taken_for_another_whose_name_begins_alike(ledger: Ledger, new_run_id: NewRunId) -> None:
+    run_id = new_run_id()
+    (only,) = split(ledger, run_id, 1)
+    assert ledger.allow_recovery({(run_id, only): "op-10/m"}, "op-10") == {(run_id, only)}
+    assert ledger.allow_recovery({(run_id, only): "op-1/m"}, "op-1") == {(run_id, only)}
+
+
+def test_a_write_that_collides_is_not_taken_for_one_that_was_refused(
+    ledger: Ledger, new_run_id: NewRunId, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DynamoDB reports both reasons of one cancelled transaction."""
+    run_id = new_run_id()
+    done, other = split(ledger, run_id, 2)
+    ledger.complete_chunk(run_id, done, output_key="o", duration_ms=1)
+    real, collisions = ledger._dynamodb, [1]
+
+    class Colliding:
+        def __getattr__(self, name: str) -> object:
+            return getattr(real, name)
+
+        def transact_write_items(self, **arguments: object) -> object:
+            if not collisions:
+                return real.transact_write_items(**arguments)  # type: ignore[arg-type]
+            collisions.clear()
+            reasons = [{"Code": "ConditionalCheckFailed"}, {"Code": "TransactionConflict"}]
+            answer = {"Error": {"Code": "TransactionCanceledException"}, "CancellationReasons": reasons}
+            raise ClientError(answer, "TransactWriteItems")  # type: ignore[arg-type]
+
+    monkeypatch.setattr(ledger, "_dynamodb", Colliding())
+    tokens = {(run_id, chunk_id): f"op/{chunk_id}" for chunk_id in (done, other)}
+    assert ledger.allow_recovery(tokens, "op") == {(run_id, other)}

@@ -140,7 +140,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def defer(self, data: st.DataObject, chunk_id: str) -> None:
         run_id = self._run(data)
         before = self.ledger.chunk(run_id, chunk_id)
-        deferred = self.ledger.record_deferral(run_id, chunk_id, "down")
+        deferred = self.ledger.record_deferral(run_id, chunk_id)
         assert (deferred is None) == before.state.terminal
         assert self.ledger.chunk(run_id, chunk_id).state is before.state
 

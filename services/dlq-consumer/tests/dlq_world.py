@@ -136,9 +136,9 @@ class World:
             ]
         }
 
-    def handle(self, queue: str, batch: int = 10) -> list[str] | None:
+    def handle(self, queue: str, batch: int = 10, visibility: int = 30) -> list[str] | None:
         """Have the consumer take a batch; the message ids that it leaves. None: the queue is empty."""
-        event = self.receive(queue, batch)
+        event = self.receive(queue, batch, visibility)
         if event is None:
             return None
         answer = build_handler(self.deps)(event, Context())
@@ -159,8 +159,8 @@ class World:
         keys = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
         return {key: json.loads(self.deps.bucket.read(key)) for key in keys}
 
-    def events(self, kind: str) -> list[dict[str, Any]]:
-        """What was said on the bus since the last look, of one kind: `chunk.failed`."""
+    def events(self, *kinds: str) -> list[dict[str, Any]]:
+        """What was said on the bus since the last look, of these kinds, such as `chunk.failed`."""
         found = []
         while messages := self.sqs.receive_message(
             QueueUrl=self.urls["observer"], MaxNumberOfMessages=10, VisibilityTimeout=60
@@ -168,7 +168,7 @@ class World:
             for message in messages:
                 found.append(json.loads(message["Body"]))
                 self.sqs.delete_message(QueueUrl=self.urls["observer"], ReceiptHandle=message["ReceiptHandle"])
-        return [event for event in found if event["type"] == f"prismline.{kind}.v1"]
+        return [event for event in found if event["type"] in {f"prismline.{kind}.v1" for kind in kinds}]
 
 
 def chunk_message(run_id: str, chunk_id: str, **fields: Any) -> str:

@@ -7,6 +7,7 @@ import io
 import json
 import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -318,3 +319,33 @@ def test_a_long_dead_letter_queue_is_drained_without_growing_memory(world: World
     finally:
         tracemalloc.stop()
     assert grown < 100_000, "300 messages of a kilobyte would have left 300,000 bytes"
+
+
+@pytest.mark.parametrize("point", ["deadletter.archived", "deadletter.sent", "deadletter.failed"])
+@pytest.mark.parametrize("attempt", [1, 6])
+def test_a_consumer_that_dies_between_any_two_steps_loses_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, point: str, attempt: int
+) -> None:
+    """It dies by SystemExit, which nothing catches; the message is delivered again."""
+    died = []
+
+    def die_once(name: str, **_: str) -> None:
+        if name == point and not died:
+            died.append(name)
+            raise SystemExit
+
+    monkeypatch.setattr("prismline_dlq_consumer.healing.fault_point", die_once)
+    (chunk_id,) = world.run("r")
+    world.send("chunks-dlq", chunk_message("r", chunk_id, attempt=attempt))
+    with suppress(SystemExit):
+        world.handle("chunks-dlq", visibility=0)
+    _drain(world, "chunks-dlq")
+    assert len(world.records()) == 1 + len(died)
+    if attempt == 1:
+        assert 1 <= world.depth("chunks") <= 1 + (point == "deadletter.sent")
+    else:
+        assert world.depth("chunks") == 0
+        assert world.ledger.chunk("r", chunk_id).state is ChunkStatus.FAILED
+        assert world.item("r").jobs_failed == 1
+        said = {(event["type"], event["id"]) for event in world.events("chunk.failed", "run.drained")}
+        assert sorted(kind for kind, _ in said) == ["prismline.chunk.failed.v1", "prismline.run.drained.v1"]

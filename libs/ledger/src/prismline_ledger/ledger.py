@@ -142,7 +142,11 @@ class Ledger:
                     self._transact([{"Put": self._put_if_absent(item)} for item in items])
                     break
                 except _RefusedError as refused:
-                    items = [item for item, reason in zip(items, refused.reasons, strict=True) if reason == "None"]
+                    items = [
+                        item
+                        for item, reason in zip(items, refused.reasons, strict=True)
+                        if reason != "ConditionalCheckFailed"
+                    ]
 
     def set_total(self, run_id: str, *, jobs_total: int, n_spectra: int, n_blank: int) -> None:
         """Say how many chunks there are: absolutely, and only once all of their items are written."""
@@ -292,13 +296,13 @@ class Ledger:
 
     # ---- the dead-letter consumer's writes
 
-    def record_deferral(self, run_id: str, chunk_id: str, reason: str) -> ChunkItem | None:
+    def record_deferral(self, run_id: str, chunk_id: str) -> ChunkItem | None:
         """Note that the chunk's message was put off. The chunk, or None if it has ended or does not exist."""
         try:
             return self._update_chunk(
                 run_id,
                 chunk_id,
-                sets={"deferred_at": self._clock(), "last_error": truncate_error(reason)},
+                sets={"deferred_at": self._clock()},
                 adds={"deferrals": 1},
                 allowed=ALLOWED_FROM[ChunkStatus.FAILED],
             )
@@ -306,7 +310,7 @@ class Ledger:
             return None
 
     def allow_recovery(self, tokens: Mapping[tuple[str, str], str], operation: str) -> set[tuple[str, str]]:
-        """Give each chunk, by run and chunk id, to the recovery `token`, which begins with `operation`.
+        """Give each chunk, by run and chunk id, to the recovery `token`, which begins with `operation` and a slash.
 
         A chunk is given to one token of an operation, and to that one again on a repeat; never when it is COMPLETED.
         Returns the chunks that were given.
@@ -321,7 +325,7 @@ class Ledger:
                         sets={"recovery": token},
                         condition="attribute_exists(PK) AND #status <> :completed AND (attribute_not_exists(recovery)"
                         " OR recovery = :recovery OR NOT begins_with(recovery, :operation))",
-                        values={":completed": ChunkStatus.COMPLETED.value, ":operation": operation},
+                        values={":completed": ChunkStatus.COMPLETED.value, ":operation": f"{operation}/"},
                     )
                 }
                 for name, token in batch
@@ -335,7 +339,7 @@ class Ledger:
                     writes = {
                         name: write
                         for (name, write), reason in zip(writes.items(), refused.reasons, strict=True)
-                        if reason == "None"
+                        if reason != "ConditionalCheckFailed"
                     }
         return given
 

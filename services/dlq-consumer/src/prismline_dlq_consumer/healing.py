@@ -110,7 +110,7 @@ def _left_in_queue(letter: _Letter, deps: Dependencies) -> Iterator[None]:
         with suppress(Exception):  # the outage may well be of these, too
             if isinstance(letter.message.command, ChunkProcess):
                 command = letter.message.command
-                deps.ledger.record_deferral(command.run_id, command.chunk_id, f"Its dead letter waits: {error}")
+                deps.ledger.record_deferral(command.run_id, command.chunk_id)
             deps.transport.postpone(letter.delivery, seconds)
         raise TransientError(str(error)) from error
 
@@ -135,8 +135,10 @@ def _heal(letter: _Letter, state: _LedgerState, look_up: Callable[[str], Resourc
     _announce(message, record.receive_count or 0, key, decision, deps)
     _count(decision, message, deps)
     match decision.action:
-        case Action.ARCHIVE | Action.SETTLE:
+        case Action.ARCHIVE:
             pass
+        case Action.SETTLE:
+            _repeat_ending(message, chunk, deps)
         case Action.FAIL:
             _give_up(message, decision, deps)
         case Action.DEFER:
@@ -178,14 +180,31 @@ def _fail_chunk(command: ChunkProcess, envelope: Envelope | None, error: str, de
     run_id, chunk_id = command.run_id, command.chunk_id
     finished = deps.ledger.fail_chunk(run_id, chunk_id, error)
     fault_point("deadletter.failed", run_id=run_id, chunk_id=chunk_id)
-    chunk = deps.ledger.chunk(run_id, chunk_id)
+    _announce_ending(command, envelope, deps.ledger.chunk(run_id, chunk_id), finished.drained, deps)
+
+
+def _repeat_ending(message: DeadLetter, chunk: ChunkItem | None, deps: Dependencies) -> None:
+    """Say again how a chunk ended, with the same ids: whoever ended it may have died before saying so."""
+    if isinstance(message.command, ChunkProcess) and chunk is not None and chunk.state.terminal:
+        drained = deps.ledger.drained_by(chunk.run_id, chunk.chunk_id)
+        _announce_ending(message.command, message.envelope, chunk, drained, deps)
+
+
+def _announce_ending(
+    command: ChunkProcess, envelope: Envelope | None, chunk: ChunkItem, drained: RunItem | None, deps: Dependencies
+) -> None:
     source, traceparent = deps.transport.source, envelope.traceparent if envelope else None
     events = []
     if chunk.state is ChunkStatus.FAILED:
-        failed = ChunkFailed(run_id=run_id, survey=command.survey, chunk_id=chunk_id, error=chunk.error or error)
-        events.append(Envelope.wrap(failed, source=source, traceparent=traceparent, key=(chunk_id,)))
-    if finished.drained is not None:
-        events.append(Envelope.wrap(RunDrained.of(finished.drained), source=source, traceparent=traceparent))
+        failed = ChunkFailed(
+            run_id=chunk.run_id,
+            survey=command.survey,
+            chunk_id=chunk.chunk_id,
+            error=chunk.error or "The error is unknown.",
+        )
+        events.append(Envelope.wrap(failed, source=source, traceparent=traceparent, key=(chunk.chunk_id,)))
+    if drained is not None:
+        events.append(Envelope.wrap(RunDrained.of(drained), source=source, traceparent=traceparent))
     deps.transport.publish(*events)
 
 
@@ -193,7 +212,7 @@ def _defer(letter: _Letter, decision: Decision, deps: Dependencies) -> None:
     seconds = deps.settings.deferral_seconds
     command = letter.message.command
     if isinstance(command, ChunkProcess):
-        deps.ledger.record_deferral(command.run_id, command.chunk_id, decision.reason)
+        deps.ledger.record_deferral(command.run_id, command.chunk_id)
     deps.transport.postpone(letter.delivery, seconds)
     deps.logger.info("dlq_visibility_extended", extra={"extended_seconds": seconds, "reason": decision.reason})
     raise _DeferredError
