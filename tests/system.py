@@ -25,6 +25,7 @@ from prismline_cli.submission import submit
 from prismline_contracts import ChunkItem, ChunkStatus, RunItem, run_id_of
 from prismline_localstack import harness
 from prismline_localstack.state import State
+from prismline_localstack.testing import observe_bus
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -58,15 +59,8 @@ class Observer:
     @classmethod
     def subscribe(cls, state: State) -> Observer:
         """A queue of its own, and a rule that sends it everything Prismline says."""
-        sqs, events = state.client("sqs"), state.client("events")
-        url = sqs.create_queue(QueueName="observer")["QueueUrl"]
-        arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-        bus = state.env["EVENT_BUS"]
-        pattern = json.dumps({"source": [{"prefix": "prismline/"}]})
-        events.put_rule(Name="observer", EventBusName=bus, EventPattern=pattern)
-        target = {"Id": "observer", "Arn": arn, "InputPath": "$.detail"}
-        events.put_targets(Rule="observer", EventBusName=bus, Targets=[target])
-        return cls(sqs, url)
+        sqs = state.client("sqs")
+        return cls(sqs, observe_bus(sqs, state.client("events"), state.env["EVENT_BUS"]))
 
     def events(self) -> list[dict[str, Any]]:
         """Everything that was said so far, in the order of arrival, repeats included."""

@@ -1,12 +1,19 @@
-"""Pytest fixtures: an emulator for a test session, and an environment that points at it."""
+"""For tests: an emulator for a session, an environment that points at it, a ledger table, an ear on the bus."""
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_events import EventBridgeClient
+    from mypy_boto3_sqs import SQSClient
 
 
 @pytest.fixture(scope="session")
@@ -34,3 +41,37 @@ def aws_env(emulator_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> dict[str
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     return environment
+
+
+def create_runs_table(dynamodb: DynamoDBClient, table: str) -> None:
+    """A table with the keys and indexes of the ledger's in `platform/template.yaml`."""
+    indexes = ("GSI1", "GSI2")
+    names = ["PK", "SK", *(f"{index}_{key}" for index in indexes for key in ("PK", "SK"))]
+    dynamodb.create_table(
+        TableName=table,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in names],
+        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+        GlobalSecondaryIndexes=[
+            {
+                "IndexName": index,
+                "KeySchema": [
+                    {"AttributeName": f"{index}_PK", "KeyType": "HASH"},
+                    {"AttributeName": f"{index}_SK", "KeyType": "RANGE"},
+                ],
+                "Projection": {"ProjectionType": "ALL"},
+            }
+            for index in indexes
+        ],
+    )
+
+
+def observe_bus(sqs: SQSClient, events: EventBridgeClient, bus: str) -> str:
+    """The URL of a new queue that gets everything that Prismline says on the bus."""
+    url = sqs.create_queue(QueueName=f"{bus}-observer")["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    pattern = json.dumps({"source": [{"prefix": "prismline/"}]})
+    events.put_rule(Name="observer", EventBusName=bus, EventPattern=pattern)
+    target = {"Id": "observer", "Arn": arn, "InputPath": "$.detail"}
+    events.put_targets(Rule="observer", EventBusName=bus, Targets=[target])  # type: ignore[list-item]
+    return url

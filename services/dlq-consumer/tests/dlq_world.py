@@ -13,9 +13,9 @@ from prismline_contracts import ARCHIVE_PREFIX, ChunkProcess, Envelope, FitParam
 from prismline_dlq_consumer.dependencies import Dependencies, from_environment
 from prismline_dlq_consumer.handler import build_handler
 from prismline_ledger import Ledger, NewChunk
+from prismline_localstack.testing import create_runs_table, observe_bus
 
 QUEUES = ("split", "chunks", "refits", "status", "runs", "recoveries")
-KEYS = ("PK", "SK", "GSI1_PK", "GSI1_SK", "GSI2_PK", "GSI2_SK")
 
 
 class Context:
@@ -40,23 +40,7 @@ class World:
         sqs, s3 = boto3.client("sqs"), boto3.client("s3")
         dynamodb, table, bucket = boto3.client("dynamodb"), f"runs-{environment}", f"bucket-{environment}"
         s3.create_bucket(Bucket=bucket)
-        dynamodb.create_table(
-            TableName=table,
-            BillingMode="PAY_PER_REQUEST",
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in KEYS],
-            KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
-            GlobalSecondaryIndexes=[
-                {
-                    "IndexName": index,
-                    "KeySchema": [
-                        {"AttributeName": f"{index}_PK", "KeyType": "HASH"},
-                        {"AttributeName": f"{index}_SK", "KeyType": "RANGE"},
-                    ],
-                    "Projection": {"ProjectionType": "ALL"},
-                }
-                for index in ("GSI1", "GSI2")
-            ],
-        )
+        create_runs_table(dynamodb, table)
         events, bus = boto3.client("events"), f"prismline-{environment}"
         events.create_event_bus(Name=bus)
         urls = {}
@@ -66,10 +50,7 @@ class World:
             redrive = {"deadLetterTargetArn": _arn(sqs, urls[f"{queue}-dlq"]), "maxReceiveCount": 5}
             attributes = {"RedrivePolicy": json.dumps(redrive), "VisibilityTimeout": "0"}
             urls[queue] = sqs.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
-        urls["observer"] = sqs.create_queue(QueueName=f"observer-{environment}")["QueueUrl"]
-        events.put_rule(Name="all", EventBusName=bus, EventPattern=json.dumps({"source": [{"prefix": "prismline/"}]}))
-        target = {"Id": "observer", "Arn": _arn(sqs, urls["observer"]), "InputPath": "$.detail"}
-        events.put_targets(Rule="all", EventBusName=bus, Targets=[target])
+        urls["observer"] = observe_bus(sqs, events, bus)
         patch.setenv("RUNS_TABLE", table)
         patch.setenv("BUCKET", bucket)
         return cls(environment, from_environment(), sqs, s3, urls)

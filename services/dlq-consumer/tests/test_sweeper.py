@@ -30,6 +30,7 @@ from prismline_dlq_consumer.sweeper import (
 )
 from prismline_ledger import Ledger, NewChunk
 from prismline_localstack.state import make_client
+from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_runtime import TransientError, Transport, faults, queue_handler, service_logger
 
 LIMITS = SweepLimits(workload_lease_seconds={"captions": 60.0})
@@ -256,35 +257,12 @@ def world(aws_env: dict[str, str]) -> Iterator[World]:
     environment = aws_env["ENVIRONMENT"]
     dynamodb, sqs, events = (make_client(name, aws_env) for name in ("dynamodb", "sqs", "events"))
     table = f"prismline-{environment}-runs"
-    keys = ("PK", "SK", "GSI1_PK", "GSI1_SK", "GSI2_PK", "GSI2_SK")
-    dynamodb.create_table(
-        TableName=table,
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in keys],
-        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
-        GlobalSecondaryIndexes=[
-            {
-                "IndexName": index,
-                "KeySchema": [
-                    {"AttributeName": f"{index}_PK", "KeyType": "HASH"},
-                    {"AttributeName": f"{index}_SK", "KeyType": "RANGE"},
-                ],
-                "Projection": {"ProjectionType": "ALL"},
-            }
-            for index in ("GSI1", "GSI2")
-        ],
-    )
-    for queue in ("chunks", "chunks-dlq", "split", "sweeps", "sweeps-dlq", "observer"):
+    create_runs_table(dynamodb, table)
+    for queue in ("chunks", "chunks-dlq", "split", "sweeps", "sweeps-dlq"):
         sqs.create_queue(QueueName=f"prismline-{environment}-{queue}")
     bus = f"prismline-{environment}"
     events.create_event_bus(Name=bus)
-    observer = sqs.get_queue_url(QueueName=f"{bus}-observer")["QueueUrl"]
-    arn = sqs.get_queue_attributes(QueueUrl=observer, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    pattern = json.dumps({"source": [{"prefix": "prismline/"}]})
-    events.put_rule(Name="observer", EventBusName=bus, EventPattern=pattern)
-    events.put_targets(
-        Rule="observer", EventBusName=bus, Targets=[{"Id": "observer", "Arn": arn, "InputPath": "$.detail"}]
-    )
+    observe_bus(sqs, events, bus)
     clock = Clock()
     deps = SweeperDependencies(
         ledger=Ledger(dynamodb, table, clock=lambda: timestamp(clock.now())),

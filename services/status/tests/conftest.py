@@ -18,6 +18,7 @@ from prismline_ledger import Ledger, NewChunk
 from prismline_localstack.deploy import deploy
 from prismline_localstack.settings import REPOSITORY
 from prismline_localstack.state import make_client
+from prismline_localstack.testing import observe_bus
 from prismline_runtime import service_logger
 from prismline_runtime.consumer import Consumer
 from prismline_runtime.settings import ConsumerSettings
@@ -164,19 +165,9 @@ def stage(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[
         events,
         make_client("stepfunctions", aws_env),
         outputs["STATE_MACHINE_ARN"],
-        _observe(sqs, events, outputs["EVENT_BUS"], aws_env["ENVIRONMENT"]),
+        observe_bus(sqs, events, outputs["EVENT_BUS"]),
     )
     for consumer in consumers:
         consumer.stop()
     for thread in threads:
         thread.join()
-
-
-def _observe(sqs: Any, events: Any, bus: str, environment: str) -> str:
-    """A queue that gets everything that is said on the bus."""
-    url = str(sqs.create_queue(QueueName=f"{environment}-observer")["QueueUrl"])
-    arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
-    events.put_rule(Name="observer", EventBusName=bus, EventPattern=json.dumps({"source": [{"prefix": "prismline/"}]}))
-    target = {"Id": "observer", "Arn": arn, "InputPath": "$.detail"}
-    events.put_targets(Rule="observer", EventBusName=bus, Targets=[target])
-    return url
