@@ -1,0 +1,56 @@
+"""Cancelling: the execution is stopped, and ends by itself where stopping it has no effect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from prismline_contracts import Queue, RunCancelRequested, RunSplitCompleted, queue_name, timestamp
+
+
+def cancel(stage: Any, run_id: str) -> None:
+    stage.publish(RunCancelRequested(run_id=run_id, requested_at=timestamp()))
+    stage.wait_for_status(run_id, "cancelled")
+
+
+def runs_queue_is_empty(stage: Any) -> bool:
+    url = stage.sqs.get_queue_url(QueueName=queue_name(stage.environment, Queue.RUNS))["QueueUrl"]
+    counts = stage.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    return all(counts[f"ApproximateNumberOfMessages{kind}"] == "0" for kind in ("", "NotVisible", "Delayed"))
+
+
+@pytest.mark.emulator
+def test_a_cancelled_runs_execution_is_aborted(stage: Any) -> None:
+    run_id = stage.submit()
+    stage.split_command(run_id)
+    cancel(stage, run_id)
+    stage.wait_for(lambda: stage.execution_status(run_id) == "ABORTED", "the execution to be aborted")
+
+
+@pytest.mark.emulator
+def test_an_execution_that_cannot_be_stopped_is_told_that_its_run_has_ended(
+    stage: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stage.deps.executions, "stop", lambda *_: None)
+    run_id = stage.submit()
+    stage.split(run_id)
+    stage.wait_for(lambda: (run := stage.run(run_id)) and run.waiting_token, "the state machine to wait")
+    cancel(stage, run_id)
+    stage.wait_for(lambda: stage.execution_status(run_id) == "SUCCEEDED", "the execution to end")
+    assert stage.endings(run_id) == ["prismline.run.cancelled.v1"]
+
+
+@pytest.mark.emulator
+def test_a_run_that_was_cancelled_before_it_was_split_has_its_chunks_skipped(stage: Any) -> None:
+    run_id = stage.submit()
+    stage.split_command(run_id)
+    cancel(stage, run_id)
+    stage.wait_for(lambda: stage.execution_status(run_id) == "ABORTED", "the execution to be aborted")
+    stage.wait_for(lambda: runs_queue_is_empty(stage), "its end to be worked off")
+    ledger = stage.ledger
+    ledger.open_run(run_id=run_id, survey="s", job_id="j", workload="spectra", params=None, traceparent=None)
+    ledger.set_total(run_id, jobs_total=1, n_spectra=1, n_blank=0)
+    ledger.latch(run_id)
+    stage.publish(RunSplitCompleted(run_id=run_id, survey="s", jobs_total=1, n_spectra=1, n_blank=0))
+    stage.wait_for(lambda: ledger.run(run_id).cancelled_at, "the ledger to be told")
