@@ -83,11 +83,23 @@ class System:
     @classmethod
     @contextmanager
     def running(
-        cls, folder: Path, patch: pytest.MonkeyPatch, *, services: list[str] | None = None, **settings: str
+        cls,
+        folder: Path,
+        patch: pytest.MonkeyPatch,
+        *,
+        services: list[str] | None = None,
+        endpoint: str | None = None,
+        **settings: str,
     ) -> Iterator[System]:
-        """Start the system in `folder`; environment variables are set through `patch`. It is down afterwards."""
+        """Start the system in `folder`; environment variables are set through `patch`. It is down afterwards.
+
+        endpoint: the emulator to use; default: one of its own, whatever another system has set.
+        """
         home, faults_file = folder / "home", folder / "faults.json"
         patch.setenv("PRISMLINE_HOME", str(home))
+        patch.delenv("AWS_ENDPOINT_URL", raising=False)
+        if endpoint is not None:
+            patch.setenv("AWS_ENDPOINT_URL", endpoint)
         state = harness.up(
             home,
             workers=2,

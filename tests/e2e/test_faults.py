@@ -76,8 +76,7 @@ def test_every_message_delivered_twice_changes_nothing(
 ) -> None:
     folder = tmp_path_factory.mktemp("twice")
     with pytest.MonkeyPatch.context() as patch, RedeliveringProxy.before_emulator(folder) as proxy:
-        patch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
-        with System.running(folder, patch) as system:
+        with System.running(folder, patch, endpoint=proxy.endpoint) as system:
             run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=3, nx=4), chunk_size=2)
             view = system.wait(run_id)
             assert (view.status, view.completed, view.total) == ("completed", 6, 6)
