@@ -75,15 +75,18 @@ def test_every_message_delivered_twice_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
 ) -> None:
     folder = tmp_path_factory.mktemp("twice")
-    with pytest.MonkeyPatch.context() as patch, RedeliveringProxy.before_emulator(folder) as proxy:
-        with System.running(folder, patch, endpoint=proxy.endpoint) as system:
-            run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=3, nx=4), chunk_size=2)
-            view = system.wait(run_id)
-            assert (view.status, view.completed, view.total) == ("completed", 6, 6)
-            system.wait_until_idle()
-            assert_invariants(system, run_id, nx=4)
-            assert proxy.redelivered >= 6 + 5, "six chunks, and the messages of split, status and run events"
-            assert all(chunk.attempts == 1 for chunk in system.chunks(run_id))
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        RedeliveringProxy.before_emulator(folder) as proxy,
+        System.running(folder, patch, endpoint=proxy.endpoint) as system,
+    ):
+        run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=3, nx=4), chunk_size=2)
+        view = system.wait(run_id)
+        assert (view.status, view.completed, view.total) == ("completed", 6, 6)
+        system.wait_until_idle()
+        assert_invariants(system, run_id, nx=4)
+        assert proxy.redelivered >= 6 + 5, "six chunks, and the messages of split, status and run events"
+        assert all(chunk.attempts == 1 for chunk in system.chunks(run_id))
 
 
 def poison() -> dict[str, tuple[Callable[[bytes], bytes | None], str]]:
