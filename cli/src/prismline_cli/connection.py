@@ -69,13 +69,7 @@ class Connection:
     @cached_property
     def transport(self) -> Transport:
         """The bus."""
-        return Transport(
-            environment=self.environment,
-            service="cli",
-            sqs=clients.sqs(),
-            events=clients.events(),
-            stepfunctions=clients.stepfunctions(),
-        )
+        return Transport.connect(self.environment, "cli")
 
 
 @contextmanager

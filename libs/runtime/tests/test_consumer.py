@@ -397,6 +397,7 @@ def test_postponing_a_message_that_somebody_else_has_by_now_is_no_error(chunks: 
     transport = make_transport(chunks.environment)
     chunks.sqs.delete_message(QueueUrl=chunks.url(), ReceiptHandle=message["ReceiptHandle"])
     transport.postpone(delivery, 5)
+    assert chunks.sqs.receive_message(QueueUrl=chunks.url()).get("Messages", []) == []
 
 
 def test_published_events_reach_a_queue_as_the_envelope(chunks: Queue) -> None:

@@ -50,6 +50,7 @@ def test_nothing_happens_without_a_rules_file(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("PRISMLINE_FAULTS_FILE", raising=False)
     faults._rules_file.cache_clear()
     fault_point("p")
+    assert faults._rules_file() is None
 
 
 def test_rules_can_come_and_go_while_the_service_runs(rules: Path) -> None:

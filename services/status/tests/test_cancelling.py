@@ -25,7 +25,8 @@ def test_a_cancelled_runs_execution_is_aborted(stage: Any) -> None:
     run_id = stage.submit()
     stage.split_command(run_id)
     cancel(stage, run_id)
-    stage.wait_for(lambda: stage.execution_status(run_id) == "ABORTED", "the execution to be aborted")
+    stage.wait_for(lambda: stage.execution_status(run_id) != "RUNNING", "the execution to end")
+    assert stage.execution_status(run_id) == "ABORTED"
 
 
 @pytest.mark.emulator
@@ -53,4 +54,4 @@ def test_a_run_that_was_cancelled_before_it_was_split_has_its_chunks_skipped(sta
     ledger.set_total(run_id, jobs_total=1, n_spectra=1, n_blank=0)
     ledger.latch(run_id)
     stage.publish(RunSplitCompleted(run_id=run_id, survey="s", jobs_total=1, n_spectra=1, n_blank=0))
-    stage.wait_for(lambda: ledger.run(run_id).cancelled_at, "the ledger to be told")
+    assert stage.wait_for(lambda: ledger.run(run_id).cancelled_at, "the ledger to be told")

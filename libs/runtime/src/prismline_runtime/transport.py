@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from botocore.exceptions import ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from prismline_contracts import Envelope, dead_letter_queue_name, queue_name
+from prismline_runtime import clients
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.errors import PermanentError, TransientError, aws_errors, error_code
 
@@ -75,6 +76,17 @@ class Transport:
         self._events = events
         self._stepfunctions = stepfunctions
         self._queue_url = cache(self._look_up_queue_url)
+
+    @classmethod
+    def connect(cls, environment: str, service: str) -> Self:
+        """The way out of `service` in `environment`, with real clients."""
+        return cls(
+            environment=environment,
+            service=service,
+            sqs=clients.sqs(),
+            events=clients.events(),
+            stepfunctions=clients.stepfunctions(),
+        )
 
     def _look_up_queue_url(self, name: str) -> str:
         with aws_errors(f"find the queue {name}"):

@@ -41,13 +41,7 @@ def from_environment() -> Dependencies:
     dynamodb, s3, sqs = clients.dynamodb(), clients.s3(), clients.sqs()
     bucket = Bucket(s3, settings.bucket)
     ledger = Ledger(dynamodb, settings.runs_table)
-    transport = Transport(
-        environment=settings.environment,
-        service="dlq-consumer",
-        sqs=sqs,
-        events=clients.events(),
-        stepfunctions=clients.stepfunctions(),
-    )
+    transport = Transport.connect(settings.environment, "dlq-consumer")
     logger = service_logger("dlq-consumer")
     return Dependencies(
         settings=settings,

@@ -30,13 +30,7 @@ def from_environment() -> Dependencies:
     s3 = clients.s3()
     return Dependencies(
         ledger=Ledger(clients.dynamodb(), settings.runs_table),
-        transport=Transport(
-            environment=settings.environment,
-            service="splitter",
-            sqs=clients.sqs(),
-            events=clients.events(),
-            stepfunctions=clients.stepfunctions(),
-        ),
+        transport=Transport.connect(settings.environment, "splitter"),
         bucket=lambda name: Bucket(s3, name),
         workdir=settings.workdir,
         logger=service_logger("splitter"),

@@ -27,13 +27,7 @@ class UpdateDependencies:
         settings = UpdateStatusSettings()
         return UpdateDependencies(
             table=WorkflowStateTable(clients.dynamodb(), settings.workflow_state_table),
-            transport=Transport(
-                environment=settings.environment,
-                service="status",
-                sqs=clients.sqs(),
-                events=clients.events(),
-                stepfunctions=clients.stepfunctions(),
-            ),
+            transport=Transport.connect(settings.environment, "status"),
             logger=service_logger("status"),
         )
 

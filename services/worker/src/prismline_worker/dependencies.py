@@ -32,13 +32,7 @@ def from_environment() -> Dependencies:
     return Dependencies(
         settings=settings,
         ledger=Ledger(clients.dynamodb(), settings.runs_table),
-        transport=Transport(
-            environment=settings.environment,
-            service="worker",
-            sqs=clients.sqs(),
-            events=clients.events(),
-            stepfunctions=clients.stepfunctions(),
-        ),
+        transport=Transport.connect(settings.environment, "worker"),
         bucket=lambda name: Bucket(s3, name),
         fitter=FitProcess(),
         logger=service_logger("worker"),
