@@ -4,10 +4,8 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Every package of the repository, in the order of their dependencies.
-PACKAGES := contracts libs/runtime libs/ledger $(sort $(wildcard services/*)) localstack cli
-# Stands alone; the services do not use it yet.
-LIBRARY  := libs/gaussline
-SOURCES  := $(addsuffix /src,$(PACKAGES) $(LIBRARY))
+PACKAGES := contracts libs/runtime libs/ledger libs/gaussline $(sort $(wildcard services/*)) localstack cli
+SOURCES  := $(addsuffix /src,$(PACKAGES))
 CHECKED  := contracts libs services localstack cli tests benchmarks
 
 .PHONY: help demo demo-faults test test-fast check install install-dev schemas lock clean
@@ -60,5 +58,4 @@ $(VENV)/.installed: requirements/runtime.txt $(addsuffix /pyproject.toml,$(PACKA
 
 $(VENV)/.installed-dev: requirements/dev.txt $(VENV)/.installed
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e ./$(LIBRARY)
 	@touch $@

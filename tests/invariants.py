@@ -22,6 +22,15 @@ COLUMNS = {
     "component_means": "list<element: double>",
     "component_stddevs": "list<element: double>",
     "status": "string",
+    "component_amplitude_errors": "list<element: double>",
+    "component_mean_errors": "list<element: double>",
+    "component_stddev_errors": "list<element: double>",
+    "component_fluxes": "list<element: double>",
+    "component_flux_errors": "list<element: double>",
+    "chi2_reduced": "double",
+    "aicc": "double",
+    "flags": "int32",
+    "decomposer": "string",
 }
 
 

@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from prismline_contracts import ChunkCompleted, Envelope, FitParams, Manifest, derived_id, traceparent_of
+from prismline_contracts import (
+    CaptionsManifest,
+    ChunkCompleted,
+    Envelope,
+    FitParams,
+    SpectraManifest,
+    derived_id,
+    traceparent_of,
+)
 from prismline_contracts.schemas import DOCUMENTS, MESSAGES, MODELS, schema_of
 
 ROOT = Path(__file__).parents[1]
@@ -91,7 +99,7 @@ def test_a_reader_ignores_fields_it_does_not_know(name: str, extra: str, value: 
 
 def test_an_unknown_fit_parameter_is_refused() -> None:
     with pytest.raises(ValidationError, match="betta"):
-        Manifest.model_validate({"cube_key": "c.fits", "survey": "s", "params": {"betta": 3}})
+        SpectraManifest.model_validate({"cube_key": "c.fits", "survey": "s", "params": {"betta": 3}})
 
 
 @pytest.mark.parametrize("survey", ["a/b", "", "../x", "a=b", "x" * 65, ".hidden", "a b"])
@@ -118,4 +126,28 @@ def test_ids_depend_on_where_one_part_ends(parts: list[str]) -> None:
 def test_the_defaults_are_those_of_the_reference_decomposer() -> None:
     phspectra = pytest.importorskip("phspectra", reason="the reference decomposer is not installed")
     defaults = phspectra.fit_gaussians.__kwdefaults__
-    assert FitParams().model_dump() == defaults
+    assert FitParams().model_dump(exclude={"decomposer", "preset"}) == defaults
+
+
+def captions(**fields: object) -> dict[str, object]:
+    window = {"window_index": 0, "frame_count": 2, "frames": ["a.png", "b.png"]}
+    return {"workload": "captions", "session_id": "s", "user_id": "u", "windows": [window]} | fields
+
+
+def test_the_session_of_captions_is_what_their_runs_are_listed_by() -> None:
+    manifest = CaptionsManifest.model_validate(captions())
+    assert manifest.survey == manifest.session_id == "s"
+    assert CaptionsManifest.model_validate_json(manifest.model_dump_json(by_alias=True)) == manifest
+
+
+@pytest.mark.parametrize(
+    ("windows", "wrong"),
+    [
+        ([{"window_index": 0, "frame_count": 3, "frames": ["a.png"]}], "frame_count is 3, but there are 1 frames"),
+        ([{"window_index": 4, "frame_count": 1, "frames": ["a.png"]}] * 2, "the same window_index"),
+        ([], "at least 1 item"),
+    ],
+)
+def test_windows_that_contradict_themselves_are_refused(windows: object, wrong: str) -> None:
+    with pytest.raises(ValidationError, match=wrong):
+        CaptionsManifest.model_validate(captions(windows=windows))

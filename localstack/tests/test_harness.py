@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
@@ -40,6 +41,27 @@ Outputs:
   EchoQueueName: {Value: !GetAtt Queue.QueueName}
 """
 
+WEB_PYPROJECT = """
+[[tool.prismline.processes]]
+name = "web"
+app = "web:create_app"
+settings = { WEB_URL = "{url}/v1" }
+"""
+
+#: Says which process answered; `/slow` takes a second.
+WEB = """
+import asyncio, os
+
+def create_app():
+    async def app(scope, receive, send):
+        assert scope["type"] == "http"
+        if scope["path"] == "/slow":
+            await asyncio.sleep(1)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": str(os.getpid()).encode()})
+    return app
+"""
+
 PYPROJECT = """
 [[tool.prismline.processes]]
 name = "echo"
@@ -47,10 +69,12 @@ handler = "echo:handler"
 queues = ["echo"]
 """
 
-#: Writes down what it got and does what it is told: {"say": text, "seconds": how long it takes, "fails": how often}.
+#: Writes down what it got and does what it is told: {"say": text, "seconds": how long it takes, "fails": how often,
+#: "get": an address to ask in the end}.
 HANDLER = """
 import json, os, time
 from pathlib import Path
+from urllib.request import urlopen
 
 def note(**what):
     with Path(os.environ["ECHO_FILE"]).open("a") as file:
@@ -65,8 +89,10 @@ def handler(event, context):
         time.sleep(order.get("seconds", 0))
         if count <= order.get("fails", 0):
             failures.append({"itemIdentifier": record["messageId"]})
-        else:
-            note(say=order["say"], count=count, did="end", env=dict(os.environ))
+            continue
+        if "get" in order:
+            urlopen(order["get"]).read()
+        note(say=order["say"], count=count, did="end", env=dict(os.environ))
     return {"batchItemFailures": failures}
 """
 
@@ -88,6 +114,13 @@ class System:
     def up(self, **arguments: Any) -> State:
         settings = {"ECHO_FILE": str(self.file), "PRISMLINE_WAIT_SECONDS": "1", **arguments.pop("settings", {})}
         return up(self.home, root=self.root, settings=settings, **arguments)
+
+    def add_web(self, pyproject: str = WEB_PYPROJECT, source: str = WEB) -> None:
+        """Have the checkout declare a service that serves HTTP, too."""
+        service = self.root / "services" / "web"
+        (service / "src").mkdir(parents=True)
+        (service / "pyproject.toml").write_text(pyproject)
+        (service / "src" / "web.py").write_text(source)
 
     def send(self, say: str, **order: Any) -> None:
         sqs = load_state(self.home).client("sqs")
@@ -126,6 +159,12 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
     made = System(tmp_path)
     yield made
     down(made.home)
+
+
+def get(url: str) -> str:
+    with urlopen(url, timeout=20) as answer:
+        body: bytes = answer.read()
+        return body.decode()
 
 
 def port_is_open(endpoint: str) -> bool:
@@ -343,6 +382,88 @@ def test_a_failed_start_says_why_and_leaves_nothing_running(system: System) -> N
     assert state is not None
     assert not state.supervisor.alive
     assert not port_is_open(state.endpoint)
+
+
+def test_a_service_that_serves_http_is_there_once_up_returns_and_the_others_know_where(system: System) -> None:
+    system.add_web()
+    state = system.up()
+    url = state.url("web")
+    entry = {process.name: process for process in status(system.home).processes}["web"]
+    assert (entry.url, entry.alive) == (url, True)
+    assert get(f"{url}/?token=s3cret") == str(entry.pid)
+    system.send("hello")
+    [note] = system.wait_for("hello", "end")
+    assert note["env"]["WEB_URL"] == state.env["WEB_URL"] == f"{url}/v1"
+    down(system.home)
+    lines = (system.home / "logs" / "web.log").read_text()
+    assert {json.loads(line)["service"] for line in lines.splitlines()} == {"prismline-runtime"}
+    assert "s3cret" not in lines
+    assert not port_is_open(url)
+    with pytest.raises(HarnessError, match="No process echo that serves HTTP"):
+        state.url("echo")
+
+
+def test_what_up_is_told_counts_more_than_what_a_process_has_all_told(system: System) -> None:
+    system.add_web()
+    state = system.up(settings={"WEB_URL": "http://elsewhere"})
+    system.send("hello")
+    [note] = system.wait_for("hello", "end")
+    assert note["env"]["WEB_URL"] == state.env["WEB_URL"] == "http://elsewhere"
+
+
+def test_a_killed_server_is_back_at_its_address_and_answers_what_was_asked_meanwhile(system: System) -> None:
+    system.add_web()
+    state = system.up()
+    killed = state.processes["web"].process
+    assert killed is not None
+    killed.signal(signal.SIGKILL)
+    assert all_ended([killed])
+    assert get(state.url("web")) not in {"", str(killed.pid)}
+    [web] = [process for process in status(system.home).processes if process.name == "web"]
+    assert (web.url, web.restarts) == (state.url("web"), 1)
+
+
+def test_on_down_a_request_may_finish_and_what_still_works_can_ask_a_server(system: System) -> None:
+    system.add_web()
+    url = system.up().url("web")
+    system.send("work", seconds=2, get=f"{url}/slow")
+    system.wait_for("work", "begin")
+    with ThreadPoolExecutor() as pool:
+        under_way = pool.submit(get, f"{url}/slow")
+        down(system.home)
+        assert under_way.result()
+    system.wait_for("work", "end", seconds=0)
+
+
+def test_a_server_that_cannot_start_fails_the_start_and_says_where_to_look(system: System) -> None:
+    system.add_web(source="raise RuntimeError('no such luck')")
+    with pytest.raises(HarnessError, match=r"The process web did not start\. Its log, .*web\.log, says why"):
+        system.up()
+    assert any("no such luck" in line.text for line in logs(system.home, "web"))
+    state = State.load(system.home / "state.json")
+    assert state is not None
+    assert not port_is_open(state.endpoint)
+
+
+def test_a_port_in_use_is_an_error_that_names_process_port_and_table(system: System) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        system.add_web(WEB_PYPROJECT + f"port = {port}\n")
+        with pytest.raises(HarnessError, match=rf"process web cannot listen at port {port} .*services/web/pyproject"):
+            system.up()
+    assert system.up().url("web") == f"http://127.0.0.1:{port}"
+
+
+def test_the_gpus_stand_in_runs_with_all_services_or_if_it_is_asked_for(system: System) -> None:
+    (system.root / "localstack").mkdir()
+    shutil.copy(REPOSITORY / "localstack" / "pyproject.toml", system.root / "localstack")
+    url = system.up().url("gpu")
+    assert json.loads(get(f"{url}/v1/models"))["object"] == "list"
+    system.send("hello")
+    [note] = system.wait_for("hello", "end")
+    assert note["env"]["CAPTION_BASE_URL"] == f"{url}/v1"
+    down(system.home)
+    assert set(system.up(services=["echo"]).processes) == {"emulator", "echo"}
 
 
 def test_queue_depths_are_published_as_metrics_with_zeros(system: System) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from prismline_localstack.errors import HarnessError
-from prismline_localstack.registry import service_processes
+from prismline_localstack.registry import AppTable, service_processes
 from prismline_localstack.settings import REPOSITORY
 
 WORKER = """
@@ -24,6 +25,14 @@ count = "cores"
 name = "slow-lane"
 handler = "prismline_worker.handler:handler"
 queues = ["refits"]
+"""
+
+WEB = """
+[[tool.prismline.processes]]
+name = "web"
+app = "prismline_web.server:create_app"
+port = 8010
+settings = { WEB_URL = "{url}/v1" }
 """
 
 
@@ -56,6 +65,31 @@ def test_a_process_a_core_unless_told_how_many(tmp_path: Path) -> None:
         "slow-lane",
     ]
     assert len(service_processes(tmp_path)) == (os.cpu_count() or 1) + 1
+
+
+def test_a_table_with_an_app_becomes_a_command_that_serves_it(tmp_path: Path) -> None:
+    add_service(tmp_path, "web", WEB)
+    [web] = service_processes(tmp_path)
+    assert (web.name, web.service) == ("web", "web")
+    assert web.command == [sys.executable, "-m", "prismline_runtime.server", "prismline_web.server:create_app"]
+    assert web.app == AppTable(
+        name="web", app="prismline_web.server:create_app", port=8010, settings={"WEB_URL": "{url}/v1"}
+    )
+
+
+def test_the_harness_own_processes_are_the_service_standins(tmp_path: Path) -> None:
+    add_service(tmp_path, "worker", WORKER)
+    (tmp_path / "localstack").mkdir()
+    (tmp_path / "localstack" / "pyproject.toml").write_text(WEB)
+
+    def names(**arguments: Any) -> set[str]:
+        return {process.name for process in service_processes(tmp_path, workers=1, **arguments)}
+
+    assert names() == {"worker", "slow-lane", "web"}
+    assert names(services=["standins"]) == {"web"}
+    assert names(services=["worker"]) == names(standins=False) == {"worker", "slow-lane"}
+    with pytest.raises(HarnessError, match="no service standins; there are worker"):
+        names(services=["standins"], standins=False)
 
 
 def test_services_without_a_table_run_nothing(tmp_path: Path) -> None:
@@ -103,5 +137,28 @@ def test_a_wrong_table_is_an_error_that_names_file_and_field(
         service_processes(tmp_path)
 
 
-def test_this_checkout_declares_its_services() -> None:
-    assert {process.service for process in service_processes(REPOSITORY)} >= {"splitter", "worker"}
+@pytest.mark.parametrize(
+    ("right", "wrong", "field"),
+    [
+        ("prismline_web.server:create_app", "prismline_web.server", "app"),
+        ("port = 8010", "port = 65536", "port"),
+        ("port = 8010", 'handler = "a.b:c"', "handler"),
+        ("port = 8010", 'queues = ["chunks"]', "queues"),
+        ("WEB_URL", "web-url", "settings"),
+    ],
+)
+def test_a_wrong_table_with_an_app_is_an_error_that_names_file_and_field(
+    tmp_path: Path, right: str, wrong: str, field: str
+) -> None:
+    add_service(tmp_path, "web", WEB.replace(right, wrong, 1))
+    with pytest.raises(HarnessError, match=rf"services/web/pyproject\.toml: (.|\n)*{field}"):
+        service_processes(tmp_path)
+
+
+def test_this_checkout_declares_its_services_and_the_stand_in_for_the_gpu() -> None:
+    processes = {process.name: process for process in service_processes(REPOSITORY)}
+    assert {process.service for process in processes.values()} >= {"splitter", "worker"}
+    gpu = processes["gpu"]
+    assert gpu.service == "standins"
+    assert gpu.app is not None
+    assert gpu.app.settings == {"CAPTION_BASE_URL": "{url}/v1"}

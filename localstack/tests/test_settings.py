@@ -72,3 +72,10 @@ def test_aws_is_spoken_to_with_the_users_credentials(monkeypatch: pytest.MonkeyP
 def test_the_emulator_is_reached_past_any_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "intranet")
     assert client_environment("http://127.0.0.1:1")["NO_PROXY"] == "127.0.0.1,intranet"
+
+
+def test_what_the_harness_serves_is_reached_past_any_proxy_whatever_the_endpoint(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    assert client_environment("http://aws:1")["NO_PROXY"] == "aws,127.0.0.1"

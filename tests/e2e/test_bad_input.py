@@ -13,7 +13,7 @@ import pytest
 from astropy.io import fits
 
 from prismline_contracts import derived_id
-from tests.cubes import header, spectra, write_cube
+from tests.cubes import header, write_cube
 from tests.invariants import assert_invariants
 from tests.system import System, wait_for
 
@@ -70,6 +70,11 @@ BAD_MANIFESTS: dict[str, tuple[Any, str]] = {
     "out of range": ({"cube_key": "cubes/c.fits", "survey": "bad", "params": {"beta": -1.0}}, "params.beta"),
     "wrong type": ({"cube_key": "cubes/c.fits", "survey": "bad", "params": {"beta": "high"}}, "params.beta"),
     "chunk size": ({"cube_key": "cubes/c.fits", "survey": "bad", "chunk_size": 0}, "chunk_size"),
+    "unknown workload": ({"workload": "paint", "survey": "bad"}, "no workload 'paint'; there are captions, spectra"),
+    "no windows": (
+        {"workload": "captions", "session_id": "s", "user_id": "u", "windows": []},
+        "windows: List should have at least 1 item",
+    ),
     "missing cube": ({"cube_key": "cubes/nowhere.fits", "survey": "bad"}, "cubes/nowhere.fits: it does not exist"),
 }
 
@@ -91,15 +96,6 @@ def test_each_bad_manifest_fails_its_run_with_the_cause(system: System) -> None:
         assert said in (view.state.error_message or ""), name
         assert_invariants(system, run_id)
     assert system.depth("split-dlq") == 0, "a bad submission is answered, not dead-lettered"
-
-
-def test_a_chunk_too_large_to_hold_is_refused_with_a_size_that_fits(system: System, tmp_path: Path) -> None:
-    path = tmp_path / "wide.fits"
-    fits.writeto(path, spectra(4, 5, 60), header())
-    run_id = system.submit(path, survey="bad", chunk_size=1_000_000)
-    view = system.wait(run_id)
-    assert view.state is not None
-    assert "choose a chunk size of at most" in (view.state.error_message or "")
 
 
 def test_an_object_that_is_no_manifest_starts_nothing(system: System) -> None:

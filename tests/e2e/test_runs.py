@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow.dataset
 import pytest
 from astropy.io import fits
 
+import prismline_gaussline
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
 from tests.system import System, wait_for
@@ -37,8 +39,19 @@ def test_a_generated_cube_is_decomposed(system: System, tmp_path: Path) -> None:
     ]
 
 
-def test_a_real_cube_gives_what_the_decomposer_gives_directly(system: System, grs_cube: Path, tmp_path: Path) -> None:
-    run_id = system.submit(grs_cube, survey="grs", chunk_size=10)
+def with_phspectra(spectrum: np.ndarray) -> int:
+    return len(phspectra.fit_gaussians(np.nan_to_num(spectrum)))
+
+
+def with_gaussline(spectrum: np.ndarray) -> int:
+    return int(prismline_gaussline.decompose(spectrum[None]).n_components[0])
+
+
+@pytest.mark.parametrize(("decomposer", "directly"), [("phspectra", with_phspectra), ("gaussline", with_gaussline)])
+def test_a_real_cube_gives_what_the_decomposer_gives_directly(
+    system: System, grs_cube: Path, tmp_path: Path, decomposer: str, directly: Callable[[np.ndarray], int]
+) -> None:
+    run_id = system.submit(grs_cube, survey="grs", chunk_size=10, params={"decomposer": decomposer})
     view = system.wait(run_id)
     assert (view.status, view.total, view.failed) == ("completed", 10, 0)
     assert_invariants(system, run_id, nx=10)
@@ -50,12 +63,9 @@ def test_a_real_cube_gives_what_the_decomposer_gives_directly(system: System, gr
     rows = dataset.to_table(filter=pyarrow.dataset.field("run") == run_id).to_pylist()
     assert len(rows) == 100
     assert {row["survey"] for row in rows} == {"grs"}
-    data = np.nan_to_num(fits.getdata(grs_cube).squeeze().astype("f8"))
-    direct = {
-        (row["x"], row["y"]): len(phspectra.fit_gaussians(data[:, row["y"], row["x"]]))
-        for row in rows
-        if row["status"] != "blank"
-    }
+    assert {row["decomposer"] for row in rows if row["status"] != "blank"} == {decomposer}
+    data = fits.getdata(grs_cube).squeeze().astype("f8")
+    direct = {(row["x"], row["y"]): directly(data[:, row["y"], row["x"]]) for row in rows if row["status"] != "blank"}
     assert {(row["x"], row["y"]): row["n_components"] for row in rows if row["status"] != "blank"} == direct
 
 
@@ -122,14 +132,16 @@ def test_a_cancelled_run_processes_no_further_chunk(faults: System, tmp_path: Pa
     assert "cancelled already" in system_error(system, "cancel", run_id)
 
 
+@pytest.mark.parametrize("decomposer", ["phspectra", "gaussline"])
 def test_spectra_that_run_out_of_time_are_done_in_the_slow_lane(
-    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, decomposer: str
 ) -> None:
     with (
         pytest.MonkeyPatch.context() as patch,
         System.running(tmp_path_factory.mktemp("slow"), patch, SPECTRUM_BUDGET_SECONDS="0.000001") as system,
     ):
-        run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=2, nx=3), chunk_size=3)
+        cube = write_cube(tmp_path / "cube.fits", ny=2, nx=3)
+        run_id = system.submit(cube, chunk_size=3, params={"decomposer": decomposer})
         assert system.wait(run_id).status == "completed"
         assert system.item(run_id).n_timed_out == 0
         statuses = system.table(run_id)["status"].to_pylist()

@@ -17,11 +17,12 @@ from prismline_cli.output import console, fail, stderr
 from prismline_cli.runs import RunView
 from prismline_cli.submission import submit
 from prismline_cli.watching import PICKED_UP_SECONDS, watch
-from prismline_contracts import DEFAULT_CHUNK_SIZE
 from prismline_localstack import harness
 
 #: Chunks that a demonstration is cut into, so that there is something to watch.
 DEMO_CHUNKS = 20
+#: Spectra in a cube that is cut finer than its work asks for.
+SMALL_CUBE = 10_000
 
 
 def demo(cube: Path | None, survey: str | None, chunk_size: int | None, to: Path) -> bool:
@@ -50,7 +51,8 @@ def demo(cube: Path | None, survey: str | None, chunk_size: int | None, to: Path
 def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> RunView:
     connection = Connection.open()
     began = time.monotonic()
-    run_id = submit(connection, str(cube), {"survey": survey, "chunk_size": chunk_size or _chunk_size(cube)})
+    fields = {"survey": survey} | ({"chunk_size": size} if (size := chunk_size or _chunk_size(cube)) else {})
+    run_id = submit(connection, str(cube), fields)
     console.print(f"Submitted run {run_id} of survey {survey}.", soft_wrap=True)
     view = watch(connection, run_id, appear_within=PICKED_UP_SECONDS)
     seconds = time.monotonic() - began
@@ -79,14 +81,15 @@ def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> Run
     return view
 
 
-def _chunk_size(cube: Path) -> int:
-    """Spectra a chunk so that the cube gives about `DEMO_CHUNKS`, or the service's default where that is not known.
+def _chunk_size(cube: Path) -> int | None:
+    """Spectra a chunk so that a small cube gives about `DEMO_CHUNKS`; None leaves it to the splitter.
 
     The longest axis is taken for the spectral one, which is a guess: it decides nothing but the bar's steps.
     """
     try:
         header = fits.getheader(cube)
     except (OSError, KeyError):
-        return DEFAULT_CHUNK_SIZE
+        return None
     lengths = sorted(int(header[f"NAXIS{n}"]) for n in range(1, int(header["NAXIS"]) + 1))
-    return max(1, math.ceil(math.prod(lengths[:-1]) / DEMO_CHUNKS)) if lengths else DEFAULT_CHUNK_SIZE
+    n_spectra = math.prod(lengths[:-1])
+    return math.ceil(n_spectra / DEMO_CHUNKS) if 0 < n_spectra <= SMALL_CUBE else None

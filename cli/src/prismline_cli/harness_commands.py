@@ -93,10 +93,11 @@ def logs_command(
 
 
 def _print_status(now: Status) -> None:
-    processes = Table("process", "service", "pid", "state", "restarts")
+    processes = Table("process", "service", "pid", "state", "restarts", "url")
     for process in now.processes:
         state = Text("running", style="green") if process.alive else Text("down", style="red")
-        processes.add_row(process.name, process.service, str(process.pid or "-"), state, str(process.restarts))
+        pid, restarts = str(process.pid or "-"), str(process.restarts)
+        processes.add_row(process.name, process.service, pid, state, restarts, process.url or "")
     queues = Table("queue", "waiting", "in flight", "dead letters")
     for queue in now.queues:
         dead = Text(str(queue.dead_letters), style="red" if queue.dead_letters else "")

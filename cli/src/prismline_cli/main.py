@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
-from prismline_cli import deadletters_commands, demo_faults, harness_commands
+from prismline_cli import captions_commands, deadletters_commands, demo_faults, gpu_commands, harness_commands
 from prismline_cli.connection import Connection, reachable
 from prismline_cli.output import ExitCode, console, fail, print_json, stderr
 from prismline_cli.runs import RunView, list_runs, load_run
@@ -31,6 +31,8 @@ app = typer.Typer(
 )
 harness_commands.register(app)
 deadletters_commands.register(app)
+captions_commands.register(app)
+gpu_commands.register(app)
 demo_faults.register(app)
 
 RunId = Annotated[str, typer.Argument(help="The run's id, or the beginning of it.", metavar="ID")]
@@ -47,7 +49,9 @@ def submit(
     mf_snr_min: Annotated[float | None, typer.Option(help="Least matched-filter signal-to-noise.")] = None,
     f_sep: Annotated[float | None, typer.Option(help="Separation below which a pair is blended, in FWHM.")] = None,
     neg_thresh: Annotated[float | None, typer.Option(help="Depth of a negative dip, in units of noise.")] = None,
-    chunk_size: Annotated[int | None, typer.Option(help="Spectra in a chunk.")] = None,
+    decomposer: Annotated[str | None, typer.Option(help="What fits: gaussline (default) or phspectra.")] = None,
+    preset: Annotated[str | None, typer.Option(help="How gaussline chooses the model: best or compatible.")] = None,
+    chunk_size: Annotated[int | None, typer.Option(help="Spectra in a chunk; default: by what they cost.")] = None,
     tolerate: Annotated[float | None, typer.Option(help="Percentage of chunks that may fail.")] = None,
     job_id: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
     idempotency_key: Annotated[str | None, typer.Option(help="Submitting again with the same key runs once.")] = None,
@@ -62,6 +66,8 @@ def submit(
         "mf_snr_min": mf_snr_min,
         "f_sep": f_sep,
         "neg_thresh": neg_thresh,
+        "decomposer": decomposer,
+        "preset": preset,
     }
     fields = {
         "survey": survey,

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from pydantic import ValidationError
 
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
-from prismline_contracts import MANIFEST_PREFIX, Manifest, run_id_of
+from prismline_contracts import MANIFEST_PREFIX, Manifest, SpectraManifest, run_id_of
 from prismline_runtime import describe_invalid
+
+M = TypeVar("M", bound=Manifest)
 
 
 def submit(connection: Connection, cube: str, fields: dict[str, Any]) -> str:
@@ -27,16 +29,26 @@ def submit(connection: Connection, cube: str, fields: dict[str, Any]) -> str:
         fail(f"{cube} is not in s3://{connection.bucket}; upload it there or give a local file.")
     cube_key = remote or f"cubes/{fields['survey']}/{Path(cube).name}"
     document = {**fields, "cube_key": cube_key, "idempotency_key": idempotency_key}
-    try:
-        manifest = Manifest.model_validate(document)
-    except ValidationError as error:
-        fail(f"The submission is invalid: {describe_invalid(error)}.")
+    manifest = checked(SpectraManifest, document)
     if remote is None:
         connection.s3.upload_file(cube, connection.bucket, cube_key)
+    return put_manifest(connection, manifest, idempotency_key)
+
+
+def checked(model: type[M], document: dict[str, Any]) -> M:
+    """The manifest in `document`; a wrong one ends the command with the reason."""
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        fail(f"The submission is invalid: {describe_invalid(error)}.")
+
+
+def put_manifest(connection: Connection, manifest: Manifest, idempotency_key: str) -> str:
+    """Put the manifest where the splitter waits for it, and return the id of its run."""
     connection.s3.put_object(
         Bucket=connection.bucket,
         Key=f"{MANIFEST_PREFIX}{idempotency_key}.json",
-        Body=manifest.model_dump_json(exclude_unset=True).encode(),
+        Body=manifest.model_dump_json(exclude_unset=True, by_alias=True).encode(),
         ContentType="application/json",
     )
     return run_id_of(connection.bucket, idempotency_key)

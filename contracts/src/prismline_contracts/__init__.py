@@ -1,6 +1,16 @@
 """Prismline's contracts, version 1: what services say to each other and what their tables hold."""
 
 from prismline_contracts.base import Contract, chunk_id, derived_id, is_survey, timestamp
+from prismline_contracts.captions import (
+    CAPTIONS_PREFIX,
+    MAX_FRAMES,
+    Caption,
+    CaptionParams,
+    CaptionsManifest,
+    CaptionWindow,
+    FrameWindow,
+    caption_key,
+)
 from prismline_contracts.commands import (
     ChunkProcess,
     Queue,
@@ -45,6 +55,7 @@ from prismline_contracts.items import (
     CHUNK_SK_PREFIX,
     MAX_CHUNK_ERROR_BYTES,
     MAX_RUN_ERROR_CHARS,
+    MAX_SUMMARY_BYTES,
     OPEN_RUNS,
     RUN_SK,
     ChunkItem,
@@ -52,7 +63,7 @@ from prismline_contracts.items import (
     RunItem,
     WorkflowStateItem,
 )
-from prismline_contracts.manifest import DEFAULT_CHUNK_SIZE, FitParams, Manifest, run_id_of
+from prismline_contracts.manifest import DEFAULT_WORKLOAD, FitParams, Manifest, Params, SpectraManifest, run_id_of
 from prismline_contracts.objects import (
     DECOMPOSITIONS_PREFIX,
     MANIFEST_PREFIX,
@@ -65,17 +76,24 @@ from prismline_contracts.objects import (
 
 __all__ = [
     "ARCHIVE_PREFIX",
+    "CAPTIONS_PREFIX",
     "CHUNK_SK_PREFIX",
     "DEAD_LETTERS_PREFIX",
     "DECOMPOSITIONS_PREFIX",
-    "DEFAULT_CHUNK_SIZE",
+    "DEFAULT_WORKLOAD",
     "FAILED_DEAD_LETTERS_PREFIX",
     "MANIFEST_PREFIX",
     "MAX_CHUNK_ERROR_BYTES",
+    "MAX_FRAMES",
     "MAX_RUN_ERROR_CHARS",
+    "MAX_SUMMARY_BYTES",
     "OPEN_RUNS",
     "OPERATION_SK",
     "RUN_SK",
+    "Caption",
+    "CaptionParams",
+    "CaptionWindow",
+    "CaptionsManifest",
     "ChunkCompleted",
     "ChunkFailed",
     "ChunkItem",
@@ -90,8 +108,10 @@ __all__ = [
     "DeadlettersRecovered",
     "Envelope",
     "FitParams",
+    "FrameWindow",
     "Manifest",
     "MessageData",
+    "Params",
     "Queue",
     "RecoveryCounts",
     "RecoveryOperationItem",
@@ -108,10 +128,12 @@ __all__ = [
     "RunStarted",
     "RunStatus",
     "RunSubmitted",
+    "SpectraManifest",
     "SpectraRefit",
     "StatusUpdate",
     "StepFunctionsError",
     "WorkflowStateItem",
+    "caption_key",
     "chunk_id",
     "chunk_key",
     "dead_letter_key",

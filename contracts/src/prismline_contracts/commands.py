@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId, Survey, Timestamp
 from prismline_contracts.deadletters import DeadlettersRecover
@@ -23,6 +23,7 @@ class Queue(StrEnum):
     RUNS = "runs"
     SWEEPS = "sweeps"
     RECOVERIES = "recoveries"
+    ALERTS = "alerts"
 
 
 def queue_name(environment: str, queue: str) -> str:
@@ -57,7 +58,8 @@ class ChunkProcess(MessageData):
     n_items: Annotated[int, Field(ge=1)]
     bucket: Name
     chunk_key: Key
-    params: FitParams
+    #: The workload's own.
+    params: dict[str, JsonValue]
     #: How often the chunk has been dispatched, this time included; a redelivery by the queue is not a dispatch.
     attempt: Annotated[int, Field(ge=1)] = 1
     #: Deferrals that the chunk had before this dispatch: later ones do not count against its attempts.

@@ -20,6 +20,8 @@ OPEN_RUNS: Literal["OPEN"] = "OPEN"
 CHUNK_SK_PREFIX = "CHUNK#"
 #: Longest `error` and `last_error` of a chunk item, in UTF-8 bytes.
 MAX_CHUNK_ERROR_BYTES = 1024
+#: Longest `summary` of a chunk item, in UTF-8 bytes.
+MAX_SUMMARY_BYTES = 1024
 #: Longest `error_message` of a workflow-state item, in characters.
 MAX_RUN_ERROR_CHARS = 2000
 
@@ -109,6 +111,8 @@ class ChunkItem(Contract):
     completed_at: Timestamp | None = None
     duration_ms: Count | None = None
     output_key: Key | None = None
+    #: What the output says, in short, where the workload has something to say.
+    summary: str | None = None
     #: Why the chunk failed.
     error: str | None = None
     #: Why its latest attempt did not end it.

@@ -9,14 +9,18 @@ from pydantic import ConfigDict, Field
 from prismline_contracts.base import Contract, Key, Name, Survey, derived_id
 from prismline_contracts.envelope import TraceParent
 
-#: Spectra in a chunk unless the manifest says otherwise: the reference pipeline's.
-DEFAULT_CHUNK_SIZE = 500
+#: The workload of a manifest that names none.
+DEFAULT_WORKLOAD = "spectra"
 
 
-class FitParams(Contract):
-    """Parameters of a decomposition, with the names and defaults of phspectra 1.0.2. An unknown one is an error."""
+class Params(Contract):
+    """Parameters of a workload. An unknown one is an error."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class FitParams(Params):
+    """Parameters of a decomposition, with the names and defaults of phspectra 1.0.2."""
 
     beta: Annotated[float, Field(gt=0, le=100, description="Persistence threshold in units of the noise.")] = 3.5
     max_refine_iter: Annotated[int, Field(ge=0, le=100, description="Most refinement iterations.")] = 3
@@ -24,22 +28,35 @@ class FitParams(Contract):
     mf_snr_min: Annotated[float, Field(ge=0, le=1000, description="Least matched-filter signal-to-noise.")] = 5.0
     f_sep: Annotated[float, Field(ge=0, le=100, description="Separation below which a pair is blended, in FWHM.")] = 1.2
     neg_thresh: Annotated[float, Field(ge=0, le=1000, description="Depth of a negative dip, in units of noise.")] = 5.0
+    decomposer: Annotated[Literal["gaussline", "phspectra"], Field(description="What fits the spectra.")] = "gaussline"
+    preset: Annotated[
+        Literal["best", "compatible"], Field(description="How gaussline chooses the model; phspectra has no choice.")
+    ] = "best"
 
 
 class Manifest(Contract):
-    """A submission of the `spectra` workload."""
+    """What every submission says; a workload adds its source and its parameters."""
 
-    cube_key: Key
+    workload: Name = DEFAULT_WORKLOAD
+    #: What the run's results belong with, and its runs are listed by.
     survey: Survey
-    params: FitParams = FitParams()
-    workload: Literal["spectra"] = "spectra"
-    chunk_size: Annotated[int, Field(ge=1, le=1_000_000)] = DEFAULT_CHUNK_SIZE
+    params: Params = Params()
     tolerated_failure_percent: Annotated[float, Field(ge=0, le=100)] = 0.0
     #: The same key gives the same run: a submission that is sent twice runs once.
     idempotency_key: Name | None = None
     job_id: Name | None = None
     #: W3C trace context of whoever submits; absent, the run starts a trace of its own.
     traceparent: TraceParent | None = None
+
+
+class SpectraManifest(Manifest):
+    """A submission of the `spectra` workload: a cube to decompose."""
+
+    workload: Literal["spectra"] = "spectra"
+    params: FitParams = FitParams()
+    cube_key: Key
+    #: Spectra in a chunk; absent, the splitter chooses by what they cost to fit.
+    chunk_size: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
 
 def run_id_of(bucket: str, idempotency_key: str) -> str:

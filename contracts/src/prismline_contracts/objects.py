@@ -29,9 +29,9 @@ class CubeGeometry(Contract):
     cube_key: Name
 
 
-def chunk_key(run_id: str, chunk_id: str) -> str:
+def chunk_key(run_id: str, chunk_id: str, suffix: str = "npz") -> str:
     """Key of a chunk's input."""
-    return f"chunks/{run_id}/{chunk_id}.npz"
+    return f"chunks/{run_id}/{chunk_id}.{suffix}"
 
 
 def geometry_key(run_id: str) -> str:

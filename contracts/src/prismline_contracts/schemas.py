@@ -9,12 +9,13 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from prismline_contracts.captions import Caption, CaptionsManifest, CaptionWindow
 from prismline_contracts.commands import COMMANDS
 from prismline_contracts.deadletters import DeadLetterRecord, RecoveryOperationItem
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import EVENTS
 from prismline_contracts.items import ChunkItem, RunItem, WorkflowStateItem
-from prismline_contracts.manifest import Manifest
+from prismline_contracts.manifest import SpectraManifest
 from prismline_contracts.objects import CubeGeometry
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -22,7 +23,10 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 #: Contracts that are not the `data` of a message, by schema name.
 DOCUMENTS: dict[str, type[BaseModel]] = {
     "envelope.v1": Envelope,
-    "manifest.v1": Manifest,
+    "manifest.v1": SpectraManifest,
+    "captions_manifest.v1": CaptionsManifest,
+    "caption_window.v1": CaptionWindow,
+    "caption.v1": Caption,
     "cube_geometry.v1": CubeGeometry,
     "run_item.v1": RunItem,
     "chunk_item.v1": ChunkItem,

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prismline_contracts import MAX_CHUNK_ERROR_BYTES, ChunkStatus, timestamp
-from prismline_ledger import Finished, Ledger, NewChunk, Skipped, Started, truncate_error
+from prismline_ledger import Finished, Ledger, NewChunk, Skipped, Started, truncate
 from prismline_runtime import PermanentError, TransientError
 
 NewRunId = Callable[[], str]
@@ -32,14 +32,14 @@ def split(ledger: Ledger, run_id: str, n_chunks: int, *, survey: str = "s", latc
 
 @given(st.text())
 def test_an_error_is_cut_to_what_an_item_holds(error: str) -> None:
-    cut = truncate_error(error)
+    cut = truncate(error)
     assert len(cut.encode()) <= MAX_CHUNK_ERROR_BYTES
     assert cut == error or cut.endswith("…")
 
 
 @given(st.text(min_size=500, alphabet="ü漢🜛"))
 def test_a_long_error_is_cut_between_characters(error: str) -> None:
-    assert error.startswith(truncate_error(error).removesuffix("…"))
+    assert error.startswith(truncate(error).removesuffix("…"))
 
 
 @pytest.mark.emulator

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from prismline_contracts import ChunkProcess, Envelope, FitParams, dead_letter_queue_name, queue_name
+from prismline_contracts import ChunkProcess, Envelope, dead_letter_queue_name, queue_name
 from prismline_runtime import Message, PermanentError, TransientError, Transport, clients, queue_handler, service_logger
 from prismline_runtime.consumer import Consumer, unfinished
 from prismline_runtime.delivery import Delivery
@@ -329,7 +329,7 @@ def chunk_message(number: int) -> Envelope:
         n_items=1,
         bucket="bucket",
         chunk_key=f"chunks/{RUN_ID}/chunk-{number:07d}.npz",
-        params=FitParams(),
+        params={},
         attempt=1,
     )
     return Envelope.wrap(command, source="prismline/test/test", traceparent=None, key=(command.chunk_id,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prismline_contracts import Envelope, RunDrained, RunSubmitted, timestamp
-from prismline_runtime import Delivery, Message, PermanentError, TransientError, queue_handler, service_logger
+from prismline_runtime import (
+    Delivery,
+    Message,
+    PermanentError,
+    ResourceUnavailableError,
+    TransientError,
+    queue_handler,
+    service_logger,
+)
 from prismline_runtime.routing import MAX_BACKOFF_SECONDS, backoff_seconds
 
 RUN_ID = "7b0b3f0e-2f5e-5d0c-8c39-9a1f3c1f7a11"
@@ -25,11 +34,11 @@ class FakeTransport:
     """Remembers what was asked of it."""
 
     def __init__(self) -> None:
-        self.dead: list[tuple[str, str]] = []
+        self.dead: list[tuple[str, Mapping[str, str]]] = []
         self.postponed: list[tuple[str, int]] = []
 
-    def dead_letter(self, delivery: Delivery, error: str) -> None:
-        self.dead.append((delivery.body, error))
+    def dead_letter(self, delivery: Delivery, why: Mapping[str, str]) -> None:
+        self.dead.append((delivery.body, why))
 
     def postpone(self, delivery: Delivery, seconds: int) -> None:
         self.postponed.append((delivery.body, seconds))
@@ -112,7 +121,15 @@ def test_a_permanent_error_is_dead_lettered_with_its_reason_and_acknowledged() -
     service = Service(PermanentError("The cube has no spectral axis."))
     body = drained().to_json()
     assert service.failed(record(body)) == []
-    assert service.transport.dead == [(body, "The cube has no spectral axis.")]
+    assert service.transport.dead == [(body, {"error": "The cube has no spectral axis."})]
+    assert not service.transport.postponed
+
+
+def test_work_whose_resource_is_down_waits_in_the_dead_letter_queue_at_once() -> None:
+    service = Service(ResourceUnavailableError("There is no GPU.", resource="gpu"))
+    body = drained().to_json()
+    assert service.failed(record(body)) == []
+    assert service.transport.dead == [(body, {"waits_for": "gpu"})]
     assert not service.transport.postponed
 
 
@@ -160,16 +177,16 @@ def test_one_bad_message_of_a_batch_does_not_touch_the_others() -> None:
 def test_a_message_that_cannot_be_understood_is_dead_lettered_with_what_is_wrong(body: str, reason: str) -> None:
     service = Service()
     assert service.failed(record(body)) == []
-    [(dead_body, error)] = service.transport.dead
+    [(dead_body, why)] = service.transport.dead
     assert dead_body == body
-    assert reason in error
+    assert reason in why["error"]
     assert not service.seen
 
 
 def test_a_reason_does_not_quote_the_message() -> None:
     service = Service()
     service.failed(record(drained().to_json().replace('"jobs_total":2', '"jobs_total":"s3cret"')))
-    assert "s3cret" not in service.transport.dead[0][1]
+    assert "s3cret" not in service.transport.dead[0][1]["error"]
 
 
 json_values = st.recursive(

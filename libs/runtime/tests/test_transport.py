@@ -157,7 +157,7 @@ def test_a_message_keeps_what_it_has_been_through_when_it_becomes_a_dead_letter(
     aws = Recording()
     attributes = {"attempt": "3", "recovery": "op/m-1", "error": "old", "other": "x"}
     delivery = Delivery("prismline-test-split", "m", "h", "body", 1, attributes=attributes)
-    make_transport(aws).dead_letter(delivery, "new")
+    make_transport(aws).dead_letter(delivery, {"error": "new"})
     ((sent,),) = aws.batches
     values = {name: value["StringValue"] for name, value in sent["MessageAttributes"].items()}
     assert values == {"error": "new", "source_queue": "prismline-test-split", "attempt": "3", "recovery": "op/m-1"}

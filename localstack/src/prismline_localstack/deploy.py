@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from botocore.exceptions import BotoCoreError, ClientError, WaiterError
 
 from prismline_localstack.errors import HarnessError
+from prismline_localstack.settings import is_aws
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
@@ -78,13 +79,14 @@ def deploy(
     """Create or update all stacks of `root` and return their outputs as environment variables.
 
     `parameters` go to every template that declares them, with `Environment`, `DeployFunctions=false` (the harness runs
-    the services itself) and `DeploySearch=false` (emulators have no Athena). Raises HarnessError with the reason of the
-    first resource that failed.
+    the services itself), `DeploySearch=false` (emulators have no Athena) and, on an emulator, `MetricMath=false` (its
+    alarms cannot calculate). Raises HarnessError with the reason of the first resource that failed.
     """
     given = {
         "Environment": environment,
         "DeployFunctions": "false",
         "DeploySearch": "false",
+        "MetricMath": str(is_aws(cloudformation.meta.endpoint_url)).lower(),
         **(parameters or {}),
     }
 

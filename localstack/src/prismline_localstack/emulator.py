@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import http.client
-import socket
 import subprocess
 import sys
 from pathlib import Path
-from urllib.parse import urlsplit
 
+from prismline_localstack.endpoints import LOOPBACK, answers, free_port
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.processes import spawn, stop
 from prismline_localstack.settings import inherited_environment
@@ -22,20 +20,6 @@ STOP_SECONDS = 20.0
 PORT_ATTEMPTS = 3
 #: Where the emulator says that it is up.
 HEALTH_PATH = "/_ministack/health"
-
-
-def answers(endpoint: str, path: str = "/") -> bool:
-    """Whether an HTTP server at `endpoint` answers a GET of `path`, with anything but a server error."""
-    address = urlsplit(endpoint)
-    connect = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
-    connection = connect(address.hostname or "", address.port, timeout=5)
-    try:
-        connection.request("GET", path)
-        return connection.getresponse().status < 500
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 class Emulator:
@@ -57,11 +41,11 @@ class Emulator:
 
     @classmethod
     def _launch(cls, folder: Path, log: Path) -> Emulator:
-        port = _free_port()
+        port = free_port()
         folder.mkdir(parents=True, exist_ok=True)
         environment = inherited_environment() | {
             "GATEWAY_PORT": str(port),
-            "BIND_HOST": "127.0.0.1",
+            "BIND_HOST": LOOPBACK,
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
             "PERSIST_STATE": "1",
@@ -71,7 +55,7 @@ class Emulator:
             "TMPDIR": str(folder),
         }
         child = spawn([sys.executable, "-m", "ministack"], environment=environment, log=log, folder=folder)
-        return cls(child, f"http://127.0.0.1:{port}")
+        return cls(child, f"http://{LOOPBACK}:{port}")
 
     def _answers_in_time(self) -> bool:
         wait_until(lambda: self.child.poll() is not None or answers(self.endpoint, HEALTH_PATH), START_SECONDS)
@@ -80,10 +64,3 @@ class Emulator:
     def stop(self) -> None:
         """Stop it; it writes down what it holds."""
         stop([self.child], STOP_SECONDS)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from prismline_localstack.settings import is_aws
+
 #: Exit code that says another supervisor has this home.
 HOME_TAKEN = 3
 #: How long, in seconds, a process may take to stop beyond its own grace time before it is killed.
@@ -45,6 +47,11 @@ class Plan(BaseModel):
     def service_settings(self) -> dict[str, str]:
         """Defaults and overrides."""
         return SERVICE_DEFAULTS | self.settings
+
+    @property
+    def standins(self) -> bool:
+        """Whether stand-ins for outside systems may run: not beside AWS itself, which has the real ones."""
+        return self.endpoint is None or not is_aws(self.endpoint)
 
     @property
     def stop_seconds(self) -> float:

@@ -57,13 +57,19 @@ def _started(pid: int) -> str:
 
 
 def spawn(
-    command: Sequence[str], *, environment: dict[str, str], log: Path, folder: Path | None = None
+    command: Sequence[str],
+    *,
+    environment: dict[str, str],
+    log: Path,
+    folder: Path | None = None,
+    pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start `command`, its output appended to `log`. On Linux the kernel kills it when we end without stopping it.
+    """Start `command`, its output appended to `log`; it inherits our files `pass_fds`.
 
-    SIGKILL rather than a polite signal: who would have waited for it is gone, and so is the emulator it talks to.
-    Elsewhere the next `up` or `down` ends what is left. To be called from the main thread of a process without other
-    threads at work: the kernel goes by the thread that forked, and Python code between fork and exec by their locks.
+    On Linux the kernel kills it when we end without stopping it. SIGKILL rather than a polite signal: who would have
+    waited for it is gone, and so is the emulator it talks to. Elsewhere the next `up` or `down` ends what is left. To
+    be called from the main thread of a process without other threads at work: the kernel goes by the thread that
+    forked, and Python code between fork and exec by their locks.
     """
     parent = os.getpid()
 
@@ -82,6 +88,7 @@ def spawn(
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=pass_fds,
             preexec_fn=tether,  # noqa: PLW1509  no other threads, see above
         )
 

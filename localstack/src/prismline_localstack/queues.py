@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: What a dead-letter queue's name ends in.
 DEAD_LETTER_SUFFIX = dead_letter_queue_name("")
+#: Namespace of the metrics of queues, as templates name it for emulators.
+DEPTH_NAMESPACE = "Prismline/Queues"
 
 
 class Depth(NamedTuple):
@@ -53,19 +55,21 @@ def queue_statuses(found: dict[str, Depth]) -> list[QueueStatus]:
 
 
 def publish_depths(cloudwatch: CloudWatchClient, found: dict[str, Depth]) -> None:
-    """Publish what SQS publishes on AWS, zeros included: an alarm only goes back to OK on data."""
-    metrics = {"ApproximateNumberOfMessagesVisible": "visible", "ApproximateNumberOfMessagesNotVisible": "in_flight"}
+    """Publish how full queues are, visible and hidden together, zeros included: an alarm only goes back to OK on data.
+
+    On AWS an alarm adds up what SQS publishes. Emulated alarms cannot add, and those of the embedded one do not look
+    at dimensions, so that each queue has a metric of its own name.
+    """
     cloudwatch.put_metric_data(
-        Namespace="AWS/SQS",
+        Namespace=DEPTH_NAMESPACE,
         MetricData=[
             {
-                "MetricName": metric,
+                "MetricName": name,
                 "Dimensions": [{"Name": "QueueName", "Value": name}],
-                "Value": getattr(depth, field),
+                "Value": sum(depth),
                 "Unit": "Count",
             }
             for name, depth in found.items()
-            for metric, field in metrics.items()
         ],
     )
 

@@ -1,11 +1,21 @@
-"""What to run: the `[[tool.prismline.processes]]` tables in the services' `pyproject.toml`.
+"""What to run: the `[[tool.prismline.processes]]` tables in the `pyproject.toml` of the services and of the stand-ins.
 
-[[tool.prismline.processes]]
-name = "worker"
-handler = "prismline_worker.handler:handler"
-queues = ["chunks"]
-batch_size = 1
-count = "cores"
+A process that works off queues:
+
+    [[tool.prismline.processes]]
+    name = "worker"
+    handler = "prismline_worker.handler:handler"
+    queues = ["chunks"]
+    batch_size = 1
+    count = "cores"
+
+and one that serves HTTP:
+
+    [[tool.prismline.processes]]
+    name = "interactions"
+    app = "prismline_alerting.interactions:create_app"
+    port = 8010                               # default: any that is free
+    settings = { INTERACTIONS_URL = "{url}" } # what all other processes are told
 """
 
 from __future__ import annotations
@@ -13,33 +23,60 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 
 from prismline_localstack.errors import HarnessError
 
+#: What the stand-ins for outside systems are called among the services.
+STANDINS = "standins"
+
 ProcessName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
+EntryPoint = Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
 
 
-class ProcessTable(BaseModel):
-    """One kind of process of a service, as its `pyproject.toml` declares it."""
-
+class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: ProcessName
-    handler: Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
+
+
+class ConsumerTable(_Table):
+    """A process that feeds a handler from queues, as a `pyproject.toml` declares it."""
+
+    handler: EntryPoint
     queues: Annotated[list[str], Field(min_length=1)]
     batch_size: Annotated[int, Field(ge=1, le=10)] = 10
     count: Literal["cores"] | Annotated[int, Field(ge=1)] = 1
 
 
+class AppTable(_Table):
+    """A process that serves an ASGI application, as a `pyproject.toml` declares it."""
+
+    #: What makes the application, without arguments.
+    app: EntryPoint
+    #: Where it listens; 0: at any port that is free.
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    #: Environment variables of all processes; `{url}` in them is where this one listens.
+    settings: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], str] = {}
+
+
+def _kind(table: Any) -> str:
+    return "app" if isinstance(table, dict) and "app" in table else "consumer"
+
+
 class _Prismline(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    processes: list[ProcessTable] = []
+    processes: list[
+        Annotated[
+            Annotated[ConsumerTable, Tag("consumer")] | Annotated[AppTable, Tag("app")],
+            Discriminator(_kind),
+        ]
+    ] = []
 
 
 class ServiceProcess(BaseModel, frozen=True):
@@ -50,33 +87,48 @@ class ServiceProcess(BaseModel, frozen=True):
     command: list[str]
     #: The service's folder; its `src` is put on the import path, so that a checkout runs its own code.
     folder: Path
+    #: What it serves, if it serves HTTP; it is given its socket when it is started.
+    app: AppTable | None = None
 
 
 def service_processes(
-    root: Path, *, workers: int | None = None, services: Collection[str] | None = None
+    root: Path, *, workers: int | None = None, services: Collection[str] | None = None, standins: bool = True
 ) -> list[ServiceProcess]:
     """All processes that the services under `root` declare; only of `services` (folder names) if given.
 
-    `workers` replaces the number of cores where a table says `count = "cores"`. Raises HarnessError for a table that
-    is wrong, for a service that does not exist and for two processes of one name.
+    `workers` replaces the number of cores where a table says `count = "cores"`. With `standins` those of the harness
+    count as one more service, `standins`. Raises HarnessError for a table that is wrong, for a service that does not
+    exist and for two processes of one name.
     """
     projects = {path.parent.name: path for path in sorted(root.glob("services/*/pyproject.toml"))}
+    if standins and (path := root / "localstack" / "pyproject.toml").exists():
+        projects[STANDINS] = path
     if unknown := sorted(set(services or ()) - set(projects)):
         raise HarnessError(f"There is no service {', '.join(unknown)}; there are {', '.join(projects) or 'none'}.")
     found: dict[str, ServiceProcess] = {}
     for service, path in projects.items():
         if services is not None and service not in services:
             continue
-        for table in _tables(path):
-            count = (workers or os.cpu_count() or 1) if table.count == "cores" else table.count
-            for name in [table.name] if count == 1 else [f"{table.name}-{n}" for n in range(1, count + 1)]:
-                if name in found:
-                    raise HarnessError(f"{path}: there is another process named {name}, of {found[name].service}.")
-                found[name] = ServiceProcess(name=name, service=service, command=_command(table), folder=path.parent)
+        for process in _processes(service, path, workers or os.cpu_count() or 1):
+            if process.name in found:
+                other = found[process.name].service
+                raise HarnessError(f"{path}: there is another process named {process.name}, of {other}.")
+            found[process.name] = process
     return list(found.values())
 
 
-def _tables(path: Path) -> list[ProcessTable]:
+def _processes(service: str, path: Path, cores: int) -> Iterator[ServiceProcess]:
+    for table in _tables(path):
+        if isinstance(table, AppTable):
+            command = [sys.executable, "-m", "prismline_runtime.server", table.app]
+            yield ServiceProcess(name=table.name, service=service, command=command, folder=path.parent, app=table)
+            continue
+        count = cores if table.count == "cores" else table.count
+        for name in [table.name] if count == 1 else [f"{table.name}-{n}" for n in range(1, count + 1)]:
+            yield ServiceProcess(name=name, service=service, command=_consumer(table), folder=path.parent)
+
+
+def _tables(path: Path) -> list[ConsumerTable | AppTable]:
     try:
         document = tomllib.loads(path.read_text())
         return _Prismline.model_validate(document.get("tool", {}).get("prismline", {})).processes
@@ -84,7 +136,7 @@ def _tables(path: Path) -> list[ProcessTable]:
         raise HarnessError(f"{path}: {error}") from error
 
 
-def _command(table: ProcessTable) -> list[str]:
+def _consumer(table: ConsumerTable) -> list[str]:
     queues = [argument for queue in table.queues for argument in ("--queue", queue)]
     return [
         sys.executable,

@@ -10,6 +10,8 @@ from localstack_client.config import get_service_endpoint
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
+from prismline_localstack.endpoints import LOOPBACK
+
 #: The checkout that `platform/` and `services/` are part of. The harness is for a checkout, installed editable:
 #: this file is `<repository>/localstack/src/prismline_localstack/settings.py`.
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -48,7 +50,7 @@ def client_environment(endpoint: str) -> dict[str, str]:
     """
     if is_aws(endpoint):
         return {"AWS_ENDPOINT_URL": endpoint}
-    direct = filter(None, (urlsplit(endpoint).hostname, os.environ.get("NO_PROXY")))
+    direct = filter(None, (urlsplit(endpoint).hostname, LOOPBACK, os.environ.get("NO_PROXY")))
     return {
         "AWS_ENDPOINT_URL": endpoint,
         "AWS_ACCESS_KEY_ID": EMULATOR_CREDENTIALS,
@@ -58,7 +60,7 @@ def client_environment(endpoint: str) -> dict[str, str]:
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
-        "NO_PROXY": ",".join(direct),
+        "NO_PROXY": ",".join(dict.fromkeys(direct)),
     }
 
 

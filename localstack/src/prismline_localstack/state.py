@@ -40,6 +40,8 @@ class ProcessState(BaseModel):
     #: The service's folder name; `emulator` for the emulator.
     service: str
     process: ProcessId | None
+    #: Where it listens, if it serves HTTP.
+    url: str | None = None
     restarts: int = 0
     log: Path
 
@@ -56,13 +58,21 @@ class State(BaseModel):
     embedded: bool = False
     #: The stacks' outputs, as environment variables.
     outputs: dict[str, str] = {}
-    #: All that a client or a service needs: endpoint, credentials, region, ENVIRONMENT, the outputs.
+    #: All that a client or a service needs: endpoint, credentials, region, ENVIRONMENT, the outputs, what processes
+    #: that serve HTTP have everybody told.
     env: dict[str, str] = {}
     processes: dict[str, ProcessState] = {}
 
     def client(self, service: str) -> Any:
         """A boto3 client for the endpoint."""
         return make_client(service, self.env)
+
+    def url(self, process: str) -> str:
+        """Where a process listens. Raises HarnessError if no process of this name serves HTTP."""
+        entry = self.processes.get(process)
+        if entry is None or entry.url is None:
+            raise HarnessError(f"No process {process} that serves HTTP runs; `prismline status` lists what does.")
+        return entry.url
 
     def activate(self) -> None:
         """Point this process at the endpoint: `env` goes into `os.environ`, in place of the user's AWS variables."""
@@ -110,6 +120,7 @@ class ProcessStatus(BaseModel):
     service: str
     pid: int | None
     alive: bool
+    url: str | None
     restarts: int
 
     @classmethod
@@ -121,6 +132,7 @@ class ProcessStatus(BaseModel):
             service=entry.service,
             pid=process.pid if process else None,
             alive=process is not None and process.alive,
+            url=entry.url,
             restarts=entry.restarts,
         )
 

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -21,7 +22,8 @@ from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
 from prismline_localstack.deploy import deploy
-from prismline_localstack.emulator import Emulator, answers
+from prismline_localstack.emulator import Emulator
+from prismline_localstack.endpoints import LOOPBACK, answers, listen, url_of
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.home import SUPERVISOR, Home
 from prismline_localstack.plan import HOME_TAKEN, Plan
@@ -30,6 +32,7 @@ from prismline_localstack.queues import depths, publish_depths, request_sweep
 from prismline_localstack.registry import ServiceProcess, service_processes
 from prismline_localstack.settings import client_environment, inherited_environment
 from prismline_localstack.state import Phase, ProcessState, State, make_client
+from prismline_localstack.waiting import wait_until
 from prismline_runtime.telemetry import service_logger
 
 #: Seconds between two looks at the processes.
@@ -42,16 +45,31 @@ SWEEP_SECONDS = 30.0
 FIRST_RESTART_SECONDS, LONGEST_RESTART_SECONDS = 0.5, 15.0
 #: A process that lived this many seconds was well: its next restart waits for the first time again.
 WELL_SECONDS = 30.0
+#: How long a process that serves HTTP may take until it answers, in seconds; on an idle machine it takes about one.
+APP_START_SECONDS = 60.0
 #: Name of the emulator in the process table.
 EMULATOR = "emulator"
 
 
 class _Supervised:
-    """A service process, over all its restarts."""
+    """A service process, over all its restarts.
 
-    def __init__(self, definition: ServiceProcess, environment: dict[str, str], log: Path, logger: Logger) -> None:
+    One that serves HTTP inherits the socket that it listens at. So it keeps its port, and what is asked of it while it
+    is down waits for the next one.
+    """
+
+    def __init__(
+        self,
+        definition: ServiceProcess,
+        environment: dict[str, str],
+        log: Path,
+        logger: Logger,
+        listener: socket.socket | None,
+    ) -> None:
         self.definition = definition
-        self.state = ProcessState(name=definition.name, service=definition.service, process=None, log=log)
+        url = url_of(listener) if listener else None
+        self.state = ProcessState(name=definition.name, service=definition.service, process=None, url=url, log=log)
+        self._listener = listener
         source = str(definition.folder / "src")
         self._environment = environment | {
             "POWERTOOLS_SERVICE_NAME": f"prismline-{definition.service}",
@@ -61,10 +79,20 @@ class _Supervised:
         self._wait = FIRST_RESTART_SECONDS
         self.start()
 
+    @property
+    def serves(self) -> bool:
+        """Whether it serves HTTP."""
+        return self._listener is not None
+
     def start(self) -> None:
         """Start the process."""
+        sockets = [self._listener.fileno()] if self._listener else []
         self.child = spawn(
-            self.definition.command, environment=self._environment, log=self.state.log, folder=self.definition.folder
+            [*self.definition.command, *(argument for fd in sockets for argument in ("--fd", str(fd)))],
+            environment=self._environment,
+            log=self.state.log,
+            folder=self.definition.folder,
+            pass_fds=sockets,
         )
         self.state.process = ProcessId.of(self.child.pid)
         self._started_at = time.monotonic()
@@ -90,6 +118,15 @@ class _Supervised:
         self.state.restarts += 1
         return True
 
+    def wait_until_ready(self) -> None:
+        """Wait until it answers, if it serves HTTP. Raises HarnessError if it ends before, or takes too long."""
+        url = self.state.url
+        if url is None:
+            return
+        wait_until(lambda: self.child.poll() is not None or answers(url), APP_START_SECONDS)
+        if self.child.poll() is not None or not answers(url):
+            raise HarnessError(f"The process {self.state.name} did not start. Its log, {self.state.log}, says why.")
+
 
 class Supervisor:
     """Everything that runs, from start to stop."""
@@ -105,20 +142,38 @@ class Supervisor:
     def start(self) -> None:
         """Start everything. Raises HarnessError."""
         self._save()
-        definitions = service_processes(self._plan.root, workers=self._plan.workers, services=self._plan.services)
+        definitions = service_processes(
+            self._plan.root,
+            workers=self._plan.workers,
+            services=self._plan.services,
+            standins=self._plan.standins,
+        )
+        listeners = _listen(definitions)
         self._connect()
         cloudformation, s3 = (make_client(service, self._state.env) for service in ("cloudformation", "s3"))
         outputs = deploy(cloudformation, s3, self._plan.root, self._plan.environment, self._plan.parameters)
         self._state.outputs = outputs
-        self._state.env |= outputs
+        self._state.env |= outputs | self._told(definitions, listeners)
         environment = inherited_environment(self._state.endpoint) | self._state.env | self._plan.service_settings
         for definition in definitions:
-            service = _Supervised(definition, environment, self._home.log(definition.name), self._logger)
+            log, listener = self._home.log(definition.name), listeners.get(definition.name)
+            service = _Supervised(definition, environment, log, self._logger, listener)
             self._services.append(service)
             self._state.processes[definition.name] = service.state
             self._save()
+        for service in self._services:
+            service.wait_until_ready()
         self._state.phase = Phase.READY
         self._save()
+
+    def _told(self, definitions: list[ServiceProcess], listeners: dict[str, socket.socket]) -> dict[str, str]:
+        """What processes that serve HTTP have everybody told, unless `up` was told otherwise."""
+        return {
+            name: self._plan.settings.get(name, value.replace("{url}", url_of(listeners[definition.name])))
+            for definition in definitions
+            if definition.app is not None
+            for name, value in definition.app.settings.items()
+        }
 
     def _connect(self) -> None:
         """Start the emulator, or find the endpoint that somebody else runs."""
@@ -128,7 +183,9 @@ class Supervisor:
             self._emulator = Emulator.start(self._home.emulator, log)
             endpoint = self._emulator.endpoint
             process = ProcessId.of(self._emulator.child.pid)
-            self._state.processes[EMULATOR] = ProcessState(name=EMULATOR, service=EMULATOR, process=process, log=log)
+            self._state.processes[EMULATOR] = ProcessState(
+                name=EMULATOR, service=EMULATOR, process=process, url=endpoint, log=log
+            )
         elif not answers(endpoint):
             raise HarnessError(
                 f"Nothing answers at {endpoint}. Start it, or unset AWS_ENDPOINT_URL and LOCALSTACK_HOST."
@@ -167,8 +224,10 @@ class Supervisor:
             self._logger.warning("queues_not_seen_to", extra={"reason": str(error)})
 
     def stop(self) -> None:
-        """Stop the services, then the emulator that they may still need while they stop."""
-        stop([service.child for service in self._services], self._plan.stop_seconds)
+        """Stop the services, then what they may still need while they stop: what serves HTTP, then the emulator."""
+        for serving in (False, True):
+            children = [service.child for service in self._services if service.serves is serving]
+            stop(children, self._plan.stop_seconds)
         if self._emulator is not None:
             self._emulator.stop()
         self._home.state.unlink(missing_ok=True)
@@ -181,6 +240,21 @@ class Supervisor:
 
     def _save(self) -> None:
         self._state.save(self._home.state)
+
+
+def _listen(definitions: list[ServiceProcess]) -> dict[str, socket.socket]:
+    """A listening socket for each process that serves HTTP, by its name. Raises HarnessError for a port in use."""
+    listeners = {}
+    for definition in definitions:
+        if definition.app is not None:
+            try:
+                listeners[definition.name] = listen(definition.app.port)
+            except OSError as error:
+                raise HarnessError(
+                    f"The process {definition.name} cannot listen at port {definition.app.port} of {LOOPBACK}: "
+                    f"{error.strerror}. Stop what does, or change its table in {definition.folder / 'pyproject.toml'}."
+                ) from error
+    return listeners
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import boto3
 import pytest
 
-from prismline_contracts import ARCHIVE_PREFIX, ChunkProcess, Envelope, FitParams, RunItem
+from prismline_contracts import ARCHIVE_PREFIX, ChunkProcess, Envelope, RunItem
 from prismline_dlq_consumer.dependencies import Dependencies, from_environment
 from prismline_dlq_consumer.handler import build_handler
 from prismline_ledger import Ledger, NewChunk
@@ -163,7 +163,7 @@ def chunk_message(run_id: str, chunk_id: str, **fields: Any) -> str:
         n_items=1,
         bucket="b",
         chunk_key=f"chunks/{run_id}/{chunk_id}.npz",
-        params=FitParams(),
+        params={},
         **fields,
     )
     return Envelope.wrap(command, source="prismline/test", traceparent=None, key=(chunk_id,)).to_json()

@@ -558,7 +558,7 @@ class TestSweeps:
         for run_id in ("broken", "whole"):
             (only,) = world.split(run_id, 1)
             world.ledger.start_chunk(run_id, only)
-        world.damage("broken", params='{"betta": 1}')
+        world.damage("broken", params='{"beta": ')
         assert world.sweep(16).runs_swept == 2
         assert [message["runid"] for message in world.take("chunks")] == ["whole"]
 

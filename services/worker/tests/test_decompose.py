@@ -7,16 +7,18 @@ import phspectra
 import pytest
 import worker_kernels as kernels
 
-from prismline_contracts.manifest import FitParams
+from prismline_contracts import FitParams
 from prismline_runtime.errors import PermanentError, TransientError
 from prismline_worker.decompose import decompose
 from prismline_worker.schema import SCHEMA
+
+PHSPECTRA = FitParams(decomposer="phspectra")
 
 
 def run(spectra, fitter, params=None, **limits):
     spectra = np.asarray(spectra)
     n = len(spectra)
-    return decompose(spectra, np.arange(n), np.arange(n) + 50, params or FitParams(), fitter=fitter, **limits)
+    return decompose(spectra, np.arange(n), np.arange(n) + 50, params or PHSPECTRA, fitter=fitter, **limits)
 
 
 def orders(*first_channels):
@@ -27,7 +29,7 @@ def orders(*first_channels):
 
 
 def test_every_spectrum_gets_what_phspectra_gives_when_called_directly(fitter, spectra):
-    params = FitParams(beta=4.0, max_refine_iter=2, snr_min=2.0)
+    params = FitParams(decomposer="phspectra", beta=4.0, max_refine_iter=2, snr_min=2.0)
     table = run(spectra, fitter, params)
     assert table.schema == SCHEMA
     assert sum(table["n_components"].to_pylist()) > 0
@@ -43,7 +45,7 @@ def test_every_spectrum_gets_what_phspectra_gives_when_called_directly(fitter, s
 
 
 def test_rows_keep_the_order_and_the_pixels_of_the_chunk(fitter, spectra):
-    table = decompose(spectra[:3], np.array([9, 3, 5]), np.array([2, 2, 1]), FitParams(), fitter=fitter)
+    table = decompose(spectra[:3], np.array([9, 3, 5]), np.array([2, 2, 1]), PHSPECTRA, fitter=fitter)
     assert table["x"].to_pylist() == [9, 3, 5]
     assert table["y"].to_pylist() == [2, 2, 1]
 
@@ -129,4 +131,4 @@ def test_a_child_that_is_killed_again_and_again_is_transient(obedient):
 
 def test_spectra_and_pixels_of_different_length_are_refused(obedient):
     with pytest.raises(ValueError, match="shorter"):
-        decompose(orders(1.0, 2.0), np.array([0, 1]), np.array([0]), FitParams(), fitter=obedient)
+        decompose(orders(1.0, 2.0), np.array([0, 1]), np.array([0]), PHSPECTRA, fitter=obedient)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prismline_runtime.errors import PermanentError
-from prismline_worker.output import from_parquet, patch, timed_out_rows, to_parquet
+from prismline_worker.output import OutputFile, from_parquet, patch, timed_out_rows, to_parquet
 from prismline_worker.schema import SCHEMA
 
 
@@ -26,6 +26,7 @@ def table_of(statuses, *, first_x=0):
             "component_means": [10.0, 20.0] if status == "fitted" else [],
             "component_stddevs": [3.0, 4.0] if status == "fitted" else [],
             "status": status,
+            "decomposer": "phspectra" if status in {"fitted", "empty"} else None,
         }
         for row, status in enumerate(statuses)
     ]
@@ -58,7 +59,27 @@ def test_a_parquet_file_has_the_columns_of_the_published_dataset():
         ("component_means", "list<element: double>"),
         ("component_stddevs", "list<element: double>"),
         ("status", "string"),
+        ("component_amplitude_errors", "list<element: double>"),
+        ("component_mean_errors", "list<element: double>"),
+        ("component_stddev_errors", "list<element: double>"),
+        ("component_fluxes", "list<element: double>"),
+        ("component_flux_errors", "list<element: double>"),
+        ("chi2_reduced", "double"),
+        ("aicc", "double"),
+        ("flags", "int32"),
+        ("decomposer", "string"),
     ]
+
+
+def test_a_file_that_was_written_in_blocks_holds_the_same_table():
+    table = table_of(ALL * 3)
+    with OutputFile() as output:
+        for start in range(0, len(table), 5):
+            output.add(table[start : start + 5])
+        body = output.finish()
+    assert from_parquet(body) == table
+    assert len(output) == 12
+    assert output.timed_out == timed_out_rows(table) == [3, 7, 11]
 
 
 def other_parquet():

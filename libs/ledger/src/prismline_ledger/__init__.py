@@ -2,7 +2,7 @@
 
 from prismline_ledger.ledger import COUNTERS, DRAINED_BY_SPLIT, DRAINED_BY_SWEEPER, STUCK_AFTER, Ledger, NewChunk
 from prismline_ledger.operations import LeaseLostError, Operations
-from prismline_ledger.transitions import Finished, Skipped, Started, truncate_error
+from prismline_ledger.transitions import Finished, Skipped, Started, truncate
 
 __all__ = [
     "COUNTERS",
@@ -16,5 +16,5 @@ __all__ = [
     "Operations",
     "Skipped",
     "Started",
-    "truncate_error",
+    "truncate",
 ]

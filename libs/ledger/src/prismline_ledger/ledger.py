@@ -17,14 +17,23 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from prismline_contracts import CHUNK_SK_PREFIX, OPEN_RUNS, RUN_SK, ChunkItem, ChunkStatus, RunItem, timestamp
+from prismline_contracts import (
+    CHUNK_SK_PREFIX,
+    MAX_SUMMARY_BYTES,
+    OPEN_RUNS,
+    RUN_SK,
+    ChunkItem,
+    ChunkStatus,
+    RunItem,
+    timestamp,
+)
 from prismline_ledger.transitions import (
     ALLOWED_FROM,
     Finished,
     Skipped,
     Started,
     counter_changes,
-    truncate_error,
+    truncate,
 )
 from prismline_runtime import PermanentError, TransientError, aws_errors, batches, error_code
 
@@ -218,10 +227,19 @@ class Ledger:
             return None
 
     def complete_chunk(
-        self, run_id: str, chunk_id: str, *, output_key: str, duration_ms: int, n_timed_out: int = 0
+        self,
+        run_id: str,
+        chunk_id: str,
+        *,
+        output_key: str,
+        duration_ms: int,
+        n_timed_out: int = 0,
+        summary: str | None = None,
     ) -> Finished:
         """Record that the chunk's output is there, whole; `n_timed_out` of its items wait for the slow lane."""
-        fields = {"output_key": output_key, "duration_ms": duration_ms, "n_timed_out": n_timed_out}
+        fields: dict[str, Any] = {"output_key": output_key, "duration_ms": duration_ms, "n_timed_out": n_timed_out}
+        if summary is not None:
+            fields["summary"] = truncate(summary, MAX_SUMMARY_BYTES)
         adds = {"n_timed_out": n_timed_out} if n_timed_out else {}
         return self._finish(run_id, chunk_id, ChunkStatus.COMPLETED, fields, run_adds=adds)
 
@@ -229,7 +247,7 @@ class Ledger:
         self, run_id: str, chunk_id: str, error: str, *, duration_ms: int | None = None, by: str | None = None
     ) -> Finished:
         """Record that the chunk will not be done, and why. `by` drains the run if this does; default: the chunk."""
-        fields: dict[str, Any] = {"error": truncate_error(error)}
+        fields: dict[str, Any] = {"error": truncate(error)}
         if duration_ms is not None:
             fields["duration_ms"] = duration_ms
         return self._finish(run_id, chunk_id, ChunkStatus.FAILED, fields, by=by)
@@ -240,7 +258,7 @@ class Ledger:
             self._update_chunk(
                 run_id,
                 chunk_id,
-                sets={"last_error": truncate_error(error)},
+                sets={"last_error": truncate(error)},
                 allowed=ALLOWED_FROM[ChunkStatus.IN_PROGRESS],
             )
 
@@ -349,7 +367,7 @@ class Ledger:
             self._update(
                 run_id,
                 CHUNK_SK_PREFIX + chunk_id,
-                sets={"recovery": f"{recovery}/failed", "error": truncate_error(error)},
+                sets={"recovery": f"{recovery}/failed", "error": truncate(error)},
                 condition="#status = :failed AND recovery = :held",
                 values={":failed": ChunkStatus.FAILED.value, ":held": recovery},
             )
@@ -417,7 +435,7 @@ class Ledger:
                 sets={
                     "status": ChunkStatus.PENDING.value,
                     "sent_at": self._clock(),
-                    "last_error": truncate_error(reason),
+                    "last_error": truncate(reason),
                 },
                 adds={"resends": 1},
                 condition=condition,

@@ -61,9 +61,9 @@ class Finished:
     drained: RunItem | None
 
 
-def truncate_error(error: str) -> str:
-    """`error` cut to what a chunk item holds, never in the middle of a character."""
-    encoded = error.encode()
-    if len(encoded) <= MAX_CHUNK_ERROR_BYTES:
-        return error
-    return encoded[: MAX_CHUNK_ERROR_BYTES - 3].decode(errors="ignore") + "…"
+def truncate(text: str, most_bytes: int = MAX_CHUNK_ERROR_BYTES) -> str:
+    """`text` cut to what a chunk item holds (default: of an error), never in the middle of a character."""
+    encoded = text.encode()
+    if len(encoded) <= most_bytes:
+        return text
+    return encoded[: most_bytes - 3].decode(errors="ignore") + "…"

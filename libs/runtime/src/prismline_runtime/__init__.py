@@ -1,7 +1,14 @@
 """What a Prismline service runs on."""
 
 from prismline_runtime.delivery import Delivery
-from prismline_runtime.errors import PermanentError, PrismlineError, TransientError, aws_errors, error_code
+from prismline_runtime.errors import (
+    PermanentError,
+    PrismlineError,
+    ResourceUnavailableError,
+    TransientError,
+    aws_errors,
+    error_code,
+)
 from prismline_runtime.faults import fault_point
 from prismline_runtime.routing import Message, describe_invalid, queue_handler
 from prismline_runtime.settings import ServiceSettings
@@ -15,6 +22,7 @@ __all__ = [
     "Message",
     "PermanentError",
     "PrismlineError",
+    "ResourceUnavailableError",
     "ServiceSettings",
     "TransientError",
     "Transport",

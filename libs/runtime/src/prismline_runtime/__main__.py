@@ -2,6 +2,9 @@
 
 On SIGTERM or SIGINT nothing more is received; what is in flight may finish within the grace time, else it is made
 visible to others at once and the process ends.
+
+`PRISMLINE_HEARTBEAT_FILE` names a file that is touched every second while every queue answers and no invocation takes
+longer than it may. What watches the process, a container's health check for instance, looks at the file's age.
 """
 
 from __future__ import annotations
@@ -65,6 +68,8 @@ def main() -> None:
         if not all(thread.is_alive() for thread in threads):
             logger.error("consumer_died")
             sys.exit(1)
+        if settings.heartbeat_file is not None and all(consumer.well for consumer in consumers):
+            settings.heartbeat_file.touch()
     _shut_down(consumers, threads, settings.grace_seconds)
     logger.info("consumer_stopped")
     sys.stdout.flush()

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: Pause in seconds after a failed receive, so that an outage of the queue is not a busy loop.
 RECEIVE_ERROR_PAUSE_SECONDS = 1.0
+#: How much longer, in seconds, than it should a receive or an invocation may take before the consumer is not well.
+WELL_MARGIN_SECONDS = 15.0
 
 Handler = Callable[[dict[str, Any], Any], Any]
 
@@ -83,6 +85,16 @@ class Consumer:
         #: Receipt handle by message id.
         self._in_flight: dict[str, str] = {}
         self._lock = threading.Lock()
+        #: Until then (`time.monotonic` seconds) the queue need not be heard from.
+        self._well_until = 0.0
+
+    @property
+    def well(self) -> bool:
+        """Whether the queue answered lately, or what it gave is being worked on, within the time that may take."""
+        return time.monotonic() < self._well_until
+
+    def _well_for(self, seconds: float) -> None:
+        self._well_until = time.monotonic() + seconds + WELL_MARGIN_SECONDS
 
     def stop(self) -> None:
         """Receive nothing more. What is in flight goes on until `run` returns or `release` gives it back."""
@@ -106,6 +118,7 @@ class Consumer:
                 self._logger.warning("receive_failed", extra={"queue": self._queue_name, "reason": str(error)})
                 self._stopping.wait(RECEIVE_ERROR_PAUSE_SECONDS)
                 continue
+            self._well_for(self._settings.wait_seconds)
             if messages := answer.get("Messages", []):
                 self._invoke(messages)
 
@@ -116,6 +129,7 @@ class Consumer:
                 self._url = self._sqs.get_queue_url(QueueName=self._queue_name)["QueueUrl"]
                 attributes = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
                 self._arn = attributes["Attributes"]["QueueArn"]
+                self._well_for(self._settings.wait_seconds)
                 return True
             except (ClientError, BotoCoreError) as error:
                 self._logger.warning("queue_not_ready", extra={"queue": self._queue_name, "reason": str(error)})
@@ -125,9 +139,10 @@ class Consumer:
     def _invoke(self, messages: list[MessageTypeDef]) -> None:
         with self._lock:
             self._in_flight = {message["MessageId"]: message["ReceiptHandle"] for message in messages}
+        self._well_for(self._settings.invocation_seconds)
         done = threading.Event()
-        heartbeat = threading.Thread(target=self._keep_hidden, args=(done,), daemon=True)
-        heartbeat.start()
+        renewal = threading.Thread(target=self._keep_hidden, args=(done,), daemon=True)
+        renewal.start()
         try:
             with self._turn:
                 if self._stopping.is_set():
@@ -136,7 +151,8 @@ class Consumer:
                 failed = self._call_handler(messages)
         finally:
             done.set()
-            heartbeat.join()
+            renewal.join()
+        self._well_for(self._settings.wait_seconds)
         with self._lock:
             finished = [handle for key, handle in self._in_flight.items() if key not in failed]
             self._in_flight = {}

@@ -1,7 +1,7 @@
 """The two families of errors, and the one place where what AWS throws is sorted into them.
 
 Permanent: this will never work, so the chunk or run fails with the reason, or the message becomes a dead letter.
-Transient: try again later.
+Transient: try again later; when a resource that is needed is down, once it is up.
 """
 
 from __future__ import annotations
@@ -27,6 +27,15 @@ class TransientError(PrismlineError):
         super().__init__(message)
         #: Seconds to wait before the message is delivered again; None leaves it to the backoff.
         self.retry_after = retry_after
+
+
+class ResourceUnavailableError(TransientError):
+    """What the work needs is down. Trying again now wastes a try: the message waits in the dead-letter queue."""
+
+    def __init__(self, message: str, *, resource: str) -> None:
+        super().__init__(message)
+        #: Name of the resource, as the dead-letter consumer knows it.
+        self.resource = resource
 
 
 #: Error codes of AWS that no repetition mends: the thing is gone, or the request is wrong in itself.

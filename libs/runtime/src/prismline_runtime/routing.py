@@ -7,6 +7,7 @@ A service's handler module says which function takes which message:
 What the function does      -> what happens to the message
 returns                     -> acknowledged
 raises PermanentError       -> moved whole to the dead-letter queue with the reason, then acknowledged
+raises ResourceUnavailable… -> moved there too, to wait for the resource
 raises anything else        -> kept, and delivered again after a backoff; SQS gives up after `maxReceiveCount`
 """
 
@@ -25,7 +26,7 @@ from pydantic import BaseModel, ValidationError
 
 from prismline_contracts import Envelope
 from prismline_runtime.delivery import Delivery
-from prismline_runtime.errors import PermanentError, TransientError
+from prismline_runtime.errors import PermanentError, ResourceUnavailableError, TransientError
 from prismline_runtime.transport import Transport
 
 #: Seconds before a message that failed for the first time is delivered again; doubled at each receive.
@@ -90,7 +91,10 @@ class _Router:
                 self._dispatch(delivery)
             except PermanentError as error:
                 self._logger.warning("message_dead_lettered", extra={"reason": str(error), "queue": delivery.queue})
-                self._transport.dead_letter(delivery, str(error))
+                self._transport.dead_letter(delivery, {"error": str(error)})
+            except ResourceUnavailableError as error:
+                self._logger.info("message_waits", extra={"reason": str(error), "resource": error.resource})
+                self._transport.dead_letter(delivery, {"waits_for": error.resource})
             except Exception as error:
                 wait = error.retry_after if isinstance(error, TransientError) else None
                 wait = backoff_seconds(delivery.receive_count) if wait is None else wait
@@ -122,7 +126,10 @@ class _Router:
             function(data, Message(envelope, delivery))
 
     def _dispatch_aws_event(self, document: dict[str, Any], delivery: Delivery) -> None:
-        name = f"{document.get('source')}/{document.get('detail-type')}"
+        if "TopicArn" in document:
+            name = f"aws.sns/{document.get('Type')}"
+        else:
+            name = f"{document.get('source')}/{document.get('detail-type')}"
         if name not in self._aws_events:
             raise PermanentError("The message is neither an envelope nor an AWS event that this service takes.")
         self._aws_events[name](document, delivery)
@@ -150,6 +157,7 @@ def queue_handler(
 ) -> LambdaHandler:
     """A Lambda handler for SQS events that answers with `batchItemFailures`.
 
-    `messages` maps a contract model to the function that takes it; `aws_events` maps `source/detail-type`.
+    `messages` maps a contract model to the function that takes it; `aws_events` maps `source/detail-type`, and
+    `aws.sns/Notification` for what SNS delivers.
     """
     return _Router(transport, logger, messages, aws_events or {})

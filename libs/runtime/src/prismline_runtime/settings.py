@@ -26,6 +26,9 @@ class ConsumerSettings(BaseSettings, env_prefix="PRISMLINE_"):
     )
     invocation_seconds: int = Field(default=900, ge=1, description="Time one invocation may take, as Lambda's timeout.")
     grace_seconds: float = Field(default=20.0, ge=0, description="How long work in flight may go on after SIGTERM.")
+    heartbeat_file: Path | None = Field(
+        default=None, description="A file that is touched every second while all is well; none unless set."
+    )
 
 
 class FaultSettings(BaseSettings, env_prefix="PRISMLINE_"):

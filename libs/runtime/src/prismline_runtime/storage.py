@@ -1,10 +1,13 @@
-"""A bucket: whole objects, read and written with the error families of Prismline."""
+"""A bucket: objects, read and written with the error families of Prismline."""
 
 from __future__ import annotations
 
+import io
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, BinaryIO
 
+from boto3.exceptions import S3UploadFailedError
 from botocore.exceptions import ClientError
 
 from prismline_runtime.errors import aws_errors, error_code
@@ -14,6 +17,47 @@ if TYPE_CHECKING:
 
 #: What S3 answers when the condition of a write does not hold.
 _CONDITION_CODES = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
+
+
+#: Bytes that are fetched of a large object at a time: long against the time until the first of them arrives.
+PART_BYTES = 8 * 2**20
+
+
+class _ObjectReader(io.RawIOBase):
+    """One version of an object, read where it is asked for."""
+
+    def __init__(self, s3: S3Client, bucket: str, key: str, etag: str, size: int) -> None:
+        super().__init__()
+        self._get = partial(s3.get_object, Bucket=bucket, Key=key, IfMatch=etag)
+        self._name = f"s3://{bucket}/{key}"
+        self._size = size
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise ValueError(f"cannot seek to {start + offset}")
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: Any, /) -> int:
+        stop = min(self._position + len(buffer), self._size)
+        if stop <= self._position:
+            return 0
+        with aws_errors(f"read {self._name}"):
+            body = self._get(Range=f"bytes={self._position}-{stop - 1}")["Body"].read()
+        buffer[: len(body)] = body
+        self._position += len(body)
+        return len(body)
 
 
 class Bucket:
@@ -33,6 +77,15 @@ class Bucket:
             answer = self._s3.get_object(Bucket=self.name, Key=key)
             return answer["Body"].read(), answer["ETag"]
 
+    def open(self, key: str) -> BinaryIO:
+        """The object as a file to read and seek in; a large one is fetched in parts, as it is read."""
+        with aws_errors(f"read s3://{self.name}/{key}"):
+            first = self._s3.get_object(Bucket=self.name, Key=key, Range=f"bytes=0-{PART_BYTES - 1}")
+            body, size = first["Body"].read(), int(first["ContentRange"].rpartition("/")[2])
+        if len(body) == size:
+            return io.BytesIO(body)
+        return io.BufferedReader(_ObjectReader(self._s3, self.name, key, first["ETag"], size), PART_BYTES)
+
     def download(self, key: str, to: Path) -> None:
         """The whole object into a file, in parts, without holding it in memory."""
         with aws_errors(f"read s3://{self.name}/{key}"):
@@ -42,6 +95,14 @@ class Bucket:
         """Put an object under `key`, replacing what was there."""
         with aws_errors(f"write s3://{self.name}/{key}"):
             self._s3.put_object(Bucket=self.name, Key=key, Body=body)
+
+    def upload(self, path: Path, key: str) -> None:
+        """Put a file under `key`, a large one in parts, without holding it in memory."""
+        with aws_errors(f"write s3://{self.name}/{key}"):
+            try:
+                self._s3.upload_file(str(path), self.name, key)
+            except S3UploadFailedError as error:  # the transfer manager hides what S3 said in a text
+                raise (error.__context__ if isinstance(error.__context__, ClientError) else error) from None
 
     def create(self, key: str, body: bytes) -> bool:
         """Put an object under `key` unless there is one; False if there is."""

@@ -132,14 +132,16 @@ class Transport:
         for batch in batches(messages):
             _until_all_taken("publish", batch, attempt)
 
-    def dead_letter(self, delivery: Delivery, error: str) -> None:
-        """Copy a message, byte for byte, to the dead-letter queue of its queue, with the reason as an attribute.
+    def dead_letter(self, delivery: Delivery, why: Mapping[str, str]) -> None:
+        """Copy a message, byte for byte, to the dead-letter queue of its queue, with the reason as attributes:
+        `error`, why repeating it is no use, or `waits_for`, the resource that has to be up first.
 
         What the message carried from an earlier dead-letter queue stays with it.
         """
         url = self._queue_url(dead_letter_queue_name(delivery.queue))
         carried = {name: value for name, value in delivery.attributes.items() if name in CARRIED_ATTRIBUTES}
-        attributes = {"error": error[:1024] or "unknown", "source_queue": delivery.queue, **carried}
+        reason = {name: value[:1024] or "unknown" for name, value in why.items()}
+        attributes = {**reason, "source_queue": delivery.queue, **carried}
         with aws_errors(f"move a message to {dead_letter_queue_name(delivery.queue)}"):
             self._sqs.send_message(
                 QueueUrl=url,

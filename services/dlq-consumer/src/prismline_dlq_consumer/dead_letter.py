@@ -19,6 +19,8 @@ AWS_EVENTS = (
     ("aws.s3", "Object Created"),
     ("aws.states", "Step Functions Execution Status Change"),
 )
+#: How a message of an SNS topic calls itself.
+SNS_MESSAGE = "Notification"
 #: How a Step Functions status change calls itself.
 EXECUTION_CHANGE = "Step Functions Execution Status Change"
 #: How often SQS has counted a message as received when it moves it to a dead-letter queue: our queues' maxReceiveCount.
@@ -38,6 +40,8 @@ class DeadLetter:
     receive_count: int
     #: Why the service that had it gave up on it at once, where it said so: repeating the work would be no use.
     error: str | None = None
+    #: The resource that was down when the service wanted to work on it.
+    waits_for: str | None = None
     #: Why it is no message of a contract.
     invalid: str | None = None
     envelope: Envelope | None = None
@@ -59,7 +63,7 @@ class DeadLetter:
 
     @property
     def workload(self) -> str | None:
-        """The workload whose resource it needs."""
+        """The workload of its chunk."""
         return self.command.workload if isinstance(self.command, ChunkProcess) else None
 
 
@@ -100,6 +104,7 @@ def read_dead_letter(record: Mapping[str, Any], environment: str) -> DeadLetter:
         body=record["body"],
         receive_count=received,
         error=carried.get("error"),
+        waits_for=carried.get("waits_for"),
         invalid=invalid,
         envelope=envelope,
         command=command,
@@ -115,7 +120,7 @@ def parse(body: str) -> tuple[Envelope | None, RunSplit | ChunkProcess | Spectra
     if document is None:
         return None, None, "It is not a JSON object."
     if "specversion" not in document:
-        if (document.get("source"), document.get("detail-type")) in AWS_EVENTS:
+        if (document.get("source"), document.get("detail-type")) in AWS_EVENTS or document.get("Type") == SNS_MESSAGE:
             return None, None, None
         return None, None, "It is neither an envelope nor an AWS event that a service takes."
     try:

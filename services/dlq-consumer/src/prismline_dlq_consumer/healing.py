@@ -123,7 +123,7 @@ def _heal(letter: _Letter, state: _LedgerState, look_up: Callable[[str], Resourc
     key = deps.archive.write(record)
     fault_point("deadletter.archived", message_id=message.message_id)
     chunk, run = state.of(message)
-    needed = deps.settings.workload_resources.get(message.workload or "")
+    needed = message.waits_for or deps.settings.workload_resources.get(message.workload or "")
     decision = decide(
         message,
         chunk,

@@ -21,7 +21,7 @@ class DlqConsumerSettings(ServiceSettings):
         default=900, ge=0, le=43_200, description="How long a message waits before its resource is looked at again."
     )
     workload_resources: dict[str, str] = Field(
-        default_factory=dict, description="The resource that a workload needs to be up, by workload, as JSON."
+        default={"captions": "gpu"}, description="The resource that a workload needs to be up, by workload, as JSON."
     )
     recovery_concurrency: int = Field(default=8, ge=1, le=64, description="Reads and sends of a recovery at a time.")
     recovery_window: int = Field(default=200, ge=1, le=1000, description="Records that a recovery counts together.")

@@ -25,7 +25,6 @@ from prismline_contracts import (
     ChunkProcess,
     ChunkStatus,
     Envelope,
-    FitParams,
     Queue,
     RunDrained,
     RunItem,
@@ -168,7 +167,7 @@ def process_command(chunk: ChunkItem, run: RunItem, bucket: str) -> ChunkProcess
         n_items=chunk.n_items,
         bucket=bucket,
         chunk_key=chunk.chunk_key,
-        params=FitParams.model_validate(json.loads(run.params or "{}")),
+        params=json.loads(run.params or "{}"),
         attempt=chunk.resends + 2,  # the splitter sent the first
         deferrals=chunk.deferrals,
     )

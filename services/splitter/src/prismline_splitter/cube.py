@@ -149,21 +149,25 @@ class Cube:
         """Number of spectra, blank ones included."""
         return self.ny * self.nx
 
-    def blocks(self, size: int, start: int = 0) -> Iterator[SpectraBlock]:
-        """The spectra from index `start` to the last, `size` at a time (the last block may be shorter).
+    def blocks(self, size: int, start: int = 0, *, cut_at: int | None = None) -> Iterator[SpectraBlock]:
+        """The spectra from index `start` to the last, at most `size` at a time.
 
-        Memory is bounded by SLAB_BYTES and the size of a block, not by the cube. Raises ValueError for a size
-        below 1 or a start outside 0 to n_spectra, CubeError when the file has become shorter since it was
-        opened, and OSError when the disk fails.
+        `cut_at`: no block goes past a multiple of this index. Memory is bounded by SLAB_BYTES and the size of a
+        block, not by the cube. Raises ValueError for a size or cut below 1 or a start outside 0 to n_spectra,
+        CubeError when the file has become shorter since it was opened, and OSError when the disk fails.
         """
         if size < 1:
             raise ValueError(f"size is {size}; it must be at least 1")
+        if cut_at is not None and cut_at < 1:
+            raise ValueError(f"cut_at is {cut_at}; it must be at least 1")
         if not 0 <= start <= self.n_spectra:
             raise ValueError(f"start is {start}; it must be between 0 and {self.n_spectra}")
         slab_start, slab = start, np.empty((0, self.n_channels), self.stored.dtype)
         with self.path.open("rb", buffering=0) as file:
-            for begin in range(start, self.n_spectra, size):
-                index = np.arange(begin, min(begin + size, self.n_spectra))
+            begin = start
+            while begin < self.n_spectra:
+                cut = self.n_spectra if cut_at is None else (begin // cut_at + 1) * cut_at
+                index = np.arange(begin, min(begin + size, cut, self.n_spectra))
                 spectra = np.empty((len(index), self.n_channels), self.dtype)
                 filled = 0
                 while filled < len(spectra):
@@ -177,6 +181,7 @@ class Cube:
                     filled += len(piece)
                 y, x = np.divmod(index, self.nx)
                 yield SpectraBlock(begin, spectra, x.astype(np.int32), y.astype(np.int32))
+                begin += len(index)
 
     def _read_slab(self, file: io.FileIO, index: int) -> tuple[int, NDArray[Any]]:
         """The slab with spectrum `index` in it: its first index, and its stored values (n, n_channels)."""

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from prismline_contracts import (
+    DEFAULT_WORKLOAD,
     MANIFEST_PREFIX,
     Envelope,
     Manifest,
@@ -20,6 +21,7 @@ from prismline_contracts import (
 )
 from prismline_runtime import Delivery, PermanentError, describe_invalid
 from prismline_splitter.dependencies import Dependencies
+from prismline_splitter.workload import workloads
 
 
 def on_object_created(event: dict[str, Any], _delivery: Delivery, deps: Dependencies) -> None:
@@ -71,9 +73,13 @@ def describe_submission(bucket: str, key: str, version: str, body: bytes) -> tup
 
 
 def parse_manifest(body: bytes, key: str) -> Manifest:
-    """Read a manifest. Raises PermanentError that names what is wrong with it."""
+    """Read a manifest as its workload's. Raises PermanentError that names what is wrong with it."""
+    workload = _lenient(body).get("workload", DEFAULT_WORKLOAD)
+    if not isinstance(workload, str) or workload not in workloads():
+        known = ", ".join(sorted(workloads()))
+        raise PermanentError(f"The manifest {key} is invalid: there is no workload {workload!r}; there are {known}.")
     try:
-        return Manifest.model_validate_json(body)
+        return workloads()[workload].manifest.model_validate_json(body)
     except ValidationError as error:
         raise PermanentError(f"The manifest {key} is invalid: {describe_invalid(error)}.") from error
 

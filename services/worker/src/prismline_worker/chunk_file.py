@@ -2,87 +2,154 @@
 
 from __future__ import annotations
 
-import io
+import math
 import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
-from prismline_runtime.errors import PermanentError
+from prismline_runtime.errors import PermanentError, PrismlineError
 
-#: Most bytes that a chunk's arrays may take when unpacked: a quarter of a 2 GB worker. The default chunk of 500
-#: spectra with 424 channels takes under 1 MB.
-MAX_UNPACKED_BYTES = 512 * 1024**2
+#: Spectra are read in blocks of about this many bytes: a fraction of a second of fitting.
+BLOCK_BYTES = 8 * 2**20
+#: Most bytes that the pixels, or a single spectrum, may take in memory. A million spectra have 8 MB of pixels.
+MAX_BYTES = 128 * 2**20
 
-_ARRAYS = ("spectra", "x", "y")
+_PIXELS = ("x", "y")
 
 
 @dataclass(frozen=True)
-class ChunkData:
-    """The spectra (n, channels) of a chunk, float32 or float64, and their pixels `x` and `y` (n,), int32."""
+class Spectra:
+    """Some spectra (n, channels) of a chunk, float32 or float64, and their pixels `x` and `y` (n,), int32."""
 
     spectra: NDArray[np.floating]
     x: NDArray[np.int32]
     y: NDArray[np.int32]
 
 
-def read_chunk(body: bytes, *, n_items: int | None = None, max_bytes: int = MAX_UNPACKED_BYTES) -> ChunkData:
-    """The chunk in `body`, the content of a `.npz` file, which should hold `n_items` spectra if that is given.
+class ChunkFile:
+    """A chunk's file, of which only a block is in memory at a time.
 
-    Raises `PermanentError` with the cause in one sentence for anything else than a well-formed chunk; at most
-    `max_bytes` are ever unpacked.
+    Raises `PermanentError` with the cause in one sentence for anything else than a well-formed chunk; no more than a
+    block and `max_bytes` of pixels are ever unpacked.
     """
-    arrays = _unpack(body, max_bytes)
-    spectra = arrays["spectra"]
-    if spectra.ndim != 2 or 0 in spectra.shape:
-        raise PermanentError(f"The chunk file's spectra have the shape {spectra.shape}, not (spectra, channels).")
-    if spectra.dtype.kind != "f" or spectra.dtype.itemsize not in {4, 8}:
-        raise PermanentError(f"The chunk file's spectra are {spectra.dtype}, not float32 or float64.")
-    n = len(spectra)
-    if n_items is not None and n != n_items:
-        raise PermanentError(f"The chunk file holds {n} spectra, but its message says {n_items}.")
-    return ChunkData(spectra, _pixels(arrays["x"], "x", n), _pixels(arrays["y"], "y", n))
+
+    def __init__(self, file: BinaryIO, *, n_items: int | None = None, max_bytes: int = MAX_BYTES) -> None:
+        """The chunk in `file`, which should hold `n_items` spectra if that is given."""
+        self._max_bytes = max_bytes
+        with _whole():
+            self._archive = zipfile.ZipFile(file)
+        missing = [f"{name}.npy" for name in ("spectra", *_PIXELS) if f"{name}.npy" not in self._archive.NameToInfo]
+        if missing:
+            raise PermanentError(f"The chunk file lacks {', '.join(missing)}.")
+        with self._open_spectra() as (_, shape, dtype):
+            self._shape, self._dtype = shape, dtype
+        n, channels = shape
+        if n_items is not None and n != n_items:
+            raise PermanentError(f"The chunk file holds {n} spectra, but its message says {n_items}.")
+        if channels * dtype.itemsize > max_bytes:
+            raise PermanentError(f"The chunk file's spectra have {channels} channels; that is more than can be read.")
+        self.x, self.y = (self._pixels(name) for name in _PIXELS)
+
+    def __len__(self) -> int:
+        return self._shape[0]
+
+    def blocks(self, most_bytes: int = BLOCK_BYTES) -> Iterator[Spectra]:
+        """All spectra in order, as many at a time as `most_bytes` hold, at least one."""
+        n, channels = self._shape
+        size = channels * self._dtype.itemsize
+        rows = max(1, most_bytes // size)
+        with self._open_spectra() as (member, _, _):
+            for start in range(0, n, rows):
+                stop = min(start + rows, n)
+                with _whole():
+                    body = _read_exactly(member, (stop - start) * size)
+                spectra = np.frombuffer(body, self._dtype).reshape(-1, channels)
+                yield Spectra(spectra, self.x[start:stop], self.y[start:stop])
+            with _whole():
+                if member.read(1):  # the last read is what compares the checksum
+                    raise PermanentError("The chunk file holds more spectra than it says.")
+
+    def take(self, rows: Sequence[int]) -> Spectra:
+        """The spectra of the row indices `rows`, which rise."""
+        wanted = np.asarray(rows, dtype=np.int64)
+        parts, start = [], 0
+        for block in self.blocks():
+            inside = wanted[(wanted >= start) & (wanted < start + len(block.spectra))]
+            parts.append(block.spectra[inside - start])
+            start += len(block.spectra)
+        return Spectra(np.concatenate(parts), self.x[wanted], self.y[wanted])
+
+    @contextmanager
+    def _open_spectra(self) -> Iterator[tuple[Any, tuple[int, int], np.dtype[Any]]]:
+        """The stream of the spectra's values, their shape and type."""
+        with _whole():
+            member = self._archive.open("spectra.npy")
+        with member:
+            shape, fortran_order, dtype = _header(member, "spectra")
+            if len(shape) != 2 or 0 in shape:
+                raise PermanentError(f"The chunk file's spectra have the shape {shape}, not (spectra, channels).")
+            if dtype.kind != "f" or dtype.itemsize not in {4, 8}:
+                raise PermanentError(f"The chunk file's spectra are {dtype}, not float32 or float64.")
+            if fortran_order and 1 not in shape:
+                raise PermanentError("The chunk file's spectra are stored channel by channel, not one after the other.")
+            yield member, (shape[0], shape[1]), dtype
+
+    def _pixels(self, name: str) -> NDArray[np.int32]:
+        n = len(self)
+        with _whole():
+            member = self._archive.open(f"{name}.npy")
+        with member:
+            shape, _, dtype = _header(member, name)
+            if dtype.kind not in "iu":
+                raise PermanentError(f"The chunk file's {name} is {dtype}, not integer.")
+            if shape != (n,):
+                raise PermanentError(f"The chunk file's {name} has the shape {shape}, but there are {n} spectra.")
+            size = n * dtype.itemsize
+            if size > self._max_bytes:
+                raise PermanentError(f"The chunk file's {name} takes {size} bytes; at most {self._max_bytes} can be.")
+            with _whole():
+                values = np.frombuffer(_read_exactly(member, size), dtype)
+                member.read(1)
+        if values.min() < 0 or values.max() > np.iinfo(np.int32).max:
+            raise PermanentError(f"The chunk file's {name} holds values that are no pixel indices.")
+        return values.astype(np.int32)
 
 
-def _unpack(body: bytes, max_bytes: int) -> dict[str, NDArray[Any]]:
+@contextmanager
+def _whole() -> Iterator[None]:
+    """What goes wrong here is the file's fault and will not change, unless it was storage that said so."""
     try:
-        with zipfile.ZipFile(io.BytesIO(body)) as archive:
-            sizes = {info.filename: info.file_size for info in archive.infolist()}
-            names = [f"{array}.npy" for array in _ARRAYS]
-            missing = [name for name in names if name not in sizes]
-            if missing:
-                raise PermanentError(f"The chunk file lacks {', '.join(missing)}.")
-            unpacked = sum(sizes[name] for name in names)
-            if unpacked > max_bytes:
-                raise PermanentError(f"The chunk file unpacks to {unpacked} bytes; at most {max_bytes} are allowed.")
-            return {array: _load(_read(archive, f"{array}.npy", sizes[f"{array}.npy"]), array) for array in _ARRAYS}
-    except PermanentError:
+        yield
+    except PrismlineError:
         raise
-    except Exception as error:  # the bytes are all here: whatever zipfile makes of them will not change
+    except Exception as error:
         raise PermanentError("The chunk file is not a whole .npz file.") from error
 
 
-def _read(archive: zipfile.ZipFile, name: str, size: int) -> bytes:
-    # Without a size, zipfile unpacks all that the compressed data yields before it cuts that to the directory's size.
-    with archive.open(name) as member:
-        return member.read(size)
+def _read_exactly(member: Any, size: int) -> bytes:
+    body: bytes = member.read(size)
+    if len(body) != size:
+        raise EOFError(f"{len(body)} of {size} bytes")
+    return body
 
 
-def _load(member: bytes, array: str) -> NDArray[Any]:
+def _header(member: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order and type of the array whose file begins here."""
     try:
-        loaded: NDArray[Any] = np.lib.format.read_array(io.BytesIO(member), allow_pickle=False)
-    except Exception as error:  # as above; numpy says "Object arrays cannot be loaded" of a pickle
-        raise PermanentError(f"The chunk file's array {array} cannot be read: {error}.") from error
-    return loaded
-
-
-def _pixels(values: NDArray[Any], name: str, n: int) -> NDArray[np.int32]:
-    if values.dtype.kind not in "iu":
-        raise PermanentError(f"The chunk file's {name} is {values.dtype}, not integer.")
-    if values.shape != (n,):
-        raise PermanentError(f"The chunk file's {name} has the shape {values.shape}, but there are {n} spectra.")
-    if values.min() < 0 or values.max() > np.iinfo(np.int32).max:
-        raise PermanentError(f"The chunk file's {name} holds values that are no pixel indices.")
-    return values.astype(np.int32)
+        version = np.lib.format.read_magic(member)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, fortran_order, dtype = read(member)
+    except PrismlineError:
+        raise
+    except Exception as error:
+        raise PermanentError(f"The chunk file's array {name} cannot be read: {error}.") from error
+    if dtype.hasobject:
+        raise PermanentError(f"The chunk file's array {name} cannot be read: it holds Python objects.")
+    if math.prod(shape) > np.iinfo(np.int64).max // 8:
+        raise PermanentError(f"The chunk file's array {name} cannot be read: it claims the shape {shape}.")
+    return shape, fortran_order, dtype

@@ -1,4 +1,4 @@
-"""From the spectra of a chunk to the table of their Gaussian components."""
+"""From the spectra of a chunk to the table of their Gaussian components, by the decomposer that the job asks for."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from prismline_contracts.manifest import FitParams
+from prismline_contracts import FitParams
+from prismline_gaussline import kernel_available
 from prismline_runtime.errors import PermanentError, TransientError
 from prismline_worker.fit_process import FitError, FitProcess, FitterCrashError, FitterUnavailableError, FitTimeoutError
-from prismline_worker.schema import NOT_FITTED, SCHEMA, SpectrumStatus
+from prismline_worker.gaussline import decompose_with_gaussline
+from prismline_worker.schema import NOT_FITTED, QUALITY_FIELDS, SCHEMA, SpectrumStatus
 
 
 @dataclass(frozen=True)
@@ -38,14 +40,22 @@ def decompose(
 ) -> pa.Table:
     """Decompose `spectra` (n, channels) at the pixels `x`, `y` (n,) into a table of :data:`SCHEMA`, a row a spectrum.
 
-    Channels that are not finite count as 0.0; a spectrum with no finite channel is `blank`. A spectrum that takes
-    longer than `budget_s` seconds, and every one that is not done at `deadline` (`time.monotonic` seconds), is
-    `timed_out`: its row index is work for the slow lane. None means no limit.
+    A spectrum that takes longer than `budget_s` seconds, and every one that is not done at `deadline`
+    (`time.monotonic` seconds), is `timed_out`: its row index is work for the slow lane. None means no limit. gaussline
+    takes the whole block in one call, once it has begun; where its kernel was not built, phspectra does its work.
+
+    gaussline leaves out channels that are not finite; for phspectra they count as 0.0. A spectrum without any finite
+    channel is `blank`.
 
     Raises `PermanentError`, naming the pixel, where the fitting kernel raises an exception or crashes: the same
     spectrum would end the same way again, and a row that hides it would pass for a result. Raises `TransientError`
     where the fitting process cannot start or is killed from outside, as happens when memory runs out.
     """
+    if params.decomposer == "gaussline" and kernel_available():
+        if deadline is None or time.monotonic() < deadline:
+            return decompose_with_gaussline(spectra, x, y, params, budget_s=budget_s)
+        blank = ~np.isfinite(spectra).any(axis=1)
+        return _table([_Row(SpectrumStatus.BLANK if b else SpectrumStatus.TIMED_OUT) for b in blank], x, y, params.beta)
     rows = []
     for spectrum, column, line in zip(spectra, x, y, strict=True):
         with _errors_naming(f"the spectrum at x={column}, y={line}"):
@@ -77,11 +87,16 @@ def _decompose_one(
         return _Row(SpectrumStatus.TIMED_OUT)
     filled = np.where(finite, spectrum, 0.0).astype(np.float64)
     try:
-        fit = fitter.fit(filled, params.model_dump(), budget_s=budget_s, deadline=deadline)
+        fit = fitter.fit(filled, phspectra_params(params), budget_s=budget_s, deadline=deadline)
     except FitTimeoutError:
         return _Row(SpectrumStatus.TIMED_OUT)
     status = SpectrumStatus.FITTED if fit.components else SpectrumStatus.EMPTY
     return _Row(status, fit.rms, tuple(fit.components))
+
+
+def phspectra_params(params: FitParams) -> dict[str, float]:
+    """What phspectra's `fit_gaussians` takes."""
+    return params.model_dump(exclude={"decomposer", "preset"})
 
 
 def _table(rows: list[_Row], x: NDArray[np.integer], y: NDArray[np.integer], beta: float) -> pa.Table:
@@ -99,6 +114,8 @@ def _table(rows: list[_Row], x: NDArray[np.integer], y: NDArray[np.integer], bet
             "component_means": [[mean for _, mean, _ in row.components] for row in rows],
             "component_stddevs": [[stddev for _, _, stddev in row.components] for row in rows],
             "status": [row.status.value for row in rows],
+            "decomposer": [None if row.rms is None else "phspectra" for row in rows],
+            **{name: pa.nulls(len(rows), kind) for name, kind in QUALITY_FIELDS},
         },
         schema=SCHEMA,
     )

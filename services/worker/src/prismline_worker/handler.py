@@ -11,6 +11,7 @@ from prismline_runtime.routing import LambdaHandler
 from prismline_worker.dependencies import Dependencies, from_environment
 from prismline_worker.processing import on_chunk_process
 from prismline_worker.slow_lane import on_spectra_refit
+from prismline_worker.workload import connect_workloads
 
 
 def build_handler(deps: Dependencies) -> LambdaHandler:
@@ -19,7 +20,7 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
         deps.transport,
         deps.logger,
         {
-            ChunkProcess: partial(on_chunk_process, deps=deps),
+            ChunkProcess: partial(on_chunk_process, deps=deps, workloads=connect_workloads(deps)),
             SpectraRefit: partial(on_spectra_refit, deps=deps),
         },
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,13 +13,56 @@ import pyarrow.parquet as pq
 from prismline_runtime.errors import PermanentError
 from prismline_worker.schema import SCHEMA, SpectrumStatus
 
+COMPRESSION = "zstd"
+
 
 def to_parquet(table: pa.Table) -> bytes:
     """The Parquet file of `table`; the same table always gives the same bytes."""
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
+    pq.write_table(table, sink, compression=COMPRESSION)
     body: bytes = sink.getvalue().to_pybytes()
     return body
+
+
+class OutputFile:
+    """A chunk's output that is written a block of rows at a time, the one before while the next is fitted."""
+
+    def __init__(self) -> None:
+        self._sink = pa.BufferOutputStream()
+        self._writer = pq.ParquetWriter(self._sink, SCHEMA, compression=COMPRESSION)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="parquet")
+        self._writing: Future[None] | None = None
+        self._n = 0
+        #: Indices of the rows that were not fitted for lack of time.
+        self.timed_out: list[int] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+        self._writer.close()
+
+    def __len__(self) -> int:
+        return self._n
+
+    def add(self, table: pa.Table) -> None:
+        """Write the next rows, a table of :data:`SCHEMA`."""
+        self._wait()
+        self._writing = self._pool.submit(self._writer.write_table, table)
+        self.timed_out += [self._n + row for row in timed_out_rows(table)]
+        self._n += len(table)
+
+    def finish(self) -> bytes:
+        """The whole file. Call it once, last."""
+        self._wait()
+        self._writer.close()
+        body: bytes = self._sink.getvalue().to_pybytes()
+        return body
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
 
 
 def from_parquet(body: bytes) -> pa.Table:

@@ -1,14 +1,9 @@
-"""Work off a chunk: guarded start, decomposition, output, ledger, announcement, in this order.
-
-The first whole output of a chunk wins: whoever finds one there already goes on with that one, so that two workers
-with the same chunk, or one after a crash, agree on what was written.
-"""
+"""Work off a chunk: guarded start, the workload's work, ledger, announcement, in this order."""
 
 from __future__ import annotations
 
 import time
-
-import pyarrow as pa
+from collections.abc import Mapping
 
 from prismline_contracts import (
     ChunkCompleted,
@@ -17,24 +12,34 @@ from prismline_contracts import (
     ChunkProcess,
     ChunkStatus,
     Envelope,
-    Queue,
     RunDrained,
     RunItem,
     RunRecovered,
-    SpectraRefit,
-    output_key,
 )
 from prismline_ledger import Finished, Skipped
-from prismline_runtime import Bucket, Message, PermanentError, fault_point, service_metrics
-from prismline_worker.chunk_file import read_chunk
-from prismline_worker.decompose import decompose
+from prismline_runtime import (
+    Message,
+    PermanentError,
+    ResourceUnavailableError,
+    fault_point,
+    service_metrics,
+)
 from prismline_worker.dependencies import Dependencies
-from prismline_worker.output import from_parquet, timed_out_rows, to_parquet
+from prismline_worker.workload import Workload
 
 
-def on_chunk_process(command: ChunkProcess, message: Message, deps: Dependencies) -> None:
+def on_chunk_process(
+    command: ChunkProcess, message: Message, deps: Dependencies, workloads: Mapping[str, Workload]
+) -> None:
     """Process the chunk, unless it has ended or its run was cancelled; a permanent error fails it."""
     run_id, chunk_id = command.run_id, command.chunk_id
+    workload = workloads.get(command.workload)
+    if workload is not None:
+        try:
+            workload.require(command)
+        except ResourceUnavailableError as error:
+            deps.ledger.record_error(run_id, chunk_id, str(error))
+            raise
     start = deps.ledger.start_chunk(run_id, chunk_id, recovery=command.recovery)
     if isinstance(start, Skipped):
         deps.logger.info("chunk_skipped", extra={"reason": start.reason})
@@ -44,13 +49,9 @@ def on_chunk_process(command: ChunkProcess, message: Message, deps: Dependencies
     began = time.monotonic()
     try:
         fault_point("chunk.started", run_id=run_id, chunk_id=chunk_id)
-        table = _decompose(command, message, deps)
-        fault_point("chunk.decomposed", run_id=run_id, chunk_id=chunk_id)
-        key = output_key(command.survey, run_id, chunk_id)
-        table = _publish_output(deps.bucket(command.bucket), key, table)
-        rows = timed_out_rows(table)
-        if rows:
-            request_refit(rows, command, key, message, deps)
+        if workload is None:
+            raise PermanentError(f"There is no workload {command.workload}; there are {', '.join(sorted(workloads))}.")
+        outcome = workload.process(command, message)
         fault_point("chunk.output_written", run_id=run_id, chunk_id=chunk_id)
     except PermanentError as error:
         deps.logger.warning("chunk_failed", extra={"reason": str(error)})
@@ -62,61 +63,23 @@ def on_chunk_process(command: ChunkProcess, message: Message, deps: Dependencies
         raise
     else:
         finished = deps.ledger.complete_chunk(
-            run_id, chunk_id, output_key=key, duration_ms=_milliseconds(began), n_timed_out=len(rows)
+            run_id,
+            chunk_id,
+            output_key=outcome.output_key,
+            duration_ms=_milliseconds(began),
+            n_timed_out=outcome.n_timed_out,
+            summary=outcome.summary,
         )
         deps.logger.info(
             "chunk_completed",
-            extra={"spectra": len(table), "timed_out": len(rows), "duration_ms": _milliseconds(began)},
+            extra={
+                "items": command.n_items,
+                "timed_out": outcome.n_timed_out,
+                "duration_ms": _milliseconds(began),
+            },
         )
     fault_point("chunk.recorded", run_id=run_id, chunk_id=chunk_id)
     announce(finished, command, message, deps)
-
-
-def _decompose(command: ChunkProcess, message: Message, deps: Dependencies) -> pa.Table:
-    chunk = read_chunk(deps.bucket(command.bucket).read(command.chunk_key), n_items=command.n_items)
-    return decompose(
-        chunk.spectra,
-        chunk.x,
-        chunk.y,
-        command.params,
-        fitter=deps.fitter,
-        budget_s=deps.settings.spectrum_budget_seconds,
-        deadline=message.delivery.deadline(deps.settings.deadline_margin_seconds),
-    )
-
-
-def _publish_output(bucket: Bucket, key: str, table: pa.Table) -> pa.Table:
-    """Write the chunk's output and return it, or the one that is there already."""
-    if bucket.create(key, to_parquet(table)):
-        return table
-    return from_parquet(bucket.read(key))
-
-
-def request_refit(
-    rows: list[int], command: ChunkProcess | SpectraRefit, key: str, message: Message, deps: Dependencies
-) -> None:
-    """Hand the rows of a chunk that ran out of time to the slow lane."""
-    refit = SpectraRefit(
-        run_id=command.run_id,
-        survey=command.survey,
-        chunk_id=command.chunk_id,
-        bucket=command.bucket,
-        chunk_key=command.chunk_key,
-        output_key=key,
-        params=command.params,
-        rows=rows,
-    )
-    deps.transport.send(
-        Queue.REFITS,
-        [
-            Envelope.wrap(
-                refit,
-                source=deps.transport.source,
-                traceparent=message.envelope.traceparent,
-                key=(command.chunk_id, str(len(rows))),
-            )
-        ],
-    )
 
 
 def announce(finished: Finished, command: ChunkProcess, message: Message, deps: Dependencies) -> None:
@@ -146,11 +109,12 @@ def _ended(chunk: ChunkItem, survey: str) -> ChunkCompleted | ChunkFailed:
         return ChunkFailed(
             run_id=chunk.run_id, survey=survey, chunk_id=chunk.chunk_id, error=chunk.error or "The error is unknown."
         )
+    assert chunk.output_key is not None, "a chunk is COMPLETED together with its output's key"
     return ChunkCompleted(
         run_id=chunk.run_id,
         survey=survey,
         chunk_id=chunk.chunk_id,
-        output_key=chunk.output_key or output_key(survey, chunk.run_id, chunk.chunk_id),
+        output_key=chunk.output_key,
         n_items=chunk.n_items,
         n_timed_out=chunk.n_timed_out,
         duration_ms=chunk.duration_ms or 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
 from prismline_runtime import ServiceSettings
 
@@ -15,3 +15,14 @@ class WorkerSettings(ServiceSettings):
     deadline_margin_seconds: float = Field(
         default=60.0, ge=0, description="Time kept back from an invocation's for writing the output and the ledger."
     )
+    gpu_resource: str = Field(default="gpu", description="The resource that captions need.")
+    caption_base_url: str | None = Field(
+        default=None,
+        description="Where the caption model answers, as in http://10.0.0.5:8000/v1; default: port 8000 there.",
+    )
+    caption_model: str | None = Field(default=None, description="The model's name; default: the first that is served.")
+    caption_api_key: SecretStr | None = Field(
+        default=None, description="Bearer token of the endpoint, if it wants one."
+    )
+    caption_timeout_seconds: float = Field(default=60.0, gt=0, description="Longest wait for one answer of the model.")
+    caption_tries: int = Field(default=3, ge=1, description="Requests in one attempt before the message goes back.")

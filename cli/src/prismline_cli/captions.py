@@ -1,0 +1,98 @@
+"""Frames of a recording into windows to caption, and what has become of each window."""
+
+from __future__ import annotations
+
+import itertools
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+from uuid import uuid4
+
+from prismline_cli.connection import Connection
+from prismline_cli.output import fail
+from prismline_cli.submission import checked, put_manifest
+from prismline_contracts import CaptionsManifest, ChunkItem, ChunkStatus
+
+#: Files in a folder of frames that are frames.
+FRAME_SUFFIXES = frozenset({".png", ".jpg", ".jpeg"})
+#: Frames that are uploaded at the same time.
+UPLOADS = 8
+#: Runs of a session that are looked at for its windows, the latest ones.
+RUNS_OF_A_SESSION = 100
+
+#: The words of the captions pipeline for where a window stands.
+SegmentStatus = Literal["pending", "complete", "failed"]
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A window of a session, in the words of the captions pipeline."""
+
+    window_index: int
+    status: SegmentStatus
+    caption: str | None
+    #: Why it failed, or why it still waits.
+    reason: str | None
+    attempts: int
+    deferrals: int
+    run_id: str
+
+    @classmethod
+    def of(cls, chunk: ChunkItem) -> Segment:
+        """The segment that a chunk is."""
+        ended: dict[ChunkStatus, SegmentStatus] = {ChunkStatus.COMPLETED: "complete", ChunkStatus.FAILED: "failed"}
+        complete = chunk.state is ChunkStatus.COMPLETED
+        return cls(
+            window_index=int(chunk.chunk_id.removeprefix("chunk-")),
+            status=ended.get(chunk.state, "pending"),
+            caption=chunk.summary if complete else None,
+            reason=None if complete else chunk.error or chunk.last_error,
+            attempts=chunk.attempts,
+            deferrals=chunk.deferrals,
+            run_id=chunk.run_id,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The segment as a JSON document."""
+        return asdict(self)
+
+
+def submit_frames(connection: Connection, folder: Path, window_size: int, fields: dict[str, Any]) -> str:
+    """Upload the frames in `folder`, in the order of their names, and submit windows of `window_size` of them.
+
+    `fields` are the manifest's. Returns the id of the run.
+    """
+    if not folder.is_dir():
+        fail(f"There is no folder {folder}.")
+    frames = sorted(path for path in folder.iterdir() if path.suffix.lower() in FRAME_SUFFIXES)
+    if not frames:
+        fail(f"There is no PNG or JPEG file in {folder}.")
+    keys = [f"frames/{fields['session_id']}/{path.name}" for path in frames]
+    windows = [keys[start : start + window_size] for start in range(0, len(keys), window_size)]
+    idempotency_key = fields.get("idempotency_key") or str(uuid4())
+    manifest = checked(
+        CaptionsManifest,
+        {
+            **fields,
+            "workload": "captions",
+            "idempotency_key": idempotency_key,
+            "windows": [
+                {"window_index": index, "frame_count": len(window), "frames": window}
+                for index, window in enumerate(windows)
+            ],
+        },
+    )
+    with ThreadPoolExecutor(UPLOADS) as pool:
+        list(pool.map(connection.s3.upload_file, map(str, frames), itertools.repeat(connection.bucket), keys))
+    return put_manifest(connection, manifest, idempotency_key)
+
+
+def segments_of(connection: Connection, session_id: str) -> list[Segment]:
+    """The session's windows in order; of a window that several runs have, the latest run's."""
+    found: dict[int, Segment] = {}
+    for run in connection.ledger.runs_of(session_id, limit=RUNS_OF_A_SESSION):
+        if run.workload == "captions":
+            for segment in map(Segment.of, connection.ledger.chunks(run.run_id)):
+                found.setdefault(segment.window_index, segment)
+    return [found[index] for index in sorted(found)]

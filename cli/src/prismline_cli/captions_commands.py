@@ -1,0 +1,67 @@
+"""`prismline caption` and `prismline segments`: submit a recording's frames, and see what became of its windows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from prismline_cli.captions import segments_of, submit_frames
+from prismline_cli.connection import Connection, reachable
+from prismline_cli.output import ExitCode, console, fail, print_json
+from prismline_contracts import MAX_FRAMES
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+Session = Annotated[str, typer.Option("--session", help="The recording.")]
+
+
+def caption(
+    frames: Annotated[Path, typer.Argument(help="A folder of PNG or JPEG files, in the order of their names.")],
+    session: Session,
+    user: Annotated[str, typer.Option(help="Whose recording it is.")],
+    window: Annotated[int, typer.Option(min=1, max=MAX_FRAMES, help="Frames in a window.")] = 8,
+    prompt: Annotated[str | None, typer.Option(help="What to ask the model.")] = None,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest caption, in tokens.")] = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="Submitting again with the same key runs once.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a recording's frames to be captioned, window by window. Prints the id of the run."""
+    params = {name: value for name, value in (("prompt", prompt), ("max_tokens", max_tokens)) if value is not None}
+    fields = {"session_id": session, "user_id": user, "params": params}
+    if idempotency_key is not None:
+        fields["idempotency_key"] = idempotency_key
+    with reachable():
+        run_id = submit_frames(Connection.open(), frames, window, fields)
+    print_json({"run_id": run_id}) if as_json else console.print(run_id)
+
+
+def segments(session: Session, as_json: AsJson = False) -> None:
+    """List a session's windows: pending, complete or failed. Exit code 1 if one failed."""
+    with reachable():
+        found = segments_of(Connection.open(), session)
+    if not found:
+        fail(f"There is no session {session}.")
+    if as_json:
+        print_json([segment.as_json() for segment in found])
+    else:
+        table = Table("window", "status", "attempts", "deferrals", "caption", box=None)
+        colours = {"complete": "green", "failed": "red", "pending": "yellow"}
+        for segment in found:
+            table.add_row(
+                str(segment.window_index),
+                f"[{colours[segment.status]}]{segment.status}[/]",
+                str(segment.attempts),
+                str(segment.deferrals),
+                segment.caption or segment.reason or "",
+            )
+        console.print(table)
+    if any(segment.status == "failed" for segment in found):
+        raise typer.Exit(ExitCode.FAILED_CHUNKS)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    app.command()(caption)
+    app.command()(segments)

@@ -1,0 +1,183 @@
+"""`prismline gpu up | down | status`: the instance that captions need, in the emulator.
+
+The instance is real to EC2 and SSM, which is all that the services ask; what answers for its model is the endpoint in
+`CAPTION_BASE_URL`, by default the harness's stand-in, which runs whether the instance does or not.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import typer
+from botocore.exceptions import ClientError
+
+from prismline_cli.connection import Connection, reachable
+from prismline_cli.output import console, fail, print_json
+from prismline_localstack.endpoints import answers
+from prismline_localstack.settings import is_aws
+from prismline_runtime import clients, error_code
+
+#: What the parameter holds while there is no instance.
+NO_INSTANCE = "none"
+#: An image that need not exist: emulators start nothing.
+IMAGE = "ami-00000000"
+#: States of an instance that runs or is about to, and of those that can still be terminated.
+RUNNING_STATES = ["pending", "running"]
+LIVING_STATES = [*RUNNING_STATES, "stopping", "stopped"]
+
+
+class GpuStatus(NamedTuple):
+    """The GPU, now."""
+
+    instance_id: str | None
+    #: EC2's word for it; None when there is no such instance.
+    state: str | None
+    #: Where its model answers, as far as it is known here.
+    endpoint: str | None
+    #: Whether the endpoint answers.
+    healthy: bool
+
+    @property
+    def up(self) -> bool:
+        """Whether services would use it."""
+        return self.state == "running"
+
+    def __str__(self) -> str:
+        """All of it in one line."""
+        instance = f"{self.instance_id} is {self.state or 'gone'}" if self.instance_id else "no instance"
+        endpoint = "answers" if self.healthy else "does not answer"
+        model = f"{self.endpoint} {endpoint}" if self.endpoint else "its model answers at the instance's own address"
+        return f"GPU {'up' if self.up else 'down'}: {instance}; {model}."
+
+
+def start_gpu(connection: Connection) -> str:
+    """Have a GPU instance run in the emulator, and say so in SSM; its id. One that runs already is kept.
+
+    On AWS it exits with a sentence: instances there cost money, and are somebody else's to start.
+    """
+    _only_emulated()
+    running = _instances(connection, RUNNING_STATES)
+    instance_id = running[0] if running else _run_instance(connection)
+    clients.ec2().get_waiter("instance_running").wait(InstanceIds=[instance_id], WaiterConfig={"Delay": 1})
+    _write_parameter(connection, instance_id)
+    return instance_id
+
+
+def stop_gpu(connection: Connection) -> list[str]:
+    """Say in SSM that there is no GPU, then terminate the instances that `start_gpu` started; their ids.
+
+    On AWS it exits with a sentence, as `start_gpu`.
+    """
+    _only_emulated()
+    _write_parameter(connection, NO_INSTANCE)
+    instances = _instances(connection, LIVING_STATES)
+    if instances:
+        clients.ec2().terminate_instances(InstanceIds=instances)
+    return instances
+
+
+def gpu_status(connection: Connection) -> GpuStatus:
+    """The GPU as services would find it."""
+    instance_id = _read_parameter(connection)
+    endpoint = os.environ.get("CAPTION_BASE_URL") or None
+    return GpuStatus(
+        instance_id=instance_id,
+        state=_state(instance_id) if instance_id else None,
+        endpoint=endpoint,
+        healthy=endpoint is not None and answers(endpoint, f"{urlsplit(endpoint).path}/models"),
+    )
+
+
+def up_command() -> None:
+    """Start the GPU instance in the emulator."""
+    with reachable():
+        instance_id = start_gpu(Connection.open())
+    console.print(f"GPU up: {instance_id}.")
+
+
+def down_command() -> None:
+    """Terminate the GPU instance in the emulator: captions wait until it is up again."""
+    with reachable():
+        stopped = stop_gpu(Connection.open())
+    console.print(f"GPU down: {', '.join(stopped)} terminated." if stopped else "GPU down: nothing was running.")
+
+
+def status_command(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
+) -> None:
+    """Show the GPU instance, and whether its model answers."""
+    with reachable():
+        status = gpu_status(Connection.open())
+    print_json({"up": status.up} | status._asdict()) if as_json else console.print(str(status), soft_wrap=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group `gpu` to `app`."""
+    group = typer.Typer(help="Start and stop the GPU that captions need, in the emulator.", no_args_is_help=True)
+    group.command("up")(up_command)
+    group.command("down")(down_command)
+    group.command("status")(status_command)
+    app.add_typer(group, name="gpu")
+
+
+def _only_emulated() -> None:
+    if is_aws(clients.ec2().meta.endpoint_url):
+        fail(
+            "This starts and stops instances in an emulator only. On AWS, start the GPU as always, and write its "
+            "instance id to the parameter /prismline/<environment>/resources/gpu/instance_id."
+        )
+
+
+def _name(connection: Connection) -> str:
+    return f"prismline-{connection.environment}-gpu"
+
+
+def _parameter(connection: Connection) -> str:
+    return f"/prismline/{connection.environment}/resources/gpu/instance_id"
+
+
+def _write_parameter(connection: Connection, value: str) -> None:
+    clients.ssm().put_parameter(Name=_parameter(connection), Value=value, Type="String", Overwrite=True)
+
+
+def _read_parameter(connection: Connection) -> str | None:
+    """The instance's id; None while there is none."""
+    try:
+        value = clients.ssm().get_parameter(Name=_parameter(connection))["Parameter"]["Value"].strip()
+    except ClientError as error:
+        if error_code(error) == "ParameterNotFound":
+            return None
+        raise
+    return None if value.lower() in {"", NO_INSTANCE} else value
+
+
+def _run_instance(connection: Connection) -> str:
+    tags = [{"ResourceType": "instance", "Tags": [{"Key": "Name", "Value": _name(connection)}]}]
+    answer = clients.ec2().run_instances(ImageId=IMAGE, MinCount=1, MaxCount=1, TagSpecifications=tags)
+    instance_id: str = answer["Instances"][0]["InstanceId"]
+    return instance_id
+
+
+def _instances(connection: Connection, states: list[str]) -> list[str]:
+    """Ids of the instances that `start_gpu` started and that are in one of `states`."""
+    filters = [
+        {"Name": "tag:Name", "Values": [_name(connection)]},
+        {"Name": "instance-state-name", "Values": states},
+    ]
+    return [instance["InstanceId"] for instance in _described(Filters=filters)]
+
+
+def _state(instance_id: str) -> str | None:
+    try:
+        return next((instance["State"]["Name"] for instance in _described(InstanceIds=[instance_id])), None)
+    except ClientError as error:
+        if error_code(error).startswith("InvalidInstanceID"):
+            return None
+        raise
+
+
+def _described(**arguments: Any) -> list[dict[str, Any]]:
+    answer = clients.ec2().describe_instances(**arguments)
+    return [instance for reservation in answer["Reservations"] for instance in reservation["Instances"]]

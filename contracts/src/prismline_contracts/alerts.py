@@ -1,0 +1,98 @@
+"""What the alerting service and the command line agree on: parameters, durations of a mute, slash commands."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+#: Value of the mute parameter while alerts are not muted.
+NOT_MUTED = "0"
+#: How long a mute lasts whose duration nobody gave.
+DEFAULT_MUTE = "1d"
+#: Longest mute, in days: an alert that nobody has wanted for longer should be mended, not muted.
+MAX_MUTE_DAYS = 30
+
+#: Names of the slash commands, and of the option of the first.
+MUTE_COMMAND, UNMUTE_COMMAND = "mute-alerts", "unmute-alerts"
+DURATION_OPTION = "duration"
+
+_UNIT_SECONDS = {"m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"(\d+)([mhd])", re.ASCII)
+#: Digits that can matter: whatever has more, leading zeros aside, is too long in every unit.
+_MAX_DIGITS = 9
+#: Unix seconds; what has more digits than this is no moment that anybody means.
+_MOMENT = re.compile(r"\d{1,12}", re.ASCII)
+#: Kinds of Discord's API: a command that is typed with a slash, an option that is text.
+_CHAT_INPUT, _STRING = 1, 3
+#: Discord's context "in a server", as opposed to a direct message.
+_GUILD = 0
+
+
+class DurationError(ValueError):
+    """A duration that a mute cannot have; the message says so to whoever typed it."""
+
+
+def parse_duration(text: str) -> int:
+    """Seconds of a duration such as `30m`, `4h` or `2d`: `^(\\d+)(m|h|d)$`. Raises DurationError."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
+        raise DurationError("A duration is a whole number and m, h or d, such as 30m, 4h or 2d.")
+    digits = match[1].lstrip("0")
+    if not digits:
+        raise DurationError("A mute cannot last zero minutes. To end one, unmute the alerts.")
+    if len(digits) > _MAX_DIGITS or int(digits) * _UNIT_SECONDS[match[2]] > MAX_MUTE_DAYS * _UNIT_SECONDS["d"]:
+        raise DurationError(f"A mute lasts {MAX_MUTE_DAYS}d at most.")
+    return int(digits) * _UNIT_SECONDS[match[2]]
+
+
+def parse_muted_until(value: str) -> int:
+    """The moment, in unix seconds, that a value of the mute parameter means. Raises ValueError if it means none."""
+    if _MOMENT.fullmatch(value.strip()) is None:
+        raise ValueError("The mute parameter does not hold unix seconds.")
+    return int(value)
+
+
+def muted_until_parameter(environment: str) -> str:
+    """Name of the SSM parameter (String) that holds until when alerts are muted, in unix seconds."""
+    return f"/prismline/{environment}/alerts/dlq_muted_until"
+
+
+def last_interaction_parameter(environment: str) -> str:
+    """Name of the SSM parameter (String) that holds the id of the latest slash command that was carried out."""
+    return f"/prismline/{environment}/alerts/last_interaction"
+
+
+def webhook_url_parameter(environment: str) -> str:
+    """Name of the SSM parameter (SecureString) that holds the Discord webhook's URL."""
+    return f"/prismline/{environment}/alerts/webhook_url"
+
+
+def public_key_parameter(environment: str) -> str:
+    """Name of the SSM parameter (String) that holds the Discord application's public key, in hex."""
+    return f"/prismline/{environment}/alerts/discord_public_key"
+
+
+def slash_commands() -> list[dict[str, Any]]:
+    """The slash commands as Discord's API registers them."""
+    return [
+        {
+            "name": MUTE_COMMAND,
+            "type": _CHAT_INPUT,
+            "description": "Have Prismline post no alerts for a while.",
+            "contexts": [_GUILD],
+            "options": [
+                {
+                    "name": DURATION_OPTION,
+                    "type": _STRING,
+                    "description": f"30m, 4h, 2d ...; {DEFAULT_MUTE} if left out, {MAX_MUTE_DAYS}d at most.",
+                    "required": False,
+                }
+            ],
+        },
+        {
+            "name": UNMUTE_COMMAND,
+            "type": _CHAT_INPUT,
+            "description": "Have Prismline post alerts again.",
+            "contexts": [_GUILD],
+        },
+    ]

@@ -1,0 +1,87 @@
+"""The `captions` workload: windows of a recording's frames, each captioned by a model on a GPU."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from prismline_contracts.base import Contract, Count, Key, Name, RunId, Survey, Timestamp
+from prismline_contracts.manifest import Manifest, Params
+
+#: Most frames in a window: what goes into one request to the model.
+MAX_FRAMES = 256
+#: Root of all captions.
+CAPTIONS_PREFIX = "captions/"
+
+
+class CaptionParams(Params):
+    """What the model is asked."""
+
+    prompt: Annotated[str, Field(min_length=1, max_length=4000)] = "Describe what happens in these frames."
+    max_tokens: Annotated[int, Field(ge=1, le=4096)] = 256
+
+
+class FrameWindow(Contract):
+    """Consecutive frames of a recording: one chunk."""
+
+    window_index: Count
+    frame_count: Annotated[int, Field(ge=1, le=MAX_FRAMES)]
+    #: Keys of the frames' images, PNG or JPEG, in order.
+    frames: Annotated[list[Key], Field(min_length=1, max_length=MAX_FRAMES)]
+
+    @model_validator(mode="after")
+    def _counts_its_frames(self) -> Self:
+        if self.frame_count != len(self.frames):
+            raise ValueError(f"frame_count is {self.frame_count}, but there are {len(self.frames)} frames")
+        return self
+
+
+class CaptionsManifest(Manifest):
+    """A submission of the `captions` workload: the windows of one session."""
+
+    workload: Literal["captions"]
+    survey: Survey = Field(alias="session_id")
+    user_id: Name
+    windows: Annotated[list[FrameWindow], Field(min_length=1, max_length=100_000)]
+    params: CaptionParams = CaptionParams()
+
+    @model_validator(mode="after")
+    def _has_each_window_once(self) -> Self:
+        indices = [window.window_index for window in self.windows]
+        if len(set(indices)) != len(indices):
+            raise ValueError("two windows have the same window_index")
+        return self
+
+    @property
+    def session_id(self) -> str:
+        """The recording; the ledger lists its runs as those of a survey."""
+        return self.survey
+
+
+class CaptionWindow(FrameWindow):
+    """A chunk's input: one window, and whose it is."""
+
+    session_id: Survey
+    user_id: Name
+
+
+class Caption(Contract):
+    """A chunk's output: what the model said of a window."""
+
+    run_id: RunId
+    session_id: Survey
+    user_id: Name
+    window_index: Count
+    frame_count: Annotated[int, Field(ge=1)]
+    caption: Annotated[str, Field(min_length=1)]
+    model: Name
+    created_at: Timestamp
+    #: Time that reading the frames took, and time until the model had answered, tries included.
+    read_ms: Count
+    request_ms: Count
+
+
+def caption_key(session_id: str, run_id: str, chunk_id: str) -> str:
+    """Key of a window's caption."""
+    return f"{CAPTIONS_PREFIX}session={session_id}/run={run_id}/{chunk_id}.json"

@@ -1,0 +1,50 @@
+"""Serve an ASGI application over HTTP: `python -m prismline_runtime.server prismline_alerting.interactions:create_app`.
+
+On SIGTERM or SIGINT nothing more is accepted, and requests under way may finish within the grace time. What uvicorn has
+to say goes into the service's structured log; requests are not logged, because their addresses may hold secrets.
+
+A process of its own module: only services that serve HTTP install uvicorn (`prismline-runtime[http]`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import socket
+import sys
+
+import uvicorn
+from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
+
+from prismline_runtime.settings import ConsumerSettings
+from prismline_runtime.telemetry import service_logger
+
+
+def main() -> None:
+    """Entry point of the module."""
+    parser = argparse.ArgumentParser(prog="prismline_runtime.server", description="Serve an ASGI application.")
+    parser.add_argument("factory", help="module:function that makes the application, without arguments")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
+    parser.add_argument("--port", type=int, default=8000, help="port to listen at (default: %(default)s)")
+    parser.add_argument("--fd", type=int, help="a listening socket that was inherited, in place of host and port")
+    arguments = parser.parse_args()
+
+    copy_config_to_registered_loggers(source_logger=service_logger("runtime"), include={"uvicorn"})
+    config = uvicorn.Config(
+        arguments.factory,
+        factory=True,
+        host=arguments.host,
+        port=arguments.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=round(ConsumerSettings().grace_seconds),
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn repeats the signal when it has shut down
+        signal.signal(number, lambda *_: sys.exit(0))
+    sockets = None if arguments.fd is None else [socket.socket(fileno=arguments.fd)]
+    uvicorn.Server(config).run(sockets=sockets)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,41 @@
+"""HTTP servers on this machine: a port to listen at, and whether one answers."""
+
+from __future__ import annotations
+
+import http.client
+import socket
+from urllib.parse import urlsplit
+
+#: The only address that anything of ours listens at.
+LOOPBACK = "127.0.0.1"
+
+
+def answers(endpoint: str, path: str = "/") -> bool:
+    """Whether an HTTP server at `endpoint` answers a GET of `path`, with anything but a server error."""
+    address = urlsplit(endpoint)
+    connect = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+    connection = connect(address.hostname or "", address.port, timeout=5)
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status < 500
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def free_port() -> int:
+    """A port that nobody listens at, just now."""
+    with listen() as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def listen(port: int = 0) -> socket.socket:
+    """A socket that listens at `port`, or at any that is free. Raises OSError when it is taken."""
+    return socket.create_server((LOOPBACK, port))
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where a listening socket is reached."""
+    return f"http://{LOOPBACK}:{listener.getsockname()[1]}"

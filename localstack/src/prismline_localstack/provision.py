@@ -1,0 +1,51 @@
+"""Deploy the stacks to an emulator that somebody else runs, and end: the `deploy` job of `docker-compose.yml`.
+
+`AWS_ENDPOINT_URL` says where the emulator is, `ENVIRONMENT` which environment to deploy.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from prismline_localstack.deploy import deploy
+from prismline_localstack.endpoints import answers
+from prismline_localstack.errors import HarnessError
+from prismline_localstack.settings import REPOSITORY, HarnessSettings, client_environment
+from prismline_localstack.state import make_client
+from prismline_localstack.waiting import wait_until
+from prismline_runtime import ServiceSettings, service_logger
+
+#: How long the emulator may take until it answers, in seconds.
+ANSWER_SECONDS = 60.0
+
+
+def provision(endpoint: str, environment: str) -> dict[str, str]:
+    """Wait for the emulator, deploy to it, and return the stacks' outputs as environment variables.
+
+    Raises HarnessError when it does not answer or a stack fails.
+    """
+    if not wait_until(lambda: answers(endpoint), ANSWER_SECONDS):
+        raise HarnessError(f"Nothing answers at {endpoint}. Start the emulator, or correct AWS_ENDPOINT_URL.")
+    env = client_environment(endpoint)
+    try:
+        return deploy(make_client("cloudformation", env), make_client("s3", env), REPOSITORY, environment)
+    except (ClientError, BotoCoreError) as error:
+        raise HarnessError(f"The stacks were not deployed to {endpoint}: {error}") from error
+
+
+def main() -> None:
+    """Deploy; the exit code is 1, with a sentence, if that fails."""
+    endpoint, environment = HarnessSettings().endpoint, ServiceSettings().environment
+    if endpoint is None:
+        sys.exit("AWS_ENDPOINT_URL is not set: it has to say which emulator to deploy to.")
+    try:
+        outputs = provision(endpoint, environment)
+    except HarnessError as error:
+        sys.exit(str(error))
+    service_logger("deploy").info("deployed", extra={"environment": environment, "outputs": outputs})
+
+
+if __name__ == "__main__":
+    main()

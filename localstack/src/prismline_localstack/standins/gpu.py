@@ -1,0 +1,312 @@
+"""Stand-in for the model server on the GPU: OpenAI-compatible chat completions with images, as vLLM serves them.
+
+The caption says what was really sent (frames, sizes, mean colour, brightness and how it changes): a wrong image gives a
+wrong caption. Requests are validated; errors have the shape of vLLM's `ErrorResponse`. The protocol:
+https://docs.vllm.ai/en/v0.8.4/serving/openai_compatible_server.html
+
+`POST /_standin/faults` makes the next requests for captions go wrong; a new fault replaces the last one, whatever is
+left of it:
+
+    {"status": 500, "times": 3}
+    {"status": 429, "retry_after": 1}
+    {"empty_caption": true}
+    {"delay_seconds": 10, "times": 1000}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, Response
+from PIL import Image, ImageColor, ImageStat
+from pydantic import BaseModel, Field, ValidationError
+
+#: The only model there is.
+MODEL = "prismline-standin"
+#: Most images in one request, as vLLM's `--limit-mm-per-prompt`.
+MAX_IMAGES = 256
+#: Most pixels in one image: more is a decompression bomb.
+MAX_PIXELS = 2**25
+#: Most bytes in the body of a request.
+MAX_BODY_BYTES = 2**26
+#: Words, which stand for tokens, that a caption has at most unless the request says otherwise.
+MAX_TOKENS = 256
+#: Colours that have a name here; their values are those of CSS.
+COLOURS = {
+    name: ImageColor.getrgb(name)[:3]
+    for name in (
+        "black",
+        "gray",
+        "white",
+        "red",
+        "orange",
+        "yellow",
+        "green",
+        "cyan",
+        "blue",
+        "purple",
+        "pink",
+        "brown",
+    )
+}
+#: Red, green and blue, 0 to 255.
+Colour = tuple[float, ...]
+
+
+class RefusedError(Exception):
+    """A request that is answered with an error."""
+
+    def __init__(self, status: int, kind: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+        self.param = param
+
+
+class ImageUrl(BaseModel):
+    """Where an image is: here always in the address itself."""
+
+    url: str
+
+
+class TextPart(BaseModel):
+    """A part of a message that is text."""
+
+    type: Literal["text"]
+    text: str
+
+
+class ImagePart(BaseModel):
+    """A part of a message that is an image."""
+
+    type: Literal["image_url"]
+    image_url: ImageUrl
+
+
+class Message(BaseModel):
+    """A message of the conversation."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str | list[Annotated[TextPart | ImagePart, Field(discriminator="type")]]
+
+    @property
+    def parts(self) -> list[TextPart | ImagePart]:
+        """What it says; a text alone is one part."""
+        return [TextPart(type="text", text=self.content)] if isinstance(self.content, str) else self.content
+
+
+class ChatRequest(BaseModel):
+    """The body of a request, as far as it matters here."""
+
+    model: str
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_tokens: Annotated[int, Field(ge=1)] | None = None
+    max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
+    stream: bool = False
+
+    @property
+    def most_words(self) -> int:
+        """How long the caption may be."""
+        return self.max_completion_tokens or self.max_tokens or MAX_TOKENS
+
+    @property
+    def parts(self) -> Iterator[TextPart | ImagePart]:
+        """What all messages say, in order."""
+        for message in self.messages:
+            yield from message.parts
+
+    @property
+    def images(self) -> list[str]:
+        """The addresses of all images, in order."""
+        return [part.image_url.url for part in self.parts if isinstance(part, ImagePart)]
+
+    @property
+    def text(self) -> str:
+        """All text, in order."""
+        return " ".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+
+class Fault(BaseModel, extra="forbid"):
+    """What goes wrong with the next requests for captions."""
+
+    times: Annotated[int, Field(ge=0)] = 1
+    status: Annotated[int, Field(ge=400, le=599)] | None = None
+    #: Seconds, said with `status`.
+    retry_after: Annotated[int, Field(ge=0)] | None = None
+    empty_caption: bool = False
+    delay_seconds: Annotated[float, Field(ge=0, le=3600)] = 0.0
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What matters of an image."""
+
+    width: int
+    height: int
+    mean: Colour
+
+    @property
+    def pixels(self) -> int:
+        """How many it has."""
+        return self.width * self.height
+
+
+def read_frame(url: str) -> Frame:
+    """The image in a data URL. Raises RefusedError unless it is a whole PNG or JPEG."""
+    header, _, data = url.partition(",")
+    if not (header.startswith("data:image/") and header.endswith(";base64")):
+        raise _bad_image("only data URLs (data:image/png;base64,...) can be read")
+    try:
+        image = Image.open(io.BytesIO(base64.b64decode(data, validate=True)), formats=("PNG", "JPEG"))
+        if image.width * image.height > MAX_PIXELS:
+            raise _bad_image(f"{image.width} x {image.height} pixels are too many")
+        return Frame(image.width, image.height, tuple(ImageStat.Stat(image.convert("RGB")).mean))
+    except (ValueError, OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise _bad_image("it cannot be decoded as PNG or JPEG") from error
+
+
+def describe(frames: Sequence[Frame]) -> str:
+    """What the frames show, in one sentence."""
+    total = sum(frame.pixels for frame in frames)
+    colour = tuple(sum(frame.mean[band] * frame.pixels for frame in frames) / total for band in range(3))
+    sizes = ", ".join(dict.fromkeys(f"{frame.width} x {frame.height}" for frame in frames))
+    hexadecimal = "".join(f"{round(level):02x}" for level in colour)
+    caption = f"of {sizes} pixels, mostly {_name(colour)} (#{hexadecimal}), brightness {_brightness(colour):.0f} %"
+    if len(frames) == 1:
+        return f"1 frame {caption}."
+    change = round(_brightness(frames[-1].mean) - _brightness(frames[0].mean))
+    trend = f"{'brighter' if change > 0 else 'darker'} by {abs(change)} % in the end" if change else "steady"
+    return f"{len(frames)} frames {caption}, {trend}."
+
+
+def create_app() -> FastAPI:
+    """The server, without faults."""
+    app = FastAPI(title="GPU stand-in", docs_url=None, redoc_url=None, openapi_url=None)
+    faults: list[Fault] = []
+
+    @app.exception_handler(RefusedError)
+    async def refused(_: Request, error: RefusedError) -> Response:
+        return _error(error.status, error.kind, str(error), error.param)
+
+    @app.get("/health")
+    async def health() -> Response:
+        return Response()
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        card = {"id": MODEL, "object": "model", "created": 0, "owned_by": "prismline", "root": MODEL, "parent": None}
+        return {"object": "list", "data": [card]}
+
+    @app.post("/_standin/faults")
+    async def set_fault(fault: Fault) -> Fault:
+        faults[:] = [fault]
+        return fault
+
+    @app.post("/v1/chat/completions")
+    async def complete(request: Request) -> Response:
+        body = await _bounded_body(request)
+        fault = _take(faults)
+        await asyncio.sleep(fault.delay_seconds)
+        if fault.status is not None:
+            headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
+            return _error(fault.status, "InjectedError", "A fault was asked for.", headers=headers)
+        return await run_in_threadpool(_answer, body, empty=fault.empty_caption)
+
+    return app
+
+
+def _take(faults: list[Fault]) -> Fault:
+    """The fault that strikes a request, counted; one that does nothing if there is none."""
+    if not faults or faults[0].times == 0:
+        return Fault()
+    faults[0].times -= 1
+    return faults[0]
+
+
+async def _bounded_body(request: Request) -> bytes:
+    """The body; one that is too large is not read to its end."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > MAX_BODY_BYTES:
+            raise RefusedError(413, "RequestEntityTooLarge", f"The body is larger than {MAX_BODY_BYTES} bytes.")
+    return bytes(body)
+
+
+def _parse(body: bytes) -> ChatRequest:
+    try:
+        chat = ChatRequest.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "body"
+        raise RefusedError(400, "BadRequestError", f"{where}: {first['msg']}", where) from error
+    if chat.model != MODEL:
+        raise RefusedError(404, "NotFoundError", f"The model `{chat.model}` does not exist.", "model")
+    if chat.stream:
+        raise RefusedError(400, "BadRequestError", "This server does not stream.", "stream")
+    if not 1 <= len(chat.images) <= MAX_IMAGES:
+        reason = f"Between 1 and {MAX_IMAGES} images are needed, {len(chat.images)} were sent."
+        raise RefusedError(400, "BadRequestError", reason, "messages")
+    return chat
+
+
+def _answer(body: bytes, *, empty: bool) -> Response:
+    chat = _parse(body)
+    words = describe([read_frame(url) for url in chat.images]).split()
+    said = [] if empty else words[: chat.most_words]
+    asked = len(chat.text.split())
+    choice = {
+        "index": 0,
+        "message": {"role": "assistant", "content": " ".join(said)},
+        "logprobs": None,
+        "finish_reason": "length" if len(words) > chat.most_words else "stop",
+    }
+    return JSONResponse(
+        {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "object": "chat.completion",
+            "created": int(time.time()),
+            "model": MODEL,
+            "choices": [choice],
+            "usage": {
+                "prompt_tokens": asked,
+                "completion_tokens": len(said),
+                "total_tokens": asked + len(said),
+            },
+        }
+    )
+
+
+def _error(
+    status: int, kind: str, message: str, param: str | None = None, headers: dict[str, str] | None = None
+) -> Response:
+    error = {"message": message, "type": kind, "param": param, "code": status}
+    return JSONResponse({"error": error}, status, headers)
+
+
+def _bad_image(reason: str) -> RefusedError:
+    return RefusedError(400, "BadRequestError", f"An image was refused: {reason}.", "messages")
+
+
+def _brightness(colour: Colour) -> float:
+    """Percent of full: the luma of ITU-R BT.601."""
+    red, green, blue = colour
+    return (0.299 * red + 0.587 * green + 0.114 * blue) / 2.55
+
+
+def _name(colour: Colour) -> str:
+    """The name of the colour that is the nearest in RGB."""
+
+    def distance(name: str) -> float:
+        return sum((a - b) ** 2 for a, b in zip(COLOURS[name], colour, strict=True))
+
+    return min(COLOURS, key=distance)

@@ -1,0 +1,164 @@
+"""The GPU's stand-in, asked as a client of an OpenAI-compatible server asks."""
+
+from __future__ import annotations
+
+import base64
+import io
+import time
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from prismline_localstack.standins import gpu
+
+
+@pytest.fixture
+def client() -> TestClient:
+    return TestClient(gpu.create_app())
+
+
+def image(colour: str, size: tuple[int, int] = (8, 4), kind: str = "PNG") -> str:
+    """A data URL of an image of one colour."""
+    buffer = io.BytesIO()
+    Image.new("RGB", size, colour).save(buffer, kind)
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+
+
+def request(*urls: str, **fields: Any) -> dict[str, Any]:
+    parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    content = [{"type": "text", "text": "What is this?"}, *parts]
+    return {"model": gpu.MODEL, "messages": [{"role": "user", "content": content}], **fields}
+
+
+def caption(client: TestClient, *urls: str) -> str:
+    answer = client.post("/v1/chat/completions", json=request(*urls))
+    assert answer.status_code == 200, answer.text
+    text: str = answer.json()["choices"][0]["message"]["content"]
+    return text
+
+
+def test_it_is_healthy_and_names_its_model(client: TestClient) -> None:
+    assert client.get("/health").status_code == 200
+    models = client.get("/v1/models").json()
+    assert (models["object"], [model["id"] for model in models["data"]]) == ("list", [gpu.MODEL])
+
+
+@pytest.mark.parametrize(
+    ("urls", "expected"),
+    [
+        ([image("#ff0000")], "1 frame of 8 x 4 pixels, mostly red (#ff0000), brightness 30 %."),
+        ([image("black", (3, 5)), image("white", (3, 5))], "2 frames of 3 x 5 pixels, mostly gray (#808080), brightness 50 %, brighter by 100 % in the end."),
+        ([image("white"), image("#cccccc")], "2 frames of 8 x 4 pixels, mostly white (#e6e6e6), brightness 90 %, darker by 20 % in the end."),
+        ([image("blue"), image("blue"), image("blue")], "3 frames of 8 x 4 pixels, mostly blue (#0000ff), brightness 11 %, steady."),
+        ([image("lime", (2, 2)), image("lime", (6, 2))], "2 frames of 2 x 2, 6 x 2 pixels, mostly green (#00ff00), brightness 59 %, steady."),
+    ],
+)  # fmt: skip
+def test_the_caption_says_what_was_sent(client: TestClient, urls: list[str], expected: str) -> None:
+    assert caption(client, *urls) == expected
+
+
+def test_the_mean_counts_pixels_not_frames(client: TestClient) -> None:
+    assert "(#3f3f3f)" in caption(client, image("white", (5, 5)), image("black", (15, 5))).replace("404040", "3f3f3f")
+
+
+def test_a_jpeg_is_read_as_well(client: TestClient) -> None:
+    assert "of 16 x 16 pixels, mostly orange" in caption(client, image("orange", (16, 16), "JPEG"))
+
+
+def test_a_caption_is_a_chat_completion(client: TestClient) -> None:
+    answer = client.post("/v1/chat/completions", json=request(image("red"))).json()
+    assert answer["object"] == "chat.completion"
+    assert answer["model"] == gpu.MODEL
+    [choice] = answer["choices"]
+    assert (choice["index"], choice["finish_reason"], choice["message"]["role"]) == (0, "stop", "assistant")
+    assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 12, "total_tokens": 15}
+
+
+def test_a_caption_is_no_longer_than_was_asked_for(client: TestClient) -> None:
+    answer = client.post("/v1/chat/completions", json=request(image("red"), max_tokens=3)).json()
+    [choice] = answer["choices"]
+    assert (choice["message"]["content"], choice["finish_reason"]) == ("1 frame of", "length")
+
+
+WHOLE = image("red", (64, 64))
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "kind", "said"),
+    [
+        (request("data:image/png;base64,AAAA"), 400, "BadRequestError", "cannot be decoded"),
+        (request("data:image/png;base64,*"), 400, "BadRequestError", "cannot be decoded"),
+        (request(WHOLE[:-40]), 400, "BadRequestError", "cannot be decoded"),
+        (request("http://127.0.0.1:9/image.png"), 400, "BadRequestError", "only data URLs"),
+        (request(image("red", (6000, 6000))), 400, "BadRequestError", "6000 x 6000 pixels are too many"),
+        (request(), 400, "BadRequestError", "Between 1 and 256 images are needed, 0 were sent"),
+        (request(*[image("red")] * 257), 400, "BadRequestError", "257 were sent"),
+        (request(WHOLE, stream=True), 400, "BadRequestError", "does not stream"),
+        (request(WHOLE, max_tokens=0), 400, "BadRequestError", "max_tokens"),
+        ({"model": gpu.MODEL}, 400, "BadRequestError", "messages: Field required"),
+        ({"model": gpu.MODEL, "messages": [{"role": "user", "content": [{"type": "smell"}]}]}, 400, "BadRequestError", "messages.0.content"),
+        ([], 400, "BadRequestError", "body"),
+        (request(WHOLE) | {"model": "other"}, 404, "NotFoundError", "The model `other` does not exist"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_request_is_said_as_openai_says_it(
+    client: TestClient, body: Any, status: int, kind: str, said: str
+) -> None:
+    answer = client.post("/v1/chat/completions", json=body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["type"]) == (status, status, kind)
+    assert said in error["message"]
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe"])
+def test_a_body_that_is_no_json_is_a_bad_request(client: TestClient, body: bytes) -> None:
+    answer = client.post("/v1/chat/completions", content=body)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "BadRequestError")
+
+
+def test_a_body_that_is_too_large_is_refused(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "MAX_BODY_BYTES", 1000)
+    answer = client.post("/v1/chat/completions", content=b"x" * 1001)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (413, 413)
+
+
+def test_a_fault_strikes_as_often_as_asked_and_then_no_more(client: TestClient) -> None:
+    assert client.post("/_standin/faults", json={"status": 500, "times": 2}).status_code == 200
+    codes = [client.post("/v1/chat/completions", json=request(WHOLE)).status_code for _ in range(3)]
+    assert codes == [500, 500, 200]
+
+
+def test_a_server_that_is_busy_says_when_to_come_back(client: TestClient) -> None:
+    client.post("/_standin/faults", json={"status": 429, "retry_after": 7})
+    answer = client.post("/v1/chat/completions", json=request(WHOLE))
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "7")
+    assert answer.json()["error"]["code"] == 429
+
+
+def test_a_caption_can_be_empty(client: TestClient) -> None:
+    client.post("/_standin/faults", json={"empty_caption": True})
+    assert caption(client, WHOLE) == ""
+    assert caption(client, WHOLE) != ""
+
+
+def test_an_answer_can_be_late(client: TestClient) -> None:
+    client.post("/_standin/faults", json={"delay_seconds": 0.2})
+    began = time.monotonic()
+    assert caption(client, WHOLE)
+    assert time.monotonic() - began >= 0.2
+
+
+def test_a_new_fault_replaces_the_last_and_one_of_no_times_ends_it(client: TestClient) -> None:
+    client.post("/_standin/faults", json={"status": 500, "times": 1000})
+    client.post("/_standin/faults", json={"status": 503, "times": 1000})
+    assert client.post("/v1/chat/completions", json=request(WHOLE)).status_code == 503
+    client.post("/_standin/faults", json={"times": 0})
+    assert caption(client, WHOLE)
+
+
+@pytest.mark.parametrize("fault", [{"status": 200}, {"sttaus": 500}, {"times": -1}, {"delay_seconds": -1}])
+def test_a_fault_that_makes_no_sense_is_refused(client: TestClient, fault: dict[str, Any]) -> None:
+    assert client.post("/_standin/faults", json=fault).status_code == 422
+    assert caption(client, WHOLE)

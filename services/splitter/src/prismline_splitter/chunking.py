@@ -1,0 +1,26 @@
+"""How many spectra make a chunk: enough to be worth a message, few enough to keep every worker busy. Pure."""
+
+from __future__ import annotations
+
+import math
+
+#: Work in one chunk, seconds of one core: long against a chunk's book-keeping, short against a lost worker's time.
+CHUNK_SECONDS = 20.0
+#: A small run is cut finer, so that several workers have something to do, but not into less than this, seconds.
+LEAST_CHUNK_SECONDS = 1.0
+#: Chunks that a run has at least, as long as each of them is worth it.
+LEAST_CHUNKS = 16
+#: Largest chunk input in bytes: what a worker may have to fetch again when it lost a chunk.
+MAX_CHUNK_BYTES = 2**30
+#: Milliseconds of one core for a spectrum of `COST_CHANNELS` channels, on average; both decomposers' cost grows about
+#: in proportion to the channels. Measured on the Galactic Ring Survey's test field: benchmarks/README.md.
+COST_MS = {"gaussline": 0.05, "phspectra": 130.0}
+COST_CHANNELS = 424
+
+
+def choose_chunk_size(n_spectra: int, n_channels: int, itemsize: int, decomposer: str) -> int:
+    """Spectra a chunk for a cube of `n_spectra` spectra with `n_channels` channels of `itemsize` bytes each."""
+    seconds = COST_MS[decomposer] / 1000 * n_channels / COST_CHANNELS
+    least, most = LEAST_CHUNK_SECONDS / seconds, CHUNK_SECONDS / seconds
+    size = min(max(n_spectra / LEAST_CHUNKS, least), most, MAX_CHUNK_BYTES / (n_channels * itemsize))
+    return max(1, math.floor(size))

@@ -1,0 +1,38 @@
+"""Captions: each window of a recording's frames is a chunk of its own."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+from prismline_contracts import CaptionsManifest, CaptionWindow, FrameWindow, chunk_id, chunk_key
+from prismline_ledger import NewChunk
+from prismline_splitter.workload import Source, Split
+
+#: Windows that are written at the same time.
+UPLOADS = 8
+
+
+class Captions:
+    """The `captions` workload. Frames are not looked at: the worker reads them when it captions them."""
+
+    name = "captions"
+    manifest = CaptionsManifest
+
+    def split(self, manifest: CaptionsManifest, source: Source) -> Split:
+        """Write a `CaptionWindow` for each window; its chunk is named after the window's index."""
+
+        def write(window: FrameWindow) -> NewChunk:
+            identifier = chunk_id(window.window_index)
+            key = chunk_key(source.run_id, identifier, "json")
+            document = CaptionWindow(
+                session_id=manifest.session_id, user_id=manifest.user_id, **dict(window)
+            ).model_dump_json()
+            source.bucket.write(key, document.encode())
+            return NewChunk(identifier, key, n_items=1)
+
+        with ThreadPoolExecutor(UPLOADS) as pool:
+            chunks = list(pool.map(write, manifest.windows))
+        return Split(chunks, n_items=len(chunks))
+
+
+WORKLOAD = Captions()

@@ -1,0 +1,140 @@
+"""Spectra: a cube's spectra in the order of their pixels, as many in a chunk as make it worth a message."""
+
+from __future__ import annotations
+
+import zipfile
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prismline_contracts import CubeGeometry, SpectraManifest, chunk_id, chunk_key, geometry_key
+from prismline_ledger import NewChunk
+from prismline_runtime import Bucket, PermanentError, fault_point
+from prismline_splitter.chunking import MAX_CHUNK_BYTES, choose_chunk_size
+from prismline_splitter.cube import Cube, CubeError, SpectraBlock, is_blank, open_cube
+from prismline_splitter.workload import Source, Split
+
+#: Spectra are read from the cube and written to a chunk's file in blocks of at most this many bytes.
+BLOCK_BYTES = 16 * 2**20
+#: Chunk files that are sent at the same time; each takes its size on the disk until it is there.
+UPLOADS = 2
+#: Modification time of everything in a chunk's file, so that the same spectra give the same bytes.
+EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+class Spectra:
+    """The `spectra` workload: a cube, split into files of consecutive spectra."""
+
+    name = "spectra"
+    manifest = SpectraManifest
+
+    def split(self, manifest: SpectraManifest, source: Source) -> Split:
+        """Write the cube's geometry and a `.npz` file for each chunk. Memory is bounded, whatever a chunk's size."""
+        with _cube(source.bucket, manifest.cube_key, source.workdir) as (cube, folder):
+            size = manifest.chunk_size or choose_chunk_size(
+                cube.n_spectra, cube.n_channels, cube.dtype.itemsize, manifest.params.decomposer
+            )
+            bytes_per_spectrum = cube.n_channels * cube.dtype.itemsize
+            if min(size, cube.n_spectra) * bytes_per_spectrum > MAX_CHUNK_BYTES and size > 1:
+                raise PermanentError(
+                    f"A chunk of {size} spectra with {cube.n_channels} channels is larger than"
+                    f" {MAX_CHUNK_BYTES >> 20} MiB; choose a chunk size of at most"
+                    f" {max(1, MAX_CHUNK_BYTES // bytes_per_spectrum)}."
+                )
+            geometry = _geometry(cube, manifest.cube_key)
+            source.bucket.write(geometry_key(source.run_id), geometry.model_dump_json().encode())
+            chunks, n_blank = _write_chunks(cube, size, folder, source)
+        fault_point("split.inputs_written", run_id=source.run_id)
+        return Split(chunks, n_items=cube.n_spectra, n_blank=n_blank)
+
+
+WORKLOAD = Spectra()
+
+
+@contextmanager
+def _cube(bucket: Bucket, key: str, workdir: Path) -> Iterator[tuple[Cube, Path]]:
+    """The cube under `key`, and the folder that it was put in. A file that cannot be a cube is a PermanentError."""
+    with TemporaryDirectory(prefix="prismline-cube-", dir=workdir) as directory:
+        path = Path(directory) / "cube"
+        bucket.download(key, path)
+        try:
+            yield open_cube(path, Path(directory)), Path(directory)
+        except CubeError as error:
+            raise PermanentError(f"The cube {key} cannot be split: {error}.") from error
+
+
+def _write_chunks(cube: Cube, size: int, folder: Path, source: Source) -> tuple[list[NewChunk], int]:
+    """The cube's chunks, and how many of its spectra are blank. Chunks are sent while the next one is written."""
+    rows = max(1, BLOCK_BYTES // (cube.n_channels * cube.dtype.itemsize))
+    chunks, n_blank = [], 0
+
+    def send(path: Path, key: str) -> None:
+        source.bucket.upload(path, key)
+        path.unlink()
+
+    sending: deque[Future[None]] = deque()
+    with ThreadPoolExecutor(UPLOADS) as senders:
+        blocks = cube.blocks(rows, cut_at=size)
+        for start, own in groupby(blocks, key=lambda block: block.start // size * size):
+            n = min(size, cube.n_spectra - start)
+            identifier = chunk_id(start)
+            key, path = chunk_key(source.run_id, identifier), folder / f"{identifier}.npz"
+            with path.open("wb") as file:
+                n_blank += write_npz(file, own, n, cube)
+            if len(sending) == UPLOADS:
+                sending.popleft().result()
+            sending.append(senders.submit(send, path, key))
+            chunks.append(NewChunk(identifier, key, n))
+        while sending:
+            sending.popleft().result()
+    return chunks, n_blank
+
+
+def write_npz(file: BinaryIO, blocks: Iterable[SpectraBlock], n: int, cube: Cube) -> int:
+    """A chunk input of the `n` spectra in `blocks`: `spectra` (n, n_channels), `x` and `y` (n,). How many are blank.
+
+    Not compressed: noise does not shrink, and a worker reads the spectra while they arrive.
+    """
+    n_blank, x, y = 0, [], []
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        with archive.open(zipfile.ZipInfo("spectra.npy", EPOCH), "w", force_zip64=True) as member:
+            descr = np.lib.format.dtype_to_descr(cube.dtype)
+            array = {"descr": descr, "fortran_order": False, "shape": (n, cube.n_channels)}
+            np.lib.format.write_array_header_1_0(member, array)
+            for block in blocks:
+                member.write(block.spectra.data)
+                n_blank += int(is_blank(block.spectra).sum())
+                x.append(block.x)
+                y.append(block.y)
+        for name, pixels in (("x", x), ("y", y)):
+            _write_array(archive, f"{name}.npy", np.concatenate(pixels))
+    return n_blank
+
+
+def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[np.int32]) -> None:
+    with archive.open(zipfile.ZipInfo(name, EPOCH), "w") as member:
+        np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _geometry(cube: Cube, cube_key: str) -> CubeGeometry:
+    return CubeGeometry(
+        n_channels=cube.n_channels,
+        ny=cube.ny,
+        nx=cube.nx,
+        ctype=cube.axis.ctype,
+        crval=cube.axis.crval,
+        crpix=cube.axis.crpix,
+        cdelt=cube.axis.cdelt,
+        cunit=cube.axis.cunit,
+        bunit=cube.bunit,
+        object_name=cube.object_name,
+        cube_key=cube_key,
+    )

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prismline_splitter.chunking import (
+    CHUNK_SECONDS,
+    COST_CHANNELS,
+    COST_MS,
+    LEAST_CHUNK_SECONDS,
+    LEAST_CHUNKS,
+    MAX_CHUNK_BYTES,
+    choose_chunk_size,
+)
+
+
+def seconds(size: int, n_channels: int, decomposer: str) -> float:
+    """Work in a chunk of `size` spectra."""
+    return size * COST_MS[decomposer] / 1000 * n_channels / COST_CHANNELS
+
+
+@given(
+    n_spectra=st.integers(1, 10**9),
+    n_channels=st.integers(1, 10**5),
+    itemsize=st.sampled_from([4, 8]),
+    decomposer=st.sampled_from(sorted(COST_MS)),
+)
+def test_a_chunk_is_neither_too_much_nor_too_little_work(
+    n_spectra: int, n_channels: int, itemsize: int, decomposer: str
+) -> None:
+    size = choose_chunk_size(n_spectra, n_channels, itemsize, decomposer)
+    assert size >= 1
+    assert size == 1 or size * n_channels * itemsize <= MAX_CHUNK_BYTES
+    assert size == 1 or seconds(size, n_channels, decomposer) <= CHUNK_SECONDS
+    limited = (size + 1) * n_channels * itemsize > MAX_CHUNK_BYTES
+    assert limited or seconds(size + 1, n_channels, decomposer) > LEAST_CHUNK_SECONDS
+
+
+def test_a_survey_is_cut_by_work_and_a_field_so_that_all_workers_have_some() -> None:
+    assert 10 <= seconds(choose_chunk_size(10**8, 424, 4, "gaussline"), 424, "gaussline") <= 60
+    assert 10 <= seconds(choose_chunk_size(10**8, 424, 4, "phspectra"), 424, "phspectra") <= 60
+    assert 1_000_000 / choose_chunk_size(1_000_000, 424, 4, "gaussline") == pytest.approx(LEAST_CHUNKS, rel=0.01)
+    assert choose_chunk_size(100, 424, 4, "gaussline") >= 100

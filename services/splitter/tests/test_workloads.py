@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from astropy.io import fits
+
+from prismline_contracts import CaptionsManifest, CaptionWindow, CubeGeometry, SpectraManifest
+from prismline_runtime import PermanentError
+from prismline_splitter.workload import Source, workloads
+from prismline_splitter.workloads import spectra as spectra_module
+from prismline_splitter.workloads.captions import Captions
+from prismline_splitter.workloads.spectra import Spectra
+
+
+class FolderBucket:
+    """A bucket in a folder."""
+
+    name = "folder"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def path(self, key: str) -> Path:
+        path = self._folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+    def write(self, key: str, body: bytes) -> None:
+        self.path(key).write_bytes(body)
+
+    def upload(self, path: Path, key: str) -> None:
+        shutil.copy(path, self.path(key))
+
+    def download(self, key: str, to: Path) -> None:
+        shutil.copy(self.path(key), to)
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> FolderBucket:
+    return FolderBucket(tmp_path / "bucket")
+
+
+@pytest.fixture
+def source(bucket: FolderBucket, tmp_path: Path) -> Source:
+    (tmp_path / "work").mkdir()
+    return Source("r-1", bucket, tmp_path / "work")  # type: ignore[arg-type]
+
+
+def put_cube(bucket: FolderBucket, data: np.ndarray) -> None:
+    hdu = fits.PrimaryHDU(data)
+    hdu.header["CTYPE3"] = "VRAD"
+    hdu.writeto(bucket.path("cubes/c.fits"))
+
+
+def manifest(**fields: Any) -> SpectraManifest:
+    return SpectraManifest(cube_key="cubes/c.fits", survey="s", **fields)
+
+
+def test_there_are_these_workloads() -> None:
+    assert sorted(workloads()) == ["captions", "spectra"]
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize(("size", "block_bytes"), [(7, 10**6), (7, 3 * 8 * 5), (1, 10**6), (100, 64)])
+def test_chunks_hold_the_cubes_spectra_whatever_their_size(
+    bucket: FolderBucket, source: Source, monkeypatch: pytest.MonkeyPatch, dtype: str, size: int, block_bytes: int
+) -> None:
+    monkeypatch.setattr(spectra_module, "BLOCK_BYTES", block_bytes)
+    data = np.random.default_rng(1).normal(size=(5, 4, 6)).astype(dtype)
+    data[:, 2, :2] = np.nan
+    put_cube(bucket, data)
+    split = Spectra().split(manifest(chunk_size=size), source)
+    assert (split.n_items, split.n_blank) == (24, 2)
+    assert [chunk.chunk_id for chunk in split.chunks] == [f"chunk-{start:07d}" for start in range(0, 24, size)]
+    arrays = []
+    for chunk in split.chunks:
+        with np.load(bucket.path(chunk.chunk_key)) as file:
+            assert len(file["spectra"]) == len(file["x"]) == len(file["y"]) == chunk.n_items
+            arrays.append({name: file[name] for name in ("spectra", "x", "y")})
+    together = {name: np.concatenate([array[name] for array in arrays]) for name in ("spectra", "x", "y")}
+    assert together["spectra"].dtype == np.dtype(dtype)
+    np.testing.assert_array_equal(together["spectra"], data.transpose(1, 2, 0).reshape(24, 5))
+    assert (together["y"] * 6 + together["x"]).tolist() == list(range(24))
+    geometry = CubeGeometry.model_validate_json(bucket.path("chunks/r-1/geometry.json").read_text())
+    assert (geometry.n_channels, geometry.ny, geometry.nx) == (5, 4, 6)
+    assert list(source.workdir.iterdir()) == [], "temporary files are gone"
+
+
+def test_a_split_that_is_repeated_writes_the_same_bytes(bucket: FolderBucket, source: Source) -> None:
+    put_cube(bucket, np.ones((5, 4, 6), "f4"))
+    first, second = (
+        {c.chunk_key: bucket.path(c.chunk_key).read_bytes() for c in split.chunks}
+        for split in (Spectra().split(manifest(chunk_size=7), source), Spectra().split(manifest(chunk_size=7), source))
+    )
+    assert first == second
+
+
+def test_without_a_size_a_small_cube_is_one_chunk(bucket: FolderBucket, source: Source) -> None:
+    put_cube(bucket, np.ones((5, 4, 6), "f4"))
+    assert [chunk.n_items for chunk in Spectra().split(manifest(), source).chunks] == [24]
+
+
+def test_a_chunk_that_is_too_large_is_refused_with_a_size_that_fits(
+    bucket: FolderBucket, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_cube(bucket, np.ones((5, 4, 6), "f4"))
+    monkeypatch.setattr(spectra_module, "MAX_CHUNK_BYTES", 205)
+    with pytest.raises(PermanentError, match="choose a chunk size of at most 10"):
+        Spectra().split(manifest(chunk_size=11), source)
+    assert len(Spectra().split(manifest(chunk_size=10), source).chunks) == 3
+
+
+def test_each_window_is_a_chunk_with_its_frames(bucket: FolderBucket, source: Source) -> None:
+    windows = [{"window_index": n, "frame_count": 2, "frames": [f"f/{n}a.png", f"f/{n}b.png"]} for n in (0, 1, 12)]
+    document = {"workload": "captions", "session_id": "s-1", "user_id": "u", "windows": windows}
+    split = Captions().split(CaptionsManifest.model_validate_json(json.dumps(document)), source)
+    assert (split.n_items, split.n_blank) == (3, 0)
+    assert [chunk.chunk_id for chunk in split.chunks] == ["chunk-0000000", "chunk-0000001", "chunk-0000012"]
+    assert [chunk.n_items for chunk in split.chunks] == [1, 1, 1]
+    window = CaptionWindow.model_validate_json(bucket.path(split.chunks[2].chunk_key).read_text())
+    assert (window.session_id, window.user_id, window.window_index) == ("s-1", "u", 12)
+    assert window.frames == ["f/12a.png", "f/12b.png"]

@@ -1,0 +1,73 @@
+"""Fitting a block of spectra with gaussline: all of them in one call."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from prismline_contracts import FitParams
+from prismline_gaussline import Decomposition, Flag, Params, decompose
+from prismline_worker.schema import NOT_FITTED, SCHEMA, SpectrumStatus
+
+#: Time budget of a spectrum, seconds, where there is to be none.
+NO_BUDGET_S = 86_400.0
+
+#: gaussline's component columns by ours.
+_COMPONENT_COLUMNS = {
+    "component_amplitudes": "amplitude",
+    "component_means": "mean",
+    "component_stddevs": "stddev",
+    "component_amplitude_errors": "amplitude_err",
+    "component_mean_errors": "mean_err",
+    "component_stddev_errors": "stddev_err",
+    "component_fluxes": "flux",
+    "component_flux_errors": "flux_err",
+}
+
+
+def decompose_with_gaussline(
+    spectra: NDArray[np.floating],
+    x: NDArray[np.integer],
+    y: NDArray[np.integer],
+    params: FitParams,
+    *,
+    budget_s: float | None = None,
+) -> pa.Table:
+    """A table of :data:`SCHEMA`, a row a spectrum. One that takes longer than `budget_s` seconds is `timed_out`."""
+    given = params.model_dump(exclude={"decomposer"})
+    return _table(decompose(spectra, Params(**given, time_budget_s=budget_s or NO_BUDGET_S)), x, y, params.beta)
+
+
+def _table(found: Decomposition, x: NDArray[np.integer], y: NDArray[np.integer], beta: float) -> pa.Table:
+    flags = found.flags.astype(np.int32)
+    late = flags & Flag.TIME_LIMIT != 0
+    counts = np.where(late, 0, found.n_components)
+    fitted = ~late & (flags & Flag.NO_DATA == 0)
+    kept = np.repeat(~late, found.n_components)
+    offsets = pa.array(np.concatenate(([0], np.cumsum(counts))), pa.int32())
+    status = np.full(len(found), SpectrumStatus.EMPTY.value, dtype=object)
+    status[counts > 0] = SpectrumStatus.FITTED.value
+    status[flags & Flag.NO_DATA != 0] = SpectrumStatus.BLANK.value
+    status[late] = SpectrumStatus.TIMED_OUT.value
+    numbers = {
+        "rms": found.rms,
+        "min_persistence": beta * found.rms,
+        "chi2_reduced": found.chi2_reduced,
+        "aicc": found.aicc,
+    }
+    columns = {
+        "x": pa.array(x, pa.int32()),
+        "y": pa.array(y, pa.int32()),
+        "beta": np.full(len(found), beta),
+        "n_components": pa.array(np.where(late, NOT_FITTED, counts), pa.int32()),
+        "status": status,
+        "flags": flags,
+        "decomposer": pa.array(np.full(len(found), "gaussline", dtype=object), mask=~fitted),
+    }
+    columns |= {name: pa.array(values, mask=late | np.isnan(values)) for name, values in numbers.items()}
+    columns |= {
+        name: pa.ListArray.from_arrays(offsets, pa.array(getattr(found, column)[kept]))
+        for name, column in _COMPONENT_COLUMNS.items()
+    }
+    return pa.table(columns, schema=SCHEMA)

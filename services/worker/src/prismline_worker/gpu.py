@@ -1,0 +1,72 @@
+"""The GPU instance that captions need, as it is at this moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import ClientError
+
+from prismline_runtime import ResourceUnavailableError, TransientError, aws_errors, error_code
+
+if TYPE_CHECKING:
+    from mypy_boto3_ssm import SSMClient
+
+#: What the parameter holds while there is no instance, in any case and spacing.
+NO_INSTANCE = frozenset({"", "none"})
+#: Port of the model's server on the instance: vLLM's default.
+PORT = 8000
+
+
+class GpuUnavailableError(ResourceUnavailableError):
+    """There is no GPU; `sentinel` is what its parameter said instead."""
+
+    def __init__(self, resource: str, sentinel: str | None) -> None:
+        said = "does not exist" if sentinel is None else f"says {sentinel!r}"
+        super().__init__(f"No GPU is provisioned: the parameter of {resource} {said}.", resource=resource)
+        self.sentinel = sentinel
+
+
+def normalize_instance_id(value: str | None) -> str | None:
+    """The instance id in a parameter's value; None for what stands for no instance."""
+    stripped = (value or "").strip()
+    return None if stripped.lower() in NO_INSTANCE else stripped
+
+
+class Gpu:
+    """An EC2 instance, named in SSM `/prismline/<environment>/resources/<resource>/instance_id`.
+
+    The parameter is read each time it is asked for: an instance is replaced while workers run.
+    """
+
+    def __init__(self, ssm: SSMClient, ec2: Any, environment: str, resource: str) -> None:
+        self._ssm = ssm
+        self._ec2 = ec2
+        self._parameter = f"/prismline/{environment}/resources/{resource}/instance_id"
+        self._resource = resource
+
+    def instance_id(self) -> str:
+        """The instance's id. Raises GpuUnavailableError if there is none."""
+        value = self._value()
+        instance_id = normalize_instance_id(value)
+        if instance_id is None:
+            raise GpuUnavailableError(self._resource, value)
+        return instance_id
+
+    def _value(self) -> str | None:
+        with aws_errors(f"read the parameter {self._parameter}"):
+            try:
+                return self._ssm.get_parameter(Name=self._parameter)["Parameter"]["Value"]
+            except ClientError as error:
+                if error_code(error) == "ParameterNotFound":
+                    return None
+                raise
+
+    def base_url(self, instance_id: str) -> str:
+        """Where the model on the instance answers. Raises TransientError while the instance has no address."""
+        with aws_errors(f"look at the instance {instance_id}"):
+            answer = self._ec2.describe_instances(InstanceIds=[instance_id])
+        for reservation in answer["Reservations"]:
+            for instance in reservation["Instances"]:
+                if address := instance.get("PrivateIpAddress"):
+                    return f"http://{address}:{PORT}/v1"
+        raise TransientError(f"The instance {instance_id} has no address yet.")

@@ -1,0 +1,127 @@
+"""Captions: a vision model on a GPU that comes and goes says what happens in a window of frames.
+
+No GPU: the chunk waits in the dead-letter queue, PENDING, and no attempt is used. It is COMPLETED with a caption of
+the model's or not at all. Step by step after "GPU caption queue" (source document 003).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Self
+
+import httpx
+from pydantic import ValidationError
+
+from prismline_contracts import (
+    Caption,
+    CaptionParams,
+    CaptionWindow,
+    ChunkProcess,
+    caption_key,
+    timestamp,
+)
+from prismline_runtime import Bucket, Message, PermanentError, clients, describe_invalid, fault_point
+from prismline_worker.caption_client import CaptionClient
+from prismline_worker.dependencies import Dependencies
+from prismline_worker.gpu import Gpu, GpuUnavailableError
+from prismline_worker.workload import Outcome
+
+#: Most bytes of a window's frames together: they are held in memory, and go into one request.
+MAX_WINDOW_BYTES = 64 * 2**20
+
+
+class Captions:
+    """The `captions` workload: a window of frames in, a caption out."""
+
+    name = "captions"
+
+    def __init__(self, deps: Dependencies, gpu: Gpu, client: CaptionClient) -> None:
+        self._deps = deps
+        self._gpu = gpu
+        self._client = client
+
+    @classmethod
+    def connect(cls, deps: Dependencies) -> Self:
+        """The workload with the GPU's parameter and the model's endpoint as the settings say."""
+        settings = deps.settings
+        api_key = settings.caption_api_key
+        client = CaptionClient(
+            httpx.Client(),
+            model=settings.caption_model,
+            api_key=api_key.get_secret_value() if api_key else None,
+            timeout_seconds=settings.caption_timeout_seconds,
+            tries=settings.caption_tries,
+        )
+        gpu = Gpu(clients.ssm(), clients.ec2(), settings.environment, settings.gpu_resource)
+        return cls(deps, gpu, client)
+
+    def require(self, command: ChunkProcess) -> None:
+        """Raises GpuUnavailableError unless a GPU is provisioned at this moment."""
+        try:
+            self._gpu.instance_id()
+        except GpuUnavailableError as error:
+            segment_id = f"{command.run_id}/{command.chunk_id}"
+            self._deps.logger.info(
+                "gpu_unavailable_raised", extra={"segment_id": segment_id, "gpu_sentinel": error.sentinel or "absent"}
+            )
+            raise
+
+    def process(self, command: ChunkProcess, message: Message) -> Outcome:
+        """Caption the chunk's window. The first caption that was written counts."""
+        bucket = self._deps.bucket(command.bucket)
+        params, window = _params(command), _window(bucket, command.chunk_key)
+        key = caption_key(window.session_id, command.run_id, command.chunk_id)
+        began = time.monotonic()
+        frames = _frames(bucket, window)
+        read = time.monotonic()
+        base_url = self._deps.settings.caption_base_url or self._gpu.base_url(self._gpu.instance_id())
+        answer = self._client.caption(
+            base_url,
+            frames,
+            params.prompt,
+            params.max_tokens,
+            deadline=message.delivery.deadline(self._deps.settings.deadline_margin_seconds),
+        )
+        caption = Caption(
+            run_id=command.run_id,
+            session_id=window.session_id,
+            user_id=window.user_id,
+            window_index=window.window_index,
+            frame_count=window.frame_count,
+            caption=answer.caption,
+            model=answer.model,
+            created_at=timestamp(),
+            read_ms=round((read - began) * 1000),
+            request_ms=round((time.monotonic() - read) * 1000),
+        )
+        fault_point("chunk.captioned", run_id=command.run_id, chunk_id=command.chunk_id)
+        if not bucket.create(key, caption.model_dump_json().encode()):
+            caption = Caption.model_validate_json(bucket.read(key))
+        return Outcome(key, summary=caption.caption)
+
+
+WORKLOAD = Captions
+
+
+def _params(command: ChunkProcess) -> CaptionParams:
+    try:
+        return CaptionParams.model_validate(command.params)
+    except ValidationError as error:
+        raise PermanentError(f"The parameters are invalid: {describe_invalid(error)}.") from error
+
+
+def _window(bucket: Bucket, key: str) -> CaptionWindow:
+    try:
+        return CaptionWindow.model_validate_json(bucket.read(key))
+    except ValidationError as error:
+        raise PermanentError(f"The window {key} is invalid: {describe_invalid(error)}.") from error
+
+
+def _frames(bucket: Bucket, window: CaptionWindow) -> list[bytes]:
+    frames, size = [], 0
+    for key in window.frames:
+        frames.append(bucket.read(key))
+        size += len(frames[-1])
+        if size > MAX_WINDOW_BYTES:
+            raise PermanentError(f"The window's frames have more than {MAX_WINDOW_BYTES >> 20} MiB; make it shorter.")
+    return frames

@@ -1,0 +1,101 @@
+"""Spectra: a block of a chunk is fitted while the next one is read and the one before is written.
+
+The first whole output of a chunk wins: whoever finds one there already goes on with that one, so that two workers
+with the same chunk, or one after a crash, agree on what was written.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Self
+
+from pydantic import ValidationError
+
+from prismline_contracts import ChunkProcess, FitParams, output_key
+from prismline_gaussline import kernel_available
+from prismline_runtime import Bucket, Message, PermanentError, describe_invalid, fault_point
+from prismline_worker.chunk_file import ChunkFile
+from prismline_worker.decompose import decompose
+from prismline_worker.dependencies import Dependencies
+from prismline_worker.output import OutputFile, from_parquet, timed_out_rows
+from prismline_worker.overlap import prefetched
+from prismline_worker.slow_lane import request_refit
+from prismline_worker.workload import Outcome
+
+
+class Spectra:
+    """The `spectra` workload: a chunk file in, a Parquet file out. What runs out of time goes to the slow lane."""
+
+    name = "spectra"
+
+    def __init__(self, deps: Dependencies) -> None:
+        self._deps = deps
+
+    @classmethod
+    def connect(cls, deps: Dependencies) -> Self:
+        """Needs nothing of its own. Says so where the fast kernel is missing."""
+        if not kernel_available():
+            deps.logger.warning(
+                "gaussline_unavailable",
+                extra={"reason": "gaussline was installed without a C compiler: phspectra does its work, slowly."},
+            )
+        return cls(deps)
+
+    def require(self, command: ChunkProcess) -> None:
+        """A processor is enough."""
+
+    def process(self, command: ChunkProcess, message: Message) -> Outcome:
+        """Decompose the chunk's spectra and write the table of their components."""
+        try:
+            params = FitParams.model_validate(command.params)
+        except ValidationError as error:
+            raise PermanentError(f"The parameters are invalid: {describe_invalid(error)}.") from error
+        bucket = self._deps.bucket(command.bucket)
+        key = output_key(command.survey, command.run_id, command.chunk_id)
+        body, rows = self._decompose(command, params, bucket, message)
+        fault_point("chunk.decomposed", run_id=command.run_id, chunk_id=command.chunk_id)
+        began = time.monotonic()
+        if not bucket.create(key, body):
+            rows = timed_out_rows(from_parquet(bucket.read(key)))
+        if rows:
+            request_refit(rows, command, params, key, message, self._deps.transport)
+        self._deps.logger.info("output_written", extra={"bytes": len(body), "write_ms": _milliseconds(began)})
+        return Outcome(key, n_timed_out=len(rows))
+
+    def _decompose(
+        self, command: ChunkProcess, params: FitParams, bucket: Bucket, message: Message
+    ) -> tuple[bytes, list[int]]:
+        """The output file, and the indices of its rows that ran out of time."""
+        began, fitting = time.monotonic(), 0.0
+        deadline = message.delivery.deadline(self._deps.settings.deadline_margin_seconds)
+        with bucket.open(command.chunk_key) as file, OutputFile() as output:
+            for block in prefetched(ChunkFile(file, n_items=command.n_items).blocks()):
+                begun = time.monotonic()
+                table = decompose(
+                    block.spectra,
+                    block.x,
+                    block.y,
+                    params,
+                    fitter=self._deps.fitter,
+                    budget_s=self._deps.settings.spectrum_budget_seconds,
+                    deadline=deadline,
+                )
+                fitting += time.monotonic() - begun
+                output.add(table)
+            body = output.finish()
+        self._deps.logger.info(
+            "chunk_decomposed",
+            extra={
+                "spectra": len(output),
+                "fit_ms": round(fitting * 1000),
+                "wait_ms": _milliseconds(began + fitting),
+            },
+        )
+        return body, output.timed_out
+
+
+WORKLOAD = Spectra
+
+
+def _milliseconds(since: float) -> int:
+    return round((time.monotonic() - since) * 1000)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from model_server import JPEG, PNG, ModelServer, Reply, completion, model_server
+
+from prismline_runtime import PermanentError, TransientError
+from prismline_worker import caption_client
+from prismline_worker.caption_client import Answer, CaptionClient
+from prismline_worker.gpu import normalize_instance_id
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    monkeypatch.setattr(caption_client, "_exponential", lambda state: 0.0)
+    with model_server() as running:
+        yield running
+
+
+def ask(server: ModelServer, *frames: bytes, seconds: float = 60.0, **options: object) -> Answer:
+    with httpx.Client() as http:
+        client = CaptionClient(http, **options)  # type: ignore[arg-type]
+        return client.caption(server.url, frames or [PNG], "What is it?", 99, deadline=time.monotonic() + seconds)
+
+
+def test_the_frames_are_sent_in_order_as_image_parts_with_the_prompt(server: ModelServer) -> None:
+    assert ask(server, PNG, JPEG, api_key="s3cret") == Answer("A cat sits on a wall.", "vision-1")
+    ((document, headers),) = server.requests
+    assert (document["model"], document["max_tokens"]) == ("vision-1", 99)
+    ((text, png, jpeg),) = [message["content"] for message in document["messages"]]
+    assert text == {"type": "text", "text": "What is it?"}
+    assert png["image_url"]["url"] == f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+    assert jpeg["image_url"]["url"] == f"data:image/jpeg;base64,{base64.b64encode(JPEG).decode()}"
+    assert headers["Authorization"] == "Bearer s3cret"
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_busy_server_is_asked_again_a_few_times(server: ModelServer, status: int) -> None:
+    server.replies.extend([Reply(status)] * 2)
+    assert ask(server).caption
+    server.replies.extend([Reply(status)] * 3)
+    with pytest.raises(TransientError, match=f"answered {status}"):
+        ask(server)
+    assert len(server.requests) == 6
+
+
+def test_the_server_is_given_the_time_that_it_asks_for(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caption_client, "_exponential", lambda state: 60.0)
+    server.replies.append(Reply(429, headers={"Retry-After": "1"}))
+    began = time.monotonic()
+    ask(server)
+    assert 1.0 <= time.monotonic() - began < 30.0
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_request_that_is_wrong_in_itself_is_permanent_and_says_why(server: ModelServer, status: int) -> None:
+    server.replies.append(Reply(status, {"error": {"message": "cannot decode image"}}))
+    with pytest.raises(PermanentError, match="cannot decode image"):
+        ask(server)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_server_that_is_set_up_wrongly_fails_no_chunk(server: ModelServer, status: int) -> None:
+    server.replies.append(Reply(status))
+    with pytest.raises(TransientError, match="check its address, model and key"):
+        ask(server)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        completion(""),
+        completion(" \n"),
+        completion(None),
+        completion(7),
+        {"model": "m", "choices": []},
+        b"<html>",
+        [],
+        {},
+    ],
+)
+def test_an_answer_without_a_caption_is_an_error(server: ModelServer, body: object) -> None:
+    server.replies.append(Reply(200, body))
+    with pytest.raises(TransientError, match="caption"):
+        ask(server)
+
+
+def test_a_server_that_is_gone_is_transient_and_its_address_is_not_told() -> None:
+    with model_server() as gone:
+        pass
+    with pytest.raises(TransientError, match="could not be reached: ConnectError") as caught:
+        ask(gone, tries=1)
+    assert "127.0.0.1" not in str(caught.value)
+
+
+def test_nothing_is_waited_for_past_the_deadline(server: ModelServer) -> None:
+    with pytest.raises(TransientError, match="no time left"):
+        ask(server, seconds=-1)
+    server.replies.append(Reply(429, headers={"Retry-After": "20"}))
+    began = time.monotonic()
+    with pytest.raises(TransientError, match="answered 429"):
+        ask(server, seconds=5)
+    assert time.monotonic() - began < 5
+
+
+def test_what_is_no_image_is_permanent(server: ModelServer) -> None:
+    with pytest.raises(PermanentError, match="neither PNG nor JPEG"):
+        ask(server, b"GIF89a")
+    assert not server.requests
+
+
+@given(st.from_regex(r"\s*([nN][oO][nN][eE])?\s*", fullmatch=True) | st.none())
+def test_whatever_stands_for_no_instance_is_none(value: str | None) -> None:
+    assert normalize_instance_id(value) is None
+
+
+@given(st.from_regex(r"i-[0-9a-f]{17}", fullmatch=True), st.sampled_from(["", " ", "\n"]))
+def test_an_instance_id_is_itself(instance_id: str, space: str) -> None:
+    assert normalize_instance_id(f"{space}{instance_id}{space}") == instance_id

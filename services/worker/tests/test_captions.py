@@ -1,0 +1,199 @@
+"""A window's chunk from its message to its caption, on real queues, ledger and parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+import pytest
+from model_server import PNG, ModelServer, Reply, model_server
+
+from prismline_contracts import (
+    Caption,
+    CaptionWindow,
+    ChunkItem,
+    ChunkProcess,
+    ChunkStatus,
+    Envelope,
+    chunk_key,
+)
+from prismline_ledger import Ledger, NewChunk
+from prismline_localstack.testing import create_runs_table
+from prismline_worker.dependencies import from_environment
+from prismline_worker.handler import build_handler
+
+pytestmark = pytest.mark.emulator
+
+RUN_ID, CHUNK_ID = "run-1", "chunk-0000003"
+SEGMENT_ID = f"{RUN_ID}/{CHUNK_ID}"
+
+
+@dataclass
+class World:
+    """A worker whose run has one window, and everything that it touches."""
+
+    environment: str
+    bucket: str
+    ledger: Ledger
+    handler: Callable[[dict[str, Any], Any], Any]
+    server: ModelServer
+
+    def set_gpu(self, value: str) -> None:
+        name = f"/prismline/{self.environment}/resources/gpu/instance_id"
+        boto3.client("ssm").put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
+
+    def segment(self) -> ChunkItem:
+        return self.ledger.chunk(RUN_ID, CHUNK_ID)
+
+    def deliver(self, workload: str = "captions") -> list[str]:
+        """Deliver the window's message; the ids of messages that are to be delivered again."""
+        command = ChunkProcess(
+            run_id=RUN_ID,
+            job_id="j",
+            survey="session-1",
+            workload=workload,
+            chunk_id=CHUNK_ID,
+            n_items=1,
+            bucket=self.bucket,
+            chunk_key=chunk_key(RUN_ID, CHUNK_ID, "json"),
+            params={"prompt": "What is it?"},
+        )
+        record = {
+            "messageId": "m",
+            "receiptHandle": "h",
+            "body": Envelope.wrap(command, source="test", traceparent=None).to_json(),
+            "attributes": {"ApproximateReceiveCount": "1"},
+            "messageAttributes": {},
+            "eventSourceARN": f"arn:aws:sqs:us-east-1:000000000000:prismline-{self.environment}-chunks",
+        }
+        answer = self.handler({"Records": [record]}, Context())
+        return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+
+    def dead_letters(self) -> list[dict[str, str]]:
+        """The attributes of what is in the dead-letter queue."""
+        sqs = boto3.client("sqs")
+        url = sqs.get_queue_url(QueueName=f"prismline-{self.environment}-chunks-dlq")["QueueUrl"]
+        messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
+        return [
+            {name: value["StringValue"] for name, value in message["MessageAttributes"].items()}
+            for message in messages.get("Messages", [])
+        ]
+
+    def caption(self) -> Caption:
+        key = self.segment().output_key
+        assert key is not None
+        return Caption.model_validate_json(boto3.client("s3").get_object(Bucket=self.bucket, Key=key)["Body"].read())
+
+
+class Context:
+    def get_remaining_time_in_millis(self) -> int:
+        return 900_000
+
+
+@pytest.fixture
+def world(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    environment = aws_env["ENVIRONMENT"]
+    s3, sqs, bucket, table = boto3.client("s3"), boto3.client("sqs"), f"bucket-{environment}", f"runs-{environment}"
+    s3.create_bucket(Bucket=bucket)
+    create_runs_table(boto3.client("dynamodb"), table)
+    boto3.client("events").create_event_bus(Name=f"prismline-{environment}")
+    for queue in ("chunks", "chunks-dlq"):
+        sqs.create_queue(QueueName=f"prismline-{environment}-{queue}")
+    window = CaptionWindow(window_index=3, frame_count=2, frames=["f/0.png", "f/1.png"], session_id="s-1", user_id="u")
+    s3.put_object(Bucket=bucket, Key=chunk_key(RUN_ID, CHUNK_ID, "json"), Body=window.model_dump_json().encode())
+    for key in window.frames:
+        s3.put_object(Bucket=bucket, Key=key, Body=PNG + key.encode())
+    with model_server() as server:
+        monkeypatch.setenv("RUNS_TABLE", table)
+        monkeypatch.setenv("CAPTION_BASE_URL", server.url)
+        monkeypatch.setenv("CAPTION_TRIES", "1")
+        deps = from_environment()
+        deps.ledger.open_run(
+            run_id=RUN_ID, survey="s-1", job_id="j", workload="captions", params=None, traceparent=None
+        )
+        deps.ledger.add_chunks(RUN_ID, [NewChunk(CHUNK_ID, chunk_key(RUN_ID, CHUNK_ID, "json"), 1)])
+        deps.ledger.set_total(RUN_ID, jobs_total=1, n_spectra=1, n_blank=0)
+        deps.ledger.latch(RUN_ID)
+        yield World(environment, bucket, deps.ledger, build_handler(deps), server)
+
+
+@pytest.mark.parametrize("sentinel", [None, "none", " NONE ", "None"])
+def test_ingest_window_gpu_unavailable_raises(
+    world: World, caplog: pytest.LogCaptureFixture, sentinel: str | None
+) -> None:
+    if sentinel is not None:
+        world.set_gpu(sentinel)
+    assert world.deliver() == [], "the message is not tried again on its own queue"
+    assert [letter["waits_for"] for letter in world.dead_letters()] == ["gpu"]
+    segment = world.segment()
+    assert (segment.state, segment.attempts) == (ChunkStatus.PENDING, 0)
+    assert "No GPU is provisioned" in (segment.last_error or "")
+    (logged,) = [record.__dict__ for record in caplog.records if record.message == "gpu_unavailable_raised"]
+    assert (logged["segment_id"], logged["gpu_sentinel"]) == (SEGMENT_ID, sentinel or "absent")
+    assert not world.server.requests
+
+
+def test_ingest_window_encoder_exception_propagates(world: World) -> None:
+    world.set_gpu("i-0123456789abcdef0")
+    world.server.replies.append(Reply(500))
+    assert world.deliver() == ["m"], "the message is tried again"
+    segment = world.segment()
+    assert not segment.state.terminal
+    assert segment.last_error == "The caption model answered 500."
+    assert segment.output_key is None
+
+
+def test_the_gpus_parameter_is_read_anew_for_each_message(world: World) -> None:
+    world.set_gpu("none")
+    world.deliver()
+    world.set_gpu("i-0123456789abcdef0")
+    assert world.deliver() == []
+    assert world.segment().state is ChunkStatus.COMPLETED
+    world.set_gpu("none")
+
+
+def test_a_window_is_complete_with_the_caption_of_its_frames(world: World) -> None:
+    world.set_gpu("i-0123456789abcdef0")
+    assert world.deliver() == []
+    segment, caption = world.segment(), world.caption()
+    assert (segment.state, segment.summary) == (ChunkStatus.COMPLETED, "A cat sits on a wall.")
+    assert segment.output_key == f"captions/session=s-1/run={RUN_ID}/{CHUNK_ID}.json"
+    assert (caption.caption, caption.model) == ("A cat sits on a wall.", "vision-1")
+    assert (caption.session_id, caption.window_index, caption.frame_count) == ("s-1", 3, 2)
+    ((document, _),) = world.server.requests
+    assert len(document["messages"][0]["content"]) == 3, "the prompt and two frames"
+    assert world.ledger.run(RUN_ID).drained_at is not None
+
+
+def test_the_first_caption_of_a_window_counts(world: World) -> None:
+    world.set_gpu("i-0123456789abcdef0")
+    world.deliver()
+    first = world.caption()
+    world.server.replies.append(Reply())
+    assert world.deliver() == []
+    assert world.caption() == first
+    assert len(world.server.requests) == 1, "a window that is complete is not sent to the model again"
+
+
+@pytest.mark.parametrize("content", ["", "  ", None])
+def test_a_window_without_a_real_caption_is_never_complete(world: World, content: str | None) -> None:
+    world.set_gpu("i-0123456789abcdef0")
+    world.server.replies.append(Reply(200, {"model": "m", "choices": [{"message": {"content": content}}]}))
+    assert world.deliver() == ["m"]
+    assert not world.segment().state.terminal
+
+
+def test_frames_that_are_missing_fail_the_window_with_the_reason(world: World) -> None:
+    world.set_gpu("i-0123456789abcdef0")
+    boto3.client("s3").delete_object(Bucket=world.bucket, Key="f/1.png")
+    assert world.deliver() == []
+    segment = world.segment()
+    assert segment.state is ChunkStatus.FAILED
+    assert "f/1.png: it does not exist" in (segment.error or "")
+
+
+def test_a_workload_that_the_worker_does_not_know_fails_the_chunk(world: World) -> None:
+    assert world.deliver(workload="paint") == []
+    assert world.segment().error == "There is no workload paint; there are captions, spectra."

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from prismline_contracts import FitParams
+from prismline_gaussline import decompose as decompose_directly
+from prismline_gaussline import kernel_available
+from prismline_worker import decompose as decompose_module
+from prismline_worker.decompose import decompose
+from prismline_worker.schema import SCHEMA
+
+pytestmark = pytest.mark.skipif(
+    not kernel_available(), reason="gaussline was built without a C compiler; install gcc and run make install again"
+)
+
+
+def run(spectra, fitter=None, params=None, **limits):
+    n = len(spectra)
+    return decompose(
+        np.asarray(spectra), np.arange(n), np.arange(n) + 50, params or FitParams(), fitter=fitter, **limits
+    )
+
+
+@pytest.mark.parametrize("preset", ["best", "compatible"])
+def test_every_spectrum_gets_what_gaussline_gives_when_called_directly(spectra, preset):
+    table = run(spectra, params=FitParams(beta=4.0, preset=preset))
+    assert table.schema == SCHEMA
+    found = decompose_directly(spectra, {"beta": 4.0, "preset": preset})
+    assert table["n_components"].to_pylist() == found.n_components.tolist()
+    assert sum(found.n_components) > 0
+    for row, (start, stop) in zip(table.to_pylist(), pairwise(found.offsets), strict=True):
+        assert row["component_amplitudes"] == found.amplitude[start:stop].tolist()
+        assert row["component_means"] == found.mean[start:stop].tolist()
+        assert row["component_stddevs"] == found.stddev[start:stop].tolist()
+        assert row["component_flux_errors"] == found.flux_err[start:stop].tolist()
+    np.testing.assert_array_equal(table["rms"].to_numpy(), found.rms)
+    np.testing.assert_array_equal(table["chi2_reduced"].to_numpy(), found.chi2_reduced)
+    assert table["min_persistence"].to_pylist() == [4.0 * rms for rms in found.rms.tolist()]
+    assert set(table["decomposer"].to_pylist()) == {"gaussline"}
+
+
+def test_what_cannot_be_fitted_says_so(spectra):
+    rows = run([np.full(100, np.nan), np.zeros(100), spectra[1], spectra[0] * np.nan]).to_pylist()
+    assert [row["status"] for row in rows] == ["blank", "empty", "fitted", "blank"]
+    assert [row["n_components"] for row in rows] == [0, 0, 1, 0]
+    assert [row["rms"] is None for row in rows] == [True, True, False, True]
+    assert [row["decomposer"] for row in rows] == [None, "gaussline", "gaussline", None]
+
+
+def test_a_spectrum_over_its_budget_is_timed_out_and_has_no_half_results(spectra):
+    rows = run(spectra[:3], budget_s=1e-12).to_pylist()
+    assert {row["status"] for row in rows} == {"timed_out"}
+    assert {row["n_components"] for row in rows} == {-1}
+    assert all(row["component_means"] == row["component_fluxes"] == [] for row in rows)
+    assert all(row["rms"] is row["aicc"] is row["decomposer"] is None for row in rows)
+
+
+def test_what_has_not_begun_at_the_deadline_is_left_to_the_slow_lane(spectra):
+    table = run([spectra[0], np.full(100, np.nan)], deadline=0.0)
+    assert table["status"].to_pylist() == ["timed_out", "blank"]
+    assert table["flags"].null_count == 2
+
+
+def test_without_the_kernel_phspectra_does_the_work(spectra, fitter, monkeypatch):
+    monkeypatch.setattr(decompose_module, "kernel_available", lambda: False)
+    table = run(spectra[:3], fitter)
+    assert set(table["decomposer"].to_pylist()) == {"phspectra"}
+    assert table.equals(run(spectra[:3], fitter, FitParams(decomposer="phspectra")))
