@@ -15,7 +15,7 @@ from prismline_dlq_consumer.handler import build_handler
 from prismline_ledger import Ledger, NewChunk
 from prismline_localstack.testing import create_runs_table, observe_bus
 
-QUEUES = ("split", "chunks", "refits", "status", "runs", "recoveries")
+QUEUES = ("alerts", "split", "chunks", "refits", "status", "runs", "recoveries")
 
 
 class Context:

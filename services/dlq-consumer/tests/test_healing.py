@@ -287,6 +287,26 @@ def test_the_log_says_what_document_003_asks_for(world: World) -> None:
     assert {"chunk_id", "receive_count"} <= set(logs["dlq_exhausted"])
 
 
+def test_a_message_that_says_what_it_waits_for_is_not_given_up(world: World) -> None:
+    gpu = use_gpu(world, up=False)
+    world.set(workload_resources={})
+    (chunk_id,) = world.run("r")
+    world.send("chunks-dlq", chunk_message("r", chunk_id), waits_for="gpu", source_queue="chunks")
+    assert len(world.handle("chunks-dlq") or []) == 1, "it waits, although the settings name no resource"
+    gpu.up = True
+    assert world.handle("chunks-dlq") == []
+    assert world.depth("chunks") == 1
+
+
+def test_an_alert_that_could_not_be_posted_is_tried_again(world: World) -> None:
+    notification = json.dumps({"Type": "Notification", "MessageId": "m", "Message": "{}"})
+    world.send("alerts-dlq", notification)
+    assert world.handle("alerts-dlq") == []
+    event = world.receive("alerts")
+    assert event is not None
+    assert [record["body"] for record in event["Records"]] == [notification]
+
+
 def test_errors_of_the_lookup_leave_the_message(world: World) -> None:
     (chunk_id,) = world.run("r")
     world.set(workload_resources={"spectra": "gpu"})

@@ -1,0 +1,65 @@
+"""Objects on a real S3 interface."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import boto3
+import numpy as np
+import pytest
+
+from prismline_runtime import Bucket, PermanentError, PrismlineError, storage
+
+pytestmark = pytest.mark.emulator
+
+
+@pytest.fixture
+def bucket(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """An empty bucket; objects of more than 1000 bytes count as large."""
+    monkeypatch.setattr(storage, "PART_BYTES", 1000)
+    name = f"bucket-{aws_env['ENVIRONMENT']}"
+    boto3.client("s3").create_bucket(Bucket=name)
+    return Bucket(boto3.client("s3"), name)
+
+
+@pytest.mark.parametrize("size", [1, 999, 1000, 1001, 54_321])
+def test_an_object_is_read_as_a_file_wherever_it_is_asked_for(bucket: Bucket, size: int) -> None:
+    body = np.random.default_rng(size).bytes(size)
+    bucket.write("k", body)
+    with bucket.open("k") as file:
+        assert file.read() == body
+        assert file.read(10) == b""
+        for at in (0, size // 3, size - 1):
+            file.seek(at)
+            assert file.read(700) == body[at : at + 700]
+        assert file.seek(-1, io.SEEK_END) == size - 1
+        assert file.read() == body[-1:]
+
+
+def test_a_zip_file_is_read_from_the_bucket(bucket: Bucket, tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    np.savez(path, numbers=np.arange(5000))
+    bucket.upload(path, "a.npz")
+    with bucket.open("a.npz") as file, zipfile.ZipFile(file) as archive:
+        assert archive.testzip() is None
+        np.testing.assert_array_equal(np.load(archive.open("numbers.npy")), np.arange(5000))
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_noticed(bucket: Bucket) -> None:
+    bucket.write("k", bytes(5000))
+    with bucket.open("k") as file:
+        assert file.read(10) == bytes(10)
+        bucket.write("k", b"x" * 5000)
+        file.seek(4000)
+        with pytest.raises(Exception, match="Could not read s3://"):
+            file.read(10)
+
+
+def test_what_does_not_exist_is_permanent(bucket: Bucket, tmp_path: Path) -> None:
+    with pytest.raises(PermanentError, match="it does not exist"):
+        bucket.open("nowhere")
+    (tmp_path / "a").write_bytes(b"a")
+    with pytest.raises(PrismlineError, match="Could not write s3://nowhere/k: NoSuchBucket"):
+        Bucket(boto3.client("s3"), "nowhere").upload(tmp_path / "a", "k")
