@@ -8,7 +8,7 @@ PACKAGES := contracts libs/runtime libs/ledger libs/gaussline $(sort $(wildcard 
 SOURCES  := $(addsuffix /src,$(PACKAGES))
 CHECKED  := contracts libs services localstack cli tests benchmarks
 
-.PHONY: help demo demo-faults test test-fast check install install-dev schemas lock clean
+.PHONY: help demo demo-faults demo-captions test test-fast check install install-dev schemas lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -19,6 +19,9 @@ demo: $(VENV)/.installed  ## Decompose a cube with everything running here; CUBE
 
 demo-faults: $(VENV)/.installed  ## Break things on purpose and watch every chunk come out right.
 	$(BIN)/prismline demo-faults
+
+demo-captions: $(VENV)/.installed  ## Caption a recording through a GPU outage: the alert, the mute, the captions.
+	$(BIN)/prismline demo-captions
 
 test: check  ## Run all checks and all tests.
 	$(BIN)/pytest

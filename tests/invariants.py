@@ -7,7 +7,7 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 
-from prismline_contracts import ChunkItem, ChunkStatus
+from prismline_contracts import CAPTIONS_PREFIX, Caption, ChunkItem, ChunkStatus, chunk_id
 from tests.system import System, wait_for
 
 #: Columns that every output has.
@@ -72,6 +72,11 @@ def assert_invariants(system: System, run_id: str, *, nx: int | None = None, rec
 
 def _assert_whole_output(system: System, chunk: ChunkItem, nx: int | None) -> None:
     assert chunk.output_key is not None
+    if chunk.output_key.startswith(CAPTIONS_PREFIX):
+        caption = Caption.model_validate_json(system.read(chunk.output_key))
+        assert chunk.chunk_id == chunk_id(caption.window_index)
+        assert caption.caption.startswith(chunk.summary or "-")
+        return
     table = pq.read_table(io.BytesIO(system.read(chunk.output_key)))
     assert {field.name: str(field.type) for field in table.schema} == COLUMNS
     assert len(table) == chunk.n_items

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import secrets
 import subprocess
 import sys
 import time
@@ -24,8 +26,8 @@ from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import submit
 from prismline_contracts import ChunkItem, ChunkStatus, RunItem, run_id_of
 from prismline_localstack import harness
-from prismline_localstack.state import State
 from prismline_localstack.testing import observe_bus
+from prismline_runtime import clients
 
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 VISIBILITY_SECONDS = 5
 #: Longest time, in seconds, that anything here is waited for.
 PATIENCE = 120.0
+#: The emulator that somebody else runs for these tests; None: each system has one of its own.
+SHARED_ENDPOINT = os.environ.get("AWS_ENDPOINT_URL") or None
 
 T = TypeVar("T")
 
@@ -57,10 +61,10 @@ class Observer:
         self._seen: list[dict[str, Any]] = []
 
     @classmethod
-    def subscribe(cls, state: State) -> Observer:
-        """A queue of its own, and a rule that sends it everything Prismline says."""
-        sqs = state.client("sqs")
-        return cls(sqs, observe_bus(sqs, state.client("events"), state.env["EVENT_BUS"]))
+    def subscribe(cls, environment: str) -> Observer:
+        """A queue of its own, and a rule that sends it everything Prismline says in `environment`."""
+        sqs = clients.sqs()
+        return cls(sqs, observe_bus(sqs, clients.events(), f"prismline-{environment}"))
 
     def events(self) -> list[dict[str, Any]]:
         """Everything that was said so far, in the order of arrival, repeats included."""
@@ -73,12 +77,17 @@ class Observer:
 
 @dataclass
 class System:
-    """A harness that is up, and a connection to it."""
+    """A system that is up, and a connection to it."""
 
-    home: Path
     connection: Connection
     faults_file: Path
     observer: Observer
+    sqs: SQSClient
+
+    @classmethod
+    def connected(cls, environment: str, faults_file: Path) -> System:
+        """The system of `environment` at the endpoint that the environment variables say."""
+        return cls(Connection(environment), faults_file, Observer.subscribe(environment), clients.sqs())
 
     @classmethod
     @contextmanager
@@ -89,21 +98,25 @@ class System:
         *,
         services: list[str] | None = None,
         endpoint: str | None = None,
+        parameters: dict[str, str] | None = None,
         **settings: str,
     ) -> Iterator[System]:
         """Start the system in `folder`; environment variables are set through `patch`. It is down afterwards.
 
-        endpoint: the emulator to use; default: one of its own, whatever another system has set.
+        endpoint: the emulator to use; default: the shared one, in an environment that no other system has, or else
+        one of its own, whatever another system has set. parameters: of the templates.
         """
         home, faults_file = folder / "home", folder / "faults.json"
         patch.setenv("PRISMLINE_HOME", str(home))
         patch.delenv("AWS_ENDPOINT_URL", raising=False)
-        if endpoint is not None:
+        if endpoint := endpoint or SHARED_ENDPOINT:
             patch.setenv("AWS_ENDPOINT_URL", endpoint)
         state = harness.up(
             home,
+            environment=f"t{secrets.token_hex(4)}" if endpoint else "local",
             workers=2,
             services=services,
+            parameters=parameters,
             settings={
                 "PRISMLINE_VISIBILITY_SECONDS": str(VISIBILITY_SECONDS),
                 "PRISMLINE_WAIT_SECONDS": "1",
@@ -114,7 +127,7 @@ class System:
         try:
             for name, value in state.env.items():
                 patch.setenv(name, value)
-            yield cls(home, Connection(state.environment), faults_file, Observer.subscribe(state))
+            yield cls.connected(state.environment, faults_file)
         finally:
             harness.down(home)
 
@@ -182,10 +195,9 @@ class System:
 
     def depth(self, queue: str) -> int:
         """Messages in a queue (its short name), visible or not."""
-        sqs = harness.load_state(self.home).client("sqs")
-        url = sqs.get_queue_url(QueueName=f"prismline-{self.connection.environment}-{queue}")["QueueUrl"]
+        url = self.sqs.get_queue_url(QueueName=f"prismline-{self.connection.environment}-{queue}")["QueueUrl"]
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
-        attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        attributes = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
         return sum(int(attributes[name]) for name in names)
 
     def wait_until_idle(self) -> None:

@@ -162,7 +162,7 @@ def test_a_transient_failure_is_tried_again(faults: System, tmp_path: Path) -> N
 
 
 def test_what_is_no_contract_message_is_archived_whole(system: System) -> None:
-    sqs = system.observer._sqs
+    sqs = system.sqs
     bodies = {"not json at all \u2603": "not JSON", '{"specversion": "1.0"}': "not a valid envelope"}
     queues = ("split", "chunks", "refits", "status", "runs")
     for queue in queues:

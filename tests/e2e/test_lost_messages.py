@@ -31,7 +31,7 @@ def test_a_run_whose_messages_are_lost_is_completed(tmp_path_factory: pytest.Tem
         wait_for(system.faults_that_struck, "a worker to die")
         run = wait_for(lambda: (item := system.item(run_id)).latched_at and item, "the latch to close")
         assert run.drained_at is None
-        sqs = system.observer._sqs
+        sqs = system.sqs
         url = sqs.get_queue_url(QueueName=f"prismline-{system.connection.environment}-chunks")["QueueUrl"]
         sqs.purge_queue(QueueUrl=url)
         system.set_faults([])

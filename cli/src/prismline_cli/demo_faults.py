@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -23,6 +23,7 @@ from prismline_cli.deadletters_commands import request_recovery, wait_for_operat
 from prismline_cli.output import ExitCode, console, fail, stderr
 from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import submit
+from prismline_cli.waiting import wait_for
 from prismline_contracts import DEAD_LETTERS_PREFIX, ChunkStatus, Queue, RecoveryOperationItem, chunk_id, queue_name
 from prismline_localstack import harness
 from prismline_runtime import clients
@@ -37,8 +38,6 @@ TOLERATED_PERCENT = 5.0
 RECEIVES = 5
 #: A message that is none.
 GARBAGE = "\u2603 this is no message"
-#: Longest time in seconds that a step may take.
-PATIENCE_SECONDS = 300.0
 
 TRANSIENT = [chunk_id(CHUNK_SIZE * n) for n in (3, 4, 5)]
 PERMANENT = [chunk_id(CHUNK_SIZE * n) for n in (10, 11)]
@@ -63,8 +62,6 @@ FAULTS: list[dict[str, Any]] = [
     {"point": "chunk.started", "action": "kill", "where": {"chunk_id": KILLED}},
 ]
 
-T = TypeVar("T")
-
 
 def suffer(connection: Connection, faults_file: Path, cube: Path, say: Callable[[str], None]) -> RunView:
     """Let it all happen to a system that runs with `SETTINGS` and `faults_file`; the run at its end."""
@@ -77,11 +74,11 @@ def suffer(connection: Connection, faults_file: Path, cube: Path, say: Callable[
     say("Somebody put garbage into the queue of chunks.")
     _set_instance(connection, "none")
     say(f"The resource {RESOURCE} went down.")
-    _wait(lambda: _deferred(connection, run_id), "a dead letter to be put off")
+    wait_for(lambda: _deferred(connection, run_id), "a dead letter to be put off")
     say(f"Dead letters wait: {', '.join(_deferred(connection, run_id))}.")
     _set_instance(connection, instance)
     say(f"The resource {RESOURCE} is back.")
-    view = _wait(lambda: _with_status(connection, run_id, "failed", "completed"), "the run to end")
+    view = wait_for(lambda: _with_status(connection, run_id, "failed", "completed"), "the run to end")
     say(f"The run {view.status}: {view.completed} chunks completed, {view.failed} failed.")
     return view
 
@@ -95,7 +92,7 @@ def heal(
     operation_id = request_recovery(connection, prefix=DEAD_LETTERS_PREFIX, run_id=run_id, dry_run=False)
     recovery = wait_for_operation(connection, operation_id)
     say(f"{recovery.n_records} records: {recovery.n_sent} sent back, {recovery.n_settled} had been done already.")
-    view = _wait(lambda: _with_status(connection, run_id, "completed"), "the recovered run to complete")
+    view = wait_for(lambda: _with_status(connection, run_id, "completed"), "the recovered run to complete")
     say(f"The run {view.status}: {view.completed} chunks completed, {view.failed} failed.")
     return recovery, view
 
@@ -178,12 +175,3 @@ def _deferred(connection: Connection, run_id: str) -> list[str]:
 def _with_status(connection: Connection, run_id: str, *statuses: str) -> RunView | None:
     view = load_run(connection, run_id)
     return view if view is not None and view.status in statuses else None
-
-
-def _wait(condition: Callable[[], T | None], what: str) -> T:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (found := condition()):
-        if time.monotonic() > deadline:
-            fail(f"Waited {PATIENCE_SECONDS:.0f} s in vain for {what}.")
-        time.sleep(0.5)
-    return found

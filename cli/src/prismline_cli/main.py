@@ -13,7 +13,14 @@ from typing import Annotated, Any
 import typer
 from rich.table import Column, Table
 
-from prismline_cli import captions_commands, deadletters_commands, demo_faults, gpu_commands, harness_commands
+from prismline_cli import (
+    alerts_commands,
+    captions_commands,
+    deadletters_commands,
+    demo_faults,
+    gpu_commands,
+    harness_commands,
+)
 from prismline_cli.connection import Connection, reachable
 from prismline_cli.output import ExitCode, console, fail, print_json, stderr
 from prismline_cli.runs import RunView, list_runs, load_run
@@ -31,6 +38,7 @@ app = typer.Typer(
 )
 harness_commands.register(app)
 deadletters_commands.register(app)
+alerts_commands.register(app)
 captions_commands.register(app)
 gpu_commands.register(app)
 demo_faults.register(app)
@@ -250,6 +258,19 @@ def demo(
 
     with reachable():
         ok = run_demo(cube, survey, chunk_size, to)
+    if not ok:
+        raise typer.Exit(ExitCode.FAILED_CHUNKS)
+
+
+@app.command("demo-captions")
+def demo_captions(
+    to: Annotated[Path, typer.Option(help="Where the frames, the logs and the state go.")] = Path("demo-output"),
+) -> None:
+    """Caption a recording through a GPU outage: the alert, the mute, the captions."""
+    from prismline_cli.demo_captions import demo_captions as run_demo
+
+    with reachable():
+        ok = run_demo(to)
     if not ok:
         raise typer.Exit(ExitCode.FAILED_CHUNKS)
 

@@ -1,0 +1,26 @@
+"""Waiting, in demonstrations, for something that a service does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from prismline_cli.output import fail
+
+#: Longest time in seconds that a step of a demonstration may take.
+PATIENCE_SECONDS = 300.0
+#: Seconds between two looks.
+POLL_SECONDS = 0.5
+
+T = TypeVar("T")
+
+
+def wait_for(condition: Callable[[], T | None], what: str) -> T:
+    """The first result of `condition` that is true; ends the command with a sentence when it takes too long."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            fail(f"Waited {PATIENCE_SECONDS:.0f} s in vain for {what}.")
+        time.sleep(POLL_SECONDS)
+    return found

@@ -1,0 +1,176 @@
+"""`prismline gpu`, on the emulator's EC2 and SSM."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from typer.testing import CliRunner, Result
+
+from prismline_cli.connection import Connection
+from prismline_cli.gpu_commands import start_gpu, stop_gpu
+from prismline_cli.main import app
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["gpu", *arguments])
+
+
+@pytest.fixture
+def environment(aws_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An environment without a GPU; nothing runs in the harness's home, so the commands go by the variables."""
+    monkeypatch.setenv("PRISMLINE_HOME", str(tmp_path))
+    monkeypatch.delenv("CAPTION_BASE_URL", raising=False)
+    return aws_env["ENVIRONMENT"]
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A server that answers for the model, at `/v1/models` alone; its base URL."""
+
+    class Models(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200 if self.path == "/v1/models" else 500)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Models) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_port}/v1"
+        monkeypatch.setenv("CAPTION_BASE_URL", url)
+        yield url
+        server.shutdown()
+        thread.join()
+
+
+def parameter(environment: str) -> str:
+    name = f"/prismline/{environment}/resources/gpu/instance_id"
+    return boto3.client("ssm").get_parameter(Name=name)["Parameter"]["Value"]
+
+
+def set_parameter(environment: str, value: str) -> None:
+    name = f"/prismline/{environment}/resources/gpu/instance_id"
+    boto3.client("ssm").put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
+
+
+def states(environment: str) -> dict[str, str]:
+    """The states of all instances of the GPU's name."""
+    ec2: Any = boto3.client("ec2")
+    found = ec2.describe_instances(Filters=[{"Name": "tag:Name", "Values": [f"prismline-{environment}-gpu"]}])
+    return {
+        instance["InstanceId"]: instance["State"]["Name"]
+        for reservation in found["Reservations"]
+        for instance in reservation["Instances"]
+    }
+
+
+@pytest.mark.emulator
+def test_up_starts_an_instance_and_names_it_to_the_services_once(environment: str) -> None:
+    assert run("up").exit_code == 0
+    instance = parameter(environment)
+    assert states(environment) == {instance: "running"}
+    again = run("up")
+    assert again.stdout == f"GPU up: {instance}.\n"
+    assert (parameter(environment), states(environment)) == (instance, {instance: "running"})
+
+
+@pytest.mark.emulator
+def test_down_terminates_it_and_says_none_to_the_services(environment: str) -> None:
+    instance = start_gpu(Connection(environment))
+    assert run("down").stdout == f"GPU down: {instance} terminated.\n"
+    assert (parameter(environment), states(environment)) == ("none", {instance: "terminated"})
+    assert run("down").stdout == "GPU down: nothing was running.\n"
+    after = start_gpu(Connection(environment))
+    assert after != instance
+    assert parameter(environment) == after
+
+
+@pytest.mark.emulator
+def test_an_instance_that_was_started_but_never_named_is_taken(environment: str) -> None:
+    instance = start_gpu(Connection(environment))
+    set_parameter(environment, "none")
+    assert start_gpu(Connection(environment)) == instance
+    assert parameter(environment) == instance
+
+
+@pytest.mark.emulator
+def test_a_stopped_instance_is_replaced_and_both_go_in_the_end(environment: str) -> None:
+    stopped = start_gpu(Connection(environment))
+    ec2: Any = boto3.client("ec2")
+    ec2.stop_instances(InstanceIds=[stopped])
+    running = start_gpu(Connection(environment))
+    assert parameter(environment) == running != stopped
+    assert sorted(stop_gpu(Connection(environment))) == sorted([stopped, running])
+
+
+@pytest.mark.emulator
+def test_the_gpu_of_another_environment_is_left_alone(environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = start_gpu(Connection(environment))
+    assert start_gpu(Connection(f"{environment}-2")) != theirs
+    stop_gpu(Connection(f"{environment}-2"))
+    assert states(environment) == {theirs: "running"}
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize("value", [None, "none", " None ", "i-00000000000000000", "rubbish"])
+def test_status_says_that_the_gpu_is_down(environment: str, value: str | None) -> None:
+    if value is not None:
+        set_parameter(environment, value)
+    result = run("status")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("GPU down: ")
+    assert json.loads(run("status", "--json").stdout)["up"] is False
+
+
+@pytest.mark.emulator
+def test_status_is_one_line_about_instance_and_model(environment: str, model: str) -> None:
+    assert run("status").stdout == f"GPU down: no instance; {model} answers.\n"
+    instance = start_gpu(Connection(environment))
+    assert run("status").stdout == f"GPU up: {instance} is running; {model} answers.\n"
+    assert json.loads(run("status", "--json").stdout) == {
+        "up": True,
+        "instance_id": instance,
+        "state": "running",
+        "endpoint": model,
+        "healthy": True,
+    }
+
+
+@pytest.mark.emulator
+def test_status_says_when_the_model_does_not_answer(environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPTION_BASE_URL", "http://127.0.0.1:9/v1")
+    instance = start_gpu(Connection(environment))
+    assert run("status").stdout == f"GPU up: {instance} is running; http://127.0.0.1:9/v1 does not answer.\n"
+
+
+@pytest.mark.parametrize("command", ["up", "down"])
+def test_nothing_is_started_or_stopped_on_aws(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRISMLINE_HOME", str(tmp_path))
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "mine")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    result = run(command)
+    assert result.exit_code == 2
+    assert "in an emulator only" in result.stderr
+
+
+@pytest.mark.parametrize("command", ["up", "down", "status"])
+def test_where_nothing_runs_it_is_exit_code_3_with_a_sentence(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRISMLINE_HOME", str(tmp_path))
+    for name in ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    result = run(command)
+    assert result.exit_code == 3
+    assert "prismline up" in result.stderr

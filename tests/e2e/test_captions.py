@@ -1,0 +1,114 @@
+"""Captions through an outage of the GPU: nothing is called complete, people hear of it once, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import httpx
+import pytest
+from PIL import Image, ImageStat
+
+from prismline_cli import demo_captions
+from prismline_cli.captions import submit_frames
+from prismline_cli.demo_captions import PARAMETERS, SESSION, SETTINGS, WINDOW_SIZE, WINDOWS
+from prismline_cli.gpu_commands import start_gpu, stop_gpu
+from prismline_localstack import harness
+from prismline_localstack.standins.discord import DiscordStandIn
+from tests.invariants import assert_invariants
+from tests.system import System, wait_for
+
+pytestmark = pytest.mark.e2e
+
+#: Deferrals of one message in a day: one every quarter of an hour.
+DAY = 24 * 4
+
+
+def log_lines(logs: Path, process: str, message: str) -> list[dict[str, object]]:
+    """What a process logged under `message`."""
+    lines = (logs / f"{process}.log").read_text().splitlines()
+    return [json.loads(line) for line in lines if f'"{message}"' in line]
+
+
+def mean_colour(frames: list[Path]) -> str:
+    """The mean colour of frames, in hex."""
+    means = [ImageStat.Stat(Image.open(frame)).mean for frame in frames]
+    return "#" + "".join(f"{round(sum(channel) / len(means)):02x}" for channel in zip(*means, strict=True))
+
+
+@pytest.mark.timeout(600)
+def test_an_outage_of_the_gpu(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    demo_captions.make_recording(tmp_path)
+    folder = tmp_path_factory.mktemp("outage")
+    logs = folder / "home" / "logs"
+    with (
+        DiscordStandIn() as discord,
+        pytest.MonkeyPatch.context() as patch,
+        System.running(
+            folder,
+            patch,
+            parameters=PARAMETERS,
+            **SETTINGS,
+            DISCORD_WEBHOOK_URL=discord.webhook_url,
+            DISCORD_PUBLIC_KEY=discord.public_key,
+        ) as system,
+    ):
+        interactions = harness.load_state().url("interactions") + "/interactions"
+        told: list[str] = []
+        run_id = demo_captions.outage(system.connection, discord, interactions, tmp_path, told.append)
+        segments = json.loads(system.cli("segments", "--session", SESSION, "--json"))
+        assert {segment["status"] for segment in segments} == {"pending"}
+        assert {segment["caption"] for segment in segments} == {None}
+        assert {segment["attempts"] for segment in segments} == {0}, "waiting uses up no attempt"
+        (alert,) = demo_captions.alarms(discord, run_id)
+        assert alert["title"] == "Alarm: prismline-local-chunks-dlq-backlog"
+        assert "No GPU is provisioned" in json.dumps(alert["fields"])
+        assert len(discord.messages) == 1, "the run that failed while alerts were muted was not told of"
+        assert log_lines(logs, "notifier", "alert_suppressed")
+        assert [line["duration"] for line in log_lines(logs, "interactions", "alert_muted")] == ["1h"]
+        assert log_lines(logs, "interactions", "alert_unmuted")
+
+        segments_after = demo_captions.recovery(system.connection, discord, run_id, told.append)
+        assert [segment.window_index for segment in segments_after] == list(range(WINDOWS))
+        assert {segment.status for segment in segments_after} == {"complete"}
+        frames = sorted(tmp_path.glob("*.png"))
+        for segment in segments_after:
+            window = frames[segment.window_index * WINDOW_SIZE :][:WINDOW_SIZE]
+            assert mean_colour(window) in (segment.caption or ""), "it describes the frames of its window"
+        assert [message["embeds"][0]["title"].partition(":")[0] for message in discord.messages] == [
+            "Alarm",
+            "OK again",
+        ]
+        assert_invariants(system, run_id)
+        secrets = (discord.webhook_url.rpartition("/")[2], discord.bot_token)
+        said = "".join(path.read_text() for path in logs.iterdir())
+        assert not any(secret in said for secret in secrets)
+
+
+@pytest.mark.timeout(600)
+def test_a_day_without_a_gpu_and_a_model_that_errs_lose_no_window(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    for frame in range(6):
+        Image.new("RGB", (8, 8), (40 * frame, 0, 0)).save(tmp_path / f"{frame}.png")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        System.running(tmp_path_factory.mktemp("day"), patch, DEFERRAL_SECONDS="0", CAPTION_TRIES="1") as system,
+    ):
+        stop_gpu(system.connection)
+        run_id = submit_frames(system.connection, tmp_path, 2, {"session_id": "day", "user_id": "u"})
+
+        def outlasted_a_day() -> bool:
+            chunks = system.chunks(run_id)
+            return len(chunks) == 3 and all(chunk.deferrals >= DAY + 4 for chunk in chunks)
+
+        wait_for(outlasted_a_day, "every window to be put off a hundred times")
+        assert {chunk.status for chunk in system.chunks(run_id)} == {"PENDING"}
+        assert {chunk.attempts for chunk in system.chunks(run_id)} == {0}
+        faults = harness.load_state().url("gpu") + "/_standin/faults"
+        httpx.post(faults, json={"status": 503, "times": 2}).raise_for_status()
+        start_gpu(system.connection)
+        view = system.wait(run_id)
+        assert (view.status, view.completed, view.failed) == ("completed", 3, 0)
+        assert sum(chunk.attempts for chunk in system.chunks(run_id)) == 3 + 2, "the model's errors were attempts"
+        assert_invariants(system, run_id)
