@@ -5,6 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Every package of the repository, in the order of their dependencies.
 PACKAGES := contracts libs/runtime libs/ledger libs/gaussline $(sort $(wildcard services/*)) localstack cli
+# What is compiled: a change has to be installed anew.
+KERNEL   := libs/gaussline/setup.py $(wildcard libs/gaussline/src/kernel/*)
 SOURCES  := $(addsuffix /src,$(PACKAGES))
 CHECKED  := contracts libs services localstack cli tests benchmarks
 
@@ -54,7 +56,7 @@ clean:  ## Remove what make made.
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: requirements/runtime.txt $(addsuffix /pyproject.toml,$(PACKAGES)) | $(BIN)/python
+$(VENV)/.installed: requirements/runtime.txt $(addsuffix /pyproject.toml,$(PACKAGES)) $(KERNEL) | $(BIN)/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/runtime.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(addprefix -e ./,$(PACKAGES))
 	@touch $@

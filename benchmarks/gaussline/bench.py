@@ -1,6 +1,6 @@
 """The gaussline kernel beside phspectra 1.0.2, in one run. See README.md here for what each part measures.
 
-python bench.py speed quality cubes threads flops --cube CUBE.fits --out results
+python bench.py speed quality cubes threads cost flops --cube CUBE.fits --out results
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import multiprocessing
 import os
 import platform
 import subprocess
@@ -16,7 +17,10 @@ import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -27,8 +31,8 @@ from numpy.typing import NDArray
 from phspectra.quality import aicc as peer_aicc
 
 import prismline_gaussline
-from prismline_gaussline import Params, Preset, decompose
-from prismline_gaussline.synthetic import CATEGORIES, f1_by_category, make_spectra, model
+from prismline_gaussline import Decomposition, Params, Preset, decompose
+from prismline_gaussline.synthetic import CATEGORIES, NOISE_K, f1_by_category, make_spectra, model
 
 #: Seeds of the quality table and of the timed set; none was used to choose a constant of the kernel.
 QUALITY_SEEDS = (20260101, 20260102, 20260103)
@@ -39,6 +43,17 @@ QUALITY_PER_CATEGORY, TIMED_PER_CATEGORY, THREADS_PER_CATEGORY = 150, 30, 1430
 
 #: Rounds of the paired timing, and spectra of the peer between two runs of the kernel over the whole set.
 ROUNDS, INTERLEAVE = 3, 7
+
+#: Rounds of the threads' part, and of the cost's.
+THREADS_ROUNDS, COST_ROUNDS = 31, 9
+
+#: A round of the threads' part is quiet when other work took less than this many processors.
+QUIET_PROCESSORS = 0.1
+
+WALL_GAIN, OTHER_WORK = "wall clock, one over two threads", "processors that other work took"
+
+#: Lengths of the cost's spectra; above the synthetic set's 424 its multiples.
+COST_CHANNELS = (106, 212, 424, 848, 1696, 3392)
 
 #: Floating-point operations of one unit of `work`, from the inner loops: 7 in an evaluation, 23 in the two units of a
 #: component's own sums, 13 in a pair's. The mean lies between; the upper one is taken.
@@ -248,23 +263,118 @@ def _draw(
 
 
 def threads() -> dict[str, object]:
-    """Wall-clock time of one and two threads over 10,010 synthetic spectra, in turns; and the processor time of both
-    threads over that of the calling one, which is what two free cores would give where others share the machine."""
+    """Two threads beside one, and beside two processes of one thread each, over 10,010 synthetic spectra in turns.
+
+    Wall clock says what this machine gave; processor time says where the rest went, whoever else was on it.
+    """
     spectra = np.array([s.signal for s in make_spectra(THREADS_PER_CATEGORY, TIMED_SEED)], dtype=np.float32)
-    ratios, shares, single = [], [], []
-    for _ in range(15):
-        start = time.perf_counter()
-        decompose(spectra, threads=1)
-        single.append(time.perf_counter() - start)
-        start, process, thread = time.perf_counter(), time.process_time(), time.thread_time()
-        decompose(spectra, threads=2)
-        ratios.append(single[-1] / (time.perf_counter() - start))
-        shares.append((time.process_time() - process) / (time.thread_time() - thread))
+    barrier = multiprocessing.Barrier(2)
+    with ProcessPoolExecutor(2, initializer=_hold, initargs=(barrier, spectra)) as processes:
+        rounds = [_threads_round(spectra, processes) for _ in range(THREADS_ROUNDS)]
+    result: dict[str, object] = {"spectra": len(spectra), "rounds": len(rounds)}
+    for name in rounds[0]:
+        result[name] = _spread([values[name] for values in rounds])
+    quiet = [values[WALL_GAIN] for values in rounds if values[OTHER_WORK] < QUIET_PROCESSORS]
+    result["quiet rounds"] = len(quiet)
+    if quiet:
+        result[f"{WALL_GAIN}, quiet rounds"] = _spread(quiet)
+    return result
+
+
+def _threads_round(spectra: NDArray[np.float32], processes: ProcessPoolExecutor) -> dict[str, float]:
+    before = _machine_seconds()
+    one = _clocked(lambda: decompose(spectra, threads=1))
+    two = _clocked(lambda: decompose(spectra, threads=2))
+    halves = list(processes.map(_decompose_half, range(2)))
+    busy, stolen, idle = (now - then for then, now in zip(before, _machine_seconds(), strict=True))
+    elapsed = (busy + stolen + idle) / (os.cpu_count() or 1) or float("nan")
+    pair_s = sum(half.process_s for half in halves)
+    pair_wall = max(half.end_s for half in halves) - min(half.start_s for half in halves)
+    fitting = two.table.thread_seconds
+    serial = two.thread_s - float(fitting[0])
     return {
-        "spectra": len(spectra),
-        "one thread s": _spread(single),
-        "one over two threads, wall clock": _spread(ratios),
-        "both threads over the calling one, processor time": _spread(shares),
+        "one thread, wall clock s": one.wall_s,
+        WALL_GAIN: one.wall_s / two.wall_s,
+        "wall clock, one thread over two processes": one.wall_s / pair_wall,
+        "wall clock, two processes over two threads": pair_wall / two.wall_s,
+        "processor time, two threads over one": two.process_s / one.process_s,
+        "processor time, two processes over one": pair_s / one.process_s,
+        "serial share of the two threads' processor time": serial / two.process_s,
+        "balance, busiest thread over the mean": float(fitting.max() / fitting.mean()),
+        "processor time, one thread over the serial part and half of the rest": one.process_s
+        / (serial + (two.process_s - serial) / 2),
+        OTHER_WORK: (busy - one.process_s - two.process_s - pair_s) / elapsed,
+        "processors stolen by the host": stolen / elapsed,
+    }
+
+
+@dataclass(frozen=True)
+class _Clocked:
+    table: Decomposition
+    start_s: float
+    end_s: float
+    process_s: float
+    thread_s: float
+
+    @property
+    def wall_s(self) -> float:
+        return self.end_s - self.start_s
+
+
+def _clocked(run: Callable[[], Decomposition]) -> _Clocked:
+    start, process, thread = time.perf_counter(), time.process_time(), time.thread_time()
+    table = run()
+    return _Clocked(table, start, time.perf_counter(), time.process_time() - process, time.thread_time() - thread)
+
+
+def _hold(barrier: Barrier, spectra: NDArray[np.float32]) -> None:
+    """What a process of the pair keeps."""
+    _decompose_half.barrier, _decompose_half.spectra = barrier, spectra  # type: ignore[attr-defined]
+
+
+def _decompose_half(which: int) -> _Clocked:
+    """Every second spectrum, begun together with the other process."""
+    half = _decompose_half.spectra[which::2].copy()  # type: ignore[attr-defined]
+    _decompose_half.barrier.wait()  # type: ignore[attr-defined]
+    return _clocked(lambda: decompose(half))
+
+
+def _machine_seconds() -> tuple[float, float, float]:
+    """Seconds of all processors so far: busy, stolen by the host, idle; zeros where the system does not tell."""
+    path = Path("/proc/stat")
+    if not path.exists():
+        return 0.0, 0.0, 0.0
+    user, nice, system, idle, waiting, hard, soft, stolen = (
+        float(value) / os.sysconf("SC_CLK_TCK") for value in path.read_text(encoding="ascii").split()[1:9]
+    )
+    return user + nice + system + hard + soft, stolen, idle + waiting
+
+
+def cost(sets: dict[str, Spectra]) -> dict[str, object]:
+    """Thread-CPU time a spectrum of `best`, and how it grows with the channels: the 424 channels of the synthetic set
+    cut down, extended by channels without lines, and repeated (with their lines)."""
+    synthetic = timed_synthetic()
+    rng = np.random.default_rng(TIMED_SEED)
+    channels = synthetic.shape[1]
+    for n in COST_CHANNELS:
+        if n <= channels:
+            first = (channels - n) // 2
+            sets |= {f"synthetic, the {n} channels in the middle": synthetic[:, first : first + n]}
+        else:
+            empty = rng.normal(0.0, NOISE_K, (len(synthetic), n - channels))
+            sets |= {f"synthetic and noise, {n} channels": np.hstack((synthetic, empty))}
+            sets |= {f"synthetic repeated, {n} channels": np.tile(synthetic, n // channels)}
+    rounds: dict[str, list[float]] = {name: [] for name in sets}
+    for _ in range(COST_ROUNDS):
+        for name, spectra in sets.items():
+            run = _clocked(lambda spectra=spectra: decompose(spectra))  # type: ignore[misc]
+            rounds[name].append(1e3 * run.thread_s / len(spectra))
+    return {
+        name: {
+            "ms a spectrum": _spread(values),
+            "ms a spectrum and 100 channels": np.median(values) * 100 / sets[name].shape[1],
+        }
+        for name, values in rounds.items()
     }
 
 
@@ -314,7 +424,7 @@ def machine() -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("speed", "quality", "cubes", "threads", "flops")
+    parts = ("speed", "quality", "cubes", "threads", "cost", "flops")
     parser.add_argument("parts", nargs="*", choices=[[], *parts], help="all of them when none is named")
     parser.add_argument("--cube", type=Path, action="append", default=[], help="a FITS cube; may be repeated")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the JSON and the pictures")
@@ -327,6 +437,7 @@ def main() -> int:
         "quality": quality,
         "cubes": lambda: cubes(cube_sets, options.out),
         "threads": threads,
+        "cost": lambda: cost(dict(cube_sets)),
         "flops": lambda: flops(all_sets),
     }
     for part in options.parts or parts:

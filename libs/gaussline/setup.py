@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+HERE = Path(__file__).parent
 
 #: Optional: where no C compiler is found the package installs without its kernel and works through phspectra.
 KERNEL = Extension(
     "prismline_gaussline._kernel",
     sources=[f"src/kernel/{name}.c" for name in ("module", "batch", "kernel_baseline", "kernel_avx2", "kernel_avx512")],
-    depends=[
-        f"src/kernel/{name}.h"
-        for name in (
-            "gaussline",
-            "kernel.inc",
-            "simd",
-            "noise",
-            "persistence",
-            "fit",
-            "search",
-            "model",
-            "best",
-            "compatible",
-            "spectrum",
-        )
-    ],
+    depends=[str(header.relative_to(HERE)) for header in sorted(HERE.glob("src/kernel/*.h"))],
     define_macros=[("Py_LIMITED_API", "0x030b0000")],
     py_limited_api=True,
     extra_compile_args=[
@@ -39,4 +29,17 @@ KERNEL = Extension(
     optional=True,
 )
 
-setup(ext_modules=[KERNEL], options={"bdist_wheel": {"py_limited_api": "cp311"}})
+
+class BuildKernel(build_ext):
+    """Builds the kernel anew."""
+
+    def run(self) -> None:
+        """Removes the kernel of earlier sources first, so that it does not outlive a build that fails."""
+        folder = HERE / "src" if self.inplace or self.editable_mode else Path(self.build_lib)
+        for earlier in folder.glob("prismline_gaussline/_kernel.*"):
+            if earlier.suffix != ".pyi":
+                earlier.unlink()
+        super().run()
+
+
+setup(ext_modules=[KERNEL], cmdclass={"build_ext": BuildKernel}, options={"bdist_wheel": {"py_limited_api": "cp311"}})

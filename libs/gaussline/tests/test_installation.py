@@ -78,23 +78,39 @@ def test_without_kernel_and_phspectra_the_error_says_what_to_install(
         decompose(np.zeros((1, 20)))
 
 
-@pytest.mark.without_kernel
-def test_it_installs_where_there_is_no_compiler(tmp_path: Path) -> None:
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
     pytest.importorskip("setuptools", minversion="77", reason="setuptools builds the package")
-    source = tmp_path / "source"
     ignored = ("build", "*.egg-info", "__pycache__", "*.so")
-    shutil.copytree(LIBRARY, source, ignore=shutil.ignore_patterns(*ignored))
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "."]
-    built = subprocess.run(
-        [*command, "-w", str(tmp_path)],
+    return Path(shutil.copytree(LIBRARY, tmp_path / "source", ignore=shutil.ignore_patterns(*ignored)))
+
+
+def _without_a_compiler(source: Path, *arguments: str) -> None:
+    done = subprocess.run(
+        [sys.executable, *arguments],
         cwd=source,
         env=os.environ | {"CC": "no-such-compiler"},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert built.returncode == 0, built.stderr[-2000:]
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+@pytest.mark.without_kernel
+def test_it_installs_where_there_is_no_compiler(source: Path, tmp_path: Path) -> None:
+    command = ("-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", ".", "-w", str(tmp_path))
+    _without_a_compiler(source, *command)
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "prismline_gaussline/batch.py" in names
     assert not [name for name in names if name.endswith(".so")]
+
+
+@pytest.mark.without_kernel
+def test_a_kernel_of_earlier_sources_does_not_outlive_a_build_that_failed(source: Path) -> None:
+    earlier = source / "src" / "prismline_gaussline" / "_kernel.abi3.so"
+    earlier.write_bytes(b"of earlier sources")
+    _without_a_compiler(source, "setup.py", "build_ext", "--inplace")
+    assert not earlier.exists()
+    assert (earlier.parent / "_kernel.pyi").exists()

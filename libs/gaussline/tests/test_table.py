@@ -61,3 +61,10 @@ def test_arrow_table_has_a_row_a_spectrum_and_a_list_of_components(table: Decomp
     assert set(arrow.column_names) == {*SPECTRUM_COLUMNS, *COMPONENT_COLUMNS, *table.physical()}
     assert arrow.column("mean").to_pylist()[2] == table.components(2)[:, 1].tolist()
     assert arrow.column("mean").to_pylist()[4] == []
+
+
+def test_the_table_tells_the_processor_time_of_every_thread() -> None:
+    noise = np.random.default_rng(9402).normal(0.0, 0.1, (200, 424))
+    table = decompose(noise, threads=2)
+    assert table.thread_seconds.shape == (2,)
+    assert (table.thread_seconds > 0.0).all()

@@ -28,6 +28,8 @@ OBJECT_CREATED = {
     "detail-type": "Object Created",
     "detail": {"object": {"key": "manifests/a.json"}},
 }
+#: What SNS delivers to a queue.
+NOTIFICATION = {"Type": "Notification", "TopicArn": "arn:aws:sns:us-east-1:1:alarms", "Message": "{}"}
 
 
 class FakeTransport:
@@ -80,7 +82,7 @@ class Service:
             self.transport,  # type: ignore[arg-type]
             service_logger("test"),
             {RunDrained: self._on_drained},
-            {"aws.s3/Object Created": self._on_object_created},
+            {"aws.s3/Object Created": self._on_aws_event, "aws.sns/Notification": self._on_aws_event},
         )
 
     def _on_drained(self, event: RunDrained, message: Message) -> None:
@@ -88,7 +90,7 @@ class Service:
         if self._error:
             raise self._error
 
-    def _on_object_created(self, event: dict[str, Any], delivery: Delivery) -> None:
+    def _on_aws_event(self, event: dict[str, Any], delivery: Delivery) -> None:
         self.seen.append((event, delivery))
 
     def failed(self, *records: dict[str, Any]) -> list[str]:
@@ -111,10 +113,11 @@ def test_a_message_reaches_the_function_of_its_type() -> None:
     assert not service.transport.postponed
 
 
-def test_an_aws_event_reaches_the_function_of_its_source_and_type() -> None:
+@pytest.mark.parametrize("event", [OBJECT_CREATED, NOTIFICATION])
+def test_an_aws_event_reaches_the_function_of_its_source_and_type(event: dict[str, Any]) -> None:
     service = Service()
-    assert service.failed(record(json.dumps(OBJECT_CREATED))) == []
-    assert service.seen[0][0] == OBJECT_CREATED
+    assert service.failed(record(json.dumps(event))) == []
+    assert service.seen[0][0] == event
 
 
 def test_a_permanent_error_is_dead_lettered_with_its_reason_and_acknowledged() -> None:

@@ -60,6 +60,9 @@ def client_environment(endpoint: str) -> dict[str, str]:
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
+        # What moves within a machine needs no second checksum; on AWS the default stays.
+        "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
+        "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
         "NO_PROXY": ",".join(dict.fromkeys(direct)),
     }
 

@@ -1,29 +1,29 @@
-/* A batch over threads: dearest spectra first, one counter that every thread draws from. */
+/* A batch over threads: dear spectra first, one counter that every thread draws from. */
 #include "gaussline.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Spectra whose cost a thread estimates at a time. */
 #define ESTIMATE_DRAW 256
 /* Spectra a thread draws at a time: enough to keep the counter's cache line quiet, few enough to end together. */
 #define DRAW 4
 #define THREADS_MAX 256
-
-typedef struct {
-    double cost;
-    size_t row;
-} Job;
+/* Spectra whose expected costs agree to a factor of two are one class, taken in the order of their rows: the next row
+ * is then often the next in memory. */
+#define COST_CLASSES 32
 
 typedef struct {
     const gl_batch *batch;
     const gl_kernel *kernel;
     gl_result *result;
-    Job *jobs;
-    size_t estimated; /* both are drawn from atomically */
+    unsigned char *classes; /* of each row */
+    size_t *order;          /* rows, dear ones first; NULL for the order of the rows */
+    size_t estimated;       /* both are drawn from atomically */
     size_t next;
-    int failed;     /* set atomically */
+    int failed;             /* set atomically */
 } Shared;
 
 typedef struct {
@@ -52,11 +52,12 @@ static const gl_kernel *kernel_for(int isa)
     return &gl_kernel_baseline;
 }
 
-static int dearest_first(const void *a, const void *b)
+/* 0 for a cost below one, else one more than the whole part of its binary logarithm. */
+static int class_of(double cost)
 {
-    const Job *p = a, *q = b;
-    if (p->cost != q->cost) return p->cost > q->cost ? -1 : 1;
-    return (p->row > q->row) - (p->row < q->row);
+    int class = 0;
+    for (double bound = 1.0; cost >= bound && class < COST_CLASSES - 1; bound *= 2.0) class++;
+    return class;
 }
 
 static void *estimate(void *argument)
@@ -68,8 +69,25 @@ static void *estimate(void *argument)
         size_t from = __atomic_fetch_add(&s->estimated, ESTIMATE_DRAW, __ATOMIC_RELAXED);
         if (from >= batch->n) return NULL;
         size_t to = from + ESTIMATE_DRAW < batch->n ? from + ESTIMATE_DRAW : batch->n;
-        for (size_t row = from; row < to; row++) s->jobs[row] = (Job){s->kernel->expected_cost(batch, row), row};
+        for (size_t row = from; row < to; row++)
+            s->classes[row] = (unsigned char)class_of(s->kernel->expected_cost(batch, row));
     }
+}
+
+/* Counting sort of the rows by falling class. */
+static void order_rows(Shared *s)
+{
+    size_t counts[COST_CLASSES] = {0}, at[COST_CLASSES], before = 0, n = s->batch->n;
+    for (size_t row = 0; row < n; row++) counts[s->classes[row]]++;
+    for (int class = COST_CLASSES - 1; class >= 0; before += counts[class--]) at[class] = before;
+    for (size_t row = 0; row < n; row++) s->order[at[s->classes[row]]++] = row;
+}
+
+static double thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 static void *work(void *argument)
@@ -77,6 +95,9 @@ static void *work(void *argument)
     Worker *me = argument;
     Shared *s = me->shared;
     const gl_batch *batch = s->batch;
+    double start = thread_seconds();
+    /* its counters change with every component: not beside those of another thread */
+    gl_arena arena = {NULL, 0, 0, 0.0};
     gl_workspace *ws = s->kernel->workspace_new(batch->channels, batch->params.max_components);
     if (!ws) __atomic_store_n(&s->failed, 1, __ATOMIC_RELAXED);
     while (ws && !__atomic_load_n(&s->failed, __ATOMIC_RELAXED)) {
@@ -84,9 +105,9 @@ static void *work(void *argument)
         if (from >= batch->n) break;
         size_t to = from + DRAW < batch->n ? from + DRAW : batch->n;
         for (size_t i = from; i < to; i++) {
-            size_t row = s->jobs ? s->jobs[i].row : i;
+            size_t row = s->order ? s->order[i] : i;
             gl_summary *summary = s->result->summaries + row;
-            if (s->kernel->decompose(ws, batch, row, summary, s->result->arenas + me->index) != 0) {
+            if (s->kernel->decompose(ws, batch, row, summary, &arena) != 0) {
                 __atomic_store_n(&s->failed, 1, __ATOMIC_RELAXED);
                 break;
             }
@@ -94,6 +115,8 @@ static void *work(void *argument)
         }
     }
     s->kernel->workspace_free(ws);
+    arena.seconds = thread_seconds() - start;
+    s->result->arenas[me->index] = arena;
     return NULL;
 }
 
@@ -121,24 +144,30 @@ int gl_decompose_batch(const gl_batch *batch, gl_result *result)
     int threads = batch->threads < 1 ? 1 : batch->threads > THREADS_MAX ? THREADS_MAX : batch->threads;
     if ((size_t)threads > (batch->n + DRAW - 1) / DRAW) threads = batch->n ? (int)((batch->n + DRAW - 1) / DRAW) : 1;
     memset(result, 0, sizeof *result);
-    Shared shared = {batch, kernel_for(batch->isa == GL_ISA_AUTO ? gl_best_isa() : batch->isa), result, NULL, 0, 0, 0};
+    Shared shared = {batch, kernel_for(batch->isa == GL_ISA_AUTO ? gl_best_isa() : batch->isa), result, NULL, NULL,
+                     0, 0, 0};
     result->n_arenas = threads;
     result->summaries = calloc(batch->n + 1, sizeof *result->summaries);
     result->arenas = calloc((size_t)threads, sizeof *result->arenas);
-    if (threads > 1) shared.jobs = malloc(batch->n * sizeof *shared.jobs);
-    if (!result->summaries || !result->arenas || (threads > 1 && !shared.jobs)) {
-        free(shared.jobs);
+    if (threads > 1) {
+        shared.classes = malloc(batch->n);
+        shared.order = malloc(batch->n * sizeof *shared.order);
+    }
+    if (!result->summaries || !result->arenas || (threads > 1 && (!shared.classes || !shared.order))) {
+        free(shared.classes);
+        free(shared.order);
         gl_result_free(result);
         return -1;
     }
     Worker workers[THREADS_MAX];
     for (int i = 0; i < threads; i++) workers[i] = (Worker){&shared, i};
-    if (shared.jobs) {
+    if (threads > 1) {
         run_on_threads(estimate, workers, threads);
-        qsort(shared.jobs, batch->n, sizeof *shared.jobs, dearest_first);
+        order_rows(&shared);
     }
     run_on_threads(work, workers, threads);
-    free(shared.jobs);
+    free(shared.classes);
+    free(shared.order);
     if (shared.failed) {
         gl_result_free(result);
         return -1;

@@ -67,9 +67,11 @@ typedef struct {
     int isa;                /* GL_ISA_*; GL_ISA_AUTO takes the widest one this machine has */
 } gl_batch;
 
+/* What one thread made. */
 typedef struct {
     gl_component *items;
     size_t used, capacity;
+    double seconds;         /* processor time of the thread */
 } gl_arena;
 
 typedef struct {

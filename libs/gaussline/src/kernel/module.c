@@ -7,21 +7,6 @@
 
 #include "gaussline.h"
 
-/* Fills column[field] of every component from the arenas, in the order of the rows. */
-static void gather(const gl_result *result, size_t n, char *out, size_t offset, size_t size)
-{
-    for (size_t row = 0; row < n; row++) {
-        const gl_summary *s = result->summaries + row;
-        const gl_component *c = result->arenas[s->arena].items + s->first;
-        for (int32_t i = 0; i < s->n_components; i++, out += size) memcpy(out, (const char *)(c + i) + offset, size);
-    }
-}
-
-static void gather_summaries(const gl_result *result, size_t n, char *out, size_t offset, size_t size)
-{
-    for (size_t row = 0; row < n; row++) memcpy(out + row * size, (const char *)(result->summaries + row) + offset, size);
-}
-
 typedef struct {
     const char *name;
     size_t offset, size;
@@ -37,7 +22,6 @@ static const Field COMPONENT_FIELDS[] = {
     {"flux", offsetof(gl_component, flux), 8},
     {"flux_err", offsetof(gl_component, flux_err), 8},
     {"component_flags", offsetof(gl_component, flags), 4},
-    {NULL, 0, 0},
 };
 
 static const Field SUMMARY_FIELDS[] = {
@@ -48,32 +32,55 @@ static const Field SUMMARY_FIELDS[] = {
     {"work", offsetof(gl_summary, work), 8},
     {"flags", offsetof(gl_summary, flags), 4},
     {"n_components", offsetof(gl_summary, n_components), 4},
-    {NULL, 0, 0},
 };
 
-static int add_column(PyObject *columns, const char *name, size_t bytes, char **data)
+#define N_COMPONENT_FIELDS (sizeof COMPONENT_FIELDS / sizeof *COMPONENT_FIELDS)
+#define N_SUMMARY_FIELDS (sizeof SUMMARY_FIELDS / sizeof *SUMMARY_FIELDS)
+
+/* Appends the fields of a record to their columns. */
+static void append(const Field *fields, size_t n_fields, const char *record, char **columns)
+{
+    for (size_t f = 0; f < n_fields; f++) {
+        if (fields[f].size == 8) memcpy(columns[f], record + fields[f].offset, 8);
+        else memcpy(columns[f], record + fields[f].offset, 4);
+        columns[f] += fields[f].size;
+    }
+}
+
+/* Adds an empty column and returns its store, or NULL with an exception. */
+static char *add_column(PyObject *columns, const char *name, size_t bytes)
 {
     PyObject *array = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)bytes);
-    if (!array) return -1;
-    *data = PyByteArray_AsString(array);
+    if (!array) return NULL;
+    char *data = PyByteArray_AsString(array);
     int failed = PyDict_SetItemString(columns, name, array);
     Py_DECREF(array);
-    return failed;
+    return failed ? NULL : data;
 }
 
 static PyObject *to_columns(const gl_result *result, size_t n)
 {
+    char *summaries[N_SUMMARY_FIELDS], *components[N_COMPONENT_FIELDS], *threads = NULL;
     size_t total = 0;
-    for (size_t row = 0; row < n; row++) total += (size_t)result->summaries[row].n_components;
+    for (int i = 0; i < result->n_arenas; i++) total += result->arenas[i].used;
     PyObject *columns = PyDict_New();
-    char *data;
-    for (const Field *f = SUMMARY_FIELDS; columns && f->name; f++) {
-        if (add_column(columns, f->name, n * f->size, &data) != 0) Py_CLEAR(columns);
-        else gather_summaries(result, n, data, f->offset, f->size);
+    int failed = !columns;
+    for (size_t f = 0; f < N_SUMMARY_FIELDS && !failed; f++)
+        failed = !(summaries[f] = add_column(columns, SUMMARY_FIELDS[f].name, n * SUMMARY_FIELDS[f].size));
+    for (size_t f = 0; f < N_COMPONENT_FIELDS && !failed; f++)
+        failed = !(components[f] = add_column(columns, COMPONENT_FIELDS[f].name, total * COMPONENT_FIELDS[f].size));
+    if (!failed) failed = !(threads = add_column(columns, "thread_seconds", (size_t)result->n_arenas * sizeof(double)));
+    if (failed) {
+        Py_XDECREF(columns);
+        return NULL;
     }
-    for (const Field *f = COMPONENT_FIELDS; columns && f->name; f++) {
-        if (add_column(columns, f->name, total * f->size, &data) != 0) Py_CLEAR(columns);
-        else gather(result, n, data, f->offset, f->size);
+    for (int i = 0; i < result->n_arenas; i++) memcpy(threads + 8 * i, &result->arenas[i].seconds, 8);
+    for (size_t row = 0; row < n; row++) {
+        const gl_summary *s = result->summaries + row;
+        const gl_component *c = result->arenas[s->arena].items + s->first;
+        append(SUMMARY_FIELDS, N_SUMMARY_FIELDS, (const char *)s, summaries);
+        for (int32_t i = 0; i < s->n_components; i++)
+            append(COMPONENT_FIELDS, N_COMPONENT_FIELDS, (const char *)(c + i), components);
     }
     return columns;
 }

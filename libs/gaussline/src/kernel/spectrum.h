@@ -310,30 +310,39 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
     return failed;
 }
 
-/* Channels well above the noise, a proxy for the time a spectrum takes that costs a hundredth of it: noise from the mean
- * size of the first differences, whose expectation is 2 / sqrt(pi) of it. Eight sums side by side, for the compiler. */
+/* Channels well above the noise, a proxy for the time a spectrum takes that costs less than a hundredth of it: noise from
+ * the mean size of the first differences, whose expectation is 2 / sqrt(pi) of it. Channels beyond the last whole vector
+ * are left out. */
 #define ABOVE_NOISE 3.0
-#define COST_OF(type)                                                                                       \
-    do {                                                                                                    \
-        const type *y = (const type *)batch->data + row * (size_t)n;                                        \
-        type steps[8] = {0}, counts[8] = {0}, total = 0;                                                    \
-        for (int i = 0; i + 8 < n; i += 8)                                                                  \
-            for (int j = 0; j < 8; j++) {                                                                   \
-                type d = y[i + j + 1] - y[i + j], size = d < 0 ? -d : d;                                    \
-                steps[j] += size < (type)INFINITY ? size : 0;                                               \
-            }                                                                                               \
-        for (int j = 0; j < 8; j++) total += steps[j];                                                      \
-        type threshold = (type)(ABOVE_NOISE * 0.5 * SQRT_PI) * total / (type)n;                             \
-        for (int i = 0; i + 8 <= n; i += 8)                                                                 \
-            for (int j = 0; j < 8; j++) counts[j] += y[i + j] > threshold ? 1 : 0;                          \
-        for (int j = 0; j < 8; j++) cost += (double)counts[j];                                              \
-    } while (0)
+#define EXPECTED_COST(name, type, lane_int)                                                                  \
+    static double name(const type *y, int n)                                                                 \
+    {                                                                                                        \
+        enum { LANES = 8 * VW / sizeof(type) };                                                              \
+        typedef type vector __attribute__((vector_size(8 * VW)));                                            \
+        typedef type loose __attribute__((vector_size(8 * VW), aligned(sizeof(type)), may_alias));           \
+        typedef lane_int lanes __attribute__((vector_size(8 * VW)));                                         \
+        const vector zero = {0}, infinite = zero + (type)INFINITY;                                           \
+        vector steps = zero;                                                                                 \
+        lanes counts = {0};                                                                                  \
+        for (int i = 0; i + LANES < n; i += LANES) {                                                         \
+            vector d = *(const loose *)(y + i + 1) - *(const loose *)(y + i);                                \
+            vector size = (vector)(((lanes)d & (d > zero)) | ((lanes)-d & (d < zero)));                      \
+            steps += (vector)((lanes)size & (size < infinite));                                              \
+        }                                                                                                    \
+        type total = 0;                                                                                      \
+        for (int j = 0; j < LANES; j++) total += steps[j];                                                   \
+        const vector threshold = zero + (type)(ABOVE_NOISE * 0.5 * SQRT_PI) * total / (type)n;               \
+        for (int i = 0; i + LANES <= n; i += LANES) counts -= *(const loose *)(y + i) > threshold;           \
+        double cost = 0.0;                                                                                   \
+        for (int j = 0; j < LANES; j++) cost += (double)counts[j];                                           \
+        return cost;                                                                                         \
+    }
+EXPECTED_COST(expected_cost_of_floats, float, int32_t)
+EXPECTED_COST(expected_cost_of_doubles, double, int64_t)
 
 static double expected_cost(const gl_batch *batch, size_t row)
 {
-    int n = batch->channels;
-    double cost = 0.0;
-    if (batch->is_float32) COST_OF(float);
-    else COST_OF(double);
-    return cost;
+    size_t first = row * (size_t)batch->channels;
+    return batch->is_float32 ? expected_cost_of_floats((const float *)batch->data + first, batch->channels)
+                             : expected_cost_of_doubles((const double *)batch->data + first, batch->channels);
 }

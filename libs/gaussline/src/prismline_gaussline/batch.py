@@ -151,8 +151,8 @@ def _warn_without_kernel() -> None:
     """Warns, once a process."""
     warnings.warn(
         "prismline-gaussline was installed without its C kernel and works through phspectra, thousands of times "
-        "slower. Install a C compiler (gcc or clang) and run: "
-        "pip install --force-reinstall --no-binary prismline-gaussline prismline-gaussline",
+        "slower. Install a C compiler (gcc or clang) and Python's headers, then install it again from the folder of "
+        "its sources: pip install --force-reinstall --no-deps FOLDER",
         RuntimeWarning,
         stacklevel=3,
     )

@@ -38,6 +38,7 @@ def decompose_with_phspectra(
 
     spectrum_rows: list[tuple[object, ...]] = []
     component_rows: list[NDArray[np.float64]] = []
+    started = time.thread_time()
     for i, row in enumerate(spectra):
         start = time.perf_counter()
         sigma = None if noise is None else np.broadcast_to(noise[i if len(noise) > 1 else 0], row.shape)
@@ -92,6 +93,7 @@ def decompose_with_phspectra(
         flux=stacked[:, 6].copy(),
         flux_err=stacked[:, 7].copy(),
         component_flags=stacked[:, 8].astype(np.uint32),
+        thread_seconds=np.array([time.thread_time() - started]),
         axis=axis,
     )
 

@@ -79,6 +79,9 @@ class Decomposition:
     component_flags: NDArray[np.uint32]
     """Bits of :class:`ComponentFlag`."""
 
+    thread_seconds: NDArray[np.float64]
+    """Processor time of each thread that fitted, in seconds: how evenly they shared the batch."""
+
     axis: SpectralAxis | None = None
     """The physical axis, when one was given."""
 
@@ -131,7 +134,7 @@ class Decomposition:
         return pa.table(columns)
 
 
-_NAMES = [field.name for field in fields(Decomposition) if field.name != "axis"]
+_NAMES = [field.name for field in fields(Decomposition) if field.name not in ("thread_seconds", "axis")]
 
 #: Columns with one row a spectrum.
 SPECTRUM_COLUMNS = tuple(_NAMES[: _NAMES.index("amplitude")])

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from boto3.exceptions import S3UploadFailedError
+from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
 from prismline_runtime.errors import aws_errors, error_code
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 _CONDITION_CODES = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
 
 
+#: How whole files move: a few long requests cost less than many short ones, on either side.
+TRANSFER = TransferConfig(multipart_threshold=64 * 2**20, multipart_chunksize=32 * 2**20, max_concurrency=4)
 #: Bytes that are fetched of a large object at a time: long against the time until the first of them arrives.
 PART_BYTES = 8 * 2**20
 
@@ -89,7 +92,7 @@ class Bucket:
     def download(self, key: str, to: Path) -> None:
         """The whole object into a file, in parts, without holding it in memory."""
         with aws_errors(f"read s3://{self.name}/{key}"):
-            self._s3.download_file(self.name, key, str(to))
+            self._s3.download_file(self.name, key, str(to), Config=TRANSFER)
 
     def write(self, key: str, body: bytes) -> None:
         """Put an object under `key`, replacing what was there."""
@@ -100,7 +103,7 @@ class Bucket:
         """Put a file under `key`, a large one in parts, without holding it in memory."""
         with aws_errors(f"write s3://{self.name}/{key}"):
             try:
-                self._s3.upload_file(str(path), self.name, key)
+                self._s3.upload_file(str(path), self.name, key, Config=TRANSFER)
             except S3UploadFailedError as error:  # the transfer manager hides what S3 said in a text
                 raise (error.__context__ if isinstance(error.__context__, ClientError) else error) from None
 

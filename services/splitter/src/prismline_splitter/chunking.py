@@ -7,14 +7,15 @@ import math
 #: Work in one chunk, seconds of one core: long against a chunk's book-keeping, short against a lost worker's time.
 CHUNK_SECONDS = 20.0
 #: A small run is cut finer, so that several workers have something to do, but not into less than this, seconds.
-LEAST_CHUNK_SECONDS = 1.0
+LEAST_CHUNK_SECONDS = 0.25
 #: Chunks that a run has at least, as long as each of them is worth it.
 LEAST_CHUNKS = 16
 #: Largest chunk input in bytes: what a worker may have to fetch again when it lost a chunk.
 MAX_CHUNK_BYTES = 2**30
-#: Milliseconds of one core for a spectrum of `COST_CHANNELS` channels, on average; both decomposers' cost grows about
-#: in proportion to the channels. Measured on the Galactic Ring Survey's test field: benchmarks/README.md.
-COST_MS = {"gaussline": 0.05, "phspectra": 130.0}
+#: Milliseconds of one core for a spectrum of `COST_CHANNELS` channels, on average; the cost of both grows about in
+#: proportion to the channels. Between what was measured on synthetic spectra (0.022 and 68) and on the Galactic Ring
+#: Survey's test field (0.074 and 144): libs/gaussline/README.md.
+COST_MS = {"gaussline": 0.05, "phspectra": 100.0}
 COST_CHANNELS = 424
 
 

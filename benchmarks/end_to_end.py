@@ -1,0 +1,233 @@
+"""A cube from upload to Parquet through the whole system on this machine, beside the bare kernel on the same spectra.
+
+    python benchmarks/end_to_end.py [--side 400 500] [--rounds 3] [--picture shares.png]
+
+An embedded harness with two workers decomposes a generated cube; then `prismline_gaussline.decompose` does its spectra
+from memory with as many threads; and so on in turns. Where the time went comes from the ledger's timestamps and the
+workers' logs. Worker times are divided by the number of workers, so that the parts add up to the total:
+
+    split         upload done until the first chunk starts: the event, the splitter, the first message
+    move          the upload, and what a worker waits for: chunk input, Parquet, the output's upload
+    fit           what the workers spend in the kernel and in making its table
+    book-keeping  the ledger, the queue, idle workers, and the run's end
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+from astropy.io import fits
+from numpy.typing import NDArray
+
+from prismline_cli import synthetic
+from prismline_cli.connection import Connection
+from prismline_cli.runs import RunView, load_run
+from prismline_cli.submission import submit
+from prismline_contracts import ChunkStatus
+from prismline_gaussline import decompose
+from prismline_localstack import harness
+from prismline_localstack.state import State
+
+#: Seconds between two looks at a run.
+POLL_SECONDS = 0.1
+#: Longest run, seconds.
+PATIENCE_SECONDS = 1800.0
+#: What a worker logs of a chunk: the message and the milliseconds in it, by our name of the part.
+LOGGED = {
+    "fit": ("chunk_decomposed", "fit_ms"),
+    "wait": ("chunk_decomposed", "wait_ms"),
+    "write": ("output_written", "write_ms"),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of the system: seconds of each part, and processor seconds of each service."""
+
+    parts: dict[str, float]
+    processor: dict[str, float]
+    n_chunks: int
+
+    @property
+    def seconds(self) -> float:
+        return sum(self.parts.values())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--side", type=int, nargs=2, default=(400, 500), metavar=("NY", "NX"), help="spectra")
+    parser.add_argument("--channels", type=int, default=424)
+    parser.add_argument("--chunk-size", type=int, help="spectra in a chunk; default: the splitter's choice")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--picture", type=Path, help="a stacked bar of the median round, as PNG")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="end-to-end-") as directory:
+        cube = Path(directory) / "cube.fits"
+        synthetic.make_cube(cube, ny=args.side[0], nx=args.side[1], n_channels=args.channels)
+        spectra = np.ascontiguousarray(fits.getdata(cube).reshape(args.channels, -1).T, dtype=np.float32)
+        home = Path(directory) / "home"
+        os.environ["PRISMLINE_HOME"] = str(home)
+        state = harness.up(home, workers=args.workers)
+        try:
+            state.activate()
+            rounds = [
+                (run_system(cube, state, home, args), bare_kernel(spectra, args.workers)) for _ in range(args.rounds)
+            ]
+        finally:
+            harness.down(home)
+    report(rounds, len(spectra), args)
+
+
+def run_system(cube: Path, state: State, home: Path, args: argparse.Namespace) -> Run:
+    """Submit the cube, wait for the end of its run, and account for the time."""
+    connection = Connection(state.environment)
+    fields = {"survey": "benchmark"} | ({"chunk_size": args.chunk_size} if args.chunk_size else {})
+    processor = processor_seconds(state)
+    began = time.time()
+    run_id = submit(connection, str(cube), fields)
+    submitted = time.time()
+    view = wait(connection, run_id)
+    ended = time.time()
+    spent = {name: now - processor[name] for name, now in processor_seconds(state).items()}
+    chunks = list(connection.ledger.chunks(run_id))
+    if not view.ok or any(chunk.state is not ChunkStatus.COMPLETED for chunk in chunks):
+        sys.exit(f"run {run_id} did not complete: {view.as_json()}")
+    started = min(moment(chunk.started_at) for chunk in chunks)
+    completed = max(moment(chunk.completed_at) for chunk in chunks)
+    logged = logged_seconds(home, run_id)
+    processing = sum((chunk.duration_ms or 0) / 1000 for chunk in chunks)
+    parts = {
+        "upload": submitted - began,
+        "split": started - submitted,
+        **{name: seconds / args.workers for name, seconds in logged.items()},
+        "ledger": (processing - sum(logged.values())) / args.workers,
+        "queue and idle": completed - started - processing / args.workers,
+        "run's end": ended - completed,
+    }
+    return Run(parts, spent, len(chunks))
+
+
+def wait(connection: Connection, run_id: str) -> RunView:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        view = load_run(connection, run_id)
+        if view is not None and view.ended:
+            return view
+        time.sleep(POLL_SECONDS)
+    sys.exit(f"run {run_id} did not end within {PATIENCE_SECONDS:.0f} s")
+
+
+def moment(value: str | None) -> float:
+    if value is None:
+        sys.exit("a chunk that completed has no timestamp in the ledger")
+    return datetime.fromisoformat(value).timestamp()
+
+
+def logged_seconds(home: Path, run_id: str) -> dict[str, float]:
+    """What the workers logged of the run's chunks, summed over the chunks."""
+    totals = dict.fromkeys(LOGGED, 0.0)
+    for line in harness.logs(home, "worker"):
+        if run_id not in line.text:
+            continue
+        try:
+            record = json.loads(line.text)
+        except json.JSONDecodeError:
+            continue
+        for name, (message, field) in LOGGED.items():
+            if record.get("message") == message and record.get("run_id") == run_id:
+                totals[name] += record[field] / 1000
+    return totals
+
+
+def processor_seconds(state: State) -> dict[str, float]:
+    """Processor time so far, by service; processes that are no more, and systems without /proc, count as nothing."""
+    totals: dict[str, float] = {}
+    for entry in state.processes.values():
+        totals.setdefault(entry.service, 0.0)
+        if entry.process is None:
+            continue
+        try:
+            fields = Path(f"/proc/{entry.process.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        totals[entry.service] += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return totals
+
+
+def bare_kernel(spectra: NDArray[np.float32], threads: int) -> float:
+    """Seconds that the kernel alone takes."""
+    began = time.perf_counter()
+    decompose(spectra, threads=threads)
+    return time.perf_counter() - began
+
+
+def shares(parts: dict[str, float]) -> dict[str, float]:
+    return {
+        "split": parts["split"],
+        "move": parts["upload"] + parts["wait"] + parts["write"],
+        "fit": parts["fit"],
+        "book-keeping": parts["ledger"] + parts["queue and idle"] + parts["run's end"],
+    }
+
+
+def report(rounds: list[tuple[Run, float]], n_spectra: int, args: argparse.Namespace) -> None:
+    middle, kernel = sorted(rounds, key=lambda pair: pair[0].seconds)[len(rounds) // 2]
+    print(
+        f"{n_spectra:,} spectra of {args.channels} channels, {middle.n_chunks} chunks, {args.workers} workers,"
+        f" {args.rounds} rounds\n"
+    )
+    print("| | median (least to most) |\n| --- | --- |")
+    print(f"| system, s | {spread([run.seconds for run, _ in rounds])} |")
+    print(f"| system, spectra/s | {spread([n_spectra / run.seconds for run, _ in rounds], '.0f')} |")
+    print(f"| bare kernel, {args.workers} threads, s | {spread([kernel for _, kernel in rounds])} |")
+    print(f"| system over bare kernel | {spread([run.seconds / kernel for run, kernel in rounds])} |")
+    print("\n| median round | s | share |\n| --- | --- | --- |")
+    for name, seconds in shares(middle.parts).items():
+        print(f"| {name} | {seconds:.2f} | {seconds / middle.seconds:.0%} |")
+    print("\n| in parts | s |\n| --- | --- |")
+    for name, seconds in middle.parts.items():
+        print(f"| {name} | {seconds:.2f} |")
+    print("\n| processor time | s |\n| --- | --- |")
+    for name, seconds in sorted(middle.processor.items(), key=lambda item: -item[1]):
+        print(f"| {name} | {seconds:.2f} |")
+    if args.picture:
+        draw(middle, kernel, args.picture)
+
+
+def spread(values: list[float], form: str = ".2f") -> str:
+    middle, least, most = (f"{value:{form}}" for value in (statistics.median(values), min(values), max(values)))
+    return middle if len(values) == 1 else f"{middle} ({least} to {most})"
+
+
+def draw(run: Run, kernel: float, path: Path) -> None:
+    """The parts of a run as one bar, and the bare kernel as another."""
+    import matplotlib  # noqa: PLC0415 - for the picture only
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - after its backend is chosen
+
+    figure, axes = plt.subplots(figsize=(10, 2.6), layout="constrained")
+    left = 0.0
+    for name, seconds in run.parts.items():
+        axes.barh("system", seconds, left=left, label=f"{name}, {seconds:.1f} s")
+        left += seconds
+    axes.barh("bare kernel", kernel, color="0.6")
+    axes.set_xlabel("seconds")
+    axes.legend(ncols=4, fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    figure.savefig(path, dpi=120)
+    plt.close(figure)
+
+
+if __name__ == "__main__":
+    main()
