@@ -466,16 +466,19 @@ def test_the_gpus_stand_in_runs_with_all_services_or_if_it_is_asked_for(system: 
     assert set(system.up(services=["echo"]).processes) == {"emulator", "echo"}
 
 
-def test_queue_depths_are_published_as_metrics_with_zeros(system: System) -> None:
+def test_queue_depths_are_published_as_metrics_hidden_messages_and_zeros_included(system: System) -> None:
     state = system.up(services=[])
-    system.send("waiting")
-    cloudwatch = state.client("cloudwatch")
+    cloudwatch, sqs = state.client("cloudwatch"), state.client("sqs")
+    for _ in range(2):
+        system.send("waiting")
+    url = sqs.get_queue_url(QueueName="prismline-local-echo")["QueueUrl"]
+    sqs.receive_message(QueueUrl=url, VisibilityTimeout=600)
 
-    def values(queue: str, metric: str) -> set[float]:
+    def values(queue: str) -> set[float]:
         now = datetime.now(UTC)
         answer = cloudwatch.get_metric_statistics(
-            Namespace="AWS/SQS",
-            MetricName=metric,
+            Namespace="Prismline/Queues",
+            MetricName=queue,
             Dimensions=[{"Name": "QueueName", "Value": queue}],
             StartTime=now - timedelta(minutes=5),
             EndTime=now + timedelta(minutes=5),
@@ -484,10 +487,8 @@ def test_queue_depths_are_published_as_metrics_with_zeros(system: System) -> Non
         )
         return {point["Maximum"] for point in answer["Datapoints"]}
 
-    waiting = ("prismline-local-echo", "ApproximateNumberOfMessagesVisible")
-    assert wait_until(lambda: 1.0 in values(*waiting), 15)
-    assert values("prismline-local-echo-dlq", "ApproximateNumberOfMessagesVisible") == {0.0}
-    assert values("prismline-local-echo", "ApproximateNumberOfMessagesNotVisible") == {0.0}
+    assert wait_until(lambda: 2.0 in values("prismline-local-echo"), 15)
+    assert values("prismline-local-echo-dlq") == {0.0}
 
 
 def test_logs_show_what_a_process_wrote_and_follow_until_the_end(system: System) -> None:

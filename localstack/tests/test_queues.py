@@ -1,13 +1,18 @@
-"""The beat of the sweeper."""
+"""The beat of the sweeper, and the depths of queues as metrics."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from prismline_localstack.queues import depths, request_sweep
 from prismline_localstack.state import make_client
+from prismline_localstack.waiting import wait_until
 
 pytestmark = pytest.mark.emulator
 
@@ -29,3 +34,40 @@ def test_without_a_sweeper_nothing_is_sent(aws_env: dict[str, str]) -> None:
     sqs.create_queue(QueueName=f"prismline-{environment}-echo")
     request_sweep(sqs, environment, depths(sqs, environment))
     assert depths(sqs, environment) == {f"prismline-{environment}-echo": (0, 0)}
+
+
+def test_depths_are_published_beside_any_emulator_until_it_is_ended(aws_env: dict[str, str]) -> None:
+    sqs, cloudwatch = make_client("sqs", aws_env), make_client("cloudwatch", aws_env)
+    name = f"prismline-{aws_env['ENVIRONMENT']}-echo"
+    url = sqs.create_queue(QueueName=name)["QueueUrl"]
+    for _ in range(2):
+        sqs.send_message(QueueUrl=url, MessageBody="x")
+    sqs.receive_message(QueueUrl=url, VisibilityTimeout=600)
+
+    def published() -> list[float]:
+        now = datetime.now(UTC)
+        points = cloudwatch.get_metric_statistics(
+            Namespace="Prismline/Queues",
+            MetricName=name,
+            Dimensions=[{"Name": "QueueName", "Value": name}],
+            StartTime=now - timedelta(minutes=5),
+            EndTime=now + timedelta(minutes=5),
+            Period=300,
+            Statistics=["Maximum"],
+        )["Datapoints"]
+        return [point["Maximum"] for point in points]
+
+    child = subprocess.Popen([sys.executable, "-m", "prismline_localstack.metrics"], env=os.environ | aws_env)
+    try:
+        assert wait_until(lambda: published() == [2.0], 20)
+    finally:
+        child.terminate()
+    assert child.wait(10) == 0
+
+
+def test_metrics_without_an_emulator_say_which_variable_is_missing() -> None:
+    env = {name: value for name, value in os.environ.items() if name not in {"AWS_ENDPOINT_URL", "LOCALSTACK_HOST"}}
+    command = [sys.executable, "-m", "prismline_localstack.metrics"]
+    answer = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert answer.returncode == 1
+    assert "AWS_ENDPOINT_URL" in answer.stderr

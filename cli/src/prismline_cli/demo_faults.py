@@ -24,14 +24,24 @@ from prismline_cli.output import ExitCode, console, fail, stderr
 from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import submit
 from prismline_cli.waiting import wait_for
-from prismline_contracts import DEAD_LETTERS_PREFIX, ChunkStatus, Queue, RecoveryOperationItem, chunk_id, queue_name
+from prismline_contracts import (
+    DEAD_LETTERS_PREFIX,
+    GPU,
+    NO_INSTANCE,
+    ChunkStatus,
+    Queue,
+    RecoveryOperationItem,
+    chunk_id,
+    instance_id_parameter,
+    queue_name,
+)
 from prismline_localstack import harness
 from prismline_runtime import clients
 
 #: Chunks of the run, and spectra in each.
 CHUNKS, CHUNK_SIZE = 40, 2
 #: The resource that the workload needs in this demonstration.
-RESOURCE = "gpu"
+RESOURCE = GPU
 #: Percentage of chunks that may fail: the two that fail for good, but not a third.
 TOLERATED_PERCENT = 5.0
 #: Receives after which a queue gives up: its maxReceiveCount.
@@ -72,7 +82,7 @@ def suffer(connection: Connection, faults_file: Path, cube: Path, say: Callable[
     say(f"Run {run_id}: {len(TRANSIENT)} chunks fail transiently, {len(PERMANENT)} for good, one kills its worker.")
     _send_garbage(connection)
     say("Somebody put garbage into the queue of chunks.")
-    _set_instance(connection, "none")
+    _set_instance(connection, NO_INSTANCE)
     say(f"The resource {RESOURCE} went down.")
     wait_for(lambda: _deferred(connection, run_id), "a dead letter to be put off")
     say(f"Dead letters wait: {', '.join(_deferred(connection, run_id))}.")
@@ -156,7 +166,7 @@ def _start_instance(connection: Connection) -> str:
 
 
 def _set_instance(connection: Connection, value: str) -> None:
-    name = f"/prismline/{connection.environment}/resources/{RESOURCE}/instance_id"
+    name = instance_id_parameter(connection.environment, RESOURCE)
     clients.ssm().put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
 
 

@@ -15,12 +15,11 @@ from botocore.exceptions import ClientError
 
 from prismline_cli.connection import Connection, reachable
 from prismline_cli.output import console, fail, print_json
+from prismline_contracts import GPU, NO_INSTANCE, instance_id_parameter, normalize_instance_id
 from prismline_localstack.endpoints import answers
 from prismline_localstack.settings import is_aws
 from prismline_runtime import clients, error_code
 
-#: What the parameter holds while there is no instance.
-NO_INSTANCE = "none"
 #: An image that need not exist: emulators start nothing.
 IMAGE = "ami-00000000"
 #: States of an instance that runs or is about to, and of those that can still be terminated.
@@ -126,7 +125,7 @@ def _only_emulated() -> None:
     if is_aws(clients.ec2().meta.endpoint_url):
         fail(
             "This starts and stops instances in an emulator only. On AWS, start the GPU as always, and write its "
-            "instance id to the parameter /prismline/<environment>/resources/gpu/instance_id."
+            f"instance id to the parameter {instance_id_parameter('<environment>', GPU)}."
         )
 
 
@@ -135,7 +134,7 @@ def _name(connection: Connection) -> str:
 
 
 def _parameter(connection: Connection) -> str:
-    return f"/prismline/{connection.environment}/resources/gpu/instance_id"
+    return instance_id_parameter(connection.environment, GPU)
 
 
 def _write_parameter(connection: Connection, value: str) -> None:
@@ -145,12 +144,11 @@ def _write_parameter(connection: Connection, value: str) -> None:
 def _read_parameter(connection: Connection) -> str | None:
     """The instance's id; None while there is none."""
     try:
-        value = clients.ssm().get_parameter(Name=_parameter(connection))["Parameter"]["Value"].strip()
+        return normalize_instance_id(clients.ssm().get_parameter(Name=_parameter(connection))["Parameter"]["Value"])
     except ClientError as error:
         if error_code(error) == "ParameterNotFound":
             return None
         raise
-    return None if value.lower() in {"", NO_INSTANCE} else value
 
 
 def _run_instance(connection: Connection) -> str:

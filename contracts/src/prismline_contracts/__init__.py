@@ -73,6 +73,7 @@ from prismline_contracts.objects import (
     output_key,
     output_prefix,
 )
+from prismline_contracts.resources import GPU, NO_INSTANCE, instance_id_parameter, normalize_instance_id
 
 __all__ = [
     "ARCHIVE_PREFIX",
@@ -82,11 +83,13 @@ __all__ = [
     "DECOMPOSITIONS_PREFIX",
     "DEFAULT_WORKLOAD",
     "FAILED_DEAD_LETTERS_PREFIX",
+    "GPU",
     "MANIFEST_PREFIX",
     "MAX_CHUNK_ERROR_BYTES",
     "MAX_FRAMES",
     "MAX_RUN_ERROR_CHARS",
     "MAX_SUMMARY_BYTES",
+    "NO_INSTANCE",
     "OPEN_RUNS",
     "OPERATION_SK",
     "RUN_SK",
@@ -140,7 +143,9 @@ __all__ = [
     "dead_letter_queue_name",
     "derived_id",
     "geometry_key",
+    "instance_id_parameter",
     "is_survey",
+    "normalize_instance_id",
     "output_key",
     "output_prefix",
     "queue_name",

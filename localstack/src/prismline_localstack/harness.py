@@ -68,7 +68,8 @@ def up(
 
     home: folder of state and logs (default: `PRISMLINE_HOME`, else `.prismline` here).
     root: the checkout with `platform/` and `services/`.
-    workers: processes where a service asks for one a core. services: run only these (all stacks are deployed).
+    workers: processes where a service asks for one a core. services: run only these (all stacks are deployed);
+    `standins` are the harness's own, for outside systems: they run with all services, but never beside AWS itself.
     settings: environment variables for the services. parameters: of the templates that declare them.
 
     Raises HarnessError with the reason when it does not come up; then nothing is left running.

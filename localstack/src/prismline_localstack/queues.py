@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 #: What a dead-letter queue's name ends in.
 DEAD_LETTER_SUFFIX = dead_letter_queue_name("")
+#: Seconds between two publications of the queue depths.
+METRICS_SECONDS = 5.0
 #: Namespace of the metrics of queues, as templates name it for emulators.
 DEPTH_NAMESPACE = "Prismline/Queues"
 

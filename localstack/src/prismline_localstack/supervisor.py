@@ -28,7 +28,7 @@ from prismline_localstack.errors import HarnessError
 from prismline_localstack.home import SUPERVISOR, Home
 from prismline_localstack.plan import HOME_TAKEN, Plan
 from prismline_localstack.processes import ProcessId, spawn, stop
-from prismline_localstack.queues import depths, publish_depths, request_sweep
+from prismline_localstack.queues import METRICS_SECONDS, depths, publish_depths, request_sweep
 from prismline_localstack.registry import ServiceProcess, service_processes
 from prismline_localstack.settings import client_environment, inherited_environment
 from prismline_localstack.state import Phase, ProcessState, State, make_client
@@ -37,8 +37,6 @@ from prismline_runtime.telemetry import service_logger
 
 #: Seconds between two looks at the processes.
 WATCH_SECONDS = 0.2
-#: Seconds between two publications of the queue depths.
-METRICS_SECONDS = 5.0
 #: Seconds between two sweeps: an emulated schedule beats once a minute at most.
 SWEEP_SECONDS = 30.0
 #: Wait in seconds before the first restart of a process; doubled at each further one, up to the longest.

@@ -6,14 +6,11 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from model_server import JPEG, PNG, ModelServer, Reply, completion, model_server
 
 from prismline_runtime import PermanentError, TransientError
 from prismline_worker import caption_client
 from prismline_worker.caption_client import Answer, CaptionClient
-from prismline_worker.gpu import normalize_instance_id
 
 
 @pytest.fixture
@@ -114,13 +111,3 @@ def test_what_is_no_image_is_permanent(server: ModelServer) -> None:
     with pytest.raises(PermanentError, match="neither PNG nor JPEG"):
         ask(server, b"GIF89a")
     assert not server.requests
-
-
-@given(st.from_regex(r"\s*([nN][oO][nN][eE])?\s*", fullmatch=True) | st.none())
-def test_whatever_stands_for_no_instance_is_none(value: str | None) -> None:
-    assert normalize_instance_id(value) is None
-
-
-@given(st.from_regex(r"i-[0-9a-f]{17}", fullmatch=True), st.sampled_from(["", " ", "\n"]))
-def test_an_instance_id_is_itself(instance_id: str, space: str) -> None:
-    assert normalize_instance_id(f"{space}{instance_id}{space}") == instance_id

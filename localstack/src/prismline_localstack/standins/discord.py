@@ -46,13 +46,13 @@ def _characters(text: str) -> int:
     return len(text.encode("utf-16-le", errors="surrogatepass")) // 2
 
 
-def _text(most: int) -> Any:
+def _length(most: int) -> AfterValidator:
     def check(text: str) -> str:
         if not 1 <= _characters(text.strip()) <= most:
             raise ValueError(f"Must be between 1 and {most} in length.")
         return text
 
-    return Annotated[str, AfterValidator(check)]
+    return AfterValidator(check)
 
 
 class _Shape(BaseModel):
@@ -62,18 +62,18 @@ class _Shape(BaseModel):
 
 
 class _Field(_Shape):
-    name: _text(256)
-    value: _text(1024)
+    name: Annotated[str, _length(256)]
+    value: Annotated[str, _length(1024)]
     inline: bool = False
 
 
 class _Footer(_Shape):
-    text: _text(2048)
+    text: Annotated[str, _length(2048)]
 
 
 class _Embed(_Shape):
-    title: _text(256) | None = None
-    description: _text(4096) | None = None
+    title: Annotated[str, _length(256)] | None = None
+    description: Annotated[str, _length(4096)] | None = None
     url: str | None = None
     color: Annotated[int, Field(ge=0, le=0xFFFFFF)] | None = None
     timestamp: str | None = None
@@ -96,8 +96,8 @@ class _AllowedMentions(_Shape):
 
 
 class _Message(_Shape):
-    username: _text(80) | None = None
-    content: _text(2000) | None = None
+    username: Annotated[str, _length(80)] | None = None
+    content: Annotated[str, _length(2000)] | None = None
     embeds: Annotated[list[_Embed], Field(max_length=10)] = []
     allowed_mentions: _AllowedMentions | None = None
 
@@ -111,14 +111,14 @@ class _Message(_Shape):
 class _Option(_Shape):
     name: Annotated[str, Field(pattern=r"^[-_a-z0-9]{1,32}$")]
     type: Annotated[int, Field(ge=1, le=11)]
-    description: _text(100)
+    description: Annotated[str, _length(100)]
     required: bool = False
 
 
 class _Command(_Shape):
     name: Annotated[str, Field(pattern=r"^[-_a-z0-9]{1,32}$")]
     type: Literal[1]
-    description: _text(100)
+    description: Annotated[str, _length(100)]
     contexts: list[int] = [0, 1, 2]
     options: Annotated[list[_Option], Field(max_length=25)] = []
 

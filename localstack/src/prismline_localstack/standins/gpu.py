@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import colorsys
 import io
 import time
 import uuid
@@ -27,7 +28,7 @@ from typing import Annotated, Any, Literal
 from fastapi import FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
-from PIL import Image, ImageColor, ImageStat
+from PIL import Image, ImageStat
 from pydantic import BaseModel, Field, ValidationError
 
 #: The only model there is.
@@ -37,27 +38,23 @@ MAX_IMAGES = 256
 #: Most pixels in one image: more is a decompression bomb.
 MAX_PIXELS = 2**25
 #: Most bytes in the body of a request.
-MAX_BODY_BYTES = 2**26
+MAX_BODY_BYTES = 2**27
 #: Words, which stand for tokens, that a caption has at most unless the request says otherwise.
 MAX_TOKENS = 256
-#: Colours that have a name here; their values are those of CSS.
-COLOURS = {
-    name: ImageColor.getrgb(name)[:3]
-    for name in (
-        "black",
-        "gray",
-        "white",
-        "red",
-        "orange",
-        "yellow",
-        "green",
-        "cyan",
-        "blue",
-        "purple",
-        "pink",
-        "brown",
-    )
+#: Names of hues, each up to a degree of the colour wheel.
+HUES = {
+    "red": 15,
+    "orange": 45,
+    "yellow": 70,
+    "green": 165,
+    "cyan": 200,
+    "blue": 260,
+    "purple": 310,
+    "pink": 345,
 }
+#: Saturation below which a colour has no hue, and values below and above which it is black or white, all of 1.
+GRAY_SATURATION, BLACK_VALUE, WHITE_VALUE = 0.25, 0.1, 0.85
+
 #: Red, green and blue, 0 to 255.
 Colour = tuple[float, ...]
 
@@ -304,9 +301,10 @@ def _brightness(colour: Colour) -> float:
 
 
 def _name(colour: Colour) -> str:
-    """The name of the colour that is the nearest in RGB."""
-
-    def distance(name: str) -> float:
-        return sum((a - b) ** 2 for a, b in zip(COLOURS[name], colour, strict=True))
-
-    return min(COLOURS, key=distance)
+    red, green, blue = (level / 255 for level in colour)
+    hue, saturation, value = colorsys.rgb_to_hsv(red, green, blue)
+    if value < BLACK_VALUE:
+        return "black"
+    if saturation < GRAY_SATURATION:
+        return "white" if value > WHITE_VALUE else "gray"
+    return next((name for name, end in HUES.items() if hue * 360 < end), "red")

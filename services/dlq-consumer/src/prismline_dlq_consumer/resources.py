@@ -1,7 +1,6 @@
 """The resources that workloads need, such as a GPU instance, and whether they are up.
 
-A resource's instance id is read fresh every time, because it changes when the resource is provisioned again; the
-parameter holds `none` while there is no instance.
+A resource's instance id is read fresh every time, because it changes when the resource is provisioned again.
 """
 
 from __future__ import annotations
@@ -12,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from botocore.exceptions import ClientError
 
+from prismline_contracts import instance_id_parameter, normalize_instance_id
 from prismline_dlq_consumer.decisions import Resource
 from prismline_runtime import aws_errors, error_code
 
 if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
 
-#: What the parameter holds while there is no instance.
-NO_INSTANCE = "none"
 #: The state of an EC2 instance that can be used.
 RUNNING = "running"
 
@@ -33,7 +31,7 @@ class Resources(Protocol):
 
 
 class Ec2Resources:
-    """Resources that are EC2 instances, named in SSM `/prismline/<environment>/resources/<name>/instance_id`."""
+    """Resources that are EC2 instances whose ids are in SSM parameters."""
 
     def __init__(self, ssm: SSMClient, ec2: Any, environment: str) -> None:
         self._ssm = ssm
@@ -46,15 +44,15 @@ class Ec2Resources:
         return Resource(name, up=instance_id is not None and self._is_running(instance_id))
 
     def _instance_id(self, name: str) -> str | None:
-        parameter = f"/prismline/{self._environment}/resources/{name}/instance_id"
+        parameter = instance_id_parameter(self._environment, name)
         with aws_errors(f"read the parameter {parameter}"):
             try:
-                value = self._ssm.get_parameter(Name=parameter)["Parameter"]["Value"].strip()
+                value = self._ssm.get_parameter(Name=parameter)["Parameter"]["Value"]
             except ClientError as error:
                 if error_code(error) == "ParameterNotFound":
                     return None
                 raise
-        return None if value.lower() in {"", NO_INSTANCE} else value
+        return normalize_instance_id(value)
 
     def _is_running(self, instance_id: str) -> bool:
         with aws_errors(f"look at the instance {instance_id}"):

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
+from prismline_contracts import instance_id_parameter, normalize_instance_id
 from prismline_runtime import ResourceUnavailableError, TransientError, aws_errors, error_code
 
 if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
 
-#: What the parameter holds while there is no instance, in any case and spacing.
-NO_INSTANCE = frozenset({"", "none"})
 #: Port of the model's server on the instance: vLLM's default.
 PORT = 8000
 
@@ -26,14 +25,8 @@ class GpuUnavailableError(ResourceUnavailableError):
         self.sentinel = sentinel
 
 
-def normalize_instance_id(value: str | None) -> str | None:
-    """The instance id in a parameter's value; None for what stands for no instance."""
-    stripped = (value or "").strip()
-    return None if stripped.lower() in NO_INSTANCE else stripped
-
-
 class Gpu:
-    """An EC2 instance, named in SSM `/prismline/<environment>/resources/<resource>/instance_id`.
+    """An EC2 instance whose id is in an SSM parameter.
 
     The parameter is read each time it is asked for: an instance is replaced while workers run.
     """
@@ -41,7 +34,7 @@ class Gpu:
     def __init__(self, ssm: SSMClient, ec2: Any, environment: str, resource: str) -> None:
         self._ssm = ssm
         self._ec2 = ec2
-        self._parameter = f"/prismline/{environment}/resources/{resource}/instance_id"
+        self._parameter = instance_id_parameter(environment, resource)
         self._resource = resource
 
     def instance_id(self) -> str:

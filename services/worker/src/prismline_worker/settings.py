@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, SecretStr
 
+from prismline_contracts import GPU
 from prismline_runtime import ServiceSettings
 
 
@@ -15,7 +16,7 @@ class WorkerSettings(ServiceSettings):
     deadline_margin_seconds: float = Field(
         default=60.0, ge=0, description="Time kept back from an invocation's for writing the output and the ledger."
     )
-    gpu_resource: str = Field(default="gpu", description="The resource that captions need.")
+    gpu_resource: str = Field(default=GPU, description="The resource that captions need.")
     caption_base_url: str | None = Field(
         default=None,
         description="Where the caption model answers, as in http://10.0.0.5:8000/v1; default: port 8000 there.",

@@ -1,0 +1,40 @@
+"""Publish the depths of queues beside an emulator that somebody else runs: `python -m prismline_localstack.metrics`.
+
+Where the harness runs the emulator, its supervisor does this. `AWS_ENDPOINT_URL` says where the emulator is,
+`ENVIRONMENT` which environment's queues are meant.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from prismline_localstack.queues import METRICS_SECONDS, depths, publish_depths
+from prismline_localstack.settings import HarnessSettings, client_environment
+from prismline_localstack.state import make_client
+from prismline_runtime import ServiceSettings, service_logger
+
+
+def main() -> None:
+    """Publish until SIGTERM; what goes wrong is logged, and tried again."""
+    endpoint, environment = HarnessSettings().endpoint, ServiceSettings().environment
+    if endpoint is None:
+        sys.exit("AWS_ENDPOINT_URL is not set: it has to say which emulator's queues are meant.")
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    env, logger = client_environment(endpoint), service_logger("metrics")
+    sqs, cloudwatch = make_client("sqs", env), make_client("cloudwatch", env)
+    while not stopping.is_set():
+        try:
+            publish_depths(cloudwatch, depths(sqs, environment))
+        except (ClientError, BotoCoreError) as error:
+            logger.warning("depths_not_published", extra={"reason": str(error)})
+        stopping.wait(METRICS_SECONDS)
+
+
+if __name__ == "__main__":
+    main()
