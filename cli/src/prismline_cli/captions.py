@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.submission import checked, put_manifest
 from prismline_contracts import CaptionsManifest, ChunkItem, ChunkStatus
+from prismline_runtime import Bucket
 
 #: Files in a folder of frames that are frames.
 FRAME_SUFFIXES = frozenset({".png", ".jpg", ".jpeg"})
@@ -83,8 +83,9 @@ def submit_frames(connection: Connection, folder: Path, window_size: int, fields
             ],
         },
     )
+    bucket = Bucket(connection.s3, connection.bucket)
     with ThreadPoolExecutor(UPLOADS) as pool:
-        list(pool.map(connection.s3.upload_file, map(str, frames), itertools.repeat(connection.bucket), keys))
+        list(pool.map(bucket.upload, frames, keys))
     return put_manifest(connection, manifest, idempotency_key)
 
 

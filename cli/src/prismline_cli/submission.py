@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_contracts import MANIFEST_PREFIX, Manifest, SpectraManifest, run_id_of
-from prismline_runtime import describe_invalid
+from prismline_runtime import Bucket, describe_invalid
 
 M = TypeVar("M", bound=Manifest)
 
@@ -31,7 +31,7 @@ def submit(connection: Connection, cube: str, fields: dict[str, Any]) -> str:
     document = {**fields, "cube_key": cube_key, "idempotency_key": idempotency_key}
     manifest = checked(SpectraManifest, document)
     if remote is None:
-        connection.s3.upload_file(cube, connection.bucket, cube_key)
+        Bucket(connection.s3, connection.bucket).upload(Path(cube), cube_key)
     return put_manifest(connection, manifest, idempotency_key)
 
 

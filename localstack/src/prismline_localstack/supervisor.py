@@ -1,8 +1,8 @@
 """The background process that owns the emulator and the service processes.
 
-It starts them, restarts a service process that dies, publishes queue depths where the emulator does not, has the
-sweeper sweep, and writes down what runs. `python -m prismline_localstack.supervisor PLAN` is what `up` starts; SIGTERM
-is what `down` sends.
+It starts them, restarts a service process that dies, publishes queue depths for an emulator's alarms, has the sweeper
+sweep where an emulator's schedules are too slow for it, and writes down what runs.
+`python -m prismline_localstack.supervisor PLAN` is what `up` starts; SIGTERM is what `down` sends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from prismline_localstack.plan import HOME_TAKEN, Plan
 from prismline_localstack.processes import ProcessId, spawn, stop
 from prismline_localstack.queues import METRICS_SECONDS, depths, publish_depths, request_sweep
 from prismline_localstack.registry import ServiceProcess, service_processes
-from prismline_localstack.settings import client_environment, inherited_environment
+from prismline_localstack.settings import client_environment, inherited_environment, is_aws
 from prismline_localstack.state import Phase, ProcessState, State, make_client
 from prismline_localstack.waiting import wait_until
 from prismline_runtime.telemetry import service_logger
@@ -196,19 +196,19 @@ class Supervisor:
     def watch(self) -> NoReturn:
         """Keep everything running. Raises HarnessError when the emulator ends."""
         next_metrics = next_sweep = time.monotonic()
+        emulated = not is_aws(self._state.endpoint)
         while True:
             restarted = [service.restarted() for service in self._services]
             if any(restarted):
                 self._save()
-            if self._emulator is not None:
-                if self._emulator.child.poll() is not None:
-                    raise HarnessError(f"The emulator ended by itself. Its log is {self._home.log(EMULATOR)}.")
-                if time.monotonic() >= next_metrics:
-                    due = time.monotonic() >= next_sweep
-                    self._see_to_queues(sweep=due)
-                    next_metrics = time.monotonic() + METRICS_SECONDS
-                    if due:
-                        next_sweep = time.monotonic() + SWEEP_SECONDS
+            if self._emulator is not None and self._emulator.child.poll() is not None:
+                raise HarnessError(f"The emulator ended by itself. Its log is {self._home.log(EMULATOR)}.")
+            if emulated and time.monotonic() >= next_metrics:
+                due = self._emulator is not None and time.monotonic() >= next_sweep
+                self._see_to_queues(sweep=due)
+                next_metrics = time.monotonic() + METRICS_SECONDS
+                if due:
+                    next_sweep = time.monotonic() + SWEEP_SECONDS
             time.sleep(WATCH_SECONDS)
 
     def _see_to_queues(self, *, sweep: bool) -> None:

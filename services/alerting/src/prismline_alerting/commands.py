@@ -1,0 +1,108 @@
+"""The slash commands: what Discord sent, read strictly, and what it asks for. Pure.
+
+Source: Discord's developer documentation, "Receiving and Responding".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from prismline_contracts.alerts import (
+    DEFAULT_MUTE,
+    DURATION_OPTION,
+    MUTE_COMMAND,
+    UNMUTE_COMMAND,
+    DurationError,
+    parse_duration,
+)
+
+#: Types of interactions, and of answers to them.
+PING, APPLICATION_COMMAND = 1, 2
+PONG, CHANNEL_MESSAGE = 1, 4
+#: Flag of a message that only the one who typed the command sees.
+EPHEMERAL = 64
+
+_Snowflake = Annotated[str, Field(pattern=r"^[0-9]{1,20}$")]
+
+
+class _Option(BaseModel):
+    name: str
+    value: Any = None
+
+
+class _Data(BaseModel):
+    name: str
+    options: list[_Option] = []
+
+
+class _Member(BaseModel):
+    roles: list[str] = []
+
+
+class Interaction(BaseModel):
+    """What Discord sends, as far as it matters here."""
+
+    id: _Snowflake
+    type: int
+    data: _Data | None = None
+    member: _Member = _Member()
+
+    @property
+    def number(self) -> int:
+        """The id as a number: later interactions have greater ones, because ids begin with the time."""
+        return int(self.id)
+
+
+@dataclass(frozen=True)
+class Mute:
+    """Mute alerts until `until`, in unix seconds."""
+
+    until: int
+    duration: str
+
+
+@dataclass(frozen=True)
+class Unmute:
+    """Have alerts posted again."""
+
+
+@dataclass(frozen=True)
+class Refuse:
+    """Nothing is done; whoever typed the command is told why."""
+
+    why: str
+
+
+def decide(interaction: Interaction, signed_at: datetime, allowed_roles: Set[str]) -> Mute | Unmute | Refuse:
+    """What a slash command asks for.
+
+    A mute counts from when Discord signed the command, so that the same request means the same moment at any time.
+    """
+    if allowed_roles and allowed_roles.isdisjoint(interaction.member.roles):
+        return Refuse("You have none of the roles that may mute alerts. Ask somebody who has, or an administrator.")
+    data = interaction.data
+    options = {option.name: option.value for option in data.options} if data else {}
+    if data is not None and data.name == MUTE_COMMAND and set(options) <= {DURATION_OPTION}:
+        duration = options.get(DURATION_OPTION, DEFAULT_MUTE)
+        try:
+            seconds = parse_duration(duration if isinstance(duration, str) else "")
+        except DurationError as error:
+            return Refuse(str(error))
+        return Mute(int(signed_at.timestamp()) + seconds, str(duration).lstrip("0"))
+    if data is not None and data.name == UNMUTE_COMMAND and not options:
+        return Unmute()
+    return Refuse(
+        f"Prismline knows /{MUTE_COMMAND} with an optional {DURATION_OPTION}, and /{UNMUTE_COMMAND}."
+        " If Discord offers something else, register the commands again."
+    )
+
+
+def answer(text: str, *, only_to_author: bool = False) -> dict[str, Any]:
+    """An answer in the channel, or only to the one who typed the command."""
+    data: dict[str, Any] = {"content": text, "allowed_mentions": {"parse": []}}
+    return {"type": CHANNEL_MESSAGE, "data": data | ({"flags": EPHEMERAL} if only_to_author else {})}

@@ -1,0 +1,123 @@
+"""What the service's functions need, made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import boto3
+import httpx
+from aws_lambda_powertools import Logger
+from botocore.config import Config
+
+from prismline_alerting.alarms import Alarms
+from prismline_alerting.discord import Webhook, quiet_http_logs
+from prismline_alerting.facts import FactFinder
+from prismline_alerting.parameters import AlertParameters
+from prismline_alerting.posts import Posts
+from prismline_alerting.settings import InteractionSettings, NotifierSettings
+from prismline_alerting.signatures import PublicKey
+from prismline_ledger import Ledger
+from prismline_runtime import Bucket, Delivery, Transport, aws_errors, clients, service_logger
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+#: Name of the service in logs and as the source of messages.
+SERVICE = "alerting"
+#: Message attribute of what the notifier has sent to itself, to look at a muted alarm again.
+RECHECK = "recheck"
+
+#: Clients for what an alert can do without, or is asked again for: an invocation has time for all of it to fail.
+HELP_CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=1, read_timeout=2)
+#: Clients for the slash commands: Discord waits three seconds for an answer, and a command takes up to three calls.
+PROMPT_CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=0.5, read_timeout=0.6)
+
+
+def utc_now() -> datetime:
+    """Now."""
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class NotifierDependencies:
+    """The notifier's settings and what it talks to."""
+
+    settings: NotifierSettings
+    transport: Transport
+    parameters: AlertParameters
+    posts: Posts
+    alarms: Alarms
+    facts: FactFinder
+    webhook: Webhook
+    sqs: SQSClient
+    logger: Logger
+    clock: Callable[[], datetime] = utc_now
+
+    def webhook_url(self) -> str | None:
+        """Where alerts are posted; None: nobody has set it up."""
+        given = self.settings.discord_webhook_url
+        return (given.get_secret_value() if given else None) or self.parameters.webhook_url()
+
+    def recheck(self, delivery: Delivery, *, seconds: int) -> None:
+        """Have a message come again, in `seconds` or before. It is a new one: it counts no receives and grows no older.
+
+        A mute may last longer than a queue keeps a message, and may end before its time.
+        """
+        with aws_errors(f"send to {delivery.queue}"):
+            self.sqs.send_message(
+                QueueUrl=self.sqs.get_queue_url(QueueName=delivery.queue)["QueueUrl"],
+                MessageBody=delivery.body,
+                MessageAttributes={RECHECK: {"DataType": "String", "StringValue": "true"}},
+                DelaySeconds=max(1, min(seconds, self.settings.recheck_seconds)),
+            )
+
+
+def notifier_from_environment() -> NotifierDependencies:
+    """The notifier's dependencies with real clients, as the environment says."""
+    quiet_http_logs()
+    settings = NotifierSettings()
+    logger = service_logger(SERVICE)
+    return NotifierDependencies(
+        settings=settings,
+        transport=Transport.connect(settings.environment, SERVICE),
+        parameters=AlertParameters(boto3.client("ssm", config=HELP_CONFIG), settings.environment, logger),
+        posts=Posts(Bucket(clients.s3(), settings.bucket), settings.claim_seconds),
+        alarms=Alarms(boto3.client("cloudwatch", config=HELP_CONFIG)),
+        facts=FactFinder(
+            boto3.client("sqs", config=HELP_CONFIG),
+            Ledger(boto3.client("dynamodb", config=HELP_CONFIG), settings.runs_table),
+            settings.environment,
+            logger,
+        ),
+        webhook=Webhook(httpx.Client(), settings.post_seconds),
+        sqs=clients.sqs(),
+        logger=logger,
+    )
+
+
+@dataclass(frozen=True)
+class InteractionDependencies:
+    """What the endpoint of the slash commands needs."""
+
+    parameters: AlertParameters
+    public_key: PublicKey
+    #: Ids of the roles that may mute; none: everybody may.
+    allowed_roles: frozenset[str]
+    logger: Logger
+    clock: Callable[[], datetime] = utc_now
+
+
+def interactions_from_environment() -> InteractionDependencies:
+    """The endpoint's dependencies with real clients, as the environment says."""
+    settings = InteractionSettings()
+    logger = service_logger(SERVICE)
+    parameters = AlertParameters(boto3.client("ssm", config=PROMPT_CONFIG), settings.environment, logger)
+    return InteractionDependencies(
+        parameters=parameters,
+        public_key=PublicKey(settings.discord_public_key, parameters.public_key),
+        allowed_roles=frozenset(settings.discord_allowed_roles),
+        logger=logger,
+    )

@@ -1,0 +1,32 @@
+"""Which function takes what: changes of alarms from SNS, failed runs from the bus."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+from prismline_alerting.dependencies import NotifierDependencies, notifier_from_environment
+from prismline_alerting.notifier import on_notification, on_run_failed
+from prismline_contracts import RunFailed
+from prismline_runtime import queue_handler
+from prismline_runtime.routing import LambdaHandler
+
+
+def build_handler(deps: NotifierDependencies) -> LambdaHandler:
+    """The notifier's handler with its dependencies."""
+    return queue_handler(
+        deps.transport,
+        deps.logger,
+        {RunFailed: partial(on_run_failed, deps=deps)},
+        {"aws.sns/Notification": partial(on_notification, deps=deps)},
+    )
+
+
+@cache
+def _handler() -> LambdaHandler:
+    return build_handler(notifier_from_environment())
+
+
+def handler(event: dict[str, Any], context: Any) -> Any:
+    """Entry point: an SQS event as Lambda delivers it, answered with `batchItemFailures`."""
+    return _handler()(event, context)

@@ -1,0 +1,82 @@
+"""What the notifier does with an alert: parse, decide, act."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from prismline_alerting import embeds
+from prismline_alerting.alerts import Alert, alert_of_failed_run, alert_of_notification
+from prismline_alerting.decisions import Ignore, Memory, Post, Suppress, Wait, decide
+from prismline_alerting.dependencies import RECHECK, NotifierDependencies
+from prismline_contracts import RunFailed
+from prismline_runtime import Delivery, Message, TransientError, fault_point
+
+#: A change that is older than this is no longer taken at its word.
+FRESH = timedelta(minutes=1)
+#: Seconds after which a notifier that lost the race for a claim looks at what became of it.
+LOST_RACE_SECONDS = 1
+
+
+def on_notification(document: dict[str, Any], delivery: Delivery, deps: NotifierDependencies) -> None:
+    """SNS delivered a change of an alarm.
+
+    Told at once, it is taken at its word. A message that comes late, or again after a mute or because it could not be
+    posted, is about what was: what counts then is what the alarm says now.
+    """
+    alert = alert_of_notification(document)
+    with deps.logger.append_context_keys(alarm=alert.name, state=alert.state):
+        first = delivery.receive_count == 1 and RECHECK not in delivery.attributes
+        if not first or deps.clock() - alert.at > FRESH:
+            present = deps.alarms.look_up(alert.name)
+            if present is None or present.state is not alert.state:
+                deps.logger.info("alert_ignored", extra={"reason": "it is over"})
+                return
+            alert = present
+        notify(alert, delivery, deps)
+
+
+def on_run_failed(run: RunFailed, message: Message, deps: NotifierDependencies) -> None:
+    """A run failed."""
+    notify(alert_of_failed_run(run), message.delivery, deps)
+
+
+def notify(alert: Alert, delivery: Delivery, deps: NotifierDependencies) -> None:
+    """Tell people of an alert, unless they know or do not want to."""
+    memory, version = deps.posts.recall(alert.subject)
+    now = deps.clock()
+    muted_until = deps.parameters.muted_until()
+    match decide(alert, memory, muted=muted_until > now.timestamp(), now=now):
+        case Ignore(reason):
+            deps.logger.info("alert_ignored", extra={"reason": reason})
+        case Wait(seconds):
+            raise TransientError("Another notifier is posting about the same.", retry_after=seconds)
+        case Suppress(look_again):
+            if look_again:
+                deps.recheck(delivery, seconds=muted_until - int(now.timestamp()))
+            deps.logger.info("alert_suppressed", extra={"muted_until": muted_until})
+        case Post():
+            _post(alert, memory, version, deps)
+
+
+def _post(alert: Alert, memory: Memory, version: str, deps: NotifierDependencies) -> None:
+    """Claim, post, settle. Without a webhook the log is where people are told."""
+    url = deps.webhook_url()
+    message = embeds.message(alert, deps.facts.find(alert), deps.settings.environment)
+    token = deps.posts.claim(alert, memory, version, deps.clock())
+    if token is None:
+        raise TransientError("Another notifier is posting about the same.", retry_after=LOST_RACE_SECONDS)
+    fault_point("alert.claimed", subject=alert.subject)
+    posted = False
+    try:
+        if url is None:
+            deps.logger.warning("alert_not_configured", extra={"alert": message["embeds"][0]})
+        else:
+            deps.webhook.post(url, message)
+        posted = True
+        fault_point("alert.posted", subject=alert.subject)
+    finally:
+        if not deps.posts.settle(alert, token, posted=posted):
+            deps.logger.warning("claim_lost", extra={"posted": posted})
+    if url is not None:
+        deps.logger.info("alert_posted")

@@ -1,0 +1,61 @@
+"""What people were told, remembered in S3, and the claim that keeps two notifiers from saying the same thing.
+
+One object a subject, changed only by conditional writes. A claim is made before something is posted and settled
+after. If its holder dies in between, the claim runs out and somebody else posts: an alert may then be posted twice,
+which is better than not at all.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import datetime, timedelta
+from urllib.parse import quote
+
+from pydantic import ValidationError
+
+from prismline_alerting.alerts import Alert
+from prismline_alerting.decisions import Claim, Memory, Told
+from prismline_runtime import Bucket
+
+#: Where the objects are.
+PREFIX = "alerts/posted/"
+
+
+class Posts:
+    """The memory of what was posted."""
+
+    def __init__(self, bucket: Bucket, claim_seconds: float) -> None:
+        self._bucket = bucket
+        self._claim_for = timedelta(seconds=claim_seconds)
+
+    def recall(self, subject: str) -> tuple[Memory, str]:
+        """What is remembered of a subject, and the version of it for `claim`."""
+        key = _key(subject)
+        self._bucket.create(key, _body(Memory()))
+        body, version = self._bucket.read_versioned(key)
+        try:
+            return Memory.model_validate_json(body), version
+        except ValidationError:
+            return Memory(), version  # nobody can say what was posted: rather once too often
+
+    def claim(self, alert: Alert, memory: Memory, version: str, now: datetime) -> str | None:
+        """Claim the right to post `alert`. The claim's token, or None: somebody else was faster."""
+        claim = Claim(token=secrets.token_hex(16), until=now + self._claim_for)
+        claimed = memory.model_copy(update={"claim": claim})
+        return claim.token if self._bucket.replace(_key(alert.subject), _body(claimed), version) else None
+
+    def settle(self, alert: Alert, token: str, *, posted: bool) -> bool:
+        """End a claim; `posted`: people know now. False: it had run out, and somebody else has taken it."""
+        memory, version = self.recall(alert.subject)
+        if memory.claim is None or memory.claim.token != token:
+            return False
+        told = Told(state=alert.state, at=alert.at) if posted else memory.told
+        return self._bucket.replace(_key(alert.subject), _body(Memory(told=told)), version)
+
+
+def _key(subject: str) -> str:
+    return f"{PREFIX}{quote(subject)}.json"
+
+
+def _body(memory: Memory) -> bytes:
+    return memory.model_dump_json(exclude_none=True).encode()

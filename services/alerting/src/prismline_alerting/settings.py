@@ -1,0 +1,35 @@
+"""Settings of the alerting service, from the environment."""
+
+from __future__ import annotations
+
+from pydantic import Field, SecretStr
+
+from prismline_runtime import ServiceSettings
+
+
+class NotifierSettings(ServiceSettings):
+    """What the notifier is told."""
+
+    runs_table: str = Field(description="The ledger's table, for what goes with an alert.")
+    bucket: str = Field(description="The bucket that remembers what was posted.")
+    discord_webhook_url: SecretStr | None = Field(
+        default=None, description="The webhook's URL, in place of the parameter in SSM."
+    )
+    post_seconds: float = Field(default=20.0, gt=0, description="How long a post is tried before its message waits.")
+    claim_seconds: float = Field(
+        default=45.0, gt=0, description="After this time a notifier that has not finished a post is taken for dead."
+    )
+    recheck_seconds: int = Field(
+        default=900, ge=1, le=900, description="How often a muted alarm is looked at again, at least."
+    )
+
+
+class InteractionSettings(ServiceSettings):
+    """What the endpoint of the slash commands is told."""
+
+    discord_public_key: str | None = Field(
+        default=None, description="The application's public key in hex, in place of the parameter in SSM."
+    )
+    discord_allowed_roles: list[str] = Field(
+        default_factory=list, description="Ids of the roles that may mute, as JSON; empty: everybody may."
+    )
