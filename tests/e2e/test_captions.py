@@ -10,9 +10,7 @@ import pytest
 from PIL import Image, ImageStat
 
 from prismline_cli import demo_captions
-from prismline_cli.captions import submit_frames
 from prismline_cli.demo_captions import PARAMETERS, SESSION, SETTINGS, WINDOW_SIZE, WINDOWS
-from prismline_cli.gpu_commands import start_gpu, stop_gpu
 from prismline_localstack import harness
 from prismline_localstack.standins.discord import DiscordStandIn
 from tests.invariants import assert_invariants
@@ -95,8 +93,8 @@ def test_a_day_without_a_gpu_and_a_model_that_errs_lose_no_window(
         pytest.MonkeyPatch.context() as patch,
         System.running(tmp_path_factory.mktemp("day"), patch, DEFERRAL_SECONDS="0", CAPTION_TRIES="1") as system,
     ):
-        stop_gpu(system.connection)
-        run_id = submit_frames(system.connection, tmp_path, 2, {"session_id": "day", "user_id": "u"})
+        system.cli("gpu", "down")
+        run_id = system.cli("caption", str(tmp_path), "--session", "day", "--user", "u", "--window", "2").strip()
 
         def outlasted_a_day() -> bool:
             chunks = system.chunks(run_id)
@@ -107,8 +105,9 @@ def test_a_day_without_a_gpu_and_a_model_that_errs_lose_no_window(
         assert {chunk.attempts for chunk in system.chunks(run_id)} == {0}
         faults = harness.load_state().url("gpu") + "/_standin/faults"
         httpx.post(faults, json={"status": 503, "times": 2}).raise_for_status()
-        start_gpu(system.connection)
+        system.cli("gpu", "up")
         view = system.wait(run_id)
         assert (view.status, view.completed, view.failed) == ("completed", 3, 0)
         assert sum(chunk.attempts for chunk in system.chunks(run_id)) == 3 + 2, "the model's errors were attempts"
         assert_invariants(system, run_id)
+        assert "complete" in system.cli("segments", "--session", "day")
