@@ -40,8 +40,9 @@ from prismline_runtime import PermanentError, TransientError, aws_errors, batche
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-#: Chunk items written in one transaction (DynamoDB takes 100).
-CHUNKS_PER_TRANSACTION = 50
+#: Chunk items written in one transaction. DynamoDB takes 100, but the DynamoDB Local of 2020 that some builds of
+#: LocalStack hold takes 10; larger ones would write half as many chunks again in a second.
+CHUNKS_PER_TRANSACTION = 10
 #: Items read in one call (DynamoDB gives 100).
 ITEMS_PER_READ = 100
 #: How long, in seconds, a write goes on that collides with other transactions on the same items.
