@@ -26,10 +26,10 @@ demo-captions: $(VENV)/.installed  ## Caption a recording through a GPU outage: 
 	$(BIN)/prismline demo-captions
 
 test: check  ## Run all checks and all tests.
-	$(BIN)/pytest
+	$(BIN)/pytest -m 'not compose'
 
 test-fast: check  ## Run the checks and the tests that need neither emulator nor services (under two minutes).
-	$(BIN)/pytest -m 'not e2e and not emulator'
+	$(BIN)/pytest -m 'not e2e and not emulator and not compose'
 
 check: $(VENV)/.installed-dev  ## Format, lint, types, imports, templates.
 	$(BIN)/ruff format --check $(CHECKED)
@@ -37,6 +37,15 @@ check: $(VENV)/.installed-dev  ## Format, lint, types, imports, templates.
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/cfn-lint platform/template.yaml services/*/template.yaml
+
+compose-up:  ## Build and start everything in containers; WORKERS=4 for more workers.
+	docker compose up --build -d --wait $(if $(WORKERS),--scale worker=$(WORKERS)) || { docker compose logs --tail 5; exit 1; }
+
+compose-down:  ## Remove what compose-up made, data included.
+	docker compose down --volumes
+
+compose-test: $(VENV)/.installed-dev  ## Run the stack in real containers, kill it, cut it off, and check every chunk.
+	$(BIN)/pytest -m compose tests/compose
 
 install: $(VENV)/.installed  ## Install what a run needs.
 
@@ -46,7 +55,7 @@ schemas: $(VENV)/.installed  ## Write contracts/schemas anew from the models.
 	$(BIN)/python -m prismline_contracts.schemas contracts/schemas
 
 lock: $(VENV)/.installed-dev  ## Resolve the *.in files into hash-locked requirements.
-	for file in requirements/runtime.in requirements/dev.in services/*/requirements.in; do \
+	for file in requirements/runtime.in requirements/dev.in services/*/requirements.in localstack/requirements.in cli/requirements.in; do \
 	  (cd $$(dirname $$file) && $(CURDIR)/$(BIN)/uv pip compile -q --python-version 3.11 --universal --no-strip-extras \
 	    --generate-hashes --no-annotate --no-header $$(basename $$file) -o $$(basename $$file .in).txt) || exit 1; done
 

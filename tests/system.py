@@ -82,7 +82,7 @@ class System:
     connection: Connection
     faults_file: Path
     observer: Observer
-    sqs: SQSClient
+    sqs: Any
 
     @classmethod
     def connected(cls, environment: str, faults_file: Path) -> System:

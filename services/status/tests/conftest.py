@@ -99,13 +99,17 @@ class Stage:
         self.ledger.open_run(
             run_id=run_id, survey="s", job_id="job", workload="spectra", params=None, traceparent=envelope.traceparent
         )
-        new = [NewChunk(f"chunk-{n:07d}", "in", 1) for n in range(chunks)]
+        new = self.new_chunks(chunks)
         self.ledger.add_chunks(run_id, new)
         self.ledger.set_total(run_id, jobs_total=chunks, n_spectra=chunks, n_blank=0)
         self.ledger.latch(run_id)
         assert envelope.tasktoken is not None
         self.deps.transport.answer(envelope.tasktoken, {"jobs_total": chunks})
         return [chunk.chunk_id for chunk in new]
+
+    @staticmethod
+    def new_chunks(number: int) -> list[NewChunk]:
+        return [NewChunk(f"chunk-{n:07d}", "in", 1) for n in range(number)]
 
     def run(self, run_id: str) -> RunState | None:
         return self.deps.table.get(run_id)

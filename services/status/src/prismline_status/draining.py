@@ -36,11 +36,10 @@ def wait_until_drained(run_id: str, token: str, deps: Dependencies) -> None:
         refuse_to_wait(token, deps)
 
 
-def answer_if_drained(run_id: str, token: str, deps: Dependencies) -> None:
-    """Answer `token` with the run's counts if the ledger says that it has drained."""
+def answer_if_drained(run_id: str, token: str, deps: Dependencies) -> bool:
+    """Answer `token` with the run's counts if the ledger says that it has drained. False: nobody took an answer."""
     run = deps.ledger.get_run(run_id)
-    if run is not None and run.drained_at is not None:
-        deps.transport.answer(token, counts(RunDrained.of(run)))
+    return run is not None and run.drained_at is not None and deps.transport.answer(token, counts(RunDrained.of(run)))
 
 
 def refuse_to_wait(token: str, deps: Dependencies) -> None:

@@ -54,6 +54,19 @@ class Executions:
                 if error_code(error) != "ExecutionAlreadyExists":
                     raise
 
+    def is_running(self, run_id: str) -> bool:
+        """Whether the run's execution is under way. On AWS it always is until the run has ended; an emulator that was
+        restarted has lost it.
+        """
+        with aws_errors(f"look at the execution of run {run_id}"):
+            try:
+                answer = self._stepfunctions.describe_execution(executionArn=self.arn(run_id))
+            except ClientError as error:
+                if error_code(error) == "ExecutionDoesNotExist":
+                    return False
+                raise
+        return answer["status"] == "RUNNING"
+
     def stop(self, run_id: str, cause: str) -> None:
         """Stop the run's execution, if it is running."""
         with aws_errors(f"stop the execution of run {run_id}"):

@@ -13,14 +13,16 @@ from prismline_contracts import (
     RunStatus,
     RunSubmitted,
     StatusUpdate,
+    StepFunctionsError,
     timestamp,
 )
 from prismline_runtime import Delivery, Message, PermanentError, TransientError
 from prismline_status.announcements import announce
 from prismline_status.dependencies import Dependencies
-from prismline_status.draining import answer_if_drained, refuse_to_wait
+from prismline_status.draining import answer_if_drained, counts, refuse_to_wait
+from prismline_status.executions import percent_text
 from prismline_status.transitions import stored_status
-from prismline_status.update import change_status
+from prismline_status.update import change_status, update_status
 from prismline_status.workflow_state import RunState
 
 #: What is said of a run whose execution ended without ending the run, by the execution's status.
@@ -65,10 +67,32 @@ def on_run_split_completed(split: RunSplitCompleted, _message: Message, deps: De
 
 
 def on_run_drained(drained: RunDrained, _message: Message, deps: Dependencies) -> None:
-    """Answer the task that waits for it. If none does yet, it will look at the ledger itself."""
+    """Answer the task that waits for it. If none does yet, it will look at the ledger itself.
+
+    A run whose execution is gone, which happens to an emulator's, is ended as the execution would have done.
+    """
     run = deps.table.get(drained.run_id)
-    if run is not None and run.waiting_token is not None:
-        answer_if_drained(drained.run_id, run.waiting_token, deps)
+    if run is None or run.terminal:
+        return
+    if run.waiting_token is not None and answer_if_drained(run.run_id, run.waiting_token, deps):
+        return
+    if not deps.executions.is_running(run.run_id):
+        deps.logger.warning("run_ended_without_execution", extra={"run_id": run.run_id})
+        for update in _ending(run, drained):
+            update_status(update, deps)
+
+
+def _ending(run: RunState, drained: RunDrained) -> list[StatusUpdate]:
+    """What the state machine sends for a run that has drained."""
+    tolerated, now = float(run.tolerated_failure_percent or 0), timestamp()
+    if drained.failed_percent > tolerated:
+        cause = f"{counts(drained)['summary']}, {percent_text(tolerated)} are tolerated."
+        error = StepFunctionsError(Error="TooManyFailures", Cause=cause)
+        return [StatusUpdate(job_id=run.run_id, status="FAILED", completed_at=now, error=error)]
+    completed = StatusUpdate(job_id=run.run_id, status="COMPLETED", completed_at=now)
+    if run.status == stored_status(RunStatus.PENDING):
+        return [StatusUpdate(job_id=run.run_id, status="RUNNING", started_at=now), completed]
+    return [completed]
 
 
 def on_run_recovered(recovered: RunRecovered, _message: Message, deps: Dependencies) -> None:

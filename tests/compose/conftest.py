@@ -1,0 +1,68 @@
+"""Fixtures of the compose tests, which run the stack in real containers, and what they measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from prismline_localstack.settings import client_environment
+from tests.compose.stack import Stack, missing_engine, run, valkey_image
+from tests.system import System
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What came of one run that was disturbed, or of one that was not."""
+
+    what: str
+    chunks: int
+    #: Attempts beyond one for each chunk.
+    duplicates: int
+    seconds: float
+
+
+FIGURES: list[Figure] = []
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[None]:
+    """An engine that answers, and the images of the services; skips with the reason where there is none."""
+    if reason := missing_engine():
+        pytest.skip(f"No container engine: {reason}.")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VALKEY_IMAGE", valkey_image())
+        run("docker", "compose", "--profile", "*", "build")
+        yield
+
+
+@contextmanager
+def connected(stack: Stack) -> Iterator[System]:
+    """The system in the containers of a stack, used from here."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in client_environment(stack.endpoint).items():
+            patch.setenv(name, value)
+        yield System.connected("local", stack.faults_file)
+
+
+@contextmanager
+def measured(system: System, run_id: str, what: str) -> Iterator[None]:
+    """Note what becomes of a run in the block; it has to be there before."""
+    began = time.monotonic()
+    yield
+    chunks = system.chunks(run_id)
+    duplicates = sum(chunk.attempts - 1 for chunk in chunks)
+    FIGURES.append(Figure(what, len(chunks), duplicates, time.monotonic() - began))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures."""
+    if FIGURES:
+        terminalreporter.section("figures")
+        terminalreporter.write_line(f"{'disturbance':48} chunks  attempts too many  seconds")
+        for figure in FIGURES:
+            line = f"{figure.what:48} {figure.chunks:6}  {figure.duplicates:17}  {figure.seconds:7.1f}"
+            terminalreporter.write_line(line)

@@ -1,0 +1,157 @@
+"""The stack of `docker-compose.yml` on a real engine, as the tests use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from prismline_localstack.endpoints import LOOPBACK, free_port
+
+HERE = Path(__file__).parent
+REPOSITORY = HERE.parents[1]
+#: Longest time, in seconds, from `up` until everything is healthy, its images being built.
+UP_SECONDS = 180
+#: Longest time, in seconds, that any command may take: a build from nothing.
+COMMAND_SECONDS = 1500
+#: What the compose file pulls; a stand-in is built where it cannot be pulled.
+VALKEY_IMAGE = "valkey/valkey:8.1.4"
+VALKEY_STAND_IN = "prismline/valkey-stand-in"
+#: The emulator that is pulled.
+LOCALSTACK_IMAGE = "localstack/localstack:4.14.0"
+
+
+def run(*command: str, expect: int | None = 0, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A command's end; it has to end with the code `expect`, unless that is None."""
+    done = subprocess.run(
+        command,
+        env=os.environ | environment,
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=COMMAND_SECONDS,
+        check=False,
+    )
+    said = f"{' '.join(command)} ended with {done.returncode}: {done.stdout[-2000:]}{done.stderr[-4000:]}"
+    assert expect is None or done.returncode == expect, said
+    return done
+
+
+def docker(*arguments: str) -> str:
+    """What a docker command prints."""
+    return run("docker", *arguments).stdout
+
+
+def missing_engine() -> str | None:
+    """Why no container can be run here; None: it can."""
+    for command in (("docker", "info"), ("docker", "compose", "version")):
+        try:
+            done = run(*command, expect=None)
+        except FileNotFoundError:
+            return "no docker command is installed"
+        if done.returncode != 0:
+            return f"`{' '.join(command)}` failed: {(done.stderr or done.stdout).strip().splitlines()[-1]}"
+    return None
+
+
+def available(image: str) -> bool:
+    """Whether an image is here, or can be pulled."""
+    return any(
+        run("docker", *command, image, expect=None).returncode == 0 for command in (("image", "inspect"), ("pull",))
+    )
+
+
+def valkey_image() -> str:
+    """The image to use for Valkey: the pinned one, or a stand-in made of Debian's package."""
+    if available(VALKEY_IMAGE):
+        return VALKEY_IMAGE
+    docker("build", "-q", "-t", VALKEY_STAND_IN, "-f", str(HERE / "valkey.Dockerfile"), str(HERE))
+    return VALKEY_STAND_IN
+
+
+@dataclass
+class Stack:
+    """A project of its own, at ports of its own."""
+
+    project: str
+    environment: dict[str, str]
+    faults_file: Path
+    endpoint: str
+    #: The credential that no log may hold.
+    secret: str
+
+    @classmethod
+    def prepare(cls, folder: Path, profile: str) -> Stack:
+        """A stack that is not up yet; its fault rules and cubes are in `folder`, which containers can write to."""
+        secret, port = secrets.token_hex(16), free_port()
+        folder.chmod(0o777)
+        environment = {
+            "COMPOSE_PROFILES": profile,
+            "PRISMLINE_AWS_PORT": str(port),
+            "PRISMLINE_INTERACTIONS_PORT": str(free_port()),
+            "PRISMLINE_DATA": str(folder),
+            "PRISMLINE_TEST_FAULTS": str(folder),
+            "PRISMLINE_TEST_SECRET": secret,
+        }
+        project = f"prismline-test-{secrets.token_hex(3)}"
+        return cls(project, environment, folder / "faults.json", f"http://{LOOPBACK}:{port}", secret)
+
+    @classmethod
+    @contextmanager
+    def running(cls, folder: Path, profile: str) -> Iterator[Stack]:
+        """A stack that is up and healthy; it is gone afterwards, with its volumes."""
+        stack = cls.prepare(folder, profile)
+        try:
+            stack.up()
+            yield stack
+        finally:
+            stack.compose("down", "--volumes", "--timeout", "5", expect=None)
+
+    def compose(self, *arguments: str, expect: int | None = 0) -> subprocess.CompletedProcess[str]:
+        """`docker compose` on this project."""
+        files = ("-f", "docker-compose.yml", "-f", str(HERE / "docker-compose.test.yml"))
+        return run("docker", "compose", "-p", self.project, *files, *arguments, expect=expect, **self.environment)
+
+    def up(self, *arguments: str) -> None:
+        """Bring everything up and wait until it is healthy; fails after `UP_SECONDS`."""
+        done = self.compose("up", "-d", "--wait", "--wait-timeout", str(UP_SECONDS), *arguments, expect=None)
+        assert done.returncode == 0, (
+            f"{done.stderr[-3000:]}\n{self.compose('logs', '--tail', '20', expect=None).stdout}"
+        )
+
+    def scale_workers(self, number: int) -> None:
+        """Run so many workers, and leave everything else alone."""
+        self.up("--no-deps", "--scale", f"worker={number}", "worker")
+
+    def cli(self, *arguments: str, expect: int = 0) -> str:
+        """What `docker compose run --rm cli` prints."""
+        return self.compose("run", "--rm", "-T", "cli", *arguments, expect=expect).stdout
+
+    def containers(self, service: str | None = None) -> list[str]:
+        """The ids of the project's containers, or of one service's, running or not, in the order of their numbers."""
+        label = f"label=com.docker.compose.project={self.project}"
+        found = [self.inspect(name) for name in docker("ps", "-aq", "--no-trunc", "--filter", label).split()]
+        chosen = [one for one in found if service in {None, one["Config"]["Labels"]["com.docker.compose.service"]}]
+        return [one["Id"] for one in sorted(chosen, key=lambda one: str(one["Name"]))]
+
+    def inspect(self, container: str) -> dict[str, Any]:
+        """What the engine knows of a container."""
+        document: dict[str, Any] = json.loads(docker("inspect", container))[0]
+        return document
+
+    def logs(self, container: str) -> str:
+        """All that a container wrote."""
+        done = run("docker", "logs", container)
+        return done.stdout + done.stderr
+
+    def leftovers(self) -> list[str]:
+        """Containers, volumes and networks of the project that are there."""
+        label = ("--filter", f"label=com.docker.compose.project={self.project}")
+        kinds = (("ps", "-aq"), ("volume", "ls", "-q"), ("network", "ls", "-q"))
+        return [name for kind in kinds for name in docker(*kind, *label).split()]

@@ -1,0 +1,72 @@
+"""docker-compose.yml beside what it repeats: the services' processes, and the names that the stacks give."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from prismline_localstack.deploy import deploy
+from prismline_localstack.registry import ServiceProcess, service_processes
+from prismline_localstack.settings import client_environment
+from prismline_localstack.state import make_client
+from tests.compose.stack import REPOSITORY
+
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]
+PROCESSES = service_processes(REPOSITORY, workers=1)
+#: Jobs that end, and what tries again by itself whatever happens: nobody asks them how they are.
+UNWATCHED = {"deploy", "localstack-token", "cli", "metrics"}
+
+
+def arguments_in_container(process: ServiceProcess) -> list[str]:
+    """What the container of a process gives its entry point: the compose file's command, or its image's."""
+    if "command" in SERVICES[process.name]:
+        return list(SERVICES[process.name]["command"])
+    dockerfile = (process.folder / "Dockerfile").read_text()
+    return list(json.loads(re.findall(r"^CMD (.*)$", dockerfile, re.MULTILINE)[-1]))
+
+
+def meaning(arguments: list[str]) -> argparse.Namespace:
+    """What arguments say, however they are ordered; an address to listen at is the container's affair."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--queue", action="append", default=[])
+    parser.add_argument("--batch-size", type=int, default=10)
+    parser.add_argument("--host")
+    parser.add_argument("target")
+    parsed = parser.parse_args(arguments)
+    parsed.host = None
+    return parsed
+
+
+@pytest.mark.parametrize("process", PROCESSES, ids=lambda process: process.name)
+def test_a_container_runs_what_the_service_declares(process: ServiceProcess) -> None:
+    declared = process.command[process.command.index("-m") + 2 :]
+    in_container = arguments_in_container(process)
+    if "-m" in in_container:  # where the command is the whole of it
+        in_container = in_container[in_container.index("-m") + 2 :]
+    assert meaning(in_container) == meaning(declared)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_container_is_limited_watched_and_not_exposed(name: str) -> None:
+    service = SERVICES[name]
+    assert {"cpus", "memory", "pids"} == set(service["deploy"]["resources"]["limits"])
+    assert ("healthcheck" in service) == (name not in UNWATCHED)
+    assert "network_mode" not in service
+    assert "privileged" not in service
+    assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+    assert not re.search(r":latest$", service["image"])
+
+
+@pytest.mark.emulator
+def test_containers_are_told_the_names_that_the_stacks_give(emulator_endpoint: str) -> None:
+    env = client_environment(emulator_endpoint)
+    outputs = deploy(make_client("cloudformation", env), make_client("s3", env), REPOSITORY, "local")
+    told = SERVICES["worker"]["environment"]
+    names = sorted(set(outputs) & set(told))
+    assert names == ["BUCKET", "RUNS_TABLE", "STATE_MACHINE_ARN", "WORKFLOW_STATE_TABLE"]
+    assert {name: told[name] for name in names} == {name: outputs[name] for name in names}
