@@ -36,12 +36,11 @@ def test_a_run_whose_messages_are_lost_is_completed(tmp_path_factory: pytest.Tem
         sqs.purge_queue(QueueUrl=url)
         system.set_faults([])
         wait_for(lambda: not system.depth("chunks"), "what is in flight to end")
-        lost = [chunk.chunk_id for chunk in system.chunks(run_id) if not chunk.state.terminal]
         view = system.wait(run_id)
         assert (view.status, view.completed, view.total) == ("completed", 20, 20)
         resent = {chunk.chunk_id for chunk in system.chunks(run_id, ChunkStatus.COMPLETED) if chunk.resends}
-        assert resent >= {"chunk-0000002", *lost}, "a sweep may have come before it was looked"
-        assert len(resent) > 1
+        assert "chunk-0000002" in resent
+        assert len(resent) > 1, "those whose messages were lost; what a worker held at that moment, it ended itself"
         assert all(chunk.resends <= 1 for chunk in system.chunks(run_id))
         system.wait_until_idle()
         wait_for(lambda: run_id not in [run.run_id for run in system.connection.ledger.open_runs()], "the last sweep")

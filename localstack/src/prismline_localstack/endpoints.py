@@ -10,11 +10,15 @@ from urllib.parse import urlsplit
 LOOPBACK = "127.0.0.1"
 
 
-def answers(endpoint: str, path: str = "/") -> bool:
-    """Whether an HTTP server at `endpoint` answers a GET of `path`, with anything but a server error."""
+#: How long, in seconds, an emulator of somebody else's may take for its first answer: it loads what it needs only then.
+FIRST_ANSWER_SECONDS = 60.0
+
+
+def answers(endpoint: str, path: str = "/", *, timeout: float = 5.0) -> bool:
+    """Whether an HTTP server at `endpoint` answers a GET of `path` in time, with anything but a server error."""
     address = urlsplit(endpoint)
     connect = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
-    connection = connect(address.hostname or "", address.port, timeout=5)
+    connection = connect(address.hostname or "", address.port, timeout=timeout)
     try:
         connection.request("GET", path)
         return connection.getresponse().status < 500

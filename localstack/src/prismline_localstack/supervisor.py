@@ -23,7 +23,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from prismline_localstack.deploy import deploy
 from prismline_localstack.emulator import Emulator
-from prismline_localstack.endpoints import LOOPBACK, answers, listen, url_of
+from prismline_localstack.endpoints import FIRST_ANSWER_SECONDS, LOOPBACK, answers, listen, url_of
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.home import SUPERVISOR, Home
 from prismline_localstack.plan import HOME_TAKEN, Plan
@@ -184,7 +184,7 @@ class Supervisor:
             self._state.processes[EMULATOR] = ProcessState(
                 name=EMULATOR, service=EMULATOR, process=process, url=endpoint, log=log
             )
-        elif not answers(endpoint):
+        elif not answers(endpoint, timeout=FIRST_ANSWER_SECONDS):
             raise HarnessError(
                 f"Nothing answers at {endpoint}. Start it, or unset AWS_ENDPOINT_URL and LOCALSTACK_HOST."
             )
