@@ -59,7 +59,7 @@ def test_an_outage_of_the_gpu(tmp_path_factory: pytest.TempPathFactory, tmp_path
         assert {segment["caption"] for segment in segments} == {None}
         assert {segment["attempts"] for segment in segments} == {0}, "waiting uses up no attempt"
         (alert,) = demo_captions.alarms(discord, run_id)
-        assert alert["title"] == "Alarm: prismline-local-chunks-dlq-backlog"
+        assert alert["title"] == f"Alarm: prismline-{system.connection.environment}-chunks-dlq-backlog"
         assert "No GPU is provisioned" in json.dumps(alert["fields"])
         assert len(discord.messages) == 1, "the run that failed while alerts were muted was not told of"
         assert log_lines(logs, "notifier", "alert_suppressed")
