@@ -42,8 +42,9 @@ SKY = [(8, 10, 40), (10, 14, 60), (230, 120, 60), (120, 190, 250), (130, 200, 25
 
 #: What the services are told, so that seconds stand for minutes.
 SETTINGS = {"PRISMLINE_VISIBILITY_SECONDS": "10", "PRISMLINE_WAIT_SECONDS": "1", "DEFERRAL_SECONDS": "4"}
-#: The alarm of this demonstration: a backlog of 20 for ten seconds, in place of 100 for ten minutes.
-PARAMETERS = {"AlarmThreshold": "20", "AlarmPeriod": "5", "AlarmEvaluationPeriods": "2"}
+#: The alarm of this demonstration: a backlog of 20 for twenty seconds, in place of 100 for ten minutes. Ten seconds are
+#: the shortest period of CloudWatch.
+PARAMETERS = {"AlarmThreshold": "20", "AlarmPeriod": "10", "AlarmEvaluationPeriods": "2"}
 
 #: Colours of Discord's that an alert has.
 _RED, _GREEN = "red", "green"
