@@ -28,8 +28,8 @@ demo-captions: $(VENV)/.installed  ## Caption a recording through a GPU outage: 
 test: check  ## Run all checks and all tests.
 	$(BIN)/pytest -m 'not compose'
 
-test-fast: check  ## Run the checks and the tests that need neither emulator nor services (under two minutes).
-	$(BIN)/pytest -m 'not e2e and not emulator and not compose'
+test-fast: check  ## Run the checks and the quick tests that need neither emulator nor services (under two minutes).
+	$(BIN)/pytest -m 'not e2e and not emulator and not slow and not compose'
 
 check: $(VENV)/.installed-dev  ## Format, lint, types, imports, templates.
 	$(BIN)/ruff format --check $(CHECKED)

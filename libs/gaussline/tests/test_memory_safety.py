@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 LIBRARY = Path(__file__).resolve().parent.parent
 KERNEL = LIBRARY / "src" / "kernel"
 UNITS = ("batch", "kernel_baseline", "kernel_avx2", "kernel_avx512")

@@ -16,6 +16,8 @@ from prismline_gaussline.synthetic import (
     model,
 )
 
+pytestmark = pytest.mark.slow
+
 Made = tuple[list[MadeSpectrum], NDArray[np.float64]]
 
 #: Spectra of each category that phspectra decomposes in these tests: it takes a tenth of a second for each.
