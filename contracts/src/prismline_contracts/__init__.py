@@ -1,6 +1,6 @@
 """Prismline's contracts, version 1: what services say to each other and what their tables hold."""
 
-from prismline_contracts.base import Contract, chunk_id, derived_id, is_survey, timestamp
+from prismline_contracts.base import Contract, chunk_id, derived_id, is_survey, now, timestamp
 from prismline_contracts.captions import (
     CAPTIONS_PREFIX,
     MAX_FRAMES,
@@ -146,6 +146,7 @@ __all__ = [
     "instance_id_parameter",
     "is_survey",
     "normalize_instance_id",
+    "now",
     "output_key",
     "output_prefix",
     "queue_name",

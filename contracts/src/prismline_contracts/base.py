@@ -48,9 +48,14 @@ def derived_id(*parts: str) -> str:
     return str(uuid.uuid5(ID_NAMESPACE, "\x1f".join(parts)))
 
 
+def now() -> datetime:
+    """The current moment, in UTC. The one place that reads the wall clock, so that a simulation can set it."""
+    return datetime.now(UTC)
+
+
 def timestamp(moment: datetime | None = None) -> str:
     """`moment` (default: now) as ISO 8601 in UTC with milliseconds and `Z`, e.g. `2026-03-01T12:00:00.000Z`."""
-    moment = (moment or datetime.now(UTC)).astimezone(UTC)
+    moment = (moment or now()).astimezone(UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

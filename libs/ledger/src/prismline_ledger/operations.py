@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
@@ -14,6 +14,7 @@ from prismline_contracts import (
     DeadlettersRecover,
     RecoveryCounts,
     RecoveryOperationItem,
+    now,
     timestamp,
 )
 from prismline_runtime import TransientError, aws_errors, error_code
@@ -29,9 +30,7 @@ class LeaseLostError(TransientError):
 class Operations:
     """Reads and guarded writes of operation items. Raises TransientError when DynamoDB cannot be reached."""
 
-    def __init__(
-        self, dynamodb: DynamoDBClient, table: str, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
+    def __init__(self, dynamodb: DynamoDBClient, table: str, *, clock: Callable[[], datetime] = now) -> None:
         self._dynamodb = dynamodb
         self._table = table
         self._clock = clock
@@ -48,14 +47,14 @@ class Operations:
         One that has ended is returned as it is. Raises LeaseLostError, with the seconds to wait, while another owner's
         lease lasts.
         """
-        now = self._clock()
-        fields = {"owner": owner, "leased_until": timestamp(now + lease), "updated_at": timestamp(now)}
+        moment = self._clock()
+        fields = {"owner": owner, "leased_until": timestamp(moment + lease), "updated_at": timestamp(moment)}
         initial = {
             "status": "RUNNING",
             "prefix": request.prefix,
             "dry_run": request.dry_run,
             "requested_at": request.requested_at,
-            "started_at": timestamp(now),
+            "started_at": timestamp(moment),
             "to_delete": [],
         } | ({"only_run": request.only_run} if request.only_run else {})
         sets = [f"#{name} = :{name}" for name in fields]
@@ -72,8 +71,8 @@ class Operations:
             operation = self.get(request.operation_id)
             if operation is not None and operation.status == "COMPLETED":
                 return operation
-            until = (operation and operation.leased_until) or timestamp(now)
-            left = (datetime.fromisoformat(until) - now).total_seconds()
+            until = (operation and operation.leased_until) or timestamp(moment)
+            left = (datetime.fromisoformat(until) - moment).total_seconds()
             raise LeaseLostError(
                 f"Recovery {request.operation_id} is being worked on.", retry_after=max(1, round(left) + 1)
             ) from None
@@ -88,13 +87,13 @@ class Operations:
         lease: timedelta,
     ) -> RecoveryOperationItem:
         """Count what was done up to `cursor`, and note which records must still be deleted for it."""
-        now = self._clock()
+        moment = self._clock()
         fields = {
             "owner": operation.owner,
             "cursor": cursor,
             "to_delete": list(to_delete),
-            "updated_at": timestamp(now),
-            "leased_until": timestamp(now + lease),
+            "updated_at": timestamp(moment),
+            "leased_until": timestamp(moment + lease),
         }
         adds = {name: value for name, value in counts.model_dump().items() if value}
         sets = [f"#{name} = :{name}" for name in fields if name != "owner"]
@@ -110,8 +109,8 @@ class Operations:
 
     def finish(self, operation: RecoveryOperationItem) -> RecoveryOperationItem:
         """Declare the operation done."""
-        now = timestamp(self._clock())
-        fields = {"owner": operation.owner, "status": "COMPLETED", "finished_at": now, "updated_at": now}
+        moment = timestamp(self._clock())
+        fields = {"owner": operation.owner, "status": "COMPLETED", "finished_at": moment, "updated_at": moment}
         sets = ", ".join(f"#{name} = :{name}" for name in fields if name != "owner")
         return self._update(operation.operation_id, f"SET {sets}", "#owner = :owner", fields)
 

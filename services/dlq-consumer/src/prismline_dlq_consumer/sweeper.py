@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from prismline_contracts import (
     RunItem,
     RunSplit,
     dead_letter_queue_name,
+    now,
     queue_name,
 )
 from prismline_ledger import COUNTERS, DRAINED_BY_SWEEPER, Ledger
@@ -238,7 +239,7 @@ class Tally:
 
 def on_sweep(_event: dict[str, Any], delivery: Delivery, deps: SweeperDependencies) -> None:
     """The schedule says that it is time for a sweep."""
-    sweep(deps, now=datetime.now(UTC), deadline=delivery.deadline(DEADLINE_MARGIN_SECONDS))
+    sweep(deps, now=now(), deadline=delivery.deadline(DEADLINE_MARGIN_SECONDS))
 
 
 def sweep(deps: SweeperDependencies, *, now: datetime, deadline: float = float("inf")) -> Tally:
