@@ -70,6 +70,12 @@ class TestTable:
             item = table.update(key("a"), Change(includes={"tokens": {token}}))
         assert item["tokens"] == {"one", "two"}
 
+    def test_members_of_a_set_are_taken_out_of_it_and_the_others_stay(self, table: Table) -> None:
+        table.create({**key("a"), "tokens": {"one", "two", "three"}}, key="PK")
+        item = table.update(key("a"), Change(excludes={"tokens": {"one", "never there"}}))
+        assert item["tokens"] == {"two", "three"}
+        assert table.update(key("a"), Change(excludes={"tokens": {"two", "three"}})) == key("a")
+
     def test_an_update_on_an_item_that_changed_since_it_was_read_is_refused(self, table: Table) -> None:
         table.create({**key("a"), "n": 1}, key="PK")
         read = {"n": 1, "other": None}

@@ -58,8 +58,9 @@ class Change:
     defaults: Mapping[str, Any] = field(default_factory=dict)
     adds: Mapping[str, int] = field(default_factory=dict)
     removes: Iterable[str] = ()
-    #: Added to a string set.
+    #: Added to a string set, and taken out of one.
     includes: Mapping[str, set[str]] = field(default_factory=dict)
+    excludes: Mapping[str, set[str]] = field(default_factory=dict)
     condition: ConditionBase | None = None
 
 
@@ -220,10 +221,11 @@ class Table:
                 ("SET", assignments),
                 ("ADD", [f"#{name} :{name}" for name in additions]),
                 ("REMOVE", [f"#{name}" for name in removes]),
+                ("DELETE", [f"#{name} :{name}" for name in change.excludes]),
             )
             if parts
         ]
-        written = {**change.sets, **change.defaults, **additions}
+        written = {**change.sets, **change.defaults, **additions, **change.excludes}
         names = {f"#{name}": name for name in (*written, *removes)}
         values = {f":{name}": value for name, value in written.items()}
         request: dict[str, Any] = {"TableName": self.name, "Key": encode(key), "UpdateExpression": " ".join(clauses)}
