@@ -148,7 +148,7 @@ class LedgerBase:
         read = chunk
         while chunk.state in ALLOWED_FROM[to] and all(getattr(chunk, name) == getattr(read, name) for name in guard):
             fields = {"status": to.value, "completed_at": self._clock(), **fields}
-            removes = ("error",) if to is ChunkStatus.COMPLETED else ()
+            removes = ("error", "unsaid") if to is ChunkStatus.COMPLETED else ()
             late = chunk.state is ChunkStatus.FAILED
             try:
                 self._table.transact(
@@ -169,18 +169,24 @@ class LedgerBase:
             except RefusedError:
                 chunk = self.chunk(chunk.run_id, chunk.chunk_id)
                 continue
-            ended = chunk.model_copy(update={**fields, **dict.fromkeys(removes)})
+            absent = {name: ChunkItem.model_fields[name].default for name in removes}
+            ended = chunk.model_copy(update={**fields, **absent})
             return Finished(changed=True, chunk=ended, run=self.drain(chunk.run_id), late=late)
         return Finished(changed=False, chunk=chunk, run=self.drain(chunk.run_id))
 
     def drain(self, run_id: str) -> RunItem:
-        """Mark the run drained if it is latched and its chunks have all ended; the run as it is then."""
+        """Mark the run drained if it is latched and its chunks have all ended; the run as it is then.
+
+        A run that was stopped may have been ended and closed before its last chunks ended: its end may be another one
+        now, so that it has to be heard again.
+        """
         while True:
             run = self.run(run_id)
             if run.drained_at is not None or not run.all_terminal:
                 return run
             condition = as_read(run, "drained_at", "latched_at", "jobs_total", "jobs_completed", "jobs_failed")
-            change = Change({"drained_at": self._clock()}, adds={"drains": 1}, condition=condition)
+            sets = {"drained_at": self._clock(), **self._opened()}
+            change = Change(sets, adds={"drains": 1}, removes=END, condition=condition)
             try:
                 return RunItem.model_validate(self._table.update(run_key(run_id), change))
             except RefusedError:

@@ -30,11 +30,11 @@ class Sweeping(LedgerBase):
 
     def close_run(self, run: RunItem) -> bool:
         """Have the run swept no more. False: its end has not been heard, rows wait for the slow lane, or it is not as
-        it was read.
+        it was read. The slow lane skips the rows of a stopped run, so those keep none open.
         """
-        done = Attr("ended_at").exists() & as_read(run, "ended_at", "n_timed_out")
-        if run.ended_at is None or run.n_timed_out:
+        if run.ended_at is None or (run.n_timed_out and run.cancelled_at is None):
             return False
+        done = Attr("ended_at").exists() & as_read(run, "ended_at", "n_timed_out", "cancelled_at")
         return self._update_run(run, Change(removes=("GSI2_PK", "GSI2_SK"), condition=done)) is not None
 
     def mark_said(self, chunk: ChunkItem) -> None:
