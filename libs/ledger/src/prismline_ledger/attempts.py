@@ -92,10 +92,10 @@ class Attempts(LedgerBase):
     # ---- the slow lane
 
     def record_refit(self, run_id: str, chunk_id: str, *, remaining: int) -> bool:
-        """Note how many rows of a completed chunk's output still wait for the slow lane. False: nothing has changed.
+        """Note how many rows of a completed chunk's output have not been fitted. False: nothing has changed.
 
-        The number of rows that wait only falls, so a slower patch of an older state of the file changes nothing.
-        Raises TransientError if the chunk is not COMPLETED yet.
+        The number only falls, so a slower patch of an older state of the file changes nothing. Rows that were given up
+        do not wait again. Raises TransientError if the chunk is not COMPLETED yet.
         """
         while True:
             chunk = self.chunk(run_id, chunk_id)
@@ -103,7 +103,8 @@ class Attempts(LedgerBase):
                 raise TransientError(f"{chunk_id} is {chunk.status}; its refit has to wait until it is COMPLETED.")
             if remaining >= chunk.n_timed_out + chunk.n_refit_failed:
                 return False
-            if self._set_rows(chunk, waiting=remaining, given_up=0):
+            given_up = chunk.n_refit_failed > 0
+            if self._set_rows(chunk, waiting=0 if given_up else remaining, given_up=remaining if given_up else 0):
                 return True
 
     def give_up_refit(self, run_id: str, chunk_id: str, error: str) -> bool:
@@ -125,7 +126,7 @@ class Attempts(LedgerBase):
                     chunk_key_of(chunk.run_id, chunk.chunk_id),
                     Change(
                         rows | ({"refit_error": truncate(error)} if error else {}),
-                        removes=() if error else ("refit_error",),
+                        removes=() if given_up else ("refit_error",),
                         condition=as_read(chunk, *rows),
                     ),
                 ),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from boto3.dynamodb.conditions import Attr
 
-from prismline_contracts import ChunkItem, ChunkStatus, RunItem
+from prismline_contracts import STOP_SK, ChunkItem, ChunkStatus, RunItem
 from prismline_ledger.base import END, LedgerBase, as_read, chunk_key_of, run_key
 from prismline_ledger.transitions import ALLOWED_FROM, counter_changes
 from prismline_runtime import Change, RefusedError
@@ -63,8 +65,12 @@ class Recovering(LedgerBase):
     def resume_run(self, run: RunItem) -> bool:
         """Take back that the rest of the run is skipped, which was said because it had failed.
 
-        False: it was not, or somebody cancelled the run. The sweeper sends the chunks that had been skipped.
+        False: it was not, or somebody cancelled the run. The sweeper sends the chunks that had been skipped. A note
+        that had stopped the run before it was opened counts no more when the run is opened again.
         """
+        noted = Change({"resumed_at": self._clock()}, condition=Attr("stop_reason").eq("failed"))
+        with suppress(RefusedError):
+            self._table.update({"PK": run.run_id, "SK": STOP_SK}, noted)
         change = Change(
             self._opened(),
             removes=("cancelled_at", "stop_reason", *END),

@@ -66,7 +66,7 @@ class Splitting(LedgerBase):
         )
         created = self._table.create(item.model_dump(exclude_none=True), key="PK")
         stop = self._table.get({"PK": run_id, "SK": STOP_SK})
-        if stop is not None:
+        if stop is not None and "resumed_at" not in stop:
             self._stop(run_id, stop["stop_reason"])
         return item if created and stop is None else self.run(run_id)
 
