@@ -65,15 +65,18 @@ class Recovering(LedgerBase):
     def resume_run(self, run: RunItem) -> bool:
         """Take back that the rest of the run is skipped, which was said because it had failed.
 
-        False: it was not, or somebody cancelled the run. The sweeper sends the chunks that had been skipped. A note
-        that had stopped the run before it was opened counts no more when the run is opened again.
+        False: it was not, somebody cancelled the run, or it is not as it was read. The sweeper sends the chunks that
+        had been skipped. A note that had stopped the run before it was opened counts no more when the run is opened
+        again.
         """
+        if run.cancelled_at is None or run.stop_reason != "failed":
+            return False
         noted = Change({"resumed_at": self._clock()}, condition=Attr("stop_reason").eq("failed"))
         with suppress(RefusedError):
             self._table.update({"PK": run.run_id, "SK": STOP_SK}, noted)
         change = Change(
             self._opened(),
             removes=("cancelled_at", "stop_reason", *END),
-            condition=Attr("cancelled_at").exists() & Attr("stop_reason").eq("failed"),
+            condition=as_read(run, "cancelled_at", "stop_reason"),
         )
         return self._update_run(run, change) is not None
