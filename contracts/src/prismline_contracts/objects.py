@@ -35,7 +35,7 @@ def chunk_key(run_id: str, chunk_id: str, suffix: str = "npz") -> str:
 
 
 def manifest_copy_key(run_id: str) -> str:
-    """Key of a run's own copy of its manifest, written once by the first delivery that splits the run."""
+    """Key of a run's own copy of its manifest, written once, when the splitter first reads it."""
     return f"chunks/{run_id}/manifest.json"
 
 

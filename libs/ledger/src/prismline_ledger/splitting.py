@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from boto3.dynamodb.conditions import Attr
 
 from prismline_contracts import CHUNK_SK_PREFIX, STOP_SK, ChunkItem, ChunkStatus, RunItem
-from prismline_ledger.base import LedgerBase
+from prismline_ledger.base import LedgerBase, as_read
 from prismline_runtime import Change, PermanentError, RefusedError, batches
 
 #: Chunk items written in one transaction. DynamoDB takes 100, but the DynamoDB Local of 2020 that some builds of
@@ -37,15 +37,13 @@ class Splitting(LedgerBase):
         workload: str,
         params: str | None,
         traceparent: str | None,
-        plan: str | None = None,
         manifest_key: str | None = None,
         split_token: str | None = None,
     ) -> RunItem:
         """Create the run's item unless it is there, and return what is there.
 
-        `plan` is what the first delivery pinned; the later ones read it from the item. `manifest_key` and
-        `split_token` (of the task that waits for the split) let the sweeper ask for the split again. A run that was
-        stopped before it was opened is stopped.
+        `manifest_key` and `split_token` (of the task that waits for the split) let the sweeper ask for the split again.
+        A run that was stopped before it was opened is stopped.
         """
         created_at = self._clock()
         item = RunItem(
@@ -58,7 +56,6 @@ class Splitting(LedgerBase):
             job_id=job_id,
             created_at=created_at,
             params=params,
-            plan=plan,
             traceparent=traceparent,
             trace_id=traceparent.split("-")[1] if traceparent else None,
             manifest_key=manifest_key,
@@ -69,6 +66,13 @@ class Splitting(LedgerBase):
         if stop is not None and "resumed_at" not in stop:
             self._stop(run_id, stop["stop_reason"])
         return item if created and stop is None else self.run(run_id)
+
+    def set_plan(self, run: RunItem, plan: str) -> RunItem:
+        """Note what was found out about the run's source, JSON, if its plan still is as it was read; the run as it is
+        then, so that of two who find out different things both go by the first.
+        """
+        same = Attr("PK").exists() & as_read(run, "plan")
+        return self._update_run(run, Change({"plan": plan}, condition=same)) or self.run(run.run_id)
 
     def _stop(self, run_id: str, reason: str) -> RunItem | None:
         """Note on the run's item that the rest of it is skipped; None: there is none, or it is stopped or drained."""
