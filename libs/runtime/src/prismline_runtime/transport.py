@@ -38,7 +38,7 @@ MAX_ATTEMPTS = 6
 TOKEN_GONE_CODES = frozenset({"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"})
 
 #: Message attributes that go with a message from queue to queue: what it has been through.
-CARRIED_ATTRIBUTES = frozenset({"attempt", "deferrals", "recovery"})
+CARRIED_ATTRIBUTES = frozenset({"attempt", "deferrals", "first_sent", "recovery"})
 
 T = TypeVar("T")
 
@@ -152,7 +152,8 @@ class Transport:
 
     def dead_letter(self, delivery: Delivery, why: Mapping[str, str]) -> None:
         """Copy a message, byte for byte, to the dead-letter queue of its queue, with the reason as attributes:
-        `error`, why repeating it is no use, or `waits_for`, the resource that has to be up first.
+        `error`, why repeating it is no use, `unknown`, why another release of the service may know what to do with it,
+        or `waits_for`, the resource that has to be up first.
 
         What the message carried from an earlier dead-letter queue stays with it.
         """
