@@ -89,5 +89,5 @@ def test_a_source_that_was_replaced_is_not_downloaded(bucket: Bucket, tmp_path: 
     bucket.download("cube", tmp_path / "a", etag=pinned)
     assert (tmp_path / "a").read_bytes() == b"first"
     bucket.write("cube", b"second")
-    with pytest.raises(PermanentError, match="was replaced"):
+    with pytest.raises(PermanentError, match="was replaced after the run had been submitted; submit it again"):
         bucket.download("cube", tmp_path / "b", etag=pinned)
