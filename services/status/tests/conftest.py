@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
+
+# The tests import status_scene by name.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from status_scene import Scene, make_scene
 
 from prismline_contracts import Envelope, Queue, RunItem, RunSubmitted, queue_name, traceparent_of
 from prismline_contracts.envelope import Wrappable
@@ -195,3 +202,9 @@ def stage(aws_env: dict[str, str], deployed: dict[str, str]) -> Iterator[Stage]:
         consumer.stop()
     for thread in threads:
         thread.join()
+
+
+@pytest.fixture
+def scene(aws_env: dict[str, str]) -> Scene:
+    """The service without consumers, for one test."""
+    return make_scene(aws_env["ENVIRONMENT"])
