@@ -114,9 +114,7 @@ class World:
     def open_run(self, *chunks: str, spectra: Mapping[str, list[float]] | None = None) -> None:
         """Open a run of `chunks`, each with spectra of the kinds that `spectra` says, else a good one."""
         contents = {chunk: (spectra or {}).get(chunk, [GOOD]) for chunk in chunks or (FIRST,)}
-        self.ledger.open_run(
-            run_id=RUN_ID, survey="grs", job_id="j", workload="spectra", params=None, traceparent=None
-        )
+        self.ledger.open_run(run_id=RUN_ID, survey="grs", job_id="j", workload="spectra", params=None, traceparent=None)
         self.ledger.add_chunks(
             RUN_ID, [NewChunk(chunk, chunk_key(RUN_ID, chunk), len(kinds)) for chunk, kinds in contents.items()]
         )
@@ -176,9 +174,9 @@ class World:
         sqs = boto3.client("sqs")
         url = sqs.get_queue_url(QueueName=f"prismline-{self.environment}-{queue}")["QueueUrl"]
         taken = []
-        while messages := sqs.receive_message(
-            QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]
-        ).get("Messages"):
+        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]).get(
+            "Messages"
+        ):
             for message in messages:
                 sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
                 attributes = message.get("MessageAttributes", {})
