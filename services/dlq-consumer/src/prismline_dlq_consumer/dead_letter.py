@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -153,13 +153,11 @@ def read_dead_letter(record: Mapping[str, Any], source_queue: str) -> DeadLetter
 
 def read_archived(document: Mapping[str, Any]) -> DeadLetter:
     """The dead letter in a record of the archive, whatever the object there holds."""
-    body, queue, message_id = (document.get(name) for name in ("body", "source_queue", "messageId"))
-    record = {**document, "body": body if isinstance(body, str) else "", "messageId": _text(document, "messageId")}
-    letter = read_dead_letter(record, str(queue))
+    queue, message_id = str(document.get("source_queue")), _text(document, "messageId") or ""
+    letter = read_dead_letter({**document, "body": _text(document, "body") or "", "messageId": message_id}, queue)
     if queue in set(Queue) and message_id:
         return letter
-    invalid = "It is not a record of a dead letter: it does not say which message it was, of which queue."
-    return DeadLetter(**{**letter.__dict__, "message_id": str(message_id or ""), "invalid": invalid})
+    return replace(letter, invalid="It is not a record of a dead letter: it does not say which message of which queue.")
 
 
 def _own_receipts(record: Mapping[str, Any], source_queue: str) -> int:
