@@ -134,6 +134,7 @@ class _Recovery:
             return 0
         if left == 0:
             self.operation = self._deps.operations.finish(self.operation)
+            return 0
         self._deps.logger.info("recovery_waits", extra={"left": left, "rounds": self.operation.rounds})
         return self._deps.settings.letter_patience.delay(self.operation.rounds)
 
