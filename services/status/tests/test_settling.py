@@ -215,6 +215,41 @@ class TestFailedThenRecovered:
         assert scene.check()
         assert (scene.run().status, scene.item().ended_status) == ("completed", "completed")
 
+    @pytest.mark.parametrize("gone", [False, True])
+    @pytest.mark.parametrize("said", [False, True])
+    def test_of_a_late_success_and_a_failure_at_once_one_sees_the_other(
+        self, scene: Scene, gone: bool, said: bool
+    ) -> None:
+        """The late success comes before each of the calls in turn, and its message is delivered at once or is late. The
+        failure is written by the execution, or, where that is gone, from the ledger.
+        """
+        for number in range(100):
+            scene.run_id, calls = f"run-{number}", itertools.count()
+            chunks = scene.running()
+            scene.drain(chunks, failed=1)
+            if gone:
+                scene.stepfunctions.running.clear()
+            message = drained(scene) if gone else failing(scene, "TooManyFailures")
+            seen: list[str] = []
+
+            def succeed(moment: str, at: int = number, seen: list[str] = seen, calls: Iterator[int] = calls) -> None:
+                if moment == "before" and next(calls) == at:
+                    seen.append(scene.run().status)
+                    scene.on_calls(None)
+                    scene.end_chunk(chunks[-1])  # noqa: B023  called in this round only
+                    assert not said or scene.deliver(recovered(scene, chunks[-1]))  # noqa: B023
+
+            scene.on_calls(succeed)
+            assert any(scene.deliver(message) for _ in range(3))
+            scene.on_calls(None)
+            if not seen:
+                break
+            assert said or scene.deliver(recovered(scene, chunks[-1]))
+            assert (scene.run().status, scene.item().ended_status) == ("completed", "completed"), number
+            if seen == ["running"]:
+                assert "failed" not in scene.said(), "it was never true"
+        assert number > 4
+
     def test_an_execution_that_ends_badly_after_a_good_drain_completes_its_run(self, scene: Scene) -> None:
         scene.drain(scene.running())
         assert scene.deliver(scene.execution_ended("TIMED_OUT"))

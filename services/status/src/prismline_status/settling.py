@@ -30,7 +30,7 @@ def settle(run_id: str, deps: Dependencies) -> None:
     """
     state = deps.table.get(run_id)
     if state is None:
-        deps.logger.info("run_of_nobody", extra={"run_id": run_id})
+        deps.logger.info("run_without_status", extra={"run_id": run_id})
         return
     run = deps.ledger.get_run(run_id)
     if state.terminal:
