@@ -44,5 +44,4 @@ def world(aws_env, monkeypatch):
     """A worker for spectra on an emulator; see worker_world."""
     from worker_world import spectra_world  # noqa: PLC0415  its tests alone need an emulator
 
-    with spectra_world(aws_env["ENVIRONMENT"], monkeypatch) as made:
-        yield made
+    return spectra_world(aws_env["ENVIRONMENT"], monkeypatch)

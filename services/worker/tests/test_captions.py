@@ -216,6 +216,22 @@ def test_an_instance_without_an_address_is_a_resource_that_is_down(
     assert world.segment().last_error == "The instance i-0123456789abcdef0 has no address."
 
 
+def test_a_window_that_has_ended_does_not_wait_for_a_gpu(world: World) -> None:
+    world.set_gpu("i-0123456789abcdef0")
+    world.deliver()
+    world.set_gpu("none")
+    assert world.deliver() == []
+    assert world.dead_letters() == []
+    assert world.segment().state is ChunkStatus.COMPLETED
+
+
+def test_a_window_of_a_stopped_run_does_not_wait_for_a_gpu(world: World) -> None:
+    world.ledger.stop_run(RUN_ID, "cancelled")
+    assert world.deliver() == []
+    assert world.dead_letters() == []
+    assert world.segment().attempts == 0
+
+
 def test_a_model_with_too_much_to_do_is_asked_again_from_the_queue(world: World) -> None:
     world.set_gpu("i-0123456789abcdef0")
     world.server.replies.append(Reply(429, headers={"Retry-After": "7"}))

@@ -67,14 +67,24 @@ class Context:
 class Aws:
     """Watches what is asked of AWS, and has it go wrong."""
 
-    def __init__(self, session: boto3.Session) -> None:
+    def __init__(self) -> None:
         #: Operations that were called.
         self.calls: list[str] = []
         #: Operations that do not reach AWS, and those whose answer gets lost.
         self.down: set[str] = set()
         self.lost: set[str] = set()
-        session.events.register("before-call", self._before)
-        session.events.register("after-call", self._after)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Clients that are made in the block are watched, for as long as they live."""
+        if boto3.DEFAULT_SESSION is None:
+            boto3.setup_default_session()
+        events = boto3.DEFAULT_SESSION.events
+        events.register("before-call", self._before)
+        events.register("after-call", self._after)
+        yield
+        events.unregister("before-call", self._before)
+        events.unregister("after-call", self._after)
 
     def _before(self, model: Any, **_: Any) -> None:
         self.calls.append(model.name)
@@ -211,12 +221,8 @@ class World:
         return statuses
 
 
-@contextmanager
-def spectra_world(environment: str, monkeypatch: Any) -> Iterator[World]:
+def spectra_world(environment: str, monkeypatch: Any) -> World:
     """A world with no run in it yet."""
-    session = boto3.Session()
-    aws = Aws(session)
-    monkeypatch.setattr(boto3, "DEFAULT_SESSION", session)
     sqs, bucket, table = boto3.client("sqs"), f"bucket-{environment}", f"runs-{environment}"
     boto3.client("s3").create_bucket(Bucket=bucket)
     create_runs_table(boto3.client("dynamodb"), table)
@@ -226,7 +232,8 @@ def spectra_world(environment: str, monkeypatch: Any) -> Iterator[World]:
         for name in (queue, f"{queue}-dlq"):
             sqs.create_queue(QueueName=f"prismline-{environment}-{name}")
     monkeypatch.setenv("RUNS_TABLE", table)
-    fitter = Fitter()
-    deps = dataclasses.replace(from_environment(), fitter=fitter)
-    observer = observe_bus(sqs, boto3.client("events"), bus)
-    yield World(environment, bucket, deps, fitter, build_handler(deps), observer, aws)
+    fitter, aws = Fitter(), Aws()
+    with aws.watched():
+        deps = dataclasses.replace(from_environment(), fitter=fitter)
+        handler = build_handler(deps)
+    return World(environment, bucket, deps, fitter, handler, observe_bus(sqs, boto3.client("events"), bus), aws)

@@ -46,11 +46,17 @@ def on_chunk_process(
 ) -> None:
     """Process the chunk, unless it has ended or its run was stopped; a permanent error fails it."""
     workload = workloads.get(command.workload)
-    if workload is not None:
-        _require(workload, command, deps)
+    missing = None if workload is None else _missing(workload, command)
     if going.stopped(command.run_id):
         _skip(deps.ledger.chunk(command.run_id, command.chunk_id), "its run was stopped", command, message, deps)
         return
+    if missing is not None:
+        chunk = deps.ledger.chunk(command.run_id, command.chunk_id)
+        if chunk.state.terminal:
+            _skip(chunk, f"it is {chunk.status} already", command, message, deps)
+            return
+        deps.ledger.record_error(command.run_id, command.chunk_id, str(missing))
+        raise missing
     start = deps.ledger.start_chunk(command.run_id, command.chunk_id)
     if isinstance(start, Skipped):
         _skip(start.chunk, start.reason, command, message, deps)
@@ -65,13 +71,13 @@ def on_chunk_process(
     announce(finished, command, message, deps)
 
 
-def _require(workload: Workload, command: ChunkProcess, deps: Dependencies) -> None:
-    """Begin no attempt while a resource that the workload needs is down; the chunk's item says so."""
+def _missing(workload: Workload, command: ChunkProcess) -> ResourceUnavailableError | None:
+    """Why no attempt can begin: a resource that the workload needs is down."""
     try:
         workload.require(command)
     except ResourceUnavailableError as error:
-        deps.ledger.record_error(command.run_id, command.chunk_id, str(error))
-        raise
+        return error
+    return None
 
 
 def _skip(chunk: ChunkItem, reason: str, command: ChunkProcess, message: Message, deps: Dependencies) -> None:
