@@ -5,7 +5,8 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,7 +22,7 @@ from prismline_cli.submission import submit
 from prismline_contracts import CHUNK_SK_PREFIX, Envelope, RunSplit, traceparent_of
 from prismline_ledger import Ledger, Started
 from prismline_localstack.testing import create_runs_table, observe_bus
-from prismline_runtime import Transport
+from prismline_runtime import Bucket, Transport, UnavailableError
 from prismline_splitter import splitting
 from prismline_splitter.dependencies import Dependencies, from_environment
 from prismline_splitter.handler import build_handler
@@ -114,6 +115,18 @@ class World:
         """Have the next delivery die there."""
 
         self.hooks[point] = die
+
+    @contextmanager
+    def bucket_out_of_order(self) -> Iterator[None]:
+        """Within the block the splitter gets no answer from S3."""
+
+        def no_bucket(name: str) -> Bucket:
+            raise UnavailableError(f"Could not reach {name}.")
+
+        deps = self.deps
+        self.deps = replace(deps, bucket=no_bucket)
+        yield
+        self.deps = deps
 
     # ---- whoever submits
 

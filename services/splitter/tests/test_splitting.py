@@ -213,6 +213,16 @@ def test_a_run_that_is_latched_is_not_failed_for_a_source_that_is_gone(world: Wo
     assert_split(world, RUN, data, size=2)
 
 
+def test_a_run_that_is_latched_is_said_to_be_split_while_the_bucket_does_not_answer(world: World) -> None:
+    data = world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+    world.die_at("split.latched")
+    assert not world.split(RUN, KEY)
+    with world.bucket_out_of_order():
+        assert world.split(RUN, KEY)
+    assert_split(world, RUN, data, size=2)
+
+
 def test_a_splitter_that_lost_the_source_does_not_fail_the_run_that_another_has_latched(world: World) -> None:
     data = world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
