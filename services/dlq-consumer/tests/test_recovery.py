@@ -23,9 +23,11 @@ from prismline_contracts import (
     DeadLetterRecord,
     DeadlettersRecover,
     Envelope,
+    FitParams,
     RecoveryOperationItem,
     RunDrained,
     RunSplit,
+    SpectraRefit,
     timestamp,
 )
 from prismline_ledger import LeaseLostError, Operations
@@ -298,6 +300,20 @@ def test_a_run_that_was_stopped_because_it_had_failed_goes_on(world: World) -> N
     assert world.ledger.chunk("r", skipped).state is ChunkStatus.PENDING, "the sweeper sends it"
     work(world)
     assert go_on(world).n_recovered == 1
+
+
+def test_a_refit_of_a_run_that_was_stopped_because_it_had_failed_goes_on(world: World) -> None:
+    (chunk_id,) = world.run("r")
+    world.ledger.stop_run("r", "failed")
+    world.complete("r", chunk_id, n_timed_out=1)
+    command = SpectraRefit(
+        run_id="r", survey="s", chunk_id=chunk_id, bucket="b", chunk_key="k", output_key="o", params=FitParams()
+    )
+    body = Envelope.wrap(command, source="prismline/test", traceparent=None).to_json()
+    archive(world, body, "m", source_queue="refits")
+    assert begin(world).status == "COMPLETED"
+    assert world.item("r").cancelled_at is None, "else the slow lane would skip it"
+    assert world.depth("refits") == 1
 
 
 def test_the_records_of_a_run_that_somebody_cancelled_stay_where_they_are(world: World) -> None:

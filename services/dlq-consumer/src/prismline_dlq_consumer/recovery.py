@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -31,6 +32,7 @@ from prismline_contracts import (
     Queue,
     RecoveryCounts,
     RecoveryOperationItem,
+    RunItem,
     now,
     timestamp,
 )
@@ -217,9 +219,7 @@ class _Recovery:
         sent_until = self._sent_until()
         names = {key: name for key in keys if (name := recovering_chunk(key, self._id)) is not None}
         chunks = self._deps.ledger.find(names.values())
-        runs = self._deps.ledger.find_runs(run_id for run_id, _ in names.values())
-        for run in runs.values():
-            self._deps.ledger.resume_run(run)  # does nothing unless it was stopped because it had failed
+        runs = self._resume(run_id for run_id, _ in names.values())
         steps: dict[Step, list[str]] = defaultdict(list)
         for key in keys:
             if key in names:
@@ -246,6 +246,13 @@ class _Recovery:
         self._commit(counts, cursor=max(sent_until, keys[-1]), gone=gone)
         return len(keys) - len(gone)
 
+    def _resume(self, run_ids: Iterable[str]) -> dict[str, RunItem]:
+        """Have runs go on that were stopped because they had failed; the runs as they were before."""
+        runs = self._deps.ledger.find_runs(run_ids)
+        for run in runs.values():
+            self._deps.ledger.resume_run(run)
+        return runs
+
     def _sent_until(self) -> str:
         """The last key of those whose messages have all been sent."""
         cursor = self.operation.cursor or ""
@@ -256,6 +263,7 @@ class _Recovery:
 
         Killed in between, the window is done again, and a chunk that is reopened already is only sent.
         """
+        self._resume(record.letter.command.run_id for record in records if record.letter.command is not None)
         reopened = self._pool.map(partial(self._reopen, chunks=chunks), records)
         to_send = [record for record, is_open in zip(records, reopened, strict=True) if is_open]
         moment = now()
