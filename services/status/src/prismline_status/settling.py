@@ -3,8 +3,8 @@
 Each step may be repeated, and a service that dies between two of them is made up for by the next message about the
 run; the sweeper provides one for as long as the ledger has not recorded the end. The order matters:
 
-1. The status is read before the ledger. Whoever changes the ledger has the run looked at afterwards, so of a status
-   that is written and a ledger that is changed at once, one sees the other.
+1. Whoever writes a terminal status reads the ledger afterwards, and whoever changes the ledger has the run looked at
+   afterwards: of the two at once, one sees the other.
 2. The rest of an ended run is stopped before its status is announced.
 3. The end is recorded last, as the end of the run that was read: if the run went on meanwhile, it is looked at again.
 """
