@@ -21,9 +21,11 @@ class Stopping(Splitting):
         The run's item is looked for again after the note was left, because the splitter looks for the note after it
         created the item: one of the two sees the other.
         """
-        if self._stop(run_id, reason) is None and self.get_run(run_id) is None:
+        if self._stop(run_id, reason) is not None:
+            return
+        if self.get_run(run_id) is None:
             self._table.create({"PK": run_id, "SK": STOP_SK, "stop_reason": reason, "at": self._clock()}, key="PK")
-            self._stop(run_id, reason)
+        self._stop(run_id, reason)
 
     def record_end(self, run: RunItem, status: str) -> bool:
         """Note that the status that follows from `run` is written and announced: nobody has to say its end again.
