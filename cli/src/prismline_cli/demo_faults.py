@@ -42,7 +42,7 @@ from prismline_runtime import clients
 CHUNKS, CHUNK_SIZE = 40, 2
 #: The resource that the workload needs in this demonstration.
 RESOURCE = GPU
-#: Percentage of chunks that may fail: the two that fail for good, but not a third.
+#: Percentage of chunks that may fail: two of them, but not a third.
 TOLERATED_PERCENT = 5.0
 #: Receives after which a queue gives up: its maxReceiveCount.
 RECEIVES = 5
@@ -57,8 +57,9 @@ KILLED = chunk_id(CHUNK_SIZE * 20)
 SETTINGS = {
     "PRISMLINE_VISIBILITY_SECONDS": "4",
     "PRISMLINE_WAIT_SECONDS": "1",
-    "MAX_ATTEMPTS": "5",
+    "MAX_ATTEMPTS": "10",
     "PATIENCE_SECONDS": "0",
+    "RESEND_SECONDS": "1",
     "DEFERRAL_SECONDS": "3",
     "RECOVERY_LEASE_SECONDS": "5",
     "WORKLOAD_RESOURCES": json.dumps({"spectra": RESOURCE}),
