@@ -103,7 +103,8 @@ class Bucket:
         with aws_errors(f"read s3://{self.name}/{key}"):
             self._s3.download_file(self.name, key, str(to), Config=TRANSFER)
             if etag is not None and self._s3.head_object(Bucket=self.name, Key=key)["ETag"] != etag:
-                raise PermanentError(f"s3://{self.name}/{key} was replaced after the run had been submitted; submit it again.")
+                name = f"s3://{self.name}/{key}"
+                raise PermanentError(f"{name} was replaced after the run had been submitted; submit it again.")
 
     def write(self, key: str, body: bytes) -> None:
         """Put an object under `key`, replacing what was there."""
