@@ -15,6 +15,8 @@ from prismline_contracts import (
     Envelope,
     Queue,
     RunCheckRequested,
+    RunDrained,
+    RunDrained,
     RunItem,
     RunSubmitted,
     StatusUpdate,
@@ -207,6 +209,16 @@ class Scene:
 
     def said(self) -> list[str]:
         """What was said of the run's status on the bus, repeats with the same id left out: `started`, `failed` ..."""
+        said = {event["id"]: event["type"] for event in self._heard() if event["type"] != RunDrained.TYPE}
+        return sorted(kind.removeprefix("prismline.run.").removesuffix(".v1") for kind in said.values())
+
+    def drains_said(self) -> list[int]:
+        """Which drains of the run were said on the bus."""
+        drained = [event for event in self._heard() if event["type"] == RunDrained.TYPE]
+        return sorted({event["data"]["drains"] for event in drained})
+
+    def _heard(self) -> list[dict[str, Any]]:
+        """Every event of the run so far."""
         deadline = time.monotonic() + SILENCE
         while time.monotonic() < deadline:
             answer = self.sqs.receive_message(QueueUrl=self.observer_url, MaxNumberOfMessages=10)
@@ -214,8 +226,7 @@ class Scene:
                 self.events.append(json.loads(message["Body"]))
                 self.sqs.delete_message(QueueUrl=self.observer_url, ReceiptHandle=message["ReceiptHandle"])
                 deadline = time.monotonic() + SILENCE
-        said = {event["id"]: event["type"] for event in self.events if event["runid"] == self.run_id}
-        return sorted(kind.removeprefix("prismline.run.").removesuffix(".v1") for kind in said.values())
+        return [event for event in self.events if event["runid"] == self.run_id]
 
 
 def _called(hook: Callable[[str], None], moment: str, **_: Any) -> None:

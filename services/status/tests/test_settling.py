@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError
 from status_scene import Crash, Scene, refused
 
 from prismline_contracts import (
+    Envelope,
     RunCancelRequested,
     RunCleanupRequested,
     RunDrained,
@@ -72,6 +73,14 @@ class TestDrained:
         scene.drain(chunks)
         assert scene.check()
         assert scene.stepfunctions.told["t"]["jobs_completed"] == 4
+
+    def test_a_drain_that_was_never_said_is_said_before_the_end_is_recorded(self, scene: Scene) -> None:
+        """The splitter or worker that drained the run died; the execution, which looks by itself, was faster."""
+        scene.drain(scene.running())
+        assert scene.wait("t")
+        assert scene.deliver(completing(scene))
+        assert scene.item().ended_status == "completed"
+        assert scene.drains_said() == {Envelope.wrap(drained(scene), source="w", traceparent=None).id}
 
     def test_a_task_that_begins_to_wait_after_the_drain_is_answered(self, scene: Scene) -> None:
         scene.drain(scene.running())
@@ -426,3 +435,4 @@ def test_a_service_that_dies_between_any_two_steps_is_made_up_for(scene: Scene, 
     for died in range(number):
         scene.run_id = f"run-{died}"
         assert scene.said() == [end.status, "started"], died
+        assert len(scene.drains_said()) == scene.item().drains, died

@@ -86,8 +86,18 @@ def _tell(state: RunState, run: RunItem | None, deps: Dependencies) -> None:
         state = _complete(state, deps)
     announce(state, deps)
     _release(state, deps)
+    if run is not None and run.drained_at is not None:
+        _say_drained(run, deps)
     if run is not None and over(run) and not deps.ledger.record_end(run, state.status):
         raise TransientError(f"Run {state.run_id} went on while its end was told: it is looked at again.")
+
+
+def _say_drained(run: RunItem, deps: Dependencies) -> None:
+    """Say once more that the run has drained: whoever drained it may have died before saying so, and once the end is
+    recorded nobody says it again.
+    """
+    drained = RunDrained.of(run)
+    deps.transport.publish(deps.transport.wrap(drained, traceparent=run.traceparent, key=drained.key))
 
 
 def _complete(state: RunState, deps: Dependencies) -> RunState:
