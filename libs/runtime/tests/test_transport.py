@@ -161,3 +161,14 @@ def test_a_message_keeps_what_it_has_been_through_when_it_becomes_a_dead_letter(
     ((sent,),) = aws.batches
     values = {name: value["StringValue"] for name, value in sent["MessageAttributes"].items()}
     assert values == {"error": "new", "source_queue": "prismline-test-split", "attempt": "3", "recovery": "op/m-1"}
+
+
+@pytest.mark.parametrize("code", ["MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight"])
+def test_a_message_that_is_back_already_is_not_hidden_again(code: str) -> None:
+    """The emulators call it by the short name, AWS by the long one."""
+
+    class Back(Recording):
+        def change_message_visibility(self, **_: Any) -> None:
+            raise ClientError({"Error": {"Code": code}}, "ChangeMessageVisibility")
+
+    make_transport(Back()).postpone(Delivery("prismline-test-chunks", "m", "h", "body", 1), 60)

@@ -43,6 +43,8 @@ class ResourceUnavailableError(UnavailableError):
         self.resource = resource
 
 
+#: How SQS begins those of its codes that are older than its JSON protocol; emulators leave it out.
+SQS_PREFIX = "AWS.SimpleQueueService."
 #: Error codes of AWS that no repetition mends: the thing is gone, or the request is wrong in itself.
 PERMANENT_CODES = frozenset(
     {
@@ -81,5 +83,5 @@ def aws_errors(doing: str) -> Iterator[None]:
 
 
 def error_code(error: ClientError) -> str:
-    """The code that AWS gave the error, e.g. `ConditionalCheckFailedException`."""
-    return error.response.get("Error", {}).get("Code", "")
+    """The code that AWS gave the error, e.g. `ConditionalCheckFailedException`; of SQS without its prefix."""
+    return error.response.get("Error", {}).get("Code", "").removeprefix(SQS_PREFIX)
