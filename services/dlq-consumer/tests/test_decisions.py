@@ -138,13 +138,23 @@ class TestChunks:
     def test_attempts_that_an_outage_cut_short_do_not_count(self) -> None:
         assert decided(letter(), used_up(interruptions=1)).action is Action.RESEND
 
+    def test_a_chunk_that_kills_each_of_its_workers_is_not_sent_back_within_the_lease_of_the_last_one(self) -> None:
+        """Its queue hides it for less long than the lease, so that it would be sent back for ever."""
+        chunk = used_up(status="IN_PROGRESS", started_at=timestamp(NOW - timedelta(seconds=960)))
+        decision = decided(letter(), chunk)
+        assert (decision.action, decision.delay) == (Action.WAIT, 241)
+        assert decided(letter(), used_up(status="IN_PROGRESS")).action is Action.FAIL
+        few = used_up(status="IN_PROGRESS", attempts=4, started_at=timestamp(NOW))
+        assert decided(letter(), few).action is Action.RESEND
+
     def test_the_lease_of_its_workload_counts(self) -> None:
         """Captions of long windows may take an hour."""
-        began = timestamp(NOW - HOUR / 2)
-        chunk = used_up(status="IN_PROGRESS", started_at=began)
+        chunk = used_up(status="IN_PROGRESS", started_at=timestamp(NOW - HOUR / 2))
         assert decided(letter(), chunk).action is Action.FAIL
         long = replace(PATIENCE, workload_lease_seconds={"spectra": 3600.0})
-        assert decided(letter(), chunk, patience=long).action is Action.RESEND
+        assert decided(letter(), chunk, patience=long) == Decision(
+            Action.WAIT, "Its last attempt may still be under way.", 900
+        )
 
     @pytest.mark.parametrize("status", ["COMPLETED", "FAILED"])
     def test_a_chunk_that_has_ended_needs_nothing(self, status: str) -> None:

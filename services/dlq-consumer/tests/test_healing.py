@@ -380,19 +380,21 @@ def test_throttling_that_passes_is_sat_out(world: World) -> None:
 
 
 def test_a_chunk_that_kills_each_worker_is_given_up(world: World) -> None:
-    """Not before it had its time, and with its deliveries bounded by the delays between them."""
-    world.set(patience_seconds=0.0, sweep_lease_seconds=0.001, max_attempts=7)
+    """Each attempt begins within the lease of the one before; after the last one its letter waits for the lease."""
+    world.set(patience_seconds=0.0, sweep_lease_seconds=2.0, max_attempts=7)
     (chunk_id,) = world.run("r")
     world.send("chunks", chunk_message("r", chunk_id))
-    for _ in range(100):
+    decisions = []
+    while not world.ledger.chunk("r", chunk_id).state.terminal:
         if world.receive("chunks", visibility=0) is not None:
             world.attempt("r", chunk_id)  # the worker dies with it
         world.handle("chunks-dlq")
-        if world.ledger.chunk("r", chunk_id).state.terminal:
-            break
+        decisions += [event["data"]["decision"] for event in world.events("deadletter.archived")]
     chunk = world.ledger.chunk("r", chunk_id)
-    assert (chunk.state, chunk.attempts) == (ChunkStatus.FAILED, 10), "two dispatches of five receives"
+    assert chunk.attempts == 10, "two dispatches of five receives"
     assert chunk.error == "Its workers died without saying why. Given up after 10 attempts."
+    assert set(decisions[1:-1]) <= {"wait"}
+    assert (decisions[0], decisions[-1], chunk.deferrals) == ("resend", "fail", 0)
     assert world.depth("chunks") == world.depth("chunks-dlq") == 0
 
 

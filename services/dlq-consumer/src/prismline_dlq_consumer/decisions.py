@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from prismline_contracts import ChunkItem, ChunkProcess, ChunkStatus, DeadlettersRecover, RunItem, SpectraRefit
 from prismline_dlq_consumer.dead_letter import DeadLetter
-from prismline_ledger import Patience, exhausted
+from prismline_ledger import Patience, exhausted, leased, seconds_since
 
 #: Longest time in seconds that a message waits before it is tried again: what SQS can hold one back.
 LONGEST_DELAY_SECONDS = 900
@@ -27,8 +27,10 @@ class Action(StrEnum):
     SETTLE = "settle"
     #: Give up what it asked for, with the reason.
     FAIL = "fail"
-    #: Leave it in its queue for a while.
+    #: Leave it in its queue for a while, because a resource is down.
     DEFER = "defer"
+    #: Leave it in its queue for a while, because a worker may be at work on its chunk, for the last time.
+    WAIT = "wait"
     #: Send it back to the queue that it came from.
     RESEND = "resend"
     #: Leave its record where it is.
@@ -177,8 +179,14 @@ def _judge_chunk(
     # an error from before a recovery reopened the chunk says nothing about what is tried since
     if letter.error is not None and letter.unknown is None and chunk.recovery in (None, letter.recovery):
         return Decision(Action.FAIL, letter.error)
-    if error := exhausted(chunk, now, patience.of_workload(letter.workload)):
-        return Decision(Action.FAIL, error)
+    of_chunk = patience.of_workload(letter.workload)
+    if error := exhausted(chunk, now, replace(of_chunk, lease_seconds=0.0)):
+        if not leased(chunk, now, of_chunk):
+            return Decision(Action.FAIL, error)
+        # sent back, it would begin one attempt after the other, each of them within the lease of the one before
+        left = of_chunk.lease_seconds - seconds_since(chunk.started_at or chunk.created_at, now)
+        delay = min(LONGEST_DELAY_SECONDS, int(left) + 1)
+        return Decision(Action.WAIT, "Its last attempt may still be under way.", delay)
     if resource is not None and not resource.up:
         return Decision(Action.DEFER, f"The resource {resource.name} is down.", patience.deferral_seconds)
     if letter.waits_for is None:

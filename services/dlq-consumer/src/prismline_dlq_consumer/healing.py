@@ -118,7 +118,7 @@ def _heal(received: _Received, look_up: LookUp, deps: Dependencies) -> None:
             _repeat_ending(letter, facts, deps)
         case Action.FAIL:
             _give_up(letter, facts, decision, record, deps)
-        case Action.DEFER:
+        case Action.DEFER | Action.WAIT:
             _defer(received, decision, deps)
         case Action.RESEND:
             dispatch = Dispatch.next_of(letter, facts.chunk)
@@ -184,7 +184,7 @@ def _ending_of(chunk: ChunkItem, run: RunItem) -> ChunkCompleted | ChunkFailed:
 
 def _defer(received: _Received, decision: Decision, deps: Dependencies) -> None:
     command = received.letter.data
-    if isinstance(command, ChunkProcess):
+    if decision.action is Action.DEFER and isinstance(command, ChunkProcess):
         deps.ledger.record_deferral(command.run_id, command.chunk_id)
     deps.transport.postpone(received.delivery, decision.delay)
     deps.logger.info("dlq_visibility_extended", extra={"extended_seconds": decision.delay, "reason": decision.reason})
