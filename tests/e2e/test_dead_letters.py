@@ -57,7 +57,8 @@ def test_a_run_in_which_everything_goes_wrong(tmp_path_factory: pytest.TempPathF
 
         archived = system.events(run_id, "deadletter.archived")
         decisions = {(event["data"]["chunk_id"], event["data"]["decision"]) for event in archived}
-        assert {(name, "resend") for name in (*TRANSIENT, KILLED)} | {(KILLED, "fail")} <= decisions
+        assert {(name, "resend") for name in (*TRANSIENT, KILLED)} <= decisions
+        assert {(KILLED, "fail"), (KILLED, "settle")} & decisions, "settled, if the sweeper gave it up"
         assert {event["data"]["key"].rpartition("/")[2] for event in archived} == {
             f"{record['messageId']}.json" for record in archived_of_run
         }, "the archive held every dead letter"
