@@ -263,6 +263,11 @@ class TestFailedThenRecovered:
         assert scene.deliver(scene.execution_ended("TIMED_OUT"))
         assert (scene.run().status, scene.said()) == ("completed", ["completed", "started"])
 
+    def test_an_execution_that_ends_badly_after_a_bad_drain_does_not_hide_the_reason(self, scene: Scene) -> None:
+        scene.drain(scene.running(), failed=2)
+        assert scene.deliver(scene.execution_ended("TIMED_OUT"))
+        assert scene.run().error_message == "TooManyFailures: 2 of 4 chunks failed (50 %), 0 % are tolerated."
+
     def test_an_execution_that_ends_before_the_drain_fails_its_run(self, scene: Scene) -> None:
         scene.running()
         assert scene.deliver(scene.execution_ended("ABORTED", cause="maintenance"))
