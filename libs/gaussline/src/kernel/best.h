@@ -1,4 +1,17 @@
 /* The preset `best`: matched-filter pursuit, score-test splits, tests by removal. */
+#ifndef BEST_H
+#define BEST_H
+
+#include <math.h>
+#include <string.h>
+
+#include "bell.h"
+#include "model.h"
+#include "persistence.h"
+#include "search.h"
+#include "solver.h"
+#include "workspace.h"
+
 
 /* Persistence of a starting peak of the lightly smoothed spectrum, in beta times its noise: a peak and its saddle both
  * carry noise. */
@@ -234,3 +247,4 @@ static void decompose_best(gl_workspace *ws)
     prune(ws, TOL_FINAL);
     if (ws->n_comp != before) polish(ws);
 }
+#endif

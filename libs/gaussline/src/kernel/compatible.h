@@ -1,5 +1,18 @@
 /* The preset `compatible`: the steps of phspectra 1.0.2 (persistent peaks, validation, refinement judged by
  * AICc) with our solver, then further steps and a second start, each judged by AICc too. */
+#ifndef COMPATIBLE_H
+#define COMPATIBLE_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "best.h"
+#include "model.h"
+#include "persistence.h"
+#include "search.h"
+#include "workspace.h"
+
 
 /* Predicted fall of chi-square at which a fit stops: each step is judged by AICc, which this moves by less than 1e-3. */
 #define TOL_COMPATIBLE 1e-3
@@ -189,3 +202,4 @@ static void decompose_compatible(gl_workspace *ws)
     if (!(model_aicc(ws) < first_aicc)) set_model(ws, first_model, n_first);
     polish(ws);
 }
+#endif

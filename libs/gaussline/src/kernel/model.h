@@ -1,4 +1,14 @@
 /* Changes of the model between fits: add, remove, validate, keep and restore, refit what was touched. */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include <math.h>
+#include <string.h>
+
+#include "bell.h"
+#include "solver.h"
+#include "workspace.h"
+
 
 INLINE double matched_filter_snr(Comp c) { return c.a * sqrt(c.s) * PI_QUARTER; }
 
@@ -127,3 +137,4 @@ static void polish(gl_workspace *ws)
                 ws->dirty[i] = ws->dirty[j] = 1;
     fit_touched(ws, TOL_FINAL, FINAL_COUPLING);
 }
+#endif

@@ -1,5 +1,14 @@
 /* Noise of a spectrum from its own channels: the signal-masked estimate of Riener et al. 2019 (section 3.1.1), with
  * the constants of phspectra 1.0.2 so that both start from the same number. */
+#ifndef NOISE_H
+#define NOISE_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "simd.h"
+
 
 /* Runs of three or more positive channels are taken as signal and masked with two channels on either side. */
 /* Clip at this many median-absolute-deviation sigmas. */
@@ -106,3 +115,4 @@ static double noise_estimate(const double *y, int n, unsigned char *marks, doubl
     for (int i = whole; i < count; i++) sum += scratch[i] * scratch[i];
     return sqrt(sum / count);
 }
+#endif

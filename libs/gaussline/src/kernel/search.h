@@ -1,5 +1,15 @@
 /* Matched-filter search of the residual: the a-trous B3-spline scale space (Starck & Murtagh 2006), whose smoothing
  * widths 1, 2.2, 4.6, 9.2, ... channels are close enough that no Gaussian loses more than 4 % of its signal-to-noise. */
+#ifndef SEARCH_H
+#define SEARCH_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bell.h"
+#include "workspace.h"
+
 
 /* The widest scale is at most this fraction of the spectrum. */
 #define WIDEST_SCALE 0.125
@@ -131,3 +141,4 @@ static Comp candidate_component(const gl_workspace *ws, Candidate c)
     double height = c.snr / (sqrt(width) * PI_QUARTER * (root > 0.0 ? root : 1.0));
     return (Comp){height, c.channel, clamp(width, 2.0 * WIDTH_MIN, 0.4 * ws->n)};
 }
+#endif

@@ -1,4 +1,19 @@
 /* One spectrum from its row of the batch to its summary and components. */
+#ifndef SPECTRUM_H
+#define SPECTRUM_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "best.h"
+#include "compatible.h"
+#include "gaussline.h"
+#include "linear.h"
+#include "noise.h"
+#include "solver.h"
+#include "workspace.h"
+
 
 /* Fewer channels with data than this: nothing is fitted. */
 #define MIN_VALID 5
@@ -346,3 +361,4 @@ static double expected_cost(const gl_batch *batch, size_t row)
     return batch->is_float32 ? expected_cost_of_floats((const float *)batch->data + first, batch->channels)
                              : expected_cost_of_doubles((const double *)batch->data + first, batch->channels);
 }
+#endif
