@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bell.h"
+#include "correlation.h"
 #include "model.h"
 #include "persistence.h"
 #include "search.h"
@@ -38,7 +39,7 @@ static void prune(gl_workspace *ws, double tolerance)
         double least = 1e300;
         for (int i = 0; i < ws->n_comp; i++) {
             if (is_valid(ws, ws->comp[i])) continue;
-            double m = matched_filter_snr(ws->comp[i]);
+            double m = matched_filter_snr(ws, ws->comp[i]);
             if (m < least) {
                 least = m;
                 worst = i;
@@ -84,10 +85,35 @@ static int pursue(gl_workspace *ws)
     return added;
 }
 
+/* The same under correlated noise: the third and fourth derivatives of the bell, made orthogonal under the inverse
+ * covariance to the directions the fit has used, the bell and its first two derivatives. ws->pull is set. */
+static void correlated_scores(gl_workspace *ws, Comp c, Window win, double *skew, double *kurtosis)
+{
+    memset(ws->trial + win.lo, 0, (size_t)(win.hi - win.lo) * sizeof(double));
+    bell_add(c, 0.0, win, ws->bells, ws->trial);
+    Moments m = pull_moments(c, win, ws->bells, ws->pull);
+    ws->work += win.hi - win.lo;
+    double t[9], local = local_sensitivity(ws, c), power = 1.0;
+    bell_products(ws, c.s, c.s, 0.0, 8, 1, t);
+    for (int i = 0; i <= 8; i++, power *= c.s) t[i] *= power * local * local;
+    double beta = t[4] / t[2];
+    double third = 3.0 * m.c[1] - m.c[3] + beta * m.c[1], third_norm = t[4] * beta - t[6];
+    double bend = t[0] * t[4] - t[2] * t[2];
+    double x = (t[4] * t[4] - t[2] * t[6]) / bend, y = (t[0] * t[6] - t[2] * t[4]) / bend;
+    double fourth = m.c[4] - 6.0 * m.c[2] + 3.0 * m.c[0] - x * m.c[0] - y * (m.c[2] - m.c[0]);
+    double fourth_norm = t[8] - x * t[4] - y * t[6];
+    *skew = third_norm > 0.0 ? -third / sqrt(third_norm) : 0.0;
+    *kurtosis = fourth_norm > 0.0 ? fourth / sqrt(fourth_norm) : 0.0;
+}
+
 /* Projections of the residual on g H3 and g H4 of component c, in sigmas. */
 static void shape_scores(gl_workspace *ws, Comp c, double *skew, double *kurtosis)
 {
     Window win = window_of(c, 0, ws->n_pad);
+    if (ws->order) {
+        correlated_scores(ws, c, win, skew, kurtosis);
+        return;
+    }
     memset(ws->trial + win.lo, 0, (size_t)(win.hi - win.lo) * sizeof(double));
     bell_add(c, 0.0, win, ws->bells, ws->trial);
     Moments m = moments_of(c, win, ws->w, ws->bells, ws->residual);
@@ -120,6 +146,7 @@ static int split_all(gl_workspace *ws, double least_score, double least_fall)
     while (!out_of_budget(ws) && splits < ws->params->max_components) {
         double top = least_score, skew = 0.0, kurtosis = 0.0;
         int which = -1;
+        if (ws->order) set_pull(ws, ws->residual);
         for (int i = 0; i < ws->n_comp; i++) {
             double h3, h4;
             if (ws->tested[i]) continue;
@@ -179,7 +206,7 @@ static void remove_redundant(gl_workspace *ws)
             if (ws->tested[i]) continue;
             int blended = 0;
             for (int j = 0; j < ws->n_comp; j++) blended |= j != i && are_blended(ws, ws->comp[i], ws->comp[j]);
-            double m = matched_filter_snr(ws->comp[i]);
+            double m = matched_filter_snr(ws, ws->comp[i]);
             if (blended && m < least) {
                 least = m;
                 which = i;
@@ -220,12 +247,12 @@ static void start_from_peaks(gl_workspace *ws)
 {
     int level = ws->scales_max > 1;
     scale_space(ws, level + 1, 1);
-    double *y = scale_row(ws, level + 1), noise = 1.0 / ws->scale_inv_norm[level];
+    double *y = scale_row(ws, level + 1), noise = 1.0 / (ws->order ? ws->start_inv_norm : ws->scale_inv_norm)[level];
     double threshold = START_PERSISTENCE * ws->params->beta * noise;
     int count = persistence_peaks(y, ws->n, threshold, ws->ridges, ws->peaks, ws->n / 2 + 2);
     for (int i = 0; i < count; i++) {
         Comp c = smoothed_peak(ws, y, ws->peaks[i], ws->scale_sigma[level]);
-        if (local_sensitivity(ws, c) * matched_filter_snr(c) < START_SNR * ws->params->mf_snr_min) continue;
+        if (local_sensitivity(ws, c) * matched_filter_snr(ws, c) < START_SNR * ws->params->mf_snr_min) continue;
         if (!add_component(ws, c)) break;
     }
     fit_touched(ws, TOL_SEARCH, COUPLING);

@@ -10,6 +10,9 @@
 
 enum { GL_PRESET_BEST = 0, GL_PRESET_COMPATIBLE = 1 };
 
+/* What is assumed of the noise of neighbouring channels. */
+enum { GL_CORRELATION_WHITE = 0, GL_CORRELATION_ESTIMATE = 1, GL_CORRELATION_GIVEN = 2 };
+
 /* Bits of the flag column of a spectrum; the Python enumeration Flag repeats them. */
 enum {
     GL_CONVERGED = 1,      /* every fit of the final model met the chi-square criterion */
@@ -46,6 +49,8 @@ typedef struct {
 
 typedef struct {
     double rms, chi2_reduced, aicc;
+    double correlation;        /* of the noise of neighbouring channels; zero for white */
+    double effective_channels; /* independent channels that a signal wider than the correlation sees */
     double seconds;         /* wall-clock time of this spectrum */
     double work;            /* channel-by-component evaluations: the bounded measure of effort */
     uint32_t flags;
@@ -62,6 +67,9 @@ typedef struct {
     int32_t channels;
     const double *noise;    /* NULL: estimate it from the spectrum */
     ptrdiff_t noise_row_stride, noise_channel_stride;
+    int correlation_mode;      /* GL_CORRELATION_* */
+    const double *correlation; /* given: n_lags of them, the first one 1 */
+    int32_t n_lags;
     gl_params params;
     int threads;
     int isa;                /* GL_ISA_*; GL_ISA_AUTO takes the widest one this machine has */

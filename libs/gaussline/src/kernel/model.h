@@ -6,19 +6,14 @@
 #include <string.h>
 
 #include "bell.h"
+#include "correlation.h"
 #include "solver.h"
 #include "workspace.h"
 
 
-INLINE double matched_filter_snr(Comp c) { return c.a * sqrt(c.s) * PI_QUARTER; }
-
-/* Signal to noise of a unit amplitude: one, but where channels within a width of the mean are blank or noisier. */
-static double local_sensitivity(const gl_workspace *ws, Comp c)
+INLINE double matched_filter_snr(const gl_workspace *ws, Comp c)
 {
-    if (ws->plain) return 1.0;
-    int lo = (int)clamp(floor(c.mu - c.s), 0.0, ws->n - 1.0);
-    int hi = (int)clamp(ceil(c.mu + c.s) + 1.0, lo + 1.0, ws->n);
-    return sqrt((ws->weight_sum[hi] - ws->weight_sum[lo]) / (hi - lo));
+    return ws->order ? c.a * sqrt(bell_power(ws, c.s)) : c.a * sqrt(c.s) * PI_QUARTER;
 }
 
 /* phspectra's criteria: at least one channel wide, on the spectrum, above both signal-to-noise thresholds. */
@@ -26,7 +21,7 @@ static int is_valid(const gl_workspace *ws, Comp c)
 {
     if (!(FWHM_PER_SIGMA * c.s >= 1.0 && c.mu >= 0.0 && c.mu < ws->n)) return 0;
     c.a *= local_sensitivity(ws, c);
-    return c.a >= ws->params->snr_min && matched_filter_snr(c) >= ws->params->mf_snr_min;
+    return c.a >= ws->params->snr_min && matched_filter_snr(ws, c) >= ws->params->mf_snr_min;
 }
 
 INLINE int are_blended(const gl_workspace *ws, Comp a, Comp b)
@@ -74,7 +69,11 @@ static void remove_component(gl_workspace *ws, int k)
         if (are_coupled(gone, ws->comp[i], COUPLING)) ws->dirty[i] = 1;
 }
 
-static double chi_square(const gl_workspace *ws) { return weighted_square(ws->w, ws->residual, 0, ws->n_pad); }
+static double chi_square(const gl_workspace *ws)
+{
+    if (ws->order) return whiten(ws, ws->residual, 0, ws->n_pad, ws->white);
+    return weighted_square(ws->w, ws->residual, 0, ws->n_pad);
+}
 
 static void keep_model(gl_workspace *ws)
 {

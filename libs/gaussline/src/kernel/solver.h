@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bell.h"
+#include "correlation.h"
 #include "linear.h"
 #include "workspace.h"
 
@@ -43,6 +44,34 @@ INLINE void swap_trial(gl_workspace *ws)
     double *t = ws->trial;
     ws->trial = ws->other_trial;
     ws->other_trial = t;
+    t = ws->white;
+    ws->white = ws->other_white;
+    ws->other_white = t;
+}
+
+/* Signal to noise of a unit amplitude: one, but where channels within a width of the mean are blank or noisier. */
+static double local_sensitivity(const gl_workspace *ws, Comp c)
+{
+    if (ws->plain) return 1.0;
+    int lo = (int)clamp(floor(c.mu - c.s), 0.0, ws->n - 1.0);
+    int hi = (int)clamp(ceil(c.mu + c.s) + 1.0, lo + 1.0, ws->n);
+    return sqrt((ws->weight_sum[hi] - ws->weight_sum[lo]) / (hi - lo));
+}
+
+/* Gradient and second-order block of component j from its sums. */
+INLINE void set_gradient(gl_workspace *ws, Comp c, Moments m, int j)
+{
+    double u = c.a / c.s, v = 1.0 / c.s, t = u * v;
+    double *g = ws->gradient + 3 * j, *second = ws->second + 6 * j;
+    g[0] = m.c[0];
+    g[1] = u * m.c[1];
+    g[2] = u * m.c[2];
+    second[0] = 0.0;
+    second[1] = v * m.c[1];
+    second[2] = t * (m.c[2] - m.c[0]);
+    second[3] = v * m.c[2];
+    second[4] = t * (m.c[3] - 2.0 * m.c[1]);
+    second[5] = t * (m.c[4] - 3.0 * m.c[2]);
 }
 
 /* Model of the cluster subtracted from base into trial over [lo, hi); bells and windows kept; returns chi-square. */
@@ -55,7 +84,51 @@ static double evaluate(gl_workspace *ws, const Comp *c, int k, int lo, int hi)
         ws->work += ws->window[j].hi - ws->window[j].lo;
     }
     ws->work += hi - lo;
+    if (ws->order) {
+        int from = lo ? lo + WHITENING_REACH : 0; /* the first channels would need what lies before lo */
+        ws->work += hi - lo;
+        return whiten(ws, ws->trial, from, hi, ws->white);
+    }
     return weighted_square(ws->w, ws->trial, lo, hi);
+}
+
+/* ws->pull over [lo, hi) from the whitened residual of the components last evaluated. */
+static void pull_of_fit(gl_workspace *ws, int lo, int hi)
+{
+    if (lo) memset(ws->white + lo, 0, WHITENING_REACH * sizeof(double));
+    memset(ws->white + hi, 0, WHITENING_REACH * sizeof(double));
+    whiten_back(ws, ws->white, lo, hi, ws->pull);
+}
+
+/* Normal matrix, gradient and second-order blocks under correlated noise. The matrix is that of a spectrum without
+ * edge or blank, times the local weights; the gradient is exact. */
+static void assemble_correlated(gl_workspace *ws, const Comp *c, int k, int lo, int hi)
+{
+    int n = 3 * k;
+    pull_of_fit(ws, lo, hi);
+    for (int j = 0; j < k; j++) {
+        Window win = ws->window[j];
+        Moments m = pull_moments(c[j], win, ws->bells + (size_t)j * ws->n_pad, ws->pull);
+        set_gradient(ws, c[j], m, j);
+        double local = local_sensitivity(ws, c[j]), block[3][3];
+        ws->scratch[j] = local;
+        product_block(ws, c[j], c[j], block);
+        for (int p = 0; p < 3; p++)
+            for (int q = 0; q <= p; q++) ws->normal[(size_t)(3 * j + p) * n + 3 * j + q] = local * local * block[p][q];
+        ws->envelope[3 * j] = 3 * j;
+        for (int i = 0; i < j; i++) {
+            int apart = win.lo >= ws->window[i].hi || win.hi <= ws->window[i].lo;
+            if (apart && ws->envelope[3 * j] == 3 * j) continue;
+            if (apart) memset(block, 0, sizeof block);
+            else product_block(ws, c[j], c[i], block);
+            if (ws->envelope[3 * j] == 3 * j) ws->envelope[3 * j] = 3 * i;
+            for (int p = 0; p < 3; p++)
+                for (int q = 0; q < 3; q++)
+                    ws->normal[(size_t)(3 * j + p) * n + 3 * i + q] = local * ws->scratch[i] * block[p][q];
+        }
+        ws->envelope[3 * j + 1] = ws->envelope[3 * j + 2] = ws->envelope[3 * j];
+        ws->work += win.hi - win.lo;
+    }
 }
 
 /* Normal matrix, gradient and second-order blocks at the components last evaluated. */
@@ -66,24 +139,15 @@ static void assemble(gl_workspace *ws, const Comp *c, int k)
         Window win = ws->window[j];
         Moments m = moments_of(c[j], win, ws->w, ws->bells + (size_t)j * ws->n_pad, ws->trial);
         ws->moments[j] = m;
-        double u = c[j].a / c[j].s, v = 1.0 / c[j].s, t = u * v;
-        double *g = ws->gradient + 3 * j, *row = ws->normal + (size_t)(3 * j) * n + 3 * j;
-        g[0] = m.c[0];
-        g[1] = u * m.c[1];
-        g[2] = u * m.c[2];
+        double u = c[j].a / c[j].s;
+        double *row = ws->normal + (size_t)(3 * j) * n + 3 * j;
+        set_gradient(ws, c[j], m, j);
         row[0] = m.a[0];
         row[n] = u * m.a[1];
         row[n + 1] = u * u * m.a[2];
         row[2 * n] = u * m.a[2];
         row[2 * n + 1] = u * u * m.a[3];
         row[2 * n + 2] = u * u * m.a[4];
-        double *second = ws->second + 6 * j;
-        second[0] = 0.0;
-        second[1] = v * m.c[1];
-        second[2] = t * (m.c[2] - m.c[0]);
-        second[3] = v * m.c[2];
-        second[4] = t * (m.c[3] - 2.0 * m.c[1]);
-        second[5] = t * (m.c[4] - 3.0 * m.c[2]);
         ws->envelope[3 * j] = 3 * j;
         for (int i = 0; i < j; i++) {
             Window both = {win.lo > ws->window[i].lo ? win.lo : ws->window[i].lo,
@@ -212,6 +276,10 @@ static void fit_cluster(gl_workspace *ws, const int *members, int k, double tole
             lo = win.lo < lo ? win.lo : lo;
             hi = win.hi > hi ? win.hi : hi;
         }
+        if (ws->order) { /* room for the whitening at either end */
+            lo = lo > 2 * WHITENING_REACH ? lo - 2 * WHITENING_REACH : 0;
+            hi = hi < ws->n_pad - WHITENING_REACH ? hi + WHITENING_REACH : ws->n_pad;
+        }
         memcpy(ws->base + lo, ws->residual + lo, (size_t)(hi - lo) * sizeof(double));
         for (int j = 0; j < k; j++) {
             Window win = window_of(now[j], 0, ws->n_pad);
@@ -222,7 +290,8 @@ static void fit_cluster(gl_workspace *ws, const int *members, int k, double tole
         converged = 0;
         for (int it = 0; it < FIT_ITERATIONS && !converged; it++) {
             if (out_of_budget(ws)) break;
-            assemble(ws, now, k);
+            if (ws->order) assemble_correlated(ws, now, k, lo, hi);
+            else assemble(ws, now, k);
             freeze_and_scale(ws, now, k);
             int done = 0;
             double grow = 4.0;

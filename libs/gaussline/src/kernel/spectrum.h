@@ -8,6 +8,7 @@
 
 #include "best.h"
 #include "compatible.h"
+#include "correlation.h"
 #include "gaussline.h"
 #include "linear.h"
 #include "noise.h"
@@ -31,8 +32,14 @@ static size_t lay_out(gl_workspace *ws, char *start)
     char *at = start;
     size_t n = (size_t)ws->n_pad, k = (size_t)ws->capacity;
     double **rows[] = {&ws->y, &ws->w, &ws->residual, &ws->base, &ws->trial, &ws->other_trial, &ws->saved_residual,
-                       &ws->valid, &ws->scratch, &ws->snr, &ws->snr_scale, &ws->root_weight};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) *rows[i] = carve(&at, n);
+                       &ws->valid, &ws->scratch, &ws->snr, &ws->snr_scale, &ws->root_weight, &ws->white, &ws->other_white,
+                       &ws->pull, &ws->good};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double *row = carve(&at, n + 2 * ROW_MARGIN);
+        *rows[i] = row + ROW_MARGIN;
+    }
+    ws->taps = carve(&at, (size_t)(ORDER_MAX + 1) * (n + 2 * ROW_MARGIN)) + ROW_MARGIN;
+    ws->precision = carve(&at, 2 * WHITENING_REACH);
     ws->weight_sum = carve(&at, n + 1);
     ws->bells = carve(&at, n * k);
     ws->mask = (unsigned char *)carve(&at, 3 * (n + 8) / 8 + 1);
@@ -83,7 +90,7 @@ static gl_workspace *workspace_new(int32_t channels, int32_t max_components)
         return NULL;
     }
     lay_out(ws, ws->memory);
-    memset(ws->base, 0, sizeof(double) * (size_t)ws->n_pad);
+    memset(ws->memory, 0, size);
     set_scale_norms(ws);
     return ws;
 }
@@ -98,6 +105,18 @@ static void bridge_blanks(gl_workspace *ws)
         for (int j = last + 1; j < i; j++) ws->y[j] = left + (right - left) * (j - last) / (double)(i - last);
         last = i;
     }
+}
+
+/* Sets the model of the noise's correlation from the channels x, in units of the local noise up to a factor. Returns the
+ * variance of the noise where it is correlated, else a negative number: the estimate for white noise stands. */
+static double learn_correlation(gl_workspace *ws, const gl_batch *batch, const double *x)
+{
+    const double *given = batch->correlation_mode == GL_CORRELATION_GIVEN ? batch->correlation : NULL;
+    if (given && batch->n_lags < 2) return -1.0;
+    double variance = estimate_correlation(ws, x, given == NULL);
+    int most = batch->n_lags - 1 < ORDER_MAX ? batch->n_lags - 1 : ORDER_MAX;
+    if (given) set_correlation(ws, given, most, 0.0, 0);
+    return variance;
 }
 
 /* Reads the row, finds blanks, noise and weights. Returns 0 with the spectrum in noise units, or the flag that says why
@@ -161,6 +180,10 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
         ws->unit = rms;
         if (!(rms > 0.0) || !isfinite(rms) || !isfinite(top / rms) || top / rms > 1e15) return GL_NO_NOISE;
         for (int i = 0; i < n; i++) ws->y[i] /= rms;
+        if (batch->correlation_mode != GL_CORRELATION_WHITE) {
+            for (int i = 0; i < ws->n_pad; i++) ws->trial[i] = ws->y[i] * sqrt(ws->w[i]);
+            (void)learn_correlation(ws, batch, ws->trial);
+        }
         return 0;
     }
     ws->uniform = 1;
@@ -178,10 +201,50 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
     }
     rms = noise_estimate(with_data, valid, ws->mask, ws->scratch);
     if (!(rms > 1e-15)) return GL_NO_NOISE;
+    if (batch->correlation_mode != GL_CORRELATION_WHITE) {
+        double variance = learn_correlation(ws, batch, ws->y);
+        if (variance > 0.0) rms = sqrt(variance);
+    }
     ws->unit = rms / shrink;
     double inv = 1.0 / rms;
     for (int i = 0; i < n; i++) ws->y[i] *= inv;
     return 0;
+}
+
+/* Normal matrix of the components last evaluated, summed over the channels and their whitening: what the errors need
+ * near an edge, a blank, or for a width of less than a channel. */
+static void exact_normal(gl_workspace *ws, const Comp *c, int k)
+{
+    int n = 3 * k;
+    for (int j = 0; j < k; j++) {
+        Window win = ws->window[j];
+        int lo = win.lo > WHITENING_REACH ? win.lo - WHITENING_REACH : 0;
+        int hi = win.hi < ws->n_pad - WHITENING_REACH ? win.hi + WHITENING_REACH : ws->n_pad;
+        const double *bell = ws->bells + (size_t)j * ws->n_pad;
+        for (int p = 0; p < 3; p++) { /* g, g z, g z^2, whitened twice */
+            memset(ws->base + lo - (lo ? WHITENING_REACH : 0), 0, (size_t)(hi - lo + WHITENING_REACH) * sizeof(double));
+            for (int i = win.lo; i < win.hi; i++) {
+                double z = (i - c[j].mu) / c[j].s;
+                ws->base[i] = bell[i] * (p == 0 ? 1.0 : p == 1 ? z : z * z);
+            }
+            whiten(ws, ws->base, lo, hi, ws->other_white);
+            if (lo) memset(ws->other_white + lo - WHITENING_REACH, 0, WHITENING_REACH * sizeof(double));
+            memset(ws->other_white + hi, 0, WHITENING_REACH * sizeof(double));
+            whiten_back(ws, ws->other_white, lo, hi, ws->pull);
+            double left = p == 0 ? 1.0 : c[j].a / c[j].s;
+            for (int i = 0; i <= j; i++) {
+                if (3 * i < ws->envelope[3 * j]) continue;
+                Window both = {ws->window[i].lo > lo ? ws->window[i].lo : lo, ws->window[i].hi < hi ? ws->window[i].hi : hi};
+                if (both.lo > both.hi) both.hi = both.lo;
+                Moments m = pull_moments(c[i], both, ws->bells + (size_t)i * ws->n_pad, ws->pull);
+                double right = c[i].a / c[i].s, *row = ws->normal + (size_t)(3 * j + p) * n + 3 * i;
+                row[0] = left * m.c[0];
+                row[1] = left * right * m.c[1];
+                row[2] = left * right * m.c[2];
+            }
+        }
+        ws->work += 6 * (hi - lo);
+    }
 }
 
 /* Variances from the inverse of the normal matrix of each cluster (the Fisher information). */
@@ -200,7 +263,13 @@ static void covariances(gl_workspace *ws)
             ws->work += ws->window[j].hi - ws->window[j].lo;
         }
         memcpy(ws->trial, ws->residual, (size_t)ws->n_pad * sizeof(double));
-        assemble(ws, ws->params_now, k);
+        if (ws->order) {
+            whiten(ws, ws->trial, 0, ws->n_pad, ws->white);
+            assemble_correlated(ws, ws->params_now, k, 0, ws->n_pad);
+            exact_normal(ws, ws->params_now, k);
+        } else {
+            assemble(ws, ws->params_now, k);
+        }
         freeze_and_scale(ws, ws->params_now, k);
         build_system(ws, k, 0.0, 0);
         int bad = cholesky(ws->system, n, n, ws->envelope) != 0;
@@ -297,15 +366,16 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
     ws->params = &batch->params;
     ws->deadline_s = start + batch->params.time_budget_s;
     ws->work = 0.0;
-    ws->out_of_time = ws->full = ws->n_comp = 0;
+    ws->out_of_time = ws->full = ws->n_comp = ws->order = 0;
     uint32_t refused = load_spectrum(ws, batch, row, &out->flags);
     out->rms = ws->unit;
-    out->chi2_reduced = out->aicc = NAN;
+    out->chi2_reduced = out->aicc = out->correlation = out->effective_channels = NAN;
     if (refused) {
         out->flags |= refused;
     } else {
         memcpy(ws->residual, ws->y, (size_t)ws->n_pad * sizeof(double));
         prepare_weights(ws);
+        if (ws->order) set_taps(ws);
         if (batch->params.preset == GL_PRESET_COMPATIBLE) decompose_compatible(ws);
         else decompose_best(ws);
         if (ws->full || ws->work > WORK_LIMIT) out->flags |= GL_LIMIT_HIT;
@@ -314,6 +384,8 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
         for (int i = 0; i < ws->n_comp; i++) converged &= !ws->unconverged[i];
         if (converged) out->flags |= GL_CONVERGED;
         covariances(ws);
+        out->correlation = ws->order ? ws->lags[1] : 0.0;
+        out->effective_channels = ws->order ? ws->n_valid * ws->zero_frequency : ws->n_valid;
         double chi2 = chi_square(ws);
         int k = 3 * ws->n_comp;
         out->chi2_reduced = ws->n_valid > k ? chi2 / (ws->n_valid - k) : NAN;

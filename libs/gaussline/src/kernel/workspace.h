@@ -6,6 +6,7 @@
 #ifndef WORKSPACE_H
 #define WORKSPACE_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -22,6 +23,12 @@
 #define WORK_LIMIT 2e8
 /* A factorisation in the same unit, a parameter cubed. */
 #define FACTOR_WORK (1.0 / 16.0)
+
+/* Channels on either side of every row that may be read, and are zero. */
+#define ROW_MARGIN 16
+/* Highest order of the noise's autoregressive model, and lags of its correlation that are kept. */
+#define ORDER_MAX 7
+#define LAGS 32
 
 /* Scales of the search; enough for 2^30 channels. */
 #define SCALES_LIMIT 32
@@ -58,12 +65,25 @@ struct gl_workspace {
     double *weight_sum;    /* n + 1: sum of the weights before each channel */
     double *root_weight;   /* square root of the weight: one over the local noise, in units of the noise */
     unsigned char *mask;
+    /* correlated noise */
+    int order;             /* of the autoregressive model; zero for white noise */
+    double predictors[ORDER_MAX + 1][ORDER_MAX + 1]; /* row of the whitening for each order */
+    double lags[LAGS];     /* correlation of the noise */
+    double *precision;     /* inverse covariance of neighbours, lags -WHITENING_REACH.. */
+    double zero_frequency; /* effective channels over channels: what a slow signal counts */
+    int fit_lo, fit_hi;    /* channels of the fit that runs */
+    double *taps;          /* rows of the whitening: coefficient of the channel t before, t = 0..order */
+    double *white, *other_white; /* whitened residuals of trial and other_trial */
+    double *pull;          /* the residual whitened twice: what gradients are made of */
+    double *good;          /* channels without signal */
     Ridge *ridges;
     Peak *peaks;
     /* scale space */
     double *scale_rows;
     int scale_pad, scale_stride, scales_max;
     double scale_inv_norm[SCALES_LIMIT], scale_sigma[SCALES_LIMIT];
+    double scale_overlap[SCALES_LIMIT][LAGS];            /* product of each smoothing kernel with itself, shifted */
+    double start_inv_norm[SCALES_LIMIT], search_inv_norm[SCALES_LIMIT]; /* the first one's, of the noise at hand */
     double *snr;           /* n_pad: best matched-filter S/N of each channel */
     double *snr_scale;     /* n_pad: the scale it was found at */
     /* model */
@@ -97,6 +117,9 @@ static int out_of_budget(gl_workspace *ws)
     if (!ws->out_of_time && seconds_now() > ws->deadline_s) ws->out_of_time = 1;
     return ws->out_of_time || ws->work > WORK_LIMIT;
 }
+
+/* Row of n_pad items between their margins. */
+INLINE double *tap_row(const gl_workspace *ws, int t) { return ws->taps + (ptrdiff_t)t * (ws->n_pad + 2 * ROW_MARGIN); }
 
 INLINE double clamp(double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi : x; }
 #endif

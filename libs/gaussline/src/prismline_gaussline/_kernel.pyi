@@ -9,6 +9,8 @@ def decompose(
     noise: Buffer | None,
     noise_row_stride: int,
     noise_channel_stride: int,
+    correlation_mode: int,
+    correlation: Buffer | None,
     params: tuple[float, float, float, float, float, float, int, int, int],
     threads: int,
     instruction_set: int,

@@ -61,6 +61,10 @@ class Decomposition:
     chi2_reduced: NDArray[np.float64]
     aicc: NDArray[np.float64]
     """N ln(RSS / N) + 2 k + (2 k^2 + 2 k) / (N - k - 1), over the channels with data, k three a component."""
+    correlation: NDArray[np.float64]
+    """Correlation of the noise of neighbouring channels that was assumed; zero for white noise."""
+    effective_channels: NDArray[np.float64]
+    """Independent channels that a signal wider than the correlation sees; the channels with data for white noise."""
     flags: NDArray[np.uint32]
     """Bits of :class:`Flag`."""
     work: NDArray[np.float64]
