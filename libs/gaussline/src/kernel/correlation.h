@@ -32,7 +32,7 @@
 /* Signal is where the spectrum, smoothed by this many B3 passes (to a width of 4.6 channels), leaves this many of its
  * sigmas, and this many channels on either side. */
 #define SIGNAL_LEVEL 3
-#define SIGNAL_CLIP 3.0
+#define SIGNAL_CLIP 3.5
 #define SIGNAL_MARGIN 4
 
 /* Levinson's recursion (Levinson 1947, Durbin 1960): predictors of every order up to most from the correlations r[0..most],
@@ -70,8 +70,14 @@ static void set_correlation(gl_workspace *ws, const double *r, int most, double 
     double floored[ORDER_MAX + 1] = {1.0};
     for (int l = 1; l <= most; l++) floored[l] = r[l] / (1.0 + CORRELATION_FLOOR);
     int order = levinson(floored, most, channels, select, ws->predictors);
+    for (int m = 0; m <= most; m++) /* the floor is noise on top of what was measured */
+        for (int t = 0; t <= m; t++) ws->predictors[m][t] /= sqrt(1.0 + CORRELATION_FLOOR);
     const double *h = ws->predictors[order];
     ws->order = order;
+    ws->whitened_variance = 0.0;
+    for (int s = 0; s <= order; s++)
+        for (int t = 0; t <= order; t++) ws->whitened_variance += h[s] * h[t] * (s == t ? 1.0 : r[s > t ? s - t : t - s]);
+    if (!(ws->whitened_variance > 0.0)) ws->whitened_variance = 1.0;
     for (int l = 0; l < LAGS; l++) { /* the correlation that the model implies */
         ws->lags[l] = l <= order ? floored[l] : 0.0;
         for (int t = 1; t <= order && l > order; t++) ws->lags[l] -= h[t] / h[0] * ws->lags[l - t];

@@ -388,6 +388,7 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
         out->effective_channels = ws->order ? ws->n_valid * ws->zero_frequency : ws->n_valid;
         double chi2 = chi_square(ws);
         int k = 3 * ws->n_comp;
+        if (ws->order) chi2 /= ws->whitened_variance;
         out->chi2_reduced = ws->n_valid > k ? chi2 / (ws->n_valid - k) : NAN;
         out->aicc = aicc_of(chi2, ws->unit, ws->n_valid, k);
     }
