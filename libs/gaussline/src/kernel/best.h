@@ -22,11 +22,16 @@
 /* A candidate of the residual search hides others within this many widths of its scale, until the next round. */
 #define SUPPRESS_REACH 2.5
 /* Squared projection of the residual on the third and fourth Hermite shapes, above which a split is tried. */
-#define SPLIT_SCORE 7.0
+#define SPLIT_SCORE 4.0
 /* Fall of chi-square that three more parameters have to earn. */
-#define SPLIT_GAIN 12.0
+#define SPLIT_GAIN 14.0
 /* Shapes of a split that are tried: the one the signs of the two projections tell, and the next. */
 #define SPLIT_SHAPES 2
+/* Matched-filter S/N of the residual beside a line at which a component is tried, in how many of its widths, and the fall
+ * of chi-square that it has to earn. */
+#define BESIDE_SNR 2.5
+#define BESIDE_REACH 3.0
+#define BESIDE_GAIN 14.0
 /* A blended component goes when chi-square rises by less than this without it. */
 #define REMOVAL_COST 12.0
 
@@ -195,6 +200,38 @@ static int split_all(gl_workspace *ws, double least_score, double least_fall)
     return splits;
 }
 
+/* Tries components where the residual beside a line is high, but not high enough to tell by itself: in a blend that is
+ * fitted with too few, the residual swings. Each is kept when chi-square falls by enough. Returns how many stayed. */
+static int add_beside(gl_workspace *ws)
+{
+    int added = 0;
+    scale_space(ws, ws->scales_max, 0);
+    while (!out_of_budget(ws)) {
+        Candidate found = strongest(ws);
+        if (found.snr < BESIDE_SNR) break;
+        suppress(ws, found.channel, ws->scale_sigma[found.scale] + 1.0);
+        Comp new = candidate_component(ws, found);
+        int beside = 0;
+        for (int i = 0; i < ws->n_comp; i++) beside |= fabs(new.mu - ws->comp[i].mu) < BESIDE_REACH * ws->comp[i].s;
+        if (!beside) continue;
+        double chi2 = chi_square(ws);
+        keep_model(ws);
+        if (!add_component(ws, new)) break;
+        for (int i = 0; i < ws->n_comp - 1; i++)
+            if (are_coupled(new, ws->comp[i], COUPLING)) ws->dirty[i] = 1;
+        fit_touched(ws, TOL_TRIAL, COUPLING);
+        int good = chi2 - chi_square(ws) > BESIDE_GAIN;
+        for (int i = 0; i < ws->n_comp && good; i++) good = is_valid(ws, ws->comp[i]);
+        if (!good) {
+            restore_model(ws);
+            continue;
+        }
+        added++;
+        scale_space(ws, ws->scales_max, 0);
+    }
+    return added;
+}
+
 /* Takes out components whose absence costs less than the removal threshold once the others are fitted again. */
 static void remove_redundant(gl_workspace *ws)
 {
@@ -268,6 +305,7 @@ static void decompose_best(gl_workspace *ws)
         if (!split_all(ws, SPLIT_SCORE, SPLIT_GAIN)) break;
         if (!pursue(ws)) break;
     }
+    if (add_beside(ws)) split_all(ws, SPLIT_SCORE, SPLIT_GAIN);
     remove_redundant(ws);
     polish(ws);
     int before = ws->n_comp;
