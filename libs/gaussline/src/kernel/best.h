@@ -22,16 +22,23 @@
 /* A candidate of the residual search hides others within this many widths of its scale, until the next round. */
 #define SUPPRESS_REACH 2.5
 /* Squared projection of the residual on the third and fourth Hermite shapes, above which a split is tried. */
-#define SPLIT_SCORE 4.0
+#define SPLIT_SCORE 7.0
 /* Fall of chi-square that three more parameters have to earn. */
-#define SPLIT_GAIN 14.0
+#define SPLIT_GAIN 12.0
 /* Shapes of a split that are tried: the one the signs of the two projections tell, and the next. */
 #define SPLIT_SHAPES 2
 /* Matched-filter S/N of the residual beside a line at which a component is tried, in how many of its widths, and the fall
  * of chi-square that it has to earn. */
-#define BESIDE_SNR 2.5
+#define BESIDE_SNR 3.0
 #define BESIDE_REACH 3.0
 #define BESIDE_GAIN 14.0
+/* Second start. */
+#define CURVED_LEVEL 2
+#define CURVED_SNR 0.6
+#define CURVED_FLOOR 3.0
+#define CURVED_HEIGHT 1.2
+#define CURVED_WIDTH 4.0
+#define SECOND_COST 13.0
 /* A blended component goes when chi-square rises by less than this without it. */
 #define REMOVAL_COST 12.0
 
@@ -64,7 +71,7 @@ static int pursue(gl_workspace *ws)
     for (int round = 0; round <= ws->params->max_refine_iter; round++) {
         int found = 0;
         if (out_of_budget(ws)) break;
-        scale_space(ws, ws->scales_max, 0);
+        scale_space(ws);
         for (;;) {
             Candidate c = strongest(ws);
             if (c.snr < ws->params->mf_snr_min) break;
@@ -205,7 +212,7 @@ static int split_all(gl_workspace *ws, double least_score, double least_fall)
 static int add_beside(gl_workspace *ws)
 {
     int added = 0;
-    scale_space(ws, ws->scales_max, 0);
+    if (!ws->searched) scale_space(ws);
     while (!out_of_budget(ws)) {
         Candidate found = strongest(ws);
         if (found.snr < BESIDE_SNR) break;
@@ -227,7 +234,7 @@ static int add_beside(gl_workspace *ws)
             continue;
         }
         added++;
-        scale_space(ws, ws->scales_max, 0);
+        scale_space(ws);
     }
     return added;
 }
@@ -279,11 +286,45 @@ static Comp smoothed_peak(const gl_workspace *ws, const double *y, Peak peak, do
     return (Comp){peak.birth * (width > s ? width / s : 1.0) / (root > 0.0 ? root : 1.0), peak.index, s};
 }
 
+/* Components at the maxima of the wavelet plane, in ws->curved: lines whose sum has one maximum but two bends. */
+static void curved_peaks(gl_workspace *ws)
+{
+    int level = CURVED_LEVEL;
+    ws->n_curved = 0;
+    if (ws->scales_max <= level) return;
+    smooth_pass(ws, level);
+    const double *fine = scale_row(ws, level), *coarse = scale_row(ws, level + 1);
+    double noise = 1.0 / (ws->order ? ws->start_inv_norm : ws->scale_inv_norm)[level - 1];
+    double drop = CURVED_SNR * noise, least = CURVED_FLOOR * noise, top = -INFINITY, bottom = INFINITY;
+    int at = 0, rising = 1;
+    for (int i = 0; i <= ws->n && ws->n_curved < ws->params->max_components; i++) {
+        double w = i < ws->n && fine[i] > least ? fine[i] - coarse[i] : -INFINITY;
+        if (rising && w > top) {
+            top = w;
+            at = i;
+        } else if (rising && w < top - drop) {
+            double root = ws->root_weight[at];
+            Comp c = {CURVED_HEIGHT * fine[at] / (root > 0.0 ? root : 1.0), at, CURVED_WIDTH};
+            if (top > drop && local_sensitivity(ws, c) * matched_filter_snr(ws, c) >= ws->params->mf_snr_min)
+                ws->curved[ws->n_curved++] = c;
+            rising = 0;
+            bottom = w;
+        } else if (!rising && w > bottom + drop) {
+            rising = 1;
+            top = w;
+            at = i;
+        } else if (!rising && w < bottom) {
+            bottom = w;
+        }
+    }
+}
+
 /* The first model: persistent peaks of the spectrum smoothed to a width of 2.2 channels. */
 static void start_from_peaks(gl_workspace *ws)
 {
     int level = ws->scales_max > 1;
-    scale_space(ws, level + 1, 1);
+    set_bridged_row(ws);
+    for (int j = 0; j <= level; j++) smooth_pass(ws, j);
     double *y = scale_row(ws, level + 1), noise = 1.0 / (ws->order ? ws->start_inv_norm : ws->scale_inv_norm)[level];
     double threshold = START_PERSISTENCE * ws->params->beta * noise;
     int count = persistence_peaks(y, ws->n, threshold, ws->ridges, ws->peaks, ws->n / 2 + 2);
@@ -292,21 +333,38 @@ static void start_from_peaks(gl_workspace *ws)
         if (local_sensitivity(ws, c) * matched_filter_snr(ws, c) < START_SNR * ws->params->mf_snr_min) continue;
         if (!add_component(ws, c)) break;
     }
+    if (ws->params->second_start) curved_peaks(ws);
+    else ws->n_curved = 0;
     fit_touched(ws, TOL_SEARCH, COUPLING);
     prune(ws, TOL_SEARCH);
 }
 
-static void decompose_best(gl_workspace *ws)
+static void refine_best(gl_workspace *ws)
 {
-    ws->n_dead = 0;
-    start_from_peaks(ws);
     pursue(ws);
     for (int round = 0; round < ws->params->max_refine_iter; round++) {
         if (!split_all(ws, SPLIT_SCORE, SPLIT_GAIN)) break;
         if (!pursue(ws)) break;
     }
-    if (add_beside(ws)) split_all(ws, SPLIT_SCORE, SPLIT_GAIN);
+    if (ws->params->second_start && add_beside(ws)) split_all(ws, SPLIT_SCORE, SPLIT_GAIN);
     remove_redundant(ws);
+}
+
+static void decompose_best(gl_workspace *ws)
+{
+    ws->n_dead = ws->searched = 0;
+    start_from_peaks(ws);
+    refine_best(ws);
+    if (ws->n_curved > ws->n_comp && !out_of_budget(ws)) {
+        double cost = chi_square(ws) + SECOND_COST * ws->n_comp;
+        int n_first = ws->n_comp;
+        memcpy(ws->guess, ws->comp, (size_t)n_first * sizeof *ws->guess);
+        set_model(ws, ws->curved, ws->n_curved);
+        fit_touched(ws, TOL_SEARCH, COUPLING);
+        prune(ws, TOL_SEARCH);
+        refine_best(ws);
+        if (!(chi_square(ws) + SECOND_COST * ws->n_comp < cost)) set_model(ws, ws->guess, n_first);
+    }
     polish(ws);
     int before = ws->n_comp;
     prune(ws, TOL_FINAL);

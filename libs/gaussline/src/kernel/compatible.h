@@ -138,7 +138,7 @@ static int refine(gl_workspace *ws, double *aicc)
 static int pursue_by_aicc(gl_workspace *ws)
 {
     int added = 0;
-    scale_space(ws, ws->scales_max, 0);
+    scale_space(ws);
     while (!out_of_budget(ws)) {
         Candidate c = strongest(ws);
         if (c.snr < AICC_SNR * ws->params->mf_snr_min) break;
@@ -161,14 +161,6 @@ static void lower_aicc(gl_workspace *ws)
         changed += pursue_by_aicc(ws);
         if (!changed) break;
     }
-}
-
-/* The model replaced by k given components (none when k is zero). */
-static void set_model(gl_workspace *ws, const Comp *components, int k)
-{
-    memcpy(ws->residual, ws->y, (size_t)ws->n_pad * sizeof(double));
-    ws->n_comp = ws->n_dead = 0;
-    for (int i = 0; i < k; i++) add_component(ws, components[i]);
 }
 
 static void decompose_compatible(gl_workspace *ws)

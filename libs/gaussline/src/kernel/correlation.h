@@ -34,6 +34,8 @@
 #define SIGNAL_LEVEL 3
 #define SIGNAL_CLIP 3.5
 #define SIGNAL_MARGIN 4
+/* The sigma of the smoothed spectrum is taken from every fourth channel: the others are nearly the same. */
+#define SIGNAL_STRIDE 4
 
 /* Levinson's recursion (Levinson 1947, Durbin 1960): predictors of every order up to most from the correlations r[0..most],
  * as rows of L. Returns the order: the one with the least N ln(variance) + cost when select is set, or the highest. */
@@ -101,15 +103,16 @@ static void set_correlation(gl_workspace *ws, const double *r, int most, double 
     }
 }
 
-/* Sums of products of channels that are lag apart, and of their weights. */
-static double lagged_mean(const double *x, const double *good, int n_pad, int lag)
+/* Mean product of good channels that are lag apart, and their number. x is zero where good is. */
+static double lagged_mean(const double *x, const double *good, int n_pad, int lag, double *number)
 {
     vd sum = vset(0.0), count = vset(0.0);
     for (int i = 0; i < n_pad; i += VW) {
         sum += vload(x + i) * vloadu(x + i + lag);
         count += vload(good + i) * vloadu(good + i + lag);
     }
-    return vsum(sum) / fmax(vsum(count), 1.0);
+    *number = vsum(count);
+    return vsum(sum) / fmax(*number, 1.0);
 }
 
 /* Estimates noise and (when model is set) its correlation from x, in units of the local noise up to a factor, over the
@@ -122,11 +125,11 @@ static double estimate_correlation(gl_workspace *ws, const double *x, int model)
     for (int j = 0; j < level; j++) smooth_pass(ws, j);
     const double *smooth = scale_row(ws, level);
     int count = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = SIGNAL_STRIDE / 2; i < n; i += SIGNAL_STRIDE) {
         ws->scratch[count] = -smooth[i];
         count += smooth[i] < 0.0;
     }
-    if (count < CORRELATION_CHANNELS / 4) return -1.0;
+    if (count < CORRELATION_CHANNELS / (4 * SIGNAL_STRIDE)) return -1.0;
     double limit = SIGNAL_CLIP * MAD_TO_SIGMA * median_in_place(ws->scratch, count);
     double *good = ws->good, *wide = ws->white, *masked = ws->other_white;
     for (int i = 0; i < n_pad; i += VW) {
@@ -146,7 +149,7 @@ static double estimate_correlation(gl_workspace *ws, const double *x, int model)
         in = out;
         out = t;
     }
-    double total = 0.0;
+    double total, pairs;
     for (int i = 0; i < n_pad; i += VW)
         vstore(out + i, vloadu(in + i - SIGNAL_MARGIN) * vloadu(in + i - SIGNAL_MARGIN + 1));
     for (int i = 0; i < n_pad; i += VW) {
@@ -157,15 +160,13 @@ static double estimate_correlation(gl_workspace *ws, const double *x, int model)
     }
     for (int i = 0; i < ROW_MARGIN; i++)
         good[n_pad + i] = masked[n_pad + i] = good[-1 - i] = masked[-1 - i] = wide[-1 - i] = wide[n_pad + i] = 0.0;
-    for (int i = 0; i < n; i++) total += good[i];
-    if (total < CORRELATION_CHANNELS) return -1.0;
-    double variance = lagged_mean(masked, good, n_pad, 0);
-    if (!(variance > 0.0)) return -1.0;
+    double variance = lagged_mean(masked, good, n_pad, 0, &total);
+    if (total < CORRELATION_CHANNELS || !(variance > 0.0)) return -1.0;
     if (!model) return variance;
     double r[ORDER_MAX + 1] = {1.0};
-    r[1] = lagged_mean(masked, good, n_pad, 1) / variance;
+    r[1] = lagged_mean(masked, good, n_pad, 1, &pairs) / variance;
     if (!(r[1] * r[1] < 1.0) || -total * log(1.0 - r[1] * r[1]) < CORRELATION_GATE) return -1.0;
-    for (int l = 2; l <= ORDER_MAX; l++) r[l] = lagged_mean(masked, good, n_pad, l) / variance;
+    for (int l = 2; l <= ORDER_MAX; l++) r[l] = lagged_mean(masked, good, n_pad, l, &pairs) / variance;
     set_correlation(ws, r, ORDER_MAX, total, 1);
     return variance;
 }

@@ -38,6 +38,7 @@ typedef struct {
     int32_t max_refine_iter;
     int32_t max_components;
     int32_t preset;
+    int32_t second_start;   /* look for blends harder: components beside a line, a second start */
 } gl_params;
 
 typedef struct {

@@ -36,6 +36,7 @@ static void residual_add(gl_workspace *ws, Comp c, double factor)
 {
     Window win = window_of(c, 0, ws->n_pad);
     ws->work += win.hi - win.lo;
+    ws->searched = 0;
     bell_add(c, factor * c.a, win, ws->bells, ws->residual);
 }
 
@@ -78,6 +79,7 @@ static double chi_square(const gl_workspace *ws)
 static void keep_model(gl_workspace *ws)
 {
     ws->n_saved = ws->n_comp;
+    ws->saved_searched = ws->searched;
     memcpy(ws->saved, ws->comp, (size_t)ws->n_comp * sizeof *ws->comp);
     memcpy(ws->saved_unconverged, ws->unconverged, (size_t)ws->n_comp);
     memcpy(ws->saved_tested, ws->tested, (size_t)ws->n_comp);
@@ -87,6 +89,7 @@ static void keep_model(gl_workspace *ws)
 static void restore_model(gl_workspace *ws)
 {
     ws->n_comp = ws->n_saved;
+    ws->searched = ws->saved_searched;
     memcpy(ws->comp, ws->saved, (size_t)ws->n_comp * sizeof *ws->comp);
     memcpy(ws->unconverged, ws->saved_unconverged, (size_t)ws->n_comp);
     memcpy(ws->tested, ws->saved_tested, (size_t)ws->n_comp);
@@ -119,10 +122,19 @@ static void fit_touched(gl_workspace *ws, double tolerance, double coupling)
         int k = cluster_of(ws, i, coupling, ws->cluster);
         for (int j = 0; j < k; j++) ws->dirty[ws->cluster[j]] = ws->tested[ws->cluster[j]] = 0;
         fit_cluster(ws, ws->cluster, k, tolerance);
+        ws->searched = 0;
     }
 }
 
 static void touch_all(gl_workspace *ws) { memset(ws->dirty, 1, (size_t)ws->n_comp); }
+
+/* The model replaced by k given components (none when k is zero). */
+static void set_model(gl_workspace *ws, const Comp *components, int k)
+{
+    memcpy(ws->residual, ws->y, (size_t)ws->n_pad * sizeof(double));
+    ws->n_comp = ws->n_dead = ws->searched = 0;
+    for (int i = 0; i < k; i++) add_component(ws, components[i]);
+}
 
 /* The final solution: every cluster to the final tolerance, twice where a neighbouring cluster's wing moved. */
 static void polish(gl_workspace *ws)

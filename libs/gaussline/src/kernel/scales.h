@@ -65,17 +65,20 @@ static void set_scale_norms(gl_workspace *ws)
     }
 }
 
+/* The B3 kernel with a step, at one vector. */
+INLINE vd smooth_at(const double *from, int step)
+{
+    const vd c0 = vset(0.375), c1 = vset(0.25), c2 = vset(0.0625);
+    vd near = vloadu(from - step) + vloadu(from + step);
+    vd far = vloadu(from - 2 * step) + vloadu(from + 2 * step);
+    return c0 * vload(from) + c1 * near + c2 * far;
+}
+
 /* One pass of the B3 kernel with step 2^j: row j + 1 from row j. */
 INLINE void smooth_pass(gl_workspace *ws, int j)
 {
     const double *from = scale_row(ws, j);
     double *out = scale_row(ws, j + 1);
-    const int step = 1 << j;
-    const vd c0 = vset(0.375), c1 = vset(0.25), c2 = vset(0.0625);
-    for (int i = 0; i < ws->n_pad; i += VW) {
-        vd near = vloadu(from + i - step) + vloadu(from + i + step);
-        vd far = vloadu(from + i - 2 * step) + vloadu(from + i + 2 * step);
-        vstore(out + i, c0 * vload(from + i) + c1 * near + c2 * far);
-    }
+    for (int i = 0; i < ws->n_pad; i += VW) vstore(out + i, smooth_at(from + i, 1 << j));
 }
 #endif

@@ -18,34 +18,40 @@ typedef struct {
     int channel, scale;
 } Candidate;
 
-/* Fills the first scales of the scale space of the residual, ws->snr and ws->snr_scale. The residual counts in units
- * of the local noise, so that blank channels are zero, or (where all other weights are one) with its bridges. Under
- * correlated noise the search smooths what its inverse covariance makes of the residual, and knows its norm. */
-static void scale_space(gl_workspace *ws, int scales, int bridged)
+/* Row zero of the scale space: the residual with its bridges (where all other weights are one), or in units of the local
+ * noise, so that blank channels are zero. */
+static void set_bridged_row(gl_workspace *ws)
 {
     double *in = scale_row(ws, 0);
-    const double *inv_norm = ws->order ? (bridged ? ws->start_inv_norm : ws->search_inv_norm) : ws->scale_inv_norm;
-    if (ws->order && !bridged) {
-        set_pull(ws, ws->residual);
-        for (int i = 0; i < ws->n_pad; i++) in[i] = ws->root_weight[i] > 0.0 ? ws->pull[i] / ws->root_weight[i] : 0.0;
-    } else if (ws->uniform && bridged)
+    if (ws->uniform)
         memcpy(in, ws->residual, (size_t)ws->n_pad * sizeof *in);
     else
         for (int i = 0; i < ws->n_pad; i += VW) vstore(in + i, vload(ws->residual + i) * vload(ws->root_weight + i));
+}
+
+/* Fills the scale space of the residual, ws->snr and ws->snr_scale. The residual counts in units of the local noise, so that
+ * blank channels are zero. Under correlated noise the search smooths what its inverse covariance makes of the residual,
+ * and knows its norm. */
+static void scale_space(gl_workspace *ws)
+{
+    double *in = scale_row(ws, 0);
+    const double *inv_norm = ws->order ? ws->search_inv_norm : ws->scale_inv_norm;
+    if (ws->order) {
+        set_pull(ws, ws->residual);
+        for (int i = 0; i < ws->n_pad; i++) in[i] = ws->root_weight[i] > 0.0 ? ws->pull[i] / ws->root_weight[i] : 0.0;
+    } else {
+        for (int i = 0; i < ws->n_pad; i += VW) vstore(in + i, vload(ws->residual + i) * vload(ws->root_weight + i));
+    }
     for (int i = 0; i < ws->n_pad; i += VW) {
         vstore(ws->snr + i, vset(-1e300));
         vstore(ws->snr_scale + i, vset(0.0));
     }
-    for (int j = 0; j < scales; j++) {
+    for (int j = 0; j < ws->scales_max; j++) {
         const double *from = scale_row(ws, j);
         double *out = scale_row(ws, j + 1);
-        const int step = 1 << j;
-        const vd c0 = vset(0.375), c1 = vset(0.25), c2 = vset(0.0625);
         const vd inv = vset(inv_norm[j]), label = vset(j);
         for (int i = 0; i < ws->n_pad; i += VW) {
-            vd near = vloadu(from + i - step) + vloadu(from + i + step);
-            vd far = vloadu(from + i - 2 * step) + vloadu(from + i + 2 * step);
-            vd smooth = c0 * vload(from + i) + c1 * near + c2 * far;
+            vd smooth = smooth_at(from + i, 1 << j);
             vstore(out + i, smooth);
             vd t = smooth * inv, best = vload(ws->snr + i), where = vload(ws->snr_scale + i);
             vi up = t > best;
@@ -54,6 +60,7 @@ static void scale_space(gl_workspace *ws, int scales, int bridged)
         }
     }
     for (int i = ws->n; i < ws->n_pad; i++) ws->snr[i] = -1e300;
+    ws->searched = 1;
 }
 
 /* Highest matched-filter S/N that is left, or a candidate with snr below threshold when there is none. */

@@ -46,7 +46,7 @@ static size_t lay_out(gl_workspace *ws, char *start)
     ws->ridges = (Ridge *)carve(&at, n);
     ws->peaks = (Peak *)carve(&at, (n / 2 + 2) * sizeof(Peak) / sizeof(double));
     ws->scale_rows = carve(&at, (size_t)ws->scale_stride * (size_t)(ws->scales_max + 1));
-    Comp **models[] = {&ws->comp, &ws->saved, &ws->guess, &ws->params_now, &ws->params_try, &ws->dead};
+    Comp **models[] = {&ws->comp, &ws->saved, &ws->guess, &ws->params_now, &ws->params_try, &ws->dead, &ws->curved};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) *models[i] = (Comp *)carve(&at, 3 * k);
     unsigned char **flags[] = {&ws->tested, &ws->dirty, &ws->unconverged, &ws->saved_unconverged, &ws->saved_tested,
                               &ws->covariance_bad};

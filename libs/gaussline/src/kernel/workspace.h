@@ -91,6 +91,9 @@ struct gl_workspace {
     Comp *comp, *saved, *guess;
     Comp *dead;            /* components that validation took out, so that the search does not bring them back */
     unsigned char *tested, *dirty, *unconverged, *saved_unconverged, *saved_tested;
+    Comp *curved;          /* the second start */
+    int n_curved;
+    int searched, saved_searched; /* the scale space is that of the residual as it stands */
     int n_saved, n_dead, full;
     Comp *params_now, *params_try;
     int *cluster, *label, *member;

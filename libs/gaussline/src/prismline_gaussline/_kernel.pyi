@@ -11,7 +11,7 @@ def decompose(
     noise_channel_stride: int,
     correlation_mode: int,
     correlation: Buffer | None,
-    params: tuple[float, float, float, float, float, float, int, int, int],
+    params: tuple[float, float, float, float, float, float, int, int, int, int],
     threads: int,
     instruction_set: int,
     /,

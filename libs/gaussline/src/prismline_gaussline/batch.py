@@ -118,6 +118,7 @@ def decompose(
             settings.max_refine_iter,
             settings.max_components,
             _PRESET_CODES[settings.preset],
+            settings.second_start,
         ),
         int(threads),
         INSTRUCTION_SETS[instruction_set],

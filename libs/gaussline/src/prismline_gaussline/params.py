@@ -49,6 +49,10 @@ class Params:
     neg_thresh: float = 5.0
     """Depth of a residual dip, in units of the noise, that asks for a split (``compatible`` only)."""
 
+    second_start: bool = True
+    """Whether ``best`` looks for blends harder: tries components beside a line, and where the spectrum bends more often than
+    it has components, starts a second time from its bends. Without it white noise gives the components of 0.1.0."""
+
     max_components: int = 64
     """Most components of a spectrum; more set the flag LIMIT_HIT."""
 
@@ -62,6 +66,8 @@ class Params:
             if not math.isfinite(value) or value < 0.0:
                 raise ValueError(f"{name} must be a finite number that is not negative, not {value!r}")
             object.__setattr__(self, name, value)
+        if not isinstance(self.second_start, bool):
+            raise ValueError(f"second_start must be true or false, not {self.second_start!r}")
         for name, least, most in (("max_refine_iter", 0, 1000), ("max_components", 1, MAX_COMPONENTS_LIMIT)):
             count = getattr(self, name)
             if isinstance(count, bool) or int(count) != count or not least <= count <= most:
