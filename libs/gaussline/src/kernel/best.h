@@ -23,6 +23,7 @@
 #define SUPPRESS_REACH 2.5
 /* Squared projection of the residual on the third and fourth Hermite shapes, above which a split is tried. */
 #define SPLIT_SCORE 7.0
+#define SPLIT_SCORE_CORRELATED 4.0
 /* Fall of chi-square that three more parameters have to earn. */
 #define SPLIT_GAIN 12.0
 /* Shapes of a split that are tried: the one the signs of the two projections tell, and the next. */
@@ -34,8 +35,9 @@
 #define BESIDE_GAIN 14.0
 /* Second start. */
 #define CURVED_LEVEL 2
-#define CURVED_SNR 0.6
-#define CURVED_FLOOR 3.0
+#define CURVED_SNR 1.25
+#define CURVED_SNR_CORRELATED 0.9
+#define CURVED_FLOOR 2.0
 #define CURVED_HEIGHT 1.2
 #define CURVED_WIDTH 4.0
 #define SECOND_COST 13.0
@@ -74,7 +76,7 @@ static int pursue(gl_workspace *ws)
         scale_space(ws);
         for (;;) {
             Candidate c = strongest(ws);
-            if (c.snr < ws->params->mf_snr_min) break;
+            if (c.snr < ws->mf_snr_min) break;
             double reach = SUPPRESS_REACH * ws->scale_sigma[c.scale] + 1.0;
             int dead = 0;
             for (int i = 0; i < ws->n_dead; i++) dead |= fabs(ws->dead[i].mu - c.channel) < 1.0 + ws->dead[i].s;
@@ -295,7 +297,7 @@ static void curved_peaks(gl_workspace *ws)
     smooth_pass(ws, level);
     const double *fine = scale_row(ws, level), *coarse = scale_row(ws, level + 1);
     double noise = 1.0 / (ws->order ? ws->start_inv_norm : ws->scale_inv_norm)[level - 1];
-    double drop = CURVED_SNR * noise, least = CURVED_FLOOR * noise, top = -INFINITY, bottom = INFINITY;
+    double drop = (ws->order ? CURVED_SNR_CORRELATED : CURVED_SNR) * noise, least = CURVED_FLOOR * noise, top = -INFINITY, bottom = INFINITY;
     int at = 0, rising = 1;
     for (int i = 0; i <= ws->n && ws->n_curved < ws->params->max_components; i++) {
         double w = i < ws->n && fine[i] > least ? fine[i] - coarse[i] : -INFINITY;
@@ -305,7 +307,7 @@ static void curved_peaks(gl_workspace *ws)
         } else if (rising && w < top - drop) {
             double root = ws->root_weight[at];
             Comp c = {CURVED_HEIGHT * fine[at] / (root > 0.0 ? root : 1.0), at, CURVED_WIDTH};
-            if (top > drop && local_sensitivity(ws, c) * matched_filter_snr(ws, c) >= ws->params->mf_snr_min)
+            if (top > drop && local_sensitivity(ws, c) * matched_filter_snr(ws, c) >= ws->mf_snr_min)
                 ws->curved[ws->n_curved++] = c;
             rising = 0;
             bottom = w;
@@ -330,7 +332,7 @@ static void start_from_peaks(gl_workspace *ws)
     int count = persistence_peaks(y, ws->n, threshold, ws->ridges, ws->peaks, ws->n / 2 + 2);
     for (int i = 0; i < count; i++) {
         Comp c = smoothed_peak(ws, y, ws->peaks[i], ws->scale_sigma[level]);
-        if (local_sensitivity(ws, c) * matched_filter_snr(ws, c) < START_SNR * ws->params->mf_snr_min) continue;
+        if (local_sensitivity(ws, c) * matched_filter_snr(ws, c) < START_SNR * ws->mf_snr_min) continue;
         if (!add_component(ws, c)) break;
     }
     if (ws->params->second_start) curved_peaks(ws);
@@ -342,11 +344,12 @@ static void start_from_peaks(gl_workspace *ws)
 static void refine_best(gl_workspace *ws)
 {
     pursue(ws);
+    double score = ws->order ? SPLIT_SCORE_CORRELATED : SPLIT_SCORE;
     for (int round = 0; round < ws->params->max_refine_iter; round++) {
-        if (!split_all(ws, SPLIT_SCORE, SPLIT_GAIN)) break;
+        if (!split_all(ws, score, SPLIT_GAIN)) break;
         if (!pursue(ws)) break;
     }
-    if (ws->params->second_start && add_beside(ws)) split_all(ws, SPLIT_SCORE, SPLIT_GAIN);
+    if (ws->params->second_start && add_beside(ws)) split_all(ws, score, SPLIT_GAIN);
     remove_redundant(ws);
 }
 

@@ -141,7 +141,7 @@ static int pursue_by_aicc(gl_workspace *ws)
     scale_space(ws);
     while (!out_of_budget(ws)) {
         Candidate c = strongest(ws);
-        if (c.snr < AICC_SNR * ws->params->mf_snr_min) break;
+        if (c.snr < AICC_SNR * ws->mf_snr_min) break;
         suppress(ws, c.channel, ws->scale_sigma[c.scale] + 1.0);
         double aicc = model_aicc(ws);
         keep_model(ws);

@@ -26,12 +26,14 @@
  * 400 channels that is a correlation of 0.16 from channel to channel, three of its standard errors. */
 #define CORRELATION_GATE 10.0
 /* The same for each further order (Akaike's criterion). */
-#define ORDER_COST 2.0
+#define ORDER_COST 4.0
 /* Channels without signal that an estimate needs. */
 #define CORRELATION_CHANNELS 64
 /* Signal is where the spectrum, smoothed by this many B3 passes (to a width of 4.6 channels), leaves this many of its
  * sigmas, and this many channels on either side. */
 #define SIGNAL_LEVEL 3
+/* Least threshold of signal-to-noise under correlated noise, of the one for white noise. */
+#define THRESHOLD_LEAST 0.8
 #define SIGNAL_CLIP 3.5
 #define SIGNAL_MARGIN 4
 /* The sigma of the smoothed spectrum is taken from every fourth channel: the others are nearly the same. */
@@ -169,6 +171,14 @@ static double estimate_correlation(gl_workspace *ws, const double *x, int model)
     for (int l = 2; l <= ORDER_MAX; l++) r[l] = lagged_mean(masked, good, n_pad, l, &pairs) / variance;
     set_correlation(ws, r, ORDER_MAX, total, 1);
     return variance;
+}
+
+/* Threshold of signal-to-noise that as few false alarms pass as pass the one for white noise: there are zero_frequency
+ * times as many independent channels, and the tail of a normal distribution falls as exp(-t^2 / 2). */
+static double correlated_threshold(const gl_workspace *ws, double white)
+{
+    double eased = white * white + 2.0 * log(fmin(ws->zero_frequency, 1.0));
+    return sqrt(fmax(eased, THRESHOLD_LEAST * THRESHOLD_LEAST * white * white));
 }
 
 /* The rows of L over the channels, the root of the weight included. */

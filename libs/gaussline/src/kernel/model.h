@@ -21,7 +21,7 @@ static int is_valid(const gl_workspace *ws, Comp c)
 {
     if (!(FWHM_PER_SIGMA * c.s >= 1.0 && c.mu >= 0.0 && c.mu < ws->n)) return 0;
     c.a *= local_sensitivity(ws, c);
-    return c.a >= ws->params->snr_min && matched_filter_snr(ws, c) >= ws->params->mf_snr_min;
+    return c.a >= ws->params->snr_min && matched_filter_snr(ws, c) >= ws->mf_snr_min;
 }
 
 INLINE int are_blended(const gl_workspace *ws, Comp a, Comp b)

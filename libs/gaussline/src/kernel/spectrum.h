@@ -375,7 +375,11 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
     } else {
         memcpy(ws->residual, ws->y, (size_t)ws->n_pad * sizeof(double));
         prepare_weights(ws);
-        if (ws->order) set_taps(ws);
+        ws->mf_snr_min = batch->params.mf_snr_min;
+        if (ws->order) {
+            ws->mf_snr_min = correlated_threshold(ws, ws->mf_snr_min);
+            set_taps(ws);
+        }
         if (batch->params.preset == GL_PRESET_COMPATIBLE) decompose_compatible(ws);
         else decompose_best(ws);
         if (ws->full || ws->work > WORK_LIMIT) out->flags |= GL_LIMIT_HIT;

@@ -72,7 +72,7 @@ struct gl_workspace {
     double lags[LAGS];     /* correlation of the noise */
     double *precision;     /* inverse covariance of neighbours, lags -WHITENING_REACH.. */
     double zero_frequency; /* effective channels over channels: what a slow signal counts */
-    int fit_lo, fit_hi;    /* channels of the fit that runs */
+    double mf_snr_min;     /* least matched-filter signal-to-noise, for the independent channels there are */
     double *taps;          /* rows of the whitening: coefficient of the channel t before, t = 0..order */
     double *white, *other_white; /* whitened residuals of trial and other_trial */
     double *pull;          /* the residual whitened twice: what gradients are made of */
