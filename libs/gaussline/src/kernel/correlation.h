@@ -34,6 +34,9 @@
 #define SIGNAL_LEVEL 3
 /* Least threshold of signal-to-noise under correlated noise, of the one for white noise. */
 #define THRESHOLD_LEAST 0.8
+/* Least FWHM of a component: channels, and of the response. A fit scatters, so that it is less than one. */
+#define FWHM_CHANNELS 1.0
+#define FWHM_OF_RESPONSE 0.5
 #define SIGNAL_CLIP 3.5
 #define SIGNAL_MARGIN 4
 /* The sigma of the smoothed spectrum is taken from every fourth channel: the others are nearly the same. */
@@ -171,6 +174,14 @@ static double estimate_correlation(gl_workspace *ws, const double *x, int model)
     for (int l = 2; l <= ORDER_MAX; l++) r[l] = lagged_mean(masked, good, n_pad, l, &pairs) / variance;
     set_correlation(ws, r, ORDER_MAX, total, 1);
     return variance;
+}
+
+/* FWHM of the response that makes white noise as correlated as the model's is from channel to channel, were it a Gaussian:
+ * its correlation at a lag of one channel is exp(-1 / (4 sigma^2)). */
+static double response_fwhm(const gl_workspace *ws)
+{
+    double r = ws->lags[1];
+    return r > 0.0 && r < 1.0 ? FWHM_PER_SIGMA / (2.0 * sqrt(-log(r))) : 0.0;
 }
 
 /* Threshold of signal-to-noise that as few false alarms pass as pass the one for white noise: there are zero_frequency

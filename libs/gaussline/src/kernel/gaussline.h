@@ -26,7 +26,7 @@ enum {
 };
 
 /* Bits of the flag column of a component; the Python enumeration ComponentFlag repeats them. */
-enum { GL_COMPONENT_AT_BOUND = 1, GL_COMPONENT_BLENDED = 2, GL_COMPONENT_NO_ERROR = 4 };
+enum { GL_COMPONENT_AT_BOUND = 1, GL_COMPONENT_BLENDED = 2, GL_COMPONENT_NO_ERROR = 4, GL_COMPONENT_NARROW = 8 };
 
 typedef struct {
     double beta;            /* persistence threshold, noise units */
@@ -34,6 +34,7 @@ typedef struct {
     double mf_snr_min;      /* least matched-filter signal-to-noise */
     double f_sep;           /* blended-pair separation, FWHM of the narrower */
     double neg_thresh;      /* depth of a residual dip that asks for a split, noise units */
+    double fwhm_min;        /* least FWHM, channels; negative: from the correlation of the noise */
     double time_budget_s;   /* wall-clock guard of one spectrum, seconds */
     int32_t max_refine_iter;
     int32_t max_components;
@@ -67,6 +68,7 @@ typedef struct {
     size_t n;
     int32_t channels;
     const double *noise;    /* NULL: estimate it from the spectrum */
+    int noise_is_shape;     /* the noise's scale is estimated; what is given is its shape along the spectrum */
     ptrdiff_t noise_row_stride, noise_channel_stride;
     int correlation_mode;      /* GL_CORRELATION_* */
     const double *correlation; /* given: n_lags of them, the first one 1 */

@@ -18,6 +18,8 @@
 
 /* Fewer channels with data than this: nothing is fitted. */
 #define MIN_VALID 5
+/* Least noise, of the largest channel: below it is rounding. */
+#define NOISE_LEAST 1e-15
 
 static double *carve(char **at, size_t count)
 {
@@ -119,6 +121,27 @@ static double learn_correlation(gl_workspace *ws, const gl_batch *batch, const d
     return variance;
 }
 
+/* Ends the loading of a row whose noise is given by its shape: estimates the scale from the channels over the shape. */
+static uint32_t load_shaped(gl_workspace *ws, const gl_batch *batch, int exponent)
+{
+    double shrink = ldexp(1.0, -(exponent < -1000 ? -1000 : exponent));
+    int count = 0;
+    for (int i = 0; i < ws->n_pad; i++) {
+        ws->y[i] *= shrink;
+        ws->trial[i] = ws->y[i] * sqrt(ws->w[i]);
+        if (i < ws->n && ws->w[i] > 0.0) ws->valid[count++] = ws->trial[i];
+    }
+    double rms = noise_estimate(ws->valid, count, ws->mask, ws->scratch);
+    if (!(rms > NOISE_LEAST)) return GL_NO_NOISE;
+    if (batch->correlation_mode != GL_CORRELATION_WHITE) {
+        double variance = learn_correlation(ws, batch, ws->trial);
+        if (variance > 0.0) rms = sqrt(variance);
+    }
+    ws->unit = rms / shrink;
+    for (int i = 0; i < ws->n; i++) ws->y[i] /= rms;
+    return 0;
+}
+
 /* Reads the row, finds blanks, noise and weights. Returns 0 with the spectrum in noise units, or the flag that says why
  * it cannot be fitted. */
 static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t row, uint32_t *flags)
@@ -178,7 +201,8 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
         rms = least / sqrt(mean);
         ws->uniform = batch->noise_channel_stride == 0;
         ws->unit = rms;
-        if (!(rms > 0.0) || !isfinite(rms) || !isfinite(top / rms) || top / rms > 1e15) return GL_NO_NOISE;
+        if (batch->noise_is_shape && rms > 0.0 && isfinite(rms)) return load_shaped(ws, batch, exponent);
+        if (!(rms > 0.0) || !isfinite(rms) || !isfinite(top / rms) || top / rms > 1.0 / NOISE_LEAST) return GL_NO_NOISE;
         for (int i = 0; i < n; i++) ws->y[i] /= rms;
         if (batch->correlation_mode != GL_CORRELATION_WHITE) {
             for (int i = 0; i < ws->n_pad; i++) ws->trial[i] = ws->y[i] * sqrt(ws->w[i]);
@@ -200,7 +224,7 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
         with_data = ws->valid;
     }
     rms = noise_estimate(with_data, valid, ws->mask, ws->scratch);
-    if (!(rms > 1e-15)) return GL_NO_NOISE;
+    if (!(rms > NOISE_LEAST)) return GL_NO_NOISE;
     if (batch->correlation_mode != GL_CORRELATION_WHITE) {
         double variance = learn_correlation(ws, batch, ws->y);
         if (variance > 0.0) rms = sqrt(variance);
@@ -341,6 +365,7 @@ static int store(gl_workspace *ws, gl_summary *summary, gl_arena *arena)
         uint32_t flags = at_bound(ws, c) ? GL_COMPONENT_AT_BOUND : 0;
         for (int j = 0; j < ws->n_comp; j++)
             if (j != k && are_blended(ws, c, ws->comp[j])) flags |= GL_COMPONENT_BLENDED;
+        if (FWHM_PER_SIGMA * c.s < ws->response_fwhm) flags |= GL_COMPONENT_NARROW;
         double variance = c.s * c.s * v[0] + c.a * c.a * v[2] + 2.0 * c.a * c.s * v[3];
         gl_component out = {c.a * u, c.mu, c.s, NAN, NAN, NAN, c.a * u * c.s * SQRT_2PI, NAN, 0};
         if (!bad) {
@@ -376,6 +401,9 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
         memcpy(ws->residual, ws->y, (size_t)ws->n_pad * sizeof(double));
         prepare_weights(ws);
         ws->mf_snr_min = batch->params.mf_snr_min;
+        ws->response_fwhm = ws->order ? response_fwhm(ws) : 0.0;
+        ws->fwhm_min = batch->params.fwhm_min;
+        if (ws->fwhm_min < 0.0) ws->fwhm_min = fmax(FWHM_CHANNELS, FWHM_OF_RESPONSE * ws->response_fwhm);
         if (ws->order) {
             ws->mf_snr_min = correlated_threshold(ws, ws->mf_snr_min);
             set_taps(ws);

@@ -72,6 +72,8 @@ struct gl_workspace {
     double lags[LAGS];     /* correlation of the noise */
     double *precision;     /* inverse covariance of neighbours, lags -WHITENING_REACH.. */
     double zero_frequency; /* effective channels over channels: what a slow signal counts */
+    double response_fwhm;  /* of a line without width, as the correlation of the noise tells; zero for white noise */
+    double fwhm_min;       /* least FWHM of a component, channels */
     double mf_snr_min;     /* least matched-filter signal-to-noise, for the independent channels there are */
     double *taps;          /* rows of the whitening: coefficient of the channel t before, t = 0..order */
     double *white, *other_white; /* whitened residuals of trial and other_trial */

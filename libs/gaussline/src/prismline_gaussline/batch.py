@@ -48,6 +48,7 @@ def decompose(
     params: Params | Mapping[str, object] | None = None,
     *,
     noise: ArrayLike | None = None,
+    noise_is_shape: bool = False,
     correlation: str | ArrayLike = "estimate",
     axis: SpectralAxis | None = None,
     threads: int = 1,
@@ -69,6 +70,9 @@ def decompose(
         Standard deviation of the noise in the unit of the spectra, in any shape that broadcasts to (n, channels): a
         number, one a channel, one a spectrum (n, 1), or all. Channels where it is not positive and finite are blank.
         Estimated from each spectrum when None.
+    noise_is_shape:
+        Whether ``noise`` tells only how the noise varies, along the spectrum say, and its scale is estimated from each
+        spectrum.
     correlation:
         Of the noise of neighbouring channels: ``"estimate"`` takes it from each spectrum, ``"white"`` says that there is
         none, and lags 0, 1, ... (the first one 1, at least two; those above seven are not used) give it, from
@@ -105,7 +109,7 @@ def decompose(
         array,
         *array.shape,
         array.dtype == np.float32,
-        *_noise_buffer(sigma),
+        *_noise_buffer(sigma, noise_is_shape),
         mode,
         lags,
         (
@@ -114,6 +118,7 @@ def decompose(
             settings.mf_snr_min,
             settings.f_sep,
             settings.neg_thresh,
+            -1.0 if settings.fwhm_min is None else settings.fwhm_min,
             settings.time_budget_s,
             settings.max_refine_iter,
             settings.max_components,
@@ -164,12 +169,14 @@ def _correlation_mode(correlation: str | ArrayLike) -> tuple[int, NDArray[np.flo
     return _CORRELATION_GIVEN, lags
 
 
-def _noise_buffer(sigma: NDArray[np.float64] | None) -> tuple[NDArray[np.float64] | None, int, int]:
-    """The noise as the kernel takes it: buffer and strides of row and channel in items, zero where it broadcasts."""
+def _noise_buffer(
+    sigma: NDArray[np.float64] | None, is_shape: bool
+) -> tuple[NDArray[np.float64] | None, bool, int, int]:
+    """The noise as the kernel takes it: buffer, whether it is a shape, and strides of row and channel in items, zero where it broadcasts."""
     if sigma is None:
-        return None, 0, 0
+        return None, False, 0, 0
     rows, channels = sigma.shape
-    return sigma, 0 if rows == 1 else channels, 0 if channels == 1 else 1
+    return sigma, is_shape, 0 if rows == 1 else channels, 0 if channels == 1 else 1
 
 
 @cache

@@ -43,6 +43,8 @@ class ComponentFlag(IntFlag):
     BLENDED = 2
     NO_ERROR = 4
     """The normal matrix is singular or a parameter lies on its bound: its uncertainty is NaN."""
+    NARROW = 8
+    """Narrower than the response that the correlation of the noise tells of: more likely a spike than a line."""
 
 
 @dataclass(frozen=True, eq=False)
