@@ -32,7 +32,16 @@ from phspectra.quality import aicc as peer_aicc
 
 import prismline_gaussline
 from prismline_gaussline import Decomposition, Params, Preset, decompose
-from prismline_gaussline.synthetic import CATEGORIES, NOISE_K, f1_by_category, make_spectra, model
+from prismline_gaussline.synthetic import (
+    CATEGORIES,
+    CHANNELS,
+    NOISE_K,
+    correlation_of,
+    f1_by_category,
+    make_noise,
+    make_spectra,
+    model,
+)
 
 #: Seeds of the quality table and of the timed set; none was used to choose a constant of the kernel.
 QUALITY_SEEDS = (20260101, 20260102, 20260103)
@@ -40,6 +49,15 @@ TIMED_SEED = 20260201
 
 #: Spectra of each category: in the quality table, in the timed set, and in the set of the threads' part.
 QUALITY_PER_CATEGORY, TIMED_PER_CATEGORY, THREADS_PER_CATEGORY = 150, 30, 1430
+
+#: Correlation of neighbouring channels -> standard deviation, in channels, of the Gaussian that smooths the noise.
+SMOOTHING = {"white": 0.0, ".26": 0.5, ".45": 0.6, ".58": 0.7, ".78": 1.0, ".89": 1.5}
+
+#: Spectra a category and seed that the peer and the ceiling get, and empty and isolated ones.
+PEER_PER_CATEGORY, PEER_EMPTY, EMPTY_SPECTRA, PULL_SPECTRA = 15, 100, 5000, 5000
+
+#: White noise in the covariance of the ceiling, as in the kernel.
+CEILING_FLOOR = 0.05
 
 #: Rounds of the paired timing, and spectra of the peer between two runs of the kernel over the whole set.
 ROUNDS, INTERLEAVE = 3, 7
@@ -192,6 +210,117 @@ def quality() -> dict[str, object]:
         for who in ("phspectra", *(preset.value for preset in Preset))
     }
     return table
+
+
+def correlated() -> dict[str, object]:
+    """On noise of every correlation: F1 of both ways to know it and of the peer, false components of empty spectra, pulls of
+    isolated components, and the ceiling: fits that start at the truth with the correlation known."""
+    table: dict[str, object] = {}
+    for name, smoothing in SMOOTHING.items():
+        lags = correlation_of(smoothing)
+        ways = {"estimated": "estimate"} | ({"given": lags} if smoothing else {})
+        scores: dict[str, list[dict[str, float]]] = {}
+        for seed in QUALITY_SEEDS:
+            made = make_spectra(QUALITY_PER_CATEGORY, seed, smoothing)
+            signals = np.array([s.signal for s in made])
+            for way, correlation in ways.items():
+                found = decompose(signals, correlation=correlation)
+                scores.setdefault(f"best, {way}", []).append(
+                    f1_by_category(made, [found.components(i) for i in range(len(found))])
+                )
+            few = [s for i, s in enumerate(made) if i % QUALITY_PER_CATEGORY < PEER_PER_CATEGORY]
+            scores.setdefault("phspectra", []).append(f1_by_category(few, [peer_fit(s.signal) for s in few]))
+            whitening = _whitening(smoothing)
+            pairs = [_ceiling(s.signal, s.components, whitening) for s in few]
+            scores.setdefault("truth, fitted", []).append(f1_by_category(few, [p[0] for p in pairs]))
+            scores.setdefault("truth, fitted and pruned", []).append(f1_by_category(few, [p[1] for p in pairs]))
+        row: dict[str, object] = {
+            who: {c: round(float(np.mean([s[c] for s in values])), 4) for c in values[0]}
+            for who, values in scores.items()
+        }
+        empty = make_noise(np.random.default_rng(QUALITY_SEEDS[0]), (EMPTY_SPECTRA, CHANNELS), smoothing)
+        row["false components of an empty spectrum"] = {
+            way: float(decompose(empty, correlation=correlation).n_components.mean())
+            for way, correlation in ways.items()
+        } | {"phspectra": float(np.mean([len(peer_fit(s)) for s in empty[:PEER_EMPTY]]))}
+        row["pulls"] = {way: _pulls(smoothing, correlation) for way, correlation in ways.items()}
+        table[name] = row
+        print(name, json.dumps(row), flush=True)
+    return table
+
+
+def _pulls(smoothing: float, correlation: object) -> dict[str, tuple[float, float]]:
+    """Mean and width of the pulls of isolated components of 4 to 20 times the noise, where one was found."""
+    rng = np.random.default_rng(QUALITY_SEEDS[1])
+    low, high = (1.0, 60.0, 3.0), (5.0, 360.0, 10.0)
+    truth = rng.uniform(low, high, (PULL_SPECTRA, 3))
+    bells = np.exp(-0.5 * ((np.arange(CHANNELS) - truth[:, 1:2]) / truth[:, 2:]) ** 2)
+    signals = truth[:, :1] * bells + make_noise(rng, bells.shape, smoothing)
+    table = decompose(signals, correlation=correlation)  # type: ignore[arg-type]
+    alone = table.n_components == 1
+    rows = table.offsets[:-1][alone]
+    result = {}
+    for name, true in zip(("amplitude", "mean", "stddev"), truth[alone].T, strict=True):
+        pull = (getattr(table, name)[rows] - true) / getattr(table, f"{name}_err")[rows]
+        pull = pull[np.isfinite(pull)]
+        result[name] = (round(float(pull.mean()), 3), round(float(pull.std()), 3))
+    return result
+
+
+def _whitening(smoothing: float) -> Spectra:
+    """Inverse Cholesky factor of the true covariance of the noise (and the kernel's floor of white noise), (n, n)."""
+    lags = correlation_of(smoothing, CHANNELS)
+    covariance = lags[np.abs(np.subtract.outer(np.arange(CHANNELS), np.arange(CHANNELS)))]
+    covariance = covariance + (CEILING_FLOOR if smoothing else 0.0) * np.eye(CHANNELS)
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance)) / NOISE_K)
+
+
+def _ceiling(signal: Spectra, truth: Spectra, whitening: Spectra) -> tuple[Spectra, Spectra]:
+    """The fit that starts at the truth, and what is left of it when what the criteria of `best` reject is dropped: a
+    matched-filter S/N below 5, and of blended components those whose absence costs chi-square less than 12."""
+    fitted, chi2 = _fit(signal, truth, whitening)
+    kept = fitted
+    while len(kept):
+        bells = np.exp(-0.5 * ((np.arange(CHANNELS)[:, None] - kept[:, 1]) / kept[:, 2]) ** 2)
+        snr = kept[:, 0] * np.linalg.norm(whitening @ bells, axis=0)
+        if snr.min() < 5.0:
+            kept, chi2 = _fit(signal, np.delete(kept, snr.argmin(), 0), whitening)
+            continue
+        trials = []
+        for i in range(len(kept)):
+            others = np.delete(kept, i, 0)
+            near = np.abs(others[:, 1] - kept[i, 1]) < 1.2 * 2.3548 * np.minimum(others[:, 2], kept[i, 2])
+            if near.any():
+                trials.append(_fit(signal, others, whitening))
+        cheapest = min(trials, key=lambda trial: trial[1], default=None)
+        if cheapest is None or cheapest[1] - chi2 > 12.0:
+            break
+        kept, chi2 = cheapest
+    return fitted, kept
+
+
+def _fit(signal: Spectra, start: Spectra, whitening: Spectra) -> tuple[Spectra, float]:
+    """Generalised least squares from `start`, and chi-square."""
+    from scipy.optimize import least_squares  # noqa: PLC0415 - for the ceiling only
+
+    white = whitening @ signal
+    if not len(start):
+        return start, float(white @ white)
+    x = np.arange(CHANNELS)[:, None]
+
+    def residual(p: Spectra) -> Spectra:
+        return np.asarray(whitening @ model(p.reshape(-1, 3), CHANNELS) - white)
+
+    def jacobian(p: Spectra) -> Spectra:
+        a, mu, s = p.reshape(-1, 3).T
+        z = (x - mu) / s
+        bell = np.exp(-0.5 * z**2)
+        return np.asarray(whitening @ np.stack((bell, a * bell * z / s, a * bell * z**2 / s), 2).reshape(CHANNELS, -1))
+
+    low, high = np.tile([0.0, 0.0, 0.3], len(start)), np.tile([np.inf, CHANNELS, CHANNELS / 2], len(start))
+    p = np.clip(start.ravel(), low + 1e-9, high - 1e-9)
+    found = least_squares(residual, p, jacobian, bounds=(low, high), xtol=1e-5, ftol=1e-5, max_nfev=30)
+    return found.x.reshape(-1, 3), 2.0 * float(found.cost)
 
 
 def cubes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
@@ -424,7 +553,7 @@ def machine() -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("speed", "quality", "cubes", "threads", "cost", "flops")
+    parts = ("speed", "quality", "correlated", "cubes", "threads", "cost", "flops")
     parser.add_argument("parts", nargs="*", choices=[[], *parts], help="all of them when none is named")
     parser.add_argument("--cube", type=Path, action="append", default=[], help="a FITS cube; may be repeated")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the JSON and the pictures")
@@ -435,6 +564,7 @@ def main() -> int:
     run: dict[str, Callable[[], dict[str, object]]] = {
         "speed": lambda: speed(all_sets),
         "quality": quality,
+        "correlated": correlated,
         "cubes": lambda: cubes(cube_sets, options.out),
         "threads": threads,
         "cost": lambda: cost(dict(cube_sets)),
