@@ -213,8 +213,9 @@ def quality() -> dict[str, object]:
 
 
 def correlated() -> dict[str, object]:
-    """On noise of every correlation: F1 of both ways to know it and of the peer, false components of empty spectra, pulls of
-    isolated components, and the ceiling: fits that start at the truth with the correlation known."""
+    """On noise of every correlation: F1 of both ways to know it and of the peer, false components of empty
+    spectra, pulls of isolated components, and the ceiling: fits that start at the truth with the correlation
+    known."""
     table: dict[str, object] = {}
     for name, smoothing in SMOOTHING.items():
         lags = correlation_of(smoothing)

@@ -26,8 +26,8 @@ from prismline_gaussline.synthetic import (
     model,
 )
 
-#: Smoothing of the noise in channels -> correlation of neighbouring channels, least F1 and most false components of an empty
-#: spectrum with the correlation estimated from each spectrum.
+#: Smoothing of the noise in channels -> correlation of neighbouring channels, least F1 and most false components
+#: of an empty spectrum with the correlation estimated from each spectrum.
 BARS = {
     0.6: (0.45, 0.915, 0.005),
     0.7: (0.58, 0.905, 0.005),
@@ -172,9 +172,7 @@ def test_a_component_is_not_narrower_than_asked_and_a_narrow_one_is_flagged() ->
     assert (wide.component_flags & ComponentFlag.NARROW == 0).mean() > 0.9
 
 
-@pytest.mark.parametrize(
-    "correlation", ["pink", [0.5, 1.0], [1.0, 1.5], [1.0, np.nan], [[1.0, 0.5]], []], ids=lambda value: str(value)
-)
+@pytest.mark.parametrize("correlation", ["pink", [0.5, 1.0], [1.0, 1.5], [1.0, np.nan], [[1.0, 0.5]], []], ids=str)
 def test_what_is_no_correlation_is_a_value_error(correlation: object) -> None:
     with pytest.raises(ValueError, match="correlation"):
         decompose(lines(0.0, 1), correlation=correlation)  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from .axis import SpectralAxis
 from .batch import INSTRUCTION_SETS, decompose, kernel_available
+from .cube import decompose_cube
 from .noise import estimate_correlation, estimate_noise_shape
 from .params import Params, Preset
 from .table import COMPONENT_COLUMNS, SPECTRUM_COLUMNS, ComponentFlag, Decomposition, Flag
@@ -30,6 +31,7 @@ __all__ = [
     "Preset",
     "SpectralAxis",
     "decompose",
+    "decompose_cube",
     "estimate_correlation",
     "estimate_noise_shape",
     "kernel_available",

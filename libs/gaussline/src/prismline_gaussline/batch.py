@@ -74,9 +74,9 @@ def decompose(
         Whether ``noise`` tells only how the noise varies, along the spectrum say, and its scale is estimated from each
         spectrum.
     correlation:
-        Of the noise of neighbouring channels: ``"estimate"`` takes it from each spectrum, ``"white"`` says that there is
-        none, and lags 0, 1, ... (the first one 1, at least two; those above seven are not used) give it, from
-        :func:`estimate_correlation` of a whole cube say.
+        Of the noise of neighbouring channels: ``"estimate"`` takes it from each spectrum, ``"white"`` says
+        that there is none, and lags 0, 1, ... (the first one 1, at least two; those above seven are not
+        used) give it, from :func:`estimate_correlation` of a whole cube say.
     axis:
         The spectral axis, to have means and widths in physical units too.
     threads:
@@ -172,7 +172,8 @@ def _correlation_mode(correlation: str | ArrayLike) -> tuple[int, NDArray[np.flo
 def _noise_buffer(
     sigma: NDArray[np.float64] | None, is_shape: bool
 ) -> tuple[NDArray[np.float64] | None, bool, int, int]:
-    """The noise as the kernel takes it: buffer, whether it is a shape, and strides of row and channel in items, zero where it broadcasts."""
+    """The noise as the kernel takes it: buffer, whether it is a shape, and strides of row and channel in items, zero
+    where it broadcasts."""
     if sigma is None:
         return None, False, 0, 0
     rows, channels = sigma.shape

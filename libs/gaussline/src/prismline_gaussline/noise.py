@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 #: Lags that the kernel uses: zero to seven channels.
 LAGS = 8
 
-#: Signal is where the spectrum, smoothed by three passes of the B3 spline (to a width of 4.6 channels), leaves this many
-#: of its sigmas, and this many channels on either side: as in the kernel.
+#: Signal is where the spectrum, smoothed by three passes of the B3 spline (to a width of 4.6 channels), leaves
+#: this many of its sigmas, and this many channels on either side: as in the kernel.
 _SIGNAL_PASSES, _SIGNAL_CLIP, _SIGNAL_MARGIN = 3, 3.5, 4
 
 #: A median absolute deviation in sigmas of a normal distribution.
@@ -29,11 +29,13 @@ _SHAPE_WINDOW = 5
 
 
 def estimate_correlation(spectra: ArrayLike, noise: ArrayLike | None = None) -> NDArray[np.float64]:
-    """Correlation of the noise at lags 0 to 7 channels, shape (8,), the first one 1: for ``decompose(correlation=...)``.
+    """Correlation of the noise at lags 0 to 7 channels, shape (8,), the first one 1: for
+    ``decompose(correlation=...)``.
 
-    Products of channels without signal, each spectrum in units of its own noise, averaged over ``spectra`` (n, channels).
-    Channels that are not finite are left out. ``noise`` broadcasts to the spectra and gives the shape where it varies
-    along them; its scale does not matter. Raises ValueError when there are too few channels without signal.
+    Products of channels without signal, each spectrum in units of its own noise, averaged over ``spectra`` (n,
+    channels). Channels that are not finite are left out. ``noise`` broadcasts to the spectra and gives the
+    shape where it varies along them; its scale does not matter. Raises ValueError when there are too few
+    channels without signal.
     """
     x = np.array(spectra, dtype=np.float64, ndmin=2)
     if noise is not None:
@@ -61,9 +63,9 @@ def estimate_noise_shape(spectra: ArrayLike) -> NDArray[np.float64]:
     """How the noise varies along the spectra (n, channels) of a cube, shape (channels,), median 1: for
     ``decompose(noise=..., noise_is_shape=True)``.
 
-    The median of the negative values of each channel, which lines do not reach, each spectrum in units of its own noise,
-    smoothed by a running median of five channels. It takes some fifty spectra to be good to ten percent. Channels without a
-    finite value are NaN, and blank to ``decompose``.
+    The median of the negative values of each channel, which lines do not reach, each spectrum in units of its
+    own noise, smoothed by a running median of five channels. It takes some fifty spectra to be good to ten
+    percent. Channels without a finite value are NaN, and blank to ``decompose``.
     """
     x = np.array(spectra, dtype=np.float64, ndmin=2)
     x[~(x < 0.0)] = np.nan
@@ -82,7 +84,7 @@ def _quiet(spectra: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Where there is data and no signal."""
     there = np.isfinite(spectra)
     smooth = np.where(there, spectra, 0.0)
-    for step in 2 ** np.arange(_SIGNAL_PASSES):
+    for step in (2**k for k in range(_SIGNAL_PASSES)):
         padded = np.pad(smooth, ((0, 0), (2 * step, 2 * step)))
         n = smooth.shape[1]
         taps = [padded[:, k * step : k * step + n] for k in range(5)]

@@ -50,12 +50,12 @@ class Params:
     """Depth of a residual dip, in units of the noise, that asks for a split (``compatible`` only)."""
 
     fwhm_min: float | None = None
-    """Least FWHM of a component, channels. None: one channel, or half the FWHM of the response that the correlation of the
-    noise tells of, whichever is more."""
+    """Least FWHM of a component, channels. None: one channel, or half the FWHM of the response that the
+    correlation of the noise tells of, whichever is more."""
 
     second_start: bool = True
-    """Whether ``best`` looks for blends harder: tries components beside a line, and where the spectrum bends more often than
-    it has components, starts a second time from its bends. Without it white noise gives the components of 0.1.0."""
+    """Whether ``best`` looks for blends harder: tries components beside a line, and where the spectrum bends more often
+    than it has components, starts a second time from its bends. Without it white noise gives 0.1.0's components."""
 
     max_components: int = 64
     """Most components of a spectrum; more set the flag LIMIT_HIT."""

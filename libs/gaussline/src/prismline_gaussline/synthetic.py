@@ -131,7 +131,7 @@ def make_noise(rng: np.random.Generator, shape: tuple[int, int], smoothing: floa
 def correlation_of(smoothing: float, lags: int = 8) -> NDArray[np.float64]:
     """Correlation at lags 0, 1, ... of the noise that :func:`make_noise` makes, shape (lags,)."""
     if smoothing == 0.0:
-        return np.eye(1, lags)[0]
+        return np.concatenate(([1.0], np.zeros(lags - 1)))
     kernel = np.pad(_response(smoothing), (0, lags))
     products = np.array([kernel[: len(kernel) - lag] @ kernel[lag:] for lag in range(lags)])
     return np.asarray(products / products[0], dtype=np.float64)
