@@ -37,8 +37,8 @@ static Window window_of(Comp c, int lo, int hi)
     return win;
 }
 
-/* target += factor * bell over the window, the bell itself kept in bell[]: the exponential by two multiplies a
- * vector. g(z + d) = g(z) q(z), q(z + d) = q(z) r with d the block in widths, q(z) = exp(-d z - d^2/2), r = exp(-d^2). */
+/* target += factor * bell over the window, the bell itself kept in bell[]: the exponential by two multiplies a vector.
+ * g(z + d) = g(z) q(z), q(z + d) = q(z) r with d the block in widths, q(z) = exp(-d z - d^2/2), r = exp(-d^2). */
 INLINE void bell_add(Comp c, double factor, Window win, double *bell, double *target)
 {
     double inv = 1.0 / c.s, d = VW * inv;

@@ -21,25 +21,29 @@
 #define START_SNR 0.8
 /* A candidate of the residual search hides others within this many widths of its scale, until the next round. */
 #define SUPPRESS_REACH 2.5
-/* Squared projection of the residual on the third and fourth Hermite shapes, above which a split is tried. */
+/* Squared projection of the residual on the third and fourth Hermite shapes, above which a split is tried, under white
+ * and under correlated noise. */
 #define SPLIT_SCORE 7.0
 #define SPLIT_SCORE_CORRELATED 4.0
 /* Fall of chi-square that three more parameters have to earn. */
 #define SPLIT_GAIN 12.0
 /* Shapes of a split that are tried: the one the signs of the two projections tell, and the next. */
 #define SPLIT_SHAPES 2
-/* Matched-filter S/N of the residual beside a line at which a component is tried, in how many of its widths, and the fall
- * of chi-square that it has to earn. */
+/* Matched-filter S/N of the residual beside a line at which a component is tried, in how many of its widths, and the
+ * fall of chi-square that it has to earn. */
 #define BESIDE_SNR 3.0
 #define BESIDE_REACH 3.0
 #define BESIDE_GAIN 14.0
-/* Second start. */
+/* The second start: the wavelet plane whose maxima it takes (between this scale and the next), how far the plane falls
+ * between two of them, in the noise of the smoothed spectrum (white, and correlated, where the criterion keeps more
+ * out), how high the smoothed spectrum is there, the width of a component it starts with, the height over that of the
+ * smoothed spectrum, and what a component costs when both models are compared. */
 #define CURVED_LEVEL 2
 #define CURVED_SNR 1.25
 #define CURVED_SNR_CORRELATED 0.9
 #define CURVED_FLOOR 2.0
-#define CURVED_HEIGHT 1.2
 #define CURVED_WIDTH 4.0
+#define CURVED_HEIGHT 1.2
 #define SECOND_COST 13.0
 /* A blended component goes when chi-square rises by less than this without it. */
 #define REMOVAL_COST 12.0
@@ -288,7 +292,8 @@ static Comp smoothed_peak(const gl_workspace *ws, const double *y, Peak peak, do
     return (Comp){peak.birth * (width > s ? width / s : 1.0) / (root > 0.0 ? root : 1.0), peak.index, s};
 }
 
-/* Components at the maxima of the wavelet plane, in ws->curved: lines whose sum has one maximum but two bends. */
+/* Components at the maxima of the wavelet plane, in ws->curved: lines whose sum has one maximum but two bends. The
+ * scales up to the finer one of the spectrum are there. */
 static void curved_peaks(gl_workspace *ws)
 {
     int level = CURVED_LEVEL;
@@ -297,7 +302,8 @@ static void curved_peaks(gl_workspace *ws)
     smooth_pass(ws, level);
     const double *fine = scale_row(ws, level), *coarse = scale_row(ws, level + 1);
     double noise = 1.0 / (ws->order ? ws->start_inv_norm : ws->scale_inv_norm)[level - 1];
-    double drop = (ws->order ? CURVED_SNR_CORRELATED : CURVED_SNR) * noise, least = CURVED_FLOOR * noise, top = -INFINITY, bottom = INFINITY;
+    double drop = (ws->order ? CURVED_SNR_CORRELATED : CURVED_SNR) * noise, least = CURVED_FLOOR * noise;
+    double top = -INFINITY, bottom = INFINITY;
     int at = 0, rising = 1;
     for (int i = 0; i <= ws->n && ws->n_curved < ws->params->max_components; i++) {
         double w = i < ws->n && fine[i] > least ? fine[i] - coarse[i] : -INFINITY;
@@ -341,6 +347,7 @@ static void start_from_peaks(gl_workspace *ws)
     prune(ws, TOL_SEARCH);
 }
 
+/* Adds, splits and removes until nothing pays. */
 static void refine_best(gl_workspace *ws)
 {
     pursue(ws);

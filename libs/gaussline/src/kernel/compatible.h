@@ -14,7 +14,7 @@
 #include "workspace.h"
 
 
-/* Predicted fall of chi-square at which a fit stops: each step is judged by AICc, which this moves by less than 1e-3. */
+/* Predicted fall of chi-square at which a fit stops: each step is judged by AICc, which this moves by less. */
 #define TOL_COMPATIBLE 1e-3
 /* Score and fall of chi-square of a split that AICc can accept (three parameters cost a little over 6). */
 #define AICC_SPLIT_SCORE 3.0

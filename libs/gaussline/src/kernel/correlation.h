@@ -42,8 +42,9 @@
 /* The sigma of the smoothed spectrum is taken from every fourth channel: the others are nearly the same. */
 #define SIGNAL_STRIDE 4
 
-/* Levinson's recursion (Levinson 1947, Durbin 1960): predictors of every order up to most from the correlations r[0..most],
- * as rows of L. Returns the order: the one with the least N ln(variance) + cost when select is set, or the highest. */
+/* Levinson's recursion (Levinson 1947, Durbin 1960): predictors of every order up to most from the correlations
+ * r[0..most], as rows of L. Returns the order: the one with the least N ln(variance) + cost when select is set, or the
+ * highest. */
 static int levinson(const double *r, int most, double channels, int select, double rows[][ORDER_MAX + 1])
 {
     double phi[ORDER_MAX + 1] = {0.0}, variance = 1.0, least = 0.0;
@@ -83,7 +84,7 @@ static void set_correlation(gl_workspace *ws, const double *r, int most, double 
     ws->order = order;
     ws->whitened_variance = 0.0;
     for (int s = 0; s <= order; s++)
-        for (int t = 0; t <= order; t++) ws->whitened_variance += h[s] * h[t] * (s == t ? 1.0 : r[s > t ? s - t : t - s]);
+        for (int t = 0; t <= order; t++) ws->whitened_variance += h[s] * h[t] * r[s > t ? s - t : t - s];
     if (!(ws->whitened_variance > 0.0)) ws->whitened_variance = 1.0;
     for (int l = 0; l < LAGS; l++) { /* the correlation that the model implies */
         ws->lags[l] = l <= order ? floored[l] : 0.0;
@@ -121,8 +122,8 @@ static double lagged_mean(const double *x, const double *good, int n_pad, int la
 }
 
 /* Estimates noise and (when model is set) its correlation from x, in units of the local noise up to a factor, over the
- * channels without signal; masks signal by the smoothed spectrum. Returns the variance of the noise, or a negative number
- * when there is too little to tell or (when model is set) the noise is white. */
+ * channels without signal; masks signal by the smoothed spectrum. Returns the variance of the noise, or a negative
+ * number when there is too little to tell or (when model is set) the noise is white. */
 static double estimate_correlation(gl_workspace *ws, const double *x, int model)
 {
     int n = ws->n, n_pad = ws->n_pad, level = SIGNAL_LEVEL < ws->scales_max ? SIGNAL_LEVEL : ws->scales_max;
@@ -142,7 +143,7 @@ static double estimate_correlation(gl_workspace *ws, const double *x, int model)
         vi quiet = (s <= vset(limit)) & (s >= vset(-limit));
         vstore(good + i, (vd)((vi)vset(1.0) & quiet));
     }
-    /* a channel is good when all within the margin are: least of 2, 4 and 8 neighbours to the right, then of 9 around */
+    /* a channel is good when all within the margin are: products of 2, 4 and 8 neighbours, then of 9 around */
     double *in = good, *out = wide;
     /* beyond the ends nothing is known to be signal */
     for (int i = n; i < n_pad + ROW_MARGIN; i++) good[i] = 1.0;
@@ -176,8 +177,8 @@ static double estimate_correlation(gl_workspace *ws, const double *x, int model)
     return variance;
 }
 
-/* FWHM of the response that makes white noise as correlated as the model's is from channel to channel, were it a Gaussian:
- * its correlation at a lag of one channel is exp(-1 / (4 sigma^2)). */
+/* FWHM of the response that makes white noise as correlated as the model's is from channel to channel, were it a
+ * Gaussian: its correlation at a lag of one channel is exp(-1 / (4 sigma^2)). */
 static double response_fwhm(const gl_workspace *ws)
 {
     double r = ws->lags[1];
@@ -236,8 +237,9 @@ static void set_pull(gl_workspace *ws, const double *residual)
 }
 
 /* Derivatives by the distance of two bells of their inner product under the inverse covariance of unit noise, orders
- * 0..most, even ones only when even is set. Sums over channels are taken for integrals: two bells of widths s and t at distance
- * d have the product sqrt(2 pi) s t / S exp(-d^2 / 2 S^2), S^2 = s^2 + t^2, whose derivatives are Hermite polynomials. */
+ * 0..most, even ones only when even is set. Sums over channels are taken for integrals: two bells of widths s and t at
+ * distance d have the product sqrt(2 pi) s t / S exp(-d^2 / 2 S^2), S^2 = s^2 + t^2, whose derivatives are Hermite
+ * polynomials. */
 INLINE void bell_products(const gl_workspace *ws, double s, double t, double distance, int most, int even, double *out)
 {
     double inv = 1.0 / sqrt(s * s + t * t), scale = SQRT_2PI * s * t * inv;

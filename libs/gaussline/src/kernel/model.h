@@ -16,7 +16,8 @@ INLINE double matched_filter_snr(const gl_workspace *ws, Comp c)
     return ws->order ? c.a * sqrt(bell_power(ws, c.s)) : c.a * sqrt(c.s) * PI_QUARTER;
 }
 
-/* phspectra's criteria: wide enough for the data (one channel there), on the spectrum, above both signal-to-noise thresholds. */
+/* phspectra's criteria: wide enough for the data (one channel there), on the spectrum, above both signal-to-noise
+ * thresholds. */
 static int is_valid(const gl_workspace *ws, Comp c)
 {
     if (!(FWHM_PER_SIGMA * c.s >= ws->fwhm_min && c.mu >= 0.0 && c.mu < ws->n)) return 0;

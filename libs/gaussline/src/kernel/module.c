@@ -99,10 +99,11 @@ static PyObject *py_decompose(PyObject *self, PyObject *args)
     memset(&noise, 0, sizeof noise);
     memset(&lags, 0, sizeof lags);
     if (!PyArg_ParseTuple(args, "y*nnpOpnniO(dddddddiiii)ii", &data, &n, &channels, &batch.is_float32, &noise_object,
-                          &batch.noise_is_shape, &row_stride, &channel_stride, &batch.correlation_mode, &lags_object, &batch.params.beta, &batch.params.snr_min,
-                          &batch.params.mf_snr_min, &batch.params.f_sep, &batch.params.neg_thresh, &batch.params.fwhm_min,
-                          &batch.params.time_budget_s, &batch.params.max_refine_iter, &batch.params.max_components,
-                          &batch.params.preset, &batch.params.second_start, &batch.threads, &batch.isa))
+                          &batch.noise_is_shape, &row_stride, &channel_stride, &batch.correlation_mode, &lags_object,
+                          &batch.params.beta, &batch.params.snr_min, &batch.params.mf_snr_min, &batch.params.f_sep,
+                          &batch.params.neg_thresh, &batch.params.fwhm_min, &batch.params.time_budget_s,
+                          &batch.params.max_refine_iter, &batch.params.max_components, &batch.params.preset,
+                          &batch.params.second_start, &batch.threads, &batch.isa))
         return NULL;
     PyObject *columns = NULL;
     Py_ssize_t item = batch.is_float32 ? 4 : 8;

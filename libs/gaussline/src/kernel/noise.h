@@ -11,7 +11,8 @@
 
 
 /* Runs of three or more positive channels are taken as signal and masked with two channels on either side. */
-/* A median absolute deviation in sigmas of a normal distribution, and the reciprocal, rounded as phspectra rounds them. */
+/* A median absolute deviation in sigmas of a normal distribution, and the reciprocal, rounded as phspectra rounds
+ * them. */
 #define MAD_OF_SIGMA 0.6745
 #define MAD_TO_SIGMA 1.4826
 /* Clip at this many median-absolute-deviation sigmas. */

@@ -34,8 +34,8 @@ static size_t lay_out(gl_workspace *ws, char *start)
     char *at = start;
     size_t n = (size_t)ws->n_pad, k = (size_t)ws->capacity;
     double **rows[] = {&ws->y, &ws->w, &ws->residual, &ws->base, &ws->trial, &ws->other_trial, &ws->saved_residual,
-                       &ws->valid, &ws->scratch, &ws->snr, &ws->snr_scale, &ws->root_weight, &ws->white, &ws->other_white,
-                       &ws->pull, &ws->good};
+                       &ws->valid, &ws->scratch, &ws->snr, &ws->snr_scale, &ws->root_weight, &ws->white,
+                       &ws->other_white, &ws->pull, &ws->good};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         double *row = carve(&at, n + 2 * ROW_MARGIN);
         *rows[i] = row + ROW_MARGIN;
@@ -97,8 +97,8 @@ static gl_workspace *workspace_new(int32_t channels, int32_t max_components)
     return ws;
 }
 
-/* Blank channels get the straight line between their neighbours with data, so that the search for starting peaks sees no
- * hole. Their weight is zero: no fit and no statistic reads them. */
+/* Blank channels get the straight line between their neighbours with data, so that the search for starting peaks sees
+ * no hole. Their weight is zero: no fit and no statistic reads them. */
 static void bridge_blanks(gl_workspace *ws)
 {
     for (int i = 0, last = -1; i <= ws->n; i++) {
@@ -109,8 +109,8 @@ static void bridge_blanks(gl_workspace *ws)
     }
 }
 
-/* Sets the model of the noise's correlation from the channels x, in units of the local noise up to a factor. Returns the
- * variance of the noise where it is correlated, else a negative number: the estimate for white noise stands. */
+/* Sets the model of the noise's correlation from the channels x, in units of the local noise up to a factor. Returns
+ * the variance of the noise where it is correlated, else a negative number: the estimate for white noise stands. */
 static double learn_correlation(gl_workspace *ws, const gl_batch *batch, const double *x)
 {
     const double *given = batch->correlation_mode == GL_CORRELATION_GIVEN ? batch->correlation : NULL;
@@ -258,8 +258,9 @@ static void exact_normal(gl_workspace *ws, const Comp *c, int k)
             double left = p == 0 ? 1.0 : c[j].a / c[j].s;
             for (int i = 0; i <= j; i++) {
                 if (3 * i < ws->envelope[3 * j]) continue;
-                Window both = {ws->window[i].lo > lo ? ws->window[i].lo : lo, ws->window[i].hi < hi ? ws->window[i].hi : hi};
-                if (both.lo > both.hi) both.hi = both.lo;
+                Window both = ws->window[i];
+                both.lo = both.lo > lo ? both.lo : lo;
+                both.hi = both.hi < hi ? both.hi : hi;
                 Moments m = pull_moments(c[i], both, ws->bells + (size_t)i * ws->n_pad, ws->pull);
                 double right = c[i].a / c[i].s, *row = ws->normal + (size_t)(3 * j + p) * n + 3 * i;
                 row[0] = left * m.c[0];
@@ -430,9 +431,9 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
     return failed;
 }
 
-/* Channels well above the noise, a proxy for the time a spectrum takes that costs less than a hundredth of it: noise from
- * the mean size of the first differences, whose expectation is 2 / sqrt(pi) of it. Channels beyond the last whole vector
- * are left out. */
+/* Channels well above the noise, a proxy for the time a spectrum takes that costs less than a hundredth of it: noise
+ * from the mean size of the first differences, whose expectation is 2 / sqrt(pi) of it. Channels beyond the last whole
+ * vector are left out. */
 #define ABOVE_NOISE 3.0
 #define EXPECTED_COST(name, type, lane_int)                                                                  \
     static double name(const type *y, int n)                                                                 \
