@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from phspectra.quality import aicc as peer_aicc
 
 import prismline_gaussline
-from prismline_gaussline import Decomposition, Params, Preset, decompose
+from prismline_gaussline import Decomposition, Params, Preset, decompose, estimate_correlation
 from prismline_gaussline.synthetic import (
     CATEGORIES,
     CHANNELS,
@@ -338,7 +338,7 @@ def cubes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
             },
         }
         for preset in Preset:
-            table = decompose(spectra, Params(preset=preset))
+            table = decompose(spectra, Params(preset=preset), correlation="white")  # as AICc assumes
             ours = [table.components(i) for i in range(len(table))]
             scores = np.array([_aicc(s, c) for s, c in zip(spectra, ours, strict=True)])
             difference = scores - peer_scores
@@ -355,6 +355,74 @@ def cubes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
             _draw(spectra, ours, peer, difference, chosen, out / f"{name}-{preset.value}.png")
         result[name] = summary
     return result
+
+
+def changes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
+    """What the correlation changes on real cubes: `best` as it was in 0.1.0 (noise taken for white), as it is, and as it is
+    with the correlation of the whole cube; with pictures of the ten largest changes."""
+    result: dict[str, object] = {}
+    for name, spectra in sets.items():
+        cube = estimate_correlation(spectra)
+        tables = {
+            "0.1.0": decompose(spectra, Params(second_start=False), correlation="white"),
+            "estimated from each spectrum": decompose(spectra),
+            "given, of the cube": decompose(spectra, correlation=cube),
+        }
+        rows: dict[str, object] = {
+            "spectra": len(spectra),
+            "correlation of the cube": [round(float(r), 3) for r in cube],
+        }
+        models = {}
+        for who, table in tables.items():
+            components = [table.components(i) for i in range(len(table))]
+            residuals = np.stack([s - model(c, len(s)) for s, c in zip(spectra, components, strict=True)])
+            models[who] = components
+            rows[who] = {
+                "components a spectrum": float(table.n_components.mean()),
+                "noise": float(table.rms.mean()),
+                "reduced chi-square": float(np.median(table.chi2_reduced)),
+                "rms of the residual": float(residuals.std()),
+                "correlation of the residual at lags 1, 2, 3": [
+                    float((residuals[:, :-lag] * residuals[:, lag:]).mean() / (residuals**2).mean())
+                    for lag in (1, 2, 3)
+                ],
+                "correlation assumed, median": float(np.nanmedian(table.correlation)),
+                "effective channels, median": float(np.nanmedian(table.effective_channels)),
+                "milliseconds a spectrum": 1e3 * float(np.mean(table.seconds)),
+            }
+        before, after = models["0.1.0"], models["estimated from each spectrum"]
+        moved = np.array(
+            [
+                np.abs(model(a, spectra.shape[1]) - model(b, spectra.shape[1])).sum()
+                for a, b in zip(before, after, strict=True)
+            ]
+        )
+        chosen = [int(i) for i in np.argsort(-moved)[:10]]
+        rows["largest changes (spectrum, components before, after)"] = [
+            (i, len(before[i]), len(after[i])) for i in chosen
+        ]
+        _draw_changes(spectra, before, after, chosen, out / f"{name}-changes.png")
+        result[name] = rows
+    return result
+
+
+def _draw_changes(spectra: Spectra, before: list[Spectra], after: list[Spectra], chosen: list[int], path: Path) -> None:
+    import matplotlib  # noqa: PLC0415 - for the pictures only
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - after its backend is chosen
+
+    figure, axes = plt.subplots(5, 2, figsize=(14, 14), sharex=True)
+    for panel, i in zip(axes.ravel(), chosen, strict=False):
+        panel.step(range(spectra.shape[1]), spectra[i], color="0.7", linewidth=0.6, where="mid")
+        for components, colour, who in ((before, "tab:orange", "0.1.0"), (after, "tab:blue", "correlated noise")):
+            label = f"{who}, {len(components[i])}"
+            panel.plot(model(components[i], spectra.shape[1]), color=colour, linewidth=1.0, label=label)
+        panel.set_title(f"spectrum {i}", fontsize=8)
+        panel.legend(fontsize=6)
+    figure.tight_layout()
+    figure.savefig(path, dpi=60)
+    plt.close(figure)
 
 
 def _aicc(spectrum: Spectra, components: Spectra) -> float:
@@ -554,7 +622,7 @@ def machine() -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("speed", "quality", "correlated", "cubes", "threads", "cost", "flops")
+    parts = ("speed", "quality", "correlated", "cubes", "changes", "threads", "cost", "flops")
     parser.add_argument("parts", nargs="*", choices=[[], *parts], help="all of them when none is named")
     parser.add_argument("--cube", type=Path, action="append", default=[], help="a FITS cube; may be repeated")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the JSON and the pictures")
@@ -567,6 +635,7 @@ def main() -> int:
         "quality": quality,
         "correlated": correlated,
         "cubes": lambda: cubes(cube_sets, options.out),
+        "changes": lambda: changes(cube_sets, options.out),
         "threads": threads,
         "cost": lambda: cost(dict(cube_sets)),
         "flops": lambda: flops(all_sets),
