@@ -246,17 +246,22 @@ def plot(
     x: Annotated[int | None, typer.Option(min=0, help="Only the spectrum at this pixel ...")] = None,
     y: Annotated[int | None, typer.Option(min=0, help="... and this one.")] = None,
     to: Annotated[Path | None, typer.Option(help="The PNG file to write.")] = None,
+    diagnose: Annotated[
+        bool, typer.Option("--diagnostics", help="What the fits leave over: residual autocorrelation and pulls.")
+    ] = False,
 ) -> None:
     """Draw a run's maps and a gallery of its spectra, or one spectrum, with the fitted components."""
     if (x is None) != (y is None):
         fail("Give both --x and --y, or neither.")
-    from prismline_cli import plotting
+    from prismline_cli import diagnostics, plotting
 
     with reachable():
         connection = Connection.open()
         item = _item(_find(connection, run_id))
         with stderr.status("drawing"):
-            if x is None or y is None:
+            if diagnose:
+                path = diagnostics.draw_run(connection, item, to or Path(f"{item.run_id}-diagnostics.png"))
+            elif x is None or y is None:
                 path = plotting.draw_run(connection, item, to or Path(f"{item.run_id}.png"))
             else:
                 path = plotting.draw_spectrum(connection, item, x, y, to or Path(f"{item.run_id}-{x}-{y}.png"))
