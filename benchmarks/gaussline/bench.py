@@ -358,7 +358,7 @@ def cubes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
 
 
 def changes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
-    """What the correlation changes on real cubes: `best` as it was in 0.1.0 (noise taken for white), as it is, and as it is
+    """What the correlation changes on real cubes: `best` as in 0.1.0 (noise taken for white), as it is, and as it is
     with the correlation of the whole cube; with pictures of the ten largest changes."""
     result: dict[str, object] = {}
     for name, spectra in sets.items():
