@@ -31,8 +31,17 @@ from numpy.typing import NDArray
 from phspectra.quality import aicc as peer_aicc
 
 import prismline_gaussline
-from prismline_gaussline import Decomposition, Params, Preset, decompose
-from prismline_gaussline.synthetic import CATEGORIES, NOISE_K, f1_by_category, make_spectra, model
+from prismline_gaussline import Decomposition, Params, Preset, decompose, estimate_correlation
+from prismline_gaussline.synthetic import (
+    CATEGORIES,
+    CHANNELS,
+    NOISE_K,
+    correlation_of,
+    f1_by_category,
+    make_noise,
+    make_spectra,
+    model,
+)
 
 #: Seeds of the quality table and of the timed set; none was used to choose a constant of the kernel.
 QUALITY_SEEDS = (20260101, 20260102, 20260103)
@@ -40,6 +49,15 @@ TIMED_SEED = 20260201
 
 #: Spectra of each category: in the quality table, in the timed set, and in the set of the threads' part.
 QUALITY_PER_CATEGORY, TIMED_PER_CATEGORY, THREADS_PER_CATEGORY = 150, 30, 1430
+
+#: Correlation of neighbouring channels -> standard deviation, in channels, of the Gaussian that smooths the noise.
+SMOOTHING = {"white": 0.0, ".26": 0.5, ".45": 0.6, ".58": 0.7, ".78": 1.0, ".89": 1.5}
+
+#: Spectra a category and seed that the peer and the ceiling get, and empty and isolated ones.
+PEER_PER_CATEGORY, PEER_EMPTY, EMPTY_SPECTRA, PULL_SPECTRA = 15, 100, 5000, 5000
+
+#: White noise in the covariance of the ceiling, as in the kernel.
+CEILING_FLOOR = 0.05
 
 #: Rounds of the paired timing, and spectra of the peer between two runs of the kernel over the whole set.
 ROUNDS, INTERLEAVE = 3, 7
@@ -194,6 +212,118 @@ def quality() -> dict[str, object]:
     return table
 
 
+def correlated() -> dict[str, object]:
+    """On noise of every correlation: F1 of both ways to know it and of the peer, false components of empty
+    spectra, pulls of isolated components, and the ceiling: fits that start at the truth with the correlation
+    known."""
+    table: dict[str, object] = {}
+    for name, smoothing in SMOOTHING.items():
+        lags = correlation_of(smoothing)
+        ways = {"estimated": "estimate"} | ({"given": lags} if smoothing else {})
+        scores: dict[str, list[dict[str, float]]] = {}
+        for seed in QUALITY_SEEDS:
+            made = make_spectra(QUALITY_PER_CATEGORY, seed, smoothing)
+            signals = np.array([s.signal for s in made])
+            for way, correlation in ways.items():
+                found = decompose(signals, correlation=correlation)
+                scores.setdefault(f"best, {way}", []).append(
+                    f1_by_category(made, [found.components(i) for i in range(len(found))])
+                )
+            few = [s for i, s in enumerate(made) if i % QUALITY_PER_CATEGORY < PEER_PER_CATEGORY]
+            scores.setdefault("phspectra", []).append(f1_by_category(few, [peer_fit(s.signal) for s in few]))
+            whitening = _whitening(smoothing)
+            pairs = [_ceiling(s.signal, s.components, whitening) for s in few]
+            scores.setdefault("truth, fitted", []).append(f1_by_category(few, [p[0] for p in pairs]))
+            scores.setdefault("truth, fitted and pruned", []).append(f1_by_category(few, [p[1] for p in pairs]))
+        row: dict[str, object] = {
+            who: {c: round(float(np.mean([s[c] for s in values])), 4) for c in values[0]}
+            for who, values in scores.items()
+        }
+        empty = make_noise(np.random.default_rng(QUALITY_SEEDS[0]), (EMPTY_SPECTRA, CHANNELS), smoothing)
+        row["false components of an empty spectrum"] = {
+            way: float(decompose(empty, correlation=correlation).n_components.mean())
+            for way, correlation in ways.items()
+        } | {"phspectra": float(np.mean([len(peer_fit(s)) for s in empty[:PEER_EMPTY]]))}
+        row["pulls"] = {way: _pulls(smoothing, correlation) for way, correlation in ways.items()}
+        table[name] = row
+        print(name, json.dumps(row), flush=True)
+    return table
+
+
+def _pulls(smoothing: float, correlation: object) -> dict[str, tuple[float, float]]:
+    """Mean and width of the pulls of isolated components of 4 to 20 times the noise, where one was found."""
+    rng = np.random.default_rng(QUALITY_SEEDS[1])
+    low, high = (1.0, 60.0, 3.0), (5.0, 360.0, 10.0)
+    truth = rng.uniform(low, high, (PULL_SPECTRA, 3))
+    bells = np.exp(-0.5 * ((np.arange(CHANNELS) - truth[:, 1:2]) / truth[:, 2:]) ** 2)
+    signals = truth[:, :1] * bells + make_noise(rng, bells.shape, smoothing)
+    table = decompose(signals, correlation=correlation)  # type: ignore[arg-type]
+    alone = table.n_components == 1
+    rows = table.offsets[:-1][alone]
+    result = {}
+    for name, true in zip(("amplitude", "mean", "stddev"), truth[alone].T, strict=True):
+        pull = (getattr(table, name)[rows] - true) / getattr(table, f"{name}_err")[rows]
+        pull = pull[np.isfinite(pull)]
+        result[name] = (round(float(pull.mean()), 3), round(float(pull.std()), 3))
+    return result
+
+
+def _whitening(smoothing: float) -> Spectra:
+    """Inverse Cholesky factor of the true covariance of the noise (and the kernel's floor of white noise), (n, n)."""
+    lags = correlation_of(smoothing, CHANNELS)
+    covariance = lags[np.abs(np.subtract.outer(np.arange(CHANNELS), np.arange(CHANNELS)))]
+    covariance = covariance + (CEILING_FLOOR if smoothing else 0.0) * np.eye(CHANNELS)
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(covariance)) / NOISE_K)
+
+
+def _ceiling(signal: Spectra, truth: Spectra, whitening: Spectra) -> tuple[Spectra, Spectra]:
+    """The fit that starts at the truth, and what is left of it when what the criteria of `best` reject is dropped: a
+    matched-filter S/N below 5, and of blended components those whose absence costs chi-square less than 12."""
+    fitted, chi2 = _fit(signal, truth, whitening)
+    kept = fitted
+    while len(kept):
+        bells = np.exp(-0.5 * ((np.arange(CHANNELS)[:, None] - kept[:, 1]) / kept[:, 2]) ** 2)
+        snr = kept[:, 0] * np.linalg.norm(whitening @ bells, axis=0)
+        if snr.min() < 5.0:
+            kept, chi2 = _fit(signal, np.delete(kept, snr.argmin(), 0), whitening)
+            continue
+        trials = []
+        for i in range(len(kept)):
+            others = np.delete(kept, i, 0)
+            near = np.abs(others[:, 1] - kept[i, 1]) < 1.2 * 2.3548 * np.minimum(others[:, 2], kept[i, 2])
+            if near.any():
+                trials.append(_fit(signal, others, whitening))
+        cheapest = min(trials, key=lambda trial: trial[1], default=None)
+        if cheapest is None or cheapest[1] - chi2 > 12.0:
+            break
+        kept, chi2 = cheapest
+    return fitted, kept
+
+
+def _fit(signal: Spectra, start: Spectra, whitening: Spectra) -> tuple[Spectra, float]:
+    """Generalised least squares from `start`, and chi-square."""
+    from scipy.optimize import least_squares  # noqa: PLC0415 - for the ceiling only
+
+    white = whitening @ signal
+    if not len(start):
+        return start, float(white @ white)
+    x = np.arange(CHANNELS)[:, None]
+
+    def residual(p: Spectra) -> Spectra:
+        return np.asarray(whitening @ model(p.reshape(-1, 3), CHANNELS) - white)
+
+    def jacobian(p: Spectra) -> Spectra:
+        a, mu, s = p.reshape(-1, 3).T
+        z = (x - mu) / s
+        bell = np.exp(-0.5 * z**2)
+        return np.asarray(whitening @ np.stack((bell, a * bell * z / s, a * bell * z**2 / s), 2).reshape(CHANNELS, -1))
+
+    low, high = np.tile([0.0, 0.0, 0.3], len(start)), np.tile([np.inf, CHANNELS, CHANNELS / 2], len(start))
+    p = np.clip(start.ravel(), low + 1e-9, high - 1e-9)
+    found = least_squares(residual, p, jacobian, bounds=(low, high), xtol=1e-5, ftol=1e-5, max_nfev=30)
+    return found.x.reshape(-1, 3), 2.0 * float(found.cost)
+
+
 def cubes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
     """AICc of both presets beside the peer's, spectrum by spectrum, and pictures of the largest differences."""
     result: dict[str, object] = {}
@@ -208,7 +338,7 @@ def cubes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
             },
         }
         for preset in Preset:
-            table = decompose(spectra, Params(preset=preset))
+            table = decompose(spectra, Params(preset=preset), correlation="white")  # as AICc assumes
             ours = [table.components(i) for i in range(len(table))]
             scores = np.array([_aicc(s, c) for s, c in zip(spectra, ours, strict=True)])
             difference = scores - peer_scores
@@ -225,6 +355,74 @@ def cubes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
             _draw(spectra, ours, peer, difference, chosen, out / f"{name}-{preset.value}.png")
         result[name] = summary
     return result
+
+
+def changes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
+    """What the correlation changes on real cubes: `best` as in 0.1.0 (noise taken for white), as it is, and as it is
+    with the correlation of the whole cube; with pictures of the ten largest changes."""
+    result: dict[str, object] = {}
+    for name, spectra in sets.items():
+        cube = estimate_correlation(spectra)
+        tables = {
+            "0.1.0": decompose(spectra, Params(second_start=False), correlation="white"),
+            "estimated from each spectrum": decompose(spectra),
+            "given, of the cube": decompose(spectra, correlation=cube),
+        }
+        rows: dict[str, object] = {
+            "spectra": len(spectra),
+            "correlation of the cube": [round(float(r), 3) for r in cube],
+        }
+        models = {}
+        for who, table in tables.items():
+            components = [table.components(i) for i in range(len(table))]
+            residuals = np.stack([s - model(c, len(s)) for s, c in zip(spectra, components, strict=True)])
+            models[who] = components
+            rows[who] = {
+                "components a spectrum": float(table.n_components.mean()),
+                "noise": float(table.rms.mean()),
+                "reduced chi-square": float(np.median(table.chi2_reduced)),
+                "rms of the residual": float(residuals.std()),
+                "correlation of the residual at lags 1, 2, 3": [
+                    float((residuals[:, :-lag] * residuals[:, lag:]).mean() / (residuals**2).mean())
+                    for lag in (1, 2, 3)
+                ],
+                "correlation assumed, median": float(np.nanmedian(table.correlation)),
+                "effective channels, median": float(np.nanmedian(table.effective_channels)),
+                "milliseconds a spectrum": 1e3 * float(np.mean(table.seconds)),
+            }
+        before, after = models["0.1.0"], models["estimated from each spectrum"]
+        moved = np.array(
+            [
+                np.abs(model(a, spectra.shape[1]) - model(b, spectra.shape[1])).sum()
+                for a, b in zip(before, after, strict=True)
+            ]
+        )
+        chosen = [int(i) for i in np.argsort(-moved)[:10]]
+        rows["largest changes (spectrum, components before, after)"] = [
+            (i, len(before[i]), len(after[i])) for i in chosen
+        ]
+        _draw_changes(spectra, before, after, chosen, out / f"{name}-changes.png")
+        result[name] = rows
+    return result
+
+
+def _draw_changes(spectra: Spectra, before: list[Spectra], after: list[Spectra], chosen: list[int], path: Path) -> None:
+    import matplotlib  # noqa: PLC0415 - for the pictures only
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt  # noqa: PLC0415 - after its backend is chosen
+
+    figure, axes = plt.subplots(5, 2, figsize=(14, 14), sharex=True)
+    for panel, i in zip(axes.ravel(), chosen, strict=False):
+        panel.step(range(spectra.shape[1]), spectra[i], color="0.7", linewidth=0.6, where="mid")
+        for components, colour, who in ((before, "tab:orange", "0.1.0"), (after, "tab:blue", "correlated noise")):
+            label = f"{who}, {len(components[i])}"
+            panel.plot(model(components[i], spectra.shape[1]), color=colour, linewidth=1.0, label=label)
+        panel.set_title(f"spectrum {i}", fontsize=8)
+        panel.legend(fontsize=6)
+    figure.tight_layout()
+    figure.savefig(path, dpi=60)
+    plt.close(figure)
 
 
 def _aicc(spectrum: Spectra, components: Spectra) -> float:
@@ -424,7 +622,7 @@ def machine() -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("speed", "quality", "cubes", "threads", "cost", "flops")
+    parts = ("speed", "quality", "correlated", "cubes", "changes", "threads", "cost", "flops")
     parser.add_argument("parts", nargs="*", choices=[[], *parts], help="all of them when none is named")
     parser.add_argument("--cube", type=Path, action="append", default=[], help="a FITS cube; may be repeated")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the JSON and the pictures")
@@ -435,7 +633,9 @@ def main() -> int:
     run: dict[str, Callable[[], dict[str, object]]] = {
         "speed": lambda: speed(all_sets),
         "quality": quality,
+        "correlated": correlated,
         "cubes": lambda: cubes(cube_sets, options.out),
+        "changes": lambda: changes(cube_sets, options.out),
         "threads": threads,
         "cost": lambda: cost(dict(cube_sets)),
         "flops": lambda: flops(all_sets),

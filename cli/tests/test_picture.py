@@ -166,3 +166,17 @@ def test_drawing_leaves_the_settings_of_matplotlib_alone():
     before = dict(matplotlib.rcParams)
     picture.overview(FOUND, geometry(), {}, title="A run")
     assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize(("ny", "nx"), [(40, 10), (10, 40), (12, 12), (80, 2)])
+def test_no_title_is_cut_whatever_the_cube_is_like(ny, nx):
+    pixels = [(x, y, "fitted", [(1.0, 20.0, 3.0)]) for y in range(ny) for x in range(nx)]
+    figure = picture.overview(table(*pixels), geometry(ny=ny, nx=nx), {}, title="a survey")
+    figure.draw_without_rendering()
+    width = figure.bbox.width
+    panels = [axes for part in figure.subfigs for axes in part.axes if axes.get_xlabel()]
+    titles = [text for axes in panels for text in (axes.title, axes._left_title) if text.get_text()]
+    assert len(titles) == 3
+    extents = [title.get_window_extent() for title in titles]
+    assert all(extent.x0 >= 0.0 and extent.x1 <= width for extent in extents)
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(sorted(extents, key=lambda e: e.x0)))

@@ -7,6 +7,7 @@ want to wait for `prismline failures`.
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,6 +45,15 @@ gpu_commands.register(app)
 demo_faults.register(app)
 
 RunId = Annotated[str, typer.Argument(help="The run's id, or the beginning of it.", metavar="ID")]
+
+
+class ResultsForm(StrEnum):
+    """What `results` writes."""
+
+    PARQUET = "parquet"
+    FITS = "fits"
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 
 
@@ -207,16 +217,23 @@ def cancel(run_id: RunId) -> None:
 
 @app.command(name="results")
 def download_results(
-    run_id: RunId, to: Annotated[Path, typer.Option(help="A directory; created if need be.")], as_json: AsJson = False
+    run_id: RunId,
+    to: Annotated[Path, typer.Option(help="A directory; created if need be.")],
+    as_json: AsJson = False,
+    form: Annotated[ResultsForm, typer.Option("--format", help="The dataset as it is, or maps.")] = ResultsForm.PARQUET,
+    cubes: Annotated[bool, typer.Option("--cubes", help="With fits: the model and the residual, too.")] = False,
 ) -> None:
-    """Download a run's Parquet files as a Hive-partitioned dataset."""
-    from prismline_cli import results
+    """Download a run's Parquet files as a Hive-partitioned dataset, or write its maps as FITS files."""
+    from prismline_cli import fits_results, results
 
     with reachable():
         connection = Connection.open()
         item = _item(_find(connection, run_id))
         with stderr.status("downloading"):
-            paths = results.download(connection, item, to)
+            if form is ResultsForm.FITS:
+                paths = fits_results.write_maps(connection, item, to, cubes=cubes)
+            else:
+                paths = results.download(connection, item, to)
     if as_json:
         print_json({"run_id": item.run_id, "files": [str(path) for path in paths]})
     else:
@@ -229,17 +246,22 @@ def plot(
     x: Annotated[int | None, typer.Option(min=0, help="Only the spectrum at this pixel ...")] = None,
     y: Annotated[int | None, typer.Option(min=0, help="... and this one.")] = None,
     to: Annotated[Path | None, typer.Option(help="The PNG file to write.")] = None,
+    diagnose: Annotated[
+        bool, typer.Option("--diagnostics", help="What the fits leave over: residual autocorrelation and pulls.")
+    ] = False,
 ) -> None:
     """Draw a run's maps and a gallery of its spectra, or one spectrum, with the fitted components."""
     if (x is None) != (y is None):
         fail("Give both --x and --y, or neither.")
-    from prismline_cli import plotting
+    from prismline_cli import diagnostics, plotting
 
     with reachable():
         connection = Connection.open()
         item = _item(_find(connection, run_id))
         with stderr.status("drawing"):
-            if x is None or y is None:
+            if diagnose:
+                path = diagnostics.draw_run(connection, item, to or Path(f"{item.run_id}-diagnostics.png"))
+            elif x is None or y is None:
                 path = plotting.draw_run(connection, item, to or Path(f"{item.run_id}.png"))
             else:
                 path = plotting.draw_spectrum(connection, item, x, y, to or Path(f"{item.run_id}-{x}-{y}.png"))

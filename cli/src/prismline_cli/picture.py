@@ -63,7 +63,7 @@ _BLANK, _EMPTY, _TIMED_OUT = "#d6d6d6", "#ffffff", "#4fd8ff"
 _DATA, _SUM = "#9a9a9a", "#1a1a1a"
 _COMPONENTS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "font.size": 9,
     "axes.titlesize": 10.5,
     "axes.titleweight": "bold",
@@ -141,7 +141,7 @@ class Maps:
 
 
 @dataclass(frozen=True)
-class _Spectrum:
+class Spectrum:
     """A spectrum (channels,) and its components (k, 3): amplitude, mean and stddev in channels."""
 
     pixel: Pixel
@@ -189,9 +189,9 @@ def overview(
     table: pa.Table, geometry: CubeGeometry, spectra: Mapping[Pixel, NDArray[np.floating]], *, title: str
 ) -> Figure:
     """The maps of `table` and, below, the `spectra` (channels,) with their components, 1,600 pixels wide."""
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         axis, found = SpectralAxis.of(geometry), maps(table, geometry)
-        shown = [_spectrum(table, pixel, values) for pixel, values in spectra.items()]
+        shown = [spectrum_at(table, pixel, values) for pixel, values in spectra.items()]
         rows = math.ceil(len(shown) / 3)
         map_in = min(_MAP_IN, max(_LEAST_MAP_IN, _MAP_IN * geometry.ny / geometry.nx))
         heights = [map_in + _AROUND_MAPS_IN, rows * _GALLERY_ROW_IN] if rows else [map_in + _AROUND_MAPS_IN]
@@ -211,8 +211,8 @@ def one_spectrum(
 
     Raises `LookupError` if `table` has no row for the pixel.
     """
-    with matplotlib.rc_context(_STYLE):
-        axis, spectrum = SpectralAxis.of(geometry), _spectrum(table, pixel, values)
+    with matplotlib.rc_context(STYLE):
+        axis, spectrum = SpectralAxis.of(geometry), spectrum_at(table, pixel, values)
         figure = Figure((WIDTH_IN * 0.75, 5.6), DPI, layout="constrained")
         figure.suptitle(title)
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
@@ -221,7 +221,7 @@ def one_spectrum(
         upper.set_ylabel(_quantity(geometry.bunit))
         upper.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, borderaxespad=0.2)
         coordinates = axis.at(np.arange(len(values)))
-        residual = values - _gaussians(spectrum.components, np.arange(len(values), dtype=float)).sum(axis=0)
+        residual = values - gaussians(spectrum.components, np.arange(len(values), dtype=float)).sum(axis=0)
         lower.step(coordinates, residual, where="mid", color=_DATA, linewidth=1.0)
         lower.axhline(0.0, color=_SUM, linewidth=0.7)
         if spectrum.rms is not None:
@@ -265,7 +265,8 @@ def _draw_maps(part: Any, found: Maps, axis: SpectralAxis, geometry: CubeGeometr
             _name_counts(bar, values)
         bar.outline.set_linewidth(0.5)
         bar.set_label(unit)
-        panel.set_title(name, loc="left")
+        # over a map that is narrower than its title, the title has room to either side
+        panel.set_title(name, loc="left" if geometry.nx >= geometry.ny else "center")
         panel.set_xlabel("x (pixel)")
         for pixels in (panel.xaxis, panel.yaxis):
             pixels.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1, steps=_ROUND_STEPS))
@@ -319,7 +320,7 @@ def _name_counts(bar: Colorbar, counts: Map) -> None:
     bar.ax.minorticks_off()
 
 
-def _draw_gallery(part: Any, shown: list[_Spectrum], axis: SpectralAxis, geometry: CubeGeometry) -> None:
+def _draw_gallery(part: Any, shown: list[Spectrum], axis: SpectralAxis, geometry: CubeGeometry) -> None:
     panels = part.subplots(math.ceil(len(shown) / 3), 3, sharex=True, squeeze=False)
     for number, (panel, spectrum) in enumerate(zip(panels.flat, shown, strict=False), start=1):
         _draw_spectrum(panel, spectrum, axis)
@@ -336,10 +337,10 @@ def _draw_gallery(part: Any, shown: list[_Spectrum], axis: SpectralAxis, geometr
     part.legend(handles, labels, loc="outside lower right", ncols=len(labels))
 
 
-def _draw_spectrum(panel: Axes, spectrum: _Spectrum, axis: SpectralAxis) -> None:
+def _draw_spectrum(panel: Axes, spectrum: Spectrum, axis: SpectralAxis) -> None:
     channels = np.arange(len(spectrum.values), dtype=float)
     fine = np.linspace(0.0, max(len(channels) - 1, 0), 8 * len(channels))
-    curves = _gaussians(spectrum.components, fine)
+    curves = gaussians(spectrum.components, fine)
     panel.step(axis.at(channels), spectrum.values, where="mid", color=_DATA, linewidth=0.9, label="spectrum")
     for number, (curve, (amplitude, *_)) in enumerate(zip(curves, spectrum.components, strict=True)):
         drawn = np.where(curve > _DRAWN_PART * amplitude, curve, np.nan)
@@ -354,23 +355,24 @@ def _draw_spectrum(panel: Axes, spectrum: _Spectrum, axis: SpectralAxis) -> None
     panel.xaxis.set_major_locator(MaxNLocator(6, steps=_ROUND_STEPS))
 
 
-def _gaussians(components: NDArray[np.float64], channels: NDArray[np.float64]) -> NDArray[np.float64]:
+def gaussians(components: NDArray[np.float64], channels: NDArray[np.float64]) -> NDArray[np.float64]:
     """The components (k, 3) at `channels` (n,), shape (k, n)."""
     amplitude, mean, stddev = (components[:, [column]] for column in range(3))
     curves: NDArray[np.float64] = amplitude * np.exp(-0.5 * ((channels - mean) / stddev) ** 2)
     return curves
 
 
-def _spectrum(table: pa.Table, pixel: Pixel, values: NDArray[np.floating]) -> _Spectrum:
+def spectrum_at(table: pa.Table, pixel: Pixel, values: NDArray[np.floating]) -> Spectrum:
+    """The row of `table` for the pixel, with its `values`. Raises `LookupError` if there is none."""
     here = table.filter(pc.and_(pc.equal(table["x"], pixel[0]), pc.equal(table["y"], pixel[1])))
     if len(here) == 0:
         raise LookupError(f"There is no result for x={pixel[0]}, y={pixel[1]}.")
     row = here.slice(0, 1).to_pylist()[0]
     columns = [row["component_amplitudes"], row["component_means"], row["component_stddevs"]]
-    return _Spectrum(pixel, values, np.array(columns, dtype=float).T, row["rms"], row["status"])
+    return Spectrum(pixel, values, np.array(columns, dtype=float).T, row["rms"], row["status"])
 
 
-def _describe(spectrum: _Spectrum) -> str:
+def _describe(spectrum: Spectrum) -> str:
     x, y = spectrum.pixel
     n = len(spectrum.components)
     what = {"blank": "no data", "timed_out": "out of time"}.get(

@@ -53,6 +53,8 @@ static void fill(double *y, int n, int kind)
         for (int i = 0; i < n; i++) y[i] += 50.0 * (i % 4 == 0);
     if (kind == 10) /* a ramp */
         for (int i = 0; i < n; i++) y[i] += i;
+    if (kind >= 11) /* correlated */
+        for (int i = 1; i < n; i++) y[i] += (kind == 11 ? 0.97 : -0.9) * y[i - 1];
 }
 
 static int bad_component(const gl_component *c, const gl_summary *s)
@@ -71,7 +73,7 @@ int main(int argc, char **argv)
         int n = LENGTHS[random_bits() % (sizeof LENGTHS / sizeof *LENGTHS)], rows = (int)(random_bits() % 12);
         double *data = malloc(sizeof(double) * (size_t)(n * rows + 1)), *noise = malloc(sizeof(double) * (size_t)n);
         float *small = malloc(sizeof(float) * (size_t)(n * rows + 1));
-        for (int r = 0; r < rows; r++) fill(data + r * n, n, (int)(random_bits() % 11));
+        for (int r = 0; r < rows; r++) fill(data + r * n, n, (int)(random_bits() % 13));
         for (int i = 0; i < n * rows; i++) small[i] = (float)fmax(-3.4e38, fmin(3.4e38, data[i]));
         for (int i = 0; i < n; i++) noise[i] = uniform() < 0.1 ? 0.0 : pow(10.0, 4.0 * uniform() - 2.0);
         gl_batch batch = {.is_float32 = (int)(random_bits() & 1), .n = (size_t)rows, .channels = n, .threads = 1 + round % 3};
@@ -79,7 +81,19 @@ int main(int argc, char **argv)
         batch.noise = random_bits() & 1 ? noise : NULL;
         batch.noise_channel_stride = 1;
         batch.isa = 1 + (int)(random_bits() % (uint64_t)gl_best_isa());
-        batch.params = (gl_params){3.5, 1.5, 5.0, 1.2, 5.0, round % 17 ? 1.0 : 0.0, 3, round % 5 ? 64 : 2, round & 1};
+        batch.params = (gl_params){.beta = 3.5, .snr_min = 1.5, .mf_snr_min = 5.0, .f_sep = 1.2, .neg_thresh = 5.0, .fwhm_min = -1.0};
+        batch.params.time_budget_s = round % 17 ? 1.0 : 0.0;
+        batch.params.max_refine_iter = 3;
+        batch.params.max_components = round % 5 ? 64 : 2;
+        batch.params.preset = round & 1;
+        batch.params.second_start = round % 3 != 0;
+        double lags[9] = {1.0};
+        for (int l = 1; l < 9; l++) lags[l] = 2.0 * uniform() - 1.0; /* most of them are no correlation at all */
+        if (round % 4 == 0)
+            for (int l = 1; l < 9; l++) lags[l] = exp(-l * l / 9.0);
+        batch.correlation_mode = (int)(random_bits() % 3);
+        batch.correlation = lags;
+        batch.n_lags = 1 + (int)(random_bits() % 9);
         gl_result result;
         if (gl_decompose_batch(&batch, &result) != 0) return 1;
         for (int r = 0; r < rows; r++) {

@@ -5,7 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from prismline_gaussline import COMPONENT_COLUMNS, SPECTRUM_COLUMNS, Decomposition, SpectralAxis, decompose
+from prismline_gaussline import (
+    COMPONENT_COLUMNS,
+    SPECTRUM_COLUMNS,
+    Decomposition,
+    SpectralAxis,
+    decompose,
+    decompose_cube,
+)
 from prismline_gaussline.synthetic import model
 
 GRS_HEADER = {"CTYPE3": "VOPT", "CRVAL3": -5000.0, "CDELT3": 211.96, "CRPIX3": 2.0, "CUNIT3": "m/s"}
@@ -68,3 +75,39 @@ def test_the_table_tells_the_processor_time_of_every_thread() -> None:
     table = decompose(noise, threads=2)
     assert table.thread_seconds.shape == (2,)
     assert (table.thread_seconds > 0.0).all()
+
+
+def test_a_qtable_has_a_row_a_component_with_units(table: Decomposition) -> None:
+    units = pytest.importorskip("astropy.units", reason="astropy makes the table")
+    q = table.to_qtable("K")
+    assert q["spectrum"].tolist() == [0, 0, 1, 1, 2, 2]
+    assert q["amplitude"].unit == units.K
+    assert q["flux_physical"].to_value("K km/s")[0] == pytest.approx(table.flux[0] * 0.21196)
+    assert q["mean_physical_err"].unit == units.Unit("m/s")
+    with pytest.raises(ValueError, match="furlongs"):
+        table.to_qtable("furlongs per pint")
+
+
+def test_the_arrow_table_tells_what_was_assumed_of_the_noise(table: Decomposition) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow makes the table")
+    metadata = table.to_arrow().schema.metadata
+    assert float(metadata[b"prismline_gaussline.median_correlation"]) == 0.0
+    assert float(metadata[b"prismline_gaussline.median_effective_channels"]) == 424.0
+
+
+class Cube:
+    """What decompose_cube uses of a SpectralCube."""
+
+    def __init__(self, data: np.ndarray, axis: object) -> None:
+        self.filled_data, self.spectral_axis = data, axis
+
+
+def test_a_spectral_cube_goes_in_with_its_axis() -> None:
+    units = pytest.importorskip("astropy.units", reason="a cube has units")
+    data = np.random.default_rng(9403).normal(0.0, 0.1, (100, 2, 3))
+    data[:, 1, 2] += model(np.array([[3.0, 40.0, 4.0]]), 100)
+    found = decompose_cube(Cube(data * units.K, (10.0 + 0.5 * np.arange(100)) * units.km / units.s))
+    assert np.flatnonzero(found.n_components).tolist() == [5]
+    assert found.physical()["mean_physical"][0] == pytest.approx(30.0, abs=0.1)
+    with pytest.raises(ValueError, match="linear"):
+        decompose_cube(Cube(data * units.K, np.arange(100) ** 1.1 * units.Hz))

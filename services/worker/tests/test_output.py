@@ -162,3 +162,14 @@ def test_patching_twice_is_patching_once():
 def test_a_patch_that_does_not_fit_is_refused(rows, refit, cause):
     with pytest.raises(PermanentError, match=cause):
         patch(table_of(ALL), np.array(rows).tolist(), refit)
+
+
+def test_a_file_of_several_blocks_tells_what_was_assumed_of_the_noise_over_all_of_them():
+    def block(n, correlation):
+        return table_of(ALL[:1] * n).replace_schema_metadata({"noise": correlation})
+
+    with OutputFile() as output:
+        output.add(block(1, "0.1"))
+        output.add(block(3, "0.5"))
+        body = output.finish()
+    assert float(pq.read_metadata(pa.BufferReader(body)).metadata[b"noise"]) == 0.4

@@ -1,4 +1,18 @@
 /* The preset `best`: matched-filter pursuit, score-test splits, tests by removal. */
+#ifndef BEST_H
+#define BEST_H
+
+#include <math.h>
+#include <string.h>
+
+#include "bell.h"
+#include "correlation.h"
+#include "model.h"
+#include "persistence.h"
+#include "search.h"
+#include "solver.h"
+#include "workspace.h"
+
 
 /* Persistence of a starting peak of the lightly smoothed spectrum, in beta times its noise: a peak and its saddle both
  * carry noise. */
@@ -7,12 +21,30 @@
 #define START_SNR 0.8
 /* A candidate of the residual search hides others within this many widths of its scale, until the next round. */
 #define SUPPRESS_REACH 2.5
-/* Squared projection of the residual on the third and fourth Hermite shapes, above which a split is tried. */
+/* Squared projection of the residual on the third and fourth Hermite shapes, above which a split is tried, under white
+ * and under correlated noise. */
 #define SPLIT_SCORE 7.0
+#define SPLIT_SCORE_CORRELATED 4.0
 /* Fall of chi-square that three more parameters have to earn. */
 #define SPLIT_GAIN 12.0
 /* Shapes of a split that are tried: the one the signs of the two projections tell, and the next. */
 #define SPLIT_SHAPES 2
+/* Matched-filter S/N of the residual beside a line at which a component is tried, in how many of its widths, and the
+ * fall of chi-square that it has to earn. */
+#define BESIDE_SNR 3.0
+#define BESIDE_REACH 3.0
+#define BESIDE_GAIN 14.0
+/* The second start: the wavelet plane whose maxima it takes (between this scale and the next), how far the plane falls
+ * between two of them, in the noise of the smoothed spectrum (white, and correlated, where the criterion keeps more
+ * out), how high the smoothed spectrum is there, the width of a component it starts with, the height over that of the
+ * smoothed spectrum, and what a component costs when both models are compared. */
+#define CURVED_LEVEL 2
+#define CURVED_SNR 1.25
+#define CURVED_SNR_CORRELATED 0.9
+#define CURVED_FLOOR 2.0
+#define CURVED_WIDTH 4.0
+#define CURVED_HEIGHT 1.2
+#define SECOND_COST 13.0
 /* A blended component goes when chi-square rises by less than this without it. */
 #define REMOVAL_COST 12.0
 
@@ -25,7 +57,7 @@ static void prune(gl_workspace *ws, double tolerance)
         double least = 1e300;
         for (int i = 0; i < ws->n_comp; i++) {
             if (is_valid(ws, ws->comp[i])) continue;
-            double m = matched_filter_snr(ws->comp[i]);
+            double m = matched_filter_snr(ws, ws->comp[i]);
             if (m < least) {
                 least = m;
                 worst = i;
@@ -45,10 +77,10 @@ static int pursue(gl_workspace *ws)
     for (int round = 0; round <= ws->params->max_refine_iter; round++) {
         int found = 0;
         if (out_of_budget(ws)) break;
-        scale_space(ws, ws->scales_max, 0);
+        scale_space(ws);
         for (;;) {
             Candidate c = strongest(ws);
-            if (c.snr < ws->params->mf_snr_min) break;
+            if (c.snr < ws->mf_snr_min) break;
             double reach = SUPPRESS_REACH * ws->scale_sigma[c.scale] + 1.0;
             int dead = 0;
             for (int i = 0; i < ws->n_dead; i++) dead |= fabs(ws->dead[i].mu - c.channel) < 1.0 + ws->dead[i].s;
@@ -71,10 +103,35 @@ static int pursue(gl_workspace *ws)
     return added;
 }
 
+/* The same under correlated noise: the third and fourth derivatives of the bell, made orthogonal under the inverse
+ * covariance to the directions the fit has used, the bell and its first two derivatives. ws->pull is set. */
+static void correlated_scores(gl_workspace *ws, Comp c, Window win, double *skew, double *kurtosis)
+{
+    memset(ws->trial + win.lo, 0, (size_t)(win.hi - win.lo) * sizeof(double));
+    bell_add(c, 0.0, win, ws->bells, ws->trial);
+    Moments m = pull_moments(c, win, ws->bells, ws->pull);
+    ws->work += win.hi - win.lo;
+    double t[9], local = local_sensitivity(ws, c), power = 1.0;
+    bell_products(ws, c.s, c.s, 0.0, 8, 1, t);
+    for (int i = 0; i <= 8; i++, power *= c.s) t[i] *= power * local * local;
+    double beta = t[4] / t[2];
+    double third = 3.0 * m.c[1] - m.c[3] + beta * m.c[1], third_norm = t[4] * beta - t[6];
+    double bend = t[0] * t[4] - t[2] * t[2];
+    double x = (t[4] * t[4] - t[2] * t[6]) / bend, y = (t[0] * t[6] - t[2] * t[4]) / bend;
+    double fourth = m.c[4] - 6.0 * m.c[2] + 3.0 * m.c[0] - x * m.c[0] - y * (m.c[2] - m.c[0]);
+    double fourth_norm = t[8] - x * t[4] - y * t[6];
+    *skew = third_norm > 0.0 ? -third / sqrt(third_norm) : 0.0;
+    *kurtosis = fourth_norm > 0.0 ? fourth / sqrt(fourth_norm) : 0.0;
+}
+
 /* Projections of the residual on g H3 and g H4 of component c, in sigmas. */
 static void shape_scores(gl_workspace *ws, Comp c, double *skew, double *kurtosis)
 {
     Window win = window_of(c, 0, ws->n_pad);
+    if (ws->order) {
+        correlated_scores(ws, c, win, skew, kurtosis);
+        return;
+    }
     memset(ws->trial + win.lo, 0, (size_t)(win.hi - win.lo) * sizeof(double));
     bell_add(c, 0.0, win, ws->bells, ws->trial);
     Moments m = moments_of(c, win, ws->w, ws->bells, ws->residual);
@@ -107,6 +164,7 @@ static int split_all(gl_workspace *ws, double least_score, double least_fall)
     while (!out_of_budget(ws) && splits < ws->params->max_components) {
         double top = least_score, skew = 0.0, kurtosis = 0.0;
         int which = -1;
+        if (ws->order) set_pull(ws, ws->residual);
         for (int i = 0; i < ws->n_comp; i++) {
             double h3, h4;
             if (ws->tested[i]) continue;
@@ -155,6 +213,38 @@ static int split_all(gl_workspace *ws, double least_score, double least_fall)
     return splits;
 }
 
+/* Tries components where the residual beside a line is high, but not high enough to tell by itself: in a blend that is
+ * fitted with too few, the residual swings. Each is kept when chi-square falls by enough. Returns how many stayed. */
+static int add_beside(gl_workspace *ws)
+{
+    int added = 0;
+    if (!ws->searched) scale_space(ws);
+    while (!out_of_budget(ws)) {
+        Candidate found = strongest(ws);
+        if (found.snr < BESIDE_SNR) break;
+        suppress(ws, found.channel, ws->scale_sigma[found.scale] + 1.0);
+        Comp new = candidate_component(ws, found);
+        int beside = 0;
+        for (int i = 0; i < ws->n_comp; i++) beside |= fabs(new.mu - ws->comp[i].mu) < BESIDE_REACH * ws->comp[i].s;
+        if (!beside) continue;
+        double chi2 = chi_square(ws);
+        keep_model(ws);
+        if (!add_component(ws, new)) break;
+        for (int i = 0; i < ws->n_comp - 1; i++)
+            if (are_coupled(new, ws->comp[i], COUPLING)) ws->dirty[i] = 1;
+        fit_touched(ws, TOL_TRIAL, COUPLING);
+        int good = chi2 - chi_square(ws) > BESIDE_GAIN;
+        for (int i = 0; i < ws->n_comp && good; i++) good = is_valid(ws, ws->comp[i]);
+        if (!good) {
+            restore_model(ws);
+            continue;
+        }
+        added++;
+        scale_space(ws);
+    }
+    return added;
+}
+
 /* Takes out components whose absence costs less than the removal threshold once the others are fitted again. */
 static void remove_redundant(gl_workspace *ws)
 {
@@ -166,7 +256,7 @@ static void remove_redundant(gl_workspace *ws)
             if (ws->tested[i]) continue;
             int blended = 0;
             for (int j = 0; j < ws->n_comp; j++) blended |= j != i && are_blended(ws, ws->comp[i], ws->comp[j]);
-            double m = matched_filter_snr(ws->comp[i]);
+            double m = matched_filter_snr(ws, ws->comp[i]);
             if (blended && m < least) {
                 least = m;
                 which = i;
@@ -202,35 +292,92 @@ static Comp smoothed_peak(const gl_workspace *ws, const double *y, Peak peak, do
     return (Comp){peak.birth * (width > s ? width / s : 1.0) / (root > 0.0 ? root : 1.0), peak.index, s};
 }
 
+/* Components at the maxima of the wavelet plane, in ws->curved: lines whose sum has one maximum but two bends. The
+ * scales up to the finer one of the spectrum are there. */
+static void curved_peaks(gl_workspace *ws)
+{
+    int level = CURVED_LEVEL;
+    ws->n_curved = 0;
+    if (ws->scales_max <= level) return;
+    smooth_pass(ws, level);
+    const double *fine = scale_row(ws, level), *coarse = scale_row(ws, level + 1);
+    double noise = 1.0 / (ws->order ? ws->start_inv_norm : ws->scale_inv_norm)[level - 1];
+    double drop = (ws->order ? CURVED_SNR_CORRELATED : CURVED_SNR) * noise, least = CURVED_FLOOR * noise;
+    double top = -INFINITY, bottom = INFINITY;
+    int at = 0, rising = 1;
+    for (int i = 0; i <= ws->n && ws->n_curved < ws->params->max_components; i++) {
+        double w = i < ws->n && fine[i] > least ? fine[i] - coarse[i] : -INFINITY;
+        if (rising && w > top) {
+            top = w;
+            at = i;
+        } else if (rising && w < top - drop) {
+            double root = ws->root_weight[at];
+            Comp c = {CURVED_HEIGHT * fine[at] / (root > 0.0 ? root : 1.0), at, CURVED_WIDTH};
+            if (top > drop && local_sensitivity(ws, c) * matched_filter_snr(ws, c) >= ws->mf_snr_min)
+                ws->curved[ws->n_curved++] = c;
+            rising = 0;
+            bottom = w;
+        } else if (!rising && w > bottom + drop) {
+            rising = 1;
+            top = w;
+            at = i;
+        } else if (!rising && w < bottom) {
+            bottom = w;
+        }
+    }
+}
+
 /* The first model: persistent peaks of the spectrum smoothed to a width of 2.2 channels. */
 static void start_from_peaks(gl_workspace *ws)
 {
     int level = ws->scales_max > 1;
-    scale_space(ws, level + 1, 1);
-    double *y = scale_row(ws, level + 1), noise = 1.0 / ws->scale_inv_norm[level];
+    set_bridged_row(ws);
+    for (int j = 0; j <= level; j++) smooth_pass(ws, j);
+    double *y = scale_row(ws, level + 1), noise = 1.0 / (ws->order ? ws->start_inv_norm : ws->scale_inv_norm)[level];
     double threshold = START_PERSISTENCE * ws->params->beta * noise;
     int count = persistence_peaks(y, ws->n, threshold, ws->ridges, ws->peaks, ws->n / 2 + 2);
     for (int i = 0; i < count; i++) {
         Comp c = smoothed_peak(ws, y, ws->peaks[i], ws->scale_sigma[level]);
-        if (local_sensitivity(ws, c) * matched_filter_snr(c) < START_SNR * ws->params->mf_snr_min) continue;
+        if (local_sensitivity(ws, c) * matched_filter_snr(ws, c) < START_SNR * ws->mf_snr_min) continue;
         if (!add_component(ws, c)) break;
     }
+    if (ws->params->second_start) curved_peaks(ws);
+    else ws->n_curved = 0;
     fit_touched(ws, TOL_SEARCH, COUPLING);
     prune(ws, TOL_SEARCH);
 }
 
-static void decompose_best(gl_workspace *ws)
+/* Adds, splits and removes until nothing pays. */
+static void refine_best(gl_workspace *ws)
 {
-    ws->n_dead = 0;
-    start_from_peaks(ws);
     pursue(ws);
+    double score = ws->order ? SPLIT_SCORE_CORRELATED : SPLIT_SCORE;
     for (int round = 0; round < ws->params->max_refine_iter; round++) {
-        if (!split_all(ws, SPLIT_SCORE, SPLIT_GAIN)) break;
+        if (!split_all(ws, score, SPLIT_GAIN)) break;
         if (!pursue(ws)) break;
     }
+    if (ws->params->second_start && add_beside(ws)) split_all(ws, score, SPLIT_GAIN);
     remove_redundant(ws);
+}
+
+static void decompose_best(gl_workspace *ws)
+{
+    ws->n_dead = ws->searched = 0;
+    start_from_peaks(ws);
+    refine_best(ws);
+    if (ws->n_curved > ws->n_comp && !out_of_budget(ws)) {
+        double cost = chi_square(ws) + SECOND_COST * ws->n_comp;
+        int n_first = ws->n_comp;
+        memcpy(ws->guess, ws->comp, (size_t)n_first * sizeof *ws->guess);
+        set_model(ws, ws->curved, ws->n_curved);
+        fit_touched(ws, TOL_SEARCH, COUPLING);
+        prune(ws, TOL_SEARCH);
+        refine_best(ws);
+        if (!(chi_square(ws) + SECOND_COST * ws->n_comp < cost)) set_model(ws, ws->guess, n_first);
+    }
     polish(ws);
     int before = ws->n_comp;
     prune(ws, TOL_FINAL);
     if (ws->n_comp != before) polish(ws);
 }
+#endif

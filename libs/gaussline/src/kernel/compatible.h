@@ -1,7 +1,20 @@
 /* The preset `compatible`: the steps of phspectra 1.0.2 (persistent peaks, validation, refinement judged by
  * AICc) with our solver, then further steps and a second start, each judged by AICc too. */
+#ifndef COMPATIBLE_H
+#define COMPATIBLE_H
 
-/* Predicted fall of chi-square at which a fit stops: each step is judged by AICc, which this moves by less than 1e-3. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "best.h"
+#include "model.h"
+#include "persistence.h"
+#include "search.h"
+#include "workspace.h"
+
+
+/* Predicted fall of chi-square at which a fit stops: each step is judged by AICc, which this moves by less. */
 #define TOL_COMPATIBLE 1e-3
 /* Score and fall of chi-square of a split that AICc can accept (three parameters cost a little over 6). */
 #define AICC_SPLIT_SCORE 3.0
@@ -125,10 +138,10 @@ static int refine(gl_workspace *ws, double *aicc)
 static int pursue_by_aicc(gl_workspace *ws)
 {
     int added = 0;
-    scale_space(ws, ws->scales_max, 0);
+    scale_space(ws);
     while (!out_of_budget(ws)) {
         Candidate c = strongest(ws);
-        if (c.snr < AICC_SNR * ws->params->mf_snr_min) break;
+        if (c.snr < AICC_SNR * ws->mf_snr_min) break;
         suppress(ws, c.channel, ws->scale_sigma[c.scale] + 1.0);
         double aicc = model_aicc(ws);
         keep_model(ws);
@@ -148,14 +161,6 @@ static void lower_aicc(gl_workspace *ws)
         changed += pursue_by_aicc(ws);
         if (!changed) break;
     }
-}
-
-/* The model replaced by k given components (none when k is zero). */
-static void set_model(gl_workspace *ws, const Comp *components, int k)
-{
-    memcpy(ws->residual, ws->y, (size_t)ws->n_pad * sizeof(double));
-    ws->n_comp = ws->n_dead = 0;
-    for (int i = 0; i < k; i++) add_component(ws, components[i]);
 }
 
 static void decompose_compatible(gl_workspace *ws)
@@ -189,3 +194,4 @@ static void decompose_compatible(gl_workspace *ws)
     if (!(model_aicc(ws) < first_aicc)) set_model(ws, first_model, n_first);
     polish(ws);
 }
+#endif

@@ -10,6 +10,9 @@
 
 enum { GL_PRESET_BEST = 0, GL_PRESET_COMPATIBLE = 1 };
 
+/* What is assumed of the noise of neighbouring channels. */
+enum { GL_CORRELATION_WHITE = 0, GL_CORRELATION_ESTIMATE = 1, GL_CORRELATION_GIVEN = 2 };
+
 /* Bits of the flag column of a spectrum; the Python enumeration Flag repeats them. */
 enum {
     GL_CONVERGED = 1,      /* every fit of the final model met the chi-square criterion */
@@ -23,7 +26,7 @@ enum {
 };
 
 /* Bits of the flag column of a component; the Python enumeration ComponentFlag repeats them. */
-enum { GL_COMPONENT_AT_BOUND = 1, GL_COMPONENT_BLENDED = 2, GL_COMPONENT_NO_ERROR = 4 };
+enum { GL_COMPONENT_AT_BOUND = 1, GL_COMPONENT_BLENDED = 2, GL_COMPONENT_NO_ERROR = 4, GL_COMPONENT_NARROW = 8 };
 
 typedef struct {
     double beta;            /* persistence threshold, noise units */
@@ -31,10 +34,12 @@ typedef struct {
     double mf_snr_min;      /* least matched-filter signal-to-noise */
     double f_sep;           /* blended-pair separation, FWHM of the narrower */
     double neg_thresh;      /* depth of a residual dip that asks for a split, noise units */
+    double fwhm_min;        /* least FWHM, channels; negative: from the correlation of the noise */
     double time_budget_s;   /* wall-clock guard of one spectrum, seconds */
     int32_t max_refine_iter;
     int32_t max_components;
     int32_t preset;
+    int32_t second_start;   /* look for blends harder: components beside a line, a second start */
 } gl_params;
 
 typedef struct {
@@ -46,6 +51,8 @@ typedef struct {
 
 typedef struct {
     double rms, chi2_reduced, aicc;
+    double correlation;        /* of the noise of neighbouring channels; zero for white */
+    double effective_channels; /* independent channels that a signal wider than the correlation sees */
     double seconds;         /* wall-clock time of this spectrum */
     double work;            /* channel-by-component evaluations: the bounded measure of effort */
     uint32_t flags;
@@ -61,7 +68,11 @@ typedef struct {
     size_t n;
     int32_t channels;
     const double *noise;    /* NULL: estimate it from the spectrum */
+    int noise_is_shape;     /* the noise's scale is estimated; what is given is its shape along the spectrum */
     ptrdiff_t noise_row_stride, noise_channel_stride;
+    int correlation_mode;      /* GL_CORRELATION_* */
+    const double *correlation; /* given: n_lags of them, the first one 1 */
+    int32_t n_lags;
     gl_params params;
     int threads;
     int isa;                /* GL_ISA_*; GL_ISA_AUTO takes the widest one this machine has */

@@ -1,22 +1,28 @@
 /* Changes of the model between fits: add, remove, validate, keep and restore, refit what was touched. */
+#ifndef MODEL_H
+#define MODEL_H
 
-INLINE double matched_filter_snr(Comp c) { return c.a * sqrt(c.s) * PI_QUARTER; }
+#include <math.h>
+#include <string.h>
 
-/* Signal to noise of a unit amplitude: one, but where channels within a width of the mean are blank or noisier. */
-static double local_sensitivity(const gl_workspace *ws, Comp c)
+#include "bell.h"
+#include "correlation.h"
+#include "solver.h"
+#include "workspace.h"
+
+
+INLINE double matched_filter_snr(const gl_workspace *ws, Comp c)
 {
-    if (ws->plain) return 1.0;
-    int lo = (int)clamp(floor(c.mu - c.s), 0.0, ws->n - 1.0);
-    int hi = (int)clamp(ceil(c.mu + c.s) + 1.0, lo + 1.0, ws->n);
-    return sqrt((ws->weight_sum[hi] - ws->weight_sum[lo]) / (hi - lo));
+    return ws->order ? c.a * sqrt(bell_power(ws, c.s)) : c.a * sqrt(c.s) * PI_QUARTER;
 }
 
-/* phspectra's criteria: at least one channel wide, on the spectrum, above both signal-to-noise thresholds. */
+/* phspectra's criteria: wide enough for the data (one channel there), on the spectrum, above both signal-to-noise
+ * thresholds. */
 static int is_valid(const gl_workspace *ws, Comp c)
 {
-    if (!(FWHM_PER_SIGMA * c.s >= 1.0 && c.mu >= 0.0 && c.mu < ws->n)) return 0;
+    if (!(FWHM_PER_SIGMA * c.s >= ws->fwhm_min && c.mu >= 0.0 && c.mu < ws->n)) return 0;
     c.a *= local_sensitivity(ws, c);
-    return c.a >= ws->params->snr_min && matched_filter_snr(c) >= ws->params->mf_snr_min;
+    return c.a >= ws->params->snr_min && matched_filter_snr(ws, c) >= ws->mf_snr_min;
 }
 
 INLINE int are_blended(const gl_workspace *ws, Comp a, Comp b)
@@ -31,6 +37,7 @@ static void residual_add(gl_workspace *ws, Comp c, double factor)
 {
     Window win = window_of(c, 0, ws->n_pad);
     ws->work += win.hi - win.lo;
+    ws->searched = 0;
     bell_add(c, factor * c.a, win, ws->bells, ws->residual);
 }
 
@@ -64,11 +71,16 @@ static void remove_component(gl_workspace *ws, int k)
         if (are_coupled(gone, ws->comp[i], COUPLING)) ws->dirty[i] = 1;
 }
 
-static double chi_square(const gl_workspace *ws) { return weighted_square(ws->w, ws->residual, 0, ws->n_pad); }
+static double chi_square(const gl_workspace *ws)
+{
+    if (ws->order) return whiten(ws, ws->residual, 0, ws->n_pad, ws->white);
+    return weighted_square(ws->w, ws->residual, 0, ws->n_pad);
+}
 
 static void keep_model(gl_workspace *ws)
 {
     ws->n_saved = ws->n_comp;
+    ws->saved_searched = ws->searched;
     memcpy(ws->saved, ws->comp, (size_t)ws->n_comp * sizeof *ws->comp);
     memcpy(ws->saved_unconverged, ws->unconverged, (size_t)ws->n_comp);
     memcpy(ws->saved_tested, ws->tested, (size_t)ws->n_comp);
@@ -78,6 +90,7 @@ static void keep_model(gl_workspace *ws)
 static void restore_model(gl_workspace *ws)
 {
     ws->n_comp = ws->n_saved;
+    ws->searched = ws->saved_searched;
     memcpy(ws->comp, ws->saved, (size_t)ws->n_comp * sizeof *ws->comp);
     memcpy(ws->unconverged, ws->saved_unconverged, (size_t)ws->n_comp);
     memcpy(ws->tested, ws->saved_tested, (size_t)ws->n_comp);
@@ -110,10 +123,19 @@ static void fit_touched(gl_workspace *ws, double tolerance, double coupling)
         int k = cluster_of(ws, i, coupling, ws->cluster);
         for (int j = 0; j < k; j++) ws->dirty[ws->cluster[j]] = ws->tested[ws->cluster[j]] = 0;
         fit_cluster(ws, ws->cluster, k, tolerance);
+        ws->searched = 0;
     }
 }
 
 static void touch_all(gl_workspace *ws) { memset(ws->dirty, 1, (size_t)ws->n_comp); }
+
+/* The model replaced by k given components (none when k is zero). */
+static void set_model(gl_workspace *ws, const Comp *components, int k)
+{
+    memcpy(ws->residual, ws->y, (size_t)ws->n_pad * sizeof(double));
+    ws->n_comp = ws->n_dead = ws->searched = 0;
+    for (int i = 0; i < k; i++) add_component(ws, components[i]);
+}
 
 /* The final solution: every cluster to the final tolerance, twice where a neighbouring cluster's wing moved. */
 static void polish(gl_workspace *ws)
@@ -127,3 +149,4 @@ static void polish(gl_workspace *ws)
                 ws->dirty[i] = ws->dirty[j] = 1;
     fit_touched(ws, TOL_FINAL, FINAL_COUPLING);
 }
+#endif

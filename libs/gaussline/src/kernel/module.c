@@ -28,6 +28,8 @@ static const Field SUMMARY_FIELDS[] = {
     {"rms", offsetof(gl_summary, rms), 8},
     {"chi2_reduced", offsetof(gl_summary, chi2_reduced), 8},
     {"aicc", offsetof(gl_summary, aicc), 8},
+    {"correlation", offsetof(gl_summary, correlation), 8},
+    {"effective_channels", offsetof(gl_summary, effective_channels), 8},
     {"seconds", offsetof(gl_summary, seconds), 8},
     {"work", offsetof(gl_summary, work), 8},
     {"flags", offsetof(gl_summary, flags), 4},
@@ -87,19 +89,21 @@ static PyObject *to_columns(const gl_result *result, size_t n)
 
 static PyObject *py_decompose(PyObject *self, PyObject *args)
 {
-    Py_buffer data, noise;
-    PyObject *noise_object;
+    Py_buffer data, noise, lags;
+    PyObject *noise_object, *lags_object;
     Py_ssize_t n, channels, row_stride, channel_stride;
     gl_batch batch;
     gl_result result;
     (void)self;
     memset(&batch, 0, sizeof batch);
     memset(&noise, 0, sizeof noise);
-    if (!PyArg_ParseTuple(args, "y*nnpOnn(ddddddiii)ii", &data, &n, &channels, &batch.is_float32, &noise_object,
-                          &row_stride, &channel_stride, &batch.params.beta, &batch.params.snr_min,
-                          &batch.params.mf_snr_min, &batch.params.f_sep, &batch.params.neg_thresh,
-                          &batch.params.time_budget_s, &batch.params.max_refine_iter, &batch.params.max_components,
-                          &batch.params.preset, &batch.threads, &batch.isa))
+    memset(&lags, 0, sizeof lags);
+    if (!PyArg_ParseTuple(args, "y*nnpOpnniO(dddddddiiii)ii", &data, &n, &channels, &batch.is_float32, &noise_object,
+                          &batch.noise_is_shape, &row_stride, &channel_stride, &batch.correlation_mode, &lags_object,
+                          &batch.params.beta, &batch.params.snr_min, &batch.params.mf_snr_min, &batch.params.f_sep,
+                          &batch.params.neg_thresh, &batch.params.fwhm_min, &batch.params.time_budget_s,
+                          &batch.params.max_refine_iter, &batch.params.max_components, &batch.params.preset,
+                          &batch.params.second_start, &batch.threads, &batch.isa))
         return NULL;
     PyObject *columns = NULL;
     Py_ssize_t item = batch.is_float32 ? 4 : 8;
@@ -120,6 +124,15 @@ static PyObject *py_decompose(PyObject *self, PyObject *args)
         }
         batch.noise = noise.buf;
     }
+    if (lags_object != Py_None) {
+        if (PyObject_GetBuffer(lags_object, &lags, PyBUF_SIMPLE) != 0) goto done;
+        batch.correlation = lags.buf;
+        batch.n_lags = (int32_t)(lags.len / 8);
+    }
+    if (batch.correlation_mode == GL_CORRELATION_GIVEN && batch.n_lags < 1) {
+        PyErr_SetString(PyExc_ValueError, "a given correlation has at least the lag zero");
+        goto done;
+    }
     batch.data = data.buf;
     batch.n = (size_t)n;
     batch.channels = (int32_t)channels;
@@ -137,6 +150,7 @@ static PyObject *py_decompose(PyObject *self, PyObject *args)
     gl_result_free(&result);
 done:
     if (noise.obj) PyBuffer_Release(&noise);
+    if (lags.obj) PyBuffer_Release(&lags);
     PyBuffer_Release(&data);
     return columns;
 }

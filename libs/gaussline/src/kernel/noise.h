@@ -1,7 +1,20 @@
 /* Noise of a spectrum from its own channels: the signal-masked estimate of Riener et al. 2019 (section 3.1.1), with
  * the constants of phspectra 1.0.2 so that both start from the same number. */
+#ifndef NOISE_H
+#define NOISE_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "simd.h"
+
 
 /* Runs of three or more positive channels are taken as signal and masked with two channels on either side. */
+/* A median absolute deviation in sigmas of a normal distribution, and the reciprocal, rounded as phspectra rounds
+ * them. */
+#define MAD_OF_SIGMA 0.6745
+#define MAD_TO_SIGMA 1.4826
 /* Clip at this many median-absolute-deviation sigmas. */
 #define NOISE_CLIP 5.0
 /* Fewer surviving channels than this: fall back to the plain median absolute deviation. */
@@ -65,7 +78,7 @@ static double noise_simple(const double *y, int n, double *scratch)
     memcpy(scratch, y, (size_t)n * sizeof *y);
     double median = median_in_place(scratch, n);
     for (int i = 0; i < n; i++) scratch[i] = fabs(y[i] - median);
-    return median_in_place(scratch, n) / 0.6745;
+    return median_in_place(scratch, n) / MAD_OF_SIGMA;
 }
 
 /* y[0..n) are the channels that are not blank; marks holds 3 * (n + 8) bytes and scratch n padded to whole vectors.
@@ -90,7 +103,7 @@ static double noise_estimate(const double *y, int n, unsigned char *marks, doubl
     if (count < NOISE_MIN_CHANNELS) return noise_simple(y, n, scratch);
     double median = median_in_place(scratch, count);
     for (int i = 0; i < count; i++) scratch[i] = fabs(scratch[i] - median);
-    double mad_sigma = median_in_place(scratch, count) * 1.4826;
+    double mad_sigma = median_in_place(scratch, count) * MAD_TO_SIGMA;
     if (mad_sigma <= 0.0) return noise_simple(y, n, scratch);
     double clip = NOISE_CLIP * mad_sigma, sum = 0.0;
     count = 0;
@@ -106,3 +119,4 @@ static double noise_estimate(const double *y, int n, unsigned char *marks, doubl
     for (int i = whole; i < count; i++) sum += scratch[i] * scratch[i];
     return sqrt(sum / count);
 }
+#endif

@@ -1,6 +1,11 @@
 /* Zero-dimensional persistence of the maxima of a spectrum, in one pass: the sequence of alternating extrema and a
  * stack of maxima of falling height. A maximum that a higher one overtakes dies at the higher of its two saddles.
  * Same peaks as the water-level sweep with union-find (Edelsbrunner & Harer 2010, chapter VII), without the sort. */
+#ifndef PERSISTENCE_H
+#define PERSISTENCE_H
+
+#include <stdlib.h>
+
 
 typedef struct {
     double birth, death, persistence;
@@ -60,3 +65,4 @@ static int persistence_peaks(const double *y, int n, double min_persistence, Rid
     qsort(out, (size_t)count, sizeof *out, peak_compare);
     return count;
 }
+#endif

@@ -1,86 +1,57 @@
 /* Matched-filter search of the residual: the a-trous B3-spline scale space (Starck & Murtagh 2006), whose smoothing
  * widths 1, 2.2, 4.6, 9.2, ... channels are close enough that no Gaussian loses more than 4 % of its signal-to-noise. */
+#ifndef SEARCH_H
+#define SEARCH_H
 
-/* The widest scale is at most this fraction of the spectrum. */
-#define WIDEST_SCALE 0.125
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
-static int scale_count(int n)
-{
-    int count = 1;
-    for (double four = 16.0; sqrt((four - 1.0) / 3.0) <= WIDEST_SCALE * n; four *= 4.0) count++;
-    return count;
-}
+#include "bell.h"
+#include "correlation.h"
+#include "scales.h"
+#include "workspace.h"
 
-/* Width of scale j = 0, 1, ... in channels: each B3 pass with step 2^j adds a variance of 4^j. */
-INLINE double scale_width(int j) { return sqrt((pow(4.0, j + 1) - 1.0) / 3.0); }
 
 typedef struct {
     double snr;
     int channel, scale;
 } Candidate;
 
-INLINE double *scale_row(const gl_workspace *ws, int j)
-{
-    return ws->scale_rows + (size_t)j * ws->scale_stride + ws->scale_pad;
-}
-
-/* Norm of each smoothing kernel (its response to one channel) and the width it stands for. */
-static void set_scale_norms(gl_workspace *ws)
-{
-    memset(ws->scale_rows, 0, sizeof(double) * (size_t)ws->scale_stride * (size_t)(ws->scales_max + 1));
-    const double kernel[5] = {0.0625, 0.25, 0.375, 0.25, 0.0625};
-    for (int j = 0; j < ws->scales_max; j++) {
-        ws->scale_sigma[j] = scale_width(j);
-        /* response of the chain to one channel, computed on a line that is long enough */
-        int reach = 4 << j, length = 2 * reach + 1;
-        double *line = calloc(2 * (size_t)length, sizeof *line);
-        if (!line) {
-            ws->scale_inv_norm[j] = 0.0;
-            continue;
-        }
-        double *other = line + length;
-        line[reach] = 1.0;
-        for (int level = 0; level <= j; level++) {
-            for (int i = 0; i < length; i++) {
-                double sum = 0.0;
-                for (int t = -2; t <= 2; t++) {
-                    int at = i + t * (1 << level);
-                    if (at >= 0 && at < length) sum += kernel[t + 2] * line[at];
-                }
-                other[i] = sum;
-            }
-            memcpy(line, other, (size_t)length * sizeof *line);
-        }
-        double norm = 0.0;
-        for (int i = 0; i < length; i++) norm += line[i] * line[i];
-        free(line);
-        ws->scale_inv_norm[j] = 1.0 / sqrt(norm);
-    }
-}
-
-/* Fills the first scales of the scale space of the residual, ws->snr and ws->snr_scale. The residual counts in units
- * of the local noise, so that blank channels are zero, or (where all other weights are one) with its bridges. */
-static void scale_space(gl_workspace *ws, int scales, int bridged)
+/* Row zero of the scale space: the residual with its bridges (where all other weights are one), or in units of the
+ * local noise, so that blank channels are zero. */
+static void set_bridged_row(gl_workspace *ws)
 {
     double *in = scale_row(ws, 0);
-    if (ws->uniform && bridged)
+    if (ws->uniform)
         memcpy(in, ws->residual, (size_t)ws->n_pad * sizeof *in);
     else
         for (int i = 0; i < ws->n_pad; i += VW) vstore(in + i, vload(ws->residual + i) * vload(ws->root_weight + i));
+}
+
+/* Fills the scale space of the residual, ws->snr and ws->snr_scale. The residual counts in units of the local noise,
+ * so that blank channels are zero. Under correlated noise the search smooths what its inverse covariance makes of the
+ * residual, and knows its norm. */
+static void scale_space(gl_workspace *ws)
+{
+    double *in = scale_row(ws, 0);
+    const double *inv_norm = ws->order ? ws->search_inv_norm : ws->scale_inv_norm;
+    if (ws->order) {
+        set_pull(ws, ws->residual);
+        for (int i = 0; i < ws->n_pad; i++) in[i] = ws->root_weight[i] > 0.0 ? ws->pull[i] / ws->root_weight[i] : 0.0;
+    } else {
+        for (int i = 0; i < ws->n_pad; i += VW) vstore(in + i, vload(ws->residual + i) * vload(ws->root_weight + i));
+    }
     for (int i = 0; i < ws->n_pad; i += VW) {
         vstore(ws->snr + i, vset(-1e300));
         vstore(ws->snr_scale + i, vset(0.0));
     }
-    for (int j = 0; j < scales; j++) {
+    for (int j = 0; j < ws->scales_max; j++) {
         const double *from = scale_row(ws, j);
         double *out = scale_row(ws, j + 1);
-        const int step = 1 << j;
-        const vd c0 = vset(0.375), c1 = vset(0.25), c2 = vset(0.0625);
-        const vd inv = vset(ws->scale_inv_norm[j]), label = vset(j);
+        const vd inv = vset(inv_norm[j]), label = vset(j);
         for (int i = 0; i < ws->n_pad; i += VW) {
-            vd near = vloadu(from + i - step) + vloadu(from + i + step);
-            vd far = vloadu(from + i - 2 * step) + vloadu(from + i + 2 * step);
-            vd smooth = c0 * vload(from + i) + c1 * near + c2 * far;
+            vd smooth = smooth_at(from + i, 1 << j);
             vstore(out + i, smooth);
             vd t = smooth * inv, best = vload(ws->snr + i), where = vload(ws->snr_scale + i);
             vi up = t > best;
@@ -89,6 +60,7 @@ static void scale_space(gl_workspace *ws, int scales, int bridged)
         }
     }
     for (int i = ws->n; i < ws->n_pad; i++) ws->snr[i] = -1e300;
+    ws->searched = 1;
 }
 
 /* Highest matched-filter S/N that is left, or a candidate with snr below threshold when there is none. */
@@ -119,15 +91,18 @@ static void suppress(gl_workspace *ws, int channel, double reach)
 static Comp candidate_component(const gl_workspace *ws, Candidate c)
 {
     int j = c.scale;
+    const double *inv_norm = ws->order ? ws->search_inv_norm : ws->scale_inv_norm;
     double octave = 0.0;
     if (j > 0 && j + 1 < ws->scales_max) {
-        double below = scale_row(ws, j)[c.channel] * ws->scale_inv_norm[j - 1];
-        double above = scale_row(ws, j + 2)[c.channel] * ws->scale_inv_norm[j + 1];
+        double below = scale_row(ws, j)[c.channel] * inv_norm[j - 1];
+        double above = scale_row(ws, j + 2)[c.channel] * inv_norm[j + 1];
         double bend = below + above - 2.0 * c.snr;
         if (bend < 0.0) octave = clamp(0.5 * (below - above) / bend, -0.5, 0.5);
     }
     double width = ws->scale_sigma[j] * pow(2.0, octave);
     double root = ws->root_weight[c.channel];
-    double height = c.snr / (sqrt(width) * PI_QUARTER * (root > 0.0 ? root : 1.0));
+    double unit = ws->order ? sqrt(bell_power(ws, width)) : sqrt(width) * PI_QUARTER;
+    double height = c.snr / (unit * (root > 0.0 ? root : 1.0));
     return (Comp){height, c.channel, clamp(width, 2.0 * WIDTH_MIN, 0.4 * ws->n)};
 }
+#endif

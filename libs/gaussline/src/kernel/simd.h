@@ -3,8 +3,10 @@
  * The including file sets VW, the number of lanes. Lanes are summed in one fixed order, so a result depends on the
  * instruction set but never on the thread or on the batch.
  */
-#include <math.h>
-#include <string.h>
+#ifndef SIMD_H
+#define SIMD_H
+
+#include <stdint.h>
 
 typedef double vd __attribute__((vector_size(8 * VW)));
 typedef double vdu __attribute__((vector_size(8 * VW), aligned(8), may_alias));
@@ -76,3 +78,4 @@ INLINE vd vexp(vd x)
 
 /* The scalar twin, lane zero of the same arithmetic. */
 INLINE double sexp(double x) { return vexp(vset(x))[0]; }
+#endif

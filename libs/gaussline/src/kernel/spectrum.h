@@ -1,7 +1,25 @@
 /* One spectrum from its row of the batch to its summary and components. */
+#ifndef SPECTRUM_H
+#define SPECTRUM_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "best.h"
+#include "compatible.h"
+#include "correlation.h"
+#include "gaussline.h"
+#include "linear.h"
+#include "noise.h"
+#include "solver.h"
+#include "workspace.h"
+
 
 /* Fewer channels with data than this: nothing is fitted. */
 #define MIN_VALID 5
+/* Least noise, of the largest channel: below it is rounding. */
+#define NOISE_LEAST 1e-15
 
 static double *carve(char **at, size_t count)
 {
@@ -16,15 +34,21 @@ static size_t lay_out(gl_workspace *ws, char *start)
     char *at = start;
     size_t n = (size_t)ws->n_pad, k = (size_t)ws->capacity;
     double **rows[] = {&ws->y, &ws->w, &ws->residual, &ws->base, &ws->trial, &ws->other_trial, &ws->saved_residual,
-                       &ws->valid, &ws->scratch, &ws->snr, &ws->snr_scale, &ws->root_weight};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) *rows[i] = carve(&at, n);
+                       &ws->valid, &ws->scratch, &ws->snr, &ws->snr_scale, &ws->root_weight, &ws->white,
+                       &ws->other_white, &ws->pull, &ws->good};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double *row = carve(&at, n + 2 * ROW_MARGIN);
+        *rows[i] = row + ROW_MARGIN;
+    }
+    ws->taps = carve(&at, (size_t)(ORDER_MAX + 1) * (n + 2 * ROW_MARGIN)) + ROW_MARGIN;
+    ws->precision = carve(&at, 2 * WHITENING_REACH);
     ws->weight_sum = carve(&at, n + 1);
     ws->bells = carve(&at, n * k);
     ws->mask = (unsigned char *)carve(&at, 3 * (n + 8) / 8 + 1);
     ws->ridges = (Ridge *)carve(&at, n);
     ws->peaks = (Peak *)carve(&at, (n / 2 + 2) * sizeof(Peak) / sizeof(double));
     ws->scale_rows = carve(&at, (size_t)ws->scale_stride * (size_t)(ws->scales_max + 1));
-    Comp **models[] = {&ws->comp, &ws->saved, &ws->guess, &ws->params_now, &ws->params_try, &ws->dead};
+    Comp **models[] = {&ws->comp, &ws->saved, &ws->guess, &ws->params_now, &ws->params_try, &ws->dead, &ws->curved};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) *models[i] = (Comp *)carve(&at, 3 * k);
     unsigned char **flags[] = {&ws->tested, &ws->dirty, &ws->unconverged, &ws->saved_unconverged, &ws->saved_tested,
                               &ws->covariance_bad};
@@ -68,13 +92,13 @@ static gl_workspace *workspace_new(int32_t channels, int32_t max_components)
         return NULL;
     }
     lay_out(ws, ws->memory);
-    memset(ws->base, 0, sizeof(double) * (size_t)ws->n_pad);
+    memset(ws->memory, 0, size);
     set_scale_norms(ws);
     return ws;
 }
 
-/* Blank channels get the straight line between their neighbours with data, so that the search for starting peaks sees no
- * hole. Their weight is zero: no fit and no statistic reads them. */
+/* Blank channels get the straight line between their neighbours with data, so that the search for starting peaks sees
+ * no hole. Their weight is zero: no fit and no statistic reads them. */
 static void bridge_blanks(gl_workspace *ws)
 {
     for (int i = 0, last = -1; i <= ws->n; i++) {
@@ -83,6 +107,39 @@ static void bridge_blanks(gl_workspace *ws)
         for (int j = last + 1; j < i; j++) ws->y[j] = left + (right - left) * (j - last) / (double)(i - last);
         last = i;
     }
+}
+
+/* Sets the model of the noise's correlation from the channels x, in units of the local noise up to a factor. Returns
+ * the variance of the noise where it is correlated, else a negative number: the estimate for white noise stands. */
+static double learn_correlation(gl_workspace *ws, const gl_batch *batch, const double *x)
+{
+    const double *given = batch->correlation_mode == GL_CORRELATION_GIVEN ? batch->correlation : NULL;
+    if (given && batch->n_lags < 2) return -1.0;
+    double variance = estimate_correlation(ws, x, given == NULL);
+    int most = batch->n_lags - 1 < ORDER_MAX ? batch->n_lags - 1 : ORDER_MAX;
+    if (given) set_correlation(ws, given, most, 0.0, 0);
+    return variance;
+}
+
+/* Ends the loading of a row whose noise is given by its shape: estimates the scale from the channels over the shape. */
+static uint32_t load_shaped(gl_workspace *ws, const gl_batch *batch, int exponent)
+{
+    double shrink = ldexp(1.0, -(exponent < -1000 ? -1000 : exponent));
+    int count = 0;
+    for (int i = 0; i < ws->n_pad; i++) {
+        ws->y[i] *= shrink;
+        ws->trial[i] = ws->y[i] * sqrt(ws->w[i]);
+        if (i < ws->n && ws->w[i] > 0.0) ws->valid[count++] = ws->trial[i];
+    }
+    double rms = noise_estimate(ws->valid, count, ws->mask, ws->scratch);
+    if (!(rms > NOISE_LEAST)) return GL_NO_NOISE;
+    if (batch->correlation_mode != GL_CORRELATION_WHITE) {
+        double variance = learn_correlation(ws, batch, ws->trial);
+        if (variance > 0.0) rms = sqrt(variance);
+    }
+    ws->unit = rms / shrink;
+    for (int i = 0; i < ws->n; i++) ws->y[i] /= rms;
+    return 0;
 }
 
 /* Reads the row, finds blanks, noise and weights. Returns 0 with the spectrum in noise units, or the flag that says why
@@ -144,8 +201,13 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
         rms = least / sqrt(mean);
         ws->uniform = batch->noise_channel_stride == 0;
         ws->unit = rms;
-        if (!(rms > 0.0) || !isfinite(rms) || !isfinite(top / rms) || top / rms > 1e15) return GL_NO_NOISE;
+        if (batch->noise_is_shape && rms > 0.0 && isfinite(rms)) return load_shaped(ws, batch, exponent);
+        if (!(rms > 0.0) || !isfinite(rms) || !isfinite(top / rms) || top / rms > 1.0 / NOISE_LEAST) return GL_NO_NOISE;
         for (int i = 0; i < n; i++) ws->y[i] /= rms;
+        if (batch->correlation_mode != GL_CORRELATION_WHITE) {
+            for (int i = 0; i < ws->n_pad; i++) ws->trial[i] = ws->y[i] * sqrt(ws->w[i]);
+            (void)learn_correlation(ws, batch, ws->trial);
+        }
         return 0;
     }
     ws->uniform = 1;
@@ -162,11 +224,52 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
         with_data = ws->valid;
     }
     rms = noise_estimate(with_data, valid, ws->mask, ws->scratch);
-    if (!(rms > 1e-15)) return GL_NO_NOISE;
+    if (!(rms > NOISE_LEAST)) return GL_NO_NOISE;
+    if (batch->correlation_mode != GL_CORRELATION_WHITE) {
+        double variance = learn_correlation(ws, batch, ws->y);
+        if (variance > 0.0) rms = sqrt(variance);
+    }
     ws->unit = rms / shrink;
     double inv = 1.0 / rms;
     for (int i = 0; i < n; i++) ws->y[i] *= inv;
     return 0;
+}
+
+/* Normal matrix of the components last evaluated, summed over the channels and their whitening: what the errors need
+ * near an edge, a blank, or for a width of less than a channel. */
+static void exact_normal(gl_workspace *ws, const Comp *c, int k)
+{
+    int n = 3 * k;
+    for (int j = 0; j < k; j++) {
+        Window win = ws->window[j];
+        int lo = win.lo > WHITENING_REACH ? win.lo - WHITENING_REACH : 0;
+        int hi = win.hi < ws->n_pad - WHITENING_REACH ? win.hi + WHITENING_REACH : ws->n_pad;
+        const double *bell = ws->bells + (size_t)j * ws->n_pad;
+        for (int p = 0; p < 3; p++) { /* g, g z, g z^2, whitened twice */
+            memset(ws->base + lo - (lo ? WHITENING_REACH : 0), 0, (size_t)(hi - lo + WHITENING_REACH) * sizeof(double));
+            for (int i = win.lo; i < win.hi; i++) {
+                double z = (i - c[j].mu) / c[j].s;
+                ws->base[i] = bell[i] * (p == 0 ? 1.0 : p == 1 ? z : z * z);
+            }
+            whiten(ws, ws->base, lo, hi, ws->other_white);
+            if (lo) memset(ws->other_white + lo - WHITENING_REACH, 0, WHITENING_REACH * sizeof(double));
+            memset(ws->other_white + hi, 0, WHITENING_REACH * sizeof(double));
+            whiten_back(ws, ws->other_white, lo, hi, ws->pull);
+            double left = p == 0 ? 1.0 : c[j].a / c[j].s;
+            for (int i = 0; i <= j; i++) {
+                if (3 * i < ws->envelope[3 * j]) continue;
+                Window both = ws->window[i];
+                both.lo = both.lo > lo ? both.lo : lo;
+                both.hi = both.hi < hi ? both.hi : hi;
+                Moments m = pull_moments(c[i], both, ws->bells + (size_t)i * ws->n_pad, ws->pull);
+                double right = c[i].a / c[i].s, *row = ws->normal + (size_t)(3 * j + p) * n + 3 * i;
+                row[0] = left * m.c[0];
+                row[1] = left * right * m.c[1];
+                row[2] = left * right * m.c[2];
+            }
+        }
+        ws->work += 6 * (hi - lo);
+    }
 }
 
 /* Variances from the inverse of the normal matrix of each cluster (the Fisher information). */
@@ -185,7 +288,13 @@ static void covariances(gl_workspace *ws)
             ws->work += ws->window[j].hi - ws->window[j].lo;
         }
         memcpy(ws->trial, ws->residual, (size_t)ws->n_pad * sizeof(double));
-        assemble(ws, ws->params_now, k);
+        if (ws->order) {
+            whiten(ws, ws->trial, 0, ws->n_pad, ws->white);
+            assemble_correlated(ws, ws->params_now, k, 0, ws->n_pad);
+            exact_normal(ws, ws->params_now, k);
+        } else {
+            assemble(ws, ws->params_now, k);
+        }
         freeze_and_scale(ws, ws->params_now, k);
         build_system(ws, k, 0.0, 0);
         int bad = cholesky(ws->system, n, n, ws->envelope) != 0;
@@ -257,6 +366,7 @@ static int store(gl_workspace *ws, gl_summary *summary, gl_arena *arena)
         uint32_t flags = at_bound(ws, c) ? GL_COMPONENT_AT_BOUND : 0;
         for (int j = 0; j < ws->n_comp; j++)
             if (j != k && are_blended(ws, c, ws->comp[j])) flags |= GL_COMPONENT_BLENDED;
+        if (FWHM_PER_SIGMA * c.s < ws->response_fwhm) flags |= GL_COMPONENT_NARROW;
         double variance = c.s * c.s * v[0] + c.a * c.a * v[2] + 2.0 * c.a * c.s * v[3];
         gl_component out = {c.a * u, c.mu, c.s, NAN, NAN, NAN, c.a * u * c.s * SQRT_2PI, NAN, 0};
         if (!bad) {
@@ -282,15 +392,23 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
     ws->params = &batch->params;
     ws->deadline_s = start + batch->params.time_budget_s;
     ws->work = 0.0;
-    ws->out_of_time = ws->full = ws->n_comp = 0;
+    ws->out_of_time = ws->full = ws->n_comp = ws->order = 0;
     uint32_t refused = load_spectrum(ws, batch, row, &out->flags);
     out->rms = ws->unit;
-    out->chi2_reduced = out->aicc = NAN;
+    out->chi2_reduced = out->aicc = out->correlation = out->effective_channels = NAN;
     if (refused) {
         out->flags |= refused;
     } else {
         memcpy(ws->residual, ws->y, (size_t)ws->n_pad * sizeof(double));
         prepare_weights(ws);
+        ws->mf_snr_min = batch->params.mf_snr_min;
+        ws->response_fwhm = ws->order ? response_fwhm(ws) : 0.0;
+        ws->fwhm_min = batch->params.fwhm_min;
+        if (ws->fwhm_min < 0.0) ws->fwhm_min = fmax(FWHM_CHANNELS, FWHM_OF_RESPONSE * ws->response_fwhm);
+        if (ws->order) {
+            ws->mf_snr_min = correlated_threshold(ws, ws->mf_snr_min);
+            set_taps(ws);
+        }
         if (batch->params.preset == GL_PRESET_COMPATIBLE) decompose_compatible(ws);
         else decompose_best(ws);
         if (ws->full || ws->work > WORK_LIMIT) out->flags |= GL_LIMIT_HIT;
@@ -299,8 +417,11 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
         for (int i = 0; i < ws->n_comp; i++) converged &= !ws->unconverged[i];
         if (converged) out->flags |= GL_CONVERGED;
         covariances(ws);
+        out->correlation = ws->order ? ws->lags[1] : 0.0;
+        out->effective_channels = ws->order ? ws->n_valid * ws->zero_frequency : ws->n_valid;
         double chi2 = chi_square(ws);
         int k = 3 * ws->n_comp;
+        if (ws->order) chi2 /= ws->whitened_variance;
         out->chi2_reduced = ws->n_valid > k ? chi2 / (ws->n_valid - k) : NAN;
         out->aicc = aicc_of(chi2, ws->unit, ws->n_valid, k);
     }
@@ -310,9 +431,9 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
     return failed;
 }
 
-/* Channels well above the noise, a proxy for the time a spectrum takes that costs less than a hundredth of it: noise from
- * the mean size of the first differences, whose expectation is 2 / sqrt(pi) of it. Channels beyond the last whole vector
- * are left out. */
+/* Channels well above the noise, a proxy for the time a spectrum takes that costs less than a hundredth of it: noise
+ * from the mean size of the first differences, whose expectation is 2 / sqrt(pi) of it. Channels beyond the last whole
+ * vector are left out. */
 #define ABOVE_NOISE 3.0
 #define EXPECTED_COST(name, type, lane_int)                                                                  \
     static double name(const type *y, int n)                                                                 \
@@ -346,3 +467,4 @@ static double expected_cost(const gl_batch *batch, size_t row)
     return batch->is_float32 ? expected_cost_of_floats((const float *)batch->data + first, batch->channels)
                              : expected_cost_of_doubles((const double *)batch->data + first, batch->channels);
 }
+#endif

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 from .axis import SpectralAxis
 from .batch import INSTRUCTION_SETS, decompose, kernel_available
+from .cube import decompose_cube
+from .noise import estimate_correlation, estimate_noise_shape
 from .params import Params, Preset
 from .table import COMPONENT_COLUMNS, SPECTRUM_COLUMNS, ComponentFlag, Decomposition, Flag
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "COMPONENT_COLUMNS",
@@ -29,5 +31,8 @@ __all__ = [
     "Preset",
     "SpectralAxis",
     "decompose",
+    "decompose_cube",
+    "estimate_correlation",
+    "estimate_noise_shape",
     "kernel_available",
 ]

@@ -28,6 +28,9 @@ _PRESET_CODES = {Preset.BEST: 0, Preset.COMPATIBLE: 1}
 #: Type of each column the kernel returns, where it is not float64.
 _COLUMN_TYPES = {"flags": np.uint32, "component_flags": np.uint32, "n_components": np.int32}
 
+#: Codes of what is assumed of the noise's correlation in the kernel.
+_CORRELATION_CODES, _CORRELATION_GIVEN = {"white": 0, "estimate": 1}, 2
+
 #: Longest spectrum the kernel takes, channels.
 _CHANNELS_LIMIT = 1 << 26
 
@@ -45,6 +48,8 @@ def decompose(
     params: Params | Mapping[str, object] | None = None,
     *,
     noise: ArrayLike | None = None,
+    noise_is_shape: bool = False,
+    correlation: str | ArrayLike = "estimate",
     axis: SpectralAxis | None = None,
     threads: int = 1,
     instruction_set: str = "auto",
@@ -65,6 +70,13 @@ def decompose(
         Standard deviation of the noise in the unit of the spectra, in any shape that broadcasts to (n, channels): a
         number, one a channel, one a spectrum (n, 1), or all. Channels where it is not positive and finite are blank.
         Estimated from each spectrum when None.
+    noise_is_shape:
+        Whether ``noise`` tells only how the noise varies, along the spectrum say, and its scale is estimated from each
+        spectrum.
+    correlation:
+        Of the noise of neighbouring channels: ``"estimate"`` takes it from each spectrum, ``"white"`` says
+        that there is none, and lags 0, 1, ... (the first one 1, at least two; those above seven are not
+        used) give it, from :func:`estimate_correlation` of a whole cube say.
     axis:
         The spectral axis, to have means and widths in physical units too.
     threads:
@@ -92,21 +104,26 @@ def decompose(
         from .fallback import decompose_with_phspectra  # noqa: PLC0415 - phspectra is optional
 
         return decompose_with_phspectra(array, settings, sigma, axis)
+    mode, lags = _correlation_mode(correlation)
     columns = _kernel.decompose(
         array,
         *array.shape,
         array.dtype == np.float32,
-        *_noise_buffer(sigma),
+        *_noise_buffer(sigma, noise_is_shape),
+        mode,
+        lags,
         (
             settings.beta,
             settings.snr_min,
             settings.mf_snr_min,
             settings.f_sep,
             settings.neg_thresh,
+            -1.0 if settings.fwhm_min is None else settings.fwhm_min,
             settings.time_budget_s,
             settings.max_refine_iter,
             settings.max_components,
             _PRESET_CODES[settings.preset],
+            settings.second_start,
         ),
         int(threads),
         INSTRUCTION_SETS[instruction_set],
@@ -138,12 +155,29 @@ def _as_noise(noise: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
     return np.ascontiguousarray(array.reshape((1,) * (2 - array.ndim) + array.shape))
 
 
-def _noise_buffer(sigma: NDArray[np.float64] | None) -> tuple[NDArray[np.float64] | None, int, int]:
-    """The noise as the kernel takes it: buffer and strides of row and channel in items, zero where it broadcasts."""
+def _correlation_mode(correlation: str | ArrayLike) -> tuple[int, NDArray[np.float64] | None]:
+    """The correlation as the kernel takes it: its mode and the lags. ValueError for what is not a correlation."""
+    if isinstance(correlation, str):
+        if correlation not in _CORRELATION_CODES:
+            raise ValueError(f"correlation must be 'estimate', 'white' or lags, not {correlation!r}")
+        return _CORRELATION_CODES[correlation], None
+    lags = np.ascontiguousarray(correlation, dtype=np.float64)
+    if lags.ndim != 1 or len(lags) < 1 or not np.isfinite(lags).all() or lags[0] != 1.0 or (np.abs(lags) > 1.0).any():
+        raise ValueError("a given correlation is a row of lags from -1 to 1, the first one (lag zero) 1")
+    if not lags[1:].any():
+        return _CORRELATION_CODES["white"], None
+    return _CORRELATION_GIVEN, lags
+
+
+def _noise_buffer(
+    sigma: NDArray[np.float64] | None, is_shape: bool
+) -> tuple[NDArray[np.float64] | None, bool, int, int]:
+    """The noise as the kernel takes it: buffer, whether it is a shape, and strides of row and channel in items, zero
+    where it broadcasts."""
     if sigma is None:
-        return None, 0, 0
+        return None, False, 0, 0
     rows, channels = sigma.shape
-    return sigma, 0 if rows == 1 else channels, 0 if channels == 1 else 1
+    return sigma, is_shape, 0 if rows == 1 else channels, 0 if channels == 1 else 1
 
 
 @cache

@@ -81,6 +81,8 @@ def decompose_with_phspectra(
         rms=np.array(per_spectrum[1], dtype=np.float64),
         chi2_reduced=np.array(per_spectrum[2], dtype=np.float64),
         aicc=np.array(per_spectrum[3], dtype=np.float64),
+        correlation=np.zeros(len(spectra)),
+        effective_channels=np.full(len(spectra), np.nan),
         flags=np.array(per_spectrum[4], dtype=np.uint32),
         work=np.array(per_spectrum[5], dtype=np.float64),
         seconds=np.array(per_spectrum[6], dtype=np.float64),

@@ -49,6 +49,14 @@ class Params:
     neg_thresh: float = 5.0
     """Depth of a residual dip, in units of the noise, that asks for a split (``compatible`` only)."""
 
+    fwhm_min: float | None = None
+    """Least FWHM of a component, channels. None: one channel, or half the FWHM of the response that the
+    correlation of the noise tells of, whichever is more."""
+
+    second_start: bool = True
+    """Whether ``best`` looks for blends harder: tries components beside a line, and where the spectrum bends more often
+    than it has components, starts a second time from its bends. Without it white noise gives 0.1.0's components."""
+
     max_components: int = 64
     """Most components of a spectrum; more set the flag LIMIT_HIT."""
 
@@ -62,6 +70,13 @@ class Params:
             if not math.isfinite(value) or value < 0.0:
                 raise ValueError(f"{name} must be a finite number that is not negative, not {value!r}")
             object.__setattr__(self, name, value)
+        if self.fwhm_min is not None:
+            least_width = float(self.fwhm_min)
+            if not math.isfinite(least_width) or least_width < 0.0:
+                raise ValueError(f"fwhm_min must be a finite number that is not negative, not {least_width!r}")
+            object.__setattr__(self, "fwhm_min", least_width)
+        if not isinstance(self.second_start, bool):
+            raise ValueError(f"second_start must be true or false, not {self.second_start!r}")
         for name, least, most in (("max_refine_iter", 0, 1000), ("max_components", 1, MAX_COMPONENTS_LIMIT)):
             count = getattr(self, name)
             if isinstance(count, bool) or int(count) != count or not least <= count <= most:

@@ -31,6 +31,9 @@ MATCH_WIDTH_RATIO = (0.3, 2.5)
 #: A match needs fitted over true amplitude strictly inside this range.
 MATCH_AMPLITUDE_RATIO = (0.0, 10.0)
 
+#: The response that smooths the noise is cut off at this many of its standard deviations.
+_RESPONSE_REACH = 6.0
+
 #: Draws before a separated component is placed wherever the last draw fell.
 _PLACE_ATTEMPTS = 200
 
@@ -109,14 +112,40 @@ def model(components: Components, channels: int) -> NDArray[np.float64]:
     return np.asarray(bells.sum(axis=1), dtype=np.float64)
 
 
-def make_spectra(per_category: int, seed: int) -> list[MadeSpectrum]:
-    """``per_category`` spectra of each of the seven categories, the same for the same ``seed``."""
+def _response(smoothing: float) -> NDArray[np.float64]:
+    """A Gaussian of this standard deviation in channels, whose square sums to one."""
+    reach = int(np.ceil(_RESPONSE_REACH * smoothing))
+    kernel = np.exp(-0.5 * (np.arange(-reach, reach + 1) / smoothing) ** 2)
+    return np.asarray(kernel / np.sqrt((kernel**2).sum()), dtype=np.float64)
+
+
+def make_noise(rng: np.random.Generator, shape: tuple[int, int], smoothing: float = 0.0) -> NDArray[np.float64]:
+    """Noise of :data:`NOISE_K`, shape (n, channels): white, or smoothed with a Gaussian of ``smoothing`` channels."""
+    if smoothing == 0.0:
+        return rng.normal(0.0, NOISE_K, shape)
+    kernel = _response(smoothing)
+    white = rng.normal(0.0, NOISE_K, (shape[0], shape[1] + len(kernel) - 1))
+    return np.stack([np.convolve(row, kernel, "valid") for row in white]) if len(white) else np.empty(shape)
+
+
+def correlation_of(smoothing: float, lags: int = 8) -> NDArray[np.float64]:
+    """Correlation at lags 0, 1, ... of the noise that :func:`make_noise` makes, shape (lags,)."""
+    if smoothing == 0.0:
+        return np.concatenate(([1.0], np.zeros(lags - 1)))
+    kernel = np.pad(_response(smoothing), (0, lags))
+    products = np.array([kernel[: len(kernel) - lag] @ kernel[lag:] for lag in range(lags)])
+    return np.asarray(products / products[0], dtype=np.float64)
+
+
+def make_spectra(per_category: int, seed: int, smoothing: float = 0.0) -> list[MadeSpectrum]:
+    """``per_category`` spectra of each of the seven categories, the same for the same ``seed``; their noise is smoothed
+    with a Gaussian of ``smoothing`` channels and scaled to the same standard deviation."""
     rng = np.random.default_rng(seed)
     spectra = []
     for category, draw in CATEGORIES.items():
         for _ in range(per_category):
             components = np.asarray(draw(rng), dtype=np.float64)
-            signal = model(components, CHANNELS) + rng.normal(0.0, NOISE_K, CHANNELS)
+            signal = model(components, CHANNELS) + make_noise(rng, (1, CHANNELS), smoothing)[0]
             spectra.append(MadeSpectrum(category, signal, components))
     return spectra
 

@@ -13,6 +13,7 @@ from .axis import SpectralAxis
 
 if TYPE_CHECKING:
     import pyarrow
+    from astropy.table import QTable
 
 
 class Flag(IntFlag):
@@ -43,6 +44,8 @@ class ComponentFlag(IntFlag):
     BLENDED = 2
     NO_ERROR = 4
     """The normal matrix is singular or a parameter lies on its bound: its uncertainty is NaN."""
+    NARROW = 8
+    """Narrower than the response that the correlation of the noise tells of: more likely a spike than a line."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +64,10 @@ class Decomposition:
     chi2_reduced: NDArray[np.float64]
     aicc: NDArray[np.float64]
     """N ln(RSS / N) + 2 k + (2 k^2 + 2 k) / (N - k - 1), over the channels with data, k three a component."""
+    correlation: NDArray[np.float64]
+    """Correlation of the noise of neighbouring channels that was assumed; zero for white noise."""
+    effective_channels: NDArray[np.float64]
+    """Independent channels that a signal wider than the correlation sees; the channels with data for white noise."""
     flags: NDArray[np.uint32]
     """Bits of :class:`Flag`."""
     work: NDArray[np.float64]
@@ -123,6 +130,23 @@ class Decomposition:
         """Every column with one row a spectrum, by name."""
         return {name: getattr(self, name) for name in SPECTRUM_COLUMNS}
 
+    def to_qtable(self, unit: str = "") -> QTable:
+        """One row a component, with units: ``spectrum`` (its row of the batch), amplitude, mean, stddev, flux, their
+        uncertainties and flags; means, widths and fluxes also on the axis. ``unit`` is the spectra's (BUNIT), in the
+        FITS form. Needs the extra ``astropy``. Raises ValueError for a unit that astropy does not know."""
+        from astropy import units  # noqa: PLC0415 - optional
+        from astropy.table import QTable  # noqa: PLC0415 - optional
+
+        signal, channel = units.Unit(unit), units.pix
+        axis = units.Unit(self.axis.unit) if self.axis is not None else channel
+        of = {"amplitude": signal, "mean": channel, "stddev": channel, "flux": signal * channel}
+        of |= {"mean_physical": axis, "stddev_physical": axis, "flux_physical": signal * axis}
+        table = QTable({"spectrum": np.repeat(np.arange(len(self)), self.n_components)})
+        for name, values in self.component_columns().items():
+            quantity = of.get(name.removesuffix("_err"))
+            table[name] = values if quantity is None else values * quantity
+        return table
+
     def to_arrow(self) -> pyarrow.Table:
         """One row a spectrum; the component columns are lists. Needs the extra ``arrow``."""
         import pyarrow as pa  # noqa: PLC0415 - optional
@@ -131,7 +155,13 @@ class Decomposition:
         columns = {name: pa.array(values) for name, values in self.spectrum_columns().items()}
         for name, values in self.component_columns().items():
             columns[name] = pa.ListArray.from_arrays(offsets, pa.array(values))
-        return pa.table(columns)
+        return pa.table(columns).replace_schema_metadata(self.metadata())
+
+    def metadata(self) -> dict[str, str]:
+        """What was assumed of the noise, over the batch, for the metadata of a file."""
+        fitted = np.isfinite(self.correlation)
+        known = {"correlation": self.correlation[fitted], "effective_channels": self.effective_channels[fitted]}
+        return {f"prismline_gaussline.median_{name}": f"{np.median(v):.6g}" for name, v in known.items() if len(v)}
 
 
 _NAMES = [field.name for field in fields(Decomposition) if field.name not in ("thread_seconds", "axis")]

@@ -34,7 +34,10 @@ def decompose_with_gaussline(
     *,
     budget_s: float | None = None,
 ) -> pa.Table:
-    """A table of :data:`SCHEMA`, a row a spectrum. One that takes longer than `budget_s` seconds is `timed_out`."""
+    """A table of :data:`SCHEMA`, a row a spectrum, whose metadata tells what was assumed of the noise.
+
+    A spectrum that takes longer than `budget_s` seconds is `timed_out`.
+    """
     given = params.model_dump(exclude={"decomposer"})
     return _table(decompose(spectra, Params(**given, time_budget_s=budget_s or NO_BUDGET_S)), x, y, params.beta)
 
@@ -70,4 +73,4 @@ def _table(found: Decomposition, x: NDArray[np.integer], y: NDArray[np.integer],
         name: pa.ListArray.from_arrays(offsets, pa.array(getattr(found, column)[kept]))
         for name, column in _COMPONENT_COLUMNS.items()
     }
-    return pa.table(columns, schema=SCHEMA)
+    return pa.table(columns, schema=SCHEMA.with_metadata(found.metadata()))

@@ -44,6 +44,7 @@ class OutputFile:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="parquet")
         self._writing: Future[None] | None = None
         self._n = 0
+        self._metadata: dict[bytes, float] = {}
         #: Indices of the rows that were not fitted for lack of time.
         self.timed_out: list[int] = []
 
@@ -63,10 +64,15 @@ class OutputFile:
         self._writing = self._pool.submit(self._writer.write_table, table)
         self.timed_out += [self._n + row for row in timed_out_rows(table)]
         self._n += len(table)
+        for name, value in (table.schema.metadata or {}).items():
+            self._metadata[name] = self._metadata.get(name, 0.0) + len(table) * float(value)
 
     def finish(self) -> bytes:
-        """The whole file. Call it once, last."""
+        """The whole file; its metadata has the blocks' numbers, the mean over their rows. Call it once, last."""
         self._wait()
+        means = {name.decode(): f"{total / self._n:.6g}" for name, total in self._metadata.items() if self._n}
+        if means:
+            self._writer.add_key_value_metadata(means)
         self._writer.close()
         body: bytes = self._sink.getvalue().to_pybytes()
         return body

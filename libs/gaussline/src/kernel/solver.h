@@ -1,20 +1,17 @@
-/* The model and its solver.
- *
- * All amplitudes are in units of the noise, so that sums of squares are chi-square. The residual of the whole model is
- * kept in ws->residual; a fit touches the channels of one cluster of components only.
- */
+/* The solver: least squares over the components of one cluster, the rest of the model held. */
+#ifndef SOLVER_H
+#define SOLVER_H
 
-#define SQRT_PI 1.7724538509055160
-#define SQRT_2PI 2.5066282746310002
-#define PI_QUARTER 1.3313353638003897
-#define FWHM_PER_SIGMA 2.3548200450309493
+#include <math.h>
+#include <string.h>
+
+#include "bell.h"
+#include "correlation.h"
+#include "linear.h"
+#include "workspace.h"
 
 /* Least width of a fit, channels (phspectra's bound). */
 #define WIDTH_MIN 0.3
-/* A component is followed down to 2^-13 (1.2e-4) of the noise: the window widens with its signal-to-noise. */
-#define WINDOW_FLOOR_OCTAVES 13.0
-/* Blocks after which the exponential recurrence starts afresh; keeps its error below 1e-12. */
-#define RESTART_BLOCKS 32
 /* Largest change of a width in one step, as a factor, and of a mean, in widths. */
 #define WIDTH_STEP 2.5
 #define MEAN_STEP 2.0
@@ -41,235 +38,40 @@
 /* Newton's second-order term joins once a step lowers chi-square by less than this. Far from the minimum Gauss-Newton
  * alone is the better guide: it widens a narrow first guess where Newton would settle on the nearest noise peak. */
 #define NEWTON_FALL 5.0
-/* Channel-by-component evaluations of one spectrum: about half a second on one core. */
-#define WORK_LIMIT 2e8
-/* A factorisation in the same unit, a parameter cubed. */
-#define FACTOR_WORK (1.0 / 16.0)
-
-/* Scales of the search; enough for 2^30 channels. */
-#define SCALES_LIMIT 32
-
-typedef struct {
-    double a, mu, s;
-} Comp;
-
-typedef struct {
-    int lo, hi; /* multiples of VW, hi exclusive */
-} Window;
-
-typedef struct {
-    double a[5]; /* sum of w g^2 z^m */
-    double c[5]; /* sum of w g z^m residual */
-} Moments;
-
-struct gl_workspace {
-    int n;        /* channels */
-    int n_pad;    /* rounded up to whole vectors; the channels beyond n have weight zero */
-    int capacity; /* components the workspace has room for */
-    int n_valid;  /* channels that are not blank */
-    int uniform;  /* every channel that is not blank has weight one */
-    int plain;    /* uniform, and no channel is blank */
-    double unit;  /* noise of the loaded spectrum, input units */
-    double work;
-    double deadline_s;
-    int out_of_time;
-    const gl_params *params;
-    /* spectrum, residual, weight and fit buffers, n_pad items each */
-    double *y, *w, *residual, *base, *trial, *other_trial, *saved_residual;
-    double *bells;         /* capacity rows of n_pad: the bell of each member of the cluster that is being fitted */
-    double *valid, *scratch;
-    double *weight_sum;    /* n + 1: sum of the weights before each channel */
-    double *root_weight;   /* square root of the weight: one over the local noise, in units of the noise */
-    unsigned char *mask;
-    Ridge *ridges;
-    Peak *peaks;
-    /* scale space */
-    double *scale_rows;
-    int scale_pad, scale_stride, scales_max;
-    double scale_inv_norm[SCALES_LIMIT], scale_sigma[SCALES_LIMIT];
-    double *snr;           /* n_pad: best matched-filter S/N of each channel */
-    double *snr_scale;     /* n_pad: the scale it was found at */
-    /* model */
-    Comp *comp, *saved, *guess;
-    Comp *dead;            /* components that validation took out, so that the search does not bring them back */
-    unsigned char *tested, *dirty, *unconverged, *saved_unconverged, *saved_tested;
-    int n_saved, n_dead, full;
-    Comp *params_now, *params_try;
-    int *cluster, *label, *member;
-    Window *window;
-    Moments *moments;
-    /* solver, 3 * capacity squared or linear */
-    double *normal, *system, *second, *gradient, *scale, *step, *inverse;
-    unsigned char *frozen;
-    int *envelope;
-    double *covariance;    /* capacity rows of 4: variances of a, mu, s and the covariance of a and s */
-    unsigned char *covariance_bad;
-    int n_comp;
-    void *memory;
-};
-
-static double seconds_now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int out_of_budget(gl_workspace *ws)
-{
-    if (!ws->out_of_time && seconds_now() > ws->deadline_s) ws->out_of_time = 1;
-    return ws->out_of_time || ws->work > WORK_LIMIT;
-}
-
-INLINE double clamp(double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi : x; }
-
-/* Half-width of the window in widths: where the bell of a component of this height (taken up to the next power of two,
- * which spares a logarithm) has fallen to the floor. */
-INLINE double window_reach(double height)
-{
-    double h = height > 1.0 ? height : 1.0;
-    int64_t bits;
-    memcpy(&bits, &h, sizeof bits);
-    double octaves = (double)((bits >> 52) - 1022);
-    return sqrt(2.0 * 0.69314718055994531 * (octaves + WINDOW_FLOOR_OCTAVES));
-}
-
-static Window window_of(Comp c, int lo, int hi)
-{
-    double half = c.s * window_reach(c.a);
-    double left = floor(c.mu - half), right = ceil(c.mu + half) + 1.0;
-    Window win;
-    win.lo = left < lo ? lo : left > hi ? hi : (int)left / VW * VW;
-    win.hi = right > hi ? hi : right < lo ? lo : ((int)right + VW - 1) / VW * VW;
-    if (win.hi > hi) win.hi = hi;
-    if (win.hi < win.lo) win.hi = win.lo;
-    return win;
-}
-
-/* target += factor * bell over the window, the bell itself kept in bell[]: the exponential by two multiplies a
- * vector. g(z + d) = g(z) q(z), q(z + d) = q(z) r with d the block in widths, q(z) = exp(-d z - d^2/2), r = exp(-d^2). */
-INLINE void bell_add(Comp c, double factor, Window win, double *bell, double *target)
-{
-    double inv = 1.0 / c.s, d = VW * inv;
-    vd r = vexp(vset(-d * d)), offset = viota() * vset(inv), a = vset(factor);
-    for (int start = win.lo; start < win.hi; start += RESTART_BLOCKS * VW) {
-        int stop = start + RESTART_BLOCKS * VW < win.hi ? start + RESTART_BLOCKS * VW : win.hi;
-        vd z = vset((start - c.mu) * inv) + offset;
-        vd g = vexp(vset(-0.5) * z * z), q = vexp(vset(-d) * z - vset(0.5 * d * d));
-        for (int i = start; i < stop; i += VW) {
-            vstore(bell + i, g);
-            vstore(target + i, vload(target + i) + a * g);
-            g *= q;
-            q *= r;
-        }
-    }
-}
-
-INLINE double weighted_square(const double *w, const double *r, int lo, int hi)
-{
-    vd sum = vset(0.0);
-    for (int i = lo; i < hi; i += VW) {
-        vd v = vload(r + i);
-        sum += vload(w + i) * v * v;
-    }
-    return vsum(sum);
-}
-
-/* All ten sums of one component in one pass. */
-INLINE Moments moments_of(Comp c, Window win, const double *w, const double *bell, const double *r)
-{
-    double inv = 1.0 / c.s;
-    vd z = vset((win.lo - c.mu) * inv) + viota() * vset(inv), dz = vset(VW * inv), zero = vset(0.0);
-    vd a0 = zero, a1 = zero, a2 = zero, a3 = zero, a4 = zero, c0 = zero, c1 = zero, c2 = zero, c3 = zero, c4 = zero;
-    for (int i = win.lo; i < win.hi; i += VW) {
-        vd g = vload(bell + i), h = vload(w + i) * g, e = h * vload(r + i), z2 = z * z;
-        h *= g;
-        vd hz = h * z, ez = e * z, hz2 = h * z2, ez2 = e * z2;
-        a0 += h;
-        a1 += hz;
-        a2 += hz2;
-        a3 += hz * z2;
-        a4 += hz2 * z2;
-        c0 += e;
-        c1 += ez;
-        c2 += ez2;
-        c3 += ez * z2;
-        c4 += ez2 * z2;
-        z += dz;
-    }
-    return (Moments){{vsum(a0), vsum(a1), vsum(a2), vsum(a3), vsum(a4)},
-                     {vsum(c0), vsum(c1), vsum(c2), vsum(c3), vsum(c4)}};
-}
-
-/* 3 x 3 block of the normal matrix between narrow and wide, rows of narrow: the product of two bells times powers of
- * the narrow one's z needs five sums, since the wide one's z is affine in it. */
-INLINE void cross_block(Comp narrow, Comp wide, Window win, const double *w, const double *gn, const double *gw,
-                        double block[3][3])
-{
-    double inv = 1.0 / narrow.s;
-    vd z = vset((win.lo - narrow.mu) * inv) + viota() * vset(inv), dz = vset(VW * inv), zero = vset(0.0);
-    vd s0 = zero, s1 = zero, s2 = zero, s3 = zero, s4 = zero;
-    for (int i = win.lo; i < win.hi; i += VW) {
-        vd h = vload(w + i) * vload(gn + i) * vload(gw + i), z2 = z * z, hz = h * z, hz2 = h * z2;
-        s0 += h;
-        s1 += hz;
-        s2 += hz2;
-        s3 += hz * z2;
-        s4 += hz2 * z2;
-        z += dz;
-    }
-    double m0 = vsum(s0), m1 = vsum(s1), m2 = vsum(s2), m3 = vsum(s3), m4 = vsum(s4);
-    double p = narrow.s / wide.s, q = (narrow.mu - wide.mu) / wide.s;
-    double jn = narrow.a / narrow.s, jw = wide.a / wide.s;
-    double m[5] = {m0, m1, m2, m3, m4};
-    double left[3] = {1.0, jn, jn};
-    for (int i = 0; i < 3; i++) {
-        block[i][0] = left[i] * m[i];
-        block[i][1] = left[i] * jw * (p * m[i + 1] + q * m[i]);
-        block[i][2] = left[i] * jw * (p * p * (i < 3 ? m[i + 2] : 0.0) + 2.0 * p * q * m[i + 1] + q * q * m[i]);
-    }
-}
-
-/* In-place Cholesky of the lower triangle inside its envelope (row i starts at column first[i]); 0 when positive
- * definite. ld is the row length. */
-SHORT_LOOPS static int cholesky(double *a, int n, int ld, const int *first)
-{
-    for (int i = 0; i < n; i++) {
-        double *row = a + (size_t)i * ld;
-        for (int j = first[i]; j <= i; j++) {
-            const double *other = a + (size_t)j * ld;
-            int k = first[i] > first[j] ? first[i] : first[j];
-            double s = row[j];
-            for (; k < j; k++) s -= row[k] * other[k];
-            if (j < i) {
-                row[j] = s * other[j];
-            } else {
-                if (!(s > 1e-13)) return -1;
-                row[i] = 1.0 / sqrt(s); /* the diagonal holds reciprocals */
-            }
-        }
-    }
-    return 0;
-}
-
-SHORT_LOOPS static void cholesky_solve(const double *l, int n, int ld, const int *first, double *x)
-{
-    for (int i = 0; i < n; i++) {
-        double s = x[i];
-        for (int k = first[i]; k < i; k++) s -= l[(size_t)i * ld + k] * x[k];
-        x[i] = s * l[(size_t)i * ld + i];
-    }
-    for (int i = n - 1; i >= 0; i--) {
-        x[i] *= l[(size_t)i * ld + i];
-        for (int k = first[i]; k < i; k++) x[k] -= l[(size_t)i * ld + k] * x[i];
-    }
-}
 
 INLINE void swap_trial(gl_workspace *ws)
 {
     double *t = ws->trial;
     ws->trial = ws->other_trial;
     ws->other_trial = t;
+    t = ws->white;
+    ws->white = ws->other_white;
+    ws->other_white = t;
+}
+
+/* Signal to noise of a unit amplitude: one, but where channels within a width of the mean are blank or noisier. */
+static double local_sensitivity(const gl_workspace *ws, Comp c)
+{
+    if (ws->plain) return 1.0;
+    int lo = (int)clamp(floor(c.mu - c.s), 0.0, ws->n - 1.0);
+    int hi = (int)clamp(ceil(c.mu + c.s) + 1.0, lo + 1.0, ws->n);
+    return sqrt((ws->weight_sum[hi] - ws->weight_sum[lo]) / (hi - lo));
+}
+
+/* Gradient and second-order block of component j from its sums. */
+INLINE void set_gradient(gl_workspace *ws, Comp c, Moments m, int j)
+{
+    double u = c.a / c.s, v = 1.0 / c.s, t = u * v;
+    double *g = ws->gradient + 3 * j, *second = ws->second + 6 * j;
+    g[0] = m.c[0];
+    g[1] = u * m.c[1];
+    g[2] = u * m.c[2];
+    second[0] = 0.0;
+    second[1] = v * m.c[1];
+    second[2] = t * (m.c[2] - m.c[0]);
+    second[3] = v * m.c[2];
+    second[4] = t * (m.c[3] - 2.0 * m.c[1]);
+    second[5] = t * (m.c[4] - 3.0 * m.c[2]);
 }
 
 /* Model of the cluster subtracted from base into trial over [lo, hi); bells and windows kept; returns chi-square. */
@@ -282,7 +84,51 @@ static double evaluate(gl_workspace *ws, const Comp *c, int k, int lo, int hi)
         ws->work += ws->window[j].hi - ws->window[j].lo;
     }
     ws->work += hi - lo;
+    if (ws->order) {
+        int from = lo ? lo + WHITENING_REACH : 0; /* the first channels would need what lies before lo */
+        ws->work += hi - lo;
+        return whiten(ws, ws->trial, from, hi, ws->white);
+    }
     return weighted_square(ws->w, ws->trial, lo, hi);
+}
+
+/* ws->pull over [lo, hi) from the whitened residual of the components last evaluated. */
+static void pull_of_fit(gl_workspace *ws, int lo, int hi)
+{
+    if (lo) memset(ws->white + lo, 0, WHITENING_REACH * sizeof(double));
+    memset(ws->white + hi, 0, WHITENING_REACH * sizeof(double));
+    whiten_back(ws, ws->white, lo, hi, ws->pull);
+}
+
+/* Normal matrix, gradient and second-order blocks under correlated noise. The matrix is that of a spectrum without
+ * edge or blank, times the local weights; the gradient is exact. */
+static void assemble_correlated(gl_workspace *ws, const Comp *c, int k, int lo, int hi)
+{
+    int n = 3 * k;
+    pull_of_fit(ws, lo, hi);
+    for (int j = 0; j < k; j++) {
+        Window win = ws->window[j];
+        Moments m = pull_moments(c[j], win, ws->bells + (size_t)j * ws->n_pad, ws->pull);
+        set_gradient(ws, c[j], m, j);
+        double local = local_sensitivity(ws, c[j]), block[3][3];
+        ws->scratch[j] = local;
+        product_block(ws, c[j], c[j], block);
+        for (int p = 0; p < 3; p++)
+            for (int q = 0; q <= p; q++) ws->normal[(size_t)(3 * j + p) * n + 3 * j + q] = local * local * block[p][q];
+        ws->envelope[3 * j] = 3 * j;
+        for (int i = 0; i < j; i++) {
+            int apart = win.lo >= ws->window[i].hi || win.hi <= ws->window[i].lo;
+            if (apart && ws->envelope[3 * j] == 3 * j) continue;
+            if (apart) memset(block, 0, sizeof block);
+            else product_block(ws, c[j], c[i], block);
+            if (ws->envelope[3 * j] == 3 * j) ws->envelope[3 * j] = 3 * i;
+            for (int p = 0; p < 3; p++)
+                for (int q = 0; q < 3; q++)
+                    ws->normal[(size_t)(3 * j + p) * n + 3 * i + q] = local * ws->scratch[i] * block[p][q];
+        }
+        ws->envelope[3 * j + 1] = ws->envelope[3 * j + 2] = ws->envelope[3 * j];
+        ws->work += win.hi - win.lo;
+    }
 }
 
 /* Normal matrix, gradient and second-order blocks at the components last evaluated. */
@@ -293,24 +139,15 @@ static void assemble(gl_workspace *ws, const Comp *c, int k)
         Window win = ws->window[j];
         Moments m = moments_of(c[j], win, ws->w, ws->bells + (size_t)j * ws->n_pad, ws->trial);
         ws->moments[j] = m;
-        double u = c[j].a / c[j].s, v = 1.0 / c[j].s, t = u * v;
-        double *g = ws->gradient + 3 * j, *row = ws->normal + (size_t)(3 * j) * n + 3 * j;
-        g[0] = m.c[0];
-        g[1] = u * m.c[1];
-        g[2] = u * m.c[2];
+        double u = c[j].a / c[j].s;
+        double *row = ws->normal + (size_t)(3 * j) * n + 3 * j;
+        set_gradient(ws, c[j], m, j);
         row[0] = m.a[0];
         row[n] = u * m.a[1];
         row[n + 1] = u * u * m.a[2];
         row[2 * n] = u * m.a[2];
         row[2 * n + 1] = u * u * m.a[3];
         row[2 * n + 2] = u * u * m.a[4];
-        double *second = ws->second + 6 * j;
-        second[0] = 0.0;
-        second[1] = v * m.c[1];
-        second[2] = t * (m.c[2] - m.c[0]);
-        second[3] = v * m.c[2];
-        second[4] = t * (m.c[3] - 2.0 * m.c[1]);
-        second[5] = t * (m.c[4] - 3.0 * m.c[2]);
         ws->envelope[3 * j] = 3 * j;
         for (int i = 0; i < j; i++) {
             Window both = {win.lo > ws->window[i].lo ? win.lo : ws->window[i].lo,
@@ -439,6 +276,10 @@ static void fit_cluster(gl_workspace *ws, const int *members, int k, double tole
             lo = win.lo < lo ? win.lo : lo;
             hi = win.hi > hi ? win.hi : hi;
         }
+        if (ws->order) { /* room for the whitening at either end */
+            lo = lo > 2 * WHITENING_REACH ? lo - 2 * WHITENING_REACH : 0;
+            hi = hi < ws->n_pad - WHITENING_REACH ? hi + WHITENING_REACH : ws->n_pad;
+        }
         memcpy(ws->base + lo, ws->residual + lo, (size_t)(hi - lo) * sizeof(double));
         for (int j = 0; j < k; j++) {
             Window win = window_of(now[j], 0, ws->n_pad);
@@ -449,7 +290,8 @@ static void fit_cluster(gl_workspace *ws, const int *members, int k, double tole
         converged = 0;
         for (int it = 0; it < FIT_ITERATIONS && !converged; it++) {
             if (out_of_budget(ws)) break;
-            assemble(ws, now, k);
+            if (ws->order) assemble_correlated(ws, now, k, lo, hi);
+            else assemble(ws, now, k);
             freeze_and_scale(ws, now, k);
             int done = 0;
             double grow = 4.0;
@@ -521,3 +363,4 @@ static void fit_cluster(gl_workspace *ws, const int *members, int k, double tole
     }
     for (int j = 0; j < k; j++) ws->unconverged[idx[j]] = !converged;
 }
+#endif

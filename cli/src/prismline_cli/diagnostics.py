@@ -1,0 +1,95 @@
+"""What a run's fits leave over: whether the noise is what the fits took it for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+import pyarrow as pa
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from prismline_cli import picture, results
+from prismline_cli.connection import Connection
+from prismline_cli.output import fail
+from prismline_contracts import RunItem
+
+#: Spectra that are looked at, evenly spaced over those that were fitted.
+SAMPLE = 200
+
+#: Lags of the autocorrelation, channels, and range and bins of the pulls.
+LAGS, PULL_RANGE, PULL_BINS = 16, 6.0, 60
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """Residuals of some spectra, taken together."""
+
+    #: Autocorrelation at lags 0 to 15 channels, shape (16,).
+    correlation: NDArray[np.float64]
+    #: Residuals in units of the noise of their spectra, those of all channels with data.
+    pulls: NDArray[np.float64]
+    #: How many spectra they come from.
+    n_spectra: int
+
+
+def diagnose(table: pa.Table, spectra: Mapping[picture.Pixel, NDArray[np.floating]]) -> Diagnostics:
+    """Residuals of `spectra` (channels,) from the components that `table` has for their pixels.
+
+    Spectra without a noise estimate are left out. Raises `ValueError` if none is left.
+    """
+    products, counts = np.zeros(LAGS), np.zeros(LAGS)
+    pulls = []
+    for pixel, values in spectra.items():
+        spectrum = picture.spectrum_at(table, pixel, values)
+        if not spectrum.rms:
+            continue
+        channels = np.arange(len(values), dtype=np.float64)
+        pull = (values - picture.gaussians(spectrum.components, channels).sum(axis=0)) / spectrum.rms
+        there = np.isfinite(pull)
+        pulls.append(pull[there])
+        filled = np.where(there, pull, 0.0)
+        for lag in range(min(LAGS, len(pull))):
+            products[lag] += filled[: len(pull) - lag] @ filled[lag:]
+            counts[lag] += (there[: len(pull) - lag] & there[lag:]).sum()
+    if not pulls:
+        raise ValueError("no spectrum with a noise estimate")
+    means = products / np.maximum(counts, 1.0)
+    return Diagnostics(means / means[0], np.concatenate(pulls), len(pulls))
+
+
+def draw(found: Diagnostics, *, title: str) -> Figure:
+    """The autocorrelation of the residuals, and their distribution beside a unit normal."""
+    with matplotlib.rc_context(picture.STYLE):
+        figure = Figure((picture.WIDTH_IN * 0.75, 4.0), picture.DPI, layout="constrained")
+        figure.suptitle(title)
+        left, right = figure.subplots(1, 2)
+        left.stem(np.arange(LAGS), found.correlation)
+        left.axhline(0.0, color="black", linewidth=0.7)
+        left.set_xlabel("Lag (channels)")
+        left.set_title(f"Autocorrelation of the residuals, {found.n_spectra} spectra", loc="left")
+        edges = np.linspace(-PULL_RANGE, PULL_RANGE, PULL_BINS + 1)
+        right.hist(np.clip(found.pulls, -PULL_RANGE, PULL_RANGE), edges, density=True, histtype="step")
+        right.plot(edges, np.exp(-0.5 * edges**2) / np.sqrt(2.0 * np.pi), linewidth=1.0)
+        right.set_yscale("log")
+        right.set_ylim(bottom=1e-5)
+        right.set_xlabel("Residual over noise")
+        right.set_title(f"Pulls: mean {found.pulls.mean():+.3f}, width {found.pulls.std():.3f}", loc="left")
+        return figure
+
+
+def draw_run(connection: Connection, run: RunItem, to: Path) -> Path:
+    """Draw the diagnostics of the run into the PNG file `to`."""
+    if run.jobs_completed == 0:
+        fail(f"Run {run.run_id} has no completed chunk to draw.")
+    found = results.load(connection, run)
+    pixels = picture.gallery_pixels(found.table, SAMPLE)
+    try:
+        spectra = results.spectra(connection, run, pixels, found.geometry.nx)
+        seen = diagnose(found.table, spectra)
+    except ValueError as error:
+        fail(f"Run {run.run_id} has {error}.")
+    return picture.save(draw(seen, title=f"{run.survey}, run {run.run_id[:8]}: what the fits leave over"), to)

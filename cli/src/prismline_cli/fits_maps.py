@@ -1,0 +1,197 @@
+"""A run's results as FITS: maps and cubes with the celestial coordinates of its cube, written chunk by chunk.
+
+Every file is created at its full size, empty, and filled where a chunk has pixels, so that memory does not grow
+with the
+cube: pages of the files come and go. The files are plain primary images of float32, which DS9 and CARTA open.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from astropy.io import fits
+from astropy.wcs import WCS
+from numpy.typing import NDArray
+
+from prismline_cli.picture import SpectralAxis
+from prismline_contracts import CubeGeometry
+
+#: Bytes of a FITS block, to whole numbers of which headers and data are padded.
+_BLOCK = 2880
+
+#: Columns of a chunk's output that maps are made of, and those that only newer outputs have.
+_COLUMNS = ["x", "y", "rms", "n_components", "status", "component_amplitudes", "component_means", "component_stddevs"]
+_OPTIONAL = ["flags", "chi2_reduced"]
+
+#: Keywords of the cube's header that its maps keep.
+_KEPT_KEYS = ("OBJECT", "TELESCOP", "INSTRUME", "OBSERVER", "DATE-OBS", "BMAJ", "BMIN", "BPA", "RESTFRQ", "RESTFREQ")
+
+#: Rows that are read at a time.
+_BATCH_ROWS = 4096
+
+
+@dataclass(frozen=True)
+class _Image:
+    """A FITS file that is being filled: `values` is its data, an array on disk."""
+
+    path: Path
+    values: NDArray[np.float32]
+
+
+def write(
+    outputs: Iterable[Path],
+    geometry: CubeGeometry,
+    header: fits.Header,
+    to: Path,
+    *,
+    cubes: bool = False,
+    cube: Path | None = None,
+) -> list[Path]:
+    """Write the maps of a run's Parquet files `outputs` below `to`, and return their paths.
+
+    `integrated`, `components`, `velocity` and `width` (of the strongest component), `rms`, and where the
+    outputs have them `chi2` and `flags`, of shape (ny, nx); `component_amplitude`, `component_velocity` and
+    `component_width`, a plane for each component from the strongest on. With `cubes` also the `model`, and the
+    `residual` if `cube`, the FITS file of the run, is given. `header` is the cube's. Pixels without a value are
+    NaN. A width is a standard deviation.
+    """
+    files = list(outputs)
+    to.mkdir(parents=True, exist_ok=True)
+    names = set.intersection(*(set(pq.read_schema(path).names) for path in files)) if files else set()
+    columns = [*_COLUMNS, *(name for name in _OPTIONAL if name in names)]
+    counts = (pq.read_table(path, columns=["n_components"])["n_components"] for path in files)
+    most = max((pc.max(count).as_py() or 0 for count in counts), default=0)
+    axis = SpectralAxis.of(geometry)
+    images = _create(geometry, axis, header, to, columns, max(most, 1), cubes, cube is not None)
+    source = _cube_data(cube) if cube is not None and cubes else None
+    for path in files:
+        for batch in pq.ParquetFile(path).iter_batches(_BATCH_ROWS, columns=columns):
+            _fill(images, pa.Table.from_batches([batch]), geometry, axis, source)
+    for image in images.values():
+        image.values.flush()  # type: ignore[attr-defined]
+    return [image.path for image in images.values()]
+
+
+def celestial_header(header: fits.Header) -> fits.Header:
+    """The celestial part of a cube's coordinates, and what says how it was observed."""
+    celestial = WCS(header, fix=False).celestial.to_header()
+    for key in _KEPT_KEYS:
+        if key in header and key not in celestial:
+            celestial[key] = header[key]
+    return celestial
+
+
+def _create(
+    geometry: CubeGeometry,
+    axis: SpectralAxis,
+    header: fits.Header,
+    to: Path,
+    columns: list[str],
+    planes: int,
+    cubes: bool,
+    residual: bool,
+) -> dict[str, _Image]:
+    sky = celestial_header(header)
+    unit, area = geometry.bunit, f"{geometry.bunit} {axis.unit}".strip()
+    flat, deep = (geometry.ny, geometry.nx), (planes, geometry.ny, geometry.nx)
+    kinds: dict[str, tuple[tuple[int, ...], str, fits.Header]] = {
+        "integrated": (flat, area, sky),
+        "components": (flat, "", sky),
+        "velocity": (flat, axis.unit, sky),
+        "width": (flat, axis.unit, sky),
+        "rms": (flat, unit, sky),
+        "component_amplitude": (deep, unit, sky),
+        "component_velocity": (deep, axis.unit, sky),
+        "component_width": (deep, axis.unit, sky),
+    }
+    kinds |= {name.split("_")[0]: (flat, "", sky) for name in columns if name in _OPTIONAL}
+    if cubes:
+        spectral = sky.copy()
+        for key, value in (
+            ("WCSAXES", 3),
+            ("CTYPE3", geometry.ctype),
+            ("CRVAL3", geometry.crval),
+            ("CRPIX3", geometry.crpix),
+            ("CDELT3", geometry.cdelt),
+            ("CUNIT3", geometry.cunit),
+        ):
+            spectral[key] = value
+        whole = (geometry.n_channels, geometry.ny, geometry.nx)
+        kinds |= dict.fromkeys(("model", *(("residual",) if residual else ())), (whole, unit, spectral))
+    return {name: _empty_image(to / f"{name}.fits", *kind) for name, kind in kinds.items()}
+
+
+def _empty_image(path: Path, shape: tuple[int, ...], unit: str, coordinates: fits.Header) -> _Image:
+    """A FITS file whose values are all NaN."""
+    header = fits.Header([("SIMPLE", True), ("BITPIX", -32), ("NAXIS", len(shape))])
+    for number, length in enumerate(reversed(shape), 1):
+        header[f"NAXIS{number}"] = length
+    header.extend(coordinates.cards, strip=True)
+    if unit:
+        header["BUNIT"] = unit
+    start = header.tostring(sep="", endcard=True, padding=True).encode("ascii")
+    size = math.prod(shape) * 4
+    with path.open("wb") as file:
+        file.write(start)
+        file.truncate(len(start) + -(-size // _BLOCK) * _BLOCK)
+    values = np.memmap(path, dtype=">f4", mode="r+", offset=len(start), shape=shape)
+    for plane in values if len(shape) > 2 else [values]:
+        plane[:] = np.nan
+    return _Image(path, values)
+
+
+def _cube_data(path: Path) -> NDArray[np.floating]:
+    """The data of the cube, (channels, ny, nx), on disk."""
+    with fits.open(path, memmap=True) as opened:
+        data: NDArray[np.floating] = next(unit.data for unit in opened if unit.data is not None)
+        return data.squeeze()
+
+
+def _components(table: pa.Table) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """Row, and components (k, 3) from the strongest on."""
+    lists = zip(*(table[name].to_pylist() for name in _COLUMNS[5:]), strict=True)
+    for row, columns in enumerate(lists):
+        if columns[0]:
+            found = np.array(columns, dtype=np.float64).T
+            yield row, found[np.argsort(-found[:, 0], kind="stable")]
+
+
+def _fill(
+    images: dict[str, _Image],
+    table: pa.Table,
+    geometry: CubeGeometry,
+    axis: SpectralAxis,
+    source: NDArray[np.floating] | None,
+) -> None:
+    """Write the pixels of `table` into the images."""
+    y, x = table["y"].to_numpy(), table["x"].to_numpy()
+    looked_at = np.isin(np.asarray(table["status"].to_pylist(), dtype=object), ["fitted", "empty"])
+    counts = table["n_components"].to_numpy(zero_copy_only=False)
+    images["components"].values[y[looked_at], x[looked_at]] = counts[looked_at]
+    images["integrated"].values[y[looked_at], x[looked_at]] = 0.0
+    for name, column in (("rms", "rms"), ("chi2", "chi2_reduced"), ("flags", "flags")):
+        if name in images:
+            images[name].values[y, x] = np.array(table[column].to_pylist(), dtype=np.float64)
+    channels = np.arange(geometry.n_channels, dtype=np.float64)[:, None]
+    if "model" in images:
+        images["model"].values[:, y[looked_at], x[looked_at]] = 0.0
+    for row, found in _components(table):
+        amplitude, velocity, width = found[:, 0], axis.at(found[:, 1]), found[:, 2] * abs(axis.step)
+        at = (y[row], x[row])
+        images["integrated"].values[at] = math.sqrt(2.0 * math.pi) * float(amplitude @ width)
+        images["velocity"].values[at], images["width"].values[at] = velocity[0], width[0]
+        for name, values in (("amplitude", amplitude), ("velocity", velocity), ("width", width)):
+            images[f"component_{name}"].values[(slice(len(found)), *at)] = values
+        if "model" in images:
+            bells = np.exp(-0.5 * ((channels - found[:, 1]) / found[:, 2]) ** 2)
+            images["model"].values[(slice(None), *at)] = bells @ amplitude
+    if source is not None and "residual" in images:
+        seen = (slice(None), y[looked_at], x[looked_at])
+        images["residual"].values[seen] = source[seen] - images["model"].values[seen]

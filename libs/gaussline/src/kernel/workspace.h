@@ -1,0 +1,131 @@
+/* Workspace of one thread: every buffer that the fit of a spectrum needs, allocated once a batch.
+ *
+ * All amplitudes are in units of the noise, so that sums of squares are chi-square. The residual of the whole model is
+ * kept in ws->residual; a fit touches the channels of one cluster of components only.
+ */
+#ifndef WORKSPACE_H
+#define WORKSPACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#include "gaussline.h"
+#include "persistence.h"
+#include "simd.h"
+
+#define SQRT_PI 1.7724538509055160
+#define SQRT_2PI 2.5066282746310002
+#define PI_QUARTER 1.3313353638003897
+#define FWHM_PER_SIGMA 2.3548200450309493
+
+/* Channel-by-component evaluations of one spectrum: about half a second on one core. */
+#define WORK_LIMIT 2e8
+/* A factorisation in the same unit, a parameter cubed. */
+#define FACTOR_WORK (1.0 / 16.0)
+
+/* Channels on either side of every row that may be read, and are zero. */
+#define ROW_MARGIN 16
+/* Highest order of the noise's autoregressive model, and lags of its correlation that are kept. */
+#define ORDER_MAX 7
+#define LAGS 32
+
+/* Scales of the search; enough for 2^30 channels. */
+#define SCALES_LIMIT 32
+
+typedef struct {
+    double a, mu, s;
+} Comp;
+
+typedef struct {
+    int lo, hi; /* multiples of VW, hi exclusive */
+} Window;
+
+typedef struct {
+    double a[5]; /* sum of w g^2 z^m */
+    double c[5]; /* sum of w g z^m residual */
+} Moments;
+
+struct gl_workspace {
+    int n;        /* channels */
+    int n_pad;    /* rounded up to whole vectors; the channels beyond n have weight zero */
+    int capacity; /* components the workspace has room for */
+    int n_valid;  /* channels that are not blank */
+    int uniform;  /* every channel that is not blank has weight one */
+    int plain;    /* uniform, and no channel is blank */
+    double unit;  /* noise of the loaded spectrum, input units */
+    double work;
+    double deadline_s;
+    int out_of_time;
+    const gl_params *params;
+    /* spectrum, residual, weight and fit buffers, n_pad items each */
+    double *y, *w, *residual, *base, *trial, *other_trial, *saved_residual;
+    double *bells;         /* capacity rows of n_pad: the bell of each member of the cluster that is being fitted */
+    double *valid, *scratch;
+    double *weight_sum;    /* n + 1: sum of the weights before each channel */
+    double *root_weight;   /* square root of the weight: one over the local noise, in units of the noise */
+    unsigned char *mask;
+    /* correlated noise */
+    int order;             /* of the autoregressive model; zero for white noise */
+    double predictors[ORDER_MAX + 1][ORDER_MAX + 1]; /* row of the whitening for each order */
+    double whitened_variance; /* of the measured noise after the whitening, less than one by the floor */
+    double lags[LAGS];     /* correlation of the noise */
+    double *precision;     /* inverse covariance of neighbours, lags -WHITENING_REACH.. */
+    double zero_frequency; /* effective channels over channels: what a slow signal counts */
+    double response_fwhm;  /* of a line without width, as the correlation of the noise tells; zero for white noise */
+    double fwhm_min;       /* least FWHM of a component, channels */
+    double mf_snr_min;     /* least matched-filter signal-to-noise, for the independent channels there are */
+    double *taps;          /* rows of the whitening: coefficient of the channel t before, t = 0..order */
+    double *white, *other_white; /* whitened residuals of trial and other_trial */
+    double *pull;          /* the residual whitened twice: what gradients are made of */
+    double *good;          /* channels without signal */
+    Ridge *ridges;
+    Peak *peaks;
+    /* scale space */
+    double *scale_rows;
+    int scale_pad, scale_stride, scales_max;
+    double scale_inv_norm[SCALES_LIMIT], scale_sigma[SCALES_LIMIT];
+    double scale_overlap[SCALES_LIMIT][LAGS];            /* product of each smoothing kernel with itself, shifted */
+    double start_inv_norm[SCALES_LIMIT], search_inv_norm[SCALES_LIMIT]; /* the first one's, of the noise at hand */
+    double *snr;           /* n_pad: best matched-filter S/N of each channel */
+    double *snr_scale;     /* n_pad: the scale it was found at */
+    /* model */
+    Comp *comp, *saved, *guess;
+    Comp *dead;            /* components that validation took out, so that the search does not bring them back */
+    unsigned char *tested, *dirty, *unconverged, *saved_unconverged, *saved_tested;
+    Comp *curved;          /* the second start */
+    int n_curved;
+    int searched, saved_searched; /* the scale space is that of the residual as it stands */
+    int n_saved, n_dead, full;
+    Comp *params_now, *params_try;
+    int *cluster, *label, *member;
+    Window *window;
+    Moments *moments;
+    /* solver, 3 * capacity squared or linear */
+    double *normal, *system, *second, *gradient, *scale, *step, *inverse;
+    unsigned char *frozen;
+    int *envelope;
+    double *covariance;    /* capacity rows of 4: variances of a, mu, s and the covariance of a and s */
+    unsigned char *covariance_bad;
+    int n_comp;
+    void *memory;
+};
+
+static double seconds_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int out_of_budget(gl_workspace *ws)
+{
+    if (!ws->out_of_time && seconds_now() > ws->deadline_s) ws->out_of_time = 1;
+    return ws->out_of_time || ws->work > WORK_LIMIT;
+}
+
+/* Row of n_pad items between their margins. */
+INLINE double *tap_row(const gl_workspace *ws, int t) { return ws->taps + (ptrdiff_t)t * (ws->n_pad + 2 * ROW_MARGIN); }
+
+INLINE double clamp(double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi : x; }
+#endif

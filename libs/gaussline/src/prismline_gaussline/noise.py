@@ -1,0 +1,100 @@
+"""The noise of a whole cube: its correlation between channels, and how its level varies along the spectrum.
+
+:func:`prismline_gaussline.decompose` estimates the correlation from every spectrum by itself. Where many spectra share
+their backend, these functions learn it from all of them, far more precisely, once.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+#: Lags that the kernel uses: zero to seven channels.
+LAGS = 8
+
+#: Signal is where the spectrum, smoothed by three passes of the B3 spline (to a width of 4.6 channels), leaves
+#: this many of its sigmas, and this many channels on either side: as in the kernel.
+_SIGNAL_PASSES, _SIGNAL_CLIP, _SIGNAL_MARGIN = 3, 3.5, 4
+
+#: A median absolute deviation in sigmas of a normal distribution.
+_MAD_TO_SIGMA = 1.4826
+
+#: A smaller correlation changes nothing that can be seen, and counts as none.
+_LEAST_CORRELATION = 0.02
+
+#: Channels over which the noise's shape is a running median.
+_SHAPE_WINDOW = 5
+
+
+def estimate_correlation(spectra: ArrayLike, noise: ArrayLike | None = None) -> NDArray[np.float64]:
+    """Correlation of the noise at lags 0 to 7 channels, shape (8,), the first one 1: for
+    ``decompose(correlation=...)``.
+
+    Products of channels without signal, each spectrum in units of its own noise, averaged over ``spectra`` (n,
+    channels). Channels that are not finite are left out. ``noise`` broadcasts to the spectra and gives the
+    shape where it varies along them; its scale does not matter. Raises ValueError when there are too few
+    channels without signal.
+    """
+    x = np.array(spectra, dtype=np.float64, ndmin=2)
+    if noise is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            x /= np.broadcast_to(np.asarray(noise, dtype=np.float64), x.shape)
+    quiet = _quiet(x)
+    x[~quiet] = 0.0
+    counts = quiet.sum(axis=1)
+    power = (x**2).sum(axis=1) / np.maximum(counts, 1)
+    used = (counts >= 8 * LAGS) & (power > 0.0)
+    if not used.any():
+        raise ValueError("no spectrum has enough channels without signal to estimate the correlation of its noise")
+    x, quiet = x[used] / np.sqrt(power[used, None]), quiet[used]
+    channels = x.shape[1]
+    lags = np.zeros(LAGS)
+    for lag in range(min(LAGS, channels)):
+        pairs = (quiet[:, : channels - lag] & quiet[:, lag:]).sum()
+        lags[lag] = (x[:, : channels - lag] * x[:, lag:]).sum() / max(pairs, 1)
+    lags /= lags[0]
+    lags[np.abs(lags) < _LEAST_CORRELATION] = 0.0
+    return lags
+
+
+def estimate_noise_shape(spectra: ArrayLike) -> NDArray[np.float64]:
+    """How the noise varies along the spectra (n, channels) of a cube, shape (channels,), median 1: for
+    ``decompose(noise=..., noise_is_shape=True)``.
+
+    The median of the negative values of each channel, which lines do not reach, each spectrum in units of its
+    own noise, smoothed by a running median of five channels. It takes some fifty spectra to be good to ten
+    percent. Channels without a finite value are NaN, and blank to ``decompose``.
+    """
+    x = np.array(spectra, dtype=np.float64, ndmin=2)
+    x[~(x < 0.0)] = np.nan
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # all-NaN slices come out NaN
+        x /= np.nanmedian(x, axis=1, keepdims=True)
+        level = np.nanmedian(x, axis=0)
+        half = _SHAPE_WINDOW // 2
+        padded = np.pad(level, half, mode="reflect") if len(level) > half else level
+        if len(level) > half:
+            level = np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, _SHAPE_WINDOW), axis=1)
+        return np.asarray(level / np.nanmedian(level), dtype=np.float64)
+
+
+def _quiet(spectra: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Where there is data and no signal."""
+    there = np.isfinite(spectra)
+    smooth = np.where(there, spectra, 0.0)
+    for step in (2**k for k in range(_SIGNAL_PASSES)):
+        padded = np.pad(smooth, ((0, 0), (2 * step, 2 * step)))
+        n = smooth.shape[1]
+        taps = [padded[:, k * step : k * step + n] for k in range(5)]
+        smooth = 0.375 * taps[2] + 0.25 * (taps[1] + taps[3]) + 0.0625 * (taps[0] + taps[4])
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # all-NaN slices come out NaN
+        sigma = -_MAD_TO_SIGMA * np.nanmedian(np.where(smooth < 0.0, smooth, np.nan), axis=1, keepdims=True)
+    loud = np.abs(smooth) > _SIGNAL_CLIP * np.nan_to_num(sigma, nan=np.inf)
+    wide = loud.copy()
+    for shift in range(1, _SIGNAL_MARGIN + 1):
+        wide[:, shift:] |= loud[:, :-shift]
+        wide[:, :-shift] |= loud[:, shift:]
+    return np.asarray(there & ~wide)
