@@ -313,6 +313,14 @@ class TestFailedThenRecovered:
         assert scene.check()
         assert scene.run().status == "completed"
 
+    def test_of_two_that_complete_a_recovered_run_the_first_says_when(self, scene: Scene) -> None:
+        scene.running()
+        assert scene.deliver(failing(scene, "TooManyFailures"))
+        assert scene.table.complete_recovered(scene.run_id) is not None
+        first = scene.run()
+        assert scene.table.complete_recovered(scene.run_id) is None
+        assert scene.run() == first
+
     def test_a_completed_run_stays_completed_while_what_it_tolerated_is_recovered(self, scene: Scene) -> None:
         chunks = scene.running(tolerated=25.0)
         scene.drain(chunks, failed=1)
