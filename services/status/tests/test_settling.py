@@ -383,6 +383,27 @@ class TestStopped:
         assert "its history says why" in (scene.run().error_message or "")
         assert (scene.item().ended_status, scene.said()) == ("failed", ["failed", "started"])
 
+    def test_a_task_that_begins_to_wait_while_the_run_is_cancelled_is_told_so(self, scene: Scene) -> None:
+        """The cancel comes before each of the calls in turn."""
+        for number in range(100):
+            scene.run_id, calls, cancelled = f"run-{number}", itertools.count(), []
+            scene.running()
+
+            def cancel(
+                moment: str, at: int = number, calls: Iterator[int] = calls, cancelled: list[bool] = cancelled
+            ) -> None:
+                if moment == "before" and next(calls) == at:
+                    scene.on_calls(None)
+                    cancelled.append(scene.deliver(cancelling(scene)))
+
+            scene.on_calls(cancel)
+            assert scene.wait(scene.run_id)
+            scene.on_calls(None)
+            if not cancelled:
+                break
+            assert scene.stepfunctions.told[scene.run_id] == "RunEnded", number
+        assert number > 2
+
     def test_a_run_that_waits_after_it_ended_is_told_so(self, scene: Scene) -> None:
         scene.running()
         assert scene.deliver(cancelling(scene))
