@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 
 class DiedError(Exception):
     """The process is gone. Nothing in the ledger catches this."""
-
-
-def die() -> None:
-    raise DiedError
 
 
 @contextmanager
@@ -46,6 +43,33 @@ def before_request(dynamodb: DynamoDBClient, number: int, action: Callable[[], o
     finally:
         dynamodb.meta.events.unregister("before-call.dynamodb", on_request)
     assert seen > number, f"there were only {seen} requests"
+
+
+def dying(dynamodb: DynamoDBClient, call: Callable[[], object]) -> Iterator[None]:
+    """Have `call` die before its first request, again before its second, and so on; after each of these, and after it
+    was carried out whole, it is the caller's turn.
+    """
+    for number in itertools.count():
+        made = 0
+
+        def on_request(last: int = number, **_: Any) -> None:
+            nonlocal made
+            made += 1
+            if made > last:
+                raise DiedError
+
+        dynamodb.meta.events.register("before-call.dynamodb", on_request)
+        try:
+            call()
+        except DiedError:
+            died = True
+        else:
+            died = False
+        finally:
+            dynamodb.meta.events.unregister("before-call.dynamodb", on_request)
+        yield
+        if not died:
+            return
 
 
 def new_chunks(n: int) -> list[NewChunk]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scenes import DiedError, Scene, before_request, die
+from scenes import Scene, before_request, dying
 
 from prismline_contracts import MAX_CHUNK_ERROR_BYTES, MAX_SUMMARY_BYTES, ChunkStatus
 from prismline_ledger import Skipped, truncate
@@ -33,7 +33,7 @@ class TestAttempts:
         scene.split(1)
         first, second = scene.start(), scene.start()
         assert (first.attempts, second.attempts) == (1, 2)
-        assert first.first_started_at == second.first_started_at
+        assert first.first_started_at == first.started_at == second.first_started_at
         assert (first.started_at or "") < (second.started_at or "")
         assert second == scene.chunk()
 
@@ -112,9 +112,8 @@ class TestEndings:
         assert len((scene.chunk().error or "").encode()) <= MAX_CHUNK_ERROR_BYTES
 
     @pytest.mark.parametrize("ending", ["complete", "fail"])
-    @pytest.mark.parametrize("requests", range(3))
     def test_a_worker_that_dies_while_it_ends_a_chunk_leaves_counters_and_items_alike(
-        self, scene: Scene, ending: str, requests: int
+        self, scene: Scene, ending: str
     ) -> None:
         scene.split(1)
         chunk = scene.start()
@@ -122,12 +121,23 @@ class TestEndings:
             "complete": lambda: scene.ledger.complete_chunk(chunk, output_key="o", duration_ms=1),
             "fail": lambda: scene.ledger.fail_chunk(chunk, "e"),
         }[ending]
-        with before_request(scene.dynamodb, requests, die), suppress(DiedError):
-            end()
-        assert scene.counters() == scene.states()
+        for _ in dying(scene.dynamodb, end):
+            assert scene.counters() == scene.states()
         assert end().run.drained_at is not None, "the redelivery does the rest"
-        assert scene.counters() == scene.states()
         assert scene.run.drains == 1
+
+    def test_a_worker_that_dies_while_it_completes_what_had_failed_leaves_counters_and_items_alike(
+        self, scene: Scene
+    ) -> None:
+        scene.split(2)
+        scene.fail(0)
+        scene.fail(1)
+        scene.close("failed")
+        chunk = scene.chunk(0)
+        complete = lambda: scene.ledger.complete_chunk(chunk, output_key="o", duration_ms=1)  # noqa: E731
+        for _ in dying(scene.dynamodb, complete):
+            assert scene.counters() == scene.states()
+            assert scene.is_open == (scene.counters() == (1, 1))
 
     @pytest.mark.parametrize("ending", ["complete", "fail"])
     def test_an_ending_counts_once(self, scene: Scene, ending: str) -> None:
@@ -222,6 +232,15 @@ class TestGivingUp:
         assert not outcome.changed
         assert scene.chunk().error != "No more."
         assert scene.counters() == scene.states()
+
+    @pytest.mark.parametrize("happening", ["started", "deferred", "sent again", "completed", "failed"])
+    def test_a_waiting_chunk_that_something_has_happened_to_is_spared_too(self, scene: Scene, happening: str) -> None:
+        scene.split(2)
+        scene.ledger.end_attempt(scene.start(), "e", interrupted=False)
+        read = scene.chunk()
+        HAPPENINGS[happening](scene)
+        assert not scene.ledger.give_up_chunk(read, "No more.").changed
+        assert scene.chunk().error != "No more."
 
     def test_an_attempt_that_began_and_was_given_back_is_noticed_too(self, scene: Scene) -> None:
         scene.split(1)
@@ -350,16 +369,26 @@ class TestSlowLane:
         assert scene.ledger.record_refit(scene.run_id, scene.chunk_id(), remaining=0)
         assert (scene.run.n_refit_failed, scene.chunk().refit_error) == (0, None)
 
-    @pytest.mark.parametrize("requests", range(2))
-    def test_a_slow_lane_that_dies_leaves_the_runs_numbers_and_the_chunks_alike(
-        self, scene: Scene, requests: int
+    @pytest.mark.parametrize(("mine", "other"), [(1, 2), (2, 1)])
+    def test_two_patches_of_rows_that_were_given_up_leave_what_the_better_one_left(
+        self, scene: Scene, mine: int, other: int
     ) -> None:
         scene.split(1)
         scene.complete(n_timed_out=3)
-        with before_request(scene.dynamodb, requests, die), suppress(DiedError):
-            scene.ledger.record_refit(scene.run_id, scene.chunk_id(), remaining=1)
-        assert scene.run.n_timed_out == scene.chunk().n_timed_out
-        with before_request(scene.dynamodb, requests, die), suppress(DiedError):
-            scene.ledger.give_up_refit(scene.run_id, scene.chunk_id(), "e")
-        assert scene.run.n_timed_out == scene.chunk().n_timed_out
-        assert scene.run.n_refit_failed == scene.chunk().n_refit_failed
+        scene.ledger.give_up_refit(scene.run_id, scene.chunk_id(), "e")
+        record = lambda remaining: scene.ledger.record_refit(scene.run_id, scene.chunk_id(), remaining=remaining)  # noqa: E731
+        with before_request(scene.dynamodb, 1, lambda: record(other)):
+            record(mine)
+        assert scene.chunk().n_refit_failed == scene.run.n_refit_failed == 1
+
+    def test_a_slow_lane_that_dies_leaves_the_runs_numbers_and_the_chunks_alike(self, scene: Scene) -> None:
+        scene.split(1)
+        scene.complete(n_timed_out=3)
+        for call in (
+            lambda: scene.ledger.record_refit(scene.run_id, scene.chunk_id(), remaining=1),
+            lambda: scene.ledger.give_up_refit(scene.run_id, scene.chunk_id(), "e"),
+        ):
+            for _ in dying(scene.dynamodb, call):
+                assert scene.run.n_timed_out == scene.chunk().n_timed_out
+                assert scene.run.n_refit_failed == scene.chunk().n_refit_failed
+        assert scene.run.n_refit_failed == 1

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import pytest
-from scenes import DiedError, Scene, before_request, die
+from scenes import Scene, before_request, dying
 
 from prismline_contracts import ChunkStatus
 
@@ -96,12 +94,15 @@ def test_of_two_recoveries_at_once_one_reopens(scene: Scene) -> None:
     assert scene.counters() == (0, 0)
 
 
-def test_a_recovery_that_failed_again_is_not_taken_for_the_failure_that_was_read(scene: Scene) -> None:
+@pytest.mark.parametrize("first", ["other", "op"])
+def test_a_chunk_that_failed_again_is_not_taken_for_the_failure_that_was_read(scene: Scene, first: str) -> None:
     scene.split(1)
     scene.fail()
-    read = scene.chunk()
-    assert scene.ledger.reopen_chunk(read, "other")
+    scene.ledger.reopen_chunk(scene.chunk(), "op")
     scene.fail()
+    read = scene.chunk()
+    assert scene.ledger.reopen_chunk(read, first)
+    scene.ledger.fail_chunk(scene.start(), "e")
     assert not scene.ledger.reopen_chunk(read, "op")
     assert scene.chunk().state is ChunkStatus.FAILED
 
@@ -114,15 +115,21 @@ def test_a_chunk_that_is_begun_since_it_was_read_is_not_marked(scene: Scene) -> 
     assert scene.chunk().recovery is None
 
 
+def test_a_chunk_that_was_begun_and_given_back_since_it_was_read_is_not_marked(scene: Scene) -> None:
+    scene.split(1)
+    read = scene.chunk()
+    scene.ledger.end_attempt(scene.start(), "e", interrupted=False)
+    assert not scene.ledger.reopen_chunk(read, "op")
+
+
 def test_a_recovery_that_dies_leaves_counters_and_items_alike(scene: Scene) -> None:
     scene.split(1)
     scene.fail()
     failed = scene.chunk()
-    with before_request(scene.dynamodb, 0, die), suppress(DiedError):
-        scene.ledger.reopen_chunk(failed, "op")
-    assert scene.counters() == scene.states() == (0, 1)
-    assert scene.ledger.reopen_chunk(failed, "op")
-    assert scene.counters() == scene.states() == (0, 0)
+    for _ in dying(scene.dynamodb, lambda: scene.ledger.reopen_chunk(failed, "op")):
+        assert scene.counters() == scene.states()
+        assert (scene.run.drained_at is None) == (scene.chunk().state is ChunkStatus.PENDING)
+    assert scene.counters() == (0, 0)
 
 
 def test_a_run_that_had_failed_is_resumed(scene: Scene) -> None:
@@ -161,6 +168,15 @@ def test_a_run_that_was_stopped_before_it_was_opened_stays_resumed_when_it_is_sp
     assert scene.ledger.resume_run(scene.run)
     assert scene.open().cancelled_at is None
     scene.ledger.stop_run(scene.run_id, "cancelled")
+    assert scene.open().stop_reason == "cancelled"
+
+
+def test_a_cancellation_that_came_before_the_run_failed_survives_a_recovery(scene: Scene) -> None:
+    scene.ledger.stop_run(scene.run_id, "cancelled")
+    with before_request(scene.dynamodb, 1, lambda: scene.ledger.stop_run(scene.run_id, "failed")):
+        scene.open()
+    assert scene.run.stop_reason == "failed"
+    assert scene.ledger.resume_run(scene.run)
     assert scene.open().stop_reason == "cancelled"
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from scenes import Scene, before_request
 
+from prismline_ledger import Ledger
+
 pytestmark = pytest.mark.emulator
 
 
@@ -102,6 +104,28 @@ def test_an_end_is_not_recorded_of_a_stopped_run_that_drained_meanwhile(scene: S
     read = scene.run
     scene.complete()
     assert not scene.ledger.record_end(read, "failed")
+
+
+@pytest.mark.parametrize("ending", ["complete", "fail"])
+def test_an_end_is_not_recorded_of_a_stopped_run_in_which_a_chunk_ended_meanwhile(scene: Scene, ending: str) -> None:
+    scene.split(2)
+    scene.ledger.stop_run(scene.run_id, "failed")
+    read = scene.run
+    getattr(scene, ending)()
+    assert not scene.ledger.record_end(read, "failed")
+    assert scene.ledger.record_end(scene.run, "failed")
+
+
+def test_a_run_that_drained_again_within_the_same_millisecond_is_told_from_the_earlier_drain(scene: Scene) -> None:
+    frozen = Ledger(scene.dynamodb, scene.table.name, clock=lambda: "2026-03-01T12:00:00.000Z")
+    still = Scene(frozen, scene.dynamodb, scene.table, scene.run_id)
+    still.split(1)
+    still.fail()
+    read = still.run
+    assert frozen.reopen_chunk(still.chunk(), "op")
+    still.fail()
+    assert still.run.drained_at == read.drained_at
+    assert not frozen.record_end(read, "failed")
 
 
 def test_an_end_is_not_recorded_of_a_run_that_was_resumed_meanwhile(scene: Scene) -> None:

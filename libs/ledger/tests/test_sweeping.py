@@ -69,6 +69,20 @@ def test_a_run_whose_end_may_be_another_one_by_now_is_not_closed(scene: Scene, c
     assert scene.is_open
 
 
+def test_a_run_that_was_ended_again_within_the_same_millisecond_is_not_closed_while_rows_wait(scene: Scene) -> None:
+    frozen = Ledger(scene.dynamodb, scene.table.name, clock=lambda: "2026-03-01T12:00:00.000Z")
+    still = Scene(frozen, scene.dynamodb, scene.table, scene.run_id)
+    still.split(1)
+    still.fail()
+    still.end("failed")
+    read = still.run
+    still.complete(n_timed_out=1)
+    still.end()
+    assert still.run.ended_at == read.ended_at
+    assert not frozen.close_run(read)
+    assert still.is_open
+
+
 def test_a_stopped_run_with_rows_that_was_resumed_since_it_was_read_is_not_closed(scene: Scene) -> None:
     scene.split(2)
     scene.complete(n_timed_out=1)
