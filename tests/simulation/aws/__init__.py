@@ -43,7 +43,9 @@ class Aws:
 
         #: Called after each committed change of an item, with the table's name, the key, the item before and after
         #: (plain Python, None where there is none): once for each item, after the whole request has been applied.
-        self.on_write: list[Callable[[str, tuple[Any, ...], Mapping[str, Any] | None, Mapping[str, Any] | None], None]] = []
+        self.on_write: list[
+            Callable[[str, tuple[Any, ...], Mapping[str, Any] | None, Mapping[str, Any] | None], None]
+        ] = []
         #: Called once for each request that changed something, after `on_write`.
         self.on_commit: list[Callable[[list[Change]], None]] = []
         #: Called with bucket, key and object after an object was put.
