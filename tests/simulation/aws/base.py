@@ -36,7 +36,7 @@ def operation(method: F) -> F:
     def call(self: Client, **parameters: Any) -> Any:
         return self._hub.gate(self.service, name, parameters, partial(method, self, **parameters))
 
-    return cast(F, call)
+    return cast("F", call)
 
 
 def client_error(operation_name: str, code: str, message: str, *, status: int = 400, **more: Any) -> ClientError:

@@ -344,7 +344,7 @@ class Table:
         return [entry for key in sorted(self._partitions, key=str) for entry in self.partition(key)]
 
 
-class _ConditionFailed(Exception):
+class _ConditionFailedError(Exception):
     """A condition did not hold for `version`."""
 
     def __init__(self, version: Version | None) -> None:
@@ -460,7 +460,7 @@ class DynamoDB(Client):
             write = prepare(table)
         except ExpressionError as error:
             raise _invalid(name, error) from None
-        except _ConditionFailed as failed:
+        except _ConditionFailedError as failed:
             more = {}
             if options.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD" and failed.version is not None:
                 more = {"Item": failed.version.wire.copy()}
@@ -508,7 +508,7 @@ class DynamoDB(Client):
     def _require(
         self, before: Version | None, options: Mapping[str, Any], update: expressions.CompiledUpdate | None
     ) -> Mapping[str, str]:
-        """Check placeholders and the condition; the names. Raises ExpressionError and _ConditionFailed."""
+        """Check placeholders and the condition; the names. Raises ExpressionError and _ConditionFailedError."""
         text = options.get("ConditionExpression")
         condition = None if text is None else expressions.condition(text)
         values = options.get("ExpressionAttributeValues") or {}
@@ -520,7 +520,7 @@ class DynamoDB(Client):
             for check in update.checks:
                 check(values)
         if condition is not None and not condition.holds(before.wire if before else {}, names, values):
-            raise _ConditionFailed(before)
+            raise _ConditionFailedError(before)
         return names
 
     def _commit(self, writes: Sequence[_Write]) -> None:
@@ -688,7 +688,7 @@ class DynamoDB(Client):
             return (write if kind == "Delete" else None), {"Code": "None"}
         except ExpressionError as error:
             return None, {"Code": "ValidationError", "Message": str(error)}
-        except _ConditionFailed as failed:
+        except _ConditionFailedError as failed:
             reason: dict[str, Any] = {"Code": "ConditionalCheckFailed", "Message": "The conditional request failed"}
             if request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD" and failed.version is not None:
                 reason["Item"] = failed.version.wire.copy()

@@ -1,8 +1,8 @@
 """DynamoDB's expressions: parsed once for each text, compiled to closures.
 
 A condition becomes `holds(item, names, values)`, an update `changes(item, names, values)`; items and values are in the
-client's form (`{"S": "..."}`), `names` and `values` are the request's placeholders. `ExpressionError` carries DynamoDB's
-text of a ValidationException.
+client's form (`{"S": "..."}`), `names` and `values` are the request's placeholders. `ExpressionError` carries
+DynamoDB's text of a ValidationException.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Context, Decimal, InvalidOperation
 from functools import cache, lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -166,7 +167,7 @@ class _Parser:
     def syntax_error(self) -> ExpressionError:
         if self.position >= len(self.tokens):
             return self.error(f'Syntax error; token: "<EOF>", near: "{self.tokens[-1][0]}"')
-        token, at = self.tokens[self.position]
+        token, _ = self.tokens[self.position]
         last = self.tokens[min(self.position + 1, len(self.tokens) - 1)]
         first = self.tokens[max(self.position - 1, 0)]
         return self.error(f'Syntax error; token: "{token}", near: "{self.text[first[1] : last[1] + len(last[0])]}"')
@@ -468,7 +469,7 @@ def lookup(item: Item, parts: tuple[str | int, ...]) -> Value | None:
 
 def _place(found: dict[str, Any], parts: tuple[str | int, ...], value: Value) -> None:
     at: Any = found
-    for part, following in zip(parts, parts[1:], strict=False):
+    for part, following in pairwise(parts):
         container: dict[str, Any] = {"L": []} if isinstance(following, int) else {"M": {}}
         if isinstance(part, int):
             at.append(container)  # a projected list holds only what is wanted
@@ -696,8 +697,8 @@ def _bounds_check(low: str, high: str, what: str) -> Callable[[Values], None]:
             )
         if comparable(least) > comparable(most):
             raise ExpressionError(
-                f"Invalid {what}: The BETWEEN operator requires upper bound to be greater than or equal to lower bound; "
-                f"lower bound operand: AttributeValue: {_shown(least)}, "
+                f"Invalid {what}: The BETWEEN operator requires upper bound to be greater than or equal to lower "
+                f"bound; lower bound operand: AttributeValue: {_shown(least)}, "
                 f"upper bound operand: AttributeValue: {_shown(most)}"
             )
 
