@@ -2,7 +2,8 @@
 
 `Aws(hub)` is an empty account, `deployed(hub)` one with everything that the CloudFormation templates declare. The
 clients (`aws.dynamodb`, `aws.sqs`, ...) have boto3's method names, parameters, answers and errors; each call passes
-`hub.gate`. The state behind them can be read without a gate: `aws.tables`, `aws.queues`, `aws.objects`, `aws.executions`.
+`hub.gate`. The state behind them can be read without a gate: `aws.tables`, `aws.queues`, `aws.objects`,
+`aws.executions`.
 """
 
 from __future__ import annotations

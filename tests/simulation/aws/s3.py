@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -133,7 +133,7 @@ class S3(Client):
             )
         current = bucket.get(key)
         if if_match is not None and current is None:
-            raise _no_such_key(name, key)
+            raise _no_such_key(name)
         if (if_none_match is not None and current is not None) or (
             if_match is not None and current is not None and if_match.strip('"') != current.etag.strip('"')
         ):
@@ -351,7 +351,7 @@ class S3(Client):
         bucket = self._bucket(operation_name, bucket_name)
         if version_id is None:
             if key not in bucket:
-                raise _no_such_key(operation_name, key)
+                raise _no_such_key(operation_name)
             return bucket[key]
         for each in bucket.versions.get(key, ()):
             if each is not None and each.version_id == version_id:
@@ -430,8 +430,8 @@ def _span(text: str, size: int) -> tuple[int, int]:
     return start, stop
 
 
-def _no_such_key(operation_name: str, key: str) -> ClientError:
-    return client_error(operation_name, "NoSuchKey", "The specified key does not exist.", status=404, Key=key)
+def _no_such_key(operation_name: str) -> ClientError:
+    return client_error(operation_name, "NoSuchKey", "The specified key does not exist.", status=404)
 
 
 def _precondition_failed(operation_name: str, condition: str) -> ClientError:
