@@ -8,19 +8,39 @@ clients (`aws.dynamodb`, `aws.sqs`, ...) have boto3's method names, parameters, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tests.simulation.aws.dynamodb import Change, DynamoDB, Table
 from tests.simulation.aws.ec2 import EC2, Instance
-from tests.simulation.aws.events import Events, Rule
+from tests.simulation.aws.events import Delivery, Events, Rule
 from tests.simulation.aws.hub import Hub, PlainHub
+from tests.simulation.aws.loader import EventSource, blueprint
 from tests.simulation.aws.s3 import S3, Bucket, Object
 from tests.simulation.aws.sqs import SQS, Message, Queue
 from tests.simulation.aws.ssm import SSM
 from tests.simulation.aws.stepfunctions import Execution, StateMachine, StepFunctions
 
-__all__ = ["Aws", "Bucket", "Change", "Execution", "Hub", "Message", "Object", "PlainHub", "Queue", "Rule", "Table"]
+__all__ = [
+    "Aws",
+    "Bucket",
+    "Change",
+    "Delivery",
+    "EventSource",
+    "Execution",
+    "Hub",
+    "Instance",
+    "Message",
+    "Object",
+    "PlainHub",
+    "Queue",
+    "Rule",
+    "Table",
+    "deployed",
+]
+
+#: Hears of a table's name, a key, and the item before and after.
+WriteHook = Callable[[str, tuple[Any, ...], Mapping[str, Any] | None, Mapping[str, Any] | None], None]
 
 
 class Aws:
@@ -41,6 +61,10 @@ class Aws:
         self.parameters: dict[str, str] = {}
         #: By instance id.
         self.instances: dict[str, Instance] = {}
+        #: Of a deployed account: the environment's name, the services' environment variables, which queue feeds whom.
+        self.environment = ""
+        self.outputs: Mapping[str, str] = {}
+        self.event_sources: Sequence[EventSource] = ()
 
         #: Called after each committed change of an item, with the table's name, the key, the item before and after
         #: (plain Python, None where there is none): once for each item, after the whole request has been applied.
@@ -61,3 +85,16 @@ class Aws:
         self.stepfunctions = StepFunctions(self)
         self.ssm = SSM(self)
         self.ec2 = EC2(self)
+
+    def table(self, name: str) -> Table:
+        """A table of a deployed account by its short name: `table("runs")`."""
+        return self.tables[f"prismline-{self.environment}-{name}"]
+
+    def queue(self, name: str) -> Queue:
+        """A queue of a deployed account by its short name: `queue("chunks")`."""
+        return self.queues[f"prismline-{self.environment}-{name}"]
+
+
+def deployed(hub: Hub, environment: str = "sim") -> Aws:
+    """A new account with everything that the repository's templates declare, and nothing in it."""
+    return blueprint(environment).build(hub)

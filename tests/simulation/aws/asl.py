@@ -162,6 +162,11 @@ def _call(name: str, arguments: list[Template]) -> Template:
     return called
 
 
+def to_json(value: Any) -> str:
+    """JSON as Step Functions writes it: compact."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
 def _format(template: str, *values: Any) -> str:
     parts = re.split(r"(?<!\\)\{\}", template)
     if len(parts) != len(values) + 1:
@@ -180,7 +185,7 @@ def _merged(one: dict[str, Any], other: dict[str, Any], deep: bool) -> dict[str,
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "States.Format": _format,
     "States.StringToJson": json.loads,
-    "States.JsonToString": lambda value: to_json(value),
+    "States.JsonToString": to_json,
     "States.Array": lambda *values: list(values),
     "States.ArrayLength": len,
     "States.ArrayContains": lambda array, value: value in array,
@@ -192,11 +197,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "States.Base64Encode": lambda text: base64.b64encode(text.encode()).decode(),
     "States.Base64Decode": lambda text: base64.b64decode(text).decode(),
 }
-
-
-def to_json(value: Any) -> str:
-    """JSON as Step Functions writes it: compact."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
 
 
 # ---- choices

@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from typing import Any
 
 from tests.simulation.aws.base import ACCOUNT, REGION, Client, client_error, operation
@@ -30,6 +29,45 @@ class Target:
     arn: str
     #: `(event, event as JSON) -> text`
     text: Callable[[Mapping[str, Any], str], str]
+    #: Of the queue that gets events which could not be delivered.
+    dead_letter_arn: str | None = None
+
+
+class Delivery:
+    """One event on its way to one target: what the hub gets as the action of the timer `deliver:<rule>`.
+
+    To call it delivers the event, each time anew. `fail` is what EventBridge does when its retries are used up.
+    """
+
+    def __init__(self, aws: Any, rule: Rule, target: Target, text: str, event_text: str) -> None:
+        self._aws = aws
+        self.rule = rule
+        self.target = target
+        self.text = text
+        self._event_text = event_text
+
+    def __call__(self) -> None:
+        _, _, service, _, _, name = self.target.arn.split(":", 5)
+        if service == "sqs":
+            queue = self._aws.queues.get(name)
+            if queue is not None:
+                self._aws.sqs.enqueue(queue, self.text)
+        elif service == "states":
+            self._aws.stepfunctions.start(self.target.arn, self.text)
+
+    def fail(self) -> None:
+        """Send the event to the target's dead-letter queue; without one it is lost."""
+        if self.target.dead_letter_arn is None:
+            return
+        said = {
+            "ERROR_CODE": "SDK_CLIENT_ERROR",
+            "EXHAUSTED_RETRY_CONDITION": "MaximumEventAgeInSeconds",
+            "RULE_ARN": self.rule.arn,
+            "TARGET_ARN": self.target.arn,
+        }
+        attributes = {name: {"DataType": "String", "StringValue": value} for name, value in said.items()}
+        queue = self._aws.queues[self.target.dead_letter_arn.rpartition(":")[2]]
+        self._aws.sqs.enqueue(queue, self._event_text, attributes)
 
 
 @dataclass
@@ -186,17 +224,8 @@ class Events(Client):
 
     def _send(self, rule: Rule, event: Mapping[str, Any], text: str) -> None:
         for target in rule.targets:
-            action = partial(self._deliver, target, target.text(event, text))
-            self._hub.call_later(self.delivery_seconds, action, f"deliver:{rule.name}")
-
-    def _deliver(self, target: Target, text: str) -> None:
-        _, _, service, _, _, name = target.arn.split(":", 5)
-        if service == "sqs":
-            queue = self._aws.queues.get(name)
-            if queue is not None:
-                self._aws.sqs.enqueue(queue, text)
-        elif service == "states":
-            self._aws.stepfunctions.start(target.arn, text)
+            delivery = Delivery(self._aws, rule, target, target.text(event, text), text)
+            self._hub.call_later(self.delivery_seconds, delivery, f"deliver:{rule.name}")
 
     # ---- schedules
 
@@ -247,7 +276,8 @@ def rule_of(name: str, bus: str, pattern: Mapping[str, Any] | None, schedule: st
 
 def target_of(described: Mapping[str, Any]) -> Target:
     """A target as PutTargets or a template describes it."""
-    return Target(described["Id"], described["Arn"], compile_input(described))
+    dead_letter_arn = described.get("DeadLetterConfig", {}).get("Arn")
+    return Target(described["Id"], described["Arn"], compile_input(described), dead_letter_arn)
 
 
 def _json(value: Any) -> str:

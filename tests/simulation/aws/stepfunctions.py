@@ -4,7 +4,7 @@ Every step of an execution is a timer of the hub: `states:<execution>:<state>` e
 `timeout:<execution>:<state>` ends a task that was not answered. What an answer sets off happens in a timer too, never
 inside the call.
 """
-# ruff: noqa: N803  boto3's parameter names
+# ruff: noqa: A002, N803  boto3's parameter names
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ class Execution:
     visited: list[str] = field(default_factory=list)
     #: The token that the current task waits with, None between tasks.
     token: str | None = None
-    #: The data between two states.
+    #: The input, parsed, and the data between two states. Neither is ever changed in place.
+    document: Any = None
     data: Any = None
     entered: float = 0.0
     #: How often each retrier of the current state was used.
@@ -185,7 +186,7 @@ class StepFunctions(Client):
             if known.running and known.input == text:
                 return known
             raise client_error("StartExecution", "ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
-        execution = Execution(arn, name, machine, text, self._hub.now(), data=data)
+        execution = Execution(arn, name, machine, text, self._hub.now(), document=data, data=data)
         self._executions[arn] = execution
         self._announce(execution)
         if machine.timeout is not None:
@@ -316,7 +317,7 @@ class StepFunctions(Client):
             "Execution": {
                 "Id": execution.arn,
                 "Name": execution.name,
-                "Input": json.loads(execution.input),
+                "Input": execution.document,
                 "StartTime": _iso(execution.started),
                 "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/states",
             },
@@ -471,29 +472,34 @@ class StepFunctions(Client):
         """Try the state again, go where its catchers say, or end."""
         state = execution.machine.states[execution.state]
         token, execution.token = execution.token, None
-        for number, retrier in enumerate(state.raw.get("Retry", ())):
-            if not _matches(retrier["ErrorEquals"], error.error):
-                continue
-            used = execution.retries.get(number, 0)
-            if used >= retrier.get("MaxAttempts", DEFAULT_ATTEMPTS):
-                break
-            execution.retries[number] = used + 1
-            wait = (
-                retrier.get("IntervalSeconds", DEFAULT_INTERVAL) * retrier.get("BackoffRate", DEFAULT_BACKOFF) ** used
-            )
-            wait = min(wait, retrier.get("MaxDelaySeconds", wait))
+        wait = self._wait_before_retry(execution, state, error.error)
+        if wait is not None:
             again = (token or self._last_token(execution)) if self.tokens_reused else None
             self._later(execution, state.name, lambda: self._try_task(execution, state, again), wait)
             return
-        for catcher in state.raw.get("Catch", ()):
-            if _matches(catcher["ErrorEquals"], error.error):
-                said = {"Error": error.error, "Cause": error.cause}
-                execution.data = asl.with_result(execution.data, catcher.get("ResultPath", "$"), said)
-                following = catcher["Next"]
-                self._guarded(execution, lambda: self._enter(execution, following))
-                return
-        status = "TIMED_OUT" if error.error == "States.Timeout" and state.kind != "Task" else "FAILED"
-        self._end(execution, status, error=error.error, cause=error.cause)
+        catcher = next(
+            (each for each in state.raw.get("Catch", ()) if _matches(each["ErrorEquals"], error.error)), None
+        )
+        if catcher is None:
+            self._end(execution, "FAILED", error=error.error, cause=error.cause)
+            return
+        said = {"Error": error.error, "Cause": error.cause}
+        execution.data = asl.with_result(execution.data, catcher.get("ResultPath", "$"), said)
+        self._guarded(execution, lambda: self._enter(execution, catcher["Next"]))
+
+    @staticmethod
+    def _wait_before_retry(execution: Execution, state: State, error: str) -> float | None:
+        """Seconds until the next try, which is counted; None: no retrier takes the error, or its attempts are used up."""
+        for number, retrier in enumerate(state.raw.get("Retry", ())):
+            if _matches(retrier["ErrorEquals"], error):
+                used = execution.retries.get(number, 0)
+                if used >= retrier.get("MaxAttempts", DEFAULT_ATTEMPTS):
+                    return None
+                execution.retries[number] = used + 1
+                growth = retrier.get("BackoffRate", DEFAULT_BACKOFF) ** used
+                wait: float = retrier.get("IntervalSeconds", DEFAULT_INTERVAL) * growth
+                return min(wait, retrier.get("MaxDelaySeconds", wait))
+        return None
 
     def _last_token(self, execution: Execution) -> str | None:
         return next((token for token, owner in reversed(self._tokens.items()) if owner is execution), None)
