@@ -461,7 +461,7 @@ class DynamoDB(Client):
         except ExpressionError as error:
             raise _invalid(name, error) from None
         except _ConditionFailedError as failed:
-            more = {}
+            more: dict[str, Any] = {}
             if options.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD" and failed.version is not None:
                 more = {"Item": failed.version.wire.copy()}
             raise client_error(

@@ -25,6 +25,8 @@ Values = Mapping[str, Value]
 Condition = Callable[[Item, Names, Values], bool]
 Operand = Callable[[Item, Names, Values], Value | None]
 
+Action = Callable[[Item, Names, Values, dict[str, Any]], None]
+
 #: Words that an expression may not use as a name, as DynamoDB's developer guide lists them.
 RESERVED_WORDS = frozenset(Path(__file__).with_name("reserved_words.txt").read_text().split())
 
@@ -507,7 +509,9 @@ def update(text: str) -> CompiledUpdate:
     parser = _Parser(text, "UpdateExpression")
     sections = parser.update()
     parser.end()
-    paths, actions, checks = [], [], []
+    paths: list[tuple[str | int, ...]] = []
+    actions: list[Action] = []
+    checks: list[Callable[[Values], None]] = []
     for section, entries in sections.items():
         for path, operand in entries:
             paths.append(path.parts)
@@ -662,9 +666,8 @@ def _checks(tree: Node, what: str) -> Iterator[Callable[[Values], None]]:
         for each in tree.operands:
             yield from _checks(each, what)
         return
-    allowed = {"begins_with": frozenset({"S", "B"}), "attribute_type": frozenset({"S"})}.get(tree.kind)
-    if tree.kind in _COMPARATORS or tree.kind == "BETWEEN":
-        allowed = _ORDERED_TYPES
+    kinds = {"begins_with": frozenset({"S", "B"}), "attribute_type": frozenset({"S"}), "BETWEEN": _ORDERED_TYPES}
+    allowed: frozenset[str] | None = _ORDERED_TYPES if tree.kind in _COMPARATORS else kinds.get(tree.kind)
     if allowed is not None:
         word = "operator" if tree.kind in _COMPARATORS or tree.kind == "BETWEEN" else "operator or function"
         for each in tree.operands:
@@ -712,8 +715,6 @@ def _shown(value: Value) -> str:
 
 # -- updates
 
-
-Action = Callable[[Item, Names, Values, dict[str, Any]], None]
 
 _MISSING = "The provided expression refers to an attribute that does not exist in the item"
 _WRONG_TYPE = "An operand in the update expression has an incorrect data type"

@@ -489,7 +489,7 @@ class StepFunctions(Client):
 
     @staticmethod
     def _wait_before_retry(execution: Execution, state: State, error: str) -> float | None:
-        """Seconds until the next try, which is counted; None: no retrier takes the error, or its attempts are used up."""
+        """Seconds until the next try, which is counted; None: there is none left."""
         for number, retrier in enumerate(state.raw.get("Retry", ())):
             if _matches(retrier["ErrorEquals"], error):
                 used = execution.retries.get(number, 0)
@@ -498,7 +498,7 @@ class StepFunctions(Client):
                 execution.retries[number] = used + 1
                 growth = retrier.get("BackoffRate", DEFAULT_BACKOFF) ** used
                 wait: float = retrier.get("IntervalSeconds", DEFAULT_INTERVAL) * growth
-                return min(wait, retrier.get("MaxDelaySeconds", wait))
+                return min(wait, float(retrier.get("MaxDelaySeconds", wait)))
         return None
 
     def _last_token(self, execution: Execution) -> str | None:
