@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from botocore.exceptions import ClientError
 
+from prismline_localstack.settings import EMULATOR_REGION
+
 if TYPE_CHECKING:
     from tests.simulation.aws import Aws
 
-#: Where the account is, as it appears in ARNs and URLs.
-REGION = "eu-central-1"
+#: Where the account is, as it appears in ARNs and URLs: the emulator's, so that answers can be compared.
+REGION = EMULATOR_REGION
 ACCOUNT = "000000000000"
 
 F = TypeVar("F", bound=Callable[..., Any])
