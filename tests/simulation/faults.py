@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ssl
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from typing import Any
@@ -18,13 +18,18 @@ from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionEr
 
 from tests.simulation.plan import DAY, LATENCIES, LATENCY_PROFILES, MINUTE, Outage, Plan
 from tests.simulation.scheduler import START, CrashedError, Process, Scheduler
-from tests.simulation.trace import short
+from tests.simulation.trace import clock, short
 
 #: Rules whose events may be lost for good, because their target failed for longer than EventBridge goes on: those
 #: between our services. The manifest's own event has nobody else who knows of it.
 DROPPABLE = frozenset({"run-events", "execution-events"})
 #: How long EventBridge goes on trying to deliver.
 DELIVERY_SECONDS = DAY
+
+#: Messages of a schedule that are delivered again, at most: each of them may be redelivered in its turn.
+MOST_REPEATS = 6
+#: A call that takes longer than this, seconds, may cost an attempt: half of a consumer's visibility time.
+HARMFUL_SECONDS = 25.0
 
 #: What each service calls being asked too much.
 _THROTTLED = {
@@ -40,9 +45,11 @@ _READS = frozenset({"get_item", "query", "batch_get_item", "get_object", "head_o
 class Faults:
     """Strikes what the plan allows, where the choices say. `struck` counts (kind, service, operation)."""
 
-    def __init__(self, plan: Plan, scheduler: Scheduler, aws: Any) -> None:
+    def __init__(self, plan: Plan, scheduler: Scheduler, aws: Any, on_queue: Callable[[str], None]) -> None:
         self.plan = plan
         self._aws = aws
+        #: Told of queues in which a message becomes visible.
+        self._on_queue = on_queue
         self._scheduler = scheduler
         self._latencies = (*tuple(accumulate(LATENCY_PROFILES[plan.network]))[:-1], 1.0)
         shares = [share for _, share in plan.faults]
@@ -51,6 +58,9 @@ class Faults:
         self._shares = (*self._shares[:-1], 1.0)
         self._kinds = [kind for kind, _ in plan.faults]
         self._left = plan.most_faults
+        self._repeats_left = MOST_REPEATS
+        #: Faults, and calls that took so long that they are as bad as one: what may use up the attempts at a chunk.
+        self.harm = 0
         self._end = START + plan.chaos_seconds
         self._bus = scheduler.choices.stream("bus")
         self._outages = [outage for outage in plan.outages if outage.seconds > 0]
@@ -63,7 +73,10 @@ class Faults:
         """How long a call of `process` takes to arrive."""
         if self._scheduler.time >= self._end:
             return LATENCIES[0]
-        return LATENCIES[process.latencies.weighted(self._latencies)]
+        seconds = LATENCIES[process.latencies.weighted(self._latencies)]
+        if seconds >= HARMFUL_SECONDS:
+            self.harm += 1
+        return seconds
 
     def perform(
         self, process: Process, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]
@@ -137,6 +150,7 @@ class Faults:
         if not applies(kind, service, operation, parameters):
             return None
         self._left -= 1
+        self.harm += 1
         self.struck[kind, service, operation] += 1
         return kind
 
@@ -213,6 +227,24 @@ class Faults:
         ]
         return {**answer, "Failed": failed}
 
+    # ---- SQS
+
+    def repeat(self, queue: Any, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Have some of the messages that were received delivered once more, now or later."""
+        if not self.plan.repeated or self._scheduler.time >= self._end:
+            return
+        for message in messages:
+            if self._repeats_left > 0 and self._bus.chance(self.plan.repeated):
+                self._repeats_left -= 1
+                copy = self._aws.sqs.redeliver(queue.name, message["MessageId"])
+                if copy is not None:
+                    copy.visible_at = self._scheduler.time + (0.0, 2.0, 40.0, 15 * MINUTE)[self._bus.below(4)]
+                    self.struck["repeated", "sqs", queue.name] += 1
+                    self._scheduler.trace.note(
+                        self._scheduler.time, "sqs", f"REPEATS a message of {queue.name} at {clock(copy.visible_at)}"
+                    )
+                    self._on_queue(queue.name)
+
     # ---- Step Functions
 
     def task(self, execution: Any, state: str) -> tuple[str, str] | None:
@@ -245,14 +277,13 @@ class Faults:
 
     # ---- EventBridge
 
-    def deliver(self, seconds: float, action: Callable[[], None], label: str) -> None:
+    def deliver(self, seconds: float, action: Any, label: str) -> None:
         """A delivery: at least once, at some time; never, if its target fails for longer than EventBridge goes on."""
         scheduler, plan = self._scheduler, self.plan
         rule = label.removeprefix("deliver:").partition(" ")[0]
         if scheduler.time < self._end:
             if plan.dropped and rule.endswith(tuple(DROPPABLE)) and self._bus.chance(plan.dropped):
-                self.struck["dropped", "events", rule] += 1
-                scheduler.trace.note(scheduler.time, "aws", f"DROPPED {label}")
+                self._give_up(action, label, scheduler.time + self._delay())
                 return
             if plan.doubled and self._bus.chance(plan.doubled):
                 self.struck["doubled", "events", rule] += 1
@@ -265,7 +296,7 @@ class Faults:
     def _delay(self) -> float:
         return (1.0, 30.0, 5 * MINUTE, 40 * MINUTE)[self._bus.below(4)]
 
-    def _when_up(self, moment: float, action: Callable[[], None], label: str, *, since: float) -> None:
+    def _when_up(self, moment: float, action: Any, label: str, *, since: float) -> None:
         """Deliver at `moment`, or once SQS is up, unless that takes too long."""
         scheduler = self._scheduler
         ends = [
@@ -278,8 +309,13 @@ class Faults:
         elif max(ends) - since <= DELIVERY_SECONDS:
             self._when_up(max(ends) + 1.0, action, label, since=since)
         else:
-            self.struck["dropped", "events", label] += 1
-            scheduler.trace.note(moment, "aws", f"GIVEN UP {label}")
+            self._give_up(action, label, max(ends) + 1.0)
+
+    def _give_up(self, action: Any, label: str, moment: float) -> None:
+        """The target failed for longer than EventBridge goes on: to its dead-letter queue, if it has one."""
+        self.struck["given up", "events", label] += 1
+        self._scheduler.trace.note(self._scheduler.time, "aws", f"FAULT given up: {label}")
+        self._scheduler.at(moment, action.fail, f"{label} to its dead-letter queue")
 
 
 def dependency_of(service: str, parameters: Mapping[str, Any]) -> str:

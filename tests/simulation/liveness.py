@@ -26,9 +26,6 @@ def complaints(world: World, users: Users, safety: Safety) -> Iterator[str]:
     connection = users.connection
     for submission in users.submissions:
         yield from _run_complaints(submission, world, users, safety)
-        view = load_run(connection, submission.run_id)
-        if view is None or not view.ended:
-            yield f"`wait` for run {submission.number} goes on: {_seen(view)}"
     for name, queue in world.aws.queues.items():
         if queue.messages and not name.endswith(_IGNORED):
             yield f"{name} holds {len(queue.messages)} messages"
@@ -41,6 +38,10 @@ def complaints(world: World, users: Users, safety: Safety) -> Iterator[str]:
             yield f"{operation_id} is {operation.status if operation else 'unknown'}"
         elif operation_id not in safety.recovered:
             yield f"nobody said that {operation_id} is done"
+    for submission in users.submissions:
+        view = load_run(connection, submission.run_id)
+        if view is None or not view.ended:
+            yield f"`wait` for run {submission.number} goes on: {_seen(view)}"
 
 
 def _run_complaints(submission: Submission, world: World, users: Users, safety: Safety) -> Iterator[str]:

@@ -71,7 +71,7 @@ class RunPlan:
     hopeless: tuple[int, ...] = ()
     #: Indices of chunks that can never be worked on.
     bad: tuple[int, ...] = ()
-    #: Whether the source is named as the run's before, though it is another one.
+    #: Whether the source has the same name as that of any other run of which this holds.
     same_name: bool = False
     #: Whether the submission itself makes no sense.
     invalid: bool = False
@@ -110,6 +110,8 @@ class Plan:
     repeated: float = 0.0
     #: Moments at which somebody has the archive recovered.
     recoveries: tuple[float, ...] = ()
+    #: Moments at which somebody moves all dead letters back to their queues, as the console's redrive does.
+    redrives: tuple[float, ...] = ()
     #: (moment, state) of the GPU: up, down, or mute: it runs and its model does not answer.
     gpu: tuple[tuple[float, str], ...] = ()
     #: Seconds between two sweeps while there are faults.
@@ -137,7 +139,7 @@ class Plan:
         moments += [moment for moment, _ in self.gpu]
         moments += [run.cancel_at for run in self.runs if run.cancel_at is not None]
         moments += [run.at for run in self.runs]
-        moments += self.recoveries
+        moments += [*self.recoveries, *self.redrives]
         return max(moments)
 
     def describe(self) -> str:
@@ -198,6 +200,7 @@ def draw_plan(choices: Choices) -> Plan:
         dropped=0.15 if bus and draw.rarely(0.4) else 0.0,
         repeated=0.3 if draw.rarely(0.25) else 0.0,
         recoveries=tuple(draw.moment() for _ in range(draw.one_of((6, 2, 1)))),
+        redrives=(draw.moment(),) if draw.rarely(0.1) else (),
         gpu=_gpu(draw) if captions else (),
         sweep_seconds=(60.0, 300.0, 900.0)[draw.one_of((2, 2, 1))],
         index_lag=(0.0, 1.0, 30.0)[draw.one_of((4, 1, 1))],
@@ -227,7 +230,7 @@ def _run(draw: _Drawing, *, first: bool) -> RunPlan:
         slow=slow,
         hopeless=hopeless,
         bad=bad,
-        same_name=not first and not captions and draw.rarely(0.5),
+        same_name=draw.rarely(0.3),
         invalid=draw.rarely(0.03),
         tolerated_percent=(0.0, 40.0, 100.0)[draw.one_of((5, 1, 1))],
         cancel_at=draw.moment() if draw.rarely(0.12) else None,
@@ -251,7 +254,7 @@ def _outages(draw: _Drawing, *, captions: bool) -> tuple[Outage, ...]:
         Outage(
             possible[draw.stream.below(len(possible))],
             start=draw.moment(),
-            seconds=OUTAGES[draw.one_of((5, 6, 3, 1, 0.3))],
+            seconds=OUTAGES[draw.one_of((6, 7, 3, 0.3, 0.03))],
             lossy=draw.rarely(0.3),
         )
         for _ in range(count)
@@ -263,7 +266,7 @@ def _gpu(draw: _Drawing) -> tuple[tuple[float, str], ...]:
     moment, found = 0.0, []
     for _ in range(changes):
         found.append((moment, ("up", "down", "mute")[draw.stream.below(3)]))
-        moment += (30.0, 300.0, 2000.0, 6 * HOUR)[draw.one_of((2, 3, 2, 1))]
+        moment += (30.0, 300.0, 2000.0, 2 * HOUR)[draw.one_of((2, 3, 2, 1))]
     if found:
         found.append((moment, "up"))
     return tuple(found)

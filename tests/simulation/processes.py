@@ -80,7 +80,7 @@ class Consumer:
         self.service = service
         self.name = name
         self.process: Process | None = None
-        self._queues = [world.queue(queue) for queue in service.queues]
+        self.queues = [world.queue(queue) for queue in service.queues]
         #: Receipt handles of what is being worked on, and their queue's address.
         self._in_flight: list[str] = []
         self._url = ""
@@ -136,15 +136,16 @@ class Consumer:
                 self._scheduler.wait(RECEIVE_PAUSE_SECONDS)
                 continue
             if messages := answer.get("Messages"):
+                self._world.faults.repeat(queue, messages)
                 self._invoke(process, handler, queue, messages)
 
     def _await_message(self, process: Process) -> list[Any]:
         """Wait until a queue has a visible message; the queues that have."""
         while True:
-            moments = [self._world.next_visible(queue) for queue in self._queues]
+            moments = [self._world.next_visible(queue) for queue in self.queues]
             due = [
                 queue
-                for queue, moment in zip(self._queues, moments, strict=True)
+                for queue, moment in zip(self.queues, moments, strict=True)
                 if moment is not None and moment <= self._scheduler.time
             ]
             if due:
@@ -159,7 +160,7 @@ class Consumer:
         if self.looks_at is None or self.process is None or not self.process.running:
             return
         if moments is None:
-            moments = [self._world.next_visible(queue) for queue in self._queues]
+            moments = [self._world.next_visible(queue) for queue in self.queues]
         earliest = min((moment for moment in moments if moment is not None), default=float("inf"))
         earliest = max(earliest, self._scheduler.time)
         if earliest < self.looks_at:

@@ -117,11 +117,12 @@ class Safety:
         submission = self._submissions.get(run_id)
         if submission is not None and _index(chunk, submission) in submission.plan.bad:
             return
-        if chunk.get("attempts", 0) < ATTEMPTS:
+        attempts = chunk.get("attempts", 0)
+        if attempts < ATTEMPTS or self._world.faults.harm < ATTEMPTS:
             self._wrong(
                 "failed only for a reason",
-                f"{name} is FAILED after {chunk.get('attempts', 0)} attempts, though it can be worked on:"
-                f" {chunk.get('error')}",
+                f"{name} is FAILED after {attempts} attempts, of which at most {self._world.faults.harm} met a fault"
+                f" of their own, though it can be worked on: {chunk.get('error')}",
             )
 
     def _output(self, run_id: str, name: str, chunk: Item) -> None:

@@ -88,8 +88,6 @@ class Scheduler:
         self.adversary: Adversary | None = None
         #: What makes a call take its time and go wrong; None: nothing does.
         self.stopped = False
-        #: Called after every timer, with its label.
-        self.after_timer: Callable[[str], None] | None = None
         #: Takes the fakes' timers that are deliveries: may delay, repeat or drop them.
         self.on_delivery: Callable[[float, Callable[[], None], str], None] | None = None
         self.events = 0
@@ -219,8 +217,6 @@ class Scheduler:
                 trace.timer(self.time, label)
             try:
                 target()
-                if self.after_timer is not None:
-                    self.after_timer(label)
             except StoppedError:
                 self.stopped = True
         return False

@@ -48,6 +48,7 @@ def simulate(
     choices = Choices(seed, record=record, recording=recording)
     chosen = plan or draw_plan(choices)
     world = World(chosen, choices, Trace(on=trace))
+    collecting = gc.isenabled()
     gc.disable()  # what a collection unwinds, it unwinds at a moment of its own
     try:
         with world.alive():
@@ -55,7 +56,8 @@ def simulate(
             safety = Safety(world, users)
             _live(world, users, safety)
     finally:
-        gc.enable()
+        if collecting:
+            gc.enable()
     return Result(
         chosen,
         world.finding,

@@ -20,7 +20,7 @@ from tests.simulation.scheduler import START, Process
 from tests.simulation.workloads import cube_file, frames_folder
 from tests.simulation.world import World
 
-#: Longest time between two sweeps once there are no more faults, seconds.
+#: Longest time between two sweeps, seconds.
 LONGEST_SWEEP_SECONDS = 3600.0
 
 
@@ -54,7 +54,6 @@ class Users:
         #: Runs whose cancellation was asked for, and their status when it was.
         self.cancelled: dict[str, str] = {}
         self._sweep_seconds = world.plan.sweep_seconds
-        self._sweeping = False
 
     def start(self) -> None:
         """Have everybody do what the plan says."""
@@ -68,6 +67,8 @@ class Users:
                 )
         for number, moment in enumerate(plan.recoveries, 1):
             self._at(moment, f"operator-{number}", self.recover)
+        for moment in plan.redrives:
+            self._world.scheduler.at(START + moment, self.redrive, "redrive")
         for moment, state in plan.gpu:
             self._world.scheduler.at(START + moment, lambda state=state: self._world.set_gpu(state), "gpu")
         for service, moment in plan.deploys:
@@ -91,8 +92,9 @@ class Users:
         }
         for _ in range(2 if run.twice else 1):
             if run.workload == "captions":
-                folder = frames_folder(submission.number, run)
-                submit_frames(self.connection, folder, 1, {**fields, "session_id": "survey", "user_id": "somebody"})
+                folder = frames_folder(submission.number, run.chunks, run.bad)
+                session = "session" if run.same_name else f"session-{submission.number}"
+                submit_frames(self.connection, folder, 1, {**fields, "session_id": session, "user_id": "somebody"})
             else:
                 params = {"decomposer": "phspectra"}
                 cube = str(cube_file(submission.number, run))
@@ -117,6 +119,15 @@ class Users:
             request_recovery(self.connection, prefix=DEAD_LETTERS_PREFIX, run_id=None, dry_run=False)
         )
 
+    def redrive(self) -> None:
+        """Move all dead letters back to where they came from, as StartMessageMoveTask does: as new messages."""
+        sqs = self._world.aws.sqs
+        for name, queue in self._world.aws.queues.items():
+            if name.endswith("-dlq"):
+                messages, queue.messages = list(queue.messages.values()), {}
+                for message in messages:
+                    sqs.enqueue(self._world.aws.queues[name.removesuffix("-dlq")], message.body, message.attributes)
+
     def _deploy(self, service: str) -> None:
         for consumer in self._world.consumers:
             if consumer.service.name == service:
@@ -129,10 +140,9 @@ class Users:
         scheduler.at(scheduler.time + self._sweep_seconds, self._sweep, "sweep is due")
 
     def _sweep(self) -> None:
-        """The schedule of the sweeper: as in the template while there are faults, then more and more rarely."""
+        """The sweeper's schedule, thinned out: sweeps that find nothing to do are the most of them, and cost time."""
         world = self._world
-        if world.seconds() > world.plan.faults_end:
-            self._sweep_seconds = min(LONGEST_SWEEP_SECONDS, self._sweep_seconds * 1.5)
+        self._sweep_seconds = min(LONGEST_SWEEP_SECONDS, self._sweep_seconds * 1.3)
         queue = world.queue("sweeps")
         if not world.is_down("sqs") and len(queue.messages) < 3:
             world.aws.sqs.enqueue(queue, json.dumps({"source": "aws.events", "detail-type": "Scheduled Event"}))

@@ -11,16 +11,17 @@ import random
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
 from types import ModuleType
 from typing import Any, Self
 
 import tenacity
 import tenacity.nap
 import tenacity.wait
+from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
 from prismline_contracts import base
 from prismline_runtime import telemetry
@@ -86,6 +87,22 @@ class _VirtualDatetime(datetime):
         return datetime.fromtimestamp(_now(), tz or UTC)
 
 
+class Done:
+    """A future that has come."""
+
+    __slots__ = ("_error", "_value")
+
+    def __init__(self, value: Any, error: Exception | None) -> None:
+        self._value = value
+        self._error = error
+
+    def result(self, _timeout: float | None = None) -> Any:
+        """What was returned, or raised."""
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
 class InlineExecutor:
     """A ThreadPoolExecutor that does at once what it is given."""
 
@@ -96,14 +113,12 @@ class InlineExecutor:
 
     def __exit__(self, *_: object) -> None: ...
 
-    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Done:
         """The result is there when it returns."""
-        future: Future[Any] = Future()
         try:
-            future.set_result(function(*arguments, **named))
+            return Done(function(*arguments, **named), None)
         except Exception as error:
-            future.set_exception(error)
-        return future
+            return Done(None, error)
 
     def map(self, function: Callable[..., Any], *items: Iterable[Any]) -> Iterator[Any]:
         """The results, in order; all calls are made first, as a pool would."""
@@ -112,6 +127,36 @@ class InlineExecutor:
 
     def shutdown(self, *_: Any, **__: Any) -> None:
         """Nothing is left to do."""
+
+
+class FastDeserializer:
+    """boto3's TypeDeserializer, for the types of our items: strings, numbers, booleans, lists, maps."""
+
+    def deserialize(self, value: Mapping[str, Any]) -> Any:
+        """The plain value; a number is a Decimal, as boto3 has it."""
+        ((kind, content),) = value.items()
+        if kind == "S":
+            return content
+        if kind == "N":
+            return _decimal(content)
+        return _deserializer.deserialize(value)
+
+
+class FastSerializer:
+    """boto3's TypeSerializer, for the types of our items."""
+
+    def serialize(self, value: Any) -> dict[str, Any]:
+        """The value as DynamoDB's client takes it."""
+        if type(value) is str:
+            return {"S": value}
+        if type(value) is int:
+            return {"N": str(value)}
+        serialized: dict[str, Any] = _serializer.serialize(value)
+        return serialized
+
+
+_deserializer, _serializer = TypeDeserializer(), TypeSerializer()
+_decimal = lru_cache(maxsize=4096)(lambda content: _deserializer.deserialize({"N": content}))
 
 
 class NoMetrics:
@@ -174,9 +219,13 @@ def _replacements() -> list[tuple[ModuleType, str, Any]]:
         id(uuid): _uuid,
         id(random): _random,
         id(concurrent.futures.ThreadPoolExecutor): InlineExecutor,
+        id(TypeDeserializer): FastDeserializer,
+        id(TypeSerializer): FastSerializer,
     }
     found: list[tuple[ModuleType, str, Any]] = []
     for name, module in sorted(sys.modules.items()):
+        if name.startswith("prismline_cli.") and getattr(module, "datetime", None) is datetime:
+            found.append((module, "datetime", _VirtualDatetime))
         if name.startswith("prismline_"):
             found += [
                 (module, key, stand_ins[id(value)]) for key, value in vars(module).items() if id(value) in stand_ins

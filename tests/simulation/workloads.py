@@ -11,7 +11,7 @@ import io
 import json
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from astropy.io import fits
 from numpy.typing import NDArray
 
+from prismline_splitter.cube import Cube, CubeError
 from prismline_worker.fit_process import Fit, FitError, FitTimeoutError
 from tests.simulation.plan import RunPlan
 
@@ -43,41 +44,59 @@ REFUSED = b"refused"
 
 
 @cache
-def _folder() -> Path:
-    """A folder for the generated files of this process."""
-    return Path(_holder().name)
+def scratch_folder() -> str:
+    """A folder for the files of this process: in memory, where the system has such a place."""
+    memory = Path("/dev/shm")
+    holder = tempfile.TemporaryDirectory(prefix="prismline-simulation-", dir=memory if memory.is_dir() else None)
+    _holders.append(holder)
+    return holder.name
 
 
-@cache
-def _holder() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="prismline-simulation-")
+_holders: list[tempfile.TemporaryDirectory[str]] = []
+_cubes: dict[bytes, Cube | CubeError] = {}
+
+
+def open_cube_once(open_cube: Callable[[Path, Path], Cube], path: Path, workdir: Path) -> Cube:
+    """`open_cube`, which reads the header of a cube's content once: what it says does not depend on the file's name."""
+    content = path.read_bytes()
+    if content not in _cubes:
+        try:
+            _cubes[content] = open_cube(path, workdir)
+        except CubeError as error:
+            _cubes[content] = error
+    found = _cubes[content]
+    if isinstance(found, CubeError):
+        raise found
+    return replace(found, path=path)
+
+
+def cube_file(number: int, run: RunPlan) -> Path:
+    """A FITS cube for a run; cubes of one name are in folders of their own."""
+    return _cube_file(number, run.chunks * SPECTRA_PER_CHUNK, run.slow, run.hopeless, run.bad, run.same_name)
 
 
 @lru_cache(maxsize=4096)
-def cube_file(number: int, run: RunPlan) -> Path:
-    """A FITS cube for a run; cubes of one name are in folders of their own."""
-    n = run.chunks * SPECTRA_PER_CHUNK
+def _cube_file(
+    number: int, n: int, slow: tuple[int, ...], hopeless: tuple[int, ...], bad: tuple[int, ...], same_name: bool
+) -> Path:
     values = np.zeros((CHANNELS, 1, n), np.float32)
     values[0] = number
     values[1, 0] = np.arange(n)
-    values[2, 0, list(run.slow)] = SLOW
-    values[2, 0, list(run.hopeless)] = HOPELESS
-    for chunk in run.bad:
-        values[2, 0, chunk * SPECTRA_PER_CHUNK] = BAD
+    values[2, 0, list(slow)] = SLOW
+    values[2, 0, list(hopeless)] = HOPELESS
+    values[2, 0, [chunk * SPECTRA_PER_CHUNK for chunk in bad]] = BAD
     header = fits.Header({"CTYPE3": "VELO-LSR", "CRVAL3": 0.0, "CRPIX3": 1.0, "CDELT3": 100.0, "CUNIT3": "m/s"})
-    name = "cube.fits" if run.same_name else f"cube-{number}.fits"
-    folder = Path(tempfile.mkdtemp(dir=_folder()))
-    path = folder / ("cube-1.fits" if run.same_name else name)
+    path = Path(tempfile.mkdtemp(dir=scratch_folder())) / ("cube-1.fits" if same_name else f"cube-{number}.fits")
     fits.PrimaryHDU(values, header).writeto(path)
     return path
 
 
 @lru_cache(maxsize=4096)
-def frames_folder(number: int, run: RunPlan) -> Path:
+def frames_folder(number: int, chunks: int, bad: tuple[int, ...]) -> Path:
     """A folder with one frame for each window of a run."""
-    folder = Path(tempfile.mkdtemp(dir=_folder()))
-    for index in range(run.chunks):
-        mark = REFUSED if index in run.bad else b"frame"
+    folder = Path(tempfile.mkdtemp(dir=scratch_folder()))
+    for index in range(chunks):
+        mark = REFUSED if index in bad else b"frame"
         (folder / f"{index:04d}.png").write_bytes(PNG + b"%d %d " % (number, index) + mark)
     return folder
 

@@ -10,7 +10,7 @@ import os
 import pkgutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from typing import Any
 
@@ -29,7 +29,13 @@ from tests.simulation.processes import Consumer, Handler, consumers, declared_se
 from tests.simulation.scheduler import START, Process, Scheduler, StoppedError
 from tests.simulation.trace import Trace
 from tests.simulation.virtual import TraceLogger, replaced, virtual
-from tests.simulation.workloads import MODEL_SECONDS, CaptionModel, StandInFitter
+from tests.simulation.workloads import (
+    MODEL_SECONDS,
+    CaptionModel,
+    StandInFitter,
+    open_cube_once,
+    scratch_folder,
+)
 
 #: The deployment's name.
 ENVIRONMENT = "sim"
@@ -57,19 +63,19 @@ class World:
         self.trace = trace
         self.scheduler = Scheduler(choices, trace)
         self.aws = blueprint(ENVIRONMENT).build(self.scheduler)
-        self.faults = Faults(plan, self.scheduler, self.aws)
+        self.faults = Faults(plan, self.scheduler, self.aws, self.look_at)
         self.scheduler.on_delivery = self.faults.deliver
         self.aws.stepfunctions.task_fault = self.faults.task
-        self.scheduler.after_timer = self._look_for_messages
         self.aws.tables[self.runs_table].index_lag = plan.index_lag
         self.processes: list[Process] = []
         self.consumers: list[Consumer] = []
+        self._consumers_of: dict[str, list[Consumer]] = {}
         self.closing = False
         self.finding: Finding | None = None
         self.gpu = "up"
         #: Told of each message that is deleted from a queue, while it is still there.
         self.on_acknowledged: Callable[[str, Any], None] = lambda _queue, _message: None
-        self._watch_deletions()
+        self._watch_queues()
         self.logger = TraceLogger(self.scheduler, self.unexpected)
 
     # ---- names
@@ -93,7 +99,7 @@ class World:
     @property
     def environment(self) -> tuple[tuple[str, str], ...]:
         """What the services are told of the account."""
-        return (("ENVIRONMENT", ENVIRONMENT), *sorted(self.aws.outputs.items()))
+        return (("ENVIRONMENT", ENVIRONMENT), ("WORKDIR", scratch_folder()), *sorted(self.aws.outputs.items()))
 
     # ---- life
 
@@ -115,6 +121,8 @@ class World:
         """Start the processes of the plan."""
         self.consumers = list(consumers(self))
         for consumer in self.consumers:
+            for queue in consumer.queues:
+                self._consumers_of.setdefault(queue.name, []).append(consumer)
             consumer.start()
 
     def new_handler(self, path: str) -> Handler:
@@ -162,7 +170,8 @@ class World:
         """Seconds that the Lambda function of a queue may take."""
         return next(source.timeout for source in self.aws.event_sources if source.queue == queue.name)
 
-    def _watch_deletions(self) -> None:
+    def _watch_queues(self) -> None:
+        """Hear of every message that is deleted, and of every queue in which one may have become visible."""
         sqs = self.aws.sqs
         delete, held = sqs._delete, sqs._held
 
@@ -173,9 +182,26 @@ class World:
             delete(operation_name, queue, receipt)
 
         sqs._delete = watched
+        enqueue, hide, give_up = sqs.enqueue, sqs._hide, sqs._give_up
 
-    def _look_for_messages(self, _label: str = "") -> None:
-        for consumer in self.consumers:
+        def enqueued(queue: Any, *arguments: Any, **named: Any) -> Any:
+            message = enqueue(queue, *arguments, **named)
+            self.look_at(queue.name)
+            return message
+
+        def hidden(operation_name: str, queue: Any, receipt: str, seconds: int) -> None:
+            hide(operation_name, queue, receipt, seconds)
+            self.look_at(queue.name)
+
+        def given_up(queue: Any, *arguments: Any) -> None:
+            give_up(queue, *arguments)
+            self.look_at(queue.dead_letter_queue)
+
+        sqs.enqueue, sqs._hide, sqs._give_up = enqueued, hidden, given_up
+
+    def look_at(self, queue: str) -> None:
+        """Wake who waits for a message of a queue, if there is one."""
+        for consumer in self._consumers_of.get(queue, ()):
             consumer.look()
 
     # ---- the model and the GPU
@@ -282,6 +308,10 @@ def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
             if isinstance(value, type) and issubclass(value, BaseSettings):
                 found.append((module, key, lambda world, made=value: _settings(made, world.environment)))
     worker = import_module("prismline_worker.dependencies")
+    spectra = import_module("prismline_splitter.workloads.spectra")
+    output = import_module("prismline_worker.output")
+    found.append((spectra, "open_cube", lambda _, real=spectra.open_cube: partial(open_cube_once, real)))
+    found.append((output, "COMPRESSION", lambda _: "none"))
     captions = import_module("prismline_worker.workloads.captions")
     found.append((worker, "FitProcess", lambda _: StandInFitter))
     found.append((captions, "httpx", _Http))
