@@ -808,7 +808,9 @@ def written(backend: Backend, table: str, partition: str, batch: list[tuple[str,
         said = error.response["Error"]["Message"] + "".join(reason.get("Message", "") for reason in reasons)
         if backend.name == "fake" and any(part in said for part in LAX_ABOUT):
             return SKIPPED
-        return error.response["Error"]["Code"], [reason["Code"] for reason in reasons]
+        codes = [reason["Code"] for reason in reasons]
+        # An update that cannot be made cancels alone; which conditions hold besides is not said alike.
+        return error.response["Error"]["Code"], ["ValidationError"] if "ValidationError" in codes else codes
     return None
 
 

@@ -16,7 +16,9 @@ Template = Callable[[Any, Mapping[str, Any]], Any]
 
 ABSENT = object()
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _STEPS = re.compile(r"\.([A-Za-z_][\w-]*)|\['([^']*)'\]|\[(\d+)\]")
+_PLACES = re.compile(r"(?<!\\)\{\}")
 _CALL = re.compile(r"States\.\w+\(")
 
 
@@ -86,23 +88,40 @@ def compile_path(path: str) -> Template:
     return read
 
 
+def _is_constant(template: Any) -> bool:
+    if isinstance(template, dict):
+        return all(not name.endswith(".$") and _is_constant(value) for name, value in template.items())
+    return not isinstance(template, list) or all(map(_is_constant, template))
+
+
 # ---- payload templates
 
 
 def compile_template(template: Any) -> Template:
     """A payload template: members whose names end in `.$` are paths or intrinsic functions."""
+    if _is_constant(template):
+        return _constant(template)
     if isinstance(template, list):
         parts = [compile_template(each) for each in template]
         return lambda document, context: [part(document, context) for part in parts]
-    if not isinstance(template, dict):
-        return lambda document, context: template
+    constants: dict[str, Any] = {}
     members: list[tuple[str, Template]] = []
     for name, value in template.items():
         if name.endswith(".$"):
+            constants[name[:-2]] = None  # keeps its place
             members.append((name[:-2], compile_expression(value)))
         else:
-            members.append((name, compile_template(value)))
-    return lambda document, context: {name: value(document, context) for name, value in members}
+            constants[name] = value if _is_constant(value) else None
+            if not _is_constant(value):
+                members.append((name, compile_template(value)))
+
+    def made(document: Any, context: Mapping[str, Any]) -> dict[str, Any]:
+        filled = constants.copy()
+        for name, value in members:
+            filled[name] = value(document, context)
+        return filled
+
+    return made
 
 
 def compile_expression(text: str) -> Template:
@@ -164,16 +183,16 @@ def _call(name: str, arguments: list[Template]) -> Template:
 
 def to_json(value: Any) -> str:
     """JSON as Step Functions writes it: compact."""
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _ENCODER.encode(value)
 
 
 def _format(template: str, *values: Any) -> str:
-    parts = re.split(r"(?<!\\)\{\}", template)
+    parts = _PLACES.split(template)
     if len(parts) != len(values) + 1:
         raise ValueError(f"{len(parts) - 1} places for {len(values)} values")
     texts = [value if isinstance(value, str) else to_json(value) for value in values]
     joined = "".join(part + text for part, text in zip(parts, [*texts, ""], strict=True))
-    return re.sub(r"\\([{}'\\])", r"\1", joined)
+    return re.sub(r"\\([{}'\\])", r"\1", joined) if "\\" in joined else joined
 
 
 def _merged(one: dict[str, Any], other: dict[str, Any], deep: bool) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tests.simulation.aws import expressions
@@ -166,6 +167,9 @@ class Index:
 
     def write(self, before: Version | None, after: Version | None, visible_at: float | None) -> None:
         """Take over a change, at once or from a moment on."""
+        name = self.hash_key
+        if (before is None or name not in before.wire) and (after is None or name not in after.wire):
+            return
         if visible_at is None:
             self._apply(before, after)
         else:
@@ -228,7 +232,7 @@ class Table:
         #: Seconds until a write shows in the indexes; 0: at once.
         self.index_lag = 0.0
         self.key_names = (hash_key,) if range_key is None else (hash_key, range_key)
-        self._index_keys = tuple(name for name in types if name not in self.key_names)
+        self._index_keys = frozenset(name for name in types if name not in self.key_names)
         self._versions: dict[Key, Version] = {}
         self._partitions: dict[Any, dict[Any, Version]] = {}
         self._orders: dict[Any, list[Any]] = {}
@@ -284,7 +288,9 @@ class Table:
 
     def check_index_keys(self, attributes: Mapping[str, Any]) -> None:
         """Refuse values that an index cannot take. Raises ExpressionError."""
-        for name in self._index_keys:
+        if self._index_keys.isdisjoint(attributes):
+            return
+        for name in sorted(self._index_keys):
             value = attributes.get(name)
             if value is None:
                 continue
@@ -475,7 +481,7 @@ class DynamoDB(Client):
 
     def _put(self, table: Table, item: Mapping[str, Any], options: Mapping[str, Any]) -> _Write:
         key = table.key_of(item, exact=False)
-        wire = {name: _stored(value) for name, value in item.items()}
+        wire = {name: value if "S" in value else _stored(value) for name, value in item.items()}
         table.check_index_keys(wire)
         before = table.version(key)
         self._require(before, options, None)
@@ -495,7 +501,7 @@ class DynamoDB(Client):
         changes = compiled.changes(start.wire if before else {}, names, values)
         if not compiled.flat:
             changes = {name: expressions.without_marks(value) for name, value in changes.items()}
-        changes = {name: None if value is None else _stored(value) for name, value in changes.items()}
+        changes = {name: value if value is None or "S" in value else _stored(value) for name, value in changes.items()}
         table.check_index_keys(changes)
         return _Write(table, key, before, _checked_size(start.changed(changes), update=True), named)
 
@@ -716,8 +722,8 @@ class DynamoDB(Client):
             raise _invalid("Query", error) from None
         entries = source.partition(comparable(values[keys.partition]))
         if keys.admits is not None:
-            admits = keys.admits
-            entries = [entry for entry in entries if admits(entry[0][0], values)]
+            admits = keys.admits(values)
+            entries = [entry for entry in entries if admits(entry[0][0])]
         return self._page(table, source, entries, options, names, filtered, wanted)
 
     @operation
@@ -830,7 +836,12 @@ def _keys(schema: Iterable[Mapping[str, str]]) -> tuple[str, str | None]:
 
 
 def _version(key: Key, wire: Wire) -> Version:
-    return Version(key, wire, sum(len(name) + _size(value) for name, value in wire.items()))
+    size = 0
+    for name, value in wire.items():
+        content = value.get("S")
+        size += len(name)
+        size += len(content) if content is not None and content.isascii() else _size(value)
+    return Version(key, wire, size)
 
 
 def _checked_size(version: Version, *, update: bool = False) -> Version:
@@ -846,15 +857,20 @@ def _checked_size(version: Version, *, update: bool = False) -> Version:
 def _names(given: Mapping[str, str] | None, values: Mapping[str, Any], *used: Any) -> Mapping[str, str]:
     """The names of a request whose placeholders are all used and all defined. Raises ExpressionError."""
     names = given or {}
-    wanted = [each for each in used if each is not None]
-    if len(wanted) == 1:
-        used_names, used_values = wanted[0].names, wanted[0].values
-    else:
-        used_names = frozenset().union(*(each.names for each in wanted))
-        used_values = frozenset().union(*(each.values for each in wanted))
+    used_names, used_values = _used(*used)
     if names.keys() != used_names or values.keys() != used_values:
-        _complain(names, values, used_names, used_values, bool(wanted))
+        _complain(names, values, used_names, used_values, any(each is not None for each in used))
     return names
+
+
+@lru_cache(maxsize=4096)
+def _used(*compiled: Any) -> tuple[frozenset[str], frozenset[str]]:
+    """The placeholders of names and of values that expressions use together."""
+    wanted = [each for each in compiled if each is not None]
+    return (
+        frozenset[str]().union(*(each.names for each in wanted)),
+        frozenset[str]().union(*(each.values for each in wanted)),
+    )
 
 
 def _complain(
@@ -892,9 +908,9 @@ def _complain(
 
 def _written(table: Table, update: expressions.CompiledUpdate, names: Mapping[str, str]) -> Collection[str]:
     """The top-level attributes that an update names. Raises ExpressionError for keys and overlapping paths."""
-    paths = [expressions.resolve(path, names) for path in update.paths]
-    tops: list[Any] = [path[0] for path in paths]
+    tops: list[Any] = [names.get(path[0], path[0]) for path in update.paths]  # type: ignore[arg-type]
     if len(set(tops)) < len(tops):
+        paths = [expressions.resolve(path, names) for path in update.paths]
         for position, one in enumerate(paths):
             for other in paths[position + 1 :]:
                 shared = min(len(one), len(other))

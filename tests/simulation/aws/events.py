@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from tests.simulation.aws.base import ACCOUNT, REGION, Client, client_error, operation
@@ -17,6 +18,7 @@ from tests.simulation.aws.patterns import Predicate, compile_input, compile_patt
 MAX_ENTRY_BYTES = 256 * 1024
 MAX_ENTRIES = 10
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 _UNITS = {"minute": 60, "hour": 3600, "day": 86400}
 
 
@@ -209,14 +211,13 @@ class Events(Client):
         self, source: str, detail_type: str, detail: Mapping[str, Any], resources: Sequence[str]
     ) -> dict[str, Any]:
         self._numbers += 1
-        moment = datetime.fromtimestamp(int(self._hub.now()), tz=UTC)
         return {
             "version": "0",
             "id": f"00000000-0000-4000-9000-{self._numbers:012d}",
             "detail-type": detail_type,
             "source": source,
             "account": ACCOUNT,
-            "time": moment.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "time": _second(int(self._hub.now())),
             "region": REGION,
             "resources": list(resources),
             "detail": detail,
@@ -259,6 +260,11 @@ def bus_arn(name: str) -> str:
     return f"arn:aws:events:{REGION}:{ACCOUNT}:event-bus/{name}"
 
 
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def _bus_name(name_or_arn: str) -> str:
     return name_or_arn.rpartition("/")[2]
 
@@ -281,4 +287,4 @@ def target_of(described: Mapping[str, Any]) -> Target:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _ENCODER.encode(value)

@@ -398,7 +398,7 @@ class _Parser:
 # ---- compiled expressions
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Compiled:
     """A condition: which placeholders it uses, the checks of its values' types, and whether it holds."""
 
@@ -409,7 +409,7 @@ class Compiled:
     holds: Condition
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CompiledUpdate:
     """An update: which placeholders it uses, the paths it writes, and the top-level attributes it changes."""
 
@@ -431,7 +431,7 @@ class CompiledUpdate:
         return changed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Projection:
     """Which paths of an item are wanted."""
 
@@ -922,8 +922,8 @@ class KeyCondition:
     """Which partition a query reads, and which sort keys of it."""
 
     partition: str
-    #: `admits(sort key, values)`; None: all.
-    admits: Callable[[Any, Values], bool] | None
+    #: `admits(values)(sort key)`; None: all.
+    admits: Callable[[Values], Callable[[Any], bool]] | None
     #: Names of the attributes, as placeholders or as they are, with the values they are compared to.
     hash_part: str
     range_part: str | None
@@ -962,7 +962,7 @@ def keys_of(text: str, aliases: tuple[tuple[str, str], ...], hash_key: str, rang
     names = dict(aliases)
     _, parts = key_condition(text)
     partition = None
-    admits: Callable[[Any, Values], bool] | None = None
+    admits: Callable[[Values], Callable[[Any], bool]] | None = None
     hash_part, range_part, range_values = "", None, ()
     for part in parts:
         path, *operands = part.operands
@@ -998,16 +998,18 @@ def keys_of(text: str, aliases: tuple[tuple[str, str], ...], hash_key: str, rang
     return KeyCondition(partition, admits, hash_part, range_part, range_values)
 
 
-def _admits(kind: str, references: tuple[str, ...]) -> Callable[[Any, Values], bool]:
-    first = references[0]
-    if kind == "BETWEEN":
-        last = references[1]
-        return lambda key, values: comparable(values[first]) <= key <= comparable(values[last])
-    if kind == "begins_with":
-        return lambda key, values: key.startswith(comparable(values[first]))
-    if kind == "=":
-        return lambda key, values: key == comparable(values[first])
-    if kind not in _COMPARATORS:
+def _admits(kind: str, references: tuple[str, ...]) -> Callable[[Values], Callable[[Any], bool]]:
+    if kind not in {"BETWEEN", "begins_with", "=", *_COMPARATORS}:
         raise ExpressionError(_KEY_ERROR)
-    relation = _COMPARATORS[kind]
-    return lambda key, values: relation(key, comparable(values[first]))
+    relation = _COMPARATORS.get(kind, operator.eq)
+
+    def admits(values: Values) -> Callable[[Any], bool]:
+        bound = comparable(values[references[0]])
+        if kind == "BETWEEN":
+            last = comparable(values[references[1]])
+            return lambda key: bool(bound <= key <= last)
+        if kind == "begins_with":
+            return lambda key: bool(key.startswith(bound))
+        return lambda key: relation(key, bound)
+
+    return admits

@@ -10,6 +10,8 @@ from typing import Any
 
 Predicate = Callable[[Any], bool]
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
+
 #: What stands for an attribute that an event does not have.
 ABSENT = object()
 
@@ -36,7 +38,7 @@ def compile_pattern(pattern: Mapping[str, Any]) -> Predicate:
         elif isinstance(wanted, Mapping):
             members.append((name, _nested(compile_pattern(wanted))))
         elif isinstance(wanted, list) and wanted:
-            members.append((name, _one_of([_compile_leaf(each) for each in wanted])))
+            members.append((name, _one_of(wanted)))
         else:
             raise PatternError(f"{name} must be an object or a non-empty array")
 
@@ -53,7 +55,18 @@ def _nested(inner: Predicate) -> Predicate:
     return lambda value: inner(value if isinstance(value, Mapping) else {})
 
 
-def _one_of(leaves: list[Predicate]) -> Predicate:
+def _one_of(wanted: list[Any]) -> Predicate:
+    if all(isinstance(each, str) for each in wanted):
+        texts = frozenset(wanted)
+
+        def is_one(value: Any) -> bool:
+            if isinstance(value, str):
+                return value in texts
+            return isinstance(value, list) and any(isinstance(each, str) and each in texts for each in value)
+
+        return is_one
+    leaves = [_compile_leaf(each) for each in wanted]
+
     def matches(value: Any) -> bool:
         if isinstance(value, list):  # one element is enough
             return any(leaf(element) for element in value for leaf in leaves)
@@ -179,4 +192,4 @@ def _inside_text(template: str, position: int) -> bool:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+    return _ENCODER.encode(value)

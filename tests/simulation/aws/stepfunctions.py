@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from tests.simulation.aws import asl
@@ -79,7 +80,11 @@ class Execution:
     #: The input, parsed, and the data between two states. Neither is ever changed in place.
     document: Any = None
     data: Any = None
-    entered: float = 0.0
+    #: Moments as the context object gives them.
+    start_time: str = ""
+    entered_time: str = ""
+    #: Bytes that the data has at most, when written as JSON.
+    size: int = 0
     #: How often each retrier of the current state was used.
     retries: dict[int, int] = field(default_factory=dict)
     #: Grows with every step; a timer of an earlier one does nothing.
@@ -187,6 +192,8 @@ class StepFunctions(Client):
                 return known
             raise client_error("StartExecution", "ExecutionAlreadyExists", f"Execution Already Exists: '{arn}'")
         execution = Execution(arn, name, machine, text, self._hub.now(), document=data, data=data)
+        execution.start_time = _iso(execution.started)
+        execution.size = len(text.encode())
         self._executions[arn] = execution
         self._announce(execution)
         if machine.timeout is not None:
@@ -242,6 +249,7 @@ class StepFunctions(Client):
             result = json.loads(output)
         except ValueError:
             raise client_error("SendTaskSuccess", "InvalidOutput", "Invalid Output: 'Not valid JSON'") from None
+        execution.size += 2 * len(output)
         self._answer(execution, lambda: self._succeed(execution, result))
         return {}
 
@@ -301,7 +309,7 @@ class StepFunctions(Client):
     def _enter(self, execution: Execution, name: str) -> None:
         execution.state = name
         execution.visited.append(name)
-        execution.entered = self._hub.now()
+        execution.entered_time = _iso(self._hub.now())
         execution.retries = {}
         state = execution.machine.states[name]
         _ENTER[state.kind](self, execution, state)
@@ -311,7 +319,7 @@ class StepFunctions(Client):
         if "OutputPath" in state.raw:
             path = state.raw["OutputPath"]
             data = {} if path is None else asl.compile_path(path)(data, self._context(execution))
-        if len(asl.to_json(data).encode()) > MAX_PAYLOAD_BYTES:
+        if execution.size > MAX_PAYLOAD_BYTES and len(asl.to_json(data).encode()) > MAX_PAYLOAD_BYTES:
             raise StatesError("States.DataLimitExceeded", f"The output of {state.name} is too large.")
         execution.data = data
         if state.raw.get("End"):
@@ -332,13 +340,13 @@ class StepFunctions(Client):
                 "Id": execution.arn,
                 "Name": execution.name,
                 "Input": execution.document,
-                "StartTime": _iso(execution.started),
+                "StartTime": execution.start_time,
                 "RoleArn": f"arn:aws:iam::{ACCOUNT}:role/states",
             },
             "StateMachine": {"Id": execution.machine.arn, "Name": execution.machine.name},
             "State": {
                 "Name": execution.state,
-                "EnteredTime": _iso(execution.entered),
+                "EnteredTime": execution.entered_time,
                 "RetryCount": sum(execution.retries.values()),
             },
             "Task": {"Token": execution.token},
@@ -586,6 +594,7 @@ def _moment(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, tz=UTC)
 
 
+@lru_cache(maxsize=1024)
 def _iso(seconds: float) -> str:
     return _moment(seconds).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
