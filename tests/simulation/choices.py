@@ -103,5 +103,5 @@ class ChosenRandom(random.Random):
         return self._stream.below(1 << k) if k <= 48 else (self._stream.below(1 << 48) << (k - 48))
 
     def uniform(self, a: float, b: float) -> float:
-        """One of eight numbers between `a` and `b`."""
-        return a + (b - a) * self.random()
+        """One of eight numbers between `a` and `b`; `b` by default, so that nobody tries again in a tight loop."""
+        return b - (b - a) * self.random()

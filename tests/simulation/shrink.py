@@ -27,7 +27,7 @@ def shrink(seed: int, *, most_seconds: float = MOST_SECONDS, tell: Callable[[int
 class _Shrinking:
     def __init__(self, first: Result, deadline: float, tell: Callable[[int], None]) -> None:
         assert first.finding is not None
-        self._check = first.finding.check
+        self._kind = first.finding.kind
         self._best: dict[Place, int] = dict(first.record)
         self._deadline = deadline
         self._tell = tell
@@ -71,7 +71,7 @@ class _Shrinking:
 
     def _try(self, candidate: Record) -> bool:
         result = simulate(record=candidate)
-        if result.finding is None or result.finding.check != self._check:
+        if result.finding is None or result.finding.kind != self._kind:
             return False
         self._best = dict(candidate)
         self._tell(len(self._best))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
@@ -51,6 +52,11 @@ class Finding(Exception):  # noqa: N818
         super().__init__(f"{check}: {message}")
         self.check = check
         self.message = message
+
+    @property
+    def kind(self) -> str:
+        """The same for findings that differ only in numbers and names."""
+        return f"{self.check}: {re.sub('[0-9]+', 'N', self.message)[:60]}"
 
 
 class World:
