@@ -666,9 +666,13 @@ def _checks(tree: Node, what: str) -> Iterator[Callable[[Values], None]]:
         for each in tree.operands:
             yield from _checks(each, what)
         return
-    kinds = {"begins_with": frozenset({"S", "B"}), "attribute_type": frozenset({"S"}), "BETWEEN": _ORDERED_TYPES}
-    allowed: frozenset[str] | None = _ORDERED_TYPES if tree.kind in _COMPARATORS else kinds.get(tree.kind)
-    if allowed is not None:
+    kinds: dict[str, frozenset[str]] = {
+        "begins_with": frozenset({"S", "B"}),
+        "attribute_type": frozenset({"S"}),
+        "BETWEEN": _ORDERED_TYPES,
+    }
+    allowed = _ORDERED_TYPES if tree.kind in _COMPARATORS else kinds.get(tree.kind, frozenset())
+    if allowed:
         word = "operator" if tree.kind in _COMPARATORS or tree.kind == "BETWEEN" else "operator or function"
         for each in tree.operands:
             if isinstance(each, ValueRef):
@@ -1001,7 +1005,7 @@ def keys_of(text: str, aliases: tuple[tuple[str, str], ...], hash_key: str, rang
 def _admits(kind: str, references: tuple[str, ...]) -> Callable[[Values], Callable[[Any], bool]]:
     if kind not in {"BETWEEN", "begins_with", "=", *_COMPARATORS}:
         raise ExpressionError(_KEY_ERROR)
-    relation = _COMPARATORS.get(kind, operator.eq)
+    relation: Callable[[Any, Any], bool] = _COMPARATORS.get(kind, operator.eq)
 
     def admits(values: Values) -> Callable[[Any], bool]:
         bound = comparable(values[references[0]])

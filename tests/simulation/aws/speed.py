@@ -34,7 +34,7 @@ def measurements() -> dict[str, Callable[[], Any]]:
     aws = deployed(hub)
     aws.on_write.append(lambda *change: None)
     table, bucket = aws.outputs["RUNS_TABLE"], aws.outputs["BUCKET"]
-    key = {"PK": {"S": "run"}, "SK": {"S": "RUN"}}
+    key: dict[str, Any] = {"PK": {"S": "run"}, "SK": {"S": "RUN"}}
     attributes = {f"attribute_{number}": {"S": "x" * 20} for number in range(15)}
     run = {**key, "jobs_completed": {"N": "0"}, **attributes}
     aws.dynamodb.put_item(TableName=table, Item={**run, "GSI2_PK": {"S": "OPEN"}, "GSI2_SK": {"S": "2026"}})
@@ -44,7 +44,7 @@ def measurements() -> dict[str, Callable[[], Any]]:
     ]
     for chunk in chunks:
         aws.dynamodb.put_item(TableName=table, Item=chunk)
-    update = {
+    update: dict[str, Any] = {
         "TableName": table,
         "Key": {name: chunks[0][name] for name in ("PK", "SK")},
         "UpdateExpression": "SET #status = :status, #started_at = :started_at ADD #attempts :attempts",
@@ -58,7 +58,7 @@ def measurements() -> dict[str, Callable[[], Any]]:
             ":from1": {"S": "IN_PROGRESS"},
         },
     }
-    count = {
+    count: dict[str, Any] = {
         "TableName": table,
         "Key": key,
         "UpdateExpression": "ADD #jobs_completed :jobs_completed",
@@ -74,13 +74,13 @@ def measurements() -> dict[str, Callable[[], Any]]:
         except ClientError:
             return
 
-    query = {
+    query: dict[str, Any] = {
         "TableName": table,
         "KeyConditionExpression": "PK = :pk AND begins_with(SK, :prefix)",
         "ExpressionAttributeValues": {":pk": {"S": "run"}, ":prefix": {"S": "CHUNK#"}},
         "ConsistentRead": True,
     }
-    open_runs = {
+    open_runs: dict[str, Any] = {
         "TableName": table,
         "IndexName": "GSI2",
         "KeyConditionExpression": "GSI2_PK = :open",
@@ -129,7 +129,7 @@ def measurements() -> dict[str, Callable[[], Any]]:
         "sqs.send_message_batch (10)": send_ten,
         "sqs.receive_message + delete_message": receive_and_delete,
         "s3.put_object (2 kB)": partial(aws.s3.put_object, Bucket=bucket, Key="a", Body=content),
-        "s3.get_object (2 kB)": lambda: aws.s3.get_object(Bucket=bucket, Key="a")["Body"].read(),
+        "s3.get_object (2 kB)": partial(aws.s3.get_object, Bucket=bucket, Key="a"),
         "events.put_events + delivery": publish,
         "a whole execution (4 tasks)": whole_execution(aws, hub),
         "a new account": partial(deployed, hub),

@@ -13,7 +13,7 @@ from prismline_localstack.testing import create_runs_table
 from tests.simulation.aws import Aws, Change, Delivery, PlainHub, deployed
 from tests.simulation.aws.backends import refusal
 
-KEY = {"PK": {"S": "run"}, "SK": {"S": "RUN"}}
+KEY: dict[str, Any] = {"PK": {"S": "run"}, "SK": {"S": "RUN"}}
 OPEN = {"GSI2_PK": {"S": "OPEN"}, "GSI2_SK": {"S": "2026"}}
 
 
@@ -45,7 +45,7 @@ def hub() -> PlainHub:
 @pytest.fixture
 def aws(hub: PlainHub) -> Aws:
     aws = Aws(hub)
-    create_runs_table(aws.dynamodb, "runs")
+    create_runs_table(aws.dynamodb, "runs")  # type: ignore[arg-type]
     return aws
 
 
@@ -83,7 +83,7 @@ def test_writes_are_heard_of_after_the_whole_request(aws: Aws) -> None:
     plain = {"PK": "run", "SK": "CHUNK#1", "n": 1}
     assert heard == [(("run", "RUN"), None, {"PK": "run", "SK": "RUN"}, 2), (("run", "CHUNK#1"), None, plain, 2)]
     assert [len(commit) for commit in commits] == [2]
-    add = {
+    add: dict[str, Any] = {
         "TableName": "runs",
         "Key": KEY | {"SK": chunk["SK"]},
         "UpdateExpression": "ADD n :n",
@@ -389,3 +389,33 @@ def test_tokens_may_be_those_of_the_emulator(hub: PlainHub) -> None:
     assert (execution.token, len(aws.queue("split").messages)) == (token, 2)
     hub.advance(3600)
     assert execution.state == "UpdateStatusFailed"
+
+
+def test_the_next_state_has_retries_of_its_own(hub: PlainHub) -> None:
+    aws = deployed(hub)
+    failures = iter([("SQS.AmazonSQSException", "no")] * 3 + [None] + [("SQS.AmazonSQSException", "no")] * 5)
+    aws.stepfunctions.task_fault = lambda execution, state: next(failures, None)
+    execution = aws.executions[started(aws, hub)]
+    hub.advance(2 + 4 + 8)
+    assert execution.token is not None
+    aws.stepfunctions.send_task_success(taskToken=execution.token, output="{}")
+    hub.advance(2 + 4 + 8 + 16 + 32)
+    assert (execution.state, execution.retries) == ("UpdateStatusRunning", {0: 5})
+    assert len(aws.queue("status").messages) == 1
+
+
+def test_a_timer_that_comes_twice_counts_once() -> None:
+    class Twice(PlainHub):
+        def call_later(self, seconds: float, action: Callable[[], None], label: str) -> None:
+            super().call_later(seconds, action, label)
+            super().call_later(seconds + 1, action, label)
+
+    hub = Twice()
+    aws = deployed(hub)
+    execution = aws.executions[started(aws, hub)]
+    hub.advance(1)
+    assert (execution.visited, len(aws.queue("split").messages)) == (["Split"], 1)
+    assert execution.token is not None
+    aws.stepfunctions.send_task_success(taskToken=execution.token, output="{}")
+    hub.advance(1)
+    assert (execution.visited, len(aws.queue("status").messages)) == (["Split", "UpdateStatusRunning"], 1)
