@@ -178,7 +178,8 @@ class Scheduler:
 
         def run() -> None:
             try:
-                body(process)
+                if process.running:  # it may have been killed before it began
+                    body(process)
             except CrashedError:
                 process.running = False
             except StoppedError:
