@@ -818,7 +818,7 @@ def written(backend: Backend, table: str, partition: str, batch: list[tuple[str,
 
 
 #: Sequences that are tried, the same ones each time: a failure is one of a change, not of luck.
-EXAMPLES = 150
+EXAMPLES = 100
 PARTITIONS = count()
 #: Stands for what the fake refuses and the emulator does not.
 SKIPPED = object()
@@ -1726,7 +1726,7 @@ def test_a_heartbeat_that_stops(backend: Backend) -> None:
     backend.stepfunctions.send_task_heartbeat(taskToken=token)
     backend.wait(1.2)
     assert runs.described(arn)["status"] == "RUNNING"
-    backend.eventually(lambda: depths(backend, runs.status)[0], patience=3)
+    backend.eventually(lambda: depths(backend, runs.status)[0], patience=2)
 
 
 #: States with what they do with their input `{"n": 3, "text": "a", "flag": true, "list": [1, 2], "nothing": null}`.

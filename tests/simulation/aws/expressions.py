@@ -727,8 +727,8 @@ _WRONG_PATH = "The document path provided in the update expression is invalid fo
 
 def _update_checks(section: str, operand: Any) -> Iterator[Callable[[Values], None]]:
     if section in {"ADD", "DELETE"}:
-        allowed = _SET_TYPES | ({"N"} if section == "ADD" else set())
-        yield _type_check(operand.name, frozenset(allowed), section, "UpdateExpression", "operator")
+        amended = _SET_TYPES | ({"N"} if section == "ADD" else set())
+        yield _type_check(operand.name, frozenset(amended), section, "UpdateExpression", "operator")
     elif isinstance(operand, Node):
         allowed = {"+": frozenset({"N"}), "-": frozenset({"N"}), "list_append": frozenset({"L"})}.get(operand.kind)
         for each in operand.operands:
