@@ -10,7 +10,7 @@ KERNEL   := libs/gaussline/setup.py $(wildcard libs/gaussline/src/kernel/*)
 SOURCES  := $(addsuffix /src,$(PACKAGES))
 CHECKED  := contracts libs services localstack cli tests benchmarks
 
-.PHONY: help demo demo-faults demo-captions test test-fast check install install-dev schemas lock clean
+.PHONY: format model help demo demo-faults demo-captions test test-fast check install install-dev schemas lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -25,8 +25,12 @@ demo-faults: $(VENV)/.installed  ## Break things on purpose and watch every chun
 demo-captions: $(VENV)/.installed  ## Caption a recording through a GPU outage: the alert, the mute, the captions.
 	$(BIN)/prismline demo-captions
 
-test: check  ## Run all checks and all tests.
-	$(BIN)/pytest -m 'not compose'
+test: check  ## Run all checks and all tests; SERVICE=worker for one service's.
+	$(BIN)/pytest -m 'not compose' $(if $(SERVICE),services/$(SERVICE))
+
+format: $(VENV)/.installed-dev  ## Format and sort imports.
+	$(BIN)/ruff format $(CHECKED)
+	$(BIN)/ruff check --select I --fix $(CHECKED)
 
 test-fast: check  ## Run the checks and the quick tests that need neither emulator nor services (under two minutes).
 	$(BIN)/pytest -m 'not e2e and not emulator and not slow and not compose'
@@ -46,6 +50,9 @@ compose-down:  ## Remove what compose-up made, data included.
 
 compose-test: $(VENV)/.installed-dev  ## Run the stack in real containers, kill it, cut it off, and check every chunk.
 	$(BIN)/pytest -m compose tests/compose
+
+model: $(VENV)/.installed-model  ## Walk through the model of how a run ends; SAMPLES=100000 for more walks. Needs npm.
+	$(BIN)/python tests/model/check.py $(VENV)/model/node_modules/.bin/quint $(if $(SAMPLES),--samples $(SAMPLES))
 
 install: $(VENV)/.installed  ## Install what a run needs.
 
@@ -68,6 +75,11 @@ $(BIN)/python:
 $(VENV)/.installed: requirements/runtime.txt $(addsuffix /pyproject.toml,$(PACKAGES)) $(KERNEL) | $(BIN)/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/runtime.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(addprefix -e ./,$(PACKAGES))
+	@touch $@
+
+$(VENV)/.installed-model: tests/model/package.json $(VENV)/.installed
+	mkdir -p $(VENV)/model && cp tests/model/package.json $(VENV)/model/
+	cd $(VENV)/model && npm install --silent --no-audit --no-fund --ignore-scripts
 	@touch $@
 
 $(VENV)/.installed-dev: requirements/dev.txt $(VENV)/.installed

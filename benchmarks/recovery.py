@@ -72,9 +72,9 @@ def prepare(n_records: int) -> dict[str, float]:
         chunk_ids = world.run("r", n_records)  # neither ended nor begun: their messages were lost
 
         def put(chunk_id: str) -> None:
-            key = f"dead-letter-archive/sqs/2026-03-01/{chunk_id}-1.json"
+            key = f"dead-letter-archive/sqs/2026-03-01/{chunk_id}.json"
             record = {"body": chunk_message("r", chunk_id), "messageId": chunk_id, "source_queue": "chunks"}
-            world.deps.bucket.write(key, json.dumps(record).encode())
+            world.bucket.write(key, json.dumps(record).encode())
 
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(put, chunk_ids))

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 
-from prismline_contracts import CAPTIONS_PREFIX, Caption, ChunkItem, ChunkStatus, chunk_id
+from prismline_contracts import CAPTIONS_PREFIX, Caption, ChunkItem, ChunkStatus, RunItem, chunk_id
 from tests.system import System, wait_for
 
 #: Columns that every output has.
@@ -57,6 +57,7 @@ def assert_invariants(system: System, run_id: str, *, nx: int | None = None, rec
         if run.drained_at:
             assert run.jobs_completed + run.jobs_failed == run.jobs_total
         assert run.n_timed_out == sum(chunk.n_timed_out for chunk in chunks)
+        assert run.n_refit_failed == sum(chunk.n_refit_failed for chunk in chunks)
     for chunk in chunks:
         if chunk.state is ChunkStatus.COMPLETED:
             _assert_whole_output(system, chunk, nx)
@@ -67,7 +68,21 @@ def assert_invariants(system: System, run_id: str, *, nx: int | None = None, rec
         assert view.item.drained_at is not None
     if view.status == "failed":
         assert view.state.error_message
+        assert states[ChunkStatus.FAILED] or "chunks failed" not in view.state.error_message
+    if view.item is not None and view.item.drained_at:
+        _assert_heard(system, view.item)
     _assert_endings(system, run_id, {"failed", view.status} if recovered else {view.status})
+
+
+def _assert_heard(system: System, run: RunItem) -> None:
+    """That the run drained was said, and whoever says its status noted that it was heard."""
+    said = {event["data"]["drains"]: event["id"] for event in system.events(run.run_id, "run.drained")}
+    assert sorted(said) == list(range(1, run.drains + 1)), "each drain is said, and nothing else"
+    assert len(set(said.values())) == run.drains
+    heard = wait_for(lambda: system.connection.ledger.run(run.run_id).ended_status, "the run's end to be noted")
+    view = system.view(run.run_id)
+    assert view is not None
+    assert heard == view.status
 
 
 def _assert_whole_output(system: System, chunk: ChunkItem, nx: int | None) -> None:
@@ -82,7 +97,7 @@ def _assert_whole_output(system: System, chunk: ChunkItem, nx: int | None) -> No
     assert len(table) == chunk.n_items
     statuses = Counter(table["status"].to_pylist())
     assert set(statuses) <= {"fitted", "empty", "blank", "timed_out"}
-    assert statuses["timed_out"] == chunk.n_timed_out
+    assert statuses["timed_out"] == chunk.n_timed_out + chunk.n_refit_failed
     if nx is not None:
         start = int(chunk.chunk_id.removeprefix("chunk-"))
         index = [y * nx + x for x, y in zip(table["x"].to_pylist(), table["y"].to_pylist(), strict=True)]
@@ -98,4 +113,3 @@ def _assert_endings(system: System, run_id: str, statuses: set[str]) -> None:
 
     wait_for(lambda: len(endings()) >= len(statuses), f"run {run_id} to say how it ended")
     assert sorted(kind for kind, _ in endings()) == sorted(f"prismline.run.{status}.v1" for status in statuses)
-    assert len({event["id"] for event in system.events(run_id, "run.drained")}) <= 1

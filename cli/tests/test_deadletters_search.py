@@ -60,7 +60,7 @@ class Archive:
         self.connection.s3.put_object(Bucket=self.connection.bucket, Key=key, Body=body)
 
     def add(self, day: str, letter: DeadLetterRecord, place: str = "sqs") -> None:
-        self.put(day, f"{letter.messageId}-{letter.receive_count}", letter.model_dump_json().encode(), place)
+        self.put(day, letter.messageId or "", letter.model_dump_json().encode(), place)
 
     def rows(self, search: Search, sql: str = LATEST_FIRST, **parameters: Any) -> list[dict[str, Any]]:
         with dead_letters(self.connection, search) as database:
@@ -119,6 +119,16 @@ def test_what_a_recovery_could_not_send_is_found_and_marked(archive: Archive) ->
     assert len(rows) == 21
 
 
+def test_what_a_recovery_has_taken_is_found_by_its_day_and_marked(archive: Archive) -> None:
+    archive.add("op-1/run-b", record("2026-03-10", 77), place="recovering")
+    rows = archive.rows(day("2026-03-10"))
+    assert [row["messageId"] for row in rows if row["recovering"]] == ["2026-03-10-message-0077"]
+    assert len(rows) == 21
+    assert len(archive.rows(day("2026-03-11"))) == 20
+    (shown,) = json.loads(run("show", "2026-03-10-message-0077", "--json").stdout)
+    assert shown["key"].startswith("dead-letter-archive/recovering/op-1/run-b/")
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
@@ -158,9 +168,9 @@ def test_odd_records_are_found_like_any_other(archive: Archive) -> None:
     archive.put("not-a-date", "x", b"{}")
     rows = {row["key"].split("/")[-1]: row for row in archive.rows(day("2026-04-01"))}
     assert len(rows) == 4
-    assert rows["2026-04-01-message-0001-6.json"]["error"] == odd
-    assert rows["2026-04-01-message-0002-6.json"]["body_bytes"] == 2**20
-    assert rows["empty-1.json"]["error"] is None
+    assert rows["2026-04-01-message-0001.json"]["error"] == odd
+    assert rows["2026-04-01-message-0002.json"]["body_bytes"] == 2**20
+    assert rows["empty.json"]["error"] is None
     assert "is no record" in rows["not-json.json"]["error"]
     (found,) = archive.rows(Search(first=date(2026, 4, 1), last=date(2026, 4, 1), error="\U0001f4a5"))
     assert found["error"] == odd
@@ -173,7 +183,7 @@ def test_a_record_that_a_recovery_takes_away_meanwhile_is_left_out(
 
     def keys(*arguments: Any) -> Iterator[str]:
         yield from listed(*arguments)
-        yield "dead-letter-archive/sqs/2026-03-09/gone-1.json"
+        yield "dead-letter-archive/sqs/2026-03-09/gone.json"
 
     monkeypatch.setattr(deadletters_search, "record_keys", keys)
     assert len(archive.rows(day("2026-03-09"))) == 20
@@ -185,7 +195,7 @@ def test_a_large_archive_is_taken_in_by_portions(archive: Archive, monkeypatch: 
 
 
 def test_statistics_count_records_messages_runs_and_chunks(archive: Archive) -> None:
-    archive.add("2026-03-09", record("2026-03-09", 0, receive_count=7))
+    archive.add("2026-03-09", record("2026-03-09", 0), place="failed-sqs")
     rows = archive.rows(day("2026-03-09"), BY_CAUSE)
     assert [(row["error"][12:19], row["records"], row["messages"], row["runs"], row["chunks"]) for row in rows] == [
         ("input 0", 8, 7, 2, 7),
@@ -217,7 +227,8 @@ class TestCommands:
         assert archive.fetched == []
 
     def test_show_tells_all_of_one_message_and_fetches_nothing_else(self, archive: Archive) -> None:
-        archive.add("2026-03-10", record("2026-03-10", 3, receive_count=7, body="the [bold] body\n\u2603"))
+        again = record("2026-03-10", 3, receive_count=7, body="the [bold] body\n\u2603")
+        archive.add("2026-03-10", again, place="failed-sqs")
         shown = run("show", "2026-03-10-message-0003").stdout
         assert "the [bold] body\n\u2603" in shown
         assert "run-b" in shown

@@ -54,18 +54,31 @@ def wait_for_operation(connection: Connection, operation_id: str) -> RecoveryOpe
             if operation is not None:
                 if operation.status == "COMPLETED":
                     return operation
-                status.update(f"{operation.n_records} records, {operation.n_sent} sent back")
+                status.update(progress_of(operation))
             time.sleep(POLL_SECONDS)
+
+
+def progress_of(operation: RecoveryOperationItem) -> str:
+    """What a recovery does at the moment, in a line."""
+    if not operation.listed:
+        return f"{operation.n_records} records looked at"
+    return (
+        f"{operation.n_sent} messages sent back: {operation.n_recovered} done, {operation.n_failed} failed;"
+        " waiting for the others' chunks to end"
+    )
 
 
 def recover_command(
     prefix: Annotated[str, typer.Option(help="Only records below this prefix of the archive.")] = DEAD_LETTERS_PREFIX,
     run: Annotated[str | None, typer.Option(help="Only records of this run.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done, and do nothing.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until it is done.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the chunks of all have ended.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
 ) -> None:
-    """Send archived dead letters back to their queues. Exit code 1 if, after --wait, some could not be."""
+    """Send archived dead letters back to their queues.
+
+    With --wait, until the chunk of each has ended; then exit code 1 if some could not be sent, or failed again.
+    """
     if not prefix.startswith(ARCHIVE_PREFIX):
         fail(f"The prefix has to begin with {ARCHIVE_PREFIX}.")
     with reachable():

@@ -1,7 +1,8 @@
 """`prismline deadletters ls | show | stats`: SQL over the archive of dead letters, with DuckDB.
 
 The archive is partitioned by date. Only the objects of the dates that are asked for are fetched, a few at a time, into
-a table on disk, so that memory does not grow with the archive. On AWS, Athena answers the same questions.
+a table on disk, so that memory does not grow with the archive. Records that a recovery has taken are no longer below
+their dates: all of them are fetched. On AWS, Athena answers the same questions about the others.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from rich.table import Table
 
 from prismline_cli.connection import Connection, reachable
 from prismline_cli.output import console, fail, print_json
-from prismline_contracts import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX, DeadLetterRecord, is_survey
+from prismline_contracts import (
+    DEAD_LETTERS_PREFIX,
+    FAILED_DEAD_LETTERS_PREFIX,
+    RECOVERING_PREFIX,
+    DeadLetterRecord,
+    is_survey,
+)
 from prismline_runtime import batches, describe_invalid, error_code
 
 if TYPE_CHECKING:
@@ -47,6 +54,7 @@ _DATE_FOLDER = re.compile(r"/(\d{4}-\d{2}-\d{2})/$")
 _COLUMNS = {
     "eventdate": "DATE",
     "key": "VARCHAR",
+    "recovering": "BOOLEAN",
     "recovery_failed": "BOOLEAN",
     "body_bytes": "BIGINT",
     "error": "VARCHAR",
@@ -136,7 +144,8 @@ def rows_of(database: DuckDBPyConnection, sql: str, **parameters: Any) -> list[d
 
 
 def record_keys(connection: Connection, search: Search, message_id: str = "") -> Iterator[str]:
-    """Keys of the records of the days that are asked for, of one message only if `message_id` is given.
+    """Keys of the records of the days that are asked for, of one message only if `message_id` is given, and of all
+    records that a recovery has taken: their keys say neither.
 
     Other days are seen as folders, and nothing below them is listed.
     """
@@ -148,6 +157,22 @@ def record_keys(connection: Connection, search: Search, message_id: str = "") ->
                     continue
                 for page in pages.paginate(Bucket=connection.bucket, Prefix=folder + message_id):
                     yield from (item["Key"] for item in page.get("Contents", []))
+    for page in pages.paginate(Bucket=connection.bucket, Prefix=RECOVERING_PREFIX):
+        yield from (item["Key"] for item in page.get("Contents", []))
+
+
+def found_records(
+    connection: Connection, search: Search, message_id: str = ""
+) -> Iterator[tuple[str, DeadLetterRecord]]:
+    """The records that `record_keys` names, with their keys, as far as they are of that message and those days."""
+    with ThreadPoolExecutor(READERS) as pool:
+        for keys in batches(record_keys(connection, search, message_id), READERS):
+            for key, record in zip(keys, pool.map(lambda key: read_record(connection, key), keys), strict=True):
+                if record is None:
+                    continue
+                taken = key.startswith(RECOVERING_PREFIX)
+                if not taken or (_was_within(record, search) and (record.messageId or "").startswith(message_id)):
+                    yield key, record
 
 
 def read_record(connection: Connection, key: str) -> DeadLetterRecord | None:
@@ -171,20 +196,22 @@ def _within(folder: str, search: Search) -> bool:
     return found is not None and search.first.isoformat() <= found[1] <= search.last.isoformat()
 
 
+def _was_within(record: DeadLetterRecord, search: Search) -> bool:
+    return search.first.isoformat() <= (record.archived_at or "")[:10] <= search.last.isoformat()
+
+
 def _rows(connection: Connection, search: Search) -> Iterator[str]:
     """The records as JSON lines, `READERS` of them in memory."""
-    with ThreadPoolExecutor(READERS) as pool:
-        for keys in batches(record_keys(connection, search), READERS):
-            records = pool.map(lambda key: read_record(connection, key), keys)
-            for key, record in zip(keys, records, strict=True):
-                if record is not None:
-                    yield _row(key, record)
+    for key, record in found_records(connection, search):
+        yield _row(key, record)
 
 
 def _row(key: str, record: DeadLetterRecord) -> str:
+    recovering = key.startswith(RECOVERING_PREFIX)
     place = {
-        "eventdate": key.split("/")[-2],
+        "eventdate": (record.archived_at or "")[:10] if recovering else key.split("/")[-2],
         "key": key,
+        "recovering": recovering,
         "recovery_failed": key.startswith(FAILED_DEAD_LETTERS_PREFIX),
         "body_bytes": len(record.body.encode(errors="surrogatepass")),
     }
@@ -261,12 +288,11 @@ def show_command(
     last: LastDay = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all that is known of a dead letter, its body included: a record for each time it was received."""
+    """Show all that is known of a dead letter, its body included."""
     search = Search(first=first.date() if first else date.min, last=last.date() if last else date.max)
     with reachable():
         connection = Connection.open()
-        keys = list(record_keys(connection, search, message_id))
-        found = {key: record for key in keys if (record := read_record(connection, key)) is not None}
+        found = dict(found_records(connection, search, message_id))
     if not found:
         fail(f"There is no dead letter {message_id} in the archive.")
     if as_json:

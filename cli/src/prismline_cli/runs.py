@@ -86,6 +86,7 @@ class RunView:
             "n_spectra": item.n_spectra if item else None,
             "n_blank": item.n_blank if item else None,
             "n_timed_out": item.n_timed_out if item else None,
+            "n_refit_failed": item.n_refit_failed if item else None,
             "chunks_total": item.jobs_total if item else None,
             "chunks_completed": self.completed,
             "chunks_failed": self.failed,

@@ -19,7 +19,8 @@ M = TypeVar("M", bound=Manifest)
 def submit(connection: Connection, cube: str, fields: dict[str, Any]) -> str:
     """Submit `cube`, a local file or `s3://<bucket>/<key>` of our bucket, and return the id of its run.
 
-    `fields` are the manifest's; a wrong one is refused here, before anything is uploaded.
+    `fields` are the manifest's; a wrong one is refused here, before anything is uploaded. A local file gets a key of
+    its run's own, so that no other submission can replace it.
     """
     idempotency_key = fields.get("idempotency_key") or str(uuid4())
     remote = cube.removeprefix(f"s3://{connection.bucket}/") if cube.startswith("s3://") else None
@@ -27,7 +28,8 @@ def submit(connection: Connection, cube: str, fields: dict[str, Any]) -> str:
         fail(f"There is no file {cube}.")
     if remote is not None and remote == cube:
         fail(f"{cube} is not in s3://{connection.bucket}; upload it there or give a local file.")
-    cube_key = remote or f"cubes/{fields['survey']}/{Path(cube).name}"
+    run_id = run_id_of(connection.bucket, idempotency_key)
+    cube_key = remote or f"cubes/{fields['survey']}/{run_id}/{Path(cube).name}"
     document = {**fields, "cube_key": cube_key, "idempotency_key": idempotency_key}
     manifest = checked(SpectraManifest, document)
     if remote is None:

@@ -64,7 +64,7 @@ def _show_lines(views: Iterator[RunView]) -> RunView:
     clock, last = _Clock(), ""
     for view in views:
         head = f"{view.status}: {view.completed + view.failed}/{view.total or '?'} chunks"
-        slow = view.item.n_timed_out if view.item else 0
+        slow = (view.item.n_timed_out, view.item.n_refit_failed) if view.item else ()
         if (mark := f"{head} {slow}") != last:
             stderr.print(f"{head}, {clock.detail(view)}", markup=False, soft_wrap=True)
             last = mark
@@ -90,4 +90,6 @@ class _Clock:
             parts.append(f"{(spectra - done) / rate:.0f} s left")
         if view.item and view.item.n_timed_out:
             parts.append(f"{view.item.n_timed_out} in the slow lane")
+        if view.item and view.item.n_refit_failed:
+            parts.append(f"{view.item.n_refit_failed} spectra could not be fitted in time")
         return ", ".join(parts)

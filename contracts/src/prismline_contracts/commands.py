@@ -62,9 +62,9 @@ class ChunkProcess(MessageData):
     params: dict[str, JsonValue]
     #: How often the chunk has been dispatched, this time included; a redelivery by the queue is not a dispatch.
     attempt: Annotated[int, Field(ge=1)] = 1
-    #: Deferrals that the chunk had before this dispatch: later ones do not count against its attempts.
+    #: Deferrals that the chunk had before this dispatch.
     deferrals: Count = 0
-    #: The recovery that sent this, for a chunk that had FAILED: the right to try it once more.
+    #: The recovery that sent this.
     recovery: Name | None = None
 
 
@@ -79,7 +79,8 @@ class SpectraRefit(MessageData):
     chunk_key: Key
     output_key: Key
     params: FitParams
-    rows: Annotated[list[Count], Field(min_length=1)]
+    #: Indices of the rows to fit; none named: every row that the output says ran out of time.
+    rows: list[Count] = Field(default_factory=list)
 
 
 class RunStatus(StrEnum):

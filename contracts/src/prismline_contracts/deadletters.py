@@ -17,15 +17,17 @@ from prismline_contracts.envelope import MessageData
 ARCHIVE_PREFIX = "dead-letter-archive/"
 #: Below it, by date: every dead letter, as it was received.
 DEAD_LETTERS_PREFIX = f"{ARCHIVE_PREFIX}sqs/"
-#: Below it, by date: records that a recovery could not send back.
+#: Below it, by date: records that a recovery could not send back, or that failed again.
 FAILED_DEAD_LETTERS_PREFIX = f"{ARCHIVE_PREFIX}failed-sqs/"
+#: Below it, by operation: records whose messages a recovery has sent and whose chunks have not ended yet.
+RECOVERING_PREFIX = f"{ARCHIVE_PREFIX}recovering/"
 #: Sort key of an operation's item in the ledger's table.
 OPERATION_SK = "OPERATION"
 
 
-def dead_letter_key(date: str, message_id: str, receive_count: int) -> str:
-    """Key of the record of one receipt of a message; `date` as `2026-03-01`, in UTC."""
-    return f"{DEAD_LETTERS_PREFIX}{date}/{message_id}-{receive_count}.json"
+def dead_letter_key(date: str, message_id: str) -> str:
+    """Key of a message's record; `date`, of its first receipt, as `2026-03-01`, in UTC."""
+    return f"{DEAD_LETTERS_PREFIX}{date}/{message_id}.json"
 
 
 class DeadLetterRecord(Contract):
@@ -108,10 +110,12 @@ class RecoveryCounts(Contract):
     n_sent: Count = 0
     #: Deleted without sending: the work was done, or another record of the same chunk was sent.
     n_settled: Count = 0
-    #: Moved below `dead-letter-archive/failed-sqs/`.
+    #: Moved below `dead-letter-archive/failed-sqs/`: they could not be sent, or failed again.
     n_failed: Count = 0
-    #: Left where they are: of another run, or already handled by this operation.
+    #: Left where they are: of another run, of a run that somebody cancelled, or already handled by this operation.
     n_left: Count = 0
+    #: Sent, and done since.
+    n_recovered: Count = 0
 
 
 class DeadlettersRecovered(RecoveryCounts):
@@ -157,6 +161,10 @@ class RecoveryOperationItem(RecoveryCounts):
     finished_at: Timestamp | None = None
     #: Key of the last record that is counted; the listing goes on after it.
     cursor: str | None = None
+    #: Whether all records have been looked at; since then the operation waits for what it sent.
+    listed: bool = False
+    #: How often it has looked at what it waits for.
+    rounds: Count = 0
     #: Keys of counted records that are still to be deleted.
     to_delete: list[str] = Field(default_factory=list)
     #: Who works on it, and until when nobody else may.

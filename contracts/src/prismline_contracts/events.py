@@ -77,6 +77,13 @@ class RunDrained(MessageData):
     jobs_failed: Count
     failed_percent: Percent
     drained_at: Timestamp
+    #: How often the run has drained, this time included.
+    drains: Annotated[int, Field(ge=1)] = 1
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What tells this drain of the run from its others, for the envelope's id."""
+        return () if self.drains == 1 else (str(self.drains),)
 
     @classmethod
     def of(cls, run: RunItem) -> Self:
@@ -89,6 +96,7 @@ class RunDrained(MessageData):
             jobs_failed=run.jobs_failed,
             failed_percent=100 * run.jobs_failed / total if total else 0.0,
             drained_at=run.drained_at or "",
+            drains=max(1, run.drains),
         )
 
 
@@ -133,6 +141,12 @@ class RunCancelRequested(MessageData):
     requested_at: Timestamp
 
 
+class RunCheckRequested(MessageData):
+    """The sweeper sees a run whose end has not been recorded: the status service looks at it."""
+
+    TYPE: ClassVar[str] = "prismline.run.check.requested.v1"
+
+
 class RunCleanupRequested(MessageData):
     """The run is about to be failed: whoever holds something for it lets go."""
 
@@ -152,6 +166,7 @@ EVENTS: tuple[type[MessageData | DeadlettersRecover | DeadletterArchived | Deadl
     RunCancelled,
     RunCancelRequested,
     RunCleanupRequested,
+    RunCheckRequested,
     RunRecovered,
     DeadlettersRecoverRequested,
     DeadletterArchived,

@@ -16,6 +16,8 @@ from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId,
 RUN_SK = "RUN"
 #: `GSI2_PK` of the runs that the sweeper still has to look at.
 OPEN_RUNS: Literal["OPEN"] = "OPEN"
+#: Sort key of the item that says that a run was stopped before the splitter had opened it.
+STOP_SK = "STOP"
 #: Prefix of the sort key of a chunk item, before the chunk id.
 CHUNK_SK_PREFIX = "CHUNK#"
 #: Longest `error` and `last_error` of a chunk item, in UTF-8 bytes.
@@ -66,15 +68,26 @@ class RunItem(Contract):
     n_blank: Count | None = None
     #: Spectra that wait for the slow lane.
     n_timed_out: Count = 0
+    #: Spectra that the slow lane gave up: their rows stay timed out.
+    n_refit_failed: Count = 0
     #: JSON of the parameters that were given.
     params: str | None = None
+    #: JSON of what the first delivery pinned: the version of the source, and how it is cut.
+    plan: str | None = None
     traceparent: str | None = None
     trace_id: str | None = None
     latched_at: Timestamp | None = None
     drained_at: Timestamp | None = None
-    #: What drained the run: the id of the chunk that ended last, `split` or `sweeper`.
-    drained_by: str | None = None
+    #: How often the run has drained: a recovery reopens chunks, and the run drains once more.
+    drains: Count = 0
+    #: Since then what is left of the run is skipped, because somebody cancelled it or because it failed.
     cancelled_at: Timestamp | None = None
+    stop_reason: Literal["cancelled", "failed"] | None = None
+    #: When the status service had written and announced the terminal status of this drain or stop, and which.
+    ended_at: Timestamp | None = None
+    ended_status: str | None = None
+    #: When the sweeper last asked the status service to look at the run.
+    checked_at: Timestamp | None = None
     #: The manifest that the run was split from, and the token of the task that waits for the split, to ask again.
     manifest_key: Key | None = None
     split_token: str | None = None
@@ -94,7 +107,7 @@ class RunItem(Contract):
     @property
     def all_terminal(self) -> bool:
         """Whether the total is final and every chunk has ended."""
-        return self.latched_at is not None and self.jobs_total == self.terminal_chunks
+        return self.latched_at is not None and self.terminal_chunks >= (self.jobs_total or 0)
 
 
 class ChunkItem(Contract):
@@ -107,7 +120,11 @@ class ChunkItem(Contract):
     n_spectra: Count
     n_items: Count
     created_at: Timestamp
+    #: When the first attempt began, and the latest one.
+    first_started_at: Timestamp | None = None
     started_at: Timestamp | None = None
+    #: When the latest attempt that ended with an error did.
+    attempt_ended_at: Timestamp | None = None
     completed_at: Timestamp | None = None
     duration_ms: Count | None = None
     output_key: Key | None = None
@@ -118,6 +135,8 @@ class ChunkItem(Contract):
     #: Why its latest attempt did not end it.
     last_error: str | None = None
     attempts: Count = 0
+    #: Attempts that ended because something that the work depends on did not answer.
+    interruptions: Count = 0
     deferrals: Count = 0
     #: When its message was last put off because a resource was down.
     deferred_at: Timestamp | None = None
@@ -125,8 +144,15 @@ class ChunkItem(Contract):
     sent_at: Timestamp | None = None
     resends: Count = 0
     n_timed_out: Count = 0
-    #: The recovery that may try the chunk once more although it is FAILED.
+    #: Items that the slow lane gave up, and why.
+    n_refit_failed: Count = 0
+    refit_error: str | None = None
+    #: When the sweeper last sent the message to the slow lane again.
+    refit_sent_at: Timestamp | None = None
+    #: The recovery that last reopened the chunk.
     recovery: Name | None = None
+    #: The sweeper gave the chunk up and has not said so yet.
+    unsaid: bool = False
 
     @property
     def run_id(self) -> str:

@@ -34,6 +34,11 @@ def chunk_key(run_id: str, chunk_id: str, suffix: str = "npz") -> str:
     return f"chunks/{run_id}/{chunk_id}.{suffix}"
 
 
+def manifest_copy_key(run_id: str) -> str:
+    """Key of a run's own copy of its manifest, written once, when the splitter first reads it."""
+    return f"chunks/{run_id}/manifest.json"
+
+
 def geometry_key(run_id: str) -> str:
     """Key of the `CubeGeometry` of a run."""
     return f"chunks/{run_id}/geometry.json"

@@ -1,23 +1,51 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from prismline_contracts import timestamp
 from prismline_ledger import Ledger
 from prismline_localstack.settings import client_environment
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table
+from prismline_runtime import Table
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+# The tests import their helpers by name.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from scenes import Scene
 
 
 @pytest.fixture(scope="session")
-def ledger(emulator_endpoint: str) -> Iterator[Ledger]:
-    """A ledger on a table of the emulator, with the key schema of `platform/template.yaml`."""
-    dynamodb, table = make_client("dynamodb", client_environment(emulator_endpoint)), "ledger-tests"
-    create_runs_table(dynamodb, table)
-    yield Ledger(dynamodb, table)
-    dynamodb.delete_table(TableName=table)
+def dynamodb(emulator_endpoint: str) -> DynamoDBClient:
+    """A client of the emulator's DynamoDB."""
+    return make_client("dynamodb", client_environment(emulator_endpoint))
+
+
+@pytest.fixture(scope="session")
+def table(dynamodb: DynamoDBClient) -> Iterator[Table]:
+    """The ledger's table, with the key schema of `platform/template.yaml`, for writes that go round the ledger."""
+    name = "ledger-tests"
+    create_runs_table(dynamodb, name)
+    yield Table(dynamodb, name)
+    dynamodb.delete_table(TableName=name)
+
+
+@pytest.fixture(scope="session")
+def ledger(dynamodb: DynamoDBClient, table: Table) -> Ledger:
+    """A ledger on that table, whose clock goes on by a second each time that it is read."""
+    seconds = count()
+    start = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    return Ledger(dynamodb, table.name, clock=lambda: timestamp(start + timedelta(seconds=next(seconds))))
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +53,9 @@ def new_run_id() -> Callable[[], str]:
     """Ids that no other test uses."""
     numbers = count()
     return lambda: f"run-{next(numbers)}"
+
+
+@pytest.fixture
+def scene(ledger: Ledger, dynamodb: DynamoDBClient, table: Table, new_run_id: Callable[[], str]) -> Scene:
+    """A run that nobody has opened yet."""
+    return Scene(ledger, dynamodb, table, new_run_id())

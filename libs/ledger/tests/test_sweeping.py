@@ -3,211 +3,255 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
+from scenes import Scene, before_request
 
-from prismline_contracts import ChunkItem, ChunkStatus, RunItem
-from prismline_ledger import DRAINED_BY_SWEEPER, Ledger, NewChunk
+from prismline_contracts import ChunkStatus
+from prismline_ledger import COUNTERS, Ledger
 
 pytestmark = pytest.mark.emulator
 
-NewRunId = Callable[[], str]
+
+def test_a_run_is_open_until_its_end_was_heard_and_it_is_closed(scene: Scene) -> None:
+    scene.split(1)
+    assert scene.is_open
+    assert not scene.ledger.close_run(scene.run), "its chunk has not ended"
+    scene.complete()
+    assert not scene.ledger.close_run(scene.run), "its end has not been heard"
+    scene.end()
+    assert scene.is_open
+    assert scene.ledger.close_run(scene.run)
+    assert not scene.is_open
+    assert scene.ledger.close_run(scene.run), "a repeat changes nothing"
 
 
-def split(ledger: Ledger, run_id: str, n_chunks: int, *, latch: bool = True) -> list[str]:
-    ledger.open_run(
-        run_id=run_id,
-        survey="s",
-        job_id="j",
-        workload="spectra",
-        params=None,
-        traceparent=None,
-        manifest_key="manifests/m.json",
-        split_token="token",
-    )
-    chunks = [NewChunk(f"chunk-{n:07d}", f"in/{n}", 1) for n in range(n_chunks)]
-    ledger.add_chunks(run_id, chunks)
-    ledger.set_total(run_id, jobs_total=n_chunks, n_spectra=n_chunks, n_blank=0)
-    if latch:
-        ledger.latch(run_id)
-    return [chunk.chunk_id for chunk in chunks]
+def test_a_run_is_open_while_rows_wait_for_the_slow_lane(scene: Scene) -> None:
+    scene.split(1)
+    scene.complete(n_timed_out=1)
+    scene.end()
+    assert not scene.ledger.close_run(scene.run)
+    assert scene.is_open
+    scene.ledger.record_refit(scene.run_id, scene.chunk_id(), remaining=0)
+    assert scene.ledger.close_run(scene.run)
 
 
-@dataclass
-class Damage:
-    """Writes that go round the ledger, as a bug or a restored backup would."""
-
-    ledger: Ledger
-
-    def set(self, run_id: str, sk: str = "RUN", **values: Any) -> None:
-        self.ledger._update(run_id, sk, sets=values)
-
-
-def is_open(ledger: Ledger, run_id: str) -> bool:
-    return run_id in [run.run_id for run in ledger.open_runs()]
+def test_rows_of_a_stopped_run_keep_it_open_only_until_its_end_was_heard(scene: Scene) -> None:
+    scene.split(2)
+    scene.complete(n_timed_out=1)
+    scene.ledger.stop_run(scene.run_id, "cancelled")
+    assert not scene.ledger.close_run(scene.run)
+    scene.end("cancelled")
+    assert scene.ledger.close_run(scene.run)
+    assert not scene.is_open
 
 
-def test_a_run_is_open_until_it_is_closed(ledger: Ledger, new_run_id: NewRunId) -> None:
-    run_id = new_run_id()
-    (only,) = split(ledger, run_id, 1)
-    assert is_open(ledger, run_id)
-    assert not ledger.close_run(run_id), "its chunk has not ended"
-    assert is_open(ledger, run_id)
-    ledger.complete_chunk(run_id, only, output_key="o", duration_ms=1)
-    assert is_open(ledger, run_id), "the sweeper has to see its end"
-    assert ledger.close_run(run_id)
-    assert not is_open(ledger, run_id)
-    assert ledger.close_run(run_id), "a repeat changes nothing"
-    assert ledger.run(run_id).jobs_completed == 1
+CHANGES: dict[str, Callable[[Scene], object]] = {
+    "a late success": lambda scene: scene.complete(0, n_timed_out=1),
+    "a late success whose end was heard": lambda scene: (scene.complete(0, n_timed_out=1), scene.end()),
+    "a recovery": lambda scene: scene.ledger.reopen_chunk(scene.chunk(0), "op"),
+}
 
 
-def test_a_cancelled_run_can_be_closed(ledger: Ledger, new_run_id: NewRunId) -> None:
-    run_id = new_run_id()
-    split(ledger, run_id, 1, latch=False)
-    ledger.stop_run(run_id)
-    assert ledger.close_run(run_id)
-    assert not is_open(ledger, run_id)
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("in_between", [True, False])
+def test_a_run_whose_end_may_be_another_one_by_now_is_not_closed(scene: Scene, change: str, in_between: bool) -> None:
+    scene.split(1)
+    scene.fail()
+    scene.end("failed")
+    read = scene.run
+    if in_between:
+        with before_request(scene.dynamodb, 0, lambda: CHANGES[change](scene)):
+            assert not scene.ledger.close_run(read)
+    else:
+        CHANGES[change](scene)
+        assert not scene.ledger.close_run(read)
+    assert scene.is_open
 
 
-def test_a_redelivered_split_does_not_open_a_closed_run_again(ledger: Ledger, new_run_id: NewRunId) -> None:
-    run_id = new_run_id()
-    split(ledger, run_id, 0)
-    assert ledger.close_run(run_id)
-    split(ledger, run_id, 0)
-    assert not is_open(ledger, run_id)
+def test_a_stopped_run_with_rows_that_was_resumed_since_it_was_read_is_not_closed(scene: Scene) -> None:
+    scene.split(2)
+    scene.complete(n_timed_out=1)
+    scene.ledger.stop_run(scene.run_id, "failed")
+    scene.end("failed")
+    read = scene.run
+    scene.ledger.resume_run(read)
+    assert not scene.ledger.close_run(read)
+    assert scene.is_open
 
 
-def test_a_run_is_claimed_by_one_sweep_of_two(ledger: Ledger, new_run_id: NewRunId) -> None:
-    run_id = new_run_id()
-    split(ledger, run_id, 1)
-    seen_by_both = ledger.run(run_id)
-    claimed = ledger.claim_sweep(seen_by_both)
+def test_a_redelivered_split_does_not_open_a_closed_run_again(scene: Scene) -> None:
+    scene.split(0)
+    scene.close()
+    scene.split(0)
+    assert not scene.is_open
+
+
+def test_a_run_is_claimed_by_one_sweep_of_two(scene: Scene) -> None:
+    scene.split(1)
+    seen_by_both = scene.run
+    claimed = scene.ledger.claim_sweep(seen_by_both)
+    assert claimed == scene.run
+    assert scene.ledger.claim_sweep(seen_by_both) is None
     assert claimed is not None
-    assert ledger.claim_sweep(seen_by_both) is None
-    assert ledger.claim_sweep(claimed) is not None, "the next sweep comes by again"
+    assert scene.ledger.claim_sweep(claimed) is not None, "the next sweep comes by again"
 
 
-def test_a_closed_run_cannot_be_claimed(ledger: Ledger, new_run_id: NewRunId) -> None:
-    run_id = new_run_id()
-    split(ledger, run_id, 0)
-    stale = ledger.run(run_id)
-    ledger.close_run(run_id)
-    assert ledger.claim_sweep(stale) is None
-    assert ledger.claim_sweep(ledger.run(run_id)) is None
-    assert not is_open(ledger, run_id)
+def test_a_closed_run_is_not_claimed(scene: Scene) -> None:
+    scene.split(0)
+    stale = scene.run
+    scene.close()
+    assert scene.ledger.claim_sweep(stale) is None
+    assert scene.ledger.claim_sweep(scene.run) is None
+    assert not scene.is_open
 
 
-def test_the_run_that_was_swept_longest_ago_comes_first(ledger: Ledger, new_run_id: NewRunId) -> None:
+def test_the_run_that_was_swept_longest_ago_comes_first(scene: Scene, new_run_id: Callable[[], str]) -> None:
     ids = [new_run_id() for _ in range(3)]
     for run_id in ids:
-        split(ledger, run_id, 1)
-    ledger.claim_sweep(ledger.run(ids[0]))
-    in_order = [run.run_id for run in ledger.open_runs() if run.run_id in ids]
+        Scene(scene.ledger, scene.dynamodb, scene.table, run_id).split(1)
+    scene.ledger.claim_sweep(scene.ledger.run(ids[0]))
+    in_order = [run.run_id for run in scene.ledger.open_runs() if run.run_id in ids]
     assert in_order == [ids[1], ids[2], ids[0]]
 
 
-def test_a_resent_chunk_waits_again_and_keeps_its_attempts(ledger: Ledger, new_run_id: NewRunId) -> None:
-    run_id = new_run_id()
-    (only,) = split(ledger, run_id, 1)
-    ledger.start_chunk(run_id, only)
-    read = ledger.chunk(run_id, only)
-    assert ledger.record_resend(read, "its worker never ended it")
-    chunk = ledger.chunk(run_id, only)
-    assert (chunk.state, chunk.attempts, chunk.resends) == (ChunkStatus.PENDING, 1, 1)
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_chunk_that_is_sent_again_waits_and_keeps_its_attempts(scene: Scene, begun: bool) -> None:
+    scene.split(1)
+    read = scene.start() if begun else scene.chunk()
+    assert scene.ledger.record_resend(read, "its worker never ended it")
+    chunk = scene.chunk()
+    assert (chunk.state, chunk.attempts, chunk.resends) == (ChunkStatus.PENDING, read.attempts, 1)
     assert chunk.last_error == "its worker never ended it"
     assert chunk.sent_at is not None
-    assert not ledger.record_resend(read, "again"), "the second of two sweeps is refused"
-    assert ledger.chunk(run_id, only).resends == 1
-    assert ledger.complete_chunk(run_id, only, output_key="o", duration_ms=1).changed, "a late worker is welcome"
+    assert not scene.ledger.record_resend(read, "again"), "the second of two sweeps is refused"
+    assert scene.chunk() == chunk
+    assert scene.complete().changed, "a late worker is welcome"
 
 
-def changes() -> dict[str, Callable[[Ledger, str, str], object]]:
-    return {
-        "started": lambda ledger, run_id, chunk_id: ledger.start_chunk(run_id, chunk_id),
-        "completed": lambda ledger, run_id, chunk_id: ledger.complete_chunk(
-            run_id, chunk_id, output_key="o", duration_ms=1
-        ),
-        "failed": lambda ledger, run_id, chunk_id: ledger.fail_chunk(run_id, chunk_id, "e"),
-    }
+HAPPENINGS: dict[str, Callable[[Scene], object]] = {
+    "started": lambda scene: scene.start(),
+    "completed": lambda scene: scene.complete(),
+    "failed": lambda scene: scene.fail(),
+    "started and given back": lambda scene: scene.ledger.end_attempt(scene.start(), "e", interrupted=False),
+}
 
 
-@pytest.mark.parametrize("change", sorted(changes()))
+@pytest.mark.parametrize("happening", HAPPENINGS)
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_chunk_that_went_on_meanwhile_is_left_alone(
-    ledger: Ledger, new_run_id: NewRunId, change: str, begun: bool
-) -> None:
-    run_id = new_run_id()
-    (only,) = split(ledger, run_id, 1)
+def test_a_chunk_that_went_on_meanwhile_is_not_noted_as_sent_again(scene: Scene, happening: str, begun: bool) -> None:
+    scene.split(1)
     if begun:
-        ledger.start_chunk(run_id, only)
-    read = ledger.chunk(run_id, only)
-    changes()[change](ledger, run_id, only)
-    before: ChunkItem = ledger.chunk(run_id, only)
-    assert not ledger.record_resend(read, "lost")
-    assert ledger.chunk(run_id, only) == before
+        scene.start()
+    read = scene.chunk()
+    HAPPENINGS[happening](scene)
+    before = scene.chunk()
+    assert not scene.ledger.record_resend(read, "lost")
+    assert scene.chunk() == before
 
 
-@pytest.mark.parametrize("change", ["completed", "failed"])
-def test_a_chunk_that_has_ended_is_never_sent_back(ledger: Ledger, new_run_id: NewRunId, change: str) -> None:
-    run_id = new_run_id()
-    (only,) = split(ledger, run_id, 1)
-    changes()[change](ledger, run_id, only)
-    ended = ledger.chunk(run_id, only)
-    assert not ledger.record_resend(ended, "lost")
-    assert ledger.chunk(run_id, only) == ended
+@pytest.mark.parametrize("ending", ["complete", "fail"])
+def test_a_chunk_that_has_ended_is_never_sent_back(scene: Scene, ending: str) -> None:
+    scene.split(1)
+    getattr(scene, ending)()
+    ended = scene.chunk()
+    assert not scene.ledger.record_resend(ended, "lost")
+    assert scene.chunk() == ended
 
 
-def test_a_split_is_asked_for_again_by_one_sweep_of_two_and_not_once_latched(
-    ledger: Ledger, new_run_id: NewRunId
-) -> None:
-    run_id = new_run_id()
-    split(ledger, run_id, 1, latch=False)
-    read = ledger.run(run_id)
+def test_what_was_said_is_marked(scene: Scene) -> None:
+    scene.split(1)
+    given_up = scene.ledger.give_up_chunk(scene.start(), "e", unsaid=True)
+    scene.ledger.mark_said(given_up.chunk)
+    assert not scene.chunk().unsaid
+    assert scene.chunk() == given_up.chunk.model_copy(update={"unsaid": False})
+
+
+def test_saying_one_failure_does_not_mark_the_next_one(scene: Scene) -> None:
+    scene.split(1)
+    first = scene.ledger.give_up_chunk(scene.start(), "e", unsaid=True).chunk
+    scene.ledger.reopen_chunk(scene.chunk(), "op")
+    scene.ledger.give_up_chunk(scene.start(), "e", unsaid=True)
+    scene.ledger.mark_said(first)
+    assert scene.chunk().unsaid
+
+
+def test_a_refit_is_noted_as_sent_again_by_one_sweep_of_two(scene: Scene) -> None:
+    scene.split(1)
+    scene.complete(n_timed_out=2)
+    read = scene.chunk()
+    assert scene.ledger.record_refit_resend(read)
+    assert scene.chunk().refit_sent_at is not None
+    assert not scene.ledger.record_refit_resend(read)
+    again = scene.chunk()
+    scene.ledger.record_refit(scene.run_id, scene.chunk_id(), remaining=1)
+    assert not scene.ledger.record_refit_resend(again), "the slow lane goes on"
+
+
+def test_a_split_is_asked_for_again_by_one_sweep_of_two_and_not_once_latched(scene: Scene) -> None:
+    scene.split(1, latch=False, manifest_key="manifests/m.json", split_token="token")
+    read = scene.run
     assert (read.manifest_key, read.split_token) == ("manifests/m.json", "token")
-    assert ledger.record_split_resend(read)
-    assert not ledger.record_split_resend(read)
-    again = ledger.run(run_id)
+    assert scene.ledger.record_split_resend(read)
+    assert not scene.ledger.record_split_resend(read)
+    again = scene.run
     assert again.split_resends == 1
     assert again.split_sent_at is not None
-    ledger.latch(run_id)
-    assert not ledger.record_split_resend(again)
+    scene.ledger.latch(scene.run_id)
+    assert not scene.ledger.record_split_resend(again)
 
 
-def test_counters_are_corrected_only_while_nothing_moves(ledger: Ledger, new_run_id: NewRunId) -> None:
-    run_id = new_run_id()
-    first, second = split(ledger, run_id, 2)
-    ledger.complete_chunk(run_id, first, output_key="o", duration_ms=1)
-    Damage(ledger).set(run_id, jobs_completed=0, jobs_failed=5)
-    stale: RunItem = ledger.run(run_id)
-    ledger.fail_chunk(run_id, second, "e")
-    assert not ledger.correct_counters(stale, {"jobs_completed": 1, "jobs_failed": 0, "n_timed_out": 0})
-    right = {"jobs_completed": 1, "jobs_failed": 1, "n_timed_out": 0}
-    assert ledger.correct_counters(ledger.run(run_id), right)
-    run = ledger.run(run_id)
-    assert (run.jobs_completed, run.jobs_failed, run.drained_at) == (1, 1, None)
-    drained = ledger.drain(run_id)
-    assert drained is not None
-    assert drained.drained_by == DRAINED_BY_SWEEPER
-    assert ledger.drain(run_id) is not None, "a sweeper that died before saying so has to be told again"
+def test_a_check_is_noted(scene: Scene) -> None:
+    run = scene.open()
+    scene.ledger.record_check(run)
+    assert scene.run == run.model_copy(update={"checked_at": scene.run.checked_at})
+    assert scene.run.checked_at is not None
 
 
-def test_a_run_that_another_drained_is_not_the_sweepers_to_announce(ledger: Ledger, new_run_id: NewRunId) -> None:
-    run_id = new_run_id()
-    (only,) = split(ledger, run_id, 1)
-    assert ledger.drain(run_id) is None
-    ledger.complete_chunk(run_id, only, output_key="o", duration_ms=1)
-    assert ledger.drain(run_id) is None
-    assert ledger.run(run_id).drained_by == only
+MOVES: dict[str, Callable[[Scene], object]] = {
+    "jobs_completed": lambda scene: scene.complete(3),
+    "jobs_failed": lambda scene: scene.fail(3),
+    "n_timed_out": lambda scene: scene.ledger.record_refit(scene.run_id, scene.chunk_id(0), remaining=1),
+    "n_refit_failed": lambda scene: scene.ledger.record_refit(scene.run_id, scene.chunk_id(1), remaining=2),
+}
 
 
-def test_a_chunk_that_the_sweeper_fails_drains_its_run_in_the_sweepers_name(
-    ledger: Ledger, new_run_id: NewRunId
-) -> None:
-    run_id = new_run_id()
-    (only,) = split(ledger, run_id, 1)
-    finished = ledger.fail_chunk(run_id, only, "given up", by=DRAINED_BY_SWEEPER)
-    assert finished.drained is not None
-    assert finished.drained.drained_by == DRAINED_BY_SWEEPER
-    assert ledger.drain(run_id) is not None
+@pytest.mark.parametrize("moving", COUNTERS)
+def test_counters_are_corrected_only_while_none_of_them_moves(scene: Scene, moving: str) -> None:
+    scene.split(4)
+    scene.complete(0, n_timed_out=2)
+    scene.complete(1, n_timed_out=4)
+    scene.ledger.give_up_refit(scene.run_id, scene.chunk_id(1), "e")
+    scene.fail(2)
+    right = {"jobs_completed": 2, "jobs_failed": 1, "n_timed_out": 2, "n_refit_failed": 4}
+    assert {name: getattr(scene.run, name) for name in COUNTERS} == right
+    scene.damage(**{name: 7 for name in COUNTERS if name != moving})
+    stale = scene.run
+    MOVES[moving](scene)
+    moved = scene.run
+    assert not scene.ledger.correct_counters(stale, right)
+    assert scene.run == moved
+    assert scene.ledger.correct_counters(moved, right)
+    assert {name: getattr(scene.run, name) for name in COUNTERS} == right
+
+
+def test_a_corrected_run_drains(scene: Scene) -> None:
+    scene.split(2)
+    scene.complete(0)
+    scene.damage(jobs_completed=0)
+    scene.complete(1)
+    assert scene.run.drained_at is None
+    assert scene.ledger.correct_counters(scene.run, {"jobs_completed": 2})
+    assert scene.ledger.drain(scene.run_id).drains == 1
+
+
+def test_writes_about_a_run_that_is_not_there_make_no_item(scene: Scene, ledger: Ledger) -> None:
+    run = scene.open()
+    chunks = ledger.chunks(scene.run_id)
+    scene.dynamodb.delete_item(TableName=scene.table.name, Key={"PK": {"S": scene.run_id}, "SK": {"S": "RUN"}})
+    ledger.record_check(run)
+    assert ledger.claim_sweep(run) is None
+    assert not ledger.record_end(run, "completed")
+    assert not ledger.resume_run(run)
+    assert ledger.get_run(scene.run_id) is None
+    assert list(chunks) == []

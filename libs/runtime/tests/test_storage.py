@@ -9,8 +9,9 @@ from pathlib import Path
 import boto3
 import numpy as np
 import pytest
+from botocore.exceptions import ClientError
 
-from prismline_runtime import Bucket, PermanentError, PrismlineError, storage
+from prismline_runtime import Bucket, PermanentError, PrismlineError, UnavailableError, storage
 
 pytestmark = pytest.mark.emulator
 
@@ -63,3 +64,30 @@ def test_what_does_not_exist_is_permanent(bucket: Bucket, tmp_path: Path) -> Non
     (tmp_path / "a").write_bytes(b"a")
     with pytest.raises(PrismlineError, match="Could not write s3://nowhere/k: NoSuchBucket"):
         Bucket(boto3.client("s3"), "nowhere").upload(tmp_path / "a", "k")
+
+
+def test_the_first_of_two_objects_stays(bucket: Bucket) -> None:
+    assert bucket.create("k", b"first")
+    assert not bucket.create("k", b"second")
+    assert bucket.read("k") == b"first"
+
+
+def test_two_writes_that_met_are_tried_again_and_not_taken_for_an_object_that_exists(bucket: Bucket) -> None:
+    """S3 answers 409 while another conditional write of the same key is under way; that one may still fail."""
+
+    class Meeting:
+        def put_object(self, **_: object) -> None:
+            raise ClientError({"Error": {"Code": "ConditionalRequestConflict"}}, "PutObject")
+
+    with pytest.raises(UnavailableError, match="ConditionalRequestConflict"):
+        Bucket(Meeting(), bucket.name).create("k", b"x")  # type: ignore[arg-type]
+
+
+def test_a_source_that_was_replaced_is_not_downloaded(bucket: Bucket, tmp_path: Path) -> None:
+    bucket.write("cube", b"first")
+    pinned = bucket.version("cube")
+    bucket.download("cube", tmp_path / "a", etag=pinned)
+    assert (tmp_path / "a").read_bytes() == b"first"
+    bucket.write("cube", b"second")
+    with pytest.raises(PermanentError, match="was replaced after the run had been submitted; submit it again"):
+        bucket.download("cube", tmp_path / "b", etag=pinned)

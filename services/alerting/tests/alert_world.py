@@ -169,8 +169,7 @@ class World:
         ledger.open_run(run_id=run_id, survey="grs", job_id="j", workload="captions", params=None, traceparent=None)
         ledger.add_chunks(run_id, [NewChunk(chunk, f"chunks/{chunk}", 1) for chunk in errors])
         for chunk, error in errors.items():
-            ledger.start_chunk(run_id, chunk)
-            ledger.record_error(run_id, chunk, error)
+            ledger.end_attempt(ledger.start_chunk(run_id, chunk).chunk, error, interrupted=False)
 
     def fill(self, queue: str, number: int) -> None:
         """Put messages into a queue."""

@@ -54,9 +54,10 @@ def test_depth_counts_what_is_hidden_and_errors_are_those_of_open_runs(world: Wo
     world.fill("chunks-dlq", 3)
     world.sqs.receive_message(QueueUrl=world.urls["chunks-dlq"], MaxNumberOfMessages=2, VisibilityTimeout=600)
     world.run("run-1", {"chunk-0000000": "GPU is down", "chunk-0000001": "GPU is down", "chunk-0000002": "Timeout"})
-    world.ledger.complete_chunk("run-1", "chunk-0000002", output_key="o", duration_ms=1)
+    done = world.ledger.chunk("run-1", "chunk-0000002")
+    world.ledger.complete_chunk(done, output_key="o", duration_ms=1)
     world.run("run-2", {"chunk-0000000": "GPU is down"})
-    world.ledger.fail_chunk("run-2", "chunk-0000000", "Broken frame")
+    world.ledger.fail_chunk(world.ledger.chunk("run-2", "chunk-0000000"), "Broken frame")
     facts = world.deps.facts.find(alert(world))
     assert facts.depth == 3
     assert facts.errors == (("GPU is down", 2), ("Broken frame", 1))

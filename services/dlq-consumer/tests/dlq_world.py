@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 
-from prismline_contracts import ARCHIVE_PREFIX, ChunkProcess, Envelope, RunItem
+from prismline_contracts import ARCHIVE_PREFIX, ChunkItem, ChunkProcess, Envelope, RunItem, now, timestamp
 from prismline_dlq_consumer.dependencies import Dependencies, from_environment
 from prismline_dlq_consumer.handler import build_handler
-from prismline_ledger import Ledger, NewChunk
+from prismline_ledger import Ledger, NewChunk, Started
 from prismline_localstack.testing import create_runs_table, observe_bus
+from prismline_runtime import Bucket
 
 QUEUES = ("alerts", "split", "chunks", "refits", "status", "runs", "recoveries")
+#: Clients that the consumer uses.
+CLIENTS = ("dynamodb", "events", "s3", "sqs", "ssm", "stepfunctions")
 
 
 class Context:
@@ -25,6 +31,54 @@ class Context:
         return 900_000
 
 
+class Client:
+    """A client of the emulator that notes its calls, and fails when it is told to."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._failures: dict[str, tuple[str, int]] = {}
+        self._answers: dict[str, Callable[..., Any]] = {}
+        self._calls: list[tuple[str, dict[str, Any]]] = []
+        self._noting = True
+
+    def fail(self, operation: str, code: str = "ServiceUnavailable", *, times: int = 10**6) -> None:
+        """Have an operation fail; `*`: every one."""
+        self._failures[operation] = (code, times)
+
+    def answer(self, operation: str, answer: Callable[..., Any]) -> None:
+        """Have an operation answered by a function of its arguments."""
+        self._answers[operation] = answer
+
+    def mend(self) -> None:
+        self._failures.clear()
+
+    def forget(self) -> None:
+        """Note no call any more."""
+        self._noting = False
+        self._calls.clear()
+
+    def calls(self, operation: str) -> list[dict[str, Any]]:
+        """The arguments of the calls of an operation so far."""
+        return [arguments for name, arguments in self._calls if name == operation]
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._client, name)
+        if not callable(method):
+            return method
+
+        def call(*positional: Any, **arguments: Any) -> Any:
+            if self._noting:
+                self._calls.append((name, arguments))
+            failing = name if name in self._failures else "*"
+            code, times = self._failures.get(failing, ("", 0))
+            if times > 0:
+                self._failures[failing] = (code, times - 1)
+                raise ClientError({"Error": {"Code": code, "Message": "no"}}, name)
+            return self._answers.get(name, method)(*positional, **arguments)
+
+        return call
+
+
 @dataclass
 class World:
     environment: str
@@ -32,6 +86,9 @@ class World:
     sqs: Any
     s3: Any
     urls: dict[str, str]
+    bucket: Bucket
+    #: The consumer's own clients, by service.
+    clients: dict[str, Client]
     #: Deliveries by queue, for what must be bounded.
     delivered: dict[str, int] = field(default_factory=dict)
 
@@ -53,11 +110,22 @@ class World:
         urls["observer"] = observe_bus(sqs, events, bus)
         patch.setenv("RUNS_TABLE", table)
         patch.setenv("BUCKET", bucket)
-        return cls(environment, from_environment(), sqs, s3, urls)
+        patch.setenv("RESEND_SECONDS", "0")
+        clients = {name: Client(boto3.client(name)) for name in CLIENTS}
+        for name, client in clients.items():
+            patch.setattr(f"prismline_runtime.clients.{name}", lambda client=client: client)
+        return cls(environment, from_environment(), sqs, s3, urls, Bucket(s3, bucket), clients)
 
     @property
     def ledger(self) -> Ledger:
         return self.deps.ledger
+
+    def arn(self, queue: str) -> str:
+        return _arn(self.sqs, self.urls[queue])
+
+    def ledger_at(self, moment: datetime) -> Ledger:
+        """The ledger at another time."""
+        return Ledger(boto3.client("dynamodb"), self.deps.settings.runs_table, clock=lambda: timestamp(moment))
 
     def set(self, **settings: Any) -> None:
         """Replace settings."""
@@ -74,6 +142,23 @@ class World:
 
     def item(self, run_id: str) -> RunItem:
         return self.ledger.run(run_id)
+
+    def attempt(self, run_id: str, chunk_id: str, *, ago: float = 0.0) -> ChunkItem:
+        """Begin an attempt at a chunk, some seconds ago."""
+        started = self.ledger_at(now() - timedelta(seconds=ago)).start_chunk(run_id, chunk_id)
+        assert isinstance(started, Started)
+        return started.chunk
+
+    def exhaust(self, run_id: str, chunk_id: str, *, ago: float = 86_400.0, error: str = "S3 said 503.") -> None:
+        """Use up all attempts at a chunk, some seconds ago."""
+        for _ in range(self.deps.settings.max_attempts):
+            self.ledger.end_attempt(self.attempt(run_id, chunk_id, ago=ago), error, interrupted=False)
+
+    def complete(self, run_id: str, chunk_id: str, **fields: Any) -> None:
+        self.ledger.complete_chunk(self.attempt(run_id, chunk_id), output_key="o", duration_ms=1, **fields)
+
+    def fail(self, run_id: str, chunk_id: str, error: str = "given up") -> None:
+        self.ledger.fail_chunk(self.ledger.chunk(run_id, chunk_id), error)
 
     def send(self, queue: str, body: str, **attributes: str) -> None:
         """Put a message into a queue."""
@@ -129,16 +214,39 @@ class World:
                 self.sqs.delete_message(QueueUrl=self.urls[queue], ReceiptHandle=record["receiptHandle"])
         return left
 
+    def drain(self, queue: str) -> None:
+        """Have the consumer work on a queue until it is empty."""
+        while self.depth(queue):
+            self.handle(queue)
+
+    def taken(self, queue: str) -> list[dict[str, Any]]:
+        """The bodies of everything in a queue, taken out of it."""
+        return [json.loads(record["body"]) for record in self.taken_records(queue)]
+
+    def taken_records(self, queue: str) -> list[dict[str, Any]]:
+        """Everything in a queue, taken out of it."""
+        found = []
+        while (event := self.receive(queue)) is not None:
+            for record in event["Records"]:
+                found.append(record)
+                self.sqs.delete_message(QueueUrl=self.urls[queue], ReceiptHandle=record["receiptHandle"])
+        return found
+
     def depth(self, queue: str) -> int:
-        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+        names = [f"ApproximateNumberOfMessages{state}" for state in ("", "NotVisible", "Delayed")]
         attributes = self.sqs.get_queue_attributes(QueueUrl=self.urls[queue], AttributeNames=names)["Attributes"]
-        return sum(int(attributes[name]) for name in names)
+        return sum(int(attributes.get(name, "0")) for name in names)
+
+    def delays(self) -> list[int]:
+        """For how many seconds each message that was sent so far was held back."""
+        calls = self.clients["sqs"].calls("send_message_batch")
+        return [entry.get("DelaySeconds", 0) for call in calls for entry in call["Entries"]]
 
     def records(self, prefix: str = ARCHIVE_PREFIX) -> dict[str, dict[str, Any]]:
         """The archive: every record, by key."""
-        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.deps.bucket.name, Prefix=prefix)
+        pages = self.s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket.name, Prefix=prefix)
         keys = [entry["Key"] for page in pages for entry in page.get("Contents", [])]
-        return {key: json.loads(self.deps.bucket.read(key)) for key in keys}
+        return {key: json.loads(self.bucket.read(key)) for key in keys}
 
     def events(self, *kinds: str) -> list[dict[str, Any]]:
         """What was said on the bus since the last look, of these kinds, such as `chunk.failed`."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,22 +12,51 @@ from dlq_world import chunk_message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prismline_contracts import ChunkItem, ChunkStatus, Envelope, FitParams, RunSplit, SpectraRefit
-from prismline_dlq_consumer.dead_letter import DeadLetter, parse, read_dead_letter
-from prismline_dlq_consumer.decisions import MAX_ATTEMPTS, Action, Resource, attempts_used, decide
-from prismline_dlq_consumer.healing import sent_back
+from prismline_contracts import (
+    ChunkItem,
+    ChunkStatus,
+    DeadlettersRecover,
+    Envelope,
+    FitParams,
+    RunDrained,
+    RunItem,
+    RunSplit,
+    SpectraRefit,
+    timestamp,
+)
+from prismline_dlq_consumer.dead_letter import DeadLetter, read_archived, read_dead_letter
+from prismline_dlq_consumer.decisions import (
+    Action,
+    Decision,
+    Facts,
+    LetterPatience,
+    Resource,
+    Step,
+    judge,
+    judge_record,
+    next_step,
+)
+from prismline_dlq_consumer.sending import Dispatch
+from prismline_ledger import Patience
 
 UP, DOWN = Resource("gpu", up=True), Resource("gpu", up=False)
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+PATIENCE = LetterPatience()
 
 
-def letter(body: str | None = None, **fields: Any) -> DeadLetter:
-    body = chunk_message("r", "chunk-0000000") if body is None else body
-    envelope, command, invalid = parse(body)
-    base = {"message_id": "m", "source_queue": "chunks", "receive_count": 1}
-    return DeadLetter(body=body, envelope=envelope, command=command, invalid=invalid, **(base | fields))
+def letter(body: str | None = None, *, age: timedelta = HOUR, queue: str = "chunks", **attributes: str) -> DeadLetter:
+    """A letter whose message was sent some time ago."""
+    record = {
+        "messageId": "m",
+        "body": chunk_message("r", "chunk-0000000") if body is None else body,
+        "attributes": {"SentTimestamp": str(round((NOW - age).timestamp() * 1000))},
+        "messageAttributes": {name: {"stringValue": text, "dataType": "String"} for name, text in attributes.items()},
+    }
+    return read_dead_letter(record, queue)
 
 
-def item(status: str = "IN_PROGRESS", **fields: Any) -> ChunkItem:
+def item(status: str = "PENDING", **fields: Any) -> ChunkItem:
     base = {
         "PK": "r",
         "SK": "CHUNK#chunk-0000000",
@@ -33,12 +64,31 @@ def item(status: str = "IN_PROGRESS", **fields: Any) -> ChunkItem:
         "chunk_key": "k",
         "n_spectra": 1,
         "n_items": 1,
-        "created_at": "2026-03-01T12:00:00.000Z",
+        "created_at": timestamp(NOW - 10 * DAY),
     }
     return ChunkItem.model_validate(base | fields)
 
 
-def refit() -> str:
+def used_up(*, since: timedelta = DAY, **fields: Any) -> ChunkItem:
+    """A chunk whose attempts are used up, the first of them begun some time ago."""
+    began = timestamp(NOW - since)
+    return item(
+        **{"attempts": 5, "first_started_at": began, "started_at": began, "last_error": "S3 said 503."} | fields
+    )
+
+
+def run_item(**fields: Any) -> RunItem:
+    moment = timestamp(NOW - 10 * DAY)
+    base = {"PK": "r", "GSI1_PK": "s", "GSI1_SK": moment, "survey": "s", "workload": "spectra", "job_id": "j"}
+    return RunItem.model_validate(base | {"created_at": moment} | fields)
+
+
+def wrapped(data: Any, *, age: timedelta = HOUR) -> str:
+    message = Envelope.wrap(data, source="prismline/test", traceparent=None)
+    return message.model_copy(update={"time": timestamp(NOW - age)}).to_json()
+
+
+def refit(*, age: timedelta = HOUR) -> str:
     command = SpectraRefit(
         run_id="r",
         survey="s",
@@ -47,122 +97,320 @@ def refit() -> str:
         chunk_key="k",
         output_key="o",
         params=FitParams(),
-        rows=[1],
     )
-    return Envelope.wrap(command, source="prismline/test", traceparent=None).to_json()
+    return wrapped(command, age=age)
 
 
-def test_dlq_consumer_marks_failed_after_5_receives() -> None:
-    decision = decide(letter(receive_count=6), item(last_error="S3 said 503.", attempts=5), None)
-    assert decision.action is Action.FAIL
-    assert decision.reason == "S3 said 503. Given up after 5 attempts."
-    assert decide(letter(receive_count=5), item(), None).action is Action.RESEND
+def split(*, age: timedelta = HOUR) -> str:
+    return wrapped(RunSplit(run_id="r", job_id="j", bucket="b", manifest_key="m"), age=age)
 
 
-def test_dlq_consumer_gpu_down_extends_visibility() -> None:
-    decision = decide(letter(), item(), DOWN)
-    assert (decision.action, decision.reason) == (Action.DEFER, "The resource gpu is down.")
+def drained(*, age: timedelta = HOUR) -> str:
+    moment = timestamp(NOW)
+    event = RunDrained(run_id="r", jobs_total=1, jobs_completed=1, jobs_failed=0, failed_percent=0.0, drained_at=moment)
+    return wrapped(event, age=age)
 
 
-def test_dlq_consumer_gpu_up_invokes_handler() -> None:
-    assert decide(letter(), item(), UP).action is Action.RESEND
+def decided(
+    message: DeadLetter,
+    chunk: ChunkItem | None = None,
+    run: RunItem | None = None,
+    resource: Resource | None = None,
+    patience: LetterPatience = PATIENCE,
+) -> Decision:
+    return judge(message, Facts(chunk, run, resource), NOW, patience)
 
 
-def test_a_chunk_that_waited_for_a_resource_all_day_has_used_up_nothing() -> None:
-    assert decide(letter(receive_count=97), item(deferrals=96), UP).action is Action.RESEND
+class TestChunks:
+    def test_a_chunk_whose_attempts_are_used_up_and_that_had_time_is_given_up(self) -> None:
+        decision = decided(letter(), used_up())
+        assert decision == Decision(Action.FAIL, "S3 said 503. Given up after 5 attempts.")
+
+    @given(receives=st.integers(1, 1000), attempt=st.integers(1, 1000))
+    def test_no_number_of_receipts_or_dispatches_gives_up_a_chunk(self, receives: int, attempt: int) -> None:
+        """Five receives while DynamoDB was down are no attempts."""
+        message = replace(letter(chunk_message("r", "chunk-0000000", attempt=attempt)), receive_count=receives)
+        assert decided(message, item()).action is Action.RESEND
+
+    def test_a_chunk_is_not_given_up_while_a_bad_deployment_may_be_rolled_back(self) -> None:
+        assert decided(letter(), used_up(since=HOUR)).action is Action.RESEND
+
+    def test_attempts_that_an_outage_cut_short_do_not_count(self) -> None:
+        assert decided(letter(), used_up(interruptions=1)).action is Action.RESEND
+
+    def test_the_lease_of_its_workload_counts(self) -> None:
+        """Captions of long windows may take an hour."""
+        began = timestamp(NOW - HOUR / 2)
+        chunk = used_up(status="IN_PROGRESS", started_at=began)
+        assert decided(letter(), chunk).action is Action.FAIL
+        long = replace(PATIENCE, workload_lease_seconds={"spectra": 3600.0})
+        assert decided(letter(), chunk, patience=long).action is Action.RESEND
+
+    @pytest.mark.parametrize("status", ["COMPLETED", "FAILED"])
+    def test_a_chunk_that_has_ended_needs_nothing(self, status: str) -> None:
+        assert decided(letter(), used_up(status=status), resource=DOWN).action is Action.SETTLE
+
+    @pytest.mark.parametrize("reason", ["cancelled", "failed"])
+    @pytest.mark.parametrize("body", [None, refit(), split()])
+    def test_a_run_that_was_stopped_needs_nothing(self, body: str | None, reason: str) -> None:
+        run = run_item(cancelled_at=timestamp(NOW), stop_reason=reason)
+        assert decided(letter(body), item(), run, DOWN).action is Action.SETTLE
+
+    def test_a_message_of_a_chunk_that_the_ledger_does_not_know_is_only_archived(self) -> None:
+        decision = decided(letter())
+        assert decision == Decision(Action.ARCHIVE, "There is no chunk-0000000 of run r in the ledger.")
+
+    def test_what_its_service_gave_up_on_for_good_is_not_tried_again(self) -> None:
+        decision = decided(letter(error="The chunk file is no archive."), item())
+        assert decision == Decision(Action.FAIL, "The chunk file is no archive.")
+
+    def test_an_error_from_before_a_recovery_does_not_fail_what_the_recovery_reopened(self) -> None:
+        late, again = letter(error="no"), letter(chunk_message("r", "chunk-0000000", recovery="op"), error="no")
+        assert decided(late, item(recovery="op")).action is Action.RESEND
+        assert decided(again, item(recovery="op")).action is Action.FAIL
+
+    def test_a_chunk_never_gets_too_old(self) -> None:
+        old = Envelope.model_validate_json(chunk_message("r", "chunk-0000000"))
+        body = old.model_copy(update={"time": timestamp(NOW - 14 * DAY)}).to_json()
+        assert decided(letter(body, age=14 * DAY), item()).action is Action.RESEND
 
 
-def test_deferrals_before_this_dispatch_do_not_make_up_for_its_receipts() -> None:
-    body = chunk_message("r", "chunk-0000000", deferrals=96, attempt=2)
-    message = read_dead_letter({"messageId": "m", "body": body, "attributes": {"ApproximateReceiveCount": "6"}}, "t")
-    assert decide(message, item(deferrals=96), UP).action is Action.FAIL
+class TestResources:
+    def test_dlq_consumer_gpu_down_extends_visibility(self) -> None:
+        assert decided(letter(), item(), resource=DOWN) == Decision(Action.DEFER, "The resource gpu is down.", 900)
+
+    def test_dlq_consumer_gpu_up_invokes_handler(self) -> None:
+        assert decided(letter(), item(), resource=UP).action is Action.RESEND
+
+    def test_a_chunk_that_waited_for_a_resource_all_day_has_used_up_nothing(self) -> None:
+        waited = item(deferrals=96, deferred_at=timestamp(NOW))
+        assert decided(replace(letter(waits_for="gpu", age=DAY), receive_count=97), waited, resource=UP).delay == 0
+
+    def test_an_instance_that_runs_and_does_not_serve_is_not_asked_again_at_once(self) -> None:
+        """The worker moved the message a moment ago because the model did not answer; EC2 says `running`."""
+        just_moved = decided(letter(waits_for="gpu", age=timedelta(seconds=10)), item(), resource=UP)
+        assert just_moved.action is Action.DEFER
+        assert 889 <= just_moved.delay <= 900
+        waited = decided(letter(waits_for="gpu", age=timedelta(seconds=900)), item(), resource=UP)
+        assert (waited.action, waited.delay) == (Action.RESEND, 0)
 
 
-def test_a_resource_that_is_down_does_not_save_a_chunk_whose_attempts_are_used_up() -> None:
-    assert decide(letter(attempt=6), item(), DOWN).action is Action.FAIL
+class TestPatience:
+    @pytest.mark.parametrize("body", [split, refit, drained])
+    def test_any_other_message_is_tried_for_three_days(self, body: Any) -> None:
+        chunk = item("COMPLETED", n_timed_out=1)
+        for age in (timedelta(0), DAY, 2.9 * DAY):
+            assert decided(letter(body(age=age)), chunk).action is Action.RESEND
+        late = decided(letter(body(age=3.1 * DAY)), chunk)
+        assert late == Decision(Action.FAIL, "Given up after 3.0 days.")
+
+    def test_a_message_that_does_not_say_when_it_was_sent_is_as_old_as_sqs_says(self) -> None:
+        alert = json.dumps({"Type": "Notification", "Message": "{}"})
+        assert decided(letter(alert, age=2 * DAY, queue="alerts")).action is Action.RESEND
+        assert decided(letter(alert, age=4 * DAY, queue="alerts")).action is Action.FAIL
+
+    def test_an_aws_event_is_as_old_as_it_says(self) -> None:
+        event = {"source": "aws.s3", "detail-type": "Object Created", "time": timestamp(NOW - 4 * DAY), "detail": {}}
+        assert decided(letter(json.dumps(event), queue="split")).action is Action.FAIL
+
+    @given(dispatch=st.integers(1, 400))
+    def test_the_age_of_a_message_goes_with_it_so_that_no_message_is_sent_back_for_ever(self, dispatch: int) -> None:
+        alert = letter(json.dumps({"Type": "Notification"}), age=4 * DAY, queue="alerts")
+        body, carried = Dispatch.next_of(replace(alert, attempt=dispatch), None).message()
+        again = letter(body, age=timedelta(0), queue="alerts", **carried)
+        assert again.first_sent == alert.first_sent
+        assert again.attempt == dispatch + 1
+        assert decided(again).action is Action.FAIL
+
+    def test_an_alert_that_was_received_a_hundred_times_by_its_own_queue_is_tried_again(self) -> None:
+        moved = {"ApproximateReceiveCount": "101", "DeadLetterQueueSourceArn": "arn:aws:sqs:::alerts"}
+        moved["SentTimestamp"] = str(round((NOW - 3 * HOUR).timestamp() * 1000))
+        body = json.dumps({"Type": "Notification", "Message": "{}"})
+        message = read_dead_letter({"messageId": "m", "body": body, "attributes": moved}, "alerts")
+        assert message.receive_count == 1
+        assert decided(message).action is Action.RESEND
+
+    def test_a_recovery_is_not_thrown_away_even_if_its_service_says_that_it_cannot_be_done(self) -> None:
+        request = DeadlettersRecover(operation_id="op", requested_at=timestamp(NOW))
+        message = letter(wrapped(request), queue="recoveries", error="The bucket does not exist.")
+        assert decided(message).action is Action.RESEND
+        late = letter(wrapped(request, age=4 * DAY), queue="recoveries", error="The bucket does not exist.")
+        assert decided(late) == Decision(Action.FAIL, "The bucket does not exist. Given up after 3.0 days.")
+
+    def test_what_its_service_gave_up_on_for_good_is_given_up(self) -> None:
+        assert decided(letter(split(), error="There is no cube.")) == Decision(Action.FAIL, "There is no cube.")
+
+    def test_the_delay_doubles_with_each_dispatch_up_to_a_quarter_of_an_hour(self) -> None:
+        chunks = [decided(letter(chunk_message("r", "chunk-0000000", attempt=n)), item()).delay for n in range(1, 9)]
+        assert chunks == [15, 30, 60, 120, 240, 480, 900, 900]
+        others = [decided(letter(split(), attempt=str(n))).delay for n in (1, 2, 8, 10**9)]
+        assert others == [15, 30, 900, 900]
 
 
-@pytest.mark.parametrize("status", ["COMPLETED", "FAILED"])
-def test_a_chunk_that_has_ended_needs_nothing(status: str) -> None:
-    assert decide(letter(receive_count=9), item(status), DOWN).action is Action.SETTLE
+class TestWhatIsNotUnderstood:
+    def test_what_is_no_message_is_only_archived_with_what_is_wrong_with_it(self) -> None:
+        assert decided(letter("{not json")) == Decision(Action.ARCHIVE, "It is not a JSON object.")
+        decision = decided(letter(drained().replace('"jobs_total":1', '"jobs_total":"many"')))
+        assert decision.action is Action.ARCHIVE
+        assert "jobs_total" in decision.reason
+
+    @pytest.mark.parametrize("change", [(".v1", ".v2"), ("run.drained", "run.rested")])
+    def test_a_message_of_a_newer_release_waits_for_a_consumer_that_knows_it(self, change: tuple[str, str]) -> None:
+        for age, action in ((DAY, Action.RESEND), (4 * DAY, Action.FAIL)):
+            decision = decided(letter(drained(age=age).replace(*change), queue="runs"))
+            assert decision.action is action
+            assert "is not known here" in decision.reason
+
+    def test_a_message_that_only_its_service_is_too_old_for_waits_too(self) -> None:
+        assert decided(letter(drained(), queue="runs", unknown="not one that this service takes")).delay == 15
+        assert decided(letter(unknown="not one that this service takes"), item()).action is Action.RESEND
+
+    def test_an_event_that_eventbridge_could_not_deliver_goes_on_as_its_envelope(self) -> None:
+        envelope = json.loads(drained())
+        event = {"version": "0", "detail-type": envelope["type"], "source": "prismline/dev/worker", "detail": envelope}
+        message = letter(json.dumps(event), queue="runs", ERROR_CODE="NO_PERMISSIONS")
+        assert decided(message).action is Action.RESEND
+        body, _ = Dispatch.next_of(message, None).message()
+        assert json.loads(body) == envelope
+
+    @pytest.mark.parametrize(("source", "kind"), [("aws.s3", "Object Created"), ("aws.events", "Scheduled Event")])
+    def test_an_event_of_aws_goes_on_as_it_came(self, source: str, kind: str) -> None:
+        body = json.dumps({"source": source, "detail-type": kind, "time": timestamp(NOW), "detail": {"a": 1}})
+        message = letter(body, queue="split")
+        assert decided(message).action is Action.RESEND
+        assert Dispatch.next_of(message, None).message()[0] == body
 
 
-def test_a_cancelled_run_needs_nothing() -> None:
-    assert decide(letter(), item(), DOWN, cancelled=True).action is Action.SETTLE
+class TestRefits:
+    def test_a_refit_goes_on_while_rows_wait_for_it(self) -> None:
+        assert decided(letter(refit()), item("COMPLETED", n_timed_out=1)).action is Action.RESEND
+        assert decided(letter(refit()), item("COMPLETED")).action is Action.SETTLE
+        assert decided(letter(refit()), item("COMPLETED", n_refit_failed=1)).action is Action.SETTLE
+
+    def test_a_refit_that_overtook_the_end_of_its_chunk_waits(self) -> None:
+        assert decided(letter(refit()), item("IN_PROGRESS")).action is Action.RESEND
+
+    def test_a_refit_that_fails_for_good_is_given_up(self) -> None:
+        decision = decided(letter(refit(), error="The output is gone."), item("COMPLETED", n_timed_out=1))
+        assert decision == Decision(Action.FAIL, "The output is gone.")
+
+    def test_a_recovery_has_rows_fitted_that_were_given_up(self) -> None:
+        given_up = item("COMPLETED", n_refit_failed=1)
+        assert judge_record(letter(refit()), Facts(given_up)).action is Action.RESEND
+        assert decided(letter(refit(), recovery="op"), given_up).action is Action.RESEND
+        assert judge_record(letter(refit()), Facts(item("COMPLETED"))).action is Action.SETTLE
 
 
-def test_what_is_no_message_is_only_archived_with_what_is_wrong_with_it() -> None:
-    decision = decide(letter("{not json"), None, None)
-    assert (decision.action, decision.reason) == (Action.ARCHIVE, "It is not a JSON object.")
+class TestRecovery:
+    def test_a_recovery_tries_a_failed_chunk_once_more_but_not_a_completed_one(self) -> None:
+        assert judge_record(letter(error="no"), Facts(item("FAILED"))).action is Action.RESEND
+        assert judge_record(letter(waits_for="gpu"), Facts(item(), resource=DOWN)).action is Action.RESEND
+        assert judge_record(letter(), Facts(item("COMPLETED"))).action is Action.SETTLE
 
+    def test_a_recovery_resumes_a_run_that_had_failed_and_leaves_one_that_somebody_cancelled(self) -> None:
+        failed, stopped = (
+            run_item(cancelled_at=timestamp(NOW), stop_reason=reason) for reason in ("failed", "cancelled")
+        )
+        assert judge_record(letter(), Facts(item(), failed)).action is Action.RESEND
+        assert judge_record(letter(), Facts(item(), stopped)).action is Action.LEAVE
 
-def test_a_message_of_a_chunk_that_the_ledger_does_not_know_is_only_archived() -> None:
-    decision = decide(letter(), None, None)
-    assert decision.action is Action.ARCHIVE
-    assert decision.reason == "There is no chunk-0000000 of run r in the ledger."
+    def test_what_can_never_be_worked_on_is_not_sent(self) -> None:
+        assert judge_record(letter("garbage"), Facts()).action is Action.ARCHIVE
+        assert judge_record(letter(), Facts()).action is Action.ARCHIVE
 
+    @pytest.mark.parametrize(
+        ("chunk", "sent", "step"),
+        [
+            (item(), False, Step.SEND),
+            (item("FAILED"), False, Step.SEND),
+            (item("FAILED", recovery="another"), False, Step.SEND),
+            (item(recovery="op"), False, Step.SEND),
+            (item(recovery="op"), True, Step.WAIT),
+            (item("IN_PROGRESS", recovery="op"), True, Step.WAIT),
+            (item(recovery="another"), True, Step.WAIT),
+            (item("COMPLETED"), True, Step.DONE),
+            (item("FAILED", recovery="op"), True, Step.FAILED),
+            (item("FAILED", recovery="another"), True, Step.FAILED),
+            (None, True, Step.FAILED),
+        ],
+    )
+    def test_a_record_is_kept_until_its_chunk_has_ended(self, chunk: ChunkItem | None, sent: bool, step: Step) -> None:
+        assert next_step(chunk, run_item(), "op", sent=sent) is step
 
-def test_what_its_service_gave_up_on_for_good_is_not_tried_again() -> None:
-    decision = decide(letter(error="The chunk file is no archive."), item(), UP)
-    assert (decision.action, decision.reason) == (Action.FAIL, "The chunk file is no archive.")
+    def test_a_run_that_is_cancelled_during_its_recovery_is_not_waited_for(self) -> None:
+        run = run_item(cancelled_at=timestamp(NOW), stop_reason="cancelled")
+        assert next_step(item(recovery="op"), run, "op", sent=True) is Step.PUT_BACK
 
-
-def test_a_refit_goes_on_although_its_chunk_is_completed() -> None:
-    assert decide(letter(refit()), item("COMPLETED", n_timed_out=1), None).action is Action.RESEND
-    assert decide(letter(refit()), item("COMPLETED", n_timed_out=0), None).action is Action.SETTLE
-
-
-def test_a_recovery_tries_a_failed_chunk_once_more_but_not_a_completed_one() -> None:
-    assert decide(letter(), item("FAILED"), None, recovering=True).action is Action.RESEND
-    assert decide(letter(), item("COMPLETED"), None, recovering=True).action is Action.SETTLE
-
-
-def test_messages_without_a_chunk_are_sent_back_and_given_up_too() -> None:
-    split = RunSplit(run_id="r", job_id="j", bucket="b", manifest_key="m")
-    body = Envelope.wrap(split, source="prismline/test", traceparent=None).to_json()
-    assert decide(letter(body), None, None).action is Action.RESEND
-    assert decide(letter(body, attempt=6), None, None).action is Action.FAIL
-    assert sent_back(letter(body, attempt=2), None) == (body, {"attempt": "3"})
-
-
-@given(
-    attempt=st.integers(1, 10),
-    receives=st.integers(1, 200),
-    deferrals=st.integers(0, 300),
-    status=st.sampled_from(ChunkStatus),
-    up=st.booleans(),
-)
-def test_a_message_sent_back_has_always_used_up_more_than_before(
-    attempt: int, receives: int, deferrals: int, status: ChunkStatus, up: bool
-) -> None:
-    """So there can be no loop: after at most MAX_ATTEMPTS times it is given up."""
-    message = letter(chunk_message("r", "chunk-0000000", attempt=attempt), attempt=attempt, receive_count=receives)
-    chunk = item(status.value, deferrals=deferrals)
-    decision = decide(message, chunk, Resource("gpu", up=up))
-    if decision.action is not Action.RESEND:
-        return
-    assert attempts_used(message, chunk) <= MAX_ATTEMPTS
-    assert attempt <= MAX_ATTEMPTS
-    body, _ = sent_back(message, chunk)
-    again = read_dead_letter({"messageId": "n", "body": body}, "t")
-    assert again.attempt == attempt + 1
-    assert attempts_used(again, chunk) >= attempt + 1
+    @given(status=st.sampled_from(ChunkStatus), mine=st.booleans(), stopped=st.sampled_from([None, "failed"]))
+    def test_two_recoveries_of_one_chunk_do_not_reopen_it_for_ever(
+        self, status: ChunkStatus, mine: bool, stopped: str | None
+    ) -> None:
+        """What was sent once is never sent again by the same operation."""
+        run = run_item(**({"cancelled_at": timestamp(NOW), "stop_reason": stopped} if stopped else {}))
+        chunk = item(status.value, recovery="op" if mine else "another")
+        assert next_step(chunk, run, "op", sent=True) is not Step.SEND
 
 
 def test_a_message_sent_back_is_otherwise_the_same() -> None:
     message = letter()
-    body, attributes = sent_back(message, item(deferrals=4))
+    body, attributes = Dispatch.next_of(message, item(deferrals=4)).message()
     before, after = json.loads(message.body), json.loads(body)
     assert after["data"].pop("attempt") == 2
     assert after["data"].pop("deferrals") == 4
     assert before["data"].pop("attempt") == 1
     assert before["data"].pop("deferrals") == 0
     assert after == before
-    assert attributes == {"attempt": "2"}
+    assert attributes == {"attempt": "2", "first_sent": timestamp(message.first_sent)}
+
+
+def test_a_recovered_message_has_all_its_time_and_attempts_again() -> None:
+    old = letter(split(age=10 * DAY), attempt="40")
+    body, attributes = Dispatch.recovered(old, None, "op", NOW).message()
+    again = letter(body, age=timedelta(0), **attributes)
+    assert (again.attempt, again.recovery, again.first_sent) == (1, "op", NOW)
+    assert decided(again).action is Action.RESEND
 
 
 def test_receipts_by_the_queue_that_gave_up_do_not_count() -> None:
     """SQS counts on when it moves a message: the first receipt of the consumer is the sixth."""
     moved = {"ApproximateReceiveCount": "6", "DeadLetterQueueSourceArn": "arn:aws:sqs:::chunks"}
     record = {"messageId": "m", "body": "{}", "attributes": moved}
-    assert read_dead_letter(record, "t").receive_count == 1
+    assert read_dead_letter(record, "chunks").receive_count == 1
+
+
+def test_a_record_of_the_archive_says_all_that_the_message_said() -> None:
+    attributes = {"waits_for": {"stringValue": "gpu"}, "error": {"stringValue": "no"}}
+    body = chunk_message("r", "chunk-0000000", recovery="op", attempt=3)
+    document = {"messageId": "m", "body": body, "source_queue": "chunks", "messageAttributes": attributes}
+    found = read_archived(document)
+    assert (found.waits_for, found.error, found.recovery, found.attempt) == ("gpu", "no", "op", 3)
+    assert found.invalid is None
+
+
+@pytest.mark.parametrize("change", [{"source_queue": "nonesuch"}, {"source_queue": 7}, {"messageId": None}])
+def test_a_record_that_does_not_say_where_it_came_from_cannot_be_sent(change: dict[str, Any]) -> None:
+    document = {"messageId": "m", "body": chunk_message("r", "chunk-0000000"), "source_queue": "chunks"} | change
+    assert judge_record(read_archived(document), Facts(item())).action is Action.ARCHIVE
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["", "chunks", "2026-03-01T00:00:00Z", "2026-99-01"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["stringValue", "a"]), inner),
+    max_leaves=5,
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["body", "messageId", "source_queue", "attributes", "messageAttributes", "archived_at"]),
+        JSON_VALUES,
+    )
+)
+def test_any_object_of_the_archive_can_be_read(document: dict[str, Any]) -> None:
+    judge_record(read_archived(document), Facts())
+
+
+def test_how_much_is_tried_can_be_told() -> None:
+    impatient = LetterPatience(chunk=Patience(max_attempts=1, seconds=0.0), message_seconds=60.0)
+    assert decided(letter(), used_up(attempts=1, since=timedelta(seconds=1)), patience=impatient).action is Action.FAIL
+    assert decided(letter(split()), patience=impatient).action is Action.FAIL

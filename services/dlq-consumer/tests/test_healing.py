@@ -9,17 +9,27 @@ import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from aws_lambda_powertools import Logger
-from botocore.exceptions import ClientError
 from dlq_world import World, chunk_message
 
-from prismline_contracts import ChunkStatus, Envelope, RunSplit
+from prismline_contracts import (
+    ChunkStatus,
+    Envelope,
+    FitParams,
+    RunDrained,
+    RunSplit,
+    SpectraRefit,
+    derived_id,
+    now,
+    timestamp,
+)
 from prismline_dlq_consumer.archive import Archive
 from prismline_dlq_consumer.decisions import Resource
-from prismline_runtime import Bucket, TransientError
+from prismline_runtime import TransientError
 
 pytestmark = pytest.mark.emulator
 
@@ -43,20 +53,11 @@ def use_gpu(world: World, *, up: bool, deferral_seconds: int = 0) -> Gpu:
     return gpu
 
 
-class Failing:
-    """A client one of whose operations fails."""
-
-    def __init__(self, client: Any, operation: str, code: str, times: int = 10**6) -> None:
-        self._client, self._operation, self._code, self._times = client, operation, code, times
-
-    def __getattr__(self, name: str) -> Any:
-        if name == self._operation and self._times > 0:
-            return self._fail
-        return getattr(self._client, name)
-
-    def _fail(self, **_: Any) -> None:
-        self._times -= 1
-        raise ClientError({"Error": {"Code": self._code, "Message": "no"}}, self._operation)
+def split_message(*, ago: timedelta = timedelta(0), token: str | None = None) -> str:
+    """A `run.split` command that was sent some time ago."""
+    command = RunSplit(run_id="r", job_id="j", bucket="b", manifest_key="m")
+    message = Envelope.wrap(command, source="prismline/test", traceparent=None, tasktoken=token)
+    return message.model_copy(update={"time": timestamp(now() - ago)}).to_json()
 
 
 def test_a_message_goes_back_to_its_queue_with_its_attempt(world: World) -> None:
@@ -65,15 +66,24 @@ def test_a_message_goes_back_to_its_queue_with_its_attempt(world: World) -> None
     world.send("chunks-dlq", sent)
     assert world.handle("chunks-dlq") == []
     assert world.depth("chunks-dlq") == 0
-    event = world.receive("chunks")
-    assert event is not None
-    (record,) = event["Records"]
-    assert json.loads(record["body"])["data"]["attempt"] == 2
+    (command,) = world.taken("chunks")
+    assert command["data"]["attempt"] == 2
     (archived,) = world.records().values()
     assert archived["body"] == sent
     (said,) = world.events("deadletter.archived")
     assert said["data"]["decision"] == "resend"
     assert said["data"]["key"] in world.records()
+
+
+def test_a_message_that_goes_back_is_held_back_for_longer_each_time(world: World) -> None:
+    world.set(resend_seconds=15)
+    (chunk_id,) = world.run("r")
+    for attempt in (1, 2, 30):
+        world.send("chunks-dlq", chunk_message("r", chunk_id, attempt=attempt))
+        assert world.handle("chunks-dlq") == []
+    assert world.delays() == [15, 30, 900]
+    assert world.receive("chunks") is None, "it is there, and held back"
+    assert world.depth("chunks") == 3
 
 
 def test_garbage_is_archived_and_acknowledged(world: World) -> None:
@@ -89,25 +99,96 @@ def test_garbage_is_archived_and_acknowledged(world: World) -> None:
 
 def test_a_chunk_whose_attempts_are_used_up_is_failed_with_its_last_error(world: World) -> None:
     (chunk_id,) = world.run("r")
-    world.ledger.start_chunk("r", chunk_id)
-    world.ledger.record_error("r", chunk_id, "S3 said 503.")
-    world.send("chunks-dlq", chunk_message("r", chunk_id, attempt=6))
+    world.exhaust("r", chunk_id)
+    world.send("chunks-dlq", chunk_message("r", chunk_id))
     assert world.handle("chunks-dlq") == []
     chunk = world.ledger.chunk("r", chunk_id)
     assert chunk.state is ChunkStatus.FAILED
-    assert chunk.error == "S3 said 503. Given up after 1 attempts."
-    assert (world.item("r").jobs_failed, world.item("r").drained_by) == (1, chunk_id)
+    assert chunk.error == "S3 said 503. Given up after 5 attempts."
+    assert world.item("r").jobs_failed == 1
     said = world.events("chunk.failed")
     assert [event["data"]["error"] for event in said] == [chunk.error]
+    assert [record["error"] for record in world.records().values()] == [chunk.error], "the archive knows why"
     assert world.depth("chunks") == world.depth("chunks-dlq") == 0
 
 
 def test_the_last_chunk_that_is_given_up_drains_its_run_and_says_so(world: World) -> None:
     (chunk_id,) = world.run("r")
-    world.send("chunks-dlq", chunk_message("r", chunk_id, attempt=6))
+    world.exhaust("r", chunk_id)
+    world.send("chunks-dlq", chunk_message("r", chunk_id))
     world.handle("chunks-dlq")
     (drained,) = world.events("run.drained")
     assert drained["data"]["jobs_failed"] == 1
+
+
+def test_receipts_while_the_ledger_is_down_give_up_nothing(world: World) -> None:
+    """The queue gives a message to five workers of which none reads the ledger; then the consumer does not either."""
+    (chunk_id,) = world.run("r")
+    world.send("chunks", chunk_message("r", chunk_id))
+    for _ in range(5):
+        assert world.receive("chunks", visibility=0) is not None
+    assert world.receive("chunks", visibility=0) is None, "SQS has moved it"
+    world.clients["dynamodb"].fail("*", "InternalServerError")
+    for _ in range(10):
+        assert len(world.handle("chunks-dlq") or []) == 1
+    world.clients["dynamodb"].mend()
+    world.drain("chunks-dlq")
+    chunk = world.ledger.chunk("r", chunk_id)
+    assert (chunk.state, chunk.attempts, chunk.deferrals) == (ChunkStatus.PENDING, 0, 0)
+    assert world.depth("chunks") == 1
+
+
+def test_a_message_whose_ledger_is_down_is_not_asked_for_all_the_time(world: World) -> None:
+    world.set(resend_seconds=15)
+    (chunk_id,) = world.run("r")
+    world.send("chunks-dlq", chunk_message("r", chunk_id))
+    world.clients["dynamodb"].fail("*", "InternalServerError")
+    assert len(world.handle("chunks-dlq") or []) == 1
+    (call,) = world.clients["sqs"].calls("change_message_visibility")
+    assert call["VisibilityTimeout"] == 15
+
+
+def test_a_chunk_that_an_attempt_begins_at_while_it_is_judged_is_judged_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (chunk_id,) = world.run("r")
+    world.exhaust("r", chunk_id)
+
+    def begin(point: str, **_: str) -> None:
+        if point == "deadletter.archived":
+            world.clients["events"].answer("put_events", published)
+
+    events = world.clients["events"]
+
+    def published(**arguments: Any) -> Any:  # after the ledger was read, before anything is written
+        world.attempt("r", chunk_id)
+        return {"Entries": [{"EventId": "e"} for _ in arguments["Entries"]]}
+
+    monkeypatch.setattr("prismline_dlq_consumer.healing.fault_point", begin)
+    world.send("chunks-dlq", chunk_message("r", chunk_id))
+    assert len(world.handle("chunks-dlq") or []) == 1
+    assert events.calls("put_events")
+    assert world.ledger.chunk("r", chunk_id).state is ChunkStatus.IN_PROGRESS
+    (call,) = world.clients["sqs"].calls("change_message_visibility")
+    assert call["VisibilityTimeout"] == 1
+
+
+def test_a_permanent_error_fails_its_chunk_though_its_worker_died_before_it_could(world: World) -> None:
+    (chunk_id,) = world.run("r")
+    world.attempt("r", chunk_id)
+    world.send("chunks-dlq", chunk_message("r", chunk_id), error="The chunk file is no archive.")
+    assert world.handle("chunks-dlq") == []
+    chunk = world.ledger.chunk("r", chunk_id)
+    assert (chunk.state, chunk.error) == (ChunkStatus.FAILED, "The chunk file is no archive.")
+
+
+def test_a_chunk_that_failed_for_good_is_in_the_archive_so_that_it_can_be_recovered(world: World) -> None:
+    (chunk_id,) = world.run("r")
+    world.fail("r", chunk_id, "The chunk file is no archive.")
+    world.send("chunks-dlq", chunk_message("r", chunk_id), error="The chunk file is no archive.")
+    assert world.handle("chunks-dlq") == []
+    (record,) = world.records().values()
+    assert (record["chunk_id"], record["error"]) == (chunk_id, "The chunk file is no archive.")
 
 
 def test_a_message_waits_as_long_as_its_resource_is_down_and_uses_up_no_attempt(world: World) -> None:
@@ -124,28 +205,41 @@ def test_a_message_waits_as_long_as_its_resource_is_down_and_uses_up_no_attempt(
     assert world.handle("chunks-dlq") == []
     assert world.depth("chunks") == 1
     assert world.ledger.chunk("r", chunk_id).state is ChunkStatus.PENDING
-    assert len(world.records()) == 9, "every receipt is in the archive"
+    (record,) = world.records().values()
+    assert record["receive_count"] == 9, "every receipt has rewritten the record"
 
 
 def test_a_deferred_message_is_hidden_for_a_quarter_of_an_hour(world: World) -> None:
     use_gpu(world, up=False, deferral_seconds=900)
     (chunk_id,) = world.run("r")
     world.send("chunks-dlq", chunk_message("r", chunk_id))
-    calls = []
-    sqs = world.deps.transport._sqs
-
-    class Watching:
-        def __getattr__(self, name: str) -> Any:
-            return getattr(sqs, name)
-
-        def change_message_visibility(self, **arguments: Any) -> Any:
-            calls.append(arguments["VisibilityTimeout"])
-            return sqs.change_message_visibility(**arguments)
-
-    world.deps.transport._sqs = Watching()  # type: ignore[assignment]
     assert len(world.handle("chunks-dlq") or []) == 1
-    assert calls == [900]
+    (call,) = world.clients["sqs"].calls("change_message_visibility")
+    assert call["VisibilityTimeout"] == 900
     assert world.handle("chunks-dlq") is None
+
+
+def test_a_message_that_says_what_it_waits_for_is_not_given_up(world: World) -> None:
+    gpu = use_gpu(world, up=False)
+    world.set(workload_resources={})
+    (chunk_id,) = world.run("r")
+    world.exhaust("r", chunk_id, ago=60.0)
+    world.send("chunks-dlq", chunk_message("r", chunk_id), waits_for="gpu", source_queue="chunks")
+    assert len(world.handle("chunks-dlq") or []) == 1, "it waits, although the settings name no resource"
+    gpu.up = True
+    assert world.handle("chunks-dlq") == []
+    assert world.depth("chunks") == 1
+
+
+def test_a_resource_that_runs_and_does_not_serve_is_waited_for(world: World) -> None:
+    use_gpu(world, up=True, deferral_seconds=900)
+    (chunk_id,) = world.run("r")
+    world.send("chunks-dlq", chunk_message("r", chunk_id), waits_for="gpu", source_queue="chunks")
+    assert len(world.handle("chunks-dlq") or []) == 1
+    (call,) = world.clients["sqs"].calls("change_message_visibility")
+    assert 890 <= call["VisibilityTimeout"] <= 900
+    assert world.ledger.chunk("r", chunk_id).deferrals == 1, "the sweeper hears of it"
+    assert world.depth("chunks") == 0
 
 
 def test_a_batch_asks_for_its_resource_once(world: World) -> None:
@@ -158,55 +252,110 @@ def test_a_batch_asks_for_its_resource_once(world: World) -> None:
     assert world.depth("chunks") == 7
 
 
-def test_what_has_ended_or_was_cancelled_is_acknowledged(world: World) -> None:
+def test_what_has_ended_or_was_stopped_is_acknowledged_and_stays_in_the_archive(world: World) -> None:
     first, second = world.run("r", 2)
-    world.ledger.complete_chunk("r", first, output_key="o", duration_ms=1)
+    world.complete("r", first)
     world.send("chunks-dlq", chunk_message("r", first))
-    world.run("c")
-    world.ledger.stop_run("c")
-    world.send("chunks-dlq", chunk_message("c", "chunk-0000000"))
+    for run_id, reason in (("c", "cancelled"), ("f", "failed")):
+        world.run(run_id)
+        world.ledger.stop_run(run_id, reason)  # type: ignore[arg-type]
+        world.send("chunks-dlq", chunk_message(run_id, "chunk-0000000"))
     world.send("chunks-dlq", chunk_message("r", "chunk-9999999"))
     while world.handle("chunks-dlq") is not None:
         pass
     assert world.depth("chunks") == world.depth("chunks-dlq") == 0
     assert world.ledger.chunk("r", second).state is ChunkStatus.PENDING
     decisions = sorted(event["data"]["decision"] for event in world.events("deadletter.archived"))
-    assert decisions == ["archive", "settle", "settle"]
+    assert decisions == ["archive", "settle", "settle", "settle"]
+    assert len(world.records()) == 4
+
+
+@pytest.mark.parametrize("status", ["completed", "failed"])
+def test_the_end_of_a_chunk_whose_worker_died_before_it_said_so_is_said(world: World, status: str) -> None:
+    (chunk_id,) = world.run("r")
+    world.complete("r", chunk_id) if status == "completed" else world.fail("r", chunk_id)
+    world.send("chunks-dlq", chunk_message("r", chunk_id))
+    world.handle("chunks-dlq")
+    ended, drained = world.events("chunk.completed", "chunk.failed", "run.drained")
+    assert ended["type"] == f"prismline.chunk.{status}.v1"
+    assert ended["id"] == derived_id(ended["type"], "r", chunk_id), "under the id that its worker would have said it"
+    assert drained["id"] == derived_id(RunDrained.TYPE, "r")
 
 
 def test_a_command_that_was_given_up_fails_the_task_that_waits_for_it(world: World) -> None:
-    refused = []
-    world.deps.transport.refuse = lambda *arguments: refused.append(arguments) or True  # type: ignore
-    split = RunSplit(run_id="r", job_id="j", bucket="b", manifest_key="m")
-    message = Envelope.wrap(split, source="prismline/test", traceparent=None, tasktoken="token")
-    world.send("split-dlq", message.to_json(), attempt="6")
-    assert world.handle("split-dlq") == []
-    assert [arguments[0] for arguments in refused] == ["token"]
+    world.clients["stepfunctions"].answer("send_task_failure", lambda **_: {})
+    world.send("split-dlq", split_message(ago=timedelta(days=2.9), token="patient"))
+    world.send("split-dlq", split_message(ago=timedelta(days=3.1), token="token"))
+    world.send("split-dlq", split_message(token="hopeless"), error="There is no cube.")
+    while world.handle("split-dlq") is not None:
+        pass
+    refused = world.clients["stepfunctions"].calls("send_task_failure")
+    assert {(call["taskToken"], call["error"], call["cause"]) for call in refused} == {
+        ("token", "DeadLetterGivenUp", "Given up after 3.0 days."),
+        ("hopeless", "DeadLetterGivenUp", "There is no cube."),
+    }
+    assert world.depth("split") == 1
 
 
-def test_nothing_is_acknowledged_while_the_archive_cannot_be_written(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_whose_refit_is_given_up_are_waited_for_no_more(world: World) -> None:
+    (chunk_id,) = world.run("r")
+    world.complete("r", chunk_id, n_timed_out=1)
+    command = SpectraRefit(
+        run_id="r", survey="s", chunk_id=chunk_id, bucket="b", chunk_key="k", output_key="o", params=FitParams()
+    )
+    message = Envelope.wrap(command, source="prismline/test", traceparent=None)
+    world.send("refits-dlq", message.to_json())
+    assert world.handle("refits-dlq") == []
+    assert world.depth("refits") == 1
+    old = message.model_copy(update={"time": timestamp(now() - timedelta(days=4))})
+    world.send("refits-dlq", old.to_json())
+    assert world.handle("refits-dlq") == []
+    run, chunk = world.item("r"), world.ledger.chunk("r", chunk_id)
+    assert (run.n_timed_out, run.n_refit_failed) == (0, 1)
+    assert chunk.refit_error == "Given up after 3.0 days."
+
+
+def test_an_alert_that_discord_could_not_take_for_hours_is_tried_again(world: World) -> None:
+    """Its queue gives it a hundred times before it moves it."""
+    notification = json.dumps({"Type": "Notification", "MessageId": "m", "Message": "{}"})
+    policy = {"deadLetterTargetArn": world.arn("alerts-dlq"), "maxReceiveCount": 100}
+    world.sqs.set_queue_attributes(
+        QueueUrl=world.urls["alerts"], Attributes={"RedrivePolicy": json.dumps(policy), "VisibilityTimeout": "0"}
+    )
+    world.send("alerts", notification)
+    for _ in range(101):
+        world.receive("alerts", visibility=0)
+    assert world.handle("alerts-dlq") == []
+    (record,) = world.taken_records("alerts")
+    assert record["body"] == notification
+
+
+def test_an_event_that_eventbridge_could_not_deliver_reaches_its_queue(world: World) -> None:
+    event = RunDrained(
+        run_id="r", jobs_total=1, jobs_completed=1, jobs_failed=0, failed_percent=0.0, drained_at=timestamp()
+    )
+    envelope = Envelope.wrap(event, source="prismline/test", traceparent=None)
+    undelivered = {"detail-type": envelope.type, "source": envelope.source, "detail": json.loads(envelope.to_json())}
+    world.send("runs-dlq", json.dumps(undelivered), ERROR_CODE="NO_PERMISSIONS", ERROR_MESSAGE="not authorized")
+    assert world.handle("runs-dlq") == []
+    assert world.taken("runs") == [json.loads(envelope.to_json())]
+    (record,) = world.records().values()
+    assert record["error"] == "NO_PERMISSIONS: not authorized"
+
+
+def test_nothing_is_acknowledged_while_the_archive_cannot_be_written(world: World) -> None:
     (chunk_id,) = world.run("r")
     world.send("chunks-dlq", chunk_message("r", chunk_id))
-    broken = Bucket(Failing(world.s3, "put_object", "ServiceUnavailable"), world.deps.bucket.name)  # type: ignore
-    whole = world.deps
-    world.deps = replace(whole, archive=Archive(broken))
-    monkeypatch.setattr("prismline_dlq_consumer.healing.backoff_seconds", lambda _: 0)
+    world.clients["s3"].fail("put_object")
     for _ in range(6):
         left = world.handle("chunks-dlq")
         assert left is not None
         assert len(left) == 1
         assert world.depth("chunks") == 0
-    world.deps = whole
-    _drain(world, "chunks-dlq")
+    world.clients["s3"].mend()
+    world.drain("chunks-dlq")
     assert world.depth("chunks") == 1, "our own outage used up none of the chunk's attempts"
     assert world.ledger.chunk("r", chunk_id).state is ChunkStatus.PENDING
-
-
-def _drain(world: World, queue: str) -> None:
-    while world.depth(queue):
-        world.handle(queue)
 
 
 def test_a_message_that_cannot_be_sent_back_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,39 +363,37 @@ def test_a_message_that_cannot_be_sent_back_stays(world: World, monkeypatch: pyt
     monkeypatch.setattr("prismline_runtime.transport.LAST_WAIT_SECONDS", 0.1)
     (chunk_id,) = world.run("r")
     world.send("chunks-dlq", chunk_message("r", chunk_id))
-    sqs = world.deps.transport._sqs
-    world.deps.transport._sqs = Failing(sqs, "send_message_batch", "Throttling")  # type: ignore[assignment]
+    world.clients["sqs"].fail("send_message_batch", "Throttling")
     assert len(world.handle("chunks-dlq") or []) == 1
     assert world.depth("chunks-dlq") == 1
-    world.deps.transport._sqs = sqs
-    _drain(world, "chunks-dlq")
+    world.clients["sqs"].mend()
+    world.drain("chunks-dlq")
     assert world.depth("chunks") == 1
 
 
 def test_throttling_that_passes_is_sat_out(world: World) -> None:
     (chunk_id,) = world.run("r")
     world.send("chunks-dlq", chunk_message("r", chunk_id))
-    sqs = world.deps.transport._sqs
-    world.deps.transport._sqs = Failing(sqs, "send_message_batch", "Throttling", times=2)  # type: ignore[assignment]
+    world.clients["sqs"].fail("send_message_batch", "Throttling", times=2)
     assert world.handle("chunks-dlq") == []
     assert world.depth("chunks") == 1
 
 
-def test_redrive_loops_are_impossible(world: World) -> None:
-    """A chunk whose every attempt fails: all its deliveries, of both queues, are bounded."""
+def test_a_chunk_that_kills_each_worker_is_given_up(world: World) -> None:
+    """Not before it had its time, and with its deliveries bounded by the delays between them."""
+    world.set(patience_seconds=0.0, sweep_lease_seconds=0.001, max_attempts=7)
     (chunk_id,) = world.run("r")
     world.send("chunks", chunk_message("r", chunk_id))
     for _ in range(100):
-        world.receive("chunks", visibility=0)  # the worker dies with it
+        if world.receive("chunks", visibility=0) is not None:
+            world.attempt("r", chunk_id)  # the worker dies with it
         world.handle("chunks-dlq")
         if world.ledger.chunk("r", chunk_id).state.terminal:
             break
     chunk = world.ledger.chunk("r", chunk_id)
-    assert chunk.state is ChunkStatus.FAILED
+    assert (chunk.state, chunk.attempts) == (ChunkStatus.FAILED, 10), "two dispatches of five receives"
+    assert chunk.error == "Its workers died without saying why. Given up after 10 attempts."
     assert world.depth("chunks") == world.depth("chunks-dlq") == 0
-    dispatches = world.deps.settings.max_attempts + 1
-    assert world.delivered["chunks"] == dispatches * 5
-    assert world.delivered["chunks-dlq"] == dispatches
 
 
 def test_unexpected_errors_leave_the_message_too(world: World) -> None:
@@ -274,37 +421,18 @@ def test_the_log_says_what_document_003_asks_for(world: World) -> None:
     written = io.StringIO()
     world.deps = replace(world.deps, logger=Logger(service="test-of-the-log", stream=written))
     gpu = use_gpu(world, up=False)
-    (chunk_id,) = world.run("r")
-    world.send("chunks-dlq", chunk_message("r", chunk_id))
+    waiting, exhausted = world.run("r", 2)
+    world.send("chunks-dlq", chunk_message("r", waiting))
     world.handle("chunks-dlq")
     gpu.up = True
-    world.send("chunks-dlq", chunk_message("r", chunk_id, attempt=6))
-    _drain(world, "chunks-dlq")
+    world.exhaust("r", exhausted)
+    world.send("chunks-dlq", chunk_message("r", exhausted))
+    world.drain("chunks-dlq")
     lines = [json.loads(line) for line in written.getvalue().splitlines()]
     logs = {line.get("message"): line for line in lines}
     assert {"message_id", "receive_count", "chunk_id"} <= set(logs["dlq_received"])
     assert {"message_id", "extended_seconds"} <= set(logs["dlq_visibility_extended"])
     assert {"chunk_id", "receive_count"} <= set(logs["dlq_exhausted"])
-
-
-def test_a_message_that_says_what_it_waits_for_is_not_given_up(world: World) -> None:
-    gpu = use_gpu(world, up=False)
-    world.set(workload_resources={})
-    (chunk_id,) = world.run("r")
-    world.send("chunks-dlq", chunk_message("r", chunk_id), waits_for="gpu", source_queue="chunks")
-    assert len(world.handle("chunks-dlq") or []) == 1, "it waits, although the settings name no resource"
-    gpu.up = True
-    assert world.handle("chunks-dlq") == []
-    assert world.depth("chunks") == 1
-
-
-def test_an_alert_that_could_not_be_posted_is_tried_again(world: World) -> None:
-    notification = json.dumps({"Type": "Notification", "MessageId": "m", "Message": "{}"})
-    world.send("alerts-dlq", notification)
-    assert world.handle("alerts-dlq") == []
-    event = world.receive("alerts")
-    assert event is not None
-    assert [record["body"] for record in event["Records"]] == [notification]
 
 
 def test_errors_of_the_lookup_leave_the_message(world: World) -> None:
@@ -323,6 +451,8 @@ def test_errors_of_the_lookup_leave_the_message(world: World) -> None:
 
 def test_a_long_dead_letter_queue_is_drained_without_growing_memory(world: World) -> None:
     world.deps = replace(world.deps, logger=Logger(service="test-of-memory", stream=io.StringIO(), level="CRITICAL"))
+    for client in world.clients.values():
+        client.forget()
 
     def drain(batches: int) -> int:
         for number in range(batches * 10):
@@ -342,9 +472,9 @@ def test_a_long_dead_letter_queue_is_drained_without_growing_memory(world: World
 
 
 @pytest.mark.parametrize("point", ["deadletter.archived", "deadletter.sent", "deadletter.failed"])
-@pytest.mark.parametrize("attempt", [1, 6])
+@pytest.mark.parametrize("exhausted", [False, True])
 def test_a_consumer_that_dies_between_any_two_steps_loses_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch, point: str, attempt: int
+    world: World, monkeypatch: pytest.MonkeyPatch, point: str, exhausted: bool
 ) -> None:
     """It dies by SystemExit, which nothing catches; the message is delivered again."""
     died = []
@@ -356,16 +486,18 @@ def test_a_consumer_that_dies_between_any_two_steps_loses_nothing(
 
     monkeypatch.setattr("prismline_dlq_consumer.healing.fault_point", die_once)
     (chunk_id,) = world.run("r")
-    world.send("chunks-dlq", chunk_message("r", chunk_id, attempt=attempt))
+    if exhausted:
+        world.exhaust("r", chunk_id)
+    world.send("chunks-dlq", chunk_message("r", chunk_id))
     with suppress(SystemExit):
         world.handle("chunks-dlq", visibility=0)
-    _drain(world, "chunks-dlq")
-    assert len(world.records()) == 1 + len(died)
-    if attempt == 1:
-        assert 1 <= world.depth("chunks") <= 1 + (point == "deadletter.sent")
-    else:
+    world.drain("chunks-dlq")
+    assert len(world.records()) == 1
+    if exhausted:
         assert world.depth("chunks") == 0
         assert world.ledger.chunk("r", chunk_id).state is ChunkStatus.FAILED
         assert world.item("r").jobs_failed == 1
         said = {(event["type"], event["id"]) for event in world.events("chunk.failed", "run.drained")}
         assert sorted(kind for kind, _ in said) == ["prismline.chunk.failed.v1", "prismline.run.drained.v1"]
+    else:
+        assert 1 <= world.depth("chunks") <= 1 + (point == "deadletter.sent")

@@ -1,4 +1,4 @@
-"""What is lost is found: the sweeper's decisions, and its sweeps over a real ledger and real queues."""
+"""Sweeps over a ledger, queues and a bus of the emulator: what is lost is found, an end is said until it is heard."""
 
 from __future__ import annotations
 
@@ -8,214 +8,98 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from prismline_contracts import ChunkItem, ChunkStatus, RunItem, timestamp
+from prismline_contracts import RUN_SK, ChunkItem, ChunkStatus, Envelope, timestamp
 from prismline_dlq_consumer import sweeper
-from prismline_dlq_consumer.sweeper import (
-    GiveUp,
-    Resend,
-    SweeperDependencies,
-    SweepLimits,
-    on_sweep,
-    process_command,
-    sweep,
-    sweep_chunk,
-    sweep_split,
-)
-from prismline_ledger import Ledger, NewChunk
+from prismline_dlq_consumer.sweep_decisions import SweepLimits
+from prismline_dlq_consumer.sweeper import SweeperDependencies, on_sweep, sweep
+from prismline_ledger import Ledger, NewChunk, Patience, Started
+from prismline_localstack.settings import client_environment
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table, observe_bus
-from prismline_runtime import TransientError, Transport, faults, queue_handler, service_logger
+from prismline_runtime import Change, Table, Transport, UnavailableError, queue_handler, service_logger
 
-LIMITS = SweepLimits(workload_lease_seconds={"captions": 60.0})
-START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+pytestmark = pytest.mark.emulator
 
-
-def after(seconds: float) -> datetime:
-    return START + timedelta(seconds=seconds)
+QUEUES = ("chunks", "chunks-dlq", "refits", "refits-dlq", "split", "sweeps", "sweeps-dlq")
+HOUR, DAY = 60, 24 * 60
 
 
-def run_item(**fields: Any) -> RunItem:
-    base = {
-        "PK": "r",
-        "GSI1_PK": "s",
-        "GSI1_SK": timestamp(START),
-        "survey": "s",
-        "workload": "spectra",
-        "job_id": "j",
-        "created_at": timestamp(START),
-        "latched_at": timestamp(START),
-        "manifest_key": "manifests/m.json",
-        "jobs_total": 1,
-    }
-    return RunItem.model_validate({name: value for name, value in (base | fields).items() if value is not None})
-
-
-def chunk_item(status: str = "PENDING", **fields: Any) -> ChunkItem:
-    base = {
-        "PK": "r",
-        "SK": "CHUNK#chunk-0000000",
-        "status": status,
-        "chunk_key": "in/0",
-        "n_spectra": 1,
-        "n_items": 1,
-        "created_at": timestamp(START),
-    }
-    return ChunkItem.model_validate(base | fields)
-
-
-def begun(**fields: Any) -> ChunkItem:
-    return chunk_item("IN_PROGRESS", **{"started_at": timestamp(START), "attempts": 1} | fields)
-
-
-def decide(chunk: ChunkItem, now: datetime, *, run: RunItem | None = None, empty: bool = True) -> object:
-    return sweep_chunk(chunk, run or run_item(), now, LIMITS, queues_empty=empty)
-
-
-class TestDecisions:
-    def test_a_chunk_is_its_workers_until_the_lease_has_run_out(self) -> None:
-        assert decide(begun(), after(900)) is None
-        assert decide(begun(), after(901)) == Resend("Its worker did not end it within 15 minutes.")
-
-    def test_a_workload_has_a_lease_of_its_own(self) -> None:
-        captions = run_item(workload="captions")
-        assert decide(begun(), after(60), run=captions) is None
-        assert decide(begun(), after(61), run=captions) == Resend("Its worker did not end it within 60 seconds.")
-
-    def test_a_chunk_whose_attempts_are_used_up_is_given_up_with_its_last_error(self) -> None:
-        chunk = begun(attempts=5, last_error="The kernel died.")
-        assert decide(chunk, after(900)) is None
-        decision = decide(chunk, after(901))
-        assert isinstance(decision, GiveUp)
-        assert decision.error == (
-            "Its worker did not end it within 15 minutes, at attempt 5 of 5. Before that: The kernel died."
-        )
-
-    def test_a_waiting_chunk_is_lost_when_no_queue_holds_a_message(self) -> None:
-        assert decide(chunk_item(), after(300)) is None
-        assert isinstance(decide(chunk_item(), after(301)), Resend)
-
-    def test_a_waiting_chunk_may_wait_as_long_as_a_message_may_be_its_own(self) -> None:
-        fortnight = 14 * 86_400
-        assert decide(chunk_item(), after(fortnight), empty=False) is None
-        assert isinstance(decide(chunk_item(), after(fortnight + 1), empty=False), Resend)
-
-    def test_a_chunk_waits_for_its_message_from_when_it_was_last_sent(self) -> None:
-        sent = chunk_item(sent_at=timestamp(after(1000)), resends=1)
-        assert decide(sent, after(1300)) is None
-        assert isinstance(decide(sent, after(1301)), Resend)
-
-    def test_a_chunk_whose_messages_get_lost_again_and_again_is_given_up(self) -> None:
-        sent = chunk_item(sent_at=timestamp(START), resends=5)
-        decision = decide(sent, after(301))
-        assert isinstance(decision, GiveUp)
-        assert "sent again 5 times" in decision.error
-
-    def test_a_chunk_of_a_run_that_is_still_being_split_waits(self) -> None:
-        assert decide(chunk_item(), after(10**7), run=run_item(latched_at=None)) is None
-
-    def test_a_deferred_chunk_waits_for_its_resource_and_not_for_a_worker(self) -> None:
-        deferred = begun(attempts=5, deferrals=96, deferred_at=timestamp(after(86_400)))
-        assert decide(deferred, after(86_400 + 1800), empty=False) is None
-        assert isinstance(decide(deferred, after(86_400 + 1800)), Resend), "its message is not in any queue"
-        again = begun(started_at=timestamp(after(90_000)), deferrals=96, deferred_at=timestamp(after(86_400)))
-        assert isinstance(decide(again, after(90_901), empty=False), Resend), "a worker has it again"
-
-    @pytest.mark.parametrize("status", ["COMPLETED", "FAILED"])
-    def test_what_has_ended_is_left_alone(self, status: str) -> None:
-        assert decide(chunk_item(status), after(10**8)) is None
-
-    @pytest.mark.parametrize("chunk", [chunk_item(), begun()])
-    def test_a_cancelled_run_is_left_alone(self, chunk: ChunkItem) -> None:
-        assert decide(chunk, after(10**8), run=run_item(cancelled_at=timestamp(START))) is None
-
-    def test_a_run_that_was_never_latched_is_split_again_a_few_times(self) -> None:
-        run = run_item(latched_at=None)
-        assert sweep_split(run, after(2400), LIMITS) is None
-        assert sweep_split(run, after(2401), LIMITS) == Resend("The run was not split within 40 minutes.")
-        again = run_item(latched_at=None, split_sent_at=timestamp(after(2401)), split_resends=1)
-        assert sweep_split(again, after(4801), LIMITS) is None
-        assert isinstance(sweep_split(again, after(4802), LIMITS), Resend)
-        assert isinstance(sweep_split(run_item(latched_at=None, split_resends=3), after(2401), LIMITS), GiveUp)
-
-    @pytest.mark.parametrize("fields", [{}, {"latched_at": None, "cancelled_at": timestamp(START)}])
-    def test_a_run_that_is_latched_or_cancelled_is_not_split_again(self, fields: dict[str, Any]) -> None:
-        assert sweep_split(run_item(**fields), after(10**8), LIMITS) is None
-
-    def test_the_command_is_the_splitters_once_more(self) -> None:
-        run = run_item(params='{"beta": 4.0}')
-        command = process_command(begun(resends=1, deferrals=7), run, "bucket")
-        assert (command.attempt, command.deferrals) == (3, 7)
-        assert command.params == {"beta": 4.0}
-        assert (command.chunk_key, command.bucket, command.n_items) == ("in/0", "bucket", 1)
-
-    @given(
-        st.lists(
-            st.tuples(st.floats(0, 3 * 14 * 86_400), st.sampled_from(["lost", "begun and died", "in a queue"])),
-            min_size=1,
-            max_size=60,
-        )
-    )
-    def test_whatever_happens_a_chunk_is_sent_again_a_bounded_number_of_times(
-        self, story: list[tuple[float, str]]
-    ) -> None:
-        """Each step: time passes and something happens to the message, then a sweep."""
-        chunk, now, sends = chunk_item(), START, 0
-        for seconds, fate in story:
-            now += timedelta(seconds=seconds)
-            if fate == "begun and died" and not chunk.state.terminal:
-                fields = {"status": "IN_PROGRESS", "started_at": timestamp(now), "attempts": chunk.attempts + 1}
-                chunk = chunk.model_copy(update=fields)
-            decision = decide(chunk, now, empty=fate != "in a queue")
-            if isinstance(decision, Resend):
-                sends += 1
-                fields = {"status": "PENDING", "sent_at": timestamp(now), "resends": chunk.resends + 1}
-                chunk = chunk.model_copy(update=fields)
-                assert decide(chunk, now) is None, "two sweeps in a row send once"
-            if isinstance(decision, GiveUp):
-                chunk = chunk.model_copy(update={"status": "FAILED"})
-        starts = sum(fate == "begun and died" for _, fate in story)
-        assert sends <= LIMITS.max_attempts + min(starts, LIMITS.max_attempts)
-
-
-@dataclass
-class Clock:
-    """The time that ledger and sweeper go by: minutes ahead of ours."""
-
-    ahead: timedelta = timedelta()
-
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self.ahead
+class DiedError(Exception):
+    """The process is gone. No handler of the code under test catches this."""
 
 
 @dataclass
 class World:
-    """A ledger, queues and a bus on the emulator."""
+    """A ledger, queues and a bus on the emulator, a sweeper on them, and a clock that all of them go by."""
 
     env: dict[str, str]
     deps: SweeperDependencies
-    sqs: Any
-    clock: Clock
+    clients: dict[str, Any]
+    #: How far the clock is ahead of ours, in minutes.
+    minutes: float = 0.0
+    #: AWS calls that change something and may still be made before the process dies; None: any number.
+    changes_left: int | None = None
+
+    @classmethod
+    def create(cls, env: dict[str, str], clients: dict[str, Any]) -> World:
+        environment = env["ENVIRONMENT"]
+        table, bus = f"prismline-{environment}-runs", f"prismline-{environment}"
+        create_runs_table(clients["dynamodb"], table)
+        for queue in QUEUES:
+            clients["sqs"].create_queue(QueueName=f"prismline-{environment}-{queue}")
+        clients["events"].create_event_bus(Name=bus)
+        observe_bus(clients["sqs"], clients["events"], bus)
+        deps = SweeperDependencies(
+            ledger=Ledger(clients["dynamodb"], table, clock=lambda: timestamp(world.now())),
+            transport=Transport(
+                environment=environment,
+                service="dlq-consumer",
+                sqs=clients["sqs"],
+                events=clients["events"],
+                stepfunctions=clients["stepfunctions"],
+            ),
+            sqs=clients["sqs"],
+            bucket="the-bucket",
+            patience=Patience(),
+            limits=SweepLimits(),
+            logger=service_logger("sweeper-tests"),
+        )
+        world = cls(env, deps, clients)
+        return world
+
+    def count_change(self, *, model: Any, **_: Any) -> None:
+        """Called before every AWS call. To die before a call that only reads is to die before the next change."""
+        if self.changes_left is None or model.name.startswith(("Get", "Query", "BatchGet", "Receive")):
+            return
+        if self.changes_left == 0:
+            raise DiedError
+        self.changes_left -= 1
 
     @property
     def ledger(self) -> Ledger:
         return self.deps.ledger
 
-    def url(self, queue: str) -> str:
-        return str(self.sqs.get_queue_url(QueueName=f"prismline-{self.env['ENVIRONMENT']}-{queue}")["QueueUrl"])
+    @property
+    def table(self) -> Table:
+        """The ledger's table, for writes that go round the ledger, as a bug or a restored backup would."""
+        return Table(self.clients["dynamodb"], f"prismline-{self.env['ENVIRONMENT']}-runs")
 
-    def split(self, run_id: str, n_chunks: int, *, latch: bool = True, token: str | None = None) -> list[str]:
+    def now(self) -> datetime:
+        return datetime.now(UTC) + timedelta(minutes=self.minutes)
+
+    def split(
+        self, run_id: str, n_chunks: int, *, latch: bool = True, token: str | None = None, workload: str = "spectra"
+    ) -> list[str]:
         self.ledger.open_run(
             run_id=run_id,
             survey="s",
             job_id="j",
-            workload="spectra",
+            workload=workload,
             params='{"beta": 4.0}',
             traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
             manifest_key="manifests/m.json",
@@ -228,81 +112,90 @@ class World:
             self.ledger.latch(run_id)
         return [chunk.chunk_id for chunk in chunks]
 
-    def sweep(self, minutes: float = 0.0) -> sweeper.Tally:
-        """A sweep, so long after the test began."""
-        self.clock.ahead = timedelta(minutes=minutes)
-        return sweep(self.deps, now=self.clock.now())
+    def start(self, run_id: str, chunk_id: str) -> ChunkItem:
+        started = self.ledger.start_chunk(run_id, chunk_id)
+        assert isinstance(started, Started)
+        return started.chunk
 
-    def take(self, queue: str) -> list[dict[str, Any]]:
+    def complete(self, run_id: str, chunk_id: str, *, n_timed_out: int = 0) -> None:
+        chunk = self.ledger.chunk(run_id, chunk_id)
+        self.ledger.complete_chunk(chunk, output_key=f"out/{chunk_id}", duration_ms=1, n_timed_out=n_timed_out)
+
+    def fail(self, run_id: str, chunk_id: str, error: str = "e") -> None:
+        self.ledger.fail_chunk(self.ledger.chunk(run_id, chunk_id), error)
+
+    def exhaust(self, run_id: str, chunk_id: str) -> None:
+        """Five attempts whose workers died, the first of them two hours ago."""
+        for _ in range(5):
+            self.start(run_id, chunk_id)
+        self.ledger.record_error(run_id, chunk_id, "The kernel died.")
+        self.minutes += 2 * HOUR
+
+    def hear(self, run_id: str, status: str = "completed") -> None:
+        """The status service records the run's end."""
+        assert self.ledger.record_end(self.ledger.run(run_id), status)
+
+    def sweep(self, minutes: float = 0.0) -> sweeper.Tally:
+        """A sweep, so much later."""
+        self.minutes += minutes
+        return sweep(self.deps, now=self.now())
+
+    def is_open(self, run_id: str) -> bool:
+        return run_id in [run.run_id for run in self.ledger.open_runs()]
+
+    def url(self, queue: str) -> str:
+        name = f"prismline-{self.env['ENVIRONMENT']}-{queue}"
+        return str(self.clients["sqs"].get_queue_url(QueueName=name)["QueueUrl"])
+
+    def put(self, queue: str) -> None:
+        """Somebody's message in a queue."""
+        self.clients["sqs"].send_message(QueueUrl=self.url(queue), MessageBody='"somebody\'s"')
+
+    def take(self, queue: str) -> list[Any]:
         """All messages of a queue, which is empty afterwards."""
-        found = []
-        url = self.url(queue)
-        while messages := self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+        found, url, sqs = [], self.url(queue), self.clients["sqs"]
+        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
             for message in messages:
                 found.append(json.loads(message["Body"]))
-                self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
         return found
 
-    def said(self) -> list[dict[str, Any]]:
-        """Events on the bus since the last time."""
-        return self.take("observer")
-
-    def damage(self, run_id: str, **values: Any) -> None:
-        """A write that goes round the ledger, as a bug or a restored backup would."""
-        self.ledger._update(run_id, "RUN", sets=values)
+    def said(self, kind: str = "") -> list[Envelope]:
+        """Events on the bus since the last time, of types that contain `kind`."""
+        events = [Envelope.model_validate(event) for event in self.take("observer")]
+        return [event for event in events if kind in event.type]
 
 
-@pytest.fixture
-def world(aws_env: dict[str, str]) -> Iterator[World]:
-    environment = aws_env["ENVIRONMENT"]
-    dynamodb, sqs, events = (make_client(name, aws_env) for name in ("dynamodb", "sqs", "events"))
-    table = f"prismline-{environment}-runs"
-    create_runs_table(dynamodb, table)
-    for queue in ("chunks", "chunks-dlq", "split", "sweeps", "sweeps-dlq"):
-        sqs.create_queue(QueueName=f"prismline-{environment}-{queue}")
-    bus = f"prismline-{environment}"
-    events.create_event_bus(Name=bus)
-    observe_bus(sqs, events, bus)
-    clock = Clock()
-    deps = SweeperDependencies(
-        ledger=Ledger(dynamodb, table, clock=lambda: timestamp(clock.now())),
-        transport=Transport(
-            environment=environment,
-            service="dlq-consumer",
-            sqs=sqs,
-            events=events,
-            stepfunctions=make_client("stepfunctions", aws_env),
-        ),
-        sqs=sqs,
-        bucket="the-bucket",
-        limits=LIMITS,
-        logger=service_logger("sweeper-tests"),
-    )
-    yield World(aws_env, deps, sqs, clock)
-    dynamodb.delete_table(TableName=table)
+@pytest.fixture(scope="module")
+def clients(emulator_endpoint: str) -> dict[str, Any]:
+    env = client_environment(emulator_endpoint)
+    return {name: make_client(name, env) for name in ("dynamodb", "sqs", "events", "stepfunctions")}
 
 
 @pytest.fixture
-def break_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Make the sweeper fail once at a fault point."""
-    rules = tmp_path / "faults.json"
-    monkeypatch.setenv("PRISMLINE_FAULTS_FILE", str(rules))
-    faults._rules_file.cache_clear()
-    yield lambda point: rules.write_text(json.dumps([{"point": point, "action": "transient", "times": 1}])) and None
-    faults._rules_file.cache_clear()
+def world(aws_env: dict[str, str], clients: dict[str, Any]) -> Iterator[World]:
+    world = World.create(aws_env, clients)
+    for client in clients.values():
+        client.meta.events.register("before-call", world.count_change)
+    yield world
+    for client in clients.values():
+        client.meta.events.unregister("before-call", world.count_change)
 
 
-@pytest.mark.emulator
-class TestSweeps:
+def chunk_ids(messages: list[Any]) -> list[str]:
+    return sorted(message["data"]["chunk_id"] for message in messages if isinstance(message, dict))
+
+
+class TestDeadWorkers:
     def test_a_chunk_whose_worker_died_is_sent_again_once(self, world: World) -> None:
         dead, done, waiting = world.split("r", 3)
-        world.sqs.send_message(QueueUrl=world.url("chunks"), MessageBody='"the waiting one\'s"')
+        world.put("chunks")
         for chunk_id in (dead, done):
-            world.ledger.start_chunk("r", chunk_id)
-        world.ledger.complete_chunk("r", done, output_key="o", duration_ms=1)
-        assert world.sweep(14).chunks_resent == 0
-        assert world.sweep(16).chunks_resent == 1
-        assert world.sweep(16).chunks_resent == 0
+            world.start("r", chunk_id)
+        world.complete("r", done)
+        assert world.sweep(19).chunks_resent == 0
+        assert world.sweep(2).chunks_resent == 1
+        assert world.sweep().chunks_resent == 0
         _, message = world.take("chunks")
         assert message["type"] == "prismline.chunk.process.v1"
         assert message["traceparent"].startswith("00-aaaa")
@@ -316,7 +209,7 @@ class TestSweeps:
             "n_items": 1,
             "bucket": "the-bucket",
             "chunk_key": "in/0",
-            "params": message["data"]["params"] | {"beta": 4.0},
+            "params": {"beta": 4.0},
             "attempt": 2,
             "deferrals": 0,
         }
@@ -324,121 +217,265 @@ class TestSweeps:
         assert (chunk.state, chunk.attempts) == (ChunkStatus.PENDING, 1)
         assert world.ledger.chunk("r", waiting).resends == 0
 
-    def test_a_chunk_whose_attempts_are_used_up_fails_and_says_so(self, world: World) -> None:
+    def test_an_exhausted_chunk_fails_and_its_run_is_announced(self, world: World) -> None:
         (only,) = world.split("r", 1)
-        for _ in range(5):
-            world.ledger.start_chunk("r", only)
-        world.ledger.record_error("r", only, "The kernel died.")
-        tally = world.sweep(16)
-        assert (tally.chunks_given_up, tally.chunks_resent, tally.runs_drained) == (1, 0, 1)
+        world.exhaust("r", only)
+        tally = world.sweep()
+        assert (tally.chunks_given_up, tally.chunks_resent, tally.drains_said) == (1, 0, 1)
         chunk, run = world.ledger.chunk("r", only), world.ledger.run("r")
         assert chunk.state is ChunkStatus.FAILED
-        assert "The kernel died." in (chunk.error or "")
-        assert (run.jobs_failed, run.drained_by) == (1, "sweeper")
-        failed, drained = sorted(world.said(), key=lambda event: event["type"])
-        assert (failed["type"], failed["data"]["error"]) == ("prismline.chunk.failed.v1", chunk.error)
-        assert (drained["type"], drained["data"]["jobs_failed"]) == ("prismline.run.drained.v1", 1)
+        assert chunk.error == "The kernel died. Given up after 5 attempts."
+        assert (run.jobs_failed, run.drained_at is not None) == (1, True)
+        failed, drained = sorted(world.said(), key=lambda event: event.type)
+        assert (failed.type, failed.data["error"]) == ("prismline.chunk.failed.v1", chunk.error)
+        assert (drained.type, drained.data["jobs_failed"]) == ("prismline.run.drained.v1", 1)
         assert world.take("chunks") == []
+        world.sweep()
+        assert world.said("chunk.failed") == [], "what was said is not said again"
 
-    @pytest.mark.parametrize("holder", ["chunks", "chunks-dlq"])
-    def test_a_waiting_chunk_is_sent_again_only_once_no_message_can_be_its_own(self, world: World, holder: str) -> None:
-        world.split("r", 2)
-        world.sqs.send_message(QueueUrl=world.url(holder), MessageBody='"somebody\'s"')
-        assert world.sweep(10).chunks_resent == 0
-        in_flight = world.sqs.receive_message(QueueUrl=world.url(holder))["Messages"]
-        assert world.sweep(10).chunks_resent == 0, "a message that is being worked on is a message"
-        world.sqs.delete_message(QueueUrl=world.url(holder), ReceiptHandle=in_flight[0]["ReceiptHandle"])
-        assert world.sweep(10).chunks_resent == 2
-        assert world.sweep(10).chunks_resent == 0
-        assert sorted(message["data"]["chunk_id"] for message in world.take("chunks")) == [
-            "chunk-0000000",
-            "chunk-0000001",
-        ]
-
-    def test_messages_that_get_lost_every_time_end_in_a_failure_and_not_in_a_loop(self, world: World) -> None:
+    def test_a_chunk_that_used_up_its_attempts_in_minutes_is_tried_on(self, world: World) -> None:
         (only,) = world.split("r", 1)
-        deliveries = 0
-        for minutes in range(10, 200, 10):
-            world.sweep(minutes)
-            deliveries += len(world.take("chunks"))
-        assert deliveries == LIMITS.max_attempts
-        assert "sent again 5 times" in (world.ledger.chunk("r", only).error or "")
-        assert world.ledger.run("r").drained_at is not None
-        assert list(world.ledger.open_runs()) == []
+        for _ in range(5):
+            world.start("r", only)
+        tally = world.sweep(21)
+        assert (tally.chunks_given_up, tally.chunks_resent) == (0, 1)
 
-    def test_a_run_that_nobody_drained_is_drained_and_announced_once(self, world: World) -> None:
-        (only,) = world.split("r", 1, latch=False)
-        world.ledger.complete_chunk("r", only, output_key="o", duration_ms=1)
-        world.damage("r", latched_at=timestamp())  # a splitter that died between latch and drain
-        assert world.ledger.run("r").drained_at is None
-        assert world.sweep().runs_drained == 1
-        (event,) = world.said()
-        assert (event["type"], event["data"]["jobs_completed"]) == ("prismline.run.drained.v1", 1)
-        assert world.sweep().runs_swept == 0
-        assert world.said() == []
-
-    def test_a_run_that_drained_by_itself_is_looked_at_once_more_and_not_announced(self, world: World) -> None:
+    def test_attempts_that_ended_with_errors_do_not_fail_a_chunk_that_waits_in_a_backlog(self, world: World) -> None:
         (only,) = world.split("r", 1)
-        world.ledger.complete_chunk("r", only, output_key="o", duration_ms=1)
-        tally = world.sweep()
-        assert (tally.runs_swept, tally.runs_drained) == (1, 0)
-        assert world.sweep().runs_swept == 0
-        assert world.said() == []
+        for _ in range(5):
+            chunk = world.start("r", only)
+            assert world.ledger.end_attempt(chunk, "S3 said 503.", interrupted=False)
+        world.put("chunks")
+        for _ in range(6):
+            world.sweep(HOUR)
+        assert world.ledger.chunk("r", only).state is ChunkStatus.PENDING
+        assert world.start("r", only).attempts == 6, "the worker that receives the message goes on with it"
 
-    def test_counters_that_disagree_with_the_items_are_corrected_and_measured(
-        self, world: World, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        first, second, _ = world.split("r", 3)
-        world.ledger.complete_chunk("r", first, output_key="o", duration_ms=1, n_timed_out=2)
-        world.ledger.fail_chunk("r", second, "e")
-        world.damage("r", jobs_completed=2, jobs_failed=0, n_timed_out=7)
-        assert world.sweep().ledger_drift == 1
-        run = world.ledger.run("r")
-        assert (run.jobs_completed, run.jobs_failed, run.n_timed_out, run.drained_at) == (1, 1, 2, None)
-        assert world.sweep().ledger_drift == 0
-        assert emf(capsys, "LedgerDrift") == [1.0, 0.0]
-
-    def test_drift_that_kept_a_run_from_draining_is_mended_in_the_same_sweep(self, world: World) -> None:
-        first, second = world.split("r", 2)
-        world.ledger.complete_chunk("r", first, output_key="o", duration_ms=1)
-        world.damage("r", jobs_completed=0)
-        world.ledger.complete_chunk("r", second, output_key="o", duration_ms=1)
-        assert world.ledger.run("r").drained_at is None
-        tally = world.sweep()
-        assert (tally.ledger_drift, tally.runs_drained) == (1, 1)
-        assert world.ledger.run("r").jobs_completed == 2
-        assert list(world.ledger.open_runs()) == []
-
-    def test_a_counter_that_moves_while_it_is_checked_is_not_called_wrong(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("happening", ["start", "complete", "defer", "give back"])
+    def test_a_chunk_that_something_happens_to_just_before_it_is_given_up_is_spared(
+        self, world: World, monkeypatch: pytest.MonkeyPatch, happening: str
     ) -> None:
         (only,) = world.split("r", 1)
+        world.exhaust("r", only)
+        happen: dict[str, Callable[[], object]] = {
+            "start": lambda: world.start("r", only),
+            "complete": lambda: world.complete("r", only),
+            "defer": lambda: world.ledger.record_deferral("r", only),
+            "give back": lambda: world.ledger.end_attempt(world.ledger.chunk("r", only), "e", interrupted=True),
+        }
         read = world.ledger.chunks
 
-        def chunks(run_id: str, **arguments: Any) -> Iterator[ChunkItem]:
-            yield from read(run_id, **arguments)
-            world.ledger.complete_chunk(run_id, only, output_key="o", duration_ms=1)
+        def chunks(run_id: str) -> Iterator[ChunkItem]:
+            for chunk in list(read(run_id)):
+                happen[happening]()
+                yield chunk
 
         monkeypatch.setattr(world.ledger, "chunks", chunks)
-        assert world.sweep().ledger_drift == 0
-        assert world.ledger.run("r").jobs_completed == 1
-        assert [run.run_id for run in world.ledger.open_runs()] == ["r"], "its end has not been checked yet"
-        assert world.sweep().ledger_drift == 0
-        assert list(world.ledger.open_runs()) == []
+        assert world.sweep().chunks_given_up == 0
+        assert world.ledger.chunk("r", only).state is not ChunkStatus.FAILED
+        assert world.said("chunk.failed") == []
 
-    def test_a_missing_item_is_measured(self, world: World) -> None:
+
+class TestLostMessages:
+    @pytest.mark.parametrize("holder", ["chunks", "chunks-dlq"])
+    def test_a_waiting_chunk_is_sent_again_soon_once_no_message_can_be_its_own(self, world: World, holder: str) -> None:
+        sqs = world.clients["sqs"]
         world.split("r", 2)
-        world.ledger._dynamodb.delete_item(
-            TableName=world.ledger._table, Key={"PK": {"S": "r"}, "SK": {"S": "CHUNK#chunk-0000001"}}
-        )
-        assert world.sweep().ledger_drift == 1
-        assert world.ledger.run("r").jobs_total == 2
+        world.put(holder)
+        assert world.sweep(10).chunks_resent == 0
+        in_flight = sqs.receive_message(QueueUrl=world.url(holder))["Messages"]
+        assert world.sweep().chunks_resent == 0, "a message that is being worked on is a message"
+        sqs.delete_message(QueueUrl=world.url(holder), ReceiptHandle=in_flight[0]["ReceiptHandle"])
+        assert world.sweep().chunks_resent == 2
+        assert world.sweep().chunks_resent == 0
+        assert chunk_ids(world.take("chunks")) == ["chunk-0000000", "chunk-0000001"]
 
+    def test_a_message_that_waits_for_a_resource_hides_no_lost_one(self, world: World) -> None:
+        """A letter in the dead-letter queue is heard of every 15 minutes, so an hour's silence is another chunk's."""
+        (deferred,) = world.split("captions", 1, workload="captions")
+        (lost,) = world.split("r", 1)
+        world.put("chunks-dlq")
+        for _ in range(3):
+            world.minutes += 15
+            world.ledger.record_deferral("captions", deferred)
+            assert world.sweep().chunks_resent == 0
+        world.minutes += 16
+        world.ledger.record_deferral("captions", deferred)
+        assert world.sweep().chunks_resent == 1
+        assert chunk_ids(world.take("chunks")) == [lost]
+        assert world.ledger.chunk("captions", deferred).resends == 0
+
+    def test_a_backlog_hides_a_lost_message_for_a_day_and_then_for_twice_as_long(self, world: World) -> None:
+        world.split("r", 1)
+        world.put("chunks")
+        resent = [world.sweep(DAY / 2 + 1).chunks_resent for _ in range(2 * 3)]
+        assert resent == [0, 1, 0, 0, 0, 1]
+
+    def test_messages_that_get_lost_every_time_fail_no_chunk(self, world: World) -> None:
+        world.split("r", 1)
+        for _ in range(20):
+            assert world.sweep(10).chunks_resent == 1
+            world.take("chunks")
+        chunk = world.ledger.chunk("r", "chunk-0000000")
+        assert (chunk.state, chunk.resends, chunk.error) == (ChunkStatus.PENDING, 20, None)
+
+    def test_chunks_that_a_stopped_run_skipped_are_sent_once_it_is_resumed(self, world: World) -> None:
+        (only,) = world.split("r", 1)
+        world.ledger.stop_run("r", "failed")
+        world.hear("r", "failed")
+        assert world.sweep(10).chunks_resent == 0
+        assert not world.is_open("r")
+        assert world.ledger.resume_run(world.ledger.run("r"))
+        assert world.sweep().chunks_resent == 1
+        assert chunk_ids(world.take("chunks")) == [only]
+
+
+class TestSlowLane:
+    def test_rows_that_nobody_refits_are_sent_to_the_slow_lane_again(self, world: World) -> None:
+        waiting, done = world.split("r", 2)
+        world.complete("r", waiting, n_timed_out=3)
+        world.complete("r", done)
+        assert world.sweep(4).refits_resent == 0
+        assert world.sweep(2).refits_resent == 1
+        assert world.sweep().refits_resent == 0
+        (message,) = world.take("refits")
+        assert message["type"] == "prismline.spectra.refit.v1"
+        assert message["traceparent"].startswith("00-aaaa")
+        data = message["data"]
+        assert data["params"]["beta"] == 4.0
+        assert {name: data[name] for name in ("run_id", "survey", "chunk_id", "bucket", "chunk_key", "output_key")} == {
+            "run_id": "r",
+            "survey": "s",
+            "chunk_id": waiting,
+            "bucket": "the-bucket",
+            "chunk_key": "in/0",
+            "output_key": f"out/{waiting}",
+        }
+
+    @pytest.mark.parametrize(("holder", "minutes"), [("refits-dlq", HOUR), ("refits", DAY)])
+    def test_a_refit_that_may_still_be_in_a_queue_is_given_time(
+        self, world: World, holder: str, minutes: float
+    ) -> None:
+        (only,) = world.split("r", 1)
+        world.complete("r", only, n_timed_out=3)
+        world.put(holder)
+        world.put("chunks")
+        assert world.sweep(minutes - 1).refits_resent == 0
+        assert world.sweep(2).refits_resent == 1
+
+    @pytest.mark.parametrize("ending", ["fitted", "given up"])
+    def test_a_run_stays_open_until_the_slow_lane_is_empty(self, world: World, ending: str) -> None:
+        (only,) = world.split("r", 1)
+        world.complete("r", only, n_timed_out=3)
+        world.hear("r")
+        world.sweep()
+        assert world.is_open("r")
+        if ending == "fitted":
+            world.ledger.record_refit("r", only, remaining=0)
+        else:
+            world.ledger.give_up_refit("r", only, "The chunk's input is gone.")
+        world.sweep()
+        assert not world.is_open("r")
+        world.sweep(DAY)
+        assert world.take("refits") == []
+
+
+class TestEndings:
+    def test_a_drained_run_is_announced_with_the_same_id_until_its_end_was_heard(self, world: World) -> None:
+        (only,) = world.split("r", 1)
+        world.complete("r", only)
+        for _ in range(3):
+            assert world.sweep().drains_said == 1
+        said = world.said()
+        assert [event.type for event in said] == ["prismline.run.drained.v1"] * 3
+        assert len({event.id for event in said}) == 1
+        assert (said[0].data["jobs_completed"], said[0].data["drains"]) == (1, 1)
+        world.hear("r")
+        assert world.sweep().runs_swept == 1
+        assert world.said() == []
+        assert world.sweep().runs_swept == 0
+
+    def test_a_run_that_nobody_drained_is_drained_and_announced(self, world: World) -> None:
+        (only,) = world.split("r", 1, latch=False)
+        world.complete("r", only)
+        latched = Change({"latched_at": timestamp()})  # a splitter that died between latch and drain
+        world.table.update({"PK": "r", "SK": RUN_SK}, latched)
+        assert world.sweep().drains_said == 1
+        assert [event.data["jobs_completed"] for event in world.said("drained")] == [1]
+
+    def test_a_late_success_is_announced_until_it_was_heard_too(self, world: World) -> None:
+        (only,) = world.split("r", 1)
+        world.fail("r", only)
+        world.hear("r", "failed")
+        world.sweep()
+        assert not world.is_open("r")
+        world.complete("r", only)
+        world.said()
+        for _ in range(2):
+            world.sweep()
+        assert [event.data["jobs_completed"] for event in world.said("drained")] == [1, 1]
+        world.hear("r")
+        world.sweep()
+        assert world.said() == []
+        assert not world.is_open("r")
+
+    def test_a_reopened_run_is_announced_with_another_id(self, world: World) -> None:
+        (only,) = world.split("r", 1)
+        world.fail("r", only)
+        world.sweep()
+        world.hear("r", "failed")
+        assert world.ledger.reopen_chunk(world.ledger.chunk("r", only), "op")
+        world.complete("r", only)
+        world.sweep()
+        first, second = world.said("drained")
+        assert first.id != second.id
+        assert second.data["drains"] == 2
+
+    @pytest.mark.parametrize("reason", ["cancelled", "failed"])
+    def test_a_stopped_run_is_looked_at_until_its_end_was_heard_and_its_chunks_are_left_alone(
+        self, world: World, reason: Any
+    ) -> None:
+        begun, _, timed_out = world.split("r", 3)
+        world.start("r", begun)
+        world.complete("r", timed_out, n_timed_out=2)
+        world.ledger.stop_run("r", reason)
+        for _ in range(3):
+            tally = world.sweep(HOUR)
+            assert (tally.checks_requested, tally.repairs) == (1, 0)
+        assert [event.type for event in world.said()] == ["prismline.run.check.requested.v1"] * 3
+        world.hear("r", reason)
+        assert world.sweep().checks_requested == 0
+        assert not world.is_open("r"), "the slow lane skips a stopped run"
+        assert world.take("chunks") == world.take("refits") == []
+
+    def test_a_stopped_run_whose_last_chunk_ends_after_all_is_announced_although_it_was_closed(
+        self, world: World
+    ) -> None:
+        (only,) = world.split("r", 1)
+        world.start("r", only)
+        world.ledger.stop_run("r", "failed")
+        world.hear("r", "failed")
+        world.sweep()
+        assert not world.is_open("r")
+        world.complete("r", only)
+        assert world.sweep().drains_said == 1
+
+    def test_a_run_that_goes_on_is_looked_at_every_quarter_of_an_hour(self, world: World) -> None:
+        (only,) = world.split("r", 1)
+        world.put("chunks")
+        assert [world.sweep(4).checks_requested for _ in range(9)] == [0, 0, 0, 1, 0, 0, 0, 1, 0]
+        assert len(world.said("run.check.requested")) == 2
+        world.complete("r", only)
+        world.hear("r")
+        assert world.sweep(HOUR).checks_requested == 0
+
+
+class TestSplit:
     def test_a_run_that_was_never_latched_is_split_again_with_the_token_that_waits(self, world: World) -> None:
         world.split("r", 1, latch=False, token="the-token")
-        assert world.sweep(30).splits_resent == 0
-        assert world.sweep(41).splits_resent == 1
-        assert world.sweep(41).splits_resent == 0
+        assert world.sweep(39).splits_resent == 0
+        assert world.sweep(2).splits_resent == 1
+        assert world.sweep().splits_resent == 0
         (message,) = world.take("split")
         assert message["type"] == "prismline.run.split.v1"
         assert message["tasktoken"] == "the-token"
@@ -449,94 +486,171 @@ class TestSweeps:
             "manifest_key": "manifests/m.json",
         }
 
-    def test_a_run_that_cannot_be_split_fails_its_execution_and_is_asked_for_no_more(self, world: World) -> None:
-        stepfunctions = make_client("stepfunctions", world.env)
-        states = {
-            "Split": {
-                "Type": "Task",
-                "Resource": "arn:aws:states:::sqs:sendMessage.waitForTaskToken",
-                "Parameters": {"QueueUrl": world.url("split"), "MessageBody": {"token.$": "$$.Task.Token"}},
-                "End": True,
-            }
-        }
-        machine = stepfunctions.create_state_machine(
-            name=f"split-{world.env['ENVIRONMENT']}",
-            definition=json.dumps({"StartAt": "Split", "States": states}),
-            roleArn="arn:aws:iam::000000000000:role/r",
-        )
-        execution = stepfunctions.start_execution(stateMachineArn=machine["stateMachineArn"])["executionArn"]
-        tokens: list[dict[str, Any]] = []
-        while not tokens:
-            tokens = world.take("split")
-        world.split("r", 1, latch=False, token=tokens[0]["token"])
-        tallies = [world.sweep(minutes) for minutes in range(41, 500, 41)]
-        assert sum(tally.splits_resent for tally in tallies) == LIMITS.max_split_resends == len(world.take("split"))
-        assert sum(tally.splits_given_up for tally in tallies) == 1
-        while (ended := stepfunctions.describe_execution(executionArn=execution))["status"] == "RUNNING":
-            pass
-        assert (ended["status"], ended["error"]) == ("FAILED", "SplitGivenUp")
-        assert world.ledger.run("r").cancelled_at is not None
-        assert list(world.ledger.open_runs()) == []
+    def test_a_split_is_asked_for_as_long_as_it_takes_and_its_run_is_not_stopped(self, world: World) -> None:
+        world.split("r", 1, latch=False)
+        assert [world.sweep(41).splits_resent for _ in range(8)] == [1] * 8
+        assert world.ledger.run("r").cancelled_at is None
 
-    def test_a_cancelled_run_is_taken_off_the_list_and_its_chunks_are_left_alone(self, world: World) -> None:
-        begun_chunk, _ = world.split("r", 2)
-        world.ledger.start_chunk("r", begun_chunk)
-        world.ledger.stop_run("r")
-        tally = world.sweep(10**6)
-        assert (tally.runs_swept, tally.repairs) == (1, 0)
-        assert world.sweep().runs_swept == 0
-        assert world.take("chunks") == []
+    def test_a_run_that_was_latched_just_before_its_split_is_asked_for_again_goes_on(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        world.split("r", 1, latch=False)
+        for _ in range(4):
+            world.sweep(41)
+        claim = world.ledger.claim_sweep
 
+        def claim_and_latch(seen: Any) -> Any:
+            claimed = claim(seen)
+            world.ledger.latch("r")
+            return claimed
+
+        monkeypatch.setattr(world.ledger, "claim_sweep", claim_and_latch)
+        world.sweep(41)
+        run = world.ledger.run("r")
+        assert (run.cancelled_at, run.split_resends) == (None, 4)
+        assert run.latched_at is not None
+
+    def test_a_stopped_run_is_not_split(self, world: World) -> None:
+        world.split("r", 1, latch=False)
+        world.ledger.stop_run("r", "cancelled")
+        assert world.sweep(DAY).splits_resent == 0
+
+
+class TestCounters:
+    def test_counters_that_disagree_with_the_items_are_corrected_and_measured(
+        self, world: World, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        first, second, third, _ = world.split("r", 4)
+        world.complete("r", first, n_timed_out=2)
+        world.fail("r", second)
+        world.complete("r", third, n_timed_out=1)
+        world.ledger.give_up_refit("r", third, "e")
+        wrong = Change({"jobs_completed": 3, "jobs_failed": 0, "n_timed_out": 7, "n_refit_failed": 0})
+        world.table.update({"PK": "r", "SK": RUN_SK}, wrong)
+        assert world.sweep().ledger_drift == 1
+        run = world.ledger.run("r")
+        assert (run.jobs_completed, run.jobs_failed, run.n_timed_out, run.n_refit_failed) == (2, 1, 2, 1)
+        assert run.drained_at is None
+        assert world.sweep().ledger_drift == 0
+        assert emf(capsys, "LedgerDrift") == [1.0, 0.0]
+
+    def test_drift_that_kept_a_run_from_draining_is_mended_in_the_same_sweep(self, world: World) -> None:
+        first, second = world.split("r", 2)
+        world.complete("r", first)
+        world.table.update({"PK": "r", "SK": RUN_SK}, Change({"jobs_completed": 0}))
+        world.complete("r", second)
+        assert world.ledger.run("r").drained_at is None
+        tally = world.sweep()
+        assert (tally.ledger_drift, tally.drains_said) == (1, 1)
+        assert world.ledger.run("r").jobs_completed == 2
+
+    def test_a_counter_that_moves_while_it_is_checked_is_not_called_wrong(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (only,) = world.split("r", 1)
+        read = world.ledger.chunks
+
+        def chunks(run_id: str) -> Iterator[ChunkItem]:
+            yield from read(run_id)
+            world.complete(run_id, only)
+
+        monkeypatch.setattr(world.ledger, "chunks", chunks)
+        assert world.sweep().ledger_drift == 0
+        assert world.ledger.run("r").jobs_completed == 1
+
+    def test_a_chunk_that_is_reopened_while_another_fails_is_not_counted_twice(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The counters are the same before and after, and the listing saw both chunks FAILED."""
+        reopened, fails = world.split("r", 2)
+        world.fail("r", reopened)
+        read, races = world.ledger.chunks, ["one"]
+
+        def chunks(run_id: str) -> Iterator[ChunkItem]:
+            yield world.ledger.chunk(run_id, reopened)
+            if races:
+                races.clear()
+                world.ledger.reopen_chunk(world.ledger.chunk(run_id, reopened), "op")
+                world.fail(run_id, fails)
+            yield from list(read(run_id))[1:]
+
+        monkeypatch.setattr(world.ledger, "chunks", chunks)
+        assert world.sweep().ledger_drift == 0
+        assert world.ledger.run("r").jobs_failed == 1
+
+    def test_a_missing_item_is_measured(self, world: World) -> None:
+        world.split("r", 2)
+        key = {"PK": {"S": "r"}, "SK": {"S": "CHUNK#chunk-0000001"}}
+        world.clients["dynamodb"].delete_item(TableName=world.table.name, Key=key)
+        assert world.sweep().ledger_drift == 1
+        assert world.ledger.run("r").jobs_total == 2
+
+    def test_a_run_whose_numbers_were_wrong_is_looked_at_once_more_before_it_is_closed(self, world: World) -> None:
+        (only,) = world.split("r", 1)
+        world.complete("r", only, n_timed_out=2)
+        world.hear("r")
+        world.table.update({"PK": "r", "SK": RUN_SK}, Change({"n_timed_out": 0}))
+        assert world.sweep().ledger_drift == 1
+        assert world.is_open("r")
+        assert world.ledger.run("r").n_timed_out == 2
+
+
+class TestTogetherAndApart:
     def test_two_sweeps_at_once_do_each_thing_once(self, world: World) -> None:
         for n in range(6):
             for chunk_id in world.split(f"r{n}", 4):
-                world.ledger.start_chunk(f"r{n}", chunk_id)
+                world.start(f"r{n}", chunk_id)
             world.split(f"never-latched-{n}", 1, latch=False)
+        world.minutes = HOUR
         with ThreadPoolExecutor(4) as pool:
-            tallies = list(pool.map(world.sweep, [60] * 4))
-        sent = Counter((m["runid"], m["data"]["chunk_id"]) for m in world.take("chunks"))
+            tallies = list(pool.map(lambda _: sweep(world.deps, now=world.now()), range(4)))
+        sent = Counter((message["runid"], message["data"]["chunk_id"]) for message in world.take("chunks"))
         assert len(sent) == 24
         assert set(sent.values()) == {1}
-        assert Counter(m["runid"] for m in world.take("split")) == {f"never-latched-{n}": 1 for n in range(6)}
+        assert Counter(message["runid"] for message in world.take("split")) == {
+            f"never-latched-{n}": 1 for n in range(6)
+        }
         assert sum(tally.runs_swept for tally in tallies) >= 12
 
-    def test_a_sweep_that_dies_before_it_wrote_down_what_it_sent_is_made_good(
-        self, world: World, break_at: Callable[[str], None]
-    ) -> None:
-        (only,) = world.split("r", 1)
-        world.ledger.start_chunk("r", only)
-        break_at("sweep.sent")
-        with pytest.raises(TransientError):
-            world.sweep(16)
-        assert world.ledger.chunk("r", only).state is ChunkStatus.IN_PROGRESS
-        world.sweep(16)
-        world.sweep(16)
-        assert len(world.take("chunks")) == 2, "once by the one that died, once by the next"
-        assert world.ledger.chunk("r", only).resends == 1
+    def test_a_sweep_may_die_before_any_of_its_writes_and_the_next_one_does_the_rest(self, world: World) -> None:
+        for n in count():
+            story = Story(world, f"dies-{n}")
+            world.changes_left = n
+            try:
+                world.sweep()
+            except DiedError:
+                died = True
+            else:
+                died = False
+            world.changes_left = None
+            if died:
+                world.sweep()
+            story.check()
+            if not died:
+                assert n > 15
+                return
 
-    def test_a_drain_that_a_sweep_died_before_announcing_is_announced(
-        self, world: World, break_at: Callable[[str], None]
-    ) -> None:
-        (only,) = world.split("r", 1)
-        for _ in range(5):
-            world.ledger.start_chunk("r", only)
-        break_at("sweep.drained")
-        with pytest.raises(TransientError):
-            world.sweep(16)
-        assert [event["type"] for event in world.said()] == ["prismline.chunk.failed.v1"]
-        assert world.ledger.run("r").drained_at is not None
-        world.sweep(16)
-        assert [event["type"] for event in world.said()] == ["prismline.run.drained.v1"]
-        assert world.sweep().runs_swept == 0
-
-    def test_a_sweep_repairs_a_bounded_number_of_chunks_and_the_next_goes_on(
+    def test_a_sweep_sees_to_a_bounded_number_of_chunks_and_the_next_goes_on(
         self, world: World, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sweeper, "REPAIRS_PER_SWEEP", 3)
         for chunk_id in world.split("r", 8):
-            world.ledger.start_chunk("r", chunk_id)
-        assert [world.sweep(16).chunks_resent for _ in range(4)] == [3, 3, 2, 0]
-        assert len({message["data"]["chunk_id"] for message in world.take("chunks")}) == 8
+            world.start("r", chunk_id)
+        assert [world.sweep(21 if first else 0).chunks_resent for first in (1, 0, 0, 0)] == [3, 3, 2, 0]
+        assert len(set(chunk_ids(world.take("chunks")))) == 8
+
+    def test_a_run_is_not_closed_before_all_that_was_not_said_of_it_is(
+        self, world: World, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(sweeper, "REPAIRS_PER_SWEEP", 1)
+        for chunk_id in world.split("r", 3):
+            world.ledger.give_up_chunk(world.ledger.chunk("r", chunk_id), "e", unsaid=True)
+        world.hear("r", "failed")
+        for said in (1, 1, 1):
+            assert world.is_open("r")
+            assert world.sweep().failures_said == said
+        assert not world.is_open("r")
+        assert len({event.data["chunk_id"] for event in world.said("chunk.failed")}) == 3
 
     @pytest.mark.parametrize("bound", ["RUNS_PER_SWEEP", "CHUNKS_PER_SWEEP"])
     def test_runs_that_a_sweep_has_no_room_for_are_first_at_the_next(
@@ -545,43 +659,49 @@ class TestSweeps:
         monkeypatch.setattr(sweeper, bound, 1)
         for n in range(3):
             (only,) = world.split(f"r{n}", 1)
-            world.ledger.start_chunk(f"r{n}", only)
+            world.start(f"r{n}", only)
+        world.minutes = 21
         for _ in range(3):
-            assert world.sweep(16).runs_swept == 1
+            assert world.sweep().runs_swept == 1
         assert sorted(message["runid"] for message in world.take("chunks")) == ["r0", "r1", "r2"]
 
     def test_a_sweep_that_has_no_time_left_begins_no_run(self, world: World) -> None:
         world.split("r", 1)
-        assert sweep(world.deps, now=datetime.now(UTC), deadline=0.0).runs_swept == 0
+        assert sweep(world.deps, now=world.now(), deadline=0.0).runs_swept == 0
 
     def test_a_run_that_cannot_be_swept_stops_no_other(self, world: World) -> None:
         for run_id in ("broken", "whole"):
             (only,) = world.split(run_id, 1)
-            world.ledger.start_chunk(run_id, only)
-        world.damage("broken", params='{"beta": ')
-        assert world.sweep(16).runs_swept == 2
+            world.start(run_id, only)
+        world.table.update({"PK": "broken", "SK": RUN_SK}, Change({"params": '{"beta": '}))
+        assert world.sweep(21).runs_swept == 2
         assert [message["runid"] for message in world.take("chunks")] == ["whole"]
 
     def test_a_queue_that_cannot_be_reached_leaves_the_work_to_the_next_sweep(self, world: World) -> None:
         (only,) = world.split("r", 1)
-        world.ledger.start_chunk("r", only)
+        world.start("r", only)
 
-        class Unreachable:
-            environment, source = world.deps.transport.environment, "test"
+        class Unreachable(Transport):
+            def send(self, *_: Any, **__: Any) -> None:
+                raise UnavailableError("SQS is down.")
 
-            def send(self, *_: Any) -> None:
-                raise TransientError("SQS is down.")
-
-        broken = replace(world.deps, transport=Unreachable())  # type: ignore[arg-type]
-        later = datetime.now(UTC) + timedelta(minutes=16)
-        with pytest.raises(TransientError):
-            sweep(broken, now=later)
+        transport = Unreachable(
+            environment=world.env["ENVIRONMENT"],
+            service="dlq-consumer",
+            sqs=world.clients["sqs"],
+            events=world.clients["events"],
+            stepfunctions=world.clients["stepfunctions"],
+        )
+        world.minutes = 21
+        with pytest.raises(UnavailableError):
+            sweep(replace(world.deps, transport=transport), now=world.now())
         assert world.ledger.chunk("r", only).state is ChunkStatus.IN_PROGRESS
-        assert world.sweep(16).chunks_resent == 1
+        assert world.sweep().chunks_resent == 1
 
     def test_the_schedules_event_starts_a_sweep(self, world: World) -> None:
         (only,) = world.split("r", 1)
-        world.ledger.complete_chunk("r", only, output_key="o", duration_ms=1)
+        world.complete("r", only)
+        world.hear("r")
         handler = queue_handler(
             world.deps.transport,
             world.deps.logger,
@@ -602,7 +722,53 @@ class TestSweeps:
                 return 900_000
 
         assert handler({"Records": [record]}, Context()) == {"batchItemFailures": []}
+        assert not world.is_open("r")
+
+
+class Story:
+    """A run of each kind that a sweep does something about, and what has to have come of them."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.mixed, self.unsplit, self.ended = f"{name}-mixed", f"{name}-unsplit", f"{name}-ended"
+        self.exhausted, self.dead, self.unfitted, self.lost = world.split(self.mixed, 4)
+        world.split(self.unsplit, 1, latch=False)
+        (only,) = world.split(self.ended, 1)
+        world.complete(self.ended, only)
+        world.complete(self.mixed, self.unfitted, n_timed_out=1)
+        world.start(self.mixed, self.dead)
+        world.exhaust(self.mixed, self.exhausted)
+        world.said()
+
+    def check(self) -> None:
+        world = self.world
+        chunk = world.ledger.chunk(self.mixed, self.exhausted)
+        assert (chunk.state, chunk.unsaid) == (ChunkStatus.FAILED, False)
+        dead, lost = (world.ledger.chunk(self.mixed, name) for name in (self.dead, self.lost))
+        assert (dead.state, dead.resends) == (ChunkStatus.PENDING, 1)
+        assert lost.resends <= 1, "one that was sent and not noted is in its queue"
+        run = world.ledger.run(self.mixed)
+        assert (run.jobs_completed, run.jobs_failed, run.drained_at) == (1, 1, None)
+        said = {(event.type.split(".", 1)[1], event.runid, event.data.get("chunk_id")) for event in world.said()}
+        assert said >= {
+            ("chunk.failed.v1", self.mixed, self.exhausted),
+            ("run.check.requested.v1", self.mixed, None),
+            ("run.check.requested.v1", self.unsplit, None),
+            ("run.drained.v1", self.ended, None),
+        }
+        assert {kind for kind, _, chunk_id in said if chunk_id} == {"chunk.failed.v1"}
+        sent = Counter(message["data"]["chunk_id"] for message in world.take("chunks"))
+        assert set(sent) == {self.dead, self.lost}
+        assert max(sent.values()) <= 2
+        assert 1 <= len(world.take("refits")) <= 2
+        assert 1 <= len(world.take("split")) <= 2
+        for run_id in (self.mixed, self.unsplit):
+            world.ledger.stop_run(run_id, "cancelled")
+        for run_id in (self.mixed, self.unsplit, self.ended):
+            world.hear(run_id)
+        world.sweep()
         assert list(world.ledger.open_runs()) == []
+        world.take("observer")
 
 
 def emf(capsys: pytest.CaptureFixture[str], metric: str) -> list[float]:

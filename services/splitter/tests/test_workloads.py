@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,11 @@ class FolderBucket:
     def upload(self, path: Path, key: str) -> None:
         shutil.copy(path, self.path(key))
 
-    def download(self, key: str, to: Path) -> None:
+    def version(self, key: str) -> str:
+        return hashlib.md5(self.path(key).read_bytes()).hexdigest()
+
+    def download(self, key: str, to: Path, *, etag: str) -> None:
+        assert self.version(key) == etag
         shutil.copy(self.path(key), to)
 
 
@@ -48,7 +54,14 @@ def bucket(tmp_path: Path) -> FolderBucket:
 @pytest.fixture
 def source(bucket: FolderBucket, tmp_path: Path) -> Source:
     (tmp_path / "work").mkdir()
-    return Source("r-1", bucket, tmp_path / "work")  # type: ignore[arg-type]
+    plan: dict[str, Any] = {}
+
+    def pinned(name: str, find: Callable[[], Any]) -> Any:
+        if name not in plan:
+            plan[name] = find()
+        return plan[name]
+
+    return Source("r-1", bucket, tmp_path / "work", pinned)  # type: ignore[arg-type]
 
 
 def put_cube(bucket: FolderBucket, data: np.ndarray) -> None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
 import pytest
 
-from prismline_contracts import Envelope, Queue, RunSubmitted, queue_name, traceparent_of
+# The tests import status_scene by name.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from status_scene import Scene, make_scene
+
+from prismline_contracts import Envelope, Queue, RunItem, RunSubmitted, queue_name, traceparent_of
 from prismline_contracts.envelope import Wrappable
 from prismline_ledger import Ledger, NewChunk
 from prismline_localstack.deploy import deploy
@@ -96,20 +103,19 @@ class Stage:
     def split(self, run_id: str, chunks: int = 4) -> list[str]:
         """Play the splitter: write the ledger and answer the state machine."""
         envelope = self.split_command(run_id)
-        self.ledger.open_run(
-            run_id=run_id, survey="s", job_id="job", workload="spectra", params=None, traceparent=envelope.traceparent
-        )
-        new = self.new_chunks(chunks)
+        chunk_ids = self.open(run_id, chunks)
+        assert envelope.tasktoken is not None
+        self.deps.transport.answer(envelope.tasktoken, {"jobs_total": chunks})
+        return chunk_ids
+
+    def open(self, run_id: str, chunks: int = 4) -> list[str]:
+        """Play the splitter as far as the ledger is concerned; the chunks' ids."""
+        self.ledger.open_run(run_id=run_id, survey="s", job_id="job", workload="spectra", params=None, traceparent=None)
+        new = [NewChunk(f"chunk-{n:07d}", "in", 1) for n in range(chunks)]
         self.ledger.add_chunks(run_id, new)
         self.ledger.set_total(run_id, jobs_total=chunks, n_spectra=chunks, n_blank=0)
         self.ledger.latch(run_id)
-        assert envelope.tasktoken is not None
-        self.deps.transport.answer(envelope.tasktoken, {"jobs_total": chunks})
         return [chunk.chunk_id for chunk in new]
-
-    @staticmethod
-    def new_chunks(number: int) -> list[NewChunk]:
-        return [NewChunk(f"chunk-{n:07d}", "in", 1) for n in range(number)]
 
     def run(self, run_id: str) -> RunState | None:
         return self.deps.table.get(run_id)
@@ -136,16 +142,37 @@ class Stage:
             kind for kind, _ in {(e["type"], e["id"]) for e in self.said if e["runid"] == run_id and e["type"] in ends}
         ]
 
+    def end_chunks(self, run_id: str, chunk_ids: list[str], *, failed: int = 0) -> RunItem:
+        """Play the worker: end these chunks, the last `failed` of them badly. The run as it is then."""
+        run = self.ledger.run(run_id)
+        for index, chunk_id in enumerate(chunk_ids):
+            self.ledger.start_chunk(run_id, chunk_id)
+            run = self.end_chunk(run_id, chunk_id, well=index < len(chunk_ids) - failed)
+        return run
+
+    def end_chunk(self, run_id: str, chunk_id: str, *, well: bool = True) -> RunItem:
+        """Play the worker: end one chunk."""
+        chunk = self.ledger.chunk(run_id, chunk_id)
+        if well:
+            return self.ledger.complete_chunk(chunk, output_key="o", duration_ms=1).run
+        return self.ledger.fail_chunk(chunk, "spoiled").run
+
 
 @pytest.fixture
-def stage(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    """The whole stage, for one test."""
+def deployed(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The outputs of the stacks, deployed for one test."""
     outputs = deploy(
         make_client("cloudformation", aws_env), make_client("s3", aws_env), REPOSITORY, aws_env["ENVIRONMENT"]
     )
     for name, value in outputs.items():
         monkeypatch.setenv(name, value)
-    deps = Dependencies.from_environment()
+    return outputs
+
+
+@pytest.fixture
+def stage(aws_env: dict[str, str], deployed: dict[str, str]) -> Iterator[Stage]:
+    """The whole stage, for one test."""
+    outputs, deps = deployed, Dependencies.from_environment()
     handler, logger, turn = build_handler(deps), service_logger("test"), threading.Lock()
     consumers = [
         Consumer(
@@ -175,3 +202,9 @@ def stage(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[
         consumer.stop()
     for thread in threads:
         thread.join()
+
+
+@pytest.fixture
+def scene(aws_env: dict[str, str]) -> Scene:
+    """The service without consumers, for one test."""
+    return make_scene(aws_env["ENVIRONMENT"])

@@ -36,7 +36,7 @@ def test_an_execution_that_cannot_be_stopped_is_told_that_its_run_has_ended(
     monkeypatch.setattr(stage.deps.executions, "stop", lambda *_: None)
     run_id = stage.submit()
     stage.split(run_id)
-    stage.wait_for(lambda: (run := stage.run(run_id)) and run.waiting_token, "the state machine to wait")
+    stage.wait_for(lambda: (run := stage.run(run_id)) and run.tokens, "the state machine to wait")
     cancel(stage, run_id)
     stage.wait_for(lambda: stage.execution_status(run_id) == "SUCCEEDED", "the execution to end")
     assert stage.endings(run_id) == ["prismline.run.cancelled.v1"]
@@ -49,9 +49,7 @@ def test_a_run_that_was_cancelled_before_it_was_split_has_its_chunks_skipped(sta
     cancel(stage, run_id)
     stage.wait_for(lambda: stage.execution_status(run_id) == "ABORTED", "the execution to be aborted")
     stage.wait_for(lambda: runs_queue_is_empty(stage), "its end to be worked off")
-    ledger = stage.ledger
-    ledger.open_run(run_id=run_id, survey="s", job_id="j", workload="spectra", params=None, traceparent=None)
-    ledger.set_total(run_id, jobs_total=1, n_spectra=1, n_blank=0)
-    ledger.latch(run_id)
+    stage.open(run_id, 1)
+    assert stage.ledger.run(run_id).stop_reason == "cancelled", "no message has to tell the ledger first"
     stage.publish(RunSplitCompleted(run_id=run_id, survey="s", jobs_total=1, n_spectra=1, n_blank=0))
-    assert stage.wait_for(lambda: ledger.run(run_id).cancelled_at, "the ledger to be told")
+    stage.wait_for(lambda: stage.ledger.run(run_id).ended_status == "cancelled", "its end to be heard")

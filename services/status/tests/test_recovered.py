@@ -6,27 +6,20 @@ from typing import Any
 
 import pytest
 
-from prismline_contracts import Envelope, Queue, RunDrained, RunRecovered
+from prismline_contracts import Envelope, Queue, RunCancelRequested, RunDrained, RunRecovered, timestamp
 
 pytestmark = pytest.mark.emulator
 
 
 def fail_chunks(stage: Any, run_id: str, chunk_ids: list[str], *, failed: int) -> None:
     """Play the worker: the last `failed` chunks fail, the others complete; the run is drained."""
-    for index, chunk_id in enumerate(chunk_ids):
-        if index < len(chunk_ids) - failed:
-            done = stage.ledger.complete_chunk(run_id, chunk_id, output_key="o", duration_ms=1)
-        else:
-            done = stage.ledger.fail_chunk(run_id, chunk_id, "because")
-        if done.drained is not None:
-            stage.publish(RunDrained.of(done.drained))
+    stage.publish(RunDrained.of(stage.end_chunks(run_id, chunk_ids, failed=failed)))
 
 
 def recover_chunk(stage: Any, run_id: str, chunk_id: str) -> None:
     """Play the worker with a recovered chunk."""
-    stage.ledger.complete_chunk(run_id, chunk_id, output_key="o", duration_ms=1)
-    drained = RunDrained.of(stage.ledger.run(run_id))
-    counts = drained.model_dump(exclude={"drained_at"})
+    drained = RunDrained.of(stage.end_chunk(run_id, chunk_id))
+    counts = drained.model_dump(exclude={"drained_at", "drains"})
     recovered = RunRecovered(chunk_id=chunk_id, **counts)
     stage.deps.transport.publish(Envelope.wrap(recovered, source="test", traceparent=None, key=(chunk_id,)))
 
@@ -65,9 +58,9 @@ def test_a_cancelled_run_stays_cancelled(stage: Any) -> None:
     run_id = stage.submit()
     chunk_ids = stage.split(run_id)
     stage.wait_for_status(run_id, "running")
-    fail_chunks(stage, run_id, chunk_ids, failed=1)
-    stage.wait_for_status(run_id, "failed")
-    stage.deps.table._set_while(run_id, "failed", {"status": "cancelled", "announced": "cancelled"})
+    stage.publish(RunCancelRequested(run_id=run_id, requested_at=timestamp()))
+    stage.wait_for_status(run_id, "cancelled")
+    stage.end_chunks(run_id, chunk_ids, failed=1)
     recover_chunk(stage, run_id, chunk_ids[-1])
     stage.wait_for(lambda: not depth(stage, Queue.RUNS), "the event to be worked off")
     assert stage.run(run_id).status == "cancelled"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from prismline_localstack.settings import REPOSITORY
 
 DEFINITION = REPOSITORY / "services" / "status" / "statemachine" / "run.asl.json"
 SEND = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
+HOUR, DAY, WEEK = 3600, 86_400, 604_800
 PUBLISH = "arn:aws:states:::events:putEvents"
 
 
@@ -48,6 +50,44 @@ def test_it_talks_to_services_only_by_queue_and_bus() -> None:
         assert state["TimeoutSeconds"] > 0, name
 
 
+def retried(state: dict[str, Any], error: str) -> int:
+    """For how many seconds the state's task is tried again after `error`: tries and waits together."""
+    retry = next(retry for retry in state["Retry"] if error in retry["ErrorEquals"])
+    rate, longest = retry.get("BackoffRate", 2), retry.get("MaxDelaySeconds", math.inf)
+    waits = [min(longest, retry["IntervalSeconds"] * rate**n) for n in range(min(retry["MaxAttempts"], 1000))]
+    tries = state["TimeoutSeconds"] * (len(waits) + 1) if error == "States.Timeout" else 0
+    return int(sum(waits) + tries)
+
+
+QUESTIONS = [name for name, state in states().items() if state.get("Resource") == SEND]
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_question_that_nobody_answers_is_asked_for_a_week(name: str) -> None:
+    """So an outage of a day, of whoever answers or of the queue on the way, fails no run."""
+    state = states()[name]
+    assert retried(state, "States.Timeout") >= WEEK
+    for error in ("SQS.AmazonSQSException", "SQS.SdkClientException", "SQS.ThrottlingException"):
+        assert retried(state, error) >= WEEK
+    assert state["TimeoutSeconds"] <= (DAY if name == "AwaitChunks" else HOUR), "a lost question is asked again"
+
+
+def test_the_chunks_have_fourteen_days() -> None:
+    assert 14 * DAY <= retried(states()["AwaitChunks"], "States.Timeout") < 14 * DAY + HOUR
+
+
+def test_the_history_of_an_execution_that_asks_until_it_gives_up_has_room() -> None:
+    """Step Functions ends an execution after 25,000 events; a try of a task makes five at most."""
+    tries = sum(1 + sum(retry["MaxAttempts"] for retry in states()[name]["Retry"]) for name in QUESTIONS)
+    assert 5 * tries < 25_000
+
+
+def test_a_split_that_is_refused_because_the_run_has_ended_ends_the_execution_quietly() -> None:
+    for name in ("Split", "AwaitChunks"):
+        caught = next(catch for catch in states()[name]["Catch"] if "RunEnded" in catch["ErrorEquals"])
+        assert states()[caught["Next"]]["Type"] == "Succeed"
+
+
 @pytest.mark.emulator
 class TestDriven:
     def test_a_run_whose_chunks_all_complete_is_completed(self, stage: Any) -> None:
@@ -65,11 +105,8 @@ class TestDriven:
     def test_a_run_that_drains_before_anybody_waits_is_completed(self, stage: Any) -> None:
         run_id = stage.submit()
         envelope = stage.split_command(run_id)
-        ledger = stage.ledger
-        ledger.open_run(run_id=run_id, survey="s", job_id="j", workload="spectra", params=None, traceparent=None)
-        ledger.set_total(run_id, jobs_total=0, n_spectra=0, n_blank=0)
-        drained = ledger.latch(run_id).drained
-        stage.publish(RunDrained.of(drained))
+        stage.open(run_id, 0)
+        stage.publish(RunDrained.of(stage.ledger.run(run_id)))
         stage.deps.transport.answer(envelope.tasktoken, {"jobs_total": 0})
         assert stage.wait_for_status(run_id, "completed").started_at
 
@@ -95,12 +132,27 @@ class TestDriven:
     def test_a_split_that_never_answers_is_sent_again_and_then_fails_the_run(self, stage: Any) -> None:
         arn = stage.state_machine_arn
         definition = json.loads(stage.stepfunctions.describe_state_machine(stateMachineArn=arn)["definition"])
-        definition["States"]["Split"]["TimeoutSeconds"] = 2
+        split = definition["States"]["Split"]
+        split["TimeoutSeconds"] = 2
+        for retry in split["Retry"]:
+            retry["MaxAttempts"] = 1
         stage.stepfunctions.update_state_machine(stateMachineArn=arn, definition=json.dumps(definition))
         run_id = stage.submit()
         first, second = stage.split_command(run_id), stage.split_command(run_id)
         assert first.id == second.id, "a repeat of a command has its id"
-        assert "was not split within two hours" in stage.wait_for_status(run_id, "failed").error_message
+        assert "was not split within seven days" in stage.wait_for_status(run_id, "failed").error_message
+
+    def test_a_cleanup_that_nobody_can_be_told_of_does_not_hide_the_reason(self, stage: Any) -> None:
+        arn = stage.state_machine_arn
+        definition = json.loads(stage.stepfunctions.describe_state_machine(stateMachineArn=arn)["definition"])
+        cleanup = definition["States"]["Cleanup"]
+        cleanup["Parameters"]["Entries"] = "no list"
+        cleanup["Retry"] = []
+        stage.stepfunctions.update_state_machine(stateMachineArn=arn, definition=json.dumps(definition))
+        run_id = stage.submit()
+        finish(stage, run_id, stage.split(run_id), failed=1)
+        reason = stage.wait_for_status(run_id, "failed").error_message
+        assert reason == "TooManyFailures: 1 of 4 chunks failed (25 %), 0 % are tolerated."
 
     def test_a_cancelled_run_stops_its_chunks_and_its_execution(self, stage: Any) -> None:
         run_id = stage.submit()
@@ -137,12 +189,5 @@ class TestDriven:
 
 
 def finish(stage: Any, run_id: str, chunk_ids: list[str], failed: int = 0) -> None:
-    """Play the worker: end all chunks, the first `failed` of them badly, and say that the run drained."""
-    drained = None
-    for number, chunk_id in enumerate(chunk_ids):
-        stage.ledger.start_chunk(run_id, chunk_id)
-        if number < failed:
-            drained = stage.ledger.fail_chunk(run_id, chunk_id, "spoiled").drained
-        else:
-            drained = stage.ledger.complete_chunk(run_id, chunk_id, output_key="o", duration_ms=1).drained
-    stage.publish(RunDrained.of(drained))
+    """Play the worker: end all chunks, the last `failed` of them badly, and say that the run drained."""
+    stage.publish(RunDrained.of(stage.end_chunks(run_id, chunk_ids, failed=failed)))

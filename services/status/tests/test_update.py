@@ -126,7 +126,19 @@ def test_an_ending_is_published_once_however_often_it_is_repeated(stage: Any) ->
     marker = new_run(stage, "RUNNING")
     update(stage, marker, "COMPLETED")
     stage.wait_for(lambda: stage.endings(marker), "an event that was said after all repeats")
-    assert [event["type"] for event in stage.said if event["runid"] == run_id] == ["prismline.run.completed.v1"]
+    said = [event["type"] for event in stage.said if event["runid"] == run_id]
+    assert said.count("prismline.run.completed.v1") == 1
+    assert set(said) == {"prismline.run.completed.v1", "prismline.run.check.requested.v1"}
+
+
+def test_the_first_reason_and_moment_of_a_failure_stay(stage: Any) -> None:
+    run_id = new_run(stage, "RUNNING")
+    update(stage, run_id, "FAILED", error="TooManyFailures: 3 of 4 chunks failed.", completed_at=NOW)
+    later = "2026-03-02T00:00:00.000Z"
+    update(stage, run_id, "FAILED", completed_at=later)
+    update(stage, run_id, "FAILED", error="States.Timeout", completed_at=later)
+    run = stage.run(run_id)
+    assert (run.error_message, run.completed_at) == ("TooManyFailures: 3 of 4 chunks failed.", NOW)
 
 
 @settings(

@@ -37,3 +37,11 @@ def spectra():
         for line in range(row % 3):
             made[row] += 3.0 * np.exp(-0.5 * ((channels - 25 - 40 * line) / 4.0) ** 2)
     return made.astype(np.float32)
+
+
+@pytest.fixture
+def world(aws_env, monkeypatch):
+    """A worker for spectra on an emulator; see worker_world."""
+    from worker_world import spectra_world  # noqa: PLC0415  its tests alone need an emulator
+
+    return spectra_world(aws_env["ENVIRONMENT"], monkeypatch)

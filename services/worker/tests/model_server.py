@@ -33,6 +33,9 @@ class ModelServer:
     replies: deque[Reply] = field(default_factory=deque)
     #: The documents that were posted, and the headers that came with them.
     requests: list[tuple[dict[str, Any], dict[str, str]]] = field(default_factory=list)
+    #: What the list of models is answered with, and how often it was asked for.
+    models: Reply = field(default_factory=lambda: Reply(body={"data": [{"id": "vision-1"}]}))
+    looks: int = 0
 
 
 @contextmanager
@@ -41,7 +44,8 @@ def model_server() -> Iterator[ModelServer]:
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            self._answer(Reply(body={"data": [{"id": "vision-1"}]}))
+            server.looks += 1
+            self._answer(server.models)
 
         def do_POST(self) -> None:
             document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

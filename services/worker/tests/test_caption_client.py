@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import socket
 import time
 from collections.abc import Iterator
 
@@ -8,7 +9,7 @@ import httpx
 import pytest
 from model_server import JPEG, PNG, ModelServer, Reply, completion, model_server
 
-from prismline_runtime import PermanentError, TransientError
+from prismline_runtime import PermanentError, ResourceUnavailableError, TransientError, UnavailableError
 from prismline_worker import caption_client
 from prismline_worker.caption_client import Answer, CaptionClient
 
@@ -22,7 +23,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
 
 def ask(server: ModelServer, *frames: bytes, seconds: float = 60.0, **options: object) -> Answer:
     with httpx.Client() as http:
-        client = CaptionClient(http, **options)  # type: ignore[arg-type]
+        client = CaptionClient(http, resource="gpu", **options)  # type: ignore[arg-type]
         return client.caption(server.url, frames or [PNG], "What is it?", 99, deadline=time.monotonic() + seconds)
 
 
@@ -38,13 +39,38 @@ def test_the_frames_are_sent_in_order_as_image_parts_with_the_prompt(server: Mod
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_busy_server_is_asked_again_a_few_times(server: ModelServer, status: int) -> None:
+def test_a_server_that_is_busy_or_down_is_asked_again_a_few_times(server: ModelServer, status: int) -> None:
     server.replies.extend([Reply(status)] * 2)
     assert ask(server).caption
     server.replies.extend([Reply(status)] * 3)
-    with pytest.raises(TransientError, match=f"answered {status}"):
+    with pytest.raises(UnavailableError, match=f"answered {status}"):
         ask(server)
     assert len(server.requests) == 6
+
+
+def test_a_server_that_answers_5xx_is_a_resource_that_is_down(server: ModelServer) -> None:
+    server.replies.append(Reply(503))
+    with pytest.raises(ResourceUnavailableError, match="answered 503") as caught:
+        ask(server, tries=1)
+    assert caught.value.resource == "gpu"
+
+
+def test_a_server_with_too_much_to_do_is_up_and_says_when_to_come_again(server: ModelServer) -> None:
+    server.replies.append(Reply(429, headers={"Retry-After": "77"}))
+    with pytest.raises(UnavailableError, match="answered 429") as caught:
+        ask(server, tries=1)
+    assert not isinstance(caught.value, ResourceUnavailableError)
+    assert caught.value.retry_after == 77
+    server.replies.append(Reply(429, headers={"Retry-After": "99999"}))
+    with pytest.raises(UnavailableError) as caught:
+        ask(server, tries=1)
+    assert caught.value.retry_after == 900
+
+
+def test_a_server_that_serves_no_model_is_down(server: ModelServer) -> None:
+    server.models = Reply(body={"data": []})
+    with pytest.raises(ResourceUnavailableError, match="serves no model"):
+        ask(server)
 
 
 def test_the_server_is_given_the_time_that_it_asks_for(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,16 +111,39 @@ def test_a_server_that_is_set_up_wrongly_fails_no_chunk(server: ModelServer, sta
 )
 def test_an_answer_without_a_caption_is_an_error(server: ModelServer, body: object) -> None:
     server.replies.append(Reply(200, body))
-    with pytest.raises(TransientError, match="caption"):
+    with pytest.raises(TransientError, match="caption") as caught:
         ask(server)
+    assert not isinstance(caught.value, UnavailableError), "the model is up: it is the window's attempt that failed"
 
 
-def test_a_server_that_is_gone_is_transient_and_its_address_is_not_told() -> None:
+def test_a_server_that_is_gone_is_a_resource_that_is_down_and_its_address_is_not_told() -> None:
     with model_server() as gone:
         pass
-    with pytest.raises(TransientError, match="could not be reached: ConnectError") as caught:
+    with pytest.raises(ResourceUnavailableError, match="could not be reached: ConnectError") as caught:
         ask(gone, tries=1)
     assert "127.0.0.1" not in str(caught.value)
+
+
+def test_a_server_that_does_not_answer_in_time_is_a_resource_that_is_down() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        mute_server = ModelServer(f"http://127.0.0.1:{mute.getsockname()[1]}/v1")
+        with pytest.raises(ResourceUnavailableError, match="could not be reached: ReadTimeout"):
+            ask(mute_server, tries=1, timeout_seconds=0.2)
+
+
+@pytest.mark.parametrize("status", [200, 401, 404, 429])
+def test_a_server_that_answers_is_up_whatever_it_says(server: ModelServer, status: int) -> None:
+    server.models = Reply(status)
+    with httpx.Client() as http:
+        CaptionClient(http, resource="gpu").require(server.url)
+    assert (server.looks, server.requests) == (1, [])
+
+
+def test_a_server_is_looked_at_twice_before_it_counts_as_down(server: ModelServer) -> None:
+    server.models = Reply(502)
+    with httpx.Client() as http, pytest.raises(ResourceUnavailableError, match="answered 502"):
+        CaptionClient(http, resource="gpu").require(server.url)
+    assert server.looks == 2
 
 
 def test_nothing_is_waited_for_past_the_deadline(server: ModelServer) -> None:

@@ -21,6 +21,7 @@ from prismline_contracts import (
 )
 from prismline_ledger import Ledger, NewChunk
 from prismline_localstack.testing import create_runs_table
+from prismline_worker import model_endpoint
 from prismline_worker.dependencies import from_environment
 from prismline_worker.handler import build_handler
 
@@ -39,6 +40,15 @@ class World:
     ledger: Ledger
     handler: Callable[[dict[str, Any], Any], Any]
     server: ModelServer
+
+    def rebuild(self, monkeypatch: pytest.MonkeyPatch, **settings: str | None) -> None:
+        """Start the worker again with other settings."""
+        for name, value in settings.items():
+            if value is None:
+                monkeypatch.delenv(name)
+            else:
+                monkeypatch.setenv(name, value)
+        self.handler = build_handler(from_environment())
 
     def set_gpu(self, value: str) -> None:
         name = f"/prismline/{self.environment}/resources/gpu/instance_id"
@@ -85,6 +95,16 @@ class World:
         key = self.segment().output_key
         assert key is not None
         return Caption.model_validate_json(boto3.client("s3").get_object(Bucket=self.bucket, Key=key)["Body"].read())
+
+
+class Clock:
+    """`time`, as far as `model_endpoint` asks it."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
 
 
 class Context:
@@ -138,11 +158,87 @@ def test_ingest_window_gpu_unavailable_raises(
 def test_ingest_window_encoder_exception_propagates(world: World) -> None:
     world.set_gpu("i-0123456789abcdef0")
     world.server.replies.append(Reply(500))
-    assert world.deliver() == ["m"], "the message is tried again"
+    assert world.deliver() == [], "the message is not tried again on its own queue"
+    assert [letter["waits_for"] for letter in world.dead_letters()] == ["gpu"]
     segment = world.segment()
-    assert not segment.state.terminal
+    assert segment.state is ChunkStatus.PENDING
     assert segment.last_error == "The caption model answered 500."
     assert segment.output_key is None
+    assert (segment.attempts, segment.interruptions) == (1, 1), "the attempt says nothing about the window"
+
+
+@pytest.mark.parametrize("status", [500, 503])
+def test_no_attempt_begins_while_the_model_does_not_answer(world: World, status: int) -> None:
+    """The instance runs, and what runs on it does not."""
+    world.set_gpu("i-0123456789abcdef0")
+    world.server.models = Reply(status)
+    for _ in range(7):
+        assert world.deliver() == []
+    assert [letter["waits_for"] for letter in world.dead_letters()] == ["gpu"] * 7
+    segment = world.segment()
+    assert (segment.state, segment.attempts) == (ChunkStatus.PENDING, 0)
+    assert segment.last_error == f"The caption model answered {status}."
+    assert not world.server.requests
+    assert world.server.looks <= 2, "a model that is down is not asked for each window"
+
+
+def test_a_model_that_answers_again_is_noticed_after_a_few_seconds(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(model_endpoint, "time", clock)
+    world.set_gpu("i-0123456789abcdef0")
+    world.server.models = Reply(503)
+    world.deliver()
+    world.server.models = ModelServer("").models
+    clock.seconds += 5.0
+    assert world.deliver() == []
+    assert world.segment().state is ChunkStatus.COMPLETED
+
+
+def test_a_model_that_is_gone_costs_no_window(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.set_gpu("i-0123456789abcdef0")
+    with model_server() as gone:
+        pass
+    world.rebuild(monkeypatch, CAPTION_BASE_URL=gone.url)
+    assert world.deliver() == []
+    assert [letter["waits_for"] for letter in world.dead_letters()] == ["gpu"]
+    assert (world.segment().state, world.segment().attempts) == (ChunkStatus.PENDING, 0)
+
+
+def test_an_instance_without_an_address_is_a_resource_that_is_down(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.set_gpu("i-0123456789abcdef0")
+    world.rebuild(monkeypatch, CAPTION_BASE_URL=None)
+    assert world.deliver() == []
+    assert [letter["waits_for"] for letter in world.dead_letters()] == ["gpu"]
+    assert world.segment().last_error == "The instance i-0123456789abcdef0 has no address."
+
+
+def test_a_window_that_has_ended_does_not_wait_for_a_gpu(world: World) -> None:
+    world.set_gpu("i-0123456789abcdef0")
+    world.deliver()
+    world.set_gpu("none")
+    assert world.deliver() == []
+    assert world.dead_letters() == []
+    assert world.segment().state is ChunkStatus.COMPLETED
+
+
+def test_a_window_of_a_stopped_run_does_not_wait_for_a_gpu(world: World) -> None:
+    world.ledger.stop_run(RUN_ID, "cancelled")
+    assert world.deliver() == []
+    assert world.dead_letters() == []
+    assert world.segment().attempts == 0
+
+
+def test_a_model_with_too_much_to_do_is_asked_again_from_the_queue(world: World) -> None:
+    world.set_gpu("i-0123456789abcdef0")
+    world.server.replies.append(Reply(429, headers={"Retry-After": "7"}))
+    assert world.deliver() == ["m"]
+    segment = world.segment()
+    assert (segment.state, segment.attempts, segment.interruptions) == (ChunkStatus.PENDING, 1, 1)
+    assert world.dead_letters() == []
 
 
 def test_the_gpus_parameter_is_read_anew_for_each_message(world: World) -> None:
@@ -182,7 +278,19 @@ def test_a_window_without_a_real_caption_is_never_complete(world: World, content
     world.set_gpu("i-0123456789abcdef0")
     world.server.replies.append(Reply(200, {"model": "m", "choices": [{"message": {"content": content}}]}))
     assert world.deliver() == ["m"]
-    assert not world.segment().state.terminal
+    segment = world.segment()
+    assert (segment.state, segment.attempts, segment.interruptions) == (ChunkStatus.PENDING, 1, 0)
+
+
+def test_a_caption_file_that_is_damaged_fails_the_window_and_does_not_quote_it(world: World) -> None:
+    world.set_gpu("i-0123456789abcdef0")
+    key = f"captions/session=s-1/run={RUN_ID}/{CHUNK_ID}.json"
+    boto3.client("s3").put_object(Bucket=world.bucket, Key=key, Body=b'{"caption": "secret"')
+    assert world.deliver() == []
+    segment = world.segment()
+    assert segment.state is ChunkStatus.FAILED
+    assert f"The caption {key} is invalid" in (segment.error or "")
+    assert "secret" not in (segment.error or "")
 
 
 def test_frames_that_are_missing_fail_the_window_with_the_reason(world: World) -> None:

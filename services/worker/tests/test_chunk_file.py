@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import io
+import ssl
 import struct
 import tracemalloc
 import zipfile
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from prismline_runtime.errors import PermanentError, TransientError
+from prismline_runtime.errors import PermanentError, TransientError, UnavailableError
 from prismline_worker.chunk_file import ChunkFile, Spectra
 
 SPECTRA = np.arange(24, dtype=np.float32).reshape(3, 8)
@@ -119,13 +121,57 @@ def test_damaged_spectra_are_found_by_their_checksum():
         read_chunk(bytes(body))
 
 
-def test_what_storage_says_while_a_chunk_is_read_is_passed_on():
-    class Unreachable(io.BytesIO):
-        def read(self, *_):
-            raise TransientError("S3 is down.")
+class Failing(io.BytesIO):
+    """A file whose reads go wrong from the given one on."""
 
-    with pytest.raises(TransientError, match="S3 is down"):
-        ChunkFile(Unreachable(npz()))
+    def __init__(self, body, error, after=0):
+        super().__init__(body)
+        self.error, self.left = error, after
+
+    def read(self, *arguments):
+        self.left -= 1
+        if self.left < 0:
+            raise self.error
+        return super().read(*arguments)
+
+
+def reads_of_a_chunk():
+    file = Failing(npz(), AssertionError(), after=1000)
+    chunk = ChunkFile(file)
+    list(chunk.blocks())
+    return 1000 - file.left
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        TransientError("S3 is down."),
+        UnavailableError("S3 is down."),
+        ssl.SSLError("decryption failed or bad record mac"),
+        ConnectionResetError("reset by peer"),
+        OSError(errno.EIO, "Input/output error"),
+        OSError(errno.ENOSPC, "No space left on device"),
+        MemoryError(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_happens_on_the_way_to_a_chunk_is_not_the_chunks_fault(error):
+    for after in range(reads_of_a_chunk()):
+        with pytest.raises((TransientError, MemoryError)) as caught:
+            list(ChunkFile(Failing(npz(), error, after)).blocks())
+        if isinstance(error, OSError):
+            assert isinstance(caught.value, UnavailableError)
+            assert type(error).__name__ in str(caught.value)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_chunk_that_is_packed_in_another_way_is_refused(method):
+    body = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(npz())) as source, zipfile.ZipFile(body, "w", method) as packed:
+        for name in source.namelist():
+            packed.writestr(name, source.read(name))
+    with pytest.raises(PermanentError, match="packed in a way that numpy does not use"):
+        read_chunk(body.getvalue())
 
 
 @given(rows=st.sets(st.integers(0, 49), min_size=1), most_bytes=st.integers(1, 2000))

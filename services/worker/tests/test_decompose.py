@@ -113,6 +113,12 @@ def test_an_exception_of_the_kernel_is_permanent_and_names_the_pixel(obedient):
     assert run(orders(1.0), obedient)["status"].to_pylist() == ["fitted"]
 
 
+def test_a_fit_that_runs_out_of_memory_is_not_the_spectrums_fault(obedient):
+    with pytest.raises(TransientError, match=r"x=1, y=51: the fitting process met MemoryError\.$"):
+        run(orders(1.0, kernels.OUT_OF_MEMORY), obedient)
+    assert run(orders(1.0), obedient)["status"].to_pylist() == ["fitted"]
+
+
 def test_a_spectrum_that_crashes_the_kernel_is_permanent_and_names_the_pixel(obedient):
     with pytest.raises(PermanentError, match=r"x=1, y=51 failed: .*exit code 7\.$"):
         run(orders(1.0, kernels.CRASHES), obedient)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+from contextlib import suppress
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -100,6 +103,27 @@ def other_parquet():
 def test_what_is_not_an_output_is_refused(body, cause):
     with pytest.raises(PermanentError, match=cause):
         from_parquet(body)
+
+
+@pytest.mark.parametrize(
+    "error", [pa.ArrowMemoryError("malloc of size 64 failed"), OSError(errno.ENOMEM, "Cannot allocate memory")]
+)
+def test_lack_of_memory_does_not_make_an_output_damaged(monkeypatch, error):
+    def read_table(_):
+        raise error
+
+    monkeypatch.setattr(pq, "read_table", read_table)
+    with pytest.raises(type(error)):
+        from_parquet(to_parquet(table_of(ALL)))
+
+
+@given(st.data())
+def test_an_output_with_damaged_bytes_is_refused_or_read(data):
+    body = bytearray(to_parquet(table_of(ALL * 5)))
+    for _ in range(3):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    with suppress(PermanentError):
+        from_parquet(bytes(body))
 
 
 def test_timed_out_rows_are_found():

@@ -15,6 +15,7 @@ RAISES = 200.0
 CRASHES = 300.0
 KILLED_ONCE = 400.0
 KILLED_ALWAYS = 500.0
+OUT_OF_MEMORY = 600.0
 
 
 def obey(spectrum, params):
@@ -26,6 +27,8 @@ def obey(spectrum, params):
             time.sleep(60)
     if order == RAISES:
         raise ZeroDivisionError("float division by zero")
+    if order == OUT_OF_MEMORY:
+        raise MemoryError
     if order == CRASHES:  # its pipe ends a while before the process does, as in an orderly exit
         os.closerange(3, 64)
         time.sleep(0.1)

@@ -1,20 +1,26 @@
 """The run and chunk ledger: guarded transitions, the one place that writes run and chunk items."""
 
-from prismline_ledger.ledger import COUNTERS, DRAINED_BY_SPLIT, DRAINED_BY_SWEEPER, STUCK_AFTER, Ledger, NewChunk
+from prismline_ledger.base import COUNTERS, STUCK_AFTER
+from prismline_ledger.judgement import Patience, attempts_used, exhausted, leased, seconds_since
+from prismline_ledger.ledger import Ledger
 from prismline_ledger.operations import LeaseLostError, Operations
+from prismline_ledger.splitting import NewChunk
 from prismline_ledger.transitions import Finished, Skipped, Started, truncate
 
 __all__ = [
     "COUNTERS",
-    "DRAINED_BY_SPLIT",
-    "DRAINED_BY_SWEEPER",
     "STUCK_AFTER",
     "Finished",
     "LeaseLostError",
     "Ledger",
     "NewChunk",
     "Operations",
+    "Patience",
     "Skipped",
     "Started",
+    "attempts_used",
+    "exhausted",
+    "leased",
+    "seconds_since",
     "truncate",
 ]

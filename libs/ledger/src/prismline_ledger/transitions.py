@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from prismline_contracts import MAX_CHUNK_ERROR_BYTES, ChunkItem, ChunkStatus, RunItem
 
-#: States from which a chunk may enter each state. FAILED -> COMPLETED is a late success: a duplicate delivery or a
-#: recovery that worked after the chunk had been given up. COMPLETED is never left. IN_PROGRESS -> PENDING is a lease
-#: that ran out.
+#: States from which a chunk may enter each state. FAILED -> COMPLETED is a late success, of a worker that had been
+#: presumed dead; FAILED -> PENDING is a recovery. COMPLETED is never left. IN_PROGRESS -> PENDING: an attempt ended
+#: without a result, or its lease ran out.
 ALLOWED_FROM: Mapping[ChunkStatus, frozenset[ChunkStatus]] = {
     ChunkStatus.PENDING: frozenset({ChunkStatus.PENDING, ChunkStatus.IN_PROGRESS}),
     ChunkStatus.IN_PROGRESS: frozenset({ChunkStatus.PENDING, ChunkStatus.IN_PROGRESS}),
@@ -38,27 +38,29 @@ def counter_changes(before: ChunkStatus, after: ChunkStatus) -> dict[str, int]:
 class Started:
     """The chunk is the caller's to process."""
 
-    run: RunItem
     chunk: ChunkItem
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """There is nothing to do: the chunk is terminal already, or its run was cancelled."""
+    """There is nothing to do: the chunk has ended already."""
 
     reason: str
-    run: RunItem
-    chunk: ChunkItem | None = None
+    chunk: ChunkItem
 
 
 @dataclass(frozen=True)
 class Finished:
     """What a terminal transition brought about."""
 
-    #: False: the chunk had ended before, and nothing was changed.
+    #: False: the chunk had ended before, or was not as it was read, and nothing was changed.
     changed: bool
-    #: The run, if this chunk's end drained it; also on a repeat, because the first may have died before saying so.
-    drained: RunItem | None
+    #: The chunk as it is.
+    chunk: ChunkItem
+    #: The run as it is, read after the transition.
+    run: RunItem
+    #: A chunk that had been given up was completed after all.
+    late: bool = False
 
 
 def truncate(text: str, most_bytes: int = MAX_CHUNK_ERROR_BYTES) -> str:

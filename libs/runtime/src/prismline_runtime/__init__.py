@@ -1,11 +1,13 @@
 """What a Prismline service runs on."""
 
 from prismline_runtime.delivery import Delivery
+from prismline_runtime.dynamodb import Change, RefusedError, Table, decode, encode, unchanged
 from prismline_runtime.errors import (
     PermanentError,
     PrismlineError,
     ResourceUnavailableError,
     TransientError,
+    UnavailableError,
     aws_errors,
     error_code,
 )
@@ -18,20 +20,27 @@ from prismline_runtime.transport import Transport, batches
 
 __all__ = [
     "Bucket",
+    "Change",
     "Delivery",
     "Message",
     "PermanentError",
     "PrismlineError",
+    "RefusedError",
     "ResourceUnavailableError",
     "ServiceSettings",
+    "Table",
     "TransientError",
     "Transport",
+    "UnavailableError",
     "aws_errors",
     "batches",
+    "decode",
     "describe_invalid",
+    "encode",
     "error_code",
     "fault_point",
     "queue_handler",
     "service_logger",
     "service_metrics",
+    "unchanged",
 ]

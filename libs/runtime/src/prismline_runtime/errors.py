@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from botocore.exceptions import BotoCoreError, ClientError
+from urllib3.exceptions import HTTPError
 
 
 class PrismlineError(Exception):
@@ -29,8 +30,12 @@ class TransientError(PrismlineError):
         self.retry_after = retry_after
 
 
-class ResourceUnavailableError(TransientError):
-    """What the work needs is down. Trying again now wastes a try: the message waits in the dead-letter queue."""
+class UnavailableError(TransientError):
+    """Something that the work depends on did not answer, or refused: this says nothing about the work."""
+
+
+class ResourceUnavailableError(UnavailableError):
+    """A resource that the work needs is down: the message waits for it in the dead-letter queue."""
 
     def __init__(self, message: str, *, resource: str) -> None:
         super().__init__(message)
@@ -52,7 +57,7 @@ PERMANENT_CODES = frozenset(
 )
 
 
-def classify(error: ClientError | BotoCoreError, doing: str) -> PrismlineError:
+def classify(error: Exception, doing: str) -> PrismlineError:
     """The error of our own that `error` stands for; `doing` says what was attempted, as in "read s3://bucket/key"."""
     if isinstance(error, ClientError):
         code = error.response.get("Error", {}).get("Code", "Unknown")
@@ -60,16 +65,18 @@ def classify(error: ClientError | BotoCoreError, doing: str) -> PrismlineError:
             return PermanentError(f"Could not {doing}: it does not exist.")
         if code in PERMANENT_CODES:
             return PermanentError(f"Could not {doing}: {error.response['Error'].get('Message', code)}")
-        return TransientError(f"Could not {doing}: {code}.")
-    return TransientError(f"Could not {doing}: {error}")
+        return UnavailableError(f"Could not {doing}: {code}.")
+    return UnavailableError(f"Could not {doing}: {error}")
 
 
 @contextmanager
 def aws_errors(doing: str) -> Iterator[None]:
-    """Turn what AWS throws in the block into a `PermanentError` or `TransientError` that says what was attempted."""
+    """Turn what AWS and the way to it throw in the block into a `PermanentError` or `UnavailableError` that says what
+    was attempted.
+    """
     try:
         yield
-    except (ClientError, BotoCoreError) as error:
+    except (ClientError, BotoCoreError, HTTPError, OSError) as error:
         raise classify(error, doing) from error
 
 

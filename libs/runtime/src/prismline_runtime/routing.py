@@ -7,6 +7,7 @@ A service's handler module says which function takes which message:
 What the function does      -> what happens to the message
 returns                     -> acknowledged
 raises PermanentError       -> moved whole to the dead-letter queue with the reason, then acknowledged
+(no function for its type)  -> moved there, to wait for a release of the service that has one
 raises ResourceUnavailable… -> moved there too, to wait for the resource
 raises anything else        -> kept, and delivered again after a backoff; SQS gives up after `maxReceiveCount`
 """
@@ -64,6 +65,10 @@ def backoff_seconds(receive_count: int) -> int:
     return max(1, round(random.uniform(0.5, 1.0) * longest))
 
 
+class _UnknownTypeError(Exception):
+    """The service has no function for the message's type; another release may have one."""
+
+
 class _Router:
     def __init__(
         self,
@@ -92,6 +97,9 @@ class _Router:
             except PermanentError as error:
                 self._logger.warning("message_dead_lettered", extra={"reason": str(error), "queue": delivery.queue})
                 self._transport.dead_letter(delivery, {"error": str(error)})
+            except _UnknownTypeError as error:
+                self._logger.warning("message_unknown", extra={"reason": str(error), "queue": delivery.queue})
+                self._transport.dead_letter(delivery, {"unknown": str(error)})
             except ResourceUnavailableError as error:
                 self._logger.info("message_waits", extra={"reason": str(error), "resource": error.resource})
                 self._transport.dead_letter(delivery, {"waits_for": error.resource})
@@ -115,7 +123,7 @@ class _Router:
         except ValidationError as error:
             raise PermanentError(f"The message is not a valid envelope: {describe_invalid(error)}.") from error
         if envelope.type not in self._messages:
-            raise PermanentError(f"The message type {envelope.type} is not one that this service takes.")
+            raise _UnknownTypeError(f"The message type {envelope.type} is not one that this service takes.")
         model, function = self._messages[envelope.type]
         keys = {"trace_id": envelope.trace_id, "run_id": envelope.runid, "chunk_id": envelope.data.get("chunk_id")}
         with self._logger.append_context_keys(**{key: value for key, value in keys.items() if value}):

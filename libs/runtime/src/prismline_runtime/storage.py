@@ -11,13 +11,14 @@ from boto3.exceptions import S3UploadFailedError
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
-from prismline_runtime.errors import aws_errors, error_code
+from prismline_runtime.errors import PermanentError, aws_errors, error_code
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-#: What S3 answers when the condition of a write does not hold.
-_CONDITION_CODES = frozenset({"PreconditionFailed", "ConditionalRequestConflict", "412", "409"})
+#: What S3 answers when the condition of a request does not hold. A 409 is none of these: two writes met, and S3 asks
+#: for the request again.
+_CONDITION_CODES = frozenset({"PreconditionFailed", "412"})
 
 
 #: How whole files move: a few long requests cost less than many short ones, on either side.
@@ -80,6 +81,11 @@ class Bucket:
             answer = self._s3.get_object(Bucket=self.name, Key=key)
             return answer["Body"].read(), answer["ETag"]
 
+    def version(self, key: str) -> str:
+        """The object's ETag, for `IfMatch`."""
+        with aws_errors(f"look at s3://{self.name}/{key}"):
+            return self._s3.head_object(Bucket=self.name, Key=key)["ETag"]
+
     def open(self, key: str) -> BinaryIO:
         """The object as a file to read and seek in; a large one is fetched in parts, as it is read."""
         with aws_errors(f"read s3://{self.name}/{key}"):
@@ -89,10 +95,16 @@ class Bucket:
             return io.BytesIO(body)
         return io.BufferedReader(_ObjectReader(self._s3, self.name, key, first["ETag"], size), PART_BYTES)
 
-    def download(self, key: str, to: Path) -> None:
-        """The whole object into a file, in parts, without holding it in memory."""
+    def download(self, key: str, to: Path, *, etag: str | None = None) -> None:
+        """The whole object into a file, in parts, without holding it in memory.
+
+        etag: the version that it has to be; an object that has another one by now is a PermanentError.
+        """
         with aws_errors(f"read s3://{self.name}/{key}"):
             self._s3.download_file(self.name, key, str(to), Config=TRANSFER)
+            if etag is not None and self._s3.head_object(Bucket=self.name, Key=key)["ETag"] != etag:
+                name = f"s3://{self.name}/{key}"
+                raise PermanentError(f"{name} was replaced after the run had been submitted; submit it again.")
 
     def write(self, key: str, body: bytes) -> None:
         """Put an object under `key`, replacing what was there."""

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from botocore.exceptions import ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from prismline_contracts import Envelope, dead_letter_queue_name, queue_name
+from prismline_contracts import Envelope, Wrappable, dead_letter_queue_name, queue_name
 from prismline_runtime import clients
 from prismline_runtime.delivery import Delivery
-from prismline_runtime.errors import PermanentError, TransientError, aws_errors, error_code
+from prismline_runtime.errors import PermanentError, TransientError, UnavailableError, aws_errors, error_code
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
@@ -30,13 +30,15 @@ MAX_BATCH_BYTES = 2**20
 MAX_EVENT_BYTES = 256 * 1024
 #: Waits before the refused part of a batch is sent again grow from the first to the last, with jitter.
 FIRST_WAIT_SECONDS, LAST_WAIT_SECONDS = 0.1, 5.0
+#: Longest time in seconds that SQS holds a message back.
+MAX_DELAY_SECONDS = 900
 #: How often a batch is sent before the error is passed on.
 MAX_ATTEMPTS = 6
 #: Codes that say a waiting state machine has stopped waiting: there is nobody left to answer.
 TOKEN_GONE_CODES = frozenset({"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"})
 
 #: Message attributes that go with a message from queue to queue: what it has been through.
-CARRIED_ATTRIBUTES = frozenset({"attempt", "deferrals", "recovery"})
+CARRIED_ATTRIBUTES = frozenset({"attempt", "deferrals", "first_sent", "recovery"})
 
 T = TypeVar("T")
 
@@ -53,7 +55,7 @@ def _until_all_taken(doing: str, batch: list[T], attempt: Callable[[list[T]], li
         with retry, aws_errors(doing):
             left = attempt(left)
             if left:
-                raise TransientError(f"Could not {doing}: {len(left)} of {len(batch)} messages were refused.")
+                raise UnavailableError(f"Could not {doing}: {len(left)} of {len(batch)} messages were refused.")
 
 
 def batches(items: Iterable[T], size: int = BATCH_SIZE) -> Iterator[list[T]]:
@@ -92,8 +94,21 @@ class Transport:
         with aws_errors(f"find the queue {name}"):
             return self._sqs.get_queue_url(QueueName=name)["QueueUrl"]
 
-    def send(self, queue: str, messages: Iterable[Envelope]) -> None:
+    def wrap(
+        self,
+        data: Wrappable,
+        *,
+        traceparent: str | None,
+        key: tuple[str, ...] = (),
+        tasktoken: str | None = None,
+    ) -> Envelope:
+        """`data` in an envelope that says that this service sends it."""
+        return Envelope.wrap(data, source=self.source, traceparent=traceparent, key=key, tasktoken=tasktoken)
+
+    def send(self, queue: str, messages: Iterable[Envelope], *, delay_seconds: int = 0) -> None:
         """Send commands to `queue` (its short name, see `prismline_contracts.Queue`) in batches of ten.
+
+        delay_seconds: how long SQS holds them back, at most `MAX_DELAY_SECONDS`.
 
         Raises TransientError when a message is still refused after several tries; those before it may have been sent.
         """
@@ -102,7 +117,10 @@ class Transport:
         def attempt(batch: list[Envelope]) -> list[Envelope]:
             answer = self._sqs.send_message_batch(
                 QueueUrl=url,
-                Entries=[{"Id": str(n), "MessageBody": message.to_json()} for n, message in enumerate(batch)],
+                Entries=[
+                    {"Id": str(n), "MessageBody": message.to_json(), "DelaySeconds": delay_seconds}
+                    for n, message in enumerate(batch)
+                ],
             )
             return [batch[int(failure["Id"])] for failure in answer.get("Failed", [])]
 
@@ -134,7 +152,8 @@ class Transport:
 
     def dead_letter(self, delivery: Delivery, why: Mapping[str, str]) -> None:
         """Copy a message, byte for byte, to the dead-letter queue of its queue, with the reason as attributes:
-        `error`, why repeating it is no use, or `waits_for`, the resource that has to be up first.
+        `error`, why repeating it is no use, `unknown`, why another release of the service may know what to do with it,
+        or `waits_for`, the resource that has to be up first.
 
         What the message carried from an earlier dead-letter queue stays with it.
         """
@@ -149,10 +168,12 @@ class Transport:
                 MessageAttributes=_string_attributes(attributes),
             )
 
-    def send_back(self, queue: str, messages: Iterable[tuple[str, Mapping[str, str]]]) -> None:
+    def send_back(
+        self, queue: str, messages: Iterable[tuple[str, Mapping[str, str]]], *, delay_seconds: int = 0
+    ) -> None:
         """Send bodies, with text attributes, to `queue` as they are: messages that somebody else had made.
 
-        Raises TransientError as `send`.
+        delay_seconds and errors are those of `send`.
         """
         url = self._queue_url(queue_name(self.environment, queue))
 
@@ -160,7 +181,12 @@ class Transport:
             answer = self._sqs.send_message_batch(
                 QueueUrl=url,
                 Entries=[
-                    {"Id": str(n), "MessageBody": body, "MessageAttributes": _string_attributes(attributes)}
+                    {
+                        "Id": str(n),
+                        "MessageBody": body,
+                        "MessageAttributes": _string_attributes(attributes),
+                        "DelaySeconds": delay_seconds,
+                    }
                     for n, (body, attributes) in enumerate(batch)
                 ],
             )
@@ -172,13 +198,14 @@ class Transport:
     def postpone(self, delivery: Delivery, seconds: int) -> None:
         """Hide a message for `seconds` from now; an expired receipt is left alone, its message is back already."""
         url = self._queue_url(delivery.queue)
-        try:
-            self._sqs.change_message_visibility(
-                QueueUrl=url, ReceiptHandle=delivery.receipt_handle, VisibilityTimeout=seconds
-            )
-        except ClientError as error:
-            if error_code(error) not in {"MessageNotInflight", "InvalidParameterValue", "ReceiptHandleIsInvalid"}:
-                raise
+        with aws_errors(f"postpone a message of {delivery.queue}"):
+            try:
+                self._sqs.change_message_visibility(
+                    QueueUrl=url, ReceiptHandle=delivery.receipt_handle, VisibilityTimeout=seconds
+                )
+            except ClientError as error:
+                if error_code(error) not in {"MessageNotInflight", "InvalidParameterValue", "ReceiptHandleIsInvalid"}:
+                    raise
 
     def answer(self, token: str, output: Mapping[str, Any]) -> bool:
         """Tell the state machine that waits with `token` that its task is done. False: it no longer waits."""

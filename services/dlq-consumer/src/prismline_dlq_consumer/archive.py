@@ -1,24 +1,58 @@
-"""The archive: one object for each receipt of each dead letter, by the date on which it was archived."""
+"""The archive of dead letters: one object a message, below the date on which it was first received."""
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from prismline_contracts import FAILED_DEAD_LETTERS_PREFIX, DeadLetterRecord, dead_letter_key
-from prismline_dlq_consumer.dead_letter import DeadLetter, describe, sqs_receive_count
-from prismline_runtime import Bucket
+from prismline_contracts import (
+    FAILED_DEAD_LETTERS_PREFIX,
+    RECOVERING_PREFIX,
+    ChunkProcess,
+    DeadLetterRecord,
+    dead_letter_key,
+)
+from prismline_dlq_consumer.dead_letter import (
+    EVENTBRIDGE_REASONS,
+    DeadLetter,
+    describe,
+    json_object,
+    read_archived,
+    sqs_moment,
+    sqs_receive_count,
+    text_attributes,
+)
+from prismline_runtime import Bucket, PermanentError, TransientError, aws_errors, batches
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+#: Keys that S3 deletes in one call.
+DELETE_BATCH = 1000
+#: Bytes of records that one listing names at most, so that reading them does not fill the memory.
+LISTING_BYTES = 32 * 2**20
+#: Below the folder of an operation: messages that are not about a chunk.
+MESSAGES_FOLDER = "messages"
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_CHUNK_RECORD = re.compile(r"(?P<run_id>[^/]+)/(?P<chunk_id>chunk-[0-9]{7,})\.json")
 
 
-def dead_letter_record(record: Mapping[str, Any], message: DeadLetter, archived_at: str) -> DeadLetterRecord:
+def dead_letter_record(
+    record: Mapping[str, Any], letter: DeadLetter, archived_at: str, environment: str
+) -> DeadLetterRecord:
     """What the archive keeps of a record of a Lambda SQS event."""
-    found = describe(message.body)
+    found = describe(letter.body, record.get("eventSourceARN") or "", environment)
+    undelivered = ": ".join(said[name] for name in EVENTBRIDGE_REASONS if (said := text_attributes(record)).get(name))
     return DeadLetterRecord.model_construct(  # not validated: what is kept is what came, whatever it is
-        body=message.body,
-        error=message.error or message.invalid or found.error,
+        body=letter.body,
+        error=letter.error or letter.invalid or letter.unknown or found.error or undelivered or None,
         execution=found.execution,
         time=found.time,
         collection=found.collection,
@@ -28,22 +62,17 @@ def dead_letter_record(record: Mapping[str, Any], message: DeadLetter, archived_
         md5OfBody=record.get("md5OfBody"),
         eventSource=record.get("eventSource"),
         awsRegion=record.get("awsRegion"),
-        messageId=message.message_id,
+        messageId=letter.message_id,
         receiptHandle=record.get("receiptHandle"),
         attributes=record.get("attributes"),
         messageAttributes=record.get("messageAttributes"),
         run_id=found.run_id,
         chunk_id=found.chunk_id,
-        source_queue=message.source_queue,
+        source_queue=letter.source_queue,
         receive_count=sqs_receive_count(record),
         archived_at=archived_at,
-        recovery=operation_of(message.recovery),
+        recovery=letter.recovery,
     )
-
-
-def operation_of(recovery: str | None) -> str | None:
-    """The operation that a message's recovery token belongs to."""
-    return recovery.partition("/")[0] if recovery else None
 
 
 def to_json(record: DeadLetterRecord) -> bytes:
@@ -57,20 +86,121 @@ def _base64(value: object) -> str:
     return str(value)
 
 
-def failed_key(key: str, date: str) -> str:
-    """Where a record goes that could not be recovered; `date` as `2026-03-01`."""
-    return f"{FAILED_DEAD_LETTERS_PREFIX}{date}/{PurePosixPath(key).name}"
+@dataclass(frozen=True)
+class ArchivedRecord:
+    """A record as it was read; `document` is empty where the object is no record."""
+
+    key: str
+    content: bytes
+    document: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, key: str, content: bytes) -> ArchivedRecord:
+        """The record in an object, whatever that is."""
+        return cls(key, content, json_object(content.decode("utf-8", errors="replace")) or {})
+
+    @cached_property
+    def letter(self) -> DeadLetter:
+        """The dead letter that it is the record of."""
+        return read_archived(self.document)
+
+    def noting(self, **fields: str | None) -> bytes:
+        """Its content with other values for some fields; what is no record stays as it is."""
+        return json.dumps({**self.document, **fields}).encode() if self.document else self.content
+
+    @property
+    def _name(self) -> str:
+        plain = _PLAIN_NAME.fullmatch(self.letter.message_id) is not None
+        return self.letter.message_id if plain else PurePosixPath(self.key).stem
+
+    def home_key(self) -> str:
+        """Where the archive keeps it by default."""
+        return record_key(self.document)
+
+    def failed_key(self, date: str) -> str:
+        """Where it goes if it cannot be recovered; `date` as `2026-03-01`."""
+        return f"{FAILED_DEAD_LETTERS_PREFIX}{date}/{self._name}.json"
+
+    def recovering_key(self, operation_id: str) -> str:
+        """Where it is while the operation waits for the end of its chunk."""
+        if isinstance(self.letter.data, ChunkProcess):
+            name = f"{self.letter.data.run_id}/{self.letter.data.chunk_id}"
+        else:
+            name = f"{MESSAGES_FOLDER}/{self._name}"
+        return f"{recovering_prefix(operation_id)}{name}.json"
+
+
+def recovering_prefix(operation_id: str) -> str:
+    """Prefix of the records that an operation has taken."""
+    return f"{RECOVERING_PREFIX}{operation_id}/"
+
+
+def recovering_chunk(key: str, operation_id: str) -> tuple[str, str] | None:
+    """Run and chunk id of the chunk whose record has this key; None: it is a message that is not about a chunk."""
+    found = _CHUNK_RECORD.fullmatch(key.removeprefix(recovering_prefix(operation_id)))
+    return (found["run_id"], found["chunk_id"]) if found else None
+
+
+def record_key(document: Mapping[str, Any]) -> str:
+    """The key of a message's record: the same at each of its receipts."""
+    first = sqs_moment(document, "ApproximateFirstReceiveTimestamp")
+    date = first.date().isoformat() if first is not None else str(document.get("archived_at") or "")[:10]
+    return dead_letter_key(date, str(document.get("messageId") or "unknown"))
 
 
 class Archive:
-    """Writes dead letters. Raises TransientError when S3 cannot be reached."""
+    """Reads, lists, writes, moves and deletes records. Raises TransientError when S3 cannot be reached."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: Bucket, s3: S3Client) -> None:
         self._bucket = bucket
+        self._s3 = s3
 
     def write(self, record: DeadLetterRecord) -> str:
-        """Keep `record`; its key. Written again, it is the same object."""
-        date = (record.archived_at or "")[:10]
-        key = dead_letter_key(date, record.messageId or "", record.receive_count or 0)
+        """Keep `record`, instead of what an earlier receipt of the message had left; its key."""
+        key = record_key(dict(record))
         self._bucket.write(key, to_json(record))
         return key
+
+    def put(self, key: str, content: bytes) -> None:
+        """Write an object, in place of what is there."""
+        self._bucket.write(key, content)
+
+    def take(self, record: ArchivedRecord, operation_id: str) -> bool:
+        """Copy a record to where the operation keeps what it sends. False: another record of the same chunk is there.
+
+        A copy of this very record counts as its own, so that the step may be repeated.
+        """
+        key, content = record.recovering_key(operation_id), record.noting(recovery=operation_id)
+        if self._bucket.create(key, content):
+            return True
+        return (there := self.read(key)) is not None and there.content == content
+
+    def read(self, key: str) -> ArchivedRecord | None:
+        """The record; None: there is none any more."""
+        try:
+            return ArchivedRecord.read(key, self._bucket.read(key))
+        except PermanentError:
+            return None
+
+    def list(self, prefix: str, *, after: str, limit: int) -> list[str]:
+        """The next keys below `prefix`, in their order, as many as are read together; none when there are no more."""
+        with aws_errors(f"list s3://{self._bucket.name}/{prefix}"):
+            page = self._s3.list_objects_v2(Bucket=self._bucket.name, Prefix=prefix, StartAfter=after, MaxKeys=limit)
+        keys: list[str] = []
+        size = 0
+        for entry in page.get("Contents", []):
+            size += entry["Size"]
+            if keys and size > LISTING_BYTES:
+                break
+            keys.append(entry["Key"])
+        return keys
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete records; those that are gone already do not matter."""
+        for batch in batches(keys, DELETE_BATCH):
+            with aws_errors(f"delete records from s3://{self._bucket.name}"):
+                answer = self._s3.delete_objects(
+                    Bucket=self._bucket.name, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
+                )
+            if errors := answer.get("Errors"):
+                raise TransientError(f"Could not delete {len(errors)} records, the first: {errors[0].get('Message')}.")

@@ -1,31 +1,45 @@
-"""A dead letter, read as far as it makes sense. Pure, and total: whatever the message holds, it can be described."""
+"""Read a dead letter as far as it makes sense. Pure, and total: whatever a message holds, it can be described.
+
+A dead letter is read from the record of a Lambda SQS event, or from the record of it that the archive keeps; both give
+the same `DeadLetter`.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from prismline_contracts import ChunkProcess, Envelope, RunSplit, SpectraRefit, dead_letter_queue_name
+from prismline_contracts import (
+    LIMITS,
+    ChunkProcess,
+    Envelope,
+    Queue,
+    RunSplit,
+    SpectraRefit,
+    dead_letter_queue_name,
+    now,
+    state_machine_name,
+)
 from prismline_contracts.schemas import MESSAGES
 from prismline_runtime import describe_invalid
 
-#: Events of AWS services that our queues subscribe to.
+#: Events of AWS services that our queues subscribe to, as source and detail type.
 AWS_EVENTS = (
     ("aws.events", "Scheduled Event"),
     ("aws.s3", "Object Created"),
     ("aws.states", "Step Functions Execution Status Change"),
 )
-#: How a message of an SNS topic calls itself.
+#: `Type` of what an SNS topic delivers.
 SNS_MESSAGE = "Notification"
-#: How a Step Functions status change calls itself.
+#: `detail-type` of a Step Functions status change.
 EXECUTION_CHANGE = "Step Functions Execution Status Change"
-#: How often SQS has counted a message as received when it moves it to a dead-letter queue: our queues' maxReceiveCount.
-#: The count goes on across queues (API reference of ReceiveMessage), so receipts by the consumer begin after these.
-RECEIVES_BEFORE_MOVE = 5
+#: Attributes with which EventBridge says why it could not deliver an event.
+EVENTBRIDGE_REASONS = ("ERROR_CODE", "ERROR_MESSAGE")
 
 
 @dataclass(frozen=True)
@@ -35,36 +49,48 @@ class DeadLetter:
     message_id: str
     #: Short name of the queue that gave up on it.
     source_queue: str
+    #: As it was received.
     body: str
-    #: Receipts by the dead-letter consumer, this one included.
-    receive_count: int
-    #: Why the service that had it gave up on it at once, where it said so: repeating the work would be no use.
+    #: What its queue is sent when it is sent back: the body, or the envelope in an event that EventBridge gave up on.
+    content: str
+    #: When it was first sent, by whoever had sent it or by the recovery that brought it back.
+    first_sent: datetime
+    #: When it came into the dead-letter queue, if its service moved it there; else when its queue got it.
+    sent: datetime
+    #: Receipts by the dead-letter consumer, this one included: for backoff, and for nothing else.
+    receive_count: int = 1
+    #: Why the service that had it gave up on it for good: repeating the work would be no use.
     error: str | None = None
     #: The resource that was down when the service wanted to work on it.
     waits_for: str | None = None
-    #: Why it is no message of a contract.
+    #: Why no contract knows it.
     invalid: str | None = None
+    #: Why the service that had it, or this one, is too old for it.
+    unknown: str | None = None
     envelope: Envelope | None = None
-    #: Its command, where it is one whose progress the ledger knows.
-    command: RunSplit | ChunkProcess | SpectraRefit | None = None
+    #: What it says: the model of its message type.
+    data: BaseModel | None = None
     #: How often the message has been dispatched, the first time included.
     attempt: int = 1
-    #: Deferrals of its chunk before this dispatch.
-    deferrals: int = 0
     #: The recovery that it is part of.
     recovery: str | None = None
 
     @property
+    def command(self) -> RunSplit | ChunkProcess | SpectraRefit | None:
+        """Its command, if it is one whose progress the ledger knows."""
+        return self.data if isinstance(self.data, RunSplit | ChunkProcess | SpectraRefit) else None
+
+    @property
     def chunk_name(self) -> tuple[str, str] | None:
         """Run and chunk id of the chunk that the command is about."""
-        if isinstance(self.command, ChunkProcess | SpectraRefit):
-            return self.command.run_id, self.command.chunk_id
+        if isinstance(self.data, ChunkProcess | SpectraRefit):
+            return self.data.run_id, self.data.chunk_id
         return None
 
     @property
     def workload(self) -> str | None:
         """The workload of its chunk."""
-        return self.command.workload if isinstance(self.command, ChunkProcess) else None
+        return self.data.workload if isinstance(self.data, ChunkProcess) else None
 
 
 def source_queue_of(queue_arn: str, environment: str) -> str:
@@ -75,69 +101,114 @@ def source_queue_of(queue_arn: str, environment: str) -> str:
 
 def text_attributes(record: Mapping[str, Any]) -> dict[str, str]:
     """The text attributes of a message in a Lambda SQS event."""
-    attributes = record.get("messageAttributes") or {}
     return {
         name: value["stringValue"]
-        for name, value in attributes.items()
+        for name, value in _mapping(record, "messageAttributes").items()
         if isinstance(value, Mapping) and isinstance(value.get("stringValue"), str)
     }
 
 
 def sqs_receive_count(record: Mapping[str, Any]) -> int:
     """How often SQS says that the message was received."""
-    return _count((record.get("attributes") or {}).get("ApproximateReceiveCount"), default=1)
+    return _count(_mapping(record, "attributes").get("ApproximateReceiveCount"))
 
 
-def read_dead_letter(record: Mapping[str, Any], environment: str) -> DeadLetter:
+def sqs_moment(record: Mapping[str, Any], attribute: str) -> datetime | None:
+    """A moment that SQS notes of the message, such as `SentTimestamp`."""
+    try:
+        return datetime.fromtimestamp(int(_mapping(record, "attributes")[attribute]) / 1000, UTC)
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return None
+
+
+def read_dead_letter(record: Mapping[str, Any], source_queue: str) -> DeadLetter:
     """The dead letter in a record of a Lambda SQS event."""
-    carried = text_attributes(record)
-    received = sqs_receive_count(record)
-    if "DeadLetterQueueSourceArn" in (record.get("attributes") or {}):
-        received = max(1, received - RECEIVES_BEFORE_MOVE)
-    envelope, command, invalid = parse(record["body"])
-    attempt, deferrals, recovery = _count(carried.get("attempt"), default=1), 0, carried.get("recovery")
-    if isinstance(command, ChunkProcess):
-        attempt, deferrals, recovery = command.attempt, command.deferrals, command.recovery
+    body, carried = record["body"], text_attributes(record)
+    document = json_object(body)
+    event = _undelivered(document)
+    content = body if event is None else json.dumps(event)
+    envelope, data, invalid, unknown = _parse(document if event is None else event)
+    attempt, recovery = _count(carried.get("attempt")), carried.get("recovery")
+    if isinstance(data, ChunkProcess):
+        attempt, recovery = data.attempt, data.recovery
+    sent = sqs_moment(record, "SentTimestamp") or now()
     return DeadLetter(
         message_id=record["messageId"],
-        source_queue=source_queue_of(record.get("eventSourceARN") or "", environment),
-        body=record["body"],
-        receive_count=received,
+        source_queue=source_queue,
+        body=body,
+        content=content,
+        first_sent=_moment(carried.get("first_sent")) or _said_at(document, envelope) or sent,
+        sent=sent,
+        receive_count=_own_receipts(record, source_queue),
         error=carried.get("error"),
         waits_for=carried.get("waits_for"),
         invalid=invalid,
+        unknown=carried.get("unknown") or unknown,
         envelope=envelope,
-        command=command,
+        data=data,
         attempt=attempt,
-        deferrals=deferrals,
         recovery=recovery,
     )
 
 
-def parse(body: str) -> tuple[Envelope | None, RunSplit | ChunkProcess | SpectraRefit | None, str | None]:
-    """The envelope and the command in `body`, as far as there are, and why it is no contract message if it is none."""
-    document = json_object(body)
+def read_archived(document: Mapping[str, Any]) -> DeadLetter:
+    """The dead letter in a record of the archive, whatever the object there holds."""
+    queue, message_id = str(document.get("source_queue")), _text(document, "messageId") or ""
+    letter = read_dead_letter({**document, "body": _text(document, "body") or "", "messageId": message_id}, queue)
+    if queue in set(Queue) and message_id:
+        return letter
+    return replace(letter, invalid="It is not a record of a dead letter: it does not say which message of which queue.")
+
+
+def _own_receipts(record: Mapping[str, Any], source_queue: str) -> int:
+    """Receipts since the message is in the dead-letter queue: SQS counts on when it moves a message."""
+    received = sqs_receive_count(record)
+    if "DeadLetterQueueSourceArn" in _mapping(record, "attributes") and source_queue in set(Queue):
+        received -= LIMITS[Queue(source_queue)].max_receives
+    return max(1, received)
+
+
+def _undelivered(document: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The envelope in an event that EventBridge could not deliver; None: it is not such an event."""
+    if document is None or "specversion" in document or "detail-type" not in document:
+        return None
+    detail = json_object(document.get("detail"))
+    return detail if detail is not None and "specversion" in detail else None
+
+
+def _parse(
+    document: Mapping[str, Any] | None,
+) -> tuple[Envelope | None, BaseModel | None, str | None, str | None]:
+    """The envelope and its data, as far as there are; why it is no contract message, if it is none; and why it may be
+    one of a newer release, if it may.
+    """
     if document is None:
-        return None, None, "It is not a JSON object."
+        return None, None, "It is not a JSON object.", None
     if "specversion" not in document:
         if (document.get("source"), document.get("detail-type")) in AWS_EVENTS or document.get("Type") == SNS_MESSAGE:
-            return None, None, None
-        return None, None, "It is neither an envelope nor an AWS event that a service takes."
+            return None, None, None, None
+        return None, None, "It is neither an envelope nor an AWS event that a service takes.", None
     try:
         envelope = Envelope.model_validate(document)
     except ValidationError as error:
-        return None, None, f"It is not a valid envelope: {describe_invalid(error)}."
+        return None, None, f"It is not a valid envelope: {describe_invalid(error)}.", None
     if envelope.type not in MESSAGES:
-        return envelope, None, f"There is no message type {envelope.type}."
+        return envelope, None, None, f"The message type {envelope.type} is not known here."
     try:
-        data = MESSAGES[envelope.type].model_validate(envelope.data)
+        return envelope, MESSAGES[envelope.type].model_validate(envelope.data), None, None
     except ValidationError as error:
-        return envelope, None, f"It is not a valid {envelope.type}: {describe_invalid(error)}."
-    return envelope, data if isinstance(data, RunSplit | ChunkProcess | SpectraRefit) else None, None
+        return envelope, None, f"It is not a valid {envelope.type}: {describe_invalid(error)}.", None
+
+
+def _said_at(document: Mapping[str, Any] | None, envelope: Envelope | None) -> datetime | None:
+    """When the message says that it was sent: an envelope and an AWS event in `time`, SNS in `Timestamp`."""
+    if envelope is not None:
+        return _moment(envelope.time)
+    return _moment(document.get("time") or document.get("Timestamp")) if document is not None else None
 
 
 def json_object(text: object) -> dict[str, Any] | None:
-    """The JSON object that `text` is or holds; None where it is none."""
+    """The JSON object that `text` is or holds; None if there is none."""
     if isinstance(text, str):
         try:
             text = json.loads(text)
@@ -161,12 +232,14 @@ class Description:
     chunk_id: str | None = None
 
 
-def describe(body: str) -> Description:
+def describe(body: str, queue_arn: str = "", environment: str = "") -> Description:
     """Find in a body, valid or not, what the archive is searched by.
 
-    A Step Functions status change is unwrapped: its detail and the execution's input may be objects or JSON text.
+    A Step Functions status change is unwrapped: its detail and the execution's input may be objects or JSON text. The
+    execution of any other message's run follows from its run id, in the account and region of `queue_arn`.
     """
     document = json_object(body) or {}
+    document = _undelivered(document) or document
     time = _text(document, "time")
     if document.get("detail-type") == EXECUTION_CHANGE:
         detail = json_object(document.get("detail")) or {}
@@ -185,15 +258,32 @@ def describe(body: str) -> Description:
         )
     data = json_object(document.get("data")) or {}
     chunk_id = _text(data, "chunk_id")
+    run_id = _text(data, "run_id") or _text(document, "runid") or _text(data, "job_id")
+    execution, state_machine = _execution_of(run_id, queue_arn, environment)
     return Description(
-        execution=_text(data, "execution_arn"),
+        execution=_text(data, "execution_arn") or execution,
         time=time,
         collection=_text(data, "survey"),
         granules=[chunk_id] if chunk_id else None,
+        state_machine=state_machine,
         status=_text(data, "status"),
-        run_id=_text(data, "run_id") or _text(document, "runid") or _text(data, "job_id"),
+        run_id=run_id,
         chunk_id=chunk_id,
     )
+
+
+def _execution_of(run_id: str | None, queue_arn: str, environment: str) -> tuple[str | None, str | None]:
+    """The ARNs of a run's execution, which has the run's id as its name, and of its state machine."""
+    match queue_arn.split(":"):
+        case ["arn", partition, "sqs", region, account, _] if run_id is not None:
+            name, states = state_machine_name(environment), f"arn:{partition}:states:{region}:{account}"
+            return f"{states}:execution:{name}:{run_id}", f"{states}:stateMachine:{name}"
+    return None, None
+
+
+def _mapping(record: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = record.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _text(document: Mapping[str, Any], name: str) -> str | None:
@@ -201,9 +291,17 @@ def _text(document: Mapping[str, Any], name: str) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _count(value: object, *, default: int) -> int:
-    """`value` as a count of at least one; `default` where it is none."""
+def _count(value: object) -> int:
+    """`value` as a count of at least one, which it is if it makes no sense."""
     try:
         return max(1, int(value))  # type: ignore[call-overload,no-any-return]
-    except (TypeError, ValueError):
-        return default
+    except (TypeError, ValueError, OverflowError):
+        return 1
+
+
+def _moment(text: object) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=moment.tzinfo or UTC) if moment is not None else None

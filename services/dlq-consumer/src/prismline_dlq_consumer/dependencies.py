@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from aws_lambda_powertools import Logger
 
@@ -14,9 +13,6 @@ from prismline_dlq_consumer.sweeper import SweeperDependencies
 from prismline_ledger import Ledger, Operations
 from prismline_runtime import Bucket, Transport, clients, service_logger
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
 
 @dataclass(frozen=True)
 class Dependencies:
@@ -26,10 +22,7 @@ class Dependencies:
     ledger: Ledger
     operations: Operations
     transport: Transport
-    bucket: Bucket
     archive: Archive
-    #: For what `Bucket` does not do: listing and deleting.
-    s3: S3Client
     resources: Resources
     sweeper: SweeperDependencies
     logger: Logger
@@ -39,7 +32,6 @@ def from_environment() -> Dependencies:
     """Dependencies with real clients, as the environment says."""
     settings = DlqConsumerSettings()
     dynamodb, s3, sqs = clients.dynamodb(), clients.s3(), clients.sqs()
-    bucket = Bucket(s3, settings.bucket)
     ledger = Ledger(dynamodb, settings.runs_table)
     transport = Transport.connect(settings.environment, "dlq-consumer")
     logger = service_logger("dlq-consumer")
@@ -48,15 +40,14 @@ def from_environment() -> Dependencies:
         ledger=ledger,
         operations=Operations(dynamodb, settings.runs_table),
         transport=transport,
-        bucket=bucket,
-        archive=Archive(bucket),
-        s3=s3,
+        archive=Archive(Bucket(s3, settings.bucket), s3),
         resources=Ec2Resources(clients.ssm(), clients.ec2(), settings.environment),
         sweeper=SweeperDependencies(
             ledger=ledger,
             transport=transport,
             sqs=sqs,
             bucket=settings.bucket,
+            patience=settings.patience,
             limits=settings.sweep_limits,
             logger=logger,
         ),

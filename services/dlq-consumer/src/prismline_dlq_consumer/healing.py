@@ -1,49 +1,52 @@
-"""Dead letters as they come: archive, decide, say so, act; in this order, and acknowledged only after all of it.
+"""Dead letters as they come: archive, read the ledger, decide, say so, act, and then acknowledge.
 
-What fails on the way leaves its message in the dead-letter queue. So that an outage of our own (S3, DynamoDB, SQS)
-uses up none of a chunk's attempts, such a receipt is recorded as a deferral wherever the ledger can be reached.
+What fails on the way leaves the message in its dead-letter queue and counts for nothing.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse, PartialItemFailures
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from prismline_contracts import (
+    ChunkCompleted,
     ChunkFailed,
     ChunkItem,
     ChunkProcess,
     ChunkStatus,
     DeadletterArchived,
-    Envelope,
+    DeadLetterRecord,
     RunDrained,
     RunItem,
+    SpectraRefit,
+    now,
     timestamp,
 )
 from prismline_dlq_consumer.archive import dead_letter_record
-from prismline_dlq_consumer.dead_letter import DeadLetter, read_dead_letter
-from prismline_dlq_consumer.decisions import Action, Decision, Resource, decide
+from prismline_dlq_consumer.dead_letter import DeadLetter, read_dead_letter, source_queue_of
+from prismline_dlq_consumer.decisions import Action, Decision, Facts, Resource, judge
 from prismline_dlq_consumer.dependencies import Dependencies
+from prismline_dlq_consumer.facts import LookUp
 from prismline_dlq_consumer.resources import asked_once
+from prismline_dlq_consumer.sending import Dispatch, send_back
 from prismline_runtime import Delivery, PrismlineError, TransientError, fault_point, service_metrics
-from prismline_runtime.routing import backoff_seconds
 
 #: The error that a state machine gets that waits for a message which was given up.
 GIVEN_UP = "DeadLetterGivenUp"
 
 
 @dataclass(frozen=True)
-class _Letter:
+class _Received:
     """A dead letter of the batch, with its delivery."""
 
     record: Mapping[str, Any]
-    message: DeadLetter
+    letter: DeadLetter
     delivery: Delivery
 
 
@@ -53,204 +56,172 @@ class _DeferredError(Exception):
 
 def on_dead_letters(event: Mapping[str, Any], context: Any, deps: Dependencies) -> PartialItemFailureResponse:
     """Take a batch of one dead-letter queue; `batchItemFailures` names what has to stay there."""
-    letters = [_read(record, context.get_remaining_time_in_millis, deps) for record in event["Records"]]
-    state = _LedgerState(letters, deps)
-    look_up = asked_once(deps.resources)
+    received = [_receive(record, context.get_remaining_time_in_millis, deps) for record in event["Records"]]
+    ask = asked_once(deps.resources)
+    look_up = LookUp([each.letter for each in received], deps.ledger, partial(_resource_of, ask=ask, deps=deps))
     failures: list[PartialItemFailures] = []
-    for letter in letters:
-        message = letter.message
-        keys = {"message_id": message.message_id, "source_queue": message.source_queue} | _trace(message)
+    for each in received:
+        letter = each.letter
+        keys = {"message_id": letter.message_id, "source_queue": letter.source_queue} | _trace(letter)
         with deps.logger.append_context_keys(**keys):
             try:
-                with _left_in_queue(letter, deps):
-                    _heal(letter, state, look_up, deps)
+                with _left_in_queue(each, deps):
+                    _heal(each, look_up, deps)
             except (_DeferredError, PrismlineError):
-                failures.append({"itemIdentifier": message.message_id})
+                failures.append({"itemIdentifier": letter.message_id})
     return {"batchItemFailures": failures}
 
 
-def _read(record: Mapping[str, Any], remaining_ms: Callable[[], int], deps: Dependencies) -> _Letter:
-    message = read_dead_letter(record, deps.settings.environment)
-    return _Letter(record, message, Delivery.of(SQSRecord(dict(record)), remaining_ms))
+def _receive(record: Mapping[str, Any], remaining_ms: Callable[[], int], deps: Dependencies) -> _Received:
+    queue = source_queue_of(record.get("eventSourceARN") or "", deps.settings.environment)
+    return _Received(record, read_dead_letter(record, queue), Delivery.of(SQSRecord(dict(record)), remaining_ms))
 
 
-class _LedgerState:
-    """What the ledger says of the chunks and runs of a batch, read together when it is first needed."""
-
-    def __init__(self, letters: list[_Letter], deps: Dependencies) -> None:
-        self._messages = [letter.message for letter in letters]
-        self._deps = deps
-        self._read: tuple[dict[tuple[str, str], ChunkItem], dict[str, RunItem]] | None = None
-
-    def of(self, message: DeadLetter) -> tuple[ChunkItem | None, RunItem | None]:
-        """The chunk and the run of `message`, as far as there are. Raises TransientError."""
-        if self._read is None:
-            commands = [message for message in self._messages if message.command is not None]
-            chunks = self._deps.ledger.find(name for m in commands if (name := m.chunk_name) is not None)
-            runs = self._deps.ledger.find_runs(m.command.run_id for m in commands if m.command is not None)
-            self._read = chunks, runs
-        chunks, runs = self._read
-        run = runs.get(message.command.run_id) if message.command is not None else None
-        return chunks.get(message.chunk_name) if message.chunk_name is not None else None, run
+def _resource_of(letter: DeadLetter, *, ask: Callable[[str], Resource], deps: Dependencies) -> Resource | None:
+    needed = letter.waits_for or deps.settings.workload_resources.get(letter.workload or "")
+    return ask(needed) if needed else None
 
 
 @contextmanager
-def _left_in_queue(letter: _Letter, deps: Dependencies) -> Iterator[None]:
-    """Whatever goes wrong in the block leaves the message where it is, for a while."""
+def _left_in_queue(received: _Received, deps: Dependencies) -> Iterator[None]:
+    """Whatever goes wrong in the block leaves the message where it is, for longer at each receipt."""
     try:
         yield
     except _DeferredError:
         raise
     except Exception as error:
-        seconds = backoff_seconds(letter.message.receive_count)
+        asked = error.retry_after if isinstance(error, TransientError) else None
+        seconds = deps.settings.letter_patience.delay(received.letter.receive_count) if asked is None else asked
         unexpected = not isinstance(error, PrismlineError)
         deps.logger.warning(
             "dead_letter_postponed", extra={"reason": str(error), "seconds": seconds}, exc_info=unexpected
         )
-        with suppress(Exception):  # the outage may well be of these, too
-            if isinstance(letter.message.command, ChunkProcess):
-                command = letter.message.command
-                deps.ledger.record_deferral(command.run_id, command.chunk_id)
-            deps.transport.postpone(letter.delivery, seconds)
+        with suppress(Exception):  # SQS may be what is down
+            deps.transport.postpone(received.delivery, seconds)
         raise TransientError(str(error)) from error
 
 
-def _heal(letter: _Letter, state: _LedgerState, look_up: Callable[[str], Resource], deps: Dependencies) -> None:
+def _heal(received: _Received, look_up: LookUp, deps: Dependencies) -> None:
     """Archive a message, decide about it and act. Raises _DeferredError if it has to stay in its queue."""
-    message = letter.message
-    deps.logger.info("dlq_received", extra={"receive_count": message.receive_count, "attempt": message.attempt})
-    record = dead_letter_record(letter.record, message, timestamp())
+    letter = received.letter
+    deps.logger.info("dlq_received", extra={"receive_count": letter.receive_count, "attempt": letter.attempt})
+    record = dead_letter_record(received.record, letter, timestamp(), deps.settings.environment)
     key = deps.archive.write(record)
-    fault_point("deadletter.archived", message_id=message.message_id)
-    chunk, run = state.of(message)
-    needed = message.waits_for or deps.settings.workload_resources.get(message.workload or "")
-    decision = decide(
-        message,
-        chunk,
-        look_up(needed) if needed else None,
-        cancelled=run is not None and run.cancelled_at is not None,
-        max_attempts=deps.settings.max_attempts,
-    )
+    fault_point("deadletter.archived", message_id=letter.message_id)
+    facts = look_up.facts(letter)
+    decision = judge(letter, facts, now(), deps.settings.letter_patience)
     deps.logger.info("dlq_decided", extra={"decision": decision.action.value, "reason": decision.reason, "key": key})
-    _announce(message, record.receive_count or 0, key, decision, deps)
-    _count(decision, message, deps)
+    _say_decision(letter, record.receive_count or 0, key, decision, deps)
+    _count(decision, letter, deps)
     match decision.action:
-        case Action.ARCHIVE:
-            pass
         case Action.SETTLE:
-            _repeat_ending(message, chunk, deps)
+            _repeat_ending(letter, facts, deps)
         case Action.FAIL:
-            _give_up(message, decision, deps)
+            _give_up(letter, facts, decision, record, deps)
         case Action.DEFER:
-            _defer(letter, decision, deps)
+            _defer(received, decision, deps)
         case Action.RESEND:
-            deps.transport.send_back(message.source_queue, [sent_back(message, chunk)])
-            fault_point("deadletter.sent", message_id=message.message_id)
+            dispatch = Dispatch.next_of(letter, facts.chunk)
+            send_back(letter.source_queue, [dispatch], deps.transport, delay=decision.delay)
+            fault_point("deadletter.sent", message_id=letter.message_id)
 
 
-def sent_back(
-    message: DeadLetter, chunk: ChunkItem | None, *, attempt: int | None = None, recovery: str | None = None
-) -> tuple[str, dict[str, str]]:
-    """Body and attributes of `message` for its source queue, as the next dispatch.
-
-    A chunk's command carries its attempt itself, any other message in its attributes; its body stays as it is.
-    """
-    attempt = attempt or message.attempt + 1
-    recovery = recovery or message.recovery
-    carried = {"attempt": str(attempt)} | ({"recovery": recovery} if recovery else {})
-    if not isinstance(message.command, ChunkProcess):
-        return message.body, carried
-    document = json.loads(message.body)
-    document["data"] |= {"attempt": attempt, "deferrals": chunk.deferrals if chunk is not None else 0}
-    if recovery:
-        document["data"]["recovery"] = recovery
-    return json.dumps(document), carried
-
-
-def _give_up(message: DeadLetter, decision: Decision, deps: Dependencies) -> None:
-    deps.logger.warning("dlq_exhausted", extra={"receive_count": message.receive_count, "reason": decision.reason})
-    envelope = message.envelope
-    if isinstance(message.command, ChunkProcess):
-        _fail_chunk(message.command, envelope, decision.reason, deps)
-    elif envelope is not None and envelope.tasktoken is not None:
-        deps.transport.refuse(envelope.tasktoken, GIVEN_UP, decision.reason)
-
-
-def _fail_chunk(command: ChunkProcess, envelope: Envelope | None, error: str, deps: Dependencies) -> None:
-    run_id, chunk_id = command.run_id, command.chunk_id
-    finished = deps.ledger.fail_chunk(run_id, chunk_id, error)
-    fault_point("deadletter.failed", run_id=run_id, chunk_id=chunk_id)
-    _announce_ending(command, envelope, deps.ledger.chunk(run_id, chunk_id), finished.drained, deps)
-
-
-def _repeat_ending(message: DeadLetter, chunk: ChunkItem | None, deps: Dependencies) -> None:
-    """Say again how a chunk ended, with the same ids: whoever ended it may have died before saying so."""
-    if isinstance(message.command, ChunkProcess) and chunk is not None and chunk.state.terminal:
-        drained = deps.ledger.drained_by(chunk.run_id, chunk.chunk_id)
-        _announce_ending(message.command, message.envelope, chunk, drained, deps)
-
-
-def _announce_ending(
-    command: ChunkProcess, envelope: Envelope | None, chunk: ChunkItem, drained: RunItem | None, deps: Dependencies
+def _give_up(
+    letter: DeadLetter, facts: Facts, decision: Decision, record: DeadLetterRecord, deps: Dependencies
 ) -> None:
-    source, traceparent = deps.transport.source, envelope.traceparent if envelope else None
-    events = []
-    if chunk.state is ChunkStatus.FAILED:
-        failed = ChunkFailed(
-            run_id=chunk.run_id,
-            survey=command.survey,
-            chunk_id=chunk.chunk_id,
-            error=chunk.error or "The error is unknown.",
-        )
-        events.append(Envelope.wrap(failed, source=source, traceparent=traceparent, key=(chunk.chunk_id,)))
-    if drained is not None:
-        events.append(Envelope.wrap(RunDrained.of(drained), source=source, traceparent=traceparent))
+    deps.logger.warning("dlq_exhausted", extra={"receive_count": letter.receive_count, "reason": decision.reason})
+    deps.archive.write(record.model_copy(update={"error": decision.reason}))
+    if isinstance(letter.data, ChunkProcess) and facts.chunk is not None:
+        _fail_chunk(letter, facts.chunk, decision.reason, deps)
+    elif isinstance(letter.data, SpectraRefit):
+        deps.ledger.give_up_refit(letter.data.run_id, letter.data.chunk_id, decision.reason)
+    if letter.envelope is not None and letter.envelope.tasktoken is not None:
+        deps.transport.refuse(letter.envelope.tasktoken, GIVEN_UP, decision.reason)
+
+
+def _fail_chunk(letter: DeadLetter, chunk: ChunkItem, error: str, deps: Dependencies) -> None:
+    """Fail the chunk. Raises TransientError if it has changed since it was read, to be judged again."""
+    if letter.error is not None:
+        finished = deps.ledger.fail_chunk(chunk, error)
+    else:
+        finished = deps.ledger.give_up_chunk(chunk, error)
+    fault_point("deadletter.failed", run_id=chunk.run_id, chunk_id=chunk.chunk_id)
+    if not finished.chunk.state.terminal:
+        raise TransientError(f"{chunk.chunk_id} has changed since it was read.", retry_after=1)
+    _say_ending(letter, finished.chunk, finished.run, deps)
+
+
+def _repeat_ending(letter: DeadLetter, facts: Facts, deps: Dependencies) -> None:
+    """Say again how a chunk ended, with the same ids: whoever ended it may have died before saying so."""
+    chunk = facts.chunk
+    if isinstance(letter.data, ChunkProcess) and chunk is not None and chunk.state.terminal:
+        _say_ending(letter, chunk, deps.ledger.drain(chunk.run_id), deps)
+
+
+def _say_ending(letter: DeadLetter, chunk: ChunkItem, run: RunItem, deps: Dependencies) -> None:
+    wrap = partial(deps.transport.wrap, traceparent=letter.envelope.traceparent if letter.envelope else None)
+    events = [wrap(_ending_of(chunk, run), key=(chunk.chunk_id,))]
+    if run.drained_at is not None and run.ended_at is None:
+        drained = RunDrained.of(run)
+        events.append(wrap(drained, key=drained.key))
     deps.transport.publish(*events)
 
 
-def _defer(letter: _Letter, decision: Decision, deps: Dependencies) -> None:
-    seconds = deps.settings.deferral_seconds
-    command = letter.message.command
+def _ending_of(chunk: ChunkItem, run: RunItem) -> ChunkCompleted | ChunkFailed:
+    if chunk.state is ChunkStatus.FAILED:
+        error = chunk.error or "The error is unknown."
+        return ChunkFailed(run_id=chunk.run_id, survey=run.survey, chunk_id=chunk.chunk_id, error=error)
+    return ChunkCompleted(
+        run_id=chunk.run_id,
+        survey=run.survey,
+        chunk_id=chunk.chunk_id,
+        output_key=chunk.output_key or "",
+        n_items=chunk.n_items,
+        n_timed_out=chunk.n_timed_out,
+        duration_ms=chunk.duration_ms or 0,
+    )
+
+
+def _defer(received: _Received, decision: Decision, deps: Dependencies) -> None:
+    command = received.letter.data
     if isinstance(command, ChunkProcess):
         deps.ledger.record_deferral(command.run_id, command.chunk_id)
-    deps.transport.postpone(letter.delivery, seconds)
-    deps.logger.info("dlq_visibility_extended", extra={"extended_seconds": seconds, "reason": decision.reason})
+    deps.transport.postpone(received.delivery, decision.delay)
+    deps.logger.info("dlq_visibility_extended", extra={"extended_seconds": decision.delay, "reason": decision.reason})
     raise _DeferredError
 
 
-def _announce(message: DeadLetter, receive_count: int, key: str, decision: Decision, deps: Dependencies) -> None:
-    command = message.command
+def _say_decision(letter: DeadLetter, receive_count: int, key: str, decision: Decision, deps: Dependencies) -> None:
     archived = DeadletterArchived(
-        message_id=message.message_id,
+        message_id=letter.message_id,
         key=key,
-        source_queue=message.source_queue,
+        source_queue=letter.source_queue,
         receive_count=receive_count,
         decision=decision.action.value,
         reason=decision.reason[:1024],
-        run_id=command.run_id if command is not None else None,
-        chunk_id=message.chunk_name[1] if message.chunk_name is not None else None,
+        run_id=letter.command.run_id if letter.command is not None else None,
+        chunk_id=letter.chunk_name[1] if letter.chunk_name is not None else None,
     )
     deps.transport.publish(
-        Envelope.wrap(
+        deps.transport.wrap(
             archived,
-            source=deps.transport.source,
-            traceparent=message.envelope.traceparent if message.envelope else None,
-            key=(message.message_id, str(receive_count)),
+            traceparent=letter.envelope.traceparent if letter.envelope else None,
+            key=(letter.message_id, str(receive_count)),
         )
     )
 
 
-def _trace(message: DeadLetter) -> dict[str, str]:
+def _trace(letter: DeadLetter) -> dict[str, str]:
     keys = {
-        "trace_id": message.envelope.trace_id if message.envelope else None,
-        "run_id": message.command.run_id if message.command else None,
-        "chunk_id": message.chunk_name[1] if message.chunk_name else None,
+        "trace_id": letter.envelope.trace_id if letter.envelope else None,
+        "run_id": letter.command.run_id if letter.command else None,
+        "chunk_id": letter.chunk_name[1] if letter.chunk_name else None,
     }
     return {name: value for name, value in keys.items() if value}
 
 
-def _count(decision: Decision, message: DeadLetter, deps: Dependencies) -> None:
+def _count(decision: Decision, letter: DeadLetter, deps: Dependencies) -> None:
     with service_metrics("DeadLetters") as metrics:
         metrics.add_dimension("Environment", deps.settings.environment)
-        metrics.add_dimension("Queue", message.source_queue)
+        metrics.add_dimension("Queue", letter.source_queue)
         metrics.add_metric(f"DeadLetters{decision.action.value.title()}", unit="Count", value=1)

@@ -1,77 +1,82 @@
-"""Recovery: archived dead letters go back to their queues, window by window.
+"""Recovery: archived dead letters go back to their queues, and are kept until their chunks have ended.
 
-A window of records is read, decided about and sent; then one write to the operation's item counts it, moves the cursor
-and notes which records are to be deleted; then they are deleted. Killed before that write, the window is done again:
-what it sends twice is the same message with the same recovery token, which the ledger lets through once. Killed after
-it, the deletions are finished first. So memory depends on the window, and no record is lost or counted twice.
+First the operation takes records, window by window: each is moved below the operation's own prefix, or settled, or
+moved to those that failed. Then it goes round, with a delay that doubles: it sends what it has not sent, looks at the
+chunks of what it has, and deletes a record or keeps it among those that failed once its chunk has ended. It is over
+when nothing is left below its prefix.
+
+After each window one conditional write to the operation's item counts it, moves the cursor and notes which records are
+to be deleted; then they are deleted. Killed before that write, the window is done again, which changes nothing that was
+done; killed after it, the deletions are finished first. So memory depends on the window, no record is lost, and none is
+counted twice.
 """
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import PurePosixPath
-from typing import Any
+from functools import partial
 
 from prismline_contracts import (
+    RECOVERING_PREFIX,
     ChunkItem,
     ChunkProcess,
+    ChunkStatus,
     DeadlettersRecover,
     DeadlettersRecovered,
-    Envelope,
     Queue,
     RecoveryCounts,
     RecoveryOperationItem,
     RunItem,
+    now,
+    timestamp,
 )
-from prismline_dlq_consumer.archive import failed_key
-from prismline_dlq_consumer.dead_letter import DeadLetter, json_object, parse
-from prismline_dlq_consumer.decisions import Action, Decision, decide
+from prismline_dlq_consumer.archive import ArchivedRecord, recovering_chunk, recovering_prefix
+from prismline_dlq_consumer.decisions import Action, Step, judge_record, next_step
 from prismline_dlq_consumer.dependencies import Dependencies
-from prismline_dlq_consumer.healing import sent_back
-from prismline_dlq_consumer.resources import asked_once
+from prismline_dlq_consumer.facts import LookUp
+from prismline_dlq_consumer.sending import Dispatch, send_back
 from prismline_ledger import LeaseLostError
-from prismline_runtime import Message, PermanentError, PrismlineError, TransientError, aws_errors, batches, fault_point
+from prismline_runtime import Message, PermanentError, PrismlineError, TransientError, batches, fault_point
 
-#: Bytes of records that a window holds at most, so that large ones do not fill the memory.
-WINDOW_BYTES = 32 * 2**20
-#: Keys that S3 deletes in one call.
-DELETE_BATCH = 1000
+#: How often a chunk is read again that changes while it is reopened.
+REOPEN_TRIES = 5
 
 
 def on_recover(request: DeadlettersRecover, message: Message, deps: Dependencies) -> None:
-    """Work on the recovery that `request` names until it is done, or hand it on when the invocation's time is up."""
+    """Work on the recovery that `request` names, and hand it on unless it is over."""
     lease = timedelta(seconds=deps.settings.recovery_lease_seconds)
     operation = deps.operations.claim(request, uuid.uuid4().hex, lease)
     if operation.status == "COMPLETED":
-        _announce(operation, message, deps)
+        _say_recovered(operation, message, deps)
         return
     deadline = message.delivery.deadline(deps.settings.deadline_margin_seconds)
     with deps.logger.append_context_keys(operation_id=operation.operation_id):
         try:
             with _Recovery(operation, lease, deps) as recovery:
-                operation = recovery.run(deadline)
+                delay = recovery.work(deadline)
         except LeaseLostError:
             raise
         except Exception:
             with suppress(PrismlineError):
                 deps.operations.release(operation)
             raise
+        operation = recovery.operation
         if operation.status == "COMPLETED":
-            _announce(operation, message, deps)
+            _say_recovered(operation, message, deps)
         else:
             deps.operations.release(operation)
-            deps.transport.send(Queue.RECOVERIES, [message.envelope])
+            # sent anew: a recovery may wait for longer than a message that goes wrong is tried
+            again = message.envelope.model_copy(update={"time": timestamp()})
+            deps.transport.send(Queue.RECOVERIES, [again], delay_seconds=delay)
 
 
-def _announce(operation: RecoveryOperationItem, message: Message, deps: Dependencies) -> None:
+def _say_recovered(operation: RecoveryOperationItem, message: Message, deps: Dependencies) -> None:
     counts = operation.model_dump(include=set(RecoveryCounts.model_fields))
     recovered = DeadlettersRecovered(
         operation_id=operation.operation_id,
@@ -81,67 +86,26 @@ def _announce(operation: RecoveryOperationItem, message: Message, deps: Dependen
         finished_at=operation.finished_at or operation.updated_at,
         **counts,
     )
-    deps.transport.publish(
-        Envelope.wrap(
-            recovered,
-            source=deps.transport.source,
-            traceparent=message.envelope.traceparent,
-            key=(operation.operation_id,),
-        )
-    )
+    traceparent = message.envelope.traceparent
+    deps.transport.publish(deps.transport.wrap(recovered, traceparent=traceparent, key=(operation.operation_id,)))
     deps.logger.info("deadletters_recovered", extra={"operation_id": operation.operation_id, **counts})
-
-
-@dataclass(frozen=True)
-class ArchivedRecord:
-    """A record as it was read from the archive; `document` is empty where the object is no record."""
-
-    key: str
-    content: bytes
-    document: Mapping[str, Any]
-    message: DeadLetter
-
-    @property
-    def name(self) -> str:
-        """What tells this receipt of the message from any other: `<message id>-<n>`."""
-        return PurePosixPath(self.key).stem
-
-
-def read_record(key: str, content: bytes) -> ArchivedRecord:
-    """The record under `key`, with its message as if it came for the first time."""
-    try:
-        text = content.decode()
-    except UnicodeDecodeError:
-        text = ""
-    document = json_object(text) or {}
-    body = document.get("body")
-    body, source_queue = body if isinstance(body, str) else "", document.get("source_queue")
-    envelope, command, invalid = parse(body)
-    if not isinstance(source_queue, str) or not source_queue:
-        invalid = "It is not a record of a dead letter: it does not say which queue it came from."
-    message_id = document.get("messageId")
-    message = DeadLetter(
-        message_id=message_id if isinstance(message_id, str) else "",
-        source_queue=str(source_queue),
-        body=body,
-        receive_count=1,
-        invalid=invalid,
-        envelope=envelope,
-        command=command,
-    )
-    return ArchivedRecord(key, content, document, message)
 
 
 class _Recovery:
     """One operation, worked on by this invocation."""
 
     def __init__(self, operation: RecoveryOperationItem, lease: timedelta, deps: Dependencies) -> None:
-        self._operation = operation
+        #: As it was last written.
+        self.operation = operation
         self._lease = lease
         self._deps = deps
+        self._id = operation.operation_id
+        self._own_prefix = recovering_prefix(self._id)
         self._pool = ThreadPoolExecutor(deps.settings.recovery_concurrency)
         #: Date of the records that this operation moves: the same on every repeat.
         self._date = operation.started_at[:10]
+        #: Chunks and messages that a dry run has counted as sent.
+        self._rehearsed: set[str] = set()
 
     def __enter__(self) -> _Recovery:
         return self
@@ -149,151 +113,195 @@ class _Recovery:
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown()
 
-    def run(self, deadline: float) -> RecoveryOperationItem:
-        """Go on until the end or until `deadline` (`time.monotonic` seconds); the operation as it is then."""
-        self._delete(self._operation.to_delete)
-        while time.monotonic() < deadline:
-            keys = self._next_keys()
-            if not keys:
-                return self._deps.operations.finish(self._operation)
-            self._recover(keys)
-        return self._operation
+    def work(self, deadline: float) -> int:
+        """Go on until the end, or until `deadline` (`time.monotonic` seconds), or as far as it goes for now.
 
-    def _next_keys(self) -> list[str]:
-        """Keys of the next window, in the order of the listing; none when there are no more."""
-        with aws_errors(f"list s3://{self._deps.bucket.name}/{self._operation.prefix}"):
-            page = self._deps.s3.list_objects_v2(
-                Bucket=self._deps.bucket.name,
-                Prefix=self._operation.prefix,
-                StartAfter=self._operation.cursor or "",
-                MaxKeys=self._deps.settings.recovery_window,
-            )
-        keys: list[str] = []
-        size = 0
-        for entry in page.get("Contents", []):
-            size += entry["Size"]
-            if keys and size > WINDOW_BYTES:
+        Returns in how many seconds there is more to do.
+        """
+        self._deps.archive.delete(self.operation.to_delete)
+        while not self.operation.listed:
+            if time.monotonic() >= deadline:
+                return 0
+            keys = self._list(self.operation.prefix, after=self.operation.cursor or "")
+            if keys:
+                self._take(keys)
+            elif self.operation.dry_run:
+                self.operation = self._deps.operations.finish(self.operation)
+                return 0
+            else:
                 break
-            keys.append(entry["Key"])
-        return keys
+        self.operation = self._deps.operations.await_endings(self.operation)
+        left = self._go_round(deadline)
+        if left is None:
+            return 0
+        if left == 0:
+            self.operation = self._deps.operations.finish(self.operation)
+            return 0
+        self._deps.logger.info("recovery_waits", extra={"left": left, "rounds": self.operation.rounds})
+        return self._deps.settings.letter_patience.delay(self.operation.rounds)
 
-    def _recover(self, keys: list[str]) -> None:
-        records = [record for record in self._pool.map(self._read, keys) if record is not None]
+    def _list(self, prefix: str, *, after: str) -> list[str]:
+        return self._deps.archive.list(prefix, after=after, limit=self._deps.settings.recovery_window)
+
+    def _read(self, keys: list[str]) -> list[ArchivedRecord]:
+        """The records that are still there."""
+        return [record for record in self._pool.map(self._deps.archive.read, keys) if record is not None]
+
+    # ---- taking records
+
+    def _take(self, keys: list[str]) -> None:
+        """Decide about a window of the archive, and move or count its records."""
+        records = self._read([key for key in keys if not self._is_anothers(key)])
         mine = [record for record in records if self._is_meant(record)]
         counts: Counter[str] = Counter(n_records=len(records), n_left=len(records) - len(mine))
-        sent, settled, failed = self._sort(mine)
-        if not self._operation.dry_run:
-            sent, covered = self._claim(sent)
-            settled += covered
-            self._send(sent)
-            list(self._pool.map(lambda each: self._move(*each), failed))
-        counts += Counter(n_sent=len(sent), n_settled=len(settled), n_failed=len(failed))
-        moved = [record.key for record, _ in failed if record.key != self._failed_key(record.key)]
-        gone = [record.key for record, _ in sent] + [record.key for record in settled] + moved
-        fault_point("recovery.sent", operation_id=self._operation.operation_id)
-        self._operation = self._deps.operations.commit(
-            self._operation,
-            RecoveryCounts(**counts),
-            cursor=keys[-1],
-            to_delete=[] if self._operation.dry_run else gone,
-            lease=self._lease,
-        )
-        fault_point("recovery.counted", operation_id=self._operation.operation_id)
-        self._delete(self._operation.to_delete)
-        self._deps.logger.info("recovery_progress", extra={"cursor": keys[-1], **counts})
+        look_up = LookUp([record.letter for record in mine], self._deps.ledger)
+        taken, gone = [], []
+        for record in mine:
+            decision = judge_record(record.letter, look_up.facts(record.letter))
+            match decision.action:
+                case Action.RESEND:
+                    taken.append(record)
+                    gone.append(record.key)
+                case Action.SETTLE:
+                    counts["n_settled"] += 1
+                    gone.append(record.key)
+                case Action.LEAVE:
+                    counts["n_left"] += 1
+                case _:
+                    counts["n_failed"] += 1
+                    if self._keep_failed(record, decision.reason):
+                        gone.append(record.key)
+        if self.operation.dry_run:
+            first = {key for record in taken if (key := record.recovering_key(self._id)) not in self._rehearsed}
+            self._rehearsed |= first
+            counts += Counter(n_sent=len(first), n_settled=len(taken) - len(first))
+            gone = []
+        else:
+            own = list(self._pool.map(lambda record: self._deps.archive.take(record, self._id), taken))
+            counts["n_settled"] += own.count(False)
+        fault_point("recovery.taken", operation_id=self._id)
+        self._commit(counts, cursor=keys[-1], gone=gone)
 
-    def _read(self, key: str) -> ArchivedRecord | None:
-        try:
-            return read_record(key, self._deps.bucket.read(key))
-        except PermanentError:
-            return None  # deleted since it was listed
+    def _is_anothers(self, key: str) -> bool:
+        """Whether an operation works on this record, and nobody asked to take it from there."""
+        if key.startswith(self._own_prefix):
+            return True
+        return key.startswith(RECOVERING_PREFIX) and not self.operation.prefix.startswith(RECOVERING_PREFIX)
 
     def _is_meant(self, record: ArchivedRecord) -> bool:
         """Whether the record is the operation's: of its run, and not one that it has handled before."""
-        only_run = self._operation.only_run
+        only_run = self.operation.only_run
         if only_run is not None and record.document.get("run_id") != only_run:
             return False
-        return record.document.get("recovery") != self._operation.operation_id
+        return record.document.get("recovery") != self._id
 
-    def _sort(
-        self, records: list[ArchivedRecord]
-    ) -> tuple[list[tuple[ArchivedRecord, ChunkItem | None]], list[ArchivedRecord], list[tuple[ArchivedRecord, str]]]:
-        """Records to send with their chunks, records that are settled, and those that cannot be recovered, with why."""
-        chunks = self._deps.ledger.find(name for r in records if (name := r.message.chunk_name) is not None)
-        runs = self._deps.ledger.find_runs(r.message.command.run_id for r in records if r.message.command is not None)
-        look_up = asked_once(self._deps.resources)
-        to_send, settled, failed = [], [], []
-        for record in records:
-            message = record.message
-            chunk = chunks.get(message.chunk_name) if message.chunk_name is not None else None
-            run = runs.get(message.command.run_id) if message.command is not None else None
-            needed = self._deps.settings.workload_resources.get(message.workload or "")
-            decision = self._decide(message, chunk, run, look_up(needed) if needed else None)
-            if decision.action is Action.RESEND:
-                to_send.append((record, chunk))
-            elif decision.action is Action.SETTLE:
-                settled.append(record)
+    def _keep_failed(self, record: ArchivedRecord, reason: str) -> bool:
+        """Have the record among those that failed, with the reason. False: that is where it was."""
+        key = record.failed_key(self._date)
+        if not self.operation.dry_run:
+            self._deps.archive.put(key, record.noting(error=reason, recovery=self._id))
+        return key != record.key
+
+    # ---- sending, and waiting for the end
+
+    def _go_round(self, deadline: float) -> int | None:
+        """Look at everything that was taken; how many records are left, or None if there was no time for all."""
+        left, after = 0, ""
+        while keys := self._list(self._own_prefix, after=after):
+            if time.monotonic() >= deadline:
+                return None
+            left += self._look_at(keys)
+            after = keys[-1]
+        return left
+
+    def _look_at(self, keys: list[str]) -> int:
+        """Do the next step with each record of a window; how many are left."""
+        sent_until = self._sent_until()
+        names = {key: name for key in keys if (name := recovering_chunk(key, self._id)) is not None}
+        chunks = self._deps.ledger.find(names.values())
+        runs = self._resume(run_id for run_id, _ in names.values())
+        steps: dict[Step, list[str]] = defaultdict(list)
+        for key in keys:
+            if key in names:
+                step = next_step(chunks.get(names[key]), runs.get(names[key][0]), self._id, sent=key <= sent_until)
+                steps[step].append(key)
             else:
-                failed.append((record, decision.reason))
-        return to_send, settled, failed
+                steps[Step.SEND].append(key)
+        counts: Counter[str] = Counter()
+        for key in steps[Step.DONE]:
+            counts["n_recovered" if key <= sent_until else "n_settled"] += 1
+        failed = self._read(steps[Step.FAILED])
+        for record in failed:
+            chunk = chunks.get(names[record.key])
+            error = chunk.error if chunk is not None else "Its chunk is not in the ledger any more."
+            self._keep_failed(record, error or "The error is unknown.")
+        put_back = self._read(steps[Step.PUT_BACK])
+        for record in put_back:
+            self._deps.archive.put(record.home_key(), record.content)
+        sent = self._send(self._read(steps[Step.SEND]), chunks)
+        gone = [*steps[Step.DONE], *steps[Step.FAILED], *steps[Step.PUT_BACK]]
+        gone += [record.key for record in sent if record.key not in names]
+        counts += Counter(n_sent=len(sent), n_failed=len(failed), n_left=len(put_back))
+        fault_point("recovery.sent", operation_id=self._id)
+        self._commit(counts, cursor=max(sent_until, keys[-1]), gone=gone)
+        return len(keys) - len(gone)
 
-    @staticmethod
-    def _decide(message: DeadLetter, chunk: ChunkItem | None, run: RunItem | None, resource: Any) -> Decision:
-        cancelled = run is not None and run.cancelled_at is not None
-        return decide(message, chunk, resource, cancelled=cancelled, recovering=True)
+    def _resume(self, run_ids: Iterable[str]) -> dict[str, RunItem]:
+        """Have runs go on that were stopped because they had failed; the runs as they were before."""
+        runs = self._deps.ledger.find_runs(run_ids)
+        for run in runs.values():
+            self._deps.ledger.resume_run(run)
+        return runs
 
-    def _claim(
-        self, to_send: list[tuple[ArchivedRecord, ChunkItem | None]]
-    ) -> tuple[list[tuple[ArchivedRecord, ChunkItem | None]], list[ArchivedRecord]]:
-        """Of several records of one chunk, or of one message, one is sent; the others are covered by it."""
-        operation_id = self._operation.operation_id
-        tokens: dict[tuple[str, str], str] = {}
-        for record, _ in to_send:
-            if isinstance(record.message.command, ChunkProcess) and record.message.chunk_name is not None:
-                tokens.setdefault(record.message.chunk_name, self._token(record))
-        given = self._deps.ledger.allow_recovery(tokens, operation_id)
-        sent, covered, seen = [], [], set()
-        for record, chunk in to_send:
-            name = record.message.chunk_name
-            if isinstance(record.message.command, ChunkProcess) and name is not None:
-                first = name in given and tokens[name] == self._token(record)
-            else:
-                first = record.message.message_id not in seen
-                seen.add(record.message.message_id)
-            if first:
-                sent.append((record, chunk))
-            else:
-                covered.append(record)
-        return sent, covered
+    def _sent_until(self) -> str:
+        """The last key of those whose messages have all been sent."""
+        cursor = self.operation.cursor or ""
+        return cursor if cursor.startswith(self._own_prefix) else ""
 
-    def _token(self, record: ArchivedRecord) -> str:
-        return f"{self._operation.operation_id}/{record.name}"
+    def _send(self, records: list[ArchivedRecord], chunks: dict[tuple[str, str], ChunkItem]) -> list[ArchivedRecord]:
+        """Reopen the chunks of records and send their messages; those that were sent.
 
-    def _send(self, to_send: list[tuple[ArchivedRecord, ChunkItem | None]]) -> None:
-        by_queue: dict[str, list[tuple[str, Mapping[str, str]]]] = defaultdict(list)
-        for record, chunk in to_send:
-            outgoing = sent_back(record.message, chunk, attempt=1, recovery=self._token(record))
-            by_queue[record.message.source_queue].append(outgoing)
-        sends = [(queue, batch) for queue, messages in by_queue.items() for batch in batches(messages)]
-        list(self._pool.map(lambda each: self._deps.transport.send_back(*each), sends))
+        Killed in between, the window is done again, and a chunk that is reopened already is only sent.
+        """
+        self._resume(record.letter.command.run_id for record in records if record.letter.command is not None)
+        reopened = self._pool.map(partial(self._reopen, chunks=chunks), records)
+        to_send = [record for record, is_open in zip(records, reopened, strict=True) if is_open]
+        moment = now()
+        by_queue: dict[str, list[Dispatch]] = defaultdict(list)
+        for record in to_send:
+            name = record.letter.chunk_name
+            chunk = chunks.get(name) if name is not None else None
+            by_queue[record.letter.source_queue].append(Dispatch.recovered(record.letter, chunk, self._id, moment))
+        sends = [(queue, batch) for queue, dispatches in by_queue.items() for batch in batches(dispatches)]
+        transport = self._deps.transport
+        list(self._pool.map(lambda each: send_back(each[0], each[1], transport), sends))
+        return to_send
 
-    def _move(self, record: ArchivedRecord, reason: str) -> None:
-        """Keep the record below the prefix of those that failed, with the reason; what is no record, as it is."""
-        document = dict(record.document)
-        if document:
-            document |= {"error": reason, "recovery": self._operation.operation_id}
-        content = json.dumps(document).encode() if document else record.content
-        self._deps.bucket.write(self._failed_key(record.key), content)
+    def _reopen(self, record: ArchivedRecord, chunks: dict[tuple[str, str], ChunkItem]) -> bool:
+        """Have the record's chunk tried again for this recovery. False: it has ended meanwhile, or it is gone."""
+        if not isinstance(record.letter.data, ChunkProcess) or record.letter.chunk_name is None:
+            return True
+        chunk = chunks[record.letter.chunk_name]
+        for _ in range(REOPEN_TRIES):
+            if chunk.state is ChunkStatus.COMPLETED:
+                return False
+            if chunk.recovery == self._id:
+                return not chunk.state.terminal
+            if self._deps.ledger.reopen_chunk(chunk, self._id):
+                return True
+            try:
+                chunk = self._deps.ledger.chunk(chunk.run_id, chunk.chunk_id)
+            except PermanentError:
+                return False
+        raise TransientError(f"{chunk.chunk_id} of run {chunk.run_id} changes all the time.")
 
-    def _failed_key(self, key: str) -> str:
-        return failed_key(key, self._date)
+    # ---- counting
 
-    def _delete(self, keys: list[str]) -> None:
-        for batch in batches(keys, DELETE_BATCH):
-            with aws_errors(f"delete records from s3://{self._deps.bucket.name}"):
-                answer = self._deps.s3.delete_objects(
-                    Bucket=self._deps.bucket.name,
-                    Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True},
-                )
-            if errors := answer.get("Errors"):
-                raise TransientError(f"Could not delete {len(errors)} records, the first: {errors[0].get('Message')}.")
+    def _commit(self, counts: Counter[str], *, cursor: str, gone: list[str]) -> None:
+        """Count a window and delete its records; also says that the operation is still worked on."""
+        self.operation = self._deps.operations.commit(
+            self.operation, RecoveryCounts(**counts), cursor=cursor, to_delete=gone, lease=self._lease
+        )
+        fault_point("recovery.counted", operation_id=self._id)
+        self._deps.archive.delete(gone)
+        self._deps.logger.info("recovery_progress", extra={"cursor": cursor, **counts})

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from prismline_dlq_consumer.decisions import MAX_ATTEMPTS
-from prismline_dlq_consumer.sweeper import SweepLimits
+from prismline_dlq_consumer.decisions import LONGEST_DELAY_SECONDS, LetterPatience
+from prismline_dlq_consumer.sweep_decisions import SweepLimits
+from prismline_ledger import Patience
 from prismline_runtime import ServiceSettings
 
 
@@ -15,10 +16,27 @@ class DlqConsumerSettings(ServiceSettings):
     runs_table: str = Field(description="The ledger's table.")
     bucket: str = Field(description="The bucket that holds the archive.")
     max_attempts: int = Field(
-        default=MAX_ATTEMPTS, ge=1, description="Receipts of a dead letter before it is given up."
+        default=Patience.max_attempts, ge=1, description="Attempts at a chunk before it is given up."
+    )
+    patience_seconds: float = Field(
+        default=Patience.seconds, ge=0, description="Time that a chunk has, from its first attempt, before that."
+    )
+    message_patience_seconds: float = Field(
+        default=LetterPatience.message_seconds,
+        ge=0,
+        description="Time that any other message has before it is given up.",
+    )
+    resend_seconds: int = Field(
+        default=LetterPatience.first_delay_seconds,
+        ge=0,
+        le=LONGEST_DELAY_SECONDS,
+        description="How long a dead letter waits before its second dispatch; doubled with each one.",
     )
     deferral_seconds: int = Field(
-        default=900, ge=0, le=43_200, description="How long a message waits before its resource is looked at again."
+        default=LetterPatience.deferral_seconds,
+        ge=0,
+        le=43_200,
+        description="How long a message waits before its resource is looked at again.",
     )
     workload_resources: dict[str, str] = Field(
         default={"captions": "gpu"}, description="The resource that a workload needs to be up, by workload, as JSON."
@@ -32,7 +50,7 @@ class DlqConsumerSettings(ServiceSettings):
         default=60.0, ge=0, description="Time kept back from an invocation's for handing a recovery on."
     )
     sweep_lease_seconds: float = Field(
-        default=SweepLimits.lease_seconds, gt=0, description="How long a worker may take over a chunk."
+        default=Patience.lease_seconds, gt=0, description="How long a worker may take over a chunk."
     )
     sweep_workload_lease_seconds: dict[str, float] = Field(
         default_factory=dict, description="The same for particular workloads, as JSON."
@@ -40,23 +58,47 @@ class DlqConsumerSettings(ServiceSettings):
     sweep_idle_seconds: float = Field(
         default=SweepLimits.idle_seconds,
         gt=0,
-        description="After this time a waiting chunk has lost its message, if no message is left in its queues.",
+        description="After this time a message is lost, if its queue and dead-letter queue are empty.",
+    )
+    sweep_deferred_seconds: float = Field(
+        default=SweepLimits.deferred_seconds, gt=0, description="The same if only its dead-letter queue is not."
     )
     sweep_retention_seconds: float = Field(
-        default=SweepLimits.retention_seconds, gt=0, description="The same while there are messages left."
+        default=SweepLimits.backlog_seconds, gt=0, description="The same if its queue is not; doubled with each resend."
     )
     sweep_split_seconds: float = Field(
         default=SweepLimits.split_seconds, gt=0, description="How long a run may take to be split."
     )
+    sweep_check_seconds: float = Field(
+        default=SweepLimits.check_seconds, gt=0, description="How often the status service looks at a run that goes on."
+    )
+
+    @property
+    def patience(self) -> Patience:
+        """How much is tried before a chunk is given up."""
+        return Patience(
+            max_attempts=self.max_attempts, seconds=self.patience_seconds, lease_seconds=self.sweep_lease_seconds
+        )
+
+    @property
+    def letter_patience(self) -> LetterPatience:
+        """What dead letters are judged by."""
+        return LetterPatience(
+            chunk=self.patience,
+            message_seconds=self.message_patience_seconds,
+            deferral_seconds=self.deferral_seconds,
+            first_delay_seconds=self.resend_seconds,
+            workload_lease_seconds=self.sweep_workload_lease_seconds,
+        )
 
     @property
     def sweep_limits(self) -> SweepLimits:
         """What the sweeper goes by."""
         return SweepLimits(
-            lease_seconds=self.sweep_lease_seconds,
-            workload_lease_seconds=self.sweep_workload_lease_seconds,
             idle_seconds=self.sweep_idle_seconds,
-            retention_seconds=self.sweep_retention_seconds,
+            deferred_seconds=self.sweep_deferred_seconds,
+            backlog_seconds=self.sweep_retention_seconds,
             split_seconds=self.sweep_split_seconds,
-            max_attempts=self.max_attempts,
+            check_seconds=self.sweep_check_seconds,
+            workload_lease_seconds=self.sweep_workload_lease_seconds,
         )

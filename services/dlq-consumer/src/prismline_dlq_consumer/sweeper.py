@@ -1,20 +1,20 @@
-"""The sweeper: what no message will ever bring up again, it finds in the ledger and mends.
+"""The sweeper reads the ledger and mends what no message will bring up again.
 
-A lease that ran out, a message that is lost, a drain that nobody saw, a split that never ended, counters that disagree
-with the items. It looks at the runs in the ledger's sparse index of open runs, the one that was swept longest ago
-first, and takes a run out of the index once it has seen its end. Each step is a conditional write or may be repeated,
-so that a sweep may die anywhere and two may run at once; what one leaves undone the next one does.
+It sends messages again that were lost, takes chunks back from workers that died, gives up those that are exhausted,
+says endings until they are heard, and corrects counters. It looks at the runs in the ledger's sparse index of open
+runs, the one that was swept longest ago first, and takes a run out of the index once its end was heard.
+
+`sweep_decisions` decides; this module reads, sends and writes. Each write is conditional and each message may be
+repeated, so that a sweep may die anywhere and two may run at once; the next sweep does what one leaves undone.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from datetime import datetime
-from functools import cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
@@ -22,18 +22,36 @@ from aws_lambda_powertools import Logger
 from prismline_contracts import (
     ChunkFailed,
     ChunkItem,
-    ChunkProcess,
-    ChunkStatus,
     Envelope,
     Queue,
+    RunCheckRequested,
     RunDrained,
     RunItem,
-    RunSplit,
     dead_letter_queue_name,
     now,
     queue_name,
+    timestamp,
 )
-from prismline_ledger import COUNTERS, DRAINED_BY_SWEEPER, Ledger
+from prismline_dlq_consumer.sweep_decisions import (
+    Census,
+    GiveUp,
+    Held,
+    Resend,
+    ResendRefit,
+    RunNews,
+    SayFailed,
+    SweepLimits,
+    drift,
+    news_of,
+    process_command,
+    refit_command,
+    settled,
+    split_command,
+    sweep_chunk,
+    sweep_split,
+    total_is_wrong,
+)
+from prismline_ledger import COUNTERS, Ledger, Patience
 from prismline_runtime import (
     Delivery,
     PermanentError,
@@ -52,14 +70,12 @@ if TYPE_CHECKING:
 RUNS_PER_SWEEP = 1000
 #: Chunk items after which a sweep begins no further run: some 80 MB of reads.
 CHUNKS_PER_SWEEP = 200_000
-#: Chunks that one sweep sends again or gives up, so that a mass loss is mended in waves and not in a flood.
+#: Chunks that one sweep sends again, gives up or speaks of, so that a mass loss is mended in waves and not in a flood.
 REPAIRS_PER_SWEEP = 500
 #: Chunks whose messages are sent, then recorded, together: one call to SQS.
 RESEND_BATCH = 10
 #: Time in seconds kept back from an invocation's, so that a sweep ends before it is ended.
 DEADLINE_MARGIN_SECONDS = 60.0
-#: Error name for the state machine of a run that could not be split.
-SPLIT_GIVEN_UP = "SplitGivenUp"
 
 #: What SQS says of a queue's messages: waiting, being worked on, and not due yet.
 _DEPTHS: list[QueueAttributeNameType] = [
@@ -67,131 +83,6 @@ _DEPTHS: list[QueueAttributeNameType] = [
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 ]
-
-
-# ---- decisions: pure
-
-
-@dataclass(frozen=True)
-class SweepLimits:
-    """How long something may be silent before it counts as lost, in seconds, and how often it is tried again."""
-
-    #: How long a worker may take over a chunk: Lambda's longest timeout.
-    lease_seconds: float = 900.0
-    #: The same for particular workloads.
-    workload_lease_seconds: Mapping[str, float] = field(default_factory=dict)
-    #: How long a chunk waits while there is no message at all in the queues that could hold its own. Longer than the
-    #: minute within which SQS' counts become true.
-    idle_seconds: float = 300.0
-    #: How long a chunk waits while there are messages, of which one may be its own: the queues' retention.
-    retention_seconds: float = 1_209_600.0
-    #: How long a run may take to be split: two deliveries of its command, and less than its task's timeout.
-    split_seconds: float = 2400.0
-    #: Attempts at a chunk, and messages that may get lost for it, before it is given up.
-    max_attempts: int = 5
-    #: How often a run is asked to be split again before it is given up.
-    max_split_resends: int = 3
-
-    def lease(self, workload: str) -> float:
-        """The lease of a workload's chunks, in seconds."""
-        return self.workload_lease_seconds.get(workload, self.lease_seconds)
-
-
-@dataclass(frozen=True)
-class Resend:
-    """Its message is sent again."""
-
-    reason: str
-
-
-@dataclass(frozen=True)
-class GiveUp:
-    """It will not be done."""
-
-    error: str
-
-
-def sweep_chunk(
-    chunk: ChunkItem, run: RunItem, now: datetime, limits: SweepLimits, *, queues_empty: bool
-) -> Resend | GiveUp | None:
-    """What a chunk needs; None: nothing.
-
-    queues_empty: whether no message is left in the queues that could hold the chunk's own.
-    """
-    if chunk.state.terminal or run.cancelled_at is not None:
-        return None
-    if chunk.state is ChunkStatus.IN_PROGRESS and not _deferred(chunk):
-        lease = limits.lease(run.workload)
-        if _age(now, chunk.started_at or chunk.created_at) <= lease:
-            return None
-        lost = f"Its worker did not end it within {_duration(lease)}"
-        if chunk.attempts >= limits.max_attempts:
-            return GiveUp(f"{lost}, at attempt {chunk.attempts} of {limits.max_attempts}.{_last_error(chunk)}")
-        return Resend(f"{lost}.")
-    if run.latched_at is None:
-        return None  # its message is sent before the latch closes
-    silent = min(_age(now, moment) for moment in (run.latched_at, chunk.sent_at, chunk.deferred_at) if moment)
-    if silent <= (limits.idle_seconds if queues_empty else limits.retention_seconds):
-        return None
-    lost = f"Its message was lost: nothing was heard of it for {_duration(silent)}"
-    if chunk.resends >= limits.max_attempts:
-        return GiveUp(f"{lost}, after it had been sent again {chunk.resends} times.{_last_error(chunk)}")
-    return Resend(f"{lost}.")
-
-
-def sweep_split(run: RunItem, now: datetime, limits: SweepLimits) -> Resend | GiveUp | None:
-    """What a run needs that may not have been split; None: nothing."""
-    if run.latched_at is not None or run.cancelled_at is not None or run.manifest_key is None:
-        return None
-    silent = _age(now, run.split_sent_at or run.created_at)
-    if silent <= limits.split_seconds:
-        return None
-    lost = f"The run was not split within {_duration(silent)}"
-    if run.split_resends >= limits.max_split_resends:
-        return GiveUp(f"{lost}, after it had been asked for again {run.split_resends} times.")
-    return Resend(f"{lost}.")
-
-
-def drift(run: RunItem, counted: Mapping[str, int]) -> dict[str, int]:
-    """The counters of `run` that are not what was `counted`, with what they should be."""
-    return {name: counted[name] for name in COUNTERS if getattr(run, name) != counted[name]}
-
-
-def process_command(chunk: ChunkItem, run: RunItem, bucket: str) -> ChunkProcess:
-    """The command that the splitter sent for a chunk, once more."""
-    return ChunkProcess(
-        run_id=run.run_id,
-        job_id=run.job_id,
-        survey=run.survey,
-        workload=run.workload,
-        chunk_id=chunk.chunk_id,
-        n_items=chunk.n_items,
-        bucket=bucket,
-        chunk_key=chunk.chunk_key,
-        params=json.loads(run.params or "{}"),
-        attempt=chunk.resends + 2,  # the splitter sent the first
-        deferrals=chunk.deferrals,
-    )
-
-
-def _deferred(chunk: ChunkItem) -> bool:
-    """Whether the chunk's message was put off since a worker last began it: it waits then, whatever its status."""
-    return chunk.deferred_at is not None and (chunk.started_at is None or chunk.deferred_at >= chunk.started_at)
-
-
-def _age(now: datetime, moment: str) -> float:
-    return (now - datetime.fromisoformat(moment)).total_seconds()
-
-
-def _duration(seconds: float) -> str:
-    return f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{seconds:.0f} seconds"
-
-
-def _last_error(chunk: ChunkItem) -> str:
-    return f" Before that: {chunk.last_error}" if chunk.last_error else ""
-
-
-# ---- actions
 
 
 @dataclass(frozen=True)
@@ -202,13 +93,16 @@ class SweeperDependencies:
     transport: Transport
     sqs: SQSClient
     bucket: str
+    patience: Patience
     limits: SweepLimits
     logger: Logger
 
-    def queues_are_empty(self) -> bool:
-        """Whether neither the queue of chunks nor its dead-letter queue holds a message, visible or not."""
-        name = queue_name(self.transport.environment, Queue.CHUNKS)
-        return not any(self._messages(queue) for queue in (name, dead_letter_queue_name(name)))
+    def held(self, queue: Queue) -> Held:
+        """Whether the queue or its dead-letter queue holds a message, visible or not."""
+        name = queue_name(self.transport.environment, queue)
+        if self._messages(name):
+            return Held.QUEUE
+        return Held.DEAD_LETTERS if self._messages(dead_letter_queue_name(name)) else Held.NOWHERE
 
     def _messages(self, queue: str) -> int:
         with aws_errors(f"count the messages of {queue}"):
@@ -225,16 +119,20 @@ class Tally:
     chunks_swept: int = 0
     chunks_resent: int = 0
     chunks_given_up: int = 0
-    runs_drained: int = 0
+    #: Failures that an earlier sweep had died before saying.
+    failures_said: int = 0
+    refits_resent: int = 0
     splits_resent: int = 0
-    splits_given_up: int = 0
-    #: Runs whose counters disagreed with their items: a bug somewhere, expected to be 0.
+    #: Runs that are drained and whose end was not heard.
+    drains_said: int = 0
+    checks_requested: int = 0
+    #: Runs whose numbers disagreed with their items: a bug somewhere, expected to be 0.
     ledger_drift: int = 0
 
     @property
     def repairs(self) -> int:
-        """Chunks that were sent again or given up."""
-        return self.chunks_resent + self.chunks_given_up
+        """Chunks that something was done about."""
+        return self.chunks_resent + self.chunks_given_up + self.failures_said + self.refits_resent
 
 
 def on_sweep(_event: dict[str, Any], delivery: Delivery, deps: SweeperDependencies) -> None:
@@ -271,11 +169,8 @@ class _Sweep:
         self._deps = deps
         self._now = now
         self._tally = tally
-
-    @cached_property
-    def _queues_empty(self) -> bool:
-        """As it was when the sweep first asked: before it sent anything."""
-        return self._deps.queues_are_empty()
+        #: As it was when the sweep first asked: before it sent anything.
+        self._held = cache(deps.held)
 
     def visit(self, seen: RunItem) -> None:
         """Take the run, unless another sweep has it, and mend it; what is wrong with it stops no other run."""
@@ -288,118 +183,163 @@ class _Sweep:
             except (PermanentError, ValueError) as error:  # ValueError: an item that is not what the contract says
                 self._deps.logger.error("run_not_swept", extra={"reason": str(error)})
 
-    def _mend(self, run: RunItem) -> None:
+    def _mend(self, before: RunItem) -> None:
+        """Chunks first, then the counters that follow from them, then the end that follows from the counters."""
         ledger = self._deps.ledger
-        self._mend_split(run)
-        counted = self._mend_chunks(run)
-        after = ledger.run(run.run_id)
-        settled = all(getattr(run, name) == getattr(after, name) for name in COUNTERS)
-        if settled:
-            self._mend_counters(after, counted)
-        drained = ledger.drain(run.run_id)
+        self._mend_split(before)
+        counted, seen_to_all = self._mend_chunks(before)
+        after = ledger.run(before.run_id)
+        right = settled(before, after) and not self._mend_counters(after, counted)
+        run = ledger.drain(before.run_id)
         fault_point("sweep.drained", run_id=run.run_id)
-        if drained is not None:
-            self._publish(RunDrained.of(drained), run)
-            self._tally.runs_drained += 1
-            self._deps.logger.warning("run_drained_by_sweeper")
-        if settled and (drained or after.drained_at or after.cancelled_at):
-            ledger.close_run(run.run_id)
+        self._say(run)
+        if right and seen_to_all:
+            ledger.close_run(after)
 
-    def _mend_split(self, run: RunItem) -> None:
-        match sweep_split(run, self._now, self._deps.limits):
-            case Resend(reason):
-                command = RunSplit(
-                    run_id=run.run_id,
-                    job_id=run.job_id,
-                    bucket=self._deps.bucket,
-                    manifest_key=run.manifest_key or "",
-                )
-                message = Envelope.wrap(
-                    command,
-                    source=self._deps.transport.source,
-                    traceparent=run.traceparent,
-                    tasktoken=run.split_token,
-                )
-                self._deps.transport.send(Queue.SPLIT, [message])
-                self._deps.ledger.record_split_resend(run)
-                self._tally.splits_resent += 1
-                self._deps.logger.warning("split_resent", extra={"reason": reason})
-            case GiveUp(error):
-                if run.split_token is not None:
-                    self._deps.transport.refuse(run.split_token, SPLIT_GIVEN_UP, error)
-                self._deps.ledger.stop_run(run.run_id)
-                self._tally.splits_given_up += 1
-                self._deps.logger.error("split_given_up", extra={"reason": error})
+    # ---- chunks
 
-    def _mend_chunks(self, run: RunItem) -> Counter[str]:
-        """Mend the run's chunks; what its counters should be, and the number of `items`."""
-        counted: Counter[str] = Counter()
-        lost: list[tuple[ChunkItem, Resend]] = []
+    def _mend_chunks(self, run: RunItem) -> tuple[Census, bool]:
+        """Mend the run's chunks. What their items add up to, and whether there was room to see to all of them."""
+        counted, seen_to_all = Census(), True
+        lost: list[tuple[ChunkItem, str]] = []
+        unfitted: list[ChunkItem] = []
         for chunk in self._deps.ledger.chunks(run.run_id):
             self._tally.chunks_swept += 1
-            counted["items"] += 1
-            counted["jobs_completed"] += chunk.state is ChunkStatus.COMPLETED
-            counted["jobs_failed"] += chunk.state is ChunkStatus.FAILED
-            counted["n_timed_out"] += chunk.n_timed_out
-            if chunk.state.terminal or self._tally.repairs + len(lost) >= REPAIRS_PER_SWEEP:
+            counted.add(chunk)
+            decision = self._decide(chunk, run)
+            if decision is None:
                 continue
-            match sweep_chunk(chunk, run, self._now, self._deps.limits, queues_empty=self._queues_empty):
-                case Resend() as resend:
-                    lost.append((chunk, resend))
+            if self._tally.repairs + len(lost) + len(unfitted) >= REPAIRS_PER_SWEEP:
+                seen_to_all = False
+                continue
+            match decision:
+                case Resend(reason):
+                    lost.append((chunk, reason))
+                case ResendRefit():
+                    unfitted.append(chunk)
                 case GiveUp(error):
                     self._give_up(chunk, run, error)
+                case SayFailed(error):
+                    self._say_failed(chunk, run, error)
+                    self._tally.failures_said += 1
         for batch in batches(lost, RESEND_BATCH):
             self._resend(batch, run)
-        return counted
+        for refits in batches(unfitted, RESEND_BATCH):
+            self._resend_refits(refits, run)
+        return counted, seen_to_all
 
-    def _resend(self, lost: list[tuple[ChunkItem, Resend]], run: RunItem) -> None:
+    def _decide(self, chunk: ChunkItem, run: RunItem) -> Resend | ResendRefit | GiveUp | SayFailed | None:
+        return sweep_chunk(
+            chunk,
+            run,
+            self._now,
+            self._deps.patience,
+            self._deps.limits,
+            chunks=lambda: self._held(Queue.CHUNKS),
+            refits=lambda: self._held(Queue.REFITS),
+        )
+
+    def _resend(self, lost: list[tuple[ChunkItem, str]], run: RunItem) -> None:
         """Send first, then record: a sweep that dies in between sends twice, which does no harm."""
-        self._deps.transport.send(
+        wrap, bucket = self._deps.transport.wrap, self._deps.bucket
+        self._send(
             Queue.CHUNKS,
+            run,
             (
-                Envelope.wrap(
-                    process_command(chunk, run, self._deps.bucket),
-                    source=self._deps.transport.source,
-                    traceparent=run.traceparent,
-                    key=(chunk.chunk_id,),
-                )
+                wrap(process_command(chunk, run, bucket), traceparent=run.traceparent, key=(chunk.chunk_id,))
                 for chunk, _ in lost
             ),
         )
-        fault_point("sweep.sent", run_id=run.run_id)
-        for chunk, resend in lost:
-            self._deps.ledger.record_resend(chunk, resend.reason)
+        for chunk, reason in lost:
+            self._deps.ledger.record_resend(chunk, reason)
             self._tally.chunks_resent += 1
-            self._deps.logger.warning("chunk_resent", extra={"chunk_id": chunk.chunk_id, "reason": resend.reason})
+            self._deps.logger.warning("chunk_resent", extra={"chunk_id": chunk.chunk_id, "reason": reason})
+
+    def _resend_refits(self, unfitted: list[ChunkItem], run: RunItem) -> None:
+        wrap, bucket = self._deps.transport.wrap, self._deps.bucket
+        self._send(
+            Queue.REFITS,
+            run,
+            (
+                wrap(refit_command(chunk, run, bucket), traceparent=run.traceparent, key=(chunk.chunk_id,))
+                for chunk in unfitted
+            ),
+        )
+        for chunk in unfitted:
+            self._deps.ledger.record_refit_resend(chunk)
+            self._tally.refits_resent += 1
+            self._deps.logger.warning("refit_resent", extra={"chunk_id": chunk.chunk_id})
 
     def _give_up(self, chunk: ChunkItem, run: RunItem, error: str) -> None:
-        finished = self._deps.ledger.fail_chunk(run.run_id, chunk.chunk_id, error, by=DRAINED_BY_SWEEPER)
-        if finished.changed:
-            failed = ChunkFailed(run_id=run.run_id, survey=run.survey, chunk_id=chunk.chunk_id, error=error)
-            self._publish(failed, run, chunk.chunk_id)
-            self._tally.chunks_given_up += 1
-            self._deps.logger.error("chunk_given_up", extra={"chunk_id": chunk.chunk_id, "reason": error})
+        finished = self._deps.ledger.give_up_chunk(chunk, error, unsaid=True)
+        if not finished.changed:
+            return  # something has happened to it since it was read
+        fault_point("sweep.given_up", run_id=run.run_id, chunk_id=chunk.chunk_id)
+        self._tally.chunks_given_up += 1
+        self._deps.logger.error("chunk_given_up", extra={"chunk_id": chunk.chunk_id, "reason": error})
+        self._say_failed(finished.chunk, run, error)
 
-    def _mend_counters(self, run: RunItem, counted: Counter[str]) -> None:
-        """`run` and `counted` are exact: nothing has ended while the items were read."""
-        wrong = drift(run, counted)
-        missing = run.latched_at is not None and run.jobs_total != counted["items"]
-        if not wrong and not missing:
+    def _say_failed(self, chunk: ChunkItem, run: RunItem, error: str) -> None:
+        failed = ChunkFailed(run_id=run.run_id, survey=run.survey, chunk_id=chunk.chunk_id, error=error)
+        self._publish(failed, run, chunk.chunk_id)
+        fault_point("sweep.said", run_id=run.run_id, chunk_id=chunk.chunk_id)
+        self._deps.ledger.mark_said(chunk)
+
+    # ---- the run
+
+    def _mend_split(self, run: RunItem) -> None:
+        decision = sweep_split(run, self._now, self._deps.limits)
+        if decision is None:
             return
+        command = split_command(run, self._deps.bucket)
+        message = self._deps.transport.wrap(command, traceparent=run.traceparent, tasktoken=run.split_token)
+        self._send(Queue.SPLIT, run, [message])
+        self._deps.ledger.record_split_resend(run)
+        self._tally.splits_resent += 1
+        self._deps.logger.warning("split_resent", extra={"reason": decision.reason})
+
+    def _mend_counters(self, run: RunItem, counted: Census) -> bool:
+        """Correct the numbers of `run`, read after the items were counted. False: there is nothing wrong with them."""
+        wrong = drift(run, counted)
+        if not wrong and not total_is_wrong(run, counted):
+            return False
+        again = Census()
+        for chunk in self._deps.ledger.chunks(run.run_id):
+            again.add(chunk)
+        if not again.confirms(counted):
+            return True  # something moves: the next sweep looks again
+        if wrong and not self._deps.ledger.correct_counters(run, wrong):
+            return True
         self._tally.ledger_drift += 1
         self._deps.logger.error(
             "ledger_drift",
             extra={
                 "was": {name: getattr(run, name) for name in (*COUNTERS, "jobs_total")},
-                "counted": dict(counted),
+                "counted": {**counted.counters(), "n_chunks": counted.n_chunks},
             },
         )
-        if wrong:
-            self._deps.ledger.correct_counters(run, wrong)
+        return True
 
-    def _publish(self, event: ChunkFailed | RunDrained, run: RunItem, *key: str) -> None:
-        transport = self._deps.transport
-        transport.publish(Envelope.wrap(event, source=transport.source, traceparent=run.traceparent, key=key))
+    def _say(self, run: RunItem) -> None:
+        """Have the status service look at the run, if it is time."""
+        match news_of(run, self._now, self._deps.limits):
+            case RunNews.DRAINED:
+                drained = RunDrained.of(run)
+                self._publish(drained, run, *drained.key)
+                self._tally.drains_said += 1
+            case RunNews.CHECK:
+                self._publish(RunCheckRequested(run_id=run.run_id), run, timestamp(self._now))
+                self._deps.ledger.record_check(run)
+                self._tally.checks_requested += 1
+
+    # ---- the way out
+
+    def _send(self, queue: Queue, run: RunItem, messages: Iterable[Envelope]) -> None:
+        self._deps.transport.send(queue, messages)
+        fault_point("sweep.sent", run_id=run.run_id)
+
+    def _publish(self, event: ChunkFailed | RunDrained | RunCheckRequested, run: RunItem, *key: str) -> None:
+        self._deps.transport.publish(self._deps.transport.wrap(event, traceparent=run.traceparent, key=key))
 
 
 def _publish_metrics(tally: Tally, deps: SweeperDependencies) -> None:

@@ -1,7 +1,8 @@
-"""Split a run: chunk inputs, ledger items, total, messages, latch, in this order.
+"""Split a run: source, chunk inputs, ledger items, total, messages, latch, in this order.
 
 Nothing can be counted before it can be found: items are written before the total, the total before the messages, and
-the latch closes last. Every step may be repeated, so a redelivery after a crash anywhere goes on where it must.
+the latch closes last. Every step may be repeated, so a redelivery after a crash anywhere goes on where it must; once
+the latch is closed, a redelivery only says again that it is.
 """
 
 from __future__ import annotations
@@ -11,43 +12,60 @@ import json
 from prismline_contracts import (
     ChunkItem,
     ChunkProcess,
-    Envelope,
     Manifest,
     Queue,
     RunDrained,
     RunItem,
     RunSplit,
     RunSplitCompleted,
+    Wrappable,
 )
-from prismline_runtime import Bucket, Message, PermanentError, fault_point
+from prismline_runtime import Message, PermanentError, fault_point
 from prismline_splitter.dependencies import Dependencies
+from prismline_splitter.pinning import Plan, pinned_manifest
 from prismline_splitter.submission import parse_manifest
 from prismline_splitter.workload import Source, workloads
 
 #: The error name that the state machine catches for a submission that can never work.
 VALIDATION_FAILED = "ValidationFailed"
+#: The error name for a task whose run has ended without it.
+RUN_ENDED = "RunEnded"
 
 
 def on_run_split(command: RunSplit, message: Message, deps: Dependencies) -> None:
-    """Split the run, then tell the state machine that waits. A submission that can never work fails its run."""
+    """Split the run, say so, and tell the state machine that waits. A submission that can never work fails its run."""
     token = message.envelope.tasktoken
-    try:
-        run = split_run(command, message, deps)
-    except PermanentError as error:
-        if token is None:
-            raise
-        deps.logger.warning("run_refused", extra={"reason": str(error)})
-        deps.transport.refuse(token, VALIDATION_FAILED, str(error))
+    run = deps.ledger.get_run(command.run_id)
+    if run is None or run.latched_at is None:
+        try:
+            run = split_run(command, message, deps)
+        except PermanentError as error:
+            run = deps.ledger.get_run(command.run_id)
+            if run is None or not _closed(run):  # no other delivery got further, and nobody stopped it
+                if token is None:
+                    raise
+                deps.logger.warning("run_refused", extra={"reason": str(error)})
+                deps.transport.refuse(token, VALIDATION_FAILED, str(error))
+                return
+    if run.latched_at is None:
+        deps.logger.info("run_stopped", extra={"stop_reason": run.stop_reason})
+        if token is not None:
+            deps.transport.refuse(token, RUN_ENDED, "The run was stopped before it was split.")
         return
+    announce(run, deps)
+    fault_point("split.announced", run_id=run.run_id)
     if token is not None:
         deps.transport.answer(token, {"jobs_total": run.jobs_total, "n_spectra": run.n_spectra})
 
 
 def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunItem:
-    """Bring the run to the state "split, latched, all messages sent", from whatever state it is in."""
+    """Bring the run to the state "all messages sent, latched", from whatever state it is in; the run as it is then.
+
+    A run that was stopped is left as it is found, and so is one that another delivery has latched meanwhile.
+    """
     ledger, transport, run_id = deps.ledger, deps.transport, command.run_id
     bucket = deps.bucket(command.bucket)
-    manifest = parse_manifest(bucket.read(command.manifest_key), command.manifest_key)
+    manifest = parse_manifest(pinned_manifest(bucket, run_id, command.manifest_key), command.manifest_key)
     run = ledger.open_run(
         run_id=run_id,
         survey=manifest.survey,
@@ -59,40 +77,59 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
         split_token=message.envelope.tasktoken,
     )
     fault_point("split.run_opened", run_id=run_id)
+    if _closed(run):
+        return run
     if run.jobs_total is None:
-        _write_chunks(run_id, manifest, bucket, deps)
+        source = Source(run_id, bucket, deps.workdir, Plan(ledger, run).pinned)
+        split = workloads()[manifest.workload].split(manifest, source)
+        if _closed(run := ledger.run(run_id)):
+            return run
+        ledger.add_chunks(run_id, split.chunks)
+        fault_point("split.items_written", run_id=run_id)
+        ledger.set_total(run_id, jobs_total=len(split.chunks), n_spectra=split.n_items, n_blank=split.n_blank)
     fault_point("split.total_set", run_id=run_id)
-    traceparent = run.traceparent
+    if _closed(run := ledger.run(run_id)):
+        return run
     todo = (chunk for chunk in ledger.chunks(run_id) if not chunk.state.terminal)
     transport.send(
         Queue.CHUNKS,
         (
-            Envelope.wrap(
-                _process_command(command, chunk, manifest),
-                source=transport.source,
-                traceparent=traceparent,
-                key=(chunk.chunk_id,),
+            transport.wrap(
+                _process_command(command, chunk, manifest), traceparent=run.traceparent, key=(chunk.chunk_id,)
             )
             for chunk in todo
         ),
     )
     fault_point("split.messages_sent", run_id=run_id)
-    drained = ledger.latch(run_id).drained
+    run = ledger.latch(run_id)
     fault_point("split.latched", run_id=run_id)
-    run = ledger.run(run_id)
-    split_completed = RunSplitCompleted(
-        run_id=run_id,
-        survey=run.survey,
-        jobs_total=run.jobs_total or 0,
-        n_spectra=run.n_spectra or 0,
-        n_blank=run.n_blank or 0,
-    )
-    transport.publish(Envelope.wrap(split_completed, source=transport.source, traceparent=traceparent))
-    if drained is not None:
-        transport.publish(Envelope.wrap(RunDrained.of(drained), source=transport.source, traceparent=traceparent))
-    fault_point("split.announced", run_id=run_id)
     deps.logger.info("run_split", extra={"chunks": run.jobs_total, "spectra": run.n_spectra, "blank": run.n_blank})
     return run
+
+
+def announce(run: RunItem, deps: Dependencies) -> None:
+    """Say that the run is split and, if its chunks have all ended already and nobody has heard of it, that too."""
+
+    def publish(data: Wrappable, *key: str) -> None:
+        deps.transport.publish(deps.transport.wrap(data, traceparent=run.traceparent, key=key))
+
+    publish(
+        RunSplitCompleted(
+            run_id=run.run_id,
+            survey=run.survey,
+            jobs_total=run.jobs_total or 0,
+            n_spectra=run.n_spectra or 0,
+            n_blank=run.n_blank or 0,
+        )
+    )
+    if run.drained_at is not None and run.ended_at is None:
+        drained = RunDrained.of(run)
+        publish(drained, *drained.key)
+
+
+def _closed(run: RunItem) -> bool:
+    """Whether nothing is left to split: the run is latched, or it was stopped."""
+    return run.latched_at is not None or run.cancelled_at is not None
 
 
 def _process_command(command: RunSplit, chunk: ChunkItem, manifest: Manifest) -> ChunkProcess:
@@ -107,12 +144,3 @@ def _process_command(command: RunSplit, chunk: ChunkItem, manifest: Manifest) ->
         chunk_key=chunk.chunk_key,
         params=manifest.params.model_dump(mode="json"),
     )
-
-
-def _write_chunks(run_id: str, manifest: Manifest, bucket: Bucket, deps: Dependencies) -> None:
-    """Write chunk inputs and items, then the total."""
-    workload = workloads()[manifest.workload]
-    split = workload.split(manifest, Source(run_id, bucket, deps.workdir))
-    deps.ledger.add_chunks(run_id, split.chunks)
-    fault_point("split.items_written", run_id=run_id)
-    deps.ledger.set_total(run_id, jobs_total=len(split.chunks), n_spectra=split.n_items, n_blank=split.n_blank)

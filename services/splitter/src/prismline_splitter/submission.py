@@ -11,7 +11,6 @@ from pydantic import ValidationError
 from prismline_contracts import (
     DEFAULT_WORKLOAD,
     MANIFEST_PREFIX,
-    Envelope,
     Manifest,
     RunSubmitted,
     derived_id,
@@ -21,6 +20,7 @@ from prismline_contracts import (
 )
 from prismline_runtime import Delivery, PermanentError, describe_invalid
 from prismline_splitter.dependencies import Dependencies
+from prismline_splitter.pinning import pin_manifest
 from prismline_splitter.workload import workloads
 
 
@@ -33,24 +33,28 @@ def on_object_created(event: dict[str, Any], _delivery: Delivery, deps: Dependen
         raise PermanentError(f"The Object Created event lacks the field {error}.") from error
     if not (key.startswith(MANIFEST_PREFIX) and key.endswith(".json")):
         return
-    submitted, traceparent = describe_submission(bucket, key, version, deps.bucket(bucket).read(key))
-    deps.transport.publish(Envelope.wrap(submitted, source=deps.transport.source, traceparent=traceparent))
+    body = deps.bucket(bucket).read(key)
+    run_id = run_of_submission(bucket, key, version, body)
+    body = pin_manifest(deps.bucket(bucket), run_id, body)
+    submitted, traceparent = describe_submission(run_id, bucket, key, body)
+    deps.transport.publish(deps.transport.wrap(submitted, traceparent=traceparent))
     deps.logger.info("run_submitted", extra={"run_id": submitted.run_id, "manifest_key": key})
 
 
-def describe_submission(bucket: str, key: str, version: str, body: bytes) -> tuple[RunSubmitted, str]:
+def run_of_submission(bucket: str, key: str, version: str, body: bytes) -> str:
+    """The id of the run that a manifest starts: from its idempotency key, or else from this very upload of it."""
+    idempotency_key = _lenient(body).get("idempotency_key")
+    if isinstance(idempotency_key, str) and idempotency_key:
+        return run_id_of(bucket, idempotency_key)
+    return derived_id("run", bucket, key, version)
+
+
+def describe_submission(run_id: str, bucket: str, key: str, body: bytes) -> tuple[RunSubmitted, str]:
     """The run that a manifest starts, and its trace context.
 
-    The run's id follows from the manifest's idempotency key, or else from this very upload of it. An invalid manifest
-    gets a run too, so that its submitter sees it fail with the reason.
+    An invalid manifest gets a run too, so that its submitter sees it fail with the reason.
     """
-    fields = _lenient(body)
-    idempotency_key = fields.get("idempotency_key")
-    if isinstance(idempotency_key, str) and idempotency_key:
-        run_id = run_id_of(bucket, idempotency_key)
-    else:
-        run_id = derived_id("run", bucket, key, version)
-    survey = fields.get("survey")
+    survey = _lenient(body).get("survey")
     try:
         manifest = parse_manifest(body, key)
     except PermanentError:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from prismline_contracts import Manifest
 from prismline_ledger import NewChunk
 from prismline_runtime import Bucket
 from prismline_splitter import workloads as package
+
+#: What can be pinned.
+T = TypeVar("T", str, int)
+
+
+class Pinned(Protocol):
+    """Gives what the run's plan says under a name, and has `find` find it out if the plan says nothing yet."""
+
+    def __call__(self, name: str, find: Callable[[], T]) -> T:
+        """The same value for every delivery of the run, whatever `find` would return by now."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -23,6 +34,8 @@ class Source:
     run_id: str
     bucket: Bucket
     workdir: Path
+    #: What the first delivery found out; a chunk may depend on nothing else but the manifest.
+    pinned: Pinned
 
 
 @dataclass(frozen=True)
@@ -46,8 +59,10 @@ class Workload(Protocol):
     def split(self, manifest: Any, source: Source) -> Split:
         """Write the input of every chunk and say what there is.
 
-        A redelivery does it again: the same manifest must give the same chunks with the same ids and inputs. Raises
-        PermanentError, one sentence for whoever submitted it, for a source that can never be split.
+        A redelivery does it again, perhaps with a newer release: it must give the same chunks with the same ids and
+        inputs. So whatever they depend on beside the manifest goes through `source.pinned`: the version of an object
+        that is read, a number that is computed. Raises PermanentError, one sentence for whoever submitted it, for a
+        source that can never be split.
         """
         ...
 

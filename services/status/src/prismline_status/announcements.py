@@ -7,7 +7,7 @@ and the content of the item.
 
 from __future__ import annotations
 
-from prismline_contracts import Envelope, MessageData, RunCancelled, RunCompleted, RunFailed, RunStarted
+from prismline_contracts import MessageData, RunCancelled, RunCompleted, RunFailed, RunStarted
 from prismline_runtime import fault_point
 from prismline_status.dependencies import UpdateDependencies
 from prismline_status.transitions import NO_REASON
@@ -36,6 +36,6 @@ def announce(run: RunState, deps: UpdateDependencies) -> None:
     if event is None or run.announced == run.status:
         return
     fault_point("status.written", run_id=run.run_id, status=run.status)
-    deps.transport.publish(Envelope.wrap(event, source=deps.transport.source, traceparent=run.traceparent))
+    deps.transport.publish(deps.transport.wrap(event, traceparent=run.traceparent))
     fault_point("status.published", run_id=run.run_id, status=run.status)
     deps.table.mark_announced(run)

@@ -7,43 +7,50 @@ from typing import Any
 
 from prismline_contracts import (
     RunCancelRequested,
+    RunCheckRequested,
     RunCleanupRequested,
     RunDrained,
     RunRecovered,
     RunSplitCompleted,
+    RunStatus,
     RunSubmitted,
     StatusUpdate,
 )
 from prismline_runtime import Message, PermanentError, queue_handler
 from prismline_runtime.routing import LambdaHandler
+from prismline_status.announcements import announce
 from prismline_status.dependencies import Dependencies, UpdateDependencies
-from prismline_status.draining import refuse_to_wait, wait_until_drained
 from prismline_status.lifecycle import (
     on_cancel_requested,
     on_cleanup_requested,
     on_execution_ended,
-    on_run_drained,
-    on_run_recovered,
-    on_run_split_completed,
+    on_run_changed,
     on_run_submitted,
 )
-from prismline_status.update import update_status
+from prismline_status.settling import refuse_to_wait, settle
+from prismline_status.transitions import TERMINAL
+from prismline_status.update import change_status, response, update_status
 
 
 def on_status_update(update: StatusUpdate, message: Message, deps: Dependencies) -> None:
-    """Update the status and answer the task that asked for it: with the response, or once the run has drained."""
+    """Update the status, and answer the task that asked for it: with the response, or once the run has drained.
+
+    The token is stored before the ledger is read, and the ledger is drained before that is said, so one of the two
+    sees the other.
+    """
     token = message.envelope.tasktoken
     if update.wait_for is not None and token is None:
         raise PermanentError("The status update waits for the run to drain but has no task token to answer.")
-    body = update_status(update, deps).body
-    if token is None:
-        return
-    if update.wait_for is None:
-        deps.transport.answer(token, body)
-    elif body["data"]["updated"]:
-        wait_until_drained(update.run_id, token, deps)
-    else:
-        refuse_to_wait(token, deps)
+    applied = change_status(update, deps)
+    if applied is not None and not applied.after.terminal:
+        announce(applied.after, deps)
+    waiting = token if update.wait_for is not None else None
+    if waiting is not None and (applied is None or not deps.table.add_waiting(update.run_id, waiting)):
+        refuse_to_wait(waiting, deps)
+    if waiting is not None or RunStatus(update.status) in TERMINAL:
+        settle(update.run_id, deps)
+    if token is not None and waiting is None:
+        deps.transport.answer(token, response(update, deps.transport.environment, updated=applied is not None).body)
 
 
 def build_handler(deps: Dependencies) -> LambdaHandler:
@@ -54,9 +61,10 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
         {
             StatusUpdate: partial(on_status_update, deps=deps),
             RunSubmitted: partial(on_run_submitted, deps=deps),
-            RunSplitCompleted: partial(on_run_split_completed, deps=deps),
-            RunDrained: partial(on_run_drained, deps=deps),
-            RunRecovered: partial(on_run_recovered, deps=deps),
+            RunSplitCompleted: partial(on_run_changed, deps=deps),
+            RunDrained: partial(on_run_changed, deps=deps),
+            RunRecovered: partial(on_run_changed, deps=deps),
+            RunCheckRequested: partial(on_run_changed, deps=deps),
             RunCancelRequested: partial(on_cancel_requested, deps=deps),
             RunCleanupRequested: partial(on_cleanup_requested, deps=deps),
         },

@@ -1,4 +1,4 @@
-"""One status update: validate, write under a condition, count, publish."""
+"""One status update: validate, write under a condition, count, have it told."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import ValidationError
 
-from prismline_contracts import RunStatus, StatusUpdate
+from prismline_contracts import RunCheckRequested, RunStatus, StatusUpdate
 from prismline_runtime import PrismlineError, describe_invalid, service_metrics
 from prismline_status.announcements import announce
 from prismline_status.dependencies import UpdateDependencies
@@ -36,10 +36,11 @@ class LambdaResponse:
 
 
 def update_status(input: StatusUpdate | Any, deps: UpdateDependencies) -> LambdaResponse:  # noqa: A002
-    """Change a run's status, if that is allowed, and tell its subscribers.
+    """Change a run's status for a state machine that calls the function directly, if that is allowed.
 
     An update that is not allowed (stale, or of another execution) is answered with 200 and `updated: false`, because
-    repeating it would never help; an invalid input with 400. Raises TransientError when AWS cannot be reached.
+    repeating it would never help; an invalid input with 400. A run that has ended is told by the queue's consumer,
+    which knows the ledger and is asked to look at the run. Raises TransientError when AWS cannot be reached.
     """
     environment = deps.transport.environment
     try:
@@ -49,17 +50,23 @@ def update_status(input: StatusUpdate | Any, deps: UpdateDependencies) -> Lambda
         body = {"success": False, "error": f"The status update is invalid: {describe_invalid(error)}."}
         return LambdaResponse(400, {**body, "environment": environment})
     applied = change_status(update, deps)
-    data: dict[str, Any] = {"job_id": update.job_id, "status": stored_status(RunStatus(update.status))}
-    if applied is None:
-        data |= {"updated": False, "reason": STALE}
-    else:
+    if applied is not None and not applied.after.terminal:
         announce(applied.after, deps)
-        data |= {"updated": True}
+    elif applied is not None and applied.after.announced != applied.after.status:
+        check = RunCheckRequested(run_id=update.run_id)
+        deps.transport.publish(deps.transport.wrap(check, traceparent=applied.after.traceparent))
+    return response(update, environment, updated=applied is not None)
+
+
+def response(update: StatusUpdate, environment: str, *, updated: bool) -> LambdaResponse:
+    """The answer to an update that was valid."""
+    data: dict[str, Any] = {"job_id": update.job_id, "status": stored_status(RunStatus(update.status))}
+    data |= {"updated": True} if updated else {"updated": False, "reason": STALE}
     return LambdaResponse(200, {"success": True, "data": data, "environment": environment})
 
 
 def change_status(update: StatusUpdate, deps: UpdateDependencies) -> Applied | None:
-    """Write and count `update`; the caller announces it. None: it is not allowed."""
+    """Write and count `update`; the caller tells it. None: it is not allowed."""
     status, environment = RunStatus(update.status), deps.transport.environment
     try:
         applied = deps.table.apply(update)

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
-from botocore.exceptions import ClientError
+from boto3.dynamodb.conditions import Attr
 
 from prismline_contracts import RunStatus, StatusUpdate, WorkflowStateItem, timestamp
-from prismline_runtime import aws_errors, error_code
-from prismline_status.transitions import (
-    Expression,
-    build_transition_condition,
-    build_update,
-    changed_fields,
-    stored_status,
-)
+from prismline_runtime import Change, RefusedError, Table
+from prismline_status.transitions import TERMINAL, build_change, stored_status
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-#: Statuses that a run never leaves.
-TERMINAL = frozenset({"completed", "failed", "cancelled"})
+_TERMINAL = frozenset(map(stored_status, TERMINAL))
 
 
 class RunState(WorkflowStateItem):
@@ -31,7 +23,9 @@ class RunState(WorkflowStateItem):
 
     #: The status that was published last.
     announced: str | None = None
-    #: Token of the state machine's task that waits until the run has drained.
+    #: Tokens of the state machine's tasks that wait until the run has drained.
+    waiting_tokens: set[str] | None = None
+    #: The one token that version 1.0 remembered.
     waiting_token: str | None = None
     #: Percentage of chunks that may fail, as text: DynamoDB's client takes no float.
     tolerated_failure_percent: str | None = None
@@ -39,7 +33,17 @@ class RunState(WorkflowStateItem):
     @property
     def terminal(self) -> bool:
         """Whether the run has ended."""
-        return self.status in TERMINAL
+        return self.status in _TERMINAL
+
+    @property
+    def tokens(self) -> list[str]:
+        """The tokens of all tasks that wait."""
+        return sorted((self.waiting_tokens or set()) | ({self.waiting_token} if self.waiting_token else set()))
+
+    @property
+    def tolerated(self) -> float:
+        """Percentage of chunks that may fail."""
+        return float(self.tolerated_failure_percent or 0)
 
 
 @dataclass(frozen=True)
@@ -51,92 +55,55 @@ class Applied:
 
 
 class WorkflowStateTable:
-    """Reads and conditional writes of the table. Raises TransientError when DynamoDB cannot be reached."""
+    """Reads and conditional writes of the table. Raises UnavailableError when DynamoDB cannot be reached."""
 
     def __init__(self, dynamodb: DynamoDBClient, table: str, *, clock: Callable[[], str] = timestamp) -> None:
-        self._dynamodb = dynamodb
-        self._table = table
+        self._table = Table(dynamodb, table)
         self._clock = clock
 
     def create(self, run: WorkflowStateItem) -> bool:
         """Put the item of a new run. False: the run has one, which stays as it is."""
-        with aws_errors(f"write the status of run {run.run_id}"):
-            try:
-                self._dynamodb.put_item(
-                    TableName=self._table,
-                    Item=_serialized(run.model_dump(exclude_none=True)),
-                    ConditionExpression="attribute_not_exists(run_id)",
-                )
-            except ClientError as error:
-                if error_code(error) == "ConditionalCheckFailedException":
-                    return False
-                raise
-        return True
+        return self._table.create(run.model_dump(exclude_none=True), key="run_id")
 
     def get(self, run_id: str) -> RunState | None:
         """The run's item, or None. The read is consistent."""
-        with aws_errors(f"read the status of run {run_id}"):
-            answer = self._dynamodb.get_item(
-                TableName=self._table, Key=_serialized({"run_id": run_id}), ConsistentRead=True
-            )
-        return _run_state(answer["Item"]) if "Item" in answer else None
+        item = self._table.get({"run_id": run_id})
+        return None if item is None else RunState.model_validate(item)
 
     def apply(self, update: StatusUpdate) -> Applied | None:
         """Carry out `update` if the run's status and execution allow it. None: they do not, or there is no such run."""
-        fields = changed_fields(update, self._clock())
-        condition = build_transition_condition(RunStatus(update.status), update.execution_arn)
-        before = self._update(update.run_id, fields, condition)
-        return None if before is None else Applied(before, before.model_copy(update=fields))
+        change = build_change(update, self._clock())
+        before = self._change(update.run_id, change, returns="ALL_OLD")
+        if before is None:
+            return None
+        first = {name: getattr(before, name) or value for name, value in change.defaults.items()}
+        return Applied(before, before.model_copy(update={**first, **change.sets}))
 
     def complete_recovered(self, run_id: str) -> RunState | None:
         """Turn a failed run into a completed one: its failed chunks were recovered. None: it is not failed."""
         now = self._clock()
-        fields = {"status": stored_status(RunStatus.COMPLETED), "updated_at": now, "completed_at": now}
-        change = build_update(fields)
-        condition = Expression("#status = :while", {}, {":while": stored_status(RunStatus.FAILED)})
-        before = self._write(run_id, replace(change, text=f"{change.text} REMOVE error_message"), condition)
-        return None if before is None else before.model_copy(update={**fields, "error_message": None})
+        sets = {"status": stored_status(RunStatus.COMPLETED), "updated_at": now, "completed_at": now}
+        condition = Attr("status").eq(stored_status(RunStatus.FAILED))
+        return self._change(run_id, Change(sets, removes=("error_message",), condition=condition))
 
-    def remember_waiting(self, run_id: str, token: str) -> bool:
-        """Note that a task waits for the run to drain. False: the run is not running."""
-        return self._set_while(run_id, stored_status(RunStatus.RUNNING), {"waiting_token": token})
+    def add_waiting(self, run_id: str, token: str) -> bool:
+        """Note that one more task waits for the run to drain. False: the run is not running."""
+        running = Attr("status").eq(stored_status(RunStatus.RUNNING))
+        return self._change(run_id, Change(includes={"waiting_tokens": {token}}, condition=running)) is not None
+
+    def forget_waiting(self, run: RunState) -> None:
+        """Note that the tasks that waited when `run` was read wait no longer; those that came since still do."""
+        legacy = ("waiting_token",) if run.waiting_token else ()
+        tokens = {"waiting_tokens": run.waiting_tokens} if run.waiting_tokens else {}
+        self._change(run.run_id, Change(excludes=tokens, removes=legacy, condition=Attr("run_id").exists()))
 
     def mark_announced(self, run: RunState) -> None:
         """Note that the run's status has been published."""
-        self._set_while(run.run_id, run.status, {"announced": run.status})
+        self._change(run.run_id, Change({"announced": run.status}, condition=Attr("status").eq(run.status)))
 
-    def _set_while(self, run_id: str, status: str, fields: Mapping[str, str]) -> bool:
-        condition = Expression("#status = :while", {"#status": "status"}, {":while": status})
-        return self._update(run_id, fields, condition) is not None
-
-    def _update(self, run_id: str, fields: Mapping[str, str], condition: Expression) -> RunState | None:
-        """Set `fields` and return the item as it was before; None if `condition` does not hold."""
-        return self._write(run_id, build_update(fields), condition)
-
-    def _write(self, run_id: str, change: Expression, condition: Expression) -> RunState | None:
-        with aws_errors(f"write the status of run {run_id}"):
-            try:
-                answer = self._dynamodb.update_item(
-                    TableName=self._table,
-                    Key=_serialized({"run_id": run_id}),
-                    UpdateExpression=change.text,
-                    ConditionExpression=condition.text,
-                    ExpressionAttributeNames={**change.names, **condition.names},
-                    ExpressionAttributeValues=_serialized({**change.values, **condition.values}),
-                    ReturnValues="ALL_OLD",
-                )
-            except ClientError as error:
-                if error_code(error) == "ConditionalCheckFailedException":
-                    return None
-                raise
-        return _run_state(answer["Attributes"])
-
-
-def _serialized(values: Mapping[str, Any]) -> dict[str, Any]:
-    serialize = TypeSerializer().serialize
-    return {name: serialize(value) for name, value in values.items()}
-
-
-def _run_state(item: Mapping[str, Any]) -> RunState:
-    deserialize = TypeDeserializer().deserialize
-    return RunState.model_validate({name: deserialize(value) for name, value in item.items()})
+    def _change(self, run_id: str, change: Change, *, returns: str = "ALL_NEW") -> RunState | None:
+        """Change the run's item and return it; None if the condition does not hold."""
+        try:
+            return RunState.model_validate(self._table.update({"run_id": run_id}, change, returns=returns))
+        except RefusedError:
+            return None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import struct
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from prismline_runtime.errors import PermanentError, PrismlineError
+from prismline_runtime.errors import PermanentError, UnavailableError
 
 #: Spectra are read in blocks of about this many bytes: a fraction of a second of fitting.
 BLOCK_BYTES = 8 * 2**20
@@ -20,6 +22,25 @@ BLOCK_BYTES = 8 * 2**20
 MAX_BYTES = 128 * 2**20
 
 _PIXELS = ("x", "y")
+
+#: What the readers of zip files and of arrays raise over bytes that are wrong: a ValueError for what is no number or no
+#: text, a RuntimeError for a password or for brackets nested too deeply, a KeyError for an unknown format version. What
+#: the network, the disk or the memory do is none of these.
+_DAMAGED = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    OverflowError,
+    RuntimeError,  # NotImplementedError and RecursionError are kinds of it
+)
+
+#: How `numpy.savez` and `numpy.savez_compressed` pack.
+_PACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 
 @dataclass(frozen=True)
@@ -43,9 +64,12 @@ class ChunkFile:
         self._max_bytes = max_bytes
         with _whole():
             self._archive = zipfile.ZipFile(file)
-        missing = [f"{name}.npy" for name in ("spectra", *_PIXELS) if f"{name}.npy" not in self._archive.NameToInfo]
+        members = [f"{name}.npy" for name in ("spectra", *_PIXELS)]
+        missing = [name for name in members if name not in self._archive.NameToInfo]
         if missing:
             raise PermanentError(f"The chunk file lacks {', '.join(missing)}.")
+        if any(self._archive.NameToInfo[name].compress_type not in _PACKED for name in members):
+            raise PermanentError("The chunk file is packed in a way that numpy does not use.")
         with self._open_spectra() as (_, shape, dtype):
             self._shape, self._dtype = shape, dtype
         n, channels = shape
@@ -121,14 +145,26 @@ class ChunkFile:
 
 
 @contextmanager
-def _whole() -> Iterator[None]:
-    """What goes wrong here is the file's fault and will not change, unless it was storage that said so."""
+def _whole(array: str | None = None) -> Iterator[None]:
+    """Tell what is wrong with the bytes, those of the header of `array` if that is given, which is permanent, from what
+    happened on the way to them.
+
+    Errors of Prismline, which storage raises, and lack of memory pass through.
+    """
     try:
         yield
-    except PrismlineError:
-        raise
-    except Exception as error:
+    except OSError as error:
+        raise _unreadable(error) from error
+    except _DAMAGED as error:
+        if isinstance(error.__context__, OSError):  # zipfile says "not a zip file" when it could not read its end
+            raise _unreadable(error.__context__) from error
+        if array is not None:
+            raise PermanentError(f"The chunk file's array {array} cannot be read: {error}.") from error
         raise PermanentError("The chunk file is not a whole .npz file.") from error
+
+
+def _unreadable(error: OSError) -> UnavailableError:
+    return UnavailableError(f"The chunk file could not be read: {type(error).__name__}: {error}.")
 
 
 def _read_exactly(member: Any, size: int) -> bytes:
@@ -140,14 +176,10 @@ def _read_exactly(member: Any, size: int) -> bytes:
 
 def _header(member: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Shape, order and type of the array whose file begins here."""
-    try:
+    with _whole(name):
         version = np.lib.format.read_magic(member)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
         shape, fortran_order, dtype = read(member)
-    except PrismlineError:
-        raise
-    except Exception as error:
-        raise PermanentError(f"The chunk file's array {name} cannot be read: {error}.") from error
     if dtype.hasobject:
         raise PermanentError(f"The chunk file's array {name} cannot be read: it holds Python objects.")
     if math.prod(shape) > np.iinfo(np.int64).max // 8:

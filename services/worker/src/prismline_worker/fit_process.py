@@ -74,7 +74,15 @@ class FitterCrashError(Exception):
 
 
 class FitterUnavailableError(Exception):
-    """No child could do its work, for no fault of the spectrum: it did not start, or something killed it."""
+    """No child could do its work, for no fault of the spectrum: it did not start, something killed it, or the machine
+    had not what the kernel asked it for.
+    """
+
+
+class _Lacking(NamedTuple):
+    """The answer of a child whose kernel ran out of memory or met an error of the operating system."""
+
+    what: str
 
 
 class _ChildGoneError(Exception):
@@ -136,6 +144,8 @@ class FitProcess:
                 continue
             if isinstance(answer, Fit):
                 return answer
+            if isinstance(answer, _Lacking):
+                raise FitterUnavailableError(f"the fitting process met {answer.what}")
             raise FitError(answer)
         if was_ready and exitcode != -signal.SIGKILL:
             raise FitterCrashError(exitcode)
@@ -231,7 +241,9 @@ def _serve(pipe: Connection, kernel: str) -> None:
         while True:
             spectrum, params = pipe.recv()
             try:
-                answer: Fit | str = fit(spectrum, params)
+                answer: Fit | _Lacking | str = fit(spectrum, params)
+            except (MemoryError, OSError) as error:
+                answer = _Lacking(f"{type(error).__name__}: {error}".removesuffix(": "))
             except Exception as error:  # whatever the kernel raises is its answer
                 answer = f"{type(error).__name__}: {error}"
             pipe.send(answer)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import ClientError
 
 from prismline_contracts import instance_id_parameter, normalize_instance_id
-from prismline_runtime import ResourceUnavailableError, TransientError, aws_errors, error_code
+from prismline_runtime import ResourceUnavailableError, aws_errors, error_code
 
 if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
@@ -55,11 +55,21 @@ class Gpu:
                 raise
 
     def base_url(self, instance_id: str) -> str:
-        """Where the model on the instance answers. Raises TransientError while the instance has no address."""
+        """Where the model on the instance answers. Raises ResourceUnavailableError while the instance has no address,
+        or when there is no such instance any more.
+        """
         with aws_errors(f"look at the instance {instance_id}"):
-            answer = self._ec2.describe_instances(InstanceIds=[instance_id])
+            try:
+                answer = self._ec2.describe_instances(InstanceIds=[instance_id])
+            except ClientError as error:
+                if error_code(error).startswith("InvalidInstanceID"):
+                    raise self._without_address(instance_id) from error
+                raise
         for reservation in answer["Reservations"]:
             for instance in reservation["Instances"]:
                 if address := instance.get("PrivateIpAddress"):
                     return f"http://{address}:{PORT}/v1"
-        raise TransientError(f"The instance {instance_id} has no address yet.")
+        raise self._without_address(instance_id)
+
+    def _without_address(self, instance_id: str) -> ResourceUnavailableError:
+        return ResourceUnavailableError(f"The instance {instance_id} has no address.", resource=self._resource)

@@ -9,6 +9,7 @@ from prismline_contracts import ChunkProcess, SpectraRefit
 from prismline_runtime import queue_handler
 from prismline_runtime.routing import LambdaHandler
 from prismline_worker.dependencies import Dependencies, from_environment
+from prismline_worker.going_runs import GoingRuns
 from prismline_worker.processing import on_chunk_process
 from prismline_worker.slow_lane import on_spectra_refit
 from prismline_worker.workload import connect_workloads
@@ -16,11 +17,12 @@ from prismline_worker.workload import connect_workloads
 
 def build_handler(deps: Dependencies) -> LambdaHandler:
     """The worker's handler with its dependencies."""
+    workloads, going = connect_workloads(deps), GoingRuns(deps.ledger)
     return queue_handler(
         deps.transport,
         deps.logger,
         {
-            ChunkProcess: partial(on_chunk_process, deps=deps, workloads=connect_workloads(deps)),
+            ChunkProcess: partial(on_chunk_process, deps=deps, workloads=workloads, going=going),
             SpectraRefit: partial(on_spectra_refit, deps=deps),
         },
     )

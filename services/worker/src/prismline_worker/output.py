@@ -15,6 +15,17 @@ from prismline_worker.schema import SCHEMA, SpectrumStatus
 
 COMPRESSION = "zstd"
 
+#: What Arrow raises over bytes that are not a Parquet file. Lack of memory is none of these.
+_DAMAGED = (
+    pa.ArrowInvalid,
+    pa.ArrowNotImplementedError,
+    pa.ArrowSerializationError,
+    pa.ArrowTypeError,
+    pa.ArrowKeyError,
+    pa.ArrowIndexError,
+    pa.ArrowCapacityError,
+)
+
 
 def to_parquet(table: pa.Table) -> bytes:
     """The Parquet file of `table`; the same table always gives the same bytes."""
@@ -67,10 +78,15 @@ class OutputFile:
 
 def from_parquet(body: bytes) -> pa.Table:
     """The table in the Parquet file `body`. Raises `PermanentError` if it is not one of :data:`SCHEMA`."""
+    damaged = "The chunk's output is not a whole Parquet file."
     try:
         table = pq.read_table(pa.BufferReader(body))
-    except (pa.ArrowException, OSError) as error:
-        raise PermanentError("The chunk's output is not a whole Parquet file.") from error
+    except _DAMAGED as error:
+        raise PermanentError(damaged) from error
+    except OSError as error:
+        if error.errno is not None:  # the operating system's; Arrow's own, over pages that are damaged, has none
+            raise
+        raise PermanentError(damaged) from error
     if table.schema != SCHEMA:
         raise PermanentError("The chunk's output does not have the columns of a decomposition.")
     return table

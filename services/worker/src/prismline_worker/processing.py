@@ -1,9 +1,15 @@
-"""Work off a chunk: guarded start, the workload's work, ledger, announcement, in this order."""
+"""Work off a chunk: guarded start, the workload's work, ledger, announcement, in this order.
+
+An attempt that begins here ends here, unless the process dies: with a result, with a permanent error, or given back to
+the queue with the reason.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+
+from pydantic import ValidationError
 
 from prismline_contracts import (
     ChunkCompleted,
@@ -11,7 +17,6 @@ from prismline_contracts import (
     ChunkItem,
     ChunkProcess,
     ChunkStatus,
-    Envelope,
     RunDrained,
     RunItem,
     RunRecovered,
@@ -20,32 +25,78 @@ from prismline_ledger import Finished, Skipped
 from prismline_runtime import (
     Message,
     PermanentError,
+    PrismlineError,
     ResourceUnavailableError,
+    UnavailableError,
+    describe_invalid,
     fault_point,
     service_metrics,
 )
 from prismline_worker.dependencies import Dependencies
+from prismline_worker.going_runs import GoingRuns
 from prismline_worker.workload import Workload
 
 
 def on_chunk_process(
-    command: ChunkProcess, message: Message, deps: Dependencies, workloads: Mapping[str, Workload]
+    command: ChunkProcess,
+    message: Message,
+    deps: Dependencies,
+    workloads: Mapping[str, Workload],
+    going: GoingRuns,
 ) -> None:
-    """Process the chunk, unless it has ended or its run was cancelled; a permanent error fails it."""
-    run_id, chunk_id = command.run_id, command.chunk_id
+    """Process the chunk, unless it has ended or its run was stopped; a permanent error fails it."""
     workload = workloads.get(command.workload)
-    if workload is not None:
-        try:
-            workload.require(command)
-        except ResourceUnavailableError as error:
-            deps.ledger.record_error(run_id, chunk_id, str(error))
-            raise
-    start = deps.ledger.start_chunk(run_id, chunk_id, recovery=command.recovery)
-    if isinstance(start, Skipped):
-        deps.logger.info("chunk_skipped", extra={"reason": start.reason})
-        if start.chunk is not None:
-            announce(Finished(changed=False, drained=deps.ledger.drained_by(run_id, chunk_id)), command, message, deps)
+    missing = None if workload is None else _missing(workload, command)
+    if going.stopped(command.run_id):
+        _skip(deps.ledger.chunk(command.run_id, command.chunk_id), "its run was stopped", command, message, deps)
         return
+    if missing is not None:
+        chunk = deps.ledger.chunk(command.run_id, command.chunk_id)
+        if chunk.state.terminal:
+            _skip(chunk, f"it is {chunk.status} already", command, message, deps)
+            return
+        deps.ledger.record_error(command.run_id, command.chunk_id, str(missing))
+        raise missing
+    start = deps.ledger.start_chunk(command.run_id, command.chunk_id)
+    if isinstance(start, Skipped):
+        _skip(start.chunk, start.reason, command, message, deps)
+        return
+    try:
+        finished = _attempt(start.chunk, workload, workloads, command, message, deps)
+    except Exception as error:
+        _give_back(start.chunk, error, deps)
+        raise
+    going.seen(finished.run)
+    fault_point("chunk.recorded", run_id=command.run_id, chunk_id=command.chunk_id)
+    announce(finished, command, message, deps)
+
+
+def _missing(workload: Workload, command: ChunkProcess) -> ResourceUnavailableError | None:
+    """Why no attempt can begin: a resource that the workload needs is down."""
+    try:
+        workload.require(command)
+    except ResourceUnavailableError as error:
+        return error
+    return None
+
+
+def _skip(chunk: ChunkItem, reason: str, command: ChunkProcess, message: Message, deps: Dependencies) -> None:
+    """Acknowledge the message; if the chunk has ended, say so again: the worker before may have died in between."""
+    deps.logger.info("chunk_skipped", extra={"reason": reason})
+    if chunk.state.terminal:
+        announce(Finished(changed=False, chunk=chunk, run=deps.ledger.drain(chunk.run_id)), command, message, deps)
+
+
+def _attempt(
+    chunk: ChunkItem,
+    workload: Workload | None,
+    workloads: Mapping[str, Workload],
+    command: ChunkProcess,
+    message: Message,
+    deps: Dependencies,
+) -> Finished:
+    """Do the work and record its result, or the permanent error that it met."""
+    run_id, chunk_id = chunk.run_id, chunk.chunk_id
     began = time.monotonic()
     try:
         fault_point("chunk.started", run_id=run_id, chunk_id=chunk_id)
@@ -55,50 +106,57 @@ def on_chunk_process(
         fault_point("chunk.output_written", run_id=run_id, chunk_id=chunk_id)
     except PermanentError as error:
         deps.logger.warning("chunk_failed", extra={"reason": str(error)})
-        finished = deps.ledger.fail_chunk(run_id, chunk_id, str(error), duration_ms=_milliseconds(began))
-        if command.recovery is not None:
-            deps.ledger.end_recovery(run_id, chunk_id, command.recovery, str(error))
-    except Exception as error:
-        deps.ledger.record_error(run_id, chunk_id, str(error) or type(error).__name__)
-        raise
-    else:
-        finished = deps.ledger.complete_chunk(
-            run_id,
-            chunk_id,
-            output_key=outcome.output_key,
-            duration_ms=_milliseconds(began),
-            n_timed_out=outcome.n_timed_out,
-            summary=outcome.summary,
-        )
-        deps.logger.info(
-            "chunk_completed",
-            extra={
-                "items": command.n_items,
-                "timed_out": outcome.n_timed_out,
-                "duration_ms": _milliseconds(began),
-            },
-        )
-    fault_point("chunk.recorded", run_id=run_id, chunk_id=chunk_id)
-    announce(finished, command, message, deps)
+        # First the copy: a chunk that is FAILED without one could not be recovered once its cause is mended.
+        deps.transport.dead_letter(message.delivery, {"error": str(error)})
+        fault_point("chunk.dead_lettered", run_id=run_id, chunk_id=chunk_id)
+        return deps.ledger.fail_chunk(chunk, str(error), duration_ms=_milliseconds(began))
+    finished = deps.ledger.complete_chunk(
+        chunk,
+        output_key=outcome.output_key,
+        duration_ms=_milliseconds(began),
+        n_timed_out=outcome.n_timed_out,
+        summary=outcome.summary,
+    )
+    deps.logger.info(
+        "chunk_completed",
+        extra={"items": command.n_items, "timed_out": outcome.n_timed_out, "duration_ms": _milliseconds(began)},
+    )
+    return finished
+
+
+def _give_back(chunk: ChunkItem, error: Exception, deps: Dependencies) -> None:
+    """End the attempt without a result. If not even that works, the message comes again all the same."""
+    try:
+        deps.ledger.end_attempt(chunk, reason_of(error), interrupted=isinstance(error, UnavailableError))
+    except PrismlineError as lost:
+        deps.logger.warning("attempt_not_given_back", extra={"reason": str(lost)})
+
+
+def reason_of(error: Exception) -> str:
+    """Why an attempt ended, in one line. Of an exception that nobody expected, its type and message; never the values
+    that a validation quotes.
+    """
+    if isinstance(error, PrismlineError):
+        return str(error)
+    message = describe_invalid(error) if isinstance(error, ValidationError) else str(error).partition("\n")[0]
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 def announce(finished: Finished, command: ChunkProcess, message: Message, deps: Dependencies) -> None:
-    """Say how the chunk ended and, if it was the one that drained its run, that too.
+    """Say how the chunk ended; that its run has drained, until that was heard; and that a late success changed a run
+    that had drained.
 
-    A redelivery says it again with the same ids, because the worker before may have died in between.
+    A repeat carries the same ids.
     """
-    chunk = deps.ledger.chunk(command.run_id, command.chunk_id)
-    source, traceparent = deps.transport.source, message.envelope.traceparent
-    events = []
-    if chunk.state.terminal:
-        ended = _ended(chunk, command.survey)
-        events.append(Envelope.wrap(ended, source=source, traceparent=traceparent, key=(chunk.chunk_id,)))
-    if finished.drained is not None:
-        events.append(_drained(finished.drained, source, traceparent))
-    if command.recovery is not None and command.recovery == chunk.recovery and chunk.state is ChunkStatus.COMPLETED:
-        recovered = deps.ledger.run(command.run_id)
-        if recovered.drained_at is not None:
-            events.append(_recovered(recovered, chunk, source, traceparent))
+    chunk, run, traceparent = finished.chunk, finished.run, message.envelope.traceparent
+    wrap = deps.transport.wrap
+    events = [wrap(_ended(chunk, command.survey), traceparent=traceparent, key=(chunk.chunk_id,))]
+    if run.drained_at is not None:
+        drained = RunDrained.of(run)
+        if run.ended_at is None:
+            events.append(wrap(drained, traceparent=traceparent, key=drained.key))
+        if finished.late:
+            events.append(wrap(_recovered(run, chunk), traceparent=traceparent, key=(chunk.chunk_id,)))
     deps.transport.publish(*events)
     if finished.changed:
         _count(chunk, deps)
@@ -121,13 +179,9 @@ def _ended(chunk: ChunkItem, survey: str) -> ChunkCompleted | ChunkFailed:
     )
 
 
-def _drained(run: RunItem, source: str, traceparent: str | None) -> Envelope:
-    return Envelope.wrap(RunDrained.of(run), source=source, traceparent=traceparent)
-
-
-def _recovered(run: RunItem, chunk: ChunkItem, source: str, traceparent: str | None) -> Envelope:
+def _recovered(run: RunItem, chunk: ChunkItem) -> RunRecovered:
     drained = RunDrained.of(run)
-    recovered = RunRecovered(
+    return RunRecovered(
         run_id=run.run_id,
         chunk_id=chunk.chunk_id,
         jobs_total=drained.jobs_total,
@@ -135,7 +189,6 @@ def _recovered(run: RunItem, chunk: ChunkItem, source: str, traceparent: str | N
         jobs_failed=drained.jobs_failed,
         failed_percent=drained.failed_percent,
     )
-    return Envelope.wrap(recovered, source=source, traceparent=traceparent, key=(chunk.chunk_id,))
 
 
 def _count(chunk: ChunkItem, deps: Dependencies) -> None:

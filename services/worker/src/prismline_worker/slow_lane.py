@@ -1,24 +1,39 @@
-"""The slow lane: fit without a budget what ran out of it, and patch the chunk's output."""
+"""The slow lane: fit without a budget what ran out of it, and patch the chunk's output.
+
+The output says which rows wait; messages carry none, so that they stay small and a repeat is as good as the first.
+"""
 
 from __future__ import annotations
 
-from prismline_contracts import ChunkProcess, Envelope, FitParams, Queue, SpectraRefit
-from prismline_runtime import Message, TransientError, Transport
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from prismline_contracts import ChunkProcess, ChunkStatus, FitParams, Queue, SpectraRefit
+from prismline_runtime import Bucket, Message, PermanentError, TransientError, Transport, fault_point
 from prismline_worker.chunk_file import ChunkFile
 from prismline_worker.decompose import decompose
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.output import from_parquet, patch, timed_out_rows, to_parquet
 
+#: How often a patch is merged with one that somebody else wrote meanwhile, before the message comes again.
+MERGES = 5
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """Where a refit got to."""
+
+    #: Rows of the output that are timed out now.
+    waiting: int
+    #: Rows of this message that there was no time for.
+    left: int
+
 
 def request_refit(
-    rows: list[int],
-    command: ChunkProcess | SpectraRefit,
-    params: FitParams,
-    key: str,
-    message: Message,
-    transport: Transport,
+    command: ChunkProcess | SpectraRefit, params: FitParams, key: str, message: Message, transport: Transport
 ) -> None:
-    """Hand the rows of a chunk that ran out of time to the slow lane; its output is under `key`."""
+    """Hand to the slow lane what ran out of time in the chunk's output under `key`."""
     refit = SpectraRefit(
         run_id=command.run_id,
         survey=command.survey,
@@ -27,51 +42,75 @@ def request_refit(
         chunk_key=command.chunk_key,
         output_key=key,
         params=params,
-        rows=rows,
     )
-    transport.send(
-        Queue.REFITS,
-        [
-            Envelope.wrap(
-                refit,
-                source=transport.source,
-                traceparent=message.envelope.traceparent,
-                key=(command.chunk_id, str(len(rows))),
-            )
-        ],
-    )
+    envelope = transport.wrap(refit, traceparent=message.envelope.traceparent, key=(command.chunk_id,))
+    transport.send(Queue.REFITS, [envelope])
 
 
 def on_spectra_refit(command: SpectraRefit, message: Message, deps: Dependencies) -> None:
     """Refit the rows that are still timed out; what does not fit into this invocation is handed on again.
 
-    The output is replaced only if nobody else replaced it meanwhile, so that no patch is lost.
+    A permanent error gives the rows up: they stay timed out, and the ledger says why. The message is copied to the
+    dead-letter queue first, as a recovery needs it.
     """
     if deps.ledger.run(command.run_id).cancelled_at:
-        deps.logger.info("refit_skipped", extra={"reason": "its run was cancelled"})
+        deps.logger.info("refit_skipped", extra={"reason": "its run was stopped"})
         return
+    chunk = deps.ledger.chunk(command.run_id, command.chunk_id)
+    if chunk.state is not ChunkStatus.COMPLETED:
+        raise TransientError(f"{command.chunk_id} is {chunk.status}; its refit has to wait until it is COMPLETED.")
+    try:
+        progress = _refit(command, message, deps)
+    except PermanentError as error:
+        deps.logger.warning("refit_given_up", extra={"reason": str(error)})
+        deps.transport.dead_letter(message.delivery, {"error": str(error)})
+        fault_point("refit.dead_lettered", run_id=command.run_id, chunk_id=command.chunk_id)
+        deps.ledger.give_up_refit(command.run_id, command.chunk_id, str(error))
+        return
+    fault_point("refit.patched", run_id=command.run_id, chunk_id=command.chunk_id)
+    deps.ledger.record_refit(command.run_id, command.chunk_id, remaining=progress.waiting)
+    if progress.left and progress.waiting:
+        request_refit(command, command.params, command.output_key, message, deps.transport)
+
+
+def _refit(command: SpectraRefit, message: Message, deps: Dependencies) -> _Progress:
+    """Fit what there is time for and patch the output."""
     bucket = deps.bucket(command.bucket)
-    body, etag = bucket.read_versioned(command.output_key)
-    table = from_parquet(body)
-    rows = sorted(set(command.rows) & set(timed_out_rows(table)))
-    if rows:
-        with bucket.open(command.chunk_key) as file:
-            spectra = ChunkFile(file, n_items=len(table)).take(rows)
-        refit = decompose(
-            spectra.spectra,
-            spectra.x,
-            spectra.y,
-            command.params,
-            fitter=deps.fitter,
-            deadline=message.delivery.deadline(deps.settings.deadline_margin_seconds),
-        )
-        left = [rows[index] for index in timed_out_rows(refit)]
-        if left == rows:
-            raise TransientError(f"Not one of {len(rows)} spectra of {command.chunk_id} could be fitted in time.")
-        table = patch(table, rows, refit)
-        if not bucket.replace(command.output_key, to_parquet(table), etag):
-            raise TransientError(f"The output of {command.chunk_id} was replaced meanwhile.", retry_after=0)
-        if left:
-            request_refit(left, command, command.params, command.output_key, message, deps.transport)
-    deps.ledger.record_refit(command.run_id, command.chunk_id, remaining=len(timed_out_rows(table)))
-    deps.logger.info("chunk_refitted", extra={"rows": len(rows)})
+    table = from_parquet(bucket.read(command.output_key))
+    waiting = timed_out_rows(table)
+    rows = sorted(set(command.rows) & set(waiting)) if command.rows else waiting
+    if not rows:
+        return _Progress(waiting=len(waiting), left=0)
+    with bucket.open(command.chunk_key) as file:
+        spectra = ChunkFile(file, n_items=len(table)).take(rows)
+    refit = decompose(
+        spectra.spectra,
+        spectra.x,
+        spectra.y,
+        command.params,
+        fitter=deps.fitter,
+        deadline=message.delivery.deadline(deps.settings.deadline_margin_seconds),
+    )
+    left = set(timed_out_rows(refit))
+    if len(left) == len(rows):
+        raise TransientError(f"Not one of {len(rows)} spectra of {command.chunk_id} could be fitted in time.")
+    deps.logger.info("chunk_refitted", extra={"rows": len(rows) - len(left)})
+    fitted = {row: index for index, row in enumerate(rows) if index not in left}
+    return _Progress(waiting=_patch_output(bucket, command.output_key, refit, fitted), left=len(left))
+
+
+def _patch_output(bucket: Bucket, key: str, refit: pa.Table, fitted: dict[int, int]) -> int:
+    """Put the rows of `refit` that were `fitted` (index in the output: index in `refit`) into the output as it is
+    then, unless somebody else fitted them before; how many of its rows still wait.
+
+    The output is replaced only if it is still what was read, so that of two patches that meet none is lost.
+    """
+    for _ in range(MERGES):
+        body, etag = bucket.read_versioned(key)
+        table = from_parquet(body)
+        rows = [row for row in timed_out_rows(table) if row in fitted]
+        if rows:
+            table = patch(table, rows, refit.take(pa.array([fitted[row] for row in rows], pa.int64())))
+        if not rows or bucket.replace(key, to_parquet(table), etag):
+            return len(timed_out_rows(table))
+    raise TransientError("The chunk's output was replaced again and again meanwhile.", retry_after=1)

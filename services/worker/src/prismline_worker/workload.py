@@ -51,7 +51,9 @@ class Workload(Protocol):
         """Do the chunk's work and write its output, whole, under a key that the chunk alone has.
 
         The same chunk may be processed twice, by two workers at once even: the first whole output has to win, or both
-        be the same. Raises PermanentError, which fails the chunk with its sentence, or anything else to be tried again.
+        be the same. Raises PermanentError, which fails the chunk with its sentence; UnavailableError if something that
+        the work depends on did not answer, which uses up no attempt; ResourceUnavailableError if that was a resource,
+        for which the chunk then waits; or anything else to be tried again.
         """
         ...
 

@@ -38,17 +38,9 @@ class Spectra:
 
     def split(self, manifest: SpectraManifest, source: Source) -> Split:
         """Write the cube's geometry and a `.npz` file for each chunk. Memory is bounded, whatever a chunk's size."""
-        with _cube(source.bucket, manifest.cube_key, source.workdir) as (cube, folder):
-            size = manifest.chunk_size or choose_chunk_size(
-                cube.n_spectra, cube.n_channels, cube.dtype.itemsize, manifest.params.decomposer
-            )
-            bytes_per_spectrum = cube.n_channels * cube.dtype.itemsize
-            if min(size, cube.n_spectra) * bytes_per_spectrum > MAX_CHUNK_BYTES and size > 1:
-                raise PermanentError(
-                    f"A chunk of {size} spectra with {cube.n_channels} channels is larger than"
-                    f" {MAX_CHUNK_BYTES >> 20} MiB; choose a chunk size of at most"
-                    f" {max(1, MAX_CHUNK_BYTES // bytes_per_spectrum)}."
-                )
+        etag = source.pinned("etag", lambda: source.bucket.version(manifest.cube_key))
+        with _cube(source.bucket, manifest.cube_key, etag, source.workdir) as (cube, folder):
+            size = source.pinned("chunk_size", lambda: _chunk_size(cube, manifest))
             geometry = _geometry(cube, manifest.cube_key)
             source.bucket.write(geometry_key(source.run_id), geometry.model_dump_json().encode())
             chunks, n_blank = _write_chunks(cube, size, folder, source)
@@ -60,15 +52,32 @@ WORKLOAD = Spectra()
 
 
 @contextmanager
-def _cube(bucket: Bucket, key: str, workdir: Path) -> Iterator[tuple[Cube, Path]]:
-    """The cube under `key`, and the folder that it was put in. A file that cannot be a cube is a PermanentError."""
+def _cube(bucket: Bucket, key: str, etag: str, workdir: Path) -> Iterator[tuple[Cube, Path]]:
+    """The cube under `key`, and the folder that it was put in.
+
+    A file that cannot be a cube, and one that is no longer the one with `etag`, is a PermanentError.
+    """
     with TemporaryDirectory(prefix="prismline-cube-", dir=workdir) as directory:
         path = Path(directory) / "cube"
-        bucket.download(key, path)
+        bucket.download(key, path, etag=etag)
         try:
             yield open_cube(path, Path(directory)), Path(directory)
         except CubeError as error:
             raise PermanentError(f"The cube {key} cannot be split: {error}.") from error
+
+
+def _chunk_size(cube: Cube, manifest: SpectraManifest) -> int:
+    """Spectra in a chunk. Raises PermanentError for a size that was asked for and makes a chunk too large."""
+    size = manifest.chunk_size or choose_chunk_size(
+        cube.n_spectra, cube.n_channels, cube.dtype.itemsize, manifest.params.decomposer
+    )
+    bytes_per_spectrum = cube.n_channels * cube.dtype.itemsize
+    if min(size, cube.n_spectra) * bytes_per_spectrum > MAX_CHUNK_BYTES and size > 1:
+        raise PermanentError(
+            f"A chunk of {size} spectra with {cube.n_channels} channels is larger than {MAX_CHUNK_BYTES >> 20} MiB;"
+            f" choose a chunk size of at most {max(1, MAX_CHUNK_BYTES // bytes_per_spectrum)}."
+        )
+    return size
 
 
 def _write_chunks(cube: Cube, size: int, folder: Path, source: Source) -> tuple[list[NewChunk], int]:

@@ -1,7 +1,7 @@
 """Captions: a vision model on a GPU that comes and goes says what happens in a window of frames.
 
-No GPU: the chunk waits in the dead-letter queue, PENDING, and no attempt is used. It is COMPLETED with a caption of
-the model's or not at all. Step by step after "GPU caption queue" (source document 003).
+No GPU, or no model that answers on it: the chunk waits in the dead-letter queue, PENDING, and no attempt is used. It is
+COMPLETED with a caption of the model's or not at all. Step by step after "GPU caption queue" (source document 003).
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from prismline_runtime import Bucket, Message, PermanentError, clients, describe
 from prismline_worker.caption_client import CaptionClient
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.gpu import Gpu, GpuUnavailableError
+from prismline_worker.model_endpoint import ModelEndpoint
 from prismline_worker.workload import Outcome
 
 #: Most bytes of a window's frames together: they are held in memory, and go into one request.
@@ -35,9 +36,9 @@ class Captions:
 
     name = "captions"
 
-    def __init__(self, deps: Dependencies, gpu: Gpu, client: CaptionClient) -> None:
+    def __init__(self, deps: Dependencies, endpoint: ModelEndpoint, client: CaptionClient) -> None:
         self._deps = deps
-        self._gpu = gpu
+        self._endpoint = endpoint
         self._client = client
 
     @classmethod
@@ -47,18 +48,19 @@ class Captions:
         api_key = settings.caption_api_key
         client = CaptionClient(
             httpx.Client(),
+            resource=settings.gpu_resource,
             model=settings.caption_model,
             api_key=api_key.get_secret_value() if api_key else None,
             timeout_seconds=settings.caption_timeout_seconds,
             tries=settings.caption_tries,
         )
         gpu = Gpu(clients.ssm(), clients.ec2(), settings.environment, settings.gpu_resource)
-        return cls(deps, gpu, client)
+        return cls(deps, ModelEndpoint(gpu, client, base_url=settings.caption_base_url), client)
 
     def require(self, command: ChunkProcess) -> None:
-        """Raises GpuUnavailableError unless a GPU is provisioned at this moment."""
+        """Raises ResourceUnavailableError unless a GPU is provisioned at this moment and its model answers."""
         try:
-            self._gpu.instance_id()
+            self._endpoint.find()
         except GpuUnavailableError as error:
             segment_id = f"{command.run_id}/{command.chunk_id}"
             self._deps.logger.info(
@@ -74,9 +76,8 @@ class Captions:
         began = time.monotonic()
         frames = _frames(bucket, window)
         read = time.monotonic()
-        base_url = self._deps.settings.caption_base_url or self._gpu.base_url(self._gpu.instance_id())
         answer = self._client.caption(
-            base_url,
+            self._endpoint.find(),
             frames,
             params.prompt,
             params.max_tokens,
@@ -96,7 +97,7 @@ class Captions:
         )
         fault_point("chunk.captioned", run_id=command.run_id, chunk_id=command.chunk_id)
         if not bucket.create(key, caption.model_dump_json().encode()):
-            caption = Caption.model_validate_json(bucket.read(key))
+            caption = _caption(bucket, key)
         return Outcome(key, summary=caption.caption)
 
 
@@ -115,6 +116,13 @@ def _window(bucket: Bucket, key: str) -> CaptionWindow:
         return CaptionWindow.model_validate_json(bucket.read(key))
     except ValidationError as error:
         raise PermanentError(f"The window {key} is invalid: {describe_invalid(error)}.") from error
+
+
+def _caption(bucket: Bucket, key: str) -> Caption:
+    try:
+        return Caption.model_validate_json(bucket.read(key))
+    except ValidationError as error:
+        raise PermanentError(f"The caption {key} is invalid: {describe_invalid(error)}.") from error
 
 
 def _frames(bucket: Bucket, window: CaptionWindow) -> list[bytes]:

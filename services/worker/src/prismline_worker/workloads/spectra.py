@@ -58,7 +58,7 @@ class Spectra:
         if not bucket.create(key, body):
             rows = timed_out_rows(from_parquet(bucket.read(key)))
         if rows:
-            request_refit(rows, command, params, key, message, self._deps.transport)
+            request_refit(command, params, key, message, self._deps.transport)
         self._deps.logger.info("output_written", extra={"bytes": len(body), "write_ms": _milliseconds(began)})
         return Outcome(key, n_timed_out=len(rows))
 

@@ -1,0 +1,96 @@
+"""A recovery is asked for, followed until the chunks of all records have ended, and its result is the exit code."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from prismline_cli.connection import Connection
+from prismline_cli.deadletters_commands import progress_of, register
+from prismline_contracts import DeadlettersRecover, Envelope, RecoveryCounts, RecoveryOperationItem
+from prismline_ledger import Operations
+from prismline_localstack.state import make_client
+from prismline_localstack.testing import create_runs_table
+
+LEASE = timedelta(seconds=60)
+
+
+def operation(**fields: Any) -> RecoveryOperationItem:
+    moment = "2026-03-01T12:00:00.000Z"
+    times = dict.fromkeys(("requested_at", "started_at", "updated_at"), moment)
+    base = {"PK": "op", "status": "RUNNING", "prefix": "dead-letter-archive/sqs/", **times}
+    return RecoveryOperationItem.model_validate(base | fields)
+
+
+def test_the_progress_of_a_recovery_is_what_it_waits_for() -> None:
+    assert progress_of(operation(n_records=200)) == "200 records looked at"
+    waiting = progress_of(operation(n_records=9, n_sent=7, n_recovered=4, n_failed=2, listed=True, rounds=3))
+    assert waiting == "7 messages sent back: 4 done, 2 failed; waiting for the others' chunks to end"
+
+
+@dataclass
+class Consumer:
+    """Stands for the dead-letter consumer: ends a recovery with the counts that it is told."""
+
+    sqs: Any
+    url: str
+    operations: Operations
+
+    def take(self) -> DeadlettersRecover:
+        """The request that is in the queue."""
+        while not (messages := self.sqs.receive_message(QueueUrl=self.url, WaitTimeSeconds=5).get("Messages")):
+            pass
+        return DeadlettersRecover.model_validate(Envelope.model_validate_json(messages[0]["Body"]).data)
+
+    def end(self, counts: RecoveryCounts) -> None:
+        begun = self.operations.claim(self.take(), "consumer", LEASE)
+        waiting = self.operations.await_endings(self.operations.commit(begun, RecoveryCounts(), lease=LEASE))
+        self.operations.finish(self.operations.commit(waiting, counts, lease=LEASE))
+
+
+@pytest.fixture
+def consumer(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Consumer:
+    environment = aws_env["ENVIRONMENT"]
+    dynamodb, sqs = make_client("dynamodb", aws_env), make_client("sqs", aws_env)
+    create_runs_table(dynamodb, f"prismline-{environment}-runs")
+    url = sqs.create_queue(QueueName=f"prismline-{environment}-recoveries")["QueueUrl"]
+    connection = Connection(environment)
+    monkeypatch.setattr(Connection, "open", lambda: connection)
+    return Consumer(sqs, url, Operations(dynamodb, f"prismline-{environment}-runs"))
+
+
+def run(*arguments: str) -> Result:
+    app = typer.Typer()
+    register(app)
+    return CliRunner(env={"COLUMNS": "300"}).invoke(app, ["deadletters", *arguments])
+
+
+@pytest.mark.emulator
+@pytest.mark.parametrize(("n_failed", "exit_code"), [(0, 0), (1, 1)])
+def test_whoever_waits_learns_whether_all_could_be_recovered(consumer: Consumer, n_failed: int, exit_code: int) -> None:
+    counts = RecoveryCounts(n_records=3, n_sent=3, n_recovered=3 - n_failed, n_failed=n_failed)
+    thread = threading.Thread(target=consumer.end, args=(counts,))
+    thread.start()
+    result = run("recover", "--run", "r", "--wait", "--json")
+    thread.join()
+    assert result.exit_code == exit_code
+    shown = json.loads(result.stdout)
+    assert (shown["status"], shown["only_run"]) == ("COMPLETED", "r")
+    assert (shown["n_sent"], shown["n_recovered"], shown["n_failed"]) == (3, 3 - n_failed, n_failed)
+    assert run("operation", shown["operation_id"]).exit_code == exit_code
+
+
+@pytest.mark.emulator
+def test_without_waiting_the_id_of_the_operation_is_all_that_is_said(consumer: Consumer) -> None:
+    result = run("recover", "--dry-run", "--prefix", "dead-letter-archive/failed-sqs/")
+    request = consumer.take()
+    assert (result.exit_code, result.stdout.strip()) == (0, request.operation_id)
+    assert (request.dry_run, request.prefix) == (True, "dead-letter-archive/failed-sqs/")
+    assert run("operation", "nonesuch").exit_code == 2

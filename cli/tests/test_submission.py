@@ -1,0 +1,80 @@
+"""`prismline submit`: where it puts cubes and manifests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+from typer import Exit
+
+from prismline_cli.connection import Connection
+from prismline_cli.submission import submit
+
+pytestmark = pytest.mark.emulator
+
+
+@pytest.fixture
+def connection(aws_env: dict[str, str]) -> Connection:
+    """A connection to an empty bucket."""
+    bucket = f"bucket-{aws_env['ENVIRONMENT']}"
+    boto3.client("s3").create_bucket(Bucket=bucket)
+    return SimpleNamespace(s3=boto3.client("s3"), bucket=bucket)  # type: ignore[return-value]
+
+
+@pytest.fixture
+def cube(tmp_path: Path) -> Path:
+    """A local file; nobody looks into it here."""
+    path = tmp_path / "cube.fits"
+    path.write_bytes(b"first")
+    return path
+
+
+def keys(connection: Connection, prefix: str) -> set[str]:
+    found = connection.s3.list_objects_v2(Bucket=connection.bucket, Prefix=prefix).get("Contents", [])
+    return {entry["Key"] for entry in found}
+
+
+def read(connection: Connection, key: str) -> bytes:
+    return connection.s3.get_object(Bucket=connection.bucket, Key=key)["Body"].read()
+
+
+def manifest(connection: Connection, idempotency_key: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(read(connection, f"manifests/{idempotency_key}.json"))
+    return found
+
+
+def test_two_submissions_with_one_file_name_share_no_cube(connection: Connection, cube: Path) -> None:
+    first = submit(connection, str(cube), {"survey": "grs", "idempotency_key": "a"})
+    cube.write_bytes(b"second")
+    second = submit(connection, str(cube), {"survey": "grs", "idempotency_key": "b"})
+    assert keys(connection, "cubes/") == {f"cubes/grs/{run_id}/cube.fits" for run_id in (first, second)}
+    assert read(connection, manifest(connection, "a")["cube_key"]) == b"first"
+    assert read(connection, manifest(connection, "b")["cube_key"]) == b"second"
+
+
+def test_a_submission_that_is_sent_twice_is_one(connection: Connection, cube: Path) -> None:
+    fields = {"survey": "grs", "idempotency_key": "a"}
+    run_id = submit(connection, str(cube), fields)
+    before = connection.s3.head_object(Bucket=connection.bucket, Key=f"cubes/grs/{run_id}/cube.fits")["ETag"]
+    assert submit(connection, str(cube), fields) == run_id
+    assert keys(connection, "cubes/") == {f"cubes/grs/{run_id}/cube.fits"}
+    after = connection.s3.head_object(Bucket=connection.bucket, Key=f"cubes/grs/{run_id}/cube.fits")["ETag"]
+    assert after == before, "the run is pinned to this version"
+
+
+def test_a_cube_in_the_bucket_stays_where_it_is(connection: Connection) -> None:
+    connection.s3.put_object(Bucket=connection.bucket, Key="mine/c.fits", Body=b"x")
+    submit(connection, f"s3://{connection.bucket}/mine/c.fits", {"survey": "grs", "idempotency_key": "a"})
+    assert manifest(connection, "a")["cube_key"] == "mine/c.fits"
+    assert keys(connection, "cubes/") == set()
+
+
+@pytest.mark.parametrize("fields", [{"survey": "a/b"}, {"survey": "grs", "chunk_size": 0}])
+def test_a_wrong_submission_uploads_nothing(connection: Connection, cube: Path, fields: dict[str, Any]) -> None:
+    with pytest.raises(Exit):
+        submit(connection, str(cube), fields)
+    assert keys(connection, "") == set()

@@ -1,0 +1,126 @@
+"""The splitter's writes: open the run, its chunks, the total, and the latch, in this order; each may be repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from boto3.dynamodb.conditions import Attr
+
+from prismline_contracts import CHUNK_SK_PREFIX, STOP_SK, ChunkItem, ChunkStatus, RunItem
+from prismline_ledger.base import LedgerBase, as_read
+from prismline_runtime import Change, PermanentError, RefusedError, batches
+
+#: Chunk items written in one transaction. DynamoDB takes 100, but the DynamoDB Local of 2020 that some builds of
+#: LocalStack hold takes 10; larger ones would write half as many chunks again in a second.
+CHUNKS_PER_TRANSACTION = 10
+
+
+@dataclass(frozen=True)
+class NewChunk:
+    """A chunk that the splitter made."""
+
+    chunk_id: str
+    chunk_key: str
+    n_items: int
+
+
+class Splitting(LedgerBase):
+    """From nothing to a latched run."""
+
+    def open_run(
+        self,
+        *,
+        run_id: str,
+        survey: str,
+        job_id: str,
+        workload: str,
+        params: str | None,
+        traceparent: str | None,
+        manifest_key: str | None = None,
+        split_token: str | None = None,
+    ) -> RunItem:
+        """Create the run's item unless it is there, and return what is there.
+
+        `manifest_key` and `split_token` (of the task that waits for the split) let the sweeper ask for the split again.
+        A run that was stopped before it was opened is stopped.
+        """
+        created_at = self._clock()
+        item = RunItem(
+            PK=run_id,
+            GSI1_PK=survey,
+            GSI1_SK=created_at,
+            **self._opened(),
+            survey=survey,
+            workload=workload,
+            job_id=job_id,
+            created_at=created_at,
+            params=params,
+            traceparent=traceparent,
+            trace_id=traceparent.split("-")[1] if traceparent else None,
+            manifest_key=manifest_key,
+            split_token=split_token,
+        )
+        created = self._table.create(item.model_dump(exclude_none=True), key="PK")
+        stop = self._table.get({"PK": run_id, "SK": STOP_SK})
+        if stop is not None and "resumed_at" not in stop:
+            self._stop(run_id, stop["stop_reason"])
+        return item if created and stop is None else self.run(run_id)
+
+    def set_plan(self, run: RunItem, plan: str) -> RunItem:
+        """Note what was found out about the run's source, JSON, if its plan still is as it was read; the run as it is
+        then, so that of two who find out different things both go by the first.
+        """
+        same = Attr("PK").exists() & as_read(run, "plan")
+        return self._update_run(run, Change({"plan": plan}, condition=same)) or self.run(run.run_id)
+
+    def _stop(self, run_id: str, reason: str) -> RunItem | None:
+        """Note on the run's item that the rest of it is skipped; None: there is none, or it is stopped or drained."""
+        unless = Attr("PK").exists() & Attr("cancelled_at").not_exists() & Attr("drained_at").not_exists()
+        sets = {"cancelled_at": self._clock(), "stop_reason": reason}
+        return self._update_run(run_id, Change(sets, condition=unless))
+
+    def add_chunks(self, run_id: str, chunks: Iterable[NewChunk]) -> None:
+        """Create the chunks' items, PENDING; those that are there stay as they are, whatever state they are in."""
+        for batch in batches(chunks, CHUNKS_PER_TRANSACTION):
+            created_at = self._clock()
+            items = [
+                ChunkItem(
+                    PK=run_id,
+                    SK=CHUNK_SK_PREFIX + chunk.chunk_id,
+                    status=ChunkStatus.PENDING.value,
+                    chunk_key=chunk.chunk_key,
+                    n_spectra=chunk.n_items,
+                    n_items=chunk.n_items,
+                    created_at=created_at,
+                )
+                for chunk in batch
+            ]
+            while items:
+                try:
+                    self._table.transact(
+                        *(self._table.creation(item.model_dump(exclude_defaults=True), key="PK") for item in items)
+                    )
+                    break
+                except RefusedError as refused:
+                    items = [item for item, there in zip(items, refused.failed, strict=True) if not there]
+
+    def set_total(self, run_id: str, *, jobs_total: int, n_spectra: int, n_blank: int) -> None:
+        """Say how many chunks there are: absolutely, once all of their items are written, and only if that is how many
+        there are. Raises PermanentError if it is not: then the source was cut in two different ways.
+        """
+        items = self.count_chunks(run_id)
+        if items != jobs_total:
+            raise PermanentError(
+                f"Run {run_id} was cut into {jobs_total} chunks, but the ledger holds {items}: submit it again."
+            )
+        sets = {"jobs_total": jobs_total, "n_chunks": jobs_total, "n_spectra": n_spectra, "n_blank": n_blank}
+        same = Attr("latched_at").not_exists() | Attr("jobs_total").eq(jobs_total)
+        if self._update_run(run_id, Change(sets, condition=Attr("PK").exists() & same)) is None:
+            raise PermanentError(f"Run {run_id} is closed with another number of chunks than {jobs_total}.")
+
+    def latch(self, run_id: str) -> RunItem:
+        """Declare the total final, and drain the run if its chunks have all ended already; the run as it is then."""
+        due = Attr("jobs_total").exists() & Attr("latched_at").not_exists()
+        self._update_run(run_id, Change({"latched_at": self._clock()}, condition=due))
+        return self.drain(run_id)

@@ -1,0 +1,392 @@
+"""What a run, its chunks and the note that stops it do, in plain Python, written from docs/protocol.md.
+
+The property test holds the ledger against this. It shares no code with the ledger: items are dictionaries with the
+names of the stored attributes, an absent one is 0 or None.
+
+Each operation is a generator. It yields after every write that is durable by itself, and wherever the protocol lets
+somebody else act between a look and a write. The process may die at such a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from copy import deepcopy
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Item = dict[str, Any]
+#: An operation: runs from one such moment to the next, and returns what its caller is told.
+Steps = Generator[None, None, T]
+
+PENDING, IN_PROGRESS, COMPLETED, FAILED = "PENDING", "IN_PROGRESS", "COMPLETED", "FAILED"
+UNENDED = (PENDING, IN_PROGRESS)
+
+
+class ImpossibleError(Exception):
+    """The caller is told that this can never work."""
+
+
+class TooEarlyError(Exception):
+    """The caller is told to come again."""
+
+
+class Model:
+    """One run."""
+
+    def __init__(self) -> None:
+        self.run: Item | None = None
+        self.chunks: dict[str, Item] = {}
+        #: Who stopped the run before it was opened.
+        self.note: Item | None = None
+
+    def copy(self) -> Model:
+        return deepcopy(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Model) and self.items() == other.items()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def items(self) -> dict[str, Item]:
+        """All items, without attributes that say nothing."""
+        named = {f"CHUNK#{name}": chunk for name, chunk in self.chunks.items()}
+        named |= {sk: item for sk, item in (("RUN", self.run), ("STOP", self.note)) if item is not None}
+        return {sk: {name: value for name, value in item.items() if value} for sk, item in named.items()}
+
+    def n(self, counter: str) -> int:
+        """A number of the run."""
+        assert self.run is not None
+        return int(self.run.get(counter, 0))
+
+    def add(self, counter: str, change: int) -> None:
+        assert self.run is not None
+        self.run[counter] = self.n(counter) + change
+
+    def open_again(self, now: str) -> None:
+        """Something may change the run's end: the sweeper looks at it, and whoever ends it does so again."""
+        assert self.run is not None
+        self.run.update(GSI2_PK="OPEN", GSI2_SK=now, ended_at=None, ended_status=None)
+
+    # ---- the splitter
+
+    def open(self, now: str) -> Steps[None]:
+        if self.run is None:
+            self.run = {"created_at": now, "GSI1_SK": now, "GSI2_PK": "OPEN", "GSI2_SK": now}
+        yield
+        if self.note is not None and not self.note.get("resumed_at"):
+            self._stop_now(now, self.note["stop_reason"])
+        yield
+
+    def set_plan(self, now: str, read: Item, plan: str) -> Steps[str]:
+        """Of two that find out different things, both go by the first."""
+        assert self.run is not None
+        if same(self.run, read, "plan"):
+            self.run["plan"] = plan
+        yield
+        return str(self.run["plan"])
+
+    def add_chunks(self, now: str, names: list[str]) -> Steps[None]:
+        for name in names:
+            self.chunks.setdefault(name, {"status": PENDING, "created_at": now})
+        yield
+
+    def set_total(self, now: str, total: int) -> Steps[None]:
+        if len(self.chunks) != total:
+            raise ImpossibleError
+        yield
+        if self.run is None or (self.run.get("latched_at") and self.n("jobs_total") != total):
+            raise ImpossibleError
+        self.run.update(jobs_total=total, n_chunks=total, n_spectra=total)
+        yield
+
+    def latch(self, now: str) -> Steps[Item]:
+        assert self.run is not None
+        if self.run.get("jobs_total") and not self.run.get("latched_at"):
+            self.run["latched_at"] = now
+        yield
+        return (yield from self.drain(now))
+
+    def drain(self, now: str) -> Steps[Item]:
+        """Latched and nothing left to do: drained, once for each time that this becomes so."""
+        run = self.run
+        assert run is not None
+        ended = self.n("jobs_completed") + self.n("jobs_failed")
+        if run.get("latched_at") and not run.get("drained_at") and ended >= self.n("jobs_total"):
+            run["drained_at"] = now
+            self.add("drains", 1)
+            self.open_again(now)
+        told = deepcopy(run)
+        yield
+        return told
+
+    # ---- the worker
+
+    def start(self, now: str, name: str) -> Steps[str]:
+        chunk = self._chunk(name)
+        if chunk["status"] not in UNENDED:
+            return "skipped"
+        chunk.update(status=IN_PROGRESS, started_at=now, attempts=chunk.get("attempts", 0) + 1)
+        chunk["first_started_at"] = chunk.get("first_started_at") or now
+        yield
+        return "started"
+
+    def end_attempt(self, now: str, name: str, read: Item, error: str, interrupted: bool) -> Steps[bool]:
+        chunk = self._chunk(name)
+        if not same(chunk, read, "status", "attempts"):
+            return False
+        chunk.update(status=PENDING, last_error=error, attempt_ended_at=now)
+        chunk["interruptions"] = chunk.get("interruptions", 0) + interrupted
+        yield
+        return True
+
+    def record_error(self, now: str, name: str, error: str) -> Steps[None]:
+        if name in self.chunks and self.chunks[name]["status"] in UNENDED:
+            self.chunks[name]["last_error"] = error
+        yield
+
+    def complete(self, now: str, name: str, n_timed_out: int) -> Steps[tuple[bool, bool, Item]]:
+        chunk = self._chunk(name)
+        changed, late = chunk["status"] != COMPLETED, chunk["status"] == FAILED
+        if changed:
+            chunk.update(status=COMPLETED, completed_at=now, error=None, unsaid=None)
+            chunk.update(output_key="o", duration_ms=1, n_timed_out=n_timed_out)
+            self.add("jobs_completed", 1)
+            self.add("n_timed_out", n_timed_out)
+            if late:
+                self.add("jobs_failed", -1)
+                self.open_again(now)
+            yield
+        return changed, late, (yield from self.drain(now))
+
+    def fail(self, now: str, name: str, error: str) -> Steps[tuple[bool, bool, Item]]:
+        return (yield from self._fail(now, name, lambda _: True, error=error))
+
+    def give_up(self, now: str, name: str, read: Item, error: str, unsaid: bool) -> Steps[tuple[bool, bool, Item]]:
+        """Only if nothing has happened to the chunk since it was read."""
+        happened = ("status", "attempts", "interruptions", "started_at", "deferred_at", "sent_at")
+        may = lambda chunk: same(chunk, read, *happened)  # noqa: E731
+        return (yield from self._fail(now, name, may, error=error, unsaid=unsaid))
+
+    def _fail(self, now: str, name: str, may: Callable[[Item], bool], **fields: Any) -> Steps[tuple[bool, bool, Item]]:
+        chunk = self._chunk(name)
+        changed = chunk["status"] in UNENDED and may(chunk)
+        if changed:
+            chunk.update(status=FAILED, completed_at=now, **fields)
+            self.add("jobs_failed", 1)
+            yield
+        return changed, False, (yield from self.drain(now))
+
+    # ---- the slow lane
+
+    def record_refit(self, now: str, name: str, remaining: int) -> Steps[bool]:
+        """The number of rows that were not fitted only falls; given-up rows are not waited for again."""
+        chunk = self._chunk(name)
+        if chunk["status"] != COMPLETED:
+            raise TooEarlyError
+        waiting, given_up = chunk.get("n_timed_out", 0), chunk.get("n_refit_failed", 0)
+        if remaining >= waiting + given_up:
+            return False
+        if given_up:
+            self._set_rows(chunk, 0, remaining, chunk["refit_error"])
+        else:
+            self._set_rows(chunk, remaining, 0, None)
+        yield
+        return True
+
+    def give_up_refit(self, now: str, name: str, error: str) -> Steps[bool]:
+        chunk = self._chunk(name)
+        if not chunk.get("n_timed_out"):
+            return False
+        self._set_rows(chunk, 0, chunk["n_timed_out"] + chunk.get("n_refit_failed", 0), error)
+        yield
+        return True
+
+    def _set_rows(self, chunk: Item, waiting: int, given_up: int, error: str | None) -> None:
+        for counter, value in (("n_timed_out", waiting), ("n_refit_failed", given_up)):
+            self.add(counter, value - chunk.get(counter, 0))
+            chunk[counter] = value
+        chunk["refit_error"] = error if given_up else None
+
+    # ---- the status service
+
+    def stop(self, now: str, reason: str) -> Steps[None]:
+        """A run that is not open yet is stopped when it opens."""
+        if self.run is None:
+            yield
+            self.note = self.note or {"stop_reason": reason, "at": now}
+        yield
+        self._stop_now(now, reason)
+        yield
+
+    def _stop_now(self, now: str, reason: str) -> None:
+        if self.run is not None and not self.run.get("cancelled_at") and not self.run.get("drained_at"):
+            self.run.update(cancelled_at=now, stop_reason=reason)
+
+    def record_end(self, now: str, read: Item, status: str) -> Steps[bool]:
+        """Heard, unless the end may be another one by now."""
+        run = self.run
+        assert run is not None
+        over = run.get("drained_at") or run.get("cancelled_at")
+        if not over or not same(run, read, "drained_at", "cancelled_at", "drains", "jobs_completed", "jobs_failed"):
+            return False
+        run.update(ended_at=now, ended_status=status)
+        yield
+        return True
+
+    # ---- the dead-letter consumer and its recoveries
+
+    def defer(self, now: str, name: str) -> Steps[bool]:
+        if name not in self.chunks or self.chunks[name]["status"] not in UNENDED:
+            return False
+        chunk = self.chunks[name]
+        chunk.update(deferred_at=now, deferrals=chunk.get("deferrals", 0) + 1)
+        yield
+        return True
+
+    def reopen(self, now: str, name: str, read: Item, recovery: str) -> Steps[bool]:
+        chunk = self._chunk(name)
+        if chunk["status"] == COMPLETED or not same(chunk, read, "status", "attempts", "recovery"):
+            return False
+        chunk["recovery"] = recovery
+        if chunk["status"] == FAILED:
+            chunk.update(last_error=chunk["error"], interruptions=chunk.get("attempts", 0))
+            chunk.update(status=PENDING, sent_at=now, error=None, completed_at=None, first_started_at=None, unsaid=None)
+            self.add("jobs_failed", -1)
+            assert self.run is not None
+            self.run["drained_at"] = None
+            self.open_again(now)
+        yield
+        return True
+
+    def resume(self, now: str, read: Item) -> Steps[bool]:
+        """Only from the stop that was read, and only if it was because the run had failed."""
+        if not read.get("cancelled_at") or read["stop_reason"] != "failed":
+            return False
+        if self.note is not None and self.note["stop_reason"] == "failed":
+            self.note["resumed_at"] = now
+        yield
+        assert self.run is not None
+        if not same(self.run, read, "cancelled_at", "stop_reason"):
+            return False
+        self.run.update(cancelled_at=None, stop_reason=None)
+        self.open_again(now)
+        yield
+        return True
+
+    # ---- the sweeper
+
+    def claim(self, now: str, read: Item) -> Steps[bool]:
+        assert self.run is not None
+        if not self.run.get("GSI2_PK") or not same(self.run, read, "GSI2_SK"):
+            return False
+        self.run["GSI2_SK"] = now
+        yield
+        return True
+
+    def close(self, now: str, read: Item) -> Steps[bool]:
+        """Its end was heard, and no row waits that will be fitted."""
+        assert self.run is not None
+        done = read.get("ended_at") and (not read.get("n_timed_out") or read.get("cancelled_at"))
+        if not done or not same(self.run, read, "ended_at", "n_timed_out", "cancelled_at"):
+            return False
+        self.run.update(GSI2_PK=None, GSI2_SK=None)
+        yield
+        return True
+
+    def mark_said(self, now: str, name: str, read: Item) -> Steps[None]:
+        chunk = self._chunk(name)
+        if same(chunk, read, "completed_at"):
+            chunk["unsaid"] = None
+        yield
+
+    def resend(self, now: str, name: str, read: Item, reason: str) -> Steps[bool]:
+        chunk = self._chunk(name)
+        if chunk["status"] not in UNENDED or not same(chunk, read, "status", "started_at", "sent_at"):
+            return False
+        chunk.update(status=PENDING, sent_at=now, last_error=reason, resends=chunk.get("resends", 0) + 1)
+        yield
+        return True
+
+    def resend_refit(self, now: str, name: str, read: Item) -> Steps[bool]:
+        chunk = self._chunk(name)
+        if not same(chunk, read, "n_timed_out", "refit_sent_at"):
+            return False
+        chunk["refit_sent_at"] = now
+        yield
+        return True
+
+    def resend_split(self, now: str, read: Item) -> Steps[bool]:
+        assert self.run is not None
+        if not same(self.run, read, "latched_at", "split_sent_at"):
+            return False
+        self.run.update(split_sent_at=now, split_resends=self.n("split_resends") + 1)
+        yield
+        return True
+
+    def check(self, now: str) -> Steps[None]:
+        assert self.run is not None
+        self.run["checked_at"] = now
+        yield
+
+    def correct(self, now: str, read: Item, counted: dict[str, int]) -> Steps[bool]:
+        """Only while no counter has changed since the run was read."""
+        assert self.run is not None
+        if not same(self.run, read, "jobs_completed", "jobs_failed", "n_timed_out", "n_refit_failed"):
+            return False
+        self.run.update(counted)
+        yield
+        return True
+
+    def _chunk(self, name: str) -> Item:
+        if name not in self.chunks:
+            raise ImpossibleError
+        return self.chunks[name]
+
+
+def same(item: Item, read: Item, *names: str) -> bool:
+    """Whether these attributes still are what was read."""
+    return all((item.get(name) or None) == (read.get(name) or None) for name in names)
+
+
+def broken_rules(now: Model, before: Model) -> list[str]:
+    """What the documents promise of every moment and is not so; `before` is an earlier moment.
+
+    These are checked of the model, so that it is not wrong in the same way as the ledger.
+    """
+    wrong = []
+    run, states = now.run, [chunk["status"] for chunk in now.chunks.values()]
+    if run is not None:
+        total, ended = run.get("jobs_total"), states.count(COMPLETED) + states.count(FAILED)
+        sums = {name: sum(c.get(name, 0) for c in now.chunks.values()) for name in ("n_timed_out", "n_refit_failed")}
+        sums |= {"jobs_completed": states.count(COMPLETED), "jobs_failed": states.count(FAILED)}
+        wrong += [f"{name} is not what the items add up to" for name, value in sums.items() if now.n(name) != value]
+        if total is not None and total != len(states):
+            wrong.append("the total is not the number of items")
+        if run.get("drained_at") and not (run.get("latched_at") and ended == total):
+            wrong.append("drained with something left to do")
+        if run.get("ended_at") and not (run.get("drained_at") or run.get("cancelled_at")):
+            wrong.append("ended without having drained or been stopped")
+        if not run.get("GSI2_PK") and not run.get("ended_at"):
+            wrong.append("nobody looks at it, and its end was not heard")
+        if not run.get("GSI2_PK") and run.get("n_timed_out") and not run.get("cancelled_at"):
+            wrong.append("nobody looks at it, and rows wait")
+    for name, chunk in now.chunks.items():
+        was = before.chunks.get(name, {})
+        if was.get("status") == COMPLETED and chunk["status"] != COMPLETED:
+            wrong.append("COMPLETED was left")
+        if (chunk["status"] == FAILED) != bool(chunk.get("error")):
+            wrong.append("an error without a failure, or a failure without one")
+        if chunk.get("unsaid") and chunk["status"] != FAILED:
+            wrong.append("a failure is to be said of what did not fail")
+        if chunk.get("attempts", 0) < max(was.get("attempts", 0), chunk.get("interruptions", 0)):
+            wrong.append("attempts were taken back")
+        if was.get("status") == COMPLETED and rows(chunk) > rows(was):
+            wrong.append("rows came back")
+        if rows(chunk) and chunk["status"] != COMPLETED:
+            wrong.append("rows of an output that is not there")
+    return wrong
+
+
+def rows(chunk: Item) -> int:
+    """Rows of a chunk's output that were not fitted."""
+    return int(chunk.get("n_timed_out", 0)) + int(chunk.get("n_refit_failed", 0))

@@ -1,0 +1,365 @@
+"""What the ledger promises to the worker and its slow lane."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scenes import DiedError, Scene, before_request, die
+
+from prismline_contracts import MAX_CHUNK_ERROR_BYTES, MAX_SUMMARY_BYTES, ChunkStatus
+from prismline_ledger import Skipped, truncate
+from prismline_runtime import PermanentError, TransientError
+
+
+@given(st.text())
+def test_an_error_is_cut_to_what_an_item_holds(error: str) -> None:
+    cut = truncate(error)
+    assert len(cut.encode()) <= MAX_CHUNK_ERROR_BYTES
+    assert cut == error or cut.endswith("…")
+
+
+@given(st.text(min_size=500, alphabet="ü漢🜛"))
+def test_a_long_error_is_cut_between_characters(error: str) -> None:
+    assert error.startswith(truncate(error).removesuffix("…"))
+
+
+@pytest.mark.emulator
+class TestAttempts:
+    def test_a_chunk_in_progress_may_be_started_again_because_its_worker_may_have_died(self, scene: Scene) -> None:
+        scene.split(1)
+        first, second = scene.start(), scene.start()
+        assert (first.attempts, second.attempts) == (1, 2)
+        assert first.first_started_at == second.first_started_at
+        assert (first.started_at or "") < (second.started_at or "")
+        assert second == scene.chunk()
+
+    @pytest.mark.parametrize("ending", ["complete", "fail"])
+    def test_a_chunk_that_has_ended_is_skipped(self, scene: Scene, ending: str) -> None:
+        scene.split(1)
+        getattr(scene, ending)()
+        ended = scene.chunk()
+        skipped = scene.ledger.start_chunk(scene.run_id, scene.chunk_id())
+        assert skipped == Skipped(f"it is {ended.status} already", ended)
+        assert scene.chunk() == ended
+
+    @pytest.mark.parametrize("interrupted", [True, False])
+    def test_an_attempt_that_ended_with_an_error_gives_the_chunk_back(self, scene: Scene, interrupted: bool) -> None:
+        scene.split(1)
+        assert scene.ledger.end_attempt(scene.start(), "S3 said 503.", interrupted=interrupted)
+        chunk = scene.chunk()
+        assert (chunk.state, chunk.last_error) == (ChunkStatus.PENDING, "S3 said 503.")
+        assert (chunk.attempts, chunk.interruptions) == (1, int(interrupted))
+        assert (chunk.attempt_ended_at or "") > (chunk.started_at or "")
+        assert scene.start().attempts == 2
+
+    def test_a_worker_that_was_presumed_dead_does_not_give_back_what_another_one_has(self, scene: Scene) -> None:
+        scene.split(1)
+        slow = scene.start()
+        scene.start()
+        assert not scene.ledger.end_attempt(slow, "late", interrupted=False)
+        assert (scene.chunk().state, scene.chunk().last_error) == (ChunkStatus.IN_PROGRESS, None)
+
+    @pytest.mark.parametrize("ending", ["complete", "fail"])
+    def test_a_chunk_that_has_ended_is_not_given_back(self, scene: Scene, ending: str) -> None:
+        scene.split(1)
+        slow = scene.start()
+        getattr(scene, ending)()
+        assert not scene.ledger.end_attempt(slow, "late", interrupted=True)
+        assert scene.chunk().state.terminal
+
+    def test_why_no_attempt_begins_is_noted_until_the_chunk_has_ended(self, scene: Scene) -> None:
+        scene.split(1)
+        scene.ledger.record_error(scene.run_id, scene.chunk_id(), "The GPU is down.")
+        assert (scene.chunk().last_error, scene.chunk().attempts) == ("The GPU is down.", 0)
+        scene.complete()
+        scene.ledger.record_error(scene.run_id, scene.chunk_id(), "late")
+        assert scene.chunk().last_error == "The GPU is down."
+
+    def test_a_message_about_nothing_is_a_permanent_error_and_makes_no_item(self, scene: Scene) -> None:
+        with pytest.raises(PermanentError, match="no chunk-0000000 of run"):
+            scene.ledger.start_chunk(scene.run_id, scene.chunk_id())
+        scene.split(1)
+        with pytest.raises(PermanentError, match="no chunk-0000009"):
+            scene.ledger.start_chunk(scene.run_id, "chunk-0000009")
+        scene.ledger.record_error(scene.run_id, "chunk-0000009", "e")
+        assert scene.ledger.count_chunks(scene.run_id) == 1
+
+
+@pytest.mark.emulator
+class TestEndings:
+    def test_a_completed_chunk_says_where_its_output_is(self, scene: Scene) -> None:
+        scene.split(1)
+        done = scene.ledger.complete_chunk(
+            scene.start(), output_key="out/0", duration_ms=7, n_timed_out=2, summary="x" * 2000
+        )
+        chunk = scene.chunk()
+        assert done.changed
+        assert done.chunk == chunk
+        assert (chunk.output_key, chunk.duration_ms, chunk.n_timed_out) == ("out/0", 7, 2)
+        assert len((chunk.summary or "").encode()) <= MAX_SUMMARY_BYTES
+        assert (done.run, scene.run.n_timed_out) == (scene.run, 2)
+
+    def test_a_failed_chunk_says_why_and_for_how_long_it_was_tried(self, scene: Scene) -> None:
+        scene.split(1)
+        failed = scene.ledger.fail_chunk(scene.start(), "x" * 5000, duration_ms=7)
+        assert failed.changed
+        assert failed.chunk == scene.chunk()
+        assert scene.chunk().duration_ms == 7
+        assert len((scene.chunk().error or "").encode()) <= MAX_CHUNK_ERROR_BYTES
+
+    @pytest.mark.parametrize("ending", ["complete", "fail"])
+    @pytest.mark.parametrize("requests", range(3))
+    def test_a_worker_that_dies_while_it_ends_a_chunk_leaves_counters_and_items_alike(
+        self, scene: Scene, ending: str, requests: int
+    ) -> None:
+        scene.split(1)
+        chunk = scene.start()
+        end = {
+            "complete": lambda: scene.ledger.complete_chunk(chunk, output_key="o", duration_ms=1),
+            "fail": lambda: scene.ledger.fail_chunk(chunk, "e"),
+        }[ending]
+        with before_request(scene.dynamodb, requests, die), suppress(DiedError):
+            end()
+        assert scene.counters() == scene.states()
+        assert end().run.drained_at is not None, "the redelivery does the rest"
+        assert scene.counters() == scene.states()
+        assert scene.run.drains == 1
+
+    @pytest.mark.parametrize("ending", ["complete", "fail"])
+    def test_an_ending_counts_once(self, scene: Scene, ending: str) -> None:
+        scene.split(2)
+        assert getattr(scene, ending)().changed
+        again = getattr(scene, ending)()
+        assert not again.changed
+        assert sum(scene.counters()) == 1
+        assert again.chunk == scene.chunk()
+
+    def test_a_chunk_that_ended_by_another_worker_just_before_counts_once(self, scene: Scene) -> None:
+        scene.split(2)
+        chunk = scene.start()
+        with before_request(scene.dynamodb, 0, scene.complete):
+            done = scene.ledger.complete_chunk(chunk, output_key="mine", duration_ms=1)
+        assert not done.changed
+        assert done.chunk.output_key == "o", "what is told is what is there"
+        assert scene.counters() == (1, 0)
+
+    def test_a_completed_chunk_cannot_fail(self, scene: Scene) -> None:
+        scene.split(1)
+        chunk = scene.start()
+        scene.complete()
+        assert not scene.ledger.fail_chunk(chunk, "too late").changed
+        assert scene.counters() == (1, 0)
+        assert scene.chunk().error is None
+
+    def test_a_late_success_moves_the_count_and_has_the_end_said_again(self, scene: Scene) -> None:
+        scene.split(2)
+        scene.complete(1)
+        scene.ledger.give_up_chunk(scene.chunk(), "given up", unsaid=True)
+        scene.close("failed")
+        assert not scene.is_open
+        late = scene.complete()
+        assert (late.changed, late.late) == (True, True)
+        assert (late.chunk, late.run) == (scene.chunk(), scene.run)
+        assert scene.counters() == (2, 0)
+        assert (scene.chunk().error, scene.chunk().unsaid) == (None, False)
+        assert scene.is_open
+        assert (scene.run.ended_at, scene.run.ended_status) == (None, None)
+        assert scene.run.drained_at is not None
+
+    def test_a_first_success_is_not_late(self, scene: Scene) -> None:
+        scene.split(1)
+        assert not scene.complete().late
+
+    def test_a_given_up_chunk_can_still_be_completed_by_a_worker_that_read_it_before(self, scene: Scene) -> None:
+        scene.split(1)
+        chunk = scene.start()
+        scene.fail()
+        assert scene.ledger.complete_chunk(chunk, output_key="o", duration_ms=1).late
+
+
+HAPPENINGS = {
+    "started": lambda scene: scene.start(),
+    "given back": lambda scene: scene.ledger.end_attempt(scene.chunk(), "e", interrupted=False),
+    "interrupted": lambda scene: scene.ledger.end_attempt(scene.chunk(), "e", interrupted=True),
+    "deferred": lambda scene: scene.ledger.record_deferral(scene.run_id, scene.chunk_id()),
+    "sent again": lambda scene: scene.ledger.record_resend(scene.chunk(), "lost"),
+    "completed": lambda scene: scene.complete(),
+    "failed": lambda scene: scene.fail(),
+}
+
+
+@pytest.mark.emulator
+class TestGivingUp:
+    def test_a_chunk_that_nothing_happens_to_is_given_up(self, scene: Scene) -> None:
+        scene.split(2)
+        given_up = scene.ledger.give_up_chunk(scene.start(), "No more.", unsaid=True)
+        assert given_up.changed
+        assert (scene.chunk().state, scene.chunk().error, scene.chunk().unsaid) == (
+            ChunkStatus.FAILED,
+            "No more.",
+            True,
+        )
+        assert scene.counters() == (0, 1)
+        assert not scene.ledger.give_up_chunk(scene.start(1), "No more.").chunk.unsaid
+
+    @pytest.mark.parametrize("happening", HAPPENINGS)
+    @pytest.mark.parametrize("in_between", [True, False])
+    def test_a_chunk_that_something_has_happened_to_since_it_was_read_is_spared(
+        self, scene: Scene, happening: str, in_between: bool
+    ) -> None:
+        scene.split(2)
+        read = scene.start()
+        if in_between:
+            with before_request(scene.dynamodb, 0, lambda: HAPPENINGS[happening](scene)):
+                outcome = scene.ledger.give_up_chunk(read, "No more.")
+        else:
+            HAPPENINGS[happening](scene)
+            outcome = scene.ledger.give_up_chunk(read, "No more.")
+        assert not outcome.changed
+        assert scene.chunk().error != "No more."
+        assert scene.counters() == scene.states()
+
+    def test_an_attempt_that_began_and_was_given_back_is_noticed_too(self, scene: Scene) -> None:
+        scene.split(1)
+        read = scene.chunk()
+        scene.ledger.end_attempt(scene.start(), "e", interrupted=False)
+        assert read.state is scene.chunk().state
+        assert not scene.ledger.give_up_chunk(read, "No more.").changed
+
+
+@pytest.mark.emulator
+class TestDraining:
+    def test_a_run_drains_with_its_last_chunk(self, scene: Scene) -> None:
+        scene.split(2)
+        assert scene.complete(0).run.drained_at is None
+        run = scene.fail(1).run
+        assert (run.drained_at is not None, run.drains) == (True, 1)
+        assert run == scene.run == scene.complete(0).run, "whoever comes later is told the same"
+
+    def test_a_run_that_is_not_latched_does_not_drain(self, scene: Scene) -> None:
+        scene.split(1, latch=False)
+        assert scene.complete().run.drained_at is None
+        assert scene.ledger.drain(scene.run_id).drained_at is None
+
+    @pytest.mark.parametrize("requests", [1, 2])
+    def test_two_workers_that_end_the_last_chunks_at_once_drain_the_run_once(self, scene: Scene, requests: int) -> None:
+        scene.split(2)
+        with before_request(scene.dynamodb, requests, lambda: scene.complete(1)):
+            scene.complete(0)
+        scene.ledger.drain(scene.run_id)
+        assert (scene.run.drained_at is not None, scene.run.drains) == (True, 1)
+        assert scene.counters() == (2, 0)
+
+    def test_two_that_see_at_once_that_nothing_is_left_drain_the_run_once(self, scene: Scene) -> None:
+        scene.split(1)
+        chunk = scene.start()
+        with before_request(
+            scene.dynamodb, 2, lambda: scene.ledger.drain(scene.run_id)
+        ):  # the end, the look, the drain
+            told = scene.ledger.complete_chunk(chunk, output_key="o", duration_ms=1).run
+        assert told == scene.run
+        assert scene.run.drains == 1
+
+    def test_a_run_whose_chunk_is_reopened_just_before_it_drains_does_not_drain(self, scene: Scene) -> None:
+        scene.split(2)
+        scene.fail(0)
+        reopen = lambda: scene.ledger.reopen_chunk(scene.chunk(0), "op")  # noqa: E731
+        chunk = scene.chunk(1)
+        with before_request(scene.dynamodb, 2, reopen):  # the end, the look, the drain
+            run = scene.ledger.complete_chunk(chunk, output_key="o", duration_ms=1).run
+        assert run.drained_at is scene.run.drained_at is None
+        assert scene.complete(0).run.drains == 1
+
+    def test_a_run_that_drains_after_it_was_stopped_and_closed_is_looked_at_again(self, scene: Scene) -> None:
+        scene.split(1)
+        scene.ledger.stop_run(scene.run_id, "failed")
+        scene.close("failed")
+        scene.complete()
+        assert (scene.run.drained_at is not None, scene.run.ended_at, scene.run.ended_status) == (True, None, None)
+        assert scene.is_open
+
+    def test_of_many_workers_at_once_each_counts_and_the_run_drains_once(self, scene: Scene) -> None:
+        scene.split(12)
+
+        def work(number: int) -> None:
+            for _ in range(5):  # a write that collides for too long is a transient error: the message comes again
+                with suppress(TransientError):
+                    scene.ledger.start_chunk(scene.run_id, scene.chunk_id(number))
+                    scene.complete(number)
+                    return
+            raise AssertionError(f"{number} collided five times")
+
+        with ThreadPoolExecutor(24) as pool:
+            list(pool.map(work, [*range(12)] * 2))
+        run = scene.run
+        assert (run.jobs_completed, run.jobs_failed, run.drained_at is not None, run.drains) == (12, 0, True, 1)
+
+
+@pytest.mark.emulator
+class TestSlowLane:
+    def test_a_refit_before_the_completion_has_to_wait(self, scene: Scene) -> None:
+        scene.split(1)
+        scene.start()
+        with pytest.raises(TransientError, match="IN_PROGRESS"):
+            scene.ledger.record_refit(scene.run_id, scene.chunk_id(), remaining=0)
+
+    def test_rows_are_counted_down_and_never_up(self, scene: Scene) -> None:
+        scene.split(2)
+        scene.complete(0, n_timed_out=5)
+        scene.complete(1, n_timed_out=1)
+        changes = [
+            scene.ledger.record_refit(scene.run_id, scene.chunk_id(), remaining=remaining)
+            for remaining in (3, 3, 4, 5, 0, 1)
+        ]
+        assert changes == [True, False, False, False, True, False]
+        assert (scene.chunk().n_timed_out, scene.run.n_timed_out) == (0, 1)
+
+    @pytest.mark.parametrize(("mine", "other"), [(2, 1), (1, 2), (0, 0)])
+    def test_two_patches_that_overlap_leave_what_the_better_one_left(self, scene: Scene, mine: int, other: int) -> None:
+        scene.split(1)
+        scene.complete(n_timed_out=3)
+        record = lambda remaining: scene.ledger.record_refit(scene.run_id, scene.chunk_id(), remaining=remaining)  # noqa: E731
+        with before_request(scene.dynamodb, 1, lambda: record(other)):
+            record(mine)
+        assert scene.chunk().n_timed_out == scene.run.n_timed_out == min(mine, other)
+
+    def test_rows_that_are_given_up_move_from_one_number_to_the_other(self, scene: Scene) -> None:
+        scene.split(2)
+        scene.complete(0, n_timed_out=3)
+        scene.complete(1, n_timed_out=1)
+        assert scene.ledger.give_up_refit(scene.run_id, scene.chunk_id(), "Its input is gone.")
+        assert (scene.run.n_timed_out, scene.run.n_refit_failed) == (1, 3)
+        chunk = scene.chunk()
+        assert (chunk.n_timed_out, chunk.n_refit_failed, chunk.refit_error) == (0, 3, "Its input is gone.")
+        assert chunk.state is ChunkStatus.COMPLETED
+        assert not scene.ledger.give_up_refit(scene.run_id, scene.chunk_id(), "again")
+        assert scene.chunk() == chunk
+
+    def test_rows_that_were_given_up_and_are_fitted_after_all_do_not_wait_again(self, scene: Scene) -> None:
+        scene.split(1)
+        scene.complete(n_timed_out=3)
+        scene.ledger.give_up_refit(scene.run_id, scene.chunk_id(), "e")
+        scene.close()
+        assert scene.ledger.record_refit(scene.run_id, scene.chunk_id(), remaining=1)
+        assert (scene.run.n_timed_out, scene.run.n_refit_failed) == (0, 1)
+        assert (scene.chunk().n_timed_out, scene.chunk().n_refit_failed, scene.chunk().refit_error) == (0, 1, "e")
+        assert scene.ledger.record_refit(scene.run_id, scene.chunk_id(), remaining=0)
+        assert (scene.run.n_refit_failed, scene.chunk().refit_error) == (0, None)
+
+    @pytest.mark.parametrize("requests", range(2))
+    def test_a_slow_lane_that_dies_leaves_the_runs_numbers_and_the_chunks_alike(
+        self, scene: Scene, requests: int
+    ) -> None:
+        scene.split(1)
+        scene.complete(n_timed_out=3)
+        with before_request(scene.dynamodb, requests, die), suppress(DiedError):
+            scene.ledger.record_refit(scene.run_id, scene.chunk_id(), remaining=1)
+        assert scene.run.n_timed_out == scene.chunk().n_timed_out
+        with before_request(scene.dynamodb, requests, die), suppress(DiedError):
+            scene.ledger.give_up_refit(scene.run_id, scene.chunk_id(), "e")
+        assert scene.run.n_timed_out == scene.chunk().n_timed_out
+        assert scene.run.n_refit_failed == scene.chunk().n_refit_failed

@@ -1,0 +1,114 @@
+"""What the ledger promises to the status service: a run is stopped, and its end is recorded if it still is the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from scenes import Scene, before_request
+
+pytestmark = pytest.mark.emulator
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "failed"])
+def test_a_run_is_stopped_once_and_for_the_first_reason(scene: Scene, reason: Any) -> None:
+    scene.split(1)
+    scene.ledger.stop_run(scene.run_id, reason)
+    stopped = scene.run
+    assert (stopped.cancelled_at is not None, stopped.stop_reason) == (True, reason)
+    for again in ("cancelled", "failed"):
+        scene.ledger.stop_run(scene.run_id, again)  # type: ignore[arg-type]
+    assert scene.run == stopped
+
+
+def test_a_run_that_has_drained_is_not_stopped(scene: Scene) -> None:
+    scene.split(1)
+    scene.complete()
+    scene.ledger.stop_run(scene.run_id, "cancelled")
+    assert scene.run.cancelled_at is None
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "failed"])
+def test_a_run_that_is_stopped_before_it_is_opened_is_stopped_when_it_opens(scene: Scene, reason: Any) -> None:
+    scene.ledger.stop_run(scene.run_id, reason)
+    scene.ledger.stop_run(scene.run_id, "cancelled")
+    assert scene.ledger.get_run(scene.run_id) is None
+    opened = scene.open()
+    assert (opened.cancelled_at is not None, opened.stop_reason) == (True, reason)
+    assert opened == scene.run == scene.open()
+
+
+@pytest.mark.parametrize("request_number", range(4))
+def test_a_run_that_is_opened_while_it_is_stopped_is_stopped(scene: Scene, request_number: int) -> None:
+    with before_request(scene.dynamodb, request_number, scene.open):
+        scene.ledger.stop_run(scene.run_id, "cancelled")
+    assert scene.open().cancelled_at is not None
+
+
+@pytest.mark.parametrize("request_number", range(2))
+def test_a_run_that_is_stopped_while_it_is_opened_is_stopped(scene: Scene, request_number: int) -> None:
+    with before_request(scene.dynamodb, request_number, lambda: scene.ledger.stop_run(scene.run_id, "cancelled")):
+        scene.open()
+    scene.open()
+    assert scene.run.cancelled_at is not None
+
+
+def test_an_end_is_recorded_of_a_run_that_drained_or_was_stopped(scene: Scene) -> None:
+    scene.split(2)
+    assert not scene.ledger.record_end(scene.run, "completed"), "it goes on"
+    scene.complete(0)
+    scene.complete(1)
+    assert scene.ledger.record_end(scene.run, "completed")
+    assert (scene.run.ended_at is not None, scene.run.ended_status) == (True, "completed")
+
+
+def test_an_end_is_recorded_of_a_run_that_was_stopped(scene: Scene) -> None:
+    scene.split(1)
+    scene.ledger.stop_run(scene.run_id, "cancelled")
+    scene.end("cancelled")
+    assert scene.run.ended_status == "cancelled"
+
+
+CHANGES: dict[str, Callable[[Scene], object]] = {
+    "a late success": lambda scene: scene.complete(0),
+    "a recovery": lambda scene: scene.ledger.reopen_chunk(scene.chunk(0), "op"),
+    "a recovery that failed again": lambda scene: (
+        scene.ledger.reopen_chunk(scene.chunk(0), "op"),
+        scene.fail(0),
+    ),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("in_between", [True, False])
+def test_an_end_is_not_recorded_once_it_may_be_another_one(scene: Scene, change: str, in_between: bool) -> None:
+    scene.split(2)
+    scene.fail(0)
+    scene.fail(1)
+    read = scene.run
+    if in_between:
+        with before_request(scene.dynamodb, 0, lambda: CHANGES[change](scene)):
+            assert not scene.ledger.record_end(read, "failed")
+    else:
+        CHANGES[change](scene)
+        assert not scene.ledger.record_end(read, "failed")
+    assert scene.run.ended_at is None
+
+
+def test_an_end_is_not_recorded_of_a_stopped_run_that_drained_meanwhile(scene: Scene) -> None:
+    scene.split(1)
+    scene.ledger.stop_run(scene.run_id, "failed")
+    read = scene.run
+    scene.complete()
+    assert not scene.ledger.record_end(read, "failed")
+
+
+def test_an_end_is_not_recorded_of_a_run_that_was_resumed_meanwhile(scene: Scene) -> None:
+    scene.split(1)
+    scene.ledger.stop_run(scene.run_id, "failed")
+    read = scene.run
+    assert scene.ledger.resume_run(read)
+    assert not scene.ledger.record_end(read, "failed")
+    scene.ledger.stop_run(scene.run_id, "cancelled")
+    assert not scene.ledger.record_end(read, "failed"), "it was stopped again, for another reason"

@@ -1,0 +1,281 @@
+"""A DynamoDB table, read and written with plain Python values and conditions of boto3.
+
+    runs = Table(client, "prismline-dev-runs")
+    open_still = Attr("latched_at").not_exists()
+    runs.update({"PK": run_id, "SK": "RUN"}, Change({"latched_at": timestamp()}, condition=open_still))
+
+A condition that does not hold is a RefusedError. Attribute names always travel as placeholders, so that a reserved
+word cannot break an expression.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from boto3.dynamodb.conditions import Attr, ConditionBase, ConditionExpressionBuilder
+from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
+from botocore.exceptions import ClientError
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from prismline_runtime.errors import TransientError, aws_errors, error_code
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+#: Items read in one call (DynamoDB gives 100).
+ITEMS_PER_READ = 100
+#: How long, in seconds, a write goes on that collides with other transactions on the same items.
+CONFLICT_SECONDS = 20.0
+
+_CONDITION_FAILED = "ConditionalCheckFailed"
+_CONFLICT_CODES = frozenset({"TransactionConflictException", "TransactionInProgressException"})
+_CONFLICT_REASONS = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
+
+_serialize = TypeSerializer().serialize
+_deserialize = TypeDeserializer().deserialize
+
+
+class RefusedError(Exception):
+    """A condition did not hold, and nothing was written; `failed` says of each write of a transaction whether it
+    was that one.
+    """
+
+    def __init__(self, failed: list[bool]) -> None:
+        super().__init__("A condition did not hold.")
+        self.failed = failed
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an update does to an item, and under which condition."""
+
+    sets: Mapping[str, Any] = field(default_factory=dict)
+    #: Set only where the item has no such attribute.
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    adds: Mapping[str, int] = field(default_factory=dict)
+    removes: Iterable[str] = ()
+    #: Added to a string set, and taken out of one.
+    includes: Mapping[str, set[str]] = field(default_factory=dict)
+    excludes: Mapping[str, set[str]] = field(default_factory=dict)
+    condition: ConditionBase | None = None
+
+
+def encode(item: Mapping[str, Any]) -> dict[str, Any]:
+    """`item` as DynamoDB's client takes it. Raises TypeError for a float: write such a number as text."""
+    return {name: _serialize(value) for name, value in item.items()}
+
+
+def decode(item: Mapping[str, Any]) -> dict[str, Any]:
+    """An item as DynamoDB's client gives it, with int for whole numbers and float for fractions."""
+    return {name: _number(_deserialize(value)) for name, value in item.items()}
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    return value
+
+
+def unchanged(read: Mapping[str, Any]) -> ConditionBase:
+    """The condition that these attributes still have the values that were read; None is an absent one."""
+    conditions = [
+        Attr(name).not_exists() if value is None else Attr(name).eq(value) for name, value in sorted(read.items())
+    ]
+    return all_of(conditions)
+
+
+def all_of(conditions: Iterable[ConditionBase]) -> ConditionBase:
+    """All of `conditions`, of which there is at least one."""
+    first, *others = conditions
+    for condition in others:
+        first = first & condition
+    return first
+
+
+class Table:
+    """One table. Raises UnavailableError when DynamoDB cannot be reached or a collision outlasts the retries."""
+
+    def __init__(self, client: DynamoDBClient, name: str) -> None:
+        self._client = client
+        self.name = name
+
+    # ---- reads
+
+    def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The item under `key`, read consistently, or None."""
+        with aws_errors(f"read {_named(key)} in {self.name}"):
+            answer = self._client.get_item(TableName=self.name, Key=encode(key), ConsistentRead=True)
+        return decode(answer["Item"]) if "Item" in answer else None
+
+    def batch_get(self, keys: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+        """The items under `keys` that exist, read consistently, in no order."""
+        encoded = [encode(key) for key in keys]
+        for start in range(0, len(encoded), ITEMS_PER_READ):
+            left: list[Any] = encoded[start : start + ITEMS_PER_READ]
+            while left:
+                with aws_errors(f"read {len(left)} items in {self.name}"):
+                    answer = self._client.batch_get_item(
+                        RequestItems={self.name: {"Keys": left, "ConsistentRead": True}}
+                    )
+                yield from map(decode, answer["Responses"].get(self.name, []))
+                unprocessed = answer.get("UnprocessedKeys") or {}
+                left = list(unprocessed[self.name]["Keys"]) if self.name in unprocessed else []
+
+    def query(
+        self,
+        key: ConditionBase,
+        *,
+        where: ConditionBase | None = None,
+        index: str | None = None,
+        descending: bool = False,
+    ) -> Iterator[dict[str, Any]]:
+        """The items of one partition in order, page by page; consistent, unless an `index` is asked."""
+        for answer in self._pages(key, where, index, descending):
+            yield from map(decode, answer["Items"])
+
+    def count(self, key: ConditionBase) -> int:
+        """How many items a query finds."""
+        return sum(answer["Count"] for answer in self._pages(key, None, None, descending=False, Select="COUNT"))
+
+    def _pages(
+        self, key: ConditionBase, where: ConditionBase | None, index: str | None, descending: bool, **options: Any
+    ) -> Iterator[Any]:
+        builder = ConditionExpressionBuilder()
+        built = builder.build_expression(key, is_key_condition=True)
+        names, values = dict(built.attribute_name_placeholders), dict(built.attribute_value_placeholders)
+        request: dict[str, Any] = {"KeyConditionExpression": built.condition_expression, **options}
+        if where is not None:
+            filtered = builder.build_expression(where)
+            names |= filtered.attribute_name_placeholders
+            values |= filtered.attribute_value_placeholders
+            request["FilterExpression"] = filtered.condition_expression
+        request |= {"IndexName": index} if index else {"ConsistentRead": True}
+        if descending:
+            request["ScanIndexForward"] = False
+        while True:
+            with aws_errors(f"query {self.name}"):
+                answer = self._client.query(
+                    TableName=self.name,
+                    ExpressionAttributeNames=names,
+                    ExpressionAttributeValues=encode(values),
+                    **request,
+                )
+            yield answer
+            if "LastEvaluatedKey" not in answer:
+                return
+            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+
+    # ---- writes
+
+    def create(self, item: Mapping[str, Any], *, key: str) -> bool:
+        """Put `item` unless there is one with its key, of which `key` is an attribute. False: there is."""
+        try:
+            self._write(f"create {item[key]}", lambda: self._client.put_item(**self._creation(item, key)))
+        except RefusedError:
+            return False
+        return True
+
+    def update(self, key: Mapping[str, Any], change: Change, *, returns: str = "ALL_NEW") -> dict[str, Any]:
+        """Change one item and return it as it is then (`ALL_NEW`), or as it was (`ALL_OLD`)."""
+        request = self._update(key, change)
+        answer = self._write(
+            f"update {_named(key)} in {self.name}",
+            lambda: self._client.update_item(**request, ReturnValues=returns),  # type: ignore[arg-type]
+        )
+        return decode(answer.get("Attributes", {}))
+
+    def transact(self, *writes: Any) -> None:
+        """Carry out writes made by `creation` and `changing` together, or none of them."""
+        self._write(
+            f"write to {self.name}", lambda: self._client.transact_write_items(TransactItems=list(writes)), len(writes)
+        )
+
+    def creation(self, item: Mapping[str, Any], *, key: str) -> Any:
+        """For `transact`: put `item` unless there is one."""
+        return {"Put": self._creation(item, key)}
+
+    def changing(self, key: Mapping[str, Any], change: Change) -> Any:
+        """For `transact`: update an item."""
+        return {"Update": self._update(key, change)}
+
+    def _creation(self, item: Mapping[str, Any], key: str) -> dict[str, Any]:
+        return {
+            "TableName": self.name,
+            "Item": encode(item),
+            "ConditionExpression": "attribute_not_exists(#key)",
+            "ExpressionAttributeNames": {"#key": key},
+        }
+
+    def _update(self, key: Mapping[str, Any], change: Change) -> dict[str, Any]:
+        assignments = [f"#{name} = :{name}" for name in change.sets]
+        assignments += [f"#{name} = if_not_exists(#{name}, :{name})" for name in change.defaults]
+        additions = {**change.adds, **change.includes}
+        removes = tuple(change.removes)
+        clauses = [
+            f"{verb} {', '.join(parts)}"
+            for verb, parts in (
+                ("SET", assignments),
+                ("ADD", [f"#{name} :{name}" for name in additions]),
+                ("REMOVE", [f"#{name}" for name in removes]),
+                ("DELETE", [f"#{name} :{name}" for name in change.excludes]),
+            )
+            if parts
+        ]
+        written = {**change.sets, **change.defaults, **additions, **change.excludes}
+        names = {f"#{name}": name for name in (*written, *removes)}
+        values = {f":{name}": value for name, value in written.items()}
+        request: dict[str, Any] = {"TableName": self.name, "Key": encode(key), "UpdateExpression": " ".join(clauses)}
+        if change.condition is not None:
+            built = ConditionExpressionBuilder().build_expression(change.condition)
+            request["ConditionExpression"] = built.condition_expression
+            names |= built.attribute_name_placeholders
+            values |= built.attribute_value_placeholders
+        request["ExpressionAttributeNames"] = names
+        if values:
+            request["ExpressionAttributeValues"] = encode(values)
+        return request
+
+    @staticmethod
+    def _write(doing: str, call: Callable[[], Any], n_writes: int = 1) -> Any:
+        """Make a conditional write, again while it only collides with others."""
+        for attempt in Retrying(
+            retry=retry_if_exception_type(_CollisionError),
+            wait=wait_random_exponential(0.02, 2.0),
+            stop=stop_after_delay(CONFLICT_SECONDS),
+            sleep=time.sleep,
+            reraise=True,
+        ):
+            with attempt, aws_errors(doing):
+                try:
+                    return call()
+                except ClientError as error:
+                    reasons = _cancellation_reasons(error, n_writes)
+                    if _CONDITION_FAILED in reasons:
+                        raise RefusedError([reason == _CONDITION_FAILED for reason in reasons]) from error
+                    if error_code(error) in _CONFLICT_CODES or _CONFLICT_REASONS & set(reasons):
+                        raise _CollisionError(f"Could not {doing}: it collided with another write.") from error
+                    raise
+        raise AssertionError("unreachable: Retrying returns or raises")
+
+
+class _CollisionError(TransientError):
+    """Another write held the item."""
+
+
+def _cancellation_reasons(error: ClientError, n_writes: int) -> list[str]:
+    """The code of each write of a cancelled transaction; of a single write, its own."""
+    code = error_code(error)
+    if code == "ConditionalCheckFailedException":
+        return [_CONDITION_FAILED] * n_writes
+    if code == "TransactionCanceledException":
+        reasons: list[dict[str, Any]] = error.response.get("CancellationReasons", [])  # type: ignore[assignment]
+        return [reason.get("Code", "None") for reason in reasons]
+    return []
+
+
+def _named(key: Mapping[str, Any]) -> str:
+    return "/".join(str(value) for value in key.values())

@@ -1,0 +1,148 @@
+"""A table on a real DynamoDB interface: what goes in comes out, and a condition that does not hold changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+from botocore.exceptions import ClientError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prismline_runtime import Change, PermanentError, RefusedError, Table, UnavailableError, decode, encode, unchanged
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(min_size=1), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(min_size=1), VALUES))
+def test_an_item_comes_back_as_it_was(item: dict[str, Any]) -> None:
+    assert decode(encode(item)) == item
+
+
+def test_a_fraction_is_refused_on_its_way_in_and_kept_on_its_way_out() -> None:
+    with pytest.raises(TypeError, match="Float"):
+        encode({"percent": 7.5})
+    assert decode({"percent": {"N": "7.5"}, "count": {"N": "7"}}) == {"percent": 7.5, "count": 7}
+
+
+@pytest.fixture
+def table(aws_env: dict[str, str]) -> Iterator[Table]:
+    client, name = boto3.client("dynamodb"), f"items-{aws_env['ENVIRONMENT']}"
+    client.create_table(
+        TableName=name,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("PK", "SK")],
+        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+    )
+    yield Table(client, name)
+    client.delete_table(TableName=name)
+
+
+def key(name: str) -> dict[str, str]:
+    return {"PK": "p", "SK": name}
+
+
+@pytest.mark.emulator
+class TestTable:
+    def test_the_first_of_two_items_stays(self, table: Table) -> None:
+        assert table.create({**key("a"), "n": 1}, key="PK")
+        assert not table.create({**key("a"), "n": 2}, key="PK")
+        assert table.get(key("a")) == {**key("a"), "n": 1}
+        assert table.get(key("b")) is None
+
+    def test_an_update_returns_what_it_wrote(self, table: Table) -> None:
+        """`status`, `count` and `owner` are reserved words of DynamoDB."""
+        table.create({**key("a"), "count": 1, "gone": "x"}, key="PK")
+        change = Change({"status": "s"}, defaults={"owner": "me", "count": 9}, adds={"n": 2}, removes=("gone",))
+        written = table.update(key("a"), change)
+        assert written == {**key("a"), "status": "s", "owner": "me", "count": 1, "n": 2}
+        assert table.update(key("a"), Change({"status": "t"}), returns="ALL_OLD") == written
+
+    def test_members_of_a_set_are_added_to_it(self, table: Table) -> None:
+        for token in ("one", "two", "one"):
+            item = table.update(key("a"), Change(includes={"tokens": {token}}))
+        assert item["tokens"] == {"one", "two"}
+
+    def test_members_of_a_set_are_taken_out_of_it_and_the_others_stay(self, table: Table) -> None:
+        table.create({**key("a"), "tokens": {"one", "two", "three"}}, key="PK")
+        item = table.update(key("a"), Change(excludes={"tokens": {"one", "never there"}}))
+        assert item["tokens"] == {"two", "three"}
+        assert table.update(key("a"), Change(excludes={"tokens": {"two", "three"}})) == key("a")
+
+    def test_an_update_on_an_item_that_changed_since_it_was_read_is_refused(self, table: Table) -> None:
+        table.create({**key("a"), "n": 1}, key="PK")
+        read = {"n": 1, "other": None}
+        table.update(key("a"), Change({"n": 2}, condition=unchanged(read)))
+        with pytest.raises(RefusedError):
+            table.update(key("a"), Change({"n": 3}, condition=unchanged(read)))
+        assert table.get(key("a")) == {**key("a"), "n": 2}
+
+    def test_of_a_transaction_all_is_written_or_nothing(self, table: Table) -> None:
+        table.create({**key("a"), "n": 1}, key="PK")
+        with pytest.raises(RefusedError) as refused:
+            table.transact(
+                table.creation({**key("b")}, key="PK"),
+                table.changing(key("a"), Change(adds={"n": 1}, condition=Attr("n").eq(5))),
+            )
+        assert refused.value.failed == [False, True]
+        assert table.get(key("b")) is None
+        table.transact(table.creation({**key("b")}, key="PK"), table.changing(key("a"), Change(adds={"n": 1})))
+        assert [item["SK"] for item in table.query(Key("PK").eq("p"))] == ["a", "b"]
+        assert table.get(key("a")) == {**key("a"), "n": 2}
+
+    def test_a_partition_is_read_over_many_pages(self, table: Table) -> None:
+        for n in range(15):
+            table.create({**key(f"{n:03d}"), "n": n, "fill": "x" * 100_000}, key="PK")
+        everything = Key("PK").eq("p")
+        assert [item["n"] for item in table.query(everything)] == list(range(15))
+        assert [item["n"] for item in table.query(everything, descending=True)] == list(range(15))[::-1]
+        assert [item["n"] for item in table.query(everything, where=Attr("n").gte(12))] == [12, 13, 14]
+        assert table.count(everything) == 15
+        found = table.batch_get([key(f"{n:03d}") for n in range(0, 30, 2)])
+        assert sorted(item["n"] for item in found) == [0, 2, 4, 6, 8, 10, 12, 14]
+
+
+class Failing:
+    """A client whose every call fails with the next of these codes; the last one stays."""
+
+    def __init__(self, *codes: str, reasons: list[dict[str, str]] | None = None) -> None:
+        self.codes = list(codes)
+        self.reasons = reasons
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        def call(**_: object) -> None:
+            self.calls += 1
+            code = self.codes.pop(0) if len(self.codes) > 1 else self.codes[0]
+            raise ClientError({"Error": {"Code": code}, "CancellationReasons": self.reasons or []}, name)  # type: ignore[typeddict-unknown-key]
+
+        return call
+
+
+def test_a_collision_is_tried_again_and_no_other_error_is() -> None:
+    client = Failing("TransactionConflictException", "TransactionConflictException", "InternalServerError")
+    with pytest.raises(UnavailableError, match="InternalServerError"):
+        Table(client, "t").update(key("a"), Change({"n": 1}))  # type: ignore[arg-type]
+    assert client.calls == 3
+
+
+def test_a_transaction_that_was_refused_and_collided_is_refused_only_where_its_condition_failed() -> None:
+    client = Failing(
+        "TransactionCanceledException", reasons=[{"Code": "ConditionalCheckFailed"}, {"Code": "TransactionConflict"}]
+    )
+    table = Table(client, "t")  # type: ignore[arg-type]
+    with pytest.raises(RefusedError) as refused:
+        table.transact(*(table.changing(key(name), Change({"n": 1})) for name in "ab"))
+    assert refused.value.failed == [True, False]
+
+
+def test_a_wrong_request_is_permanent() -> None:
+    with pytest.raises(PermanentError):
+        Table(Failing("ValidationException"), "t").get(key("a"))  # type: ignore[arg-type]

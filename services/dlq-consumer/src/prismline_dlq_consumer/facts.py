@@ -1,0 +1,53 @@
+"""Look up what decisions rest on: the chunks, runs and resources of a batch of dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from prismline_contracts import ChunkItem, RunItem
+from prismline_dlq_consumer.dead_letter import DeadLetter
+from prismline_dlq_consumer.decisions import Facts, Resource
+from prismline_ledger import Ledger
+from prismline_runtime import TransientError
+
+
+class LookUp:
+    """The facts of each letter of a batch.
+
+    Chunks and runs are read together, when the first letter is asked for. If that fails, no other letter of the batch
+    waits for a second try. `resource_of` says what a letter needs, and is asked once for each letter.
+    """
+
+    def __init__(
+        self,
+        letters: Iterable[DeadLetter],
+        ledger: Ledger,
+        resource_of: Callable[[DeadLetter], Resource | None] = lambda _: None,
+    ) -> None:
+        known = [letter for letter in letters if letter.invalid is None]
+        self._names = {letter.chunk_name for letter in known if letter.chunk_name is not None}
+        self._run_ids = {letter.command.run_id for letter in known if letter.command is not None}
+        self._ledger = ledger
+        self._resource_of = resource_of
+        self._read: tuple[dict[tuple[str, str], ChunkItem], dict[str, RunItem]] | TransientError | None = None
+
+    def facts(self, letter: DeadLetter) -> Facts:
+        """The facts of `letter`. Raises TransientError if they cannot be read."""
+        if letter.command is None:
+            return Facts()
+        chunks, runs = self._ledger_items()
+        return Facts(
+            chunk=chunks.get(letter.chunk_name) if letter.chunk_name is not None else None,
+            run=runs.get(letter.command.run_id),
+            resource=self._resource_of(letter),
+        )
+
+    def _ledger_items(self) -> tuple[dict[tuple[str, str], ChunkItem], dict[str, RunItem]]:
+        if self._read is None:
+            try:
+                self._read = self._ledger.find(self._names), self._ledger.find_runs(self._run_ids)
+            except TransientError as error:
+                self._read = error
+        if isinstance(self._read, TransientError):
+            raise TransientError(str(self._read)) from self._read
+        return self._read

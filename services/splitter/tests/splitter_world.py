@@ -1,0 +1,242 @@
+"""A splitter over a real bucket, table, bus and queues of the emulator; the test plays the state machine that waits."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import numpy as np
+import pytest
+from astropy.io import fits
+from botocore.exceptions import ClientError
+
+from prismline_cli.submission import submit
+from prismline_contracts import CHUNK_SK_PREFIX, Envelope, RunSplit, traceparent_of
+from prismline_ledger import Ledger, Started
+from prismline_localstack.testing import create_runs_table, observe_bus
+from prismline_runtime import Bucket, Transport, UnavailableError
+from prismline_splitter import splitting
+from prismline_splitter.dependencies import Dependencies, from_environment
+from prismline_splitter.handler import build_handler
+from prismline_splitter.workloads import spectra
+
+QUEUES = ("split", "split-dlq", "chunks", "chunks-dlq")
+TOKEN = "token"
+
+
+class Context:
+    """What Lambda passes as context."""
+
+    def get_remaining_time_in_millis(self) -> int:
+        return 900_000
+
+
+class DeathError(BaseException):
+    """The process ends here: no handler of errors is asked."""
+
+
+def die() -> None:
+    """End the process."""
+    raise DeathError
+
+
+@dataclass
+class StateMachine:
+    """Takes the answers to the task that waits for the split, or does not."""
+
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    refusals: list[tuple[str, str]] = field(default_factory=list)
+    out_of_order: bool = False
+
+    def send_task_success(self, taskToken: str, output: str) -> None:  # noqa: N803
+        self._fail_if_out_of_order("SendTaskSuccess")
+        assert taskToken == TOKEN
+        self.answers.append(json.loads(output))
+
+    def send_task_failure(self, taskToken: str, error: str, cause: str) -> None:  # noqa: N803
+        self._fail_if_out_of_order("SendTaskFailure")
+        assert taskToken == TOKEN
+        self.refusals.append((error, cause))
+
+    def _fail_if_out_of_order(self, operation: str) -> None:
+        if self.out_of_order:
+            raise ClientError({"Error": {"Code": "ServiceUnavailable"}}, operation)
+
+
+@dataclass
+class World:
+    deps: Dependencies
+    bucket: str
+    state_machine: StateMachine
+    sqs: Any
+    s3: Any
+    urls: dict[str, str]
+    folder: Path
+    #: What happens at a fault point, once.
+    hooks: dict[str, Callable[[], None]] = field(default_factory=dict)
+
+    @classmethod
+    def create(cls, environment: str, patch: pytest.MonkeyPatch, folder: Path) -> World:
+        sqs, s3, events = boto3.client("sqs"), boto3.client("s3"), boto3.client("events")
+        table, bucket, bus = f"runs-{environment}", f"bucket-{environment}", f"prismline-{environment}"
+        s3.create_bucket(Bucket=bucket)
+        create_runs_table(boto3.client("dynamodb"), table)
+        events.create_event_bus(Name=bus)
+        urls = {name: sqs.create_queue(QueueName=f"{bus}-{name}")["QueueUrl"] for name in QUEUES}
+        urls["observer"] = observe_bus(sqs, events, bus)
+        patch.setenv("RUNS_TABLE", table)
+        patch.setenv("WORKDIR", str(folder))
+        state_machine = StateMachine()
+        transport = Transport(
+            environment=environment,
+            service="splitter",
+            sqs=sqs,
+            events=events,
+            stepfunctions=state_machine,  # type: ignore[arg-type]
+        )
+        deps = replace(from_environment(), transport=transport)
+        world = cls(deps, bucket, state_machine, sqs, s3, urls, folder)
+        for module in (splitting, spectra):
+            patch.setattr(module, "fault_point", world._at_fault_point)
+        return world
+
+    def _at_fault_point(self, point: str, **_: str) -> None:
+        self.hooks.pop(point, lambda: None)()
+
+    def die_at(self, point: str) -> None:
+        """Have the next delivery die there."""
+
+        self.hooks[point] = die
+
+    @contextmanager
+    def bucket_out_of_order(self) -> Iterator[None]:
+        """Within the block the splitter gets no answer from S3."""
+
+        def no_bucket(name: str) -> Bucket:
+            raise UnavailableError(f"Could not reach {name}.")
+
+        deps = self.deps
+        self.deps = replace(deps, bucket=no_bucket)
+        yield
+        self.deps = deps
+
+    # ---- whoever submits
+
+    def put_cube(self, key: str, *, n: int, seed: int = 0) -> np.ndarray:
+        """A cube of `n` spectra under `key`; its spectra (n, 6)."""
+        body, data = cube_file(n, seed)
+        self.s3.put_object(Bucket=self.bucket, Key=key, Body=body)
+        return data
+
+    def put_manifest(self, key: str = "manifests/job.json", **fields: Any) -> dict[str, Any]:
+        """A manifest of the survey "grs" under `key`; S3's notification of it."""
+        document = {"survey": "grs", "cube_key": "cubes/c.fits", **fields}
+        etag = self.s3.put_object(Bucket=self.bucket, Key=key, Body=json.dumps(document).encode())["ETag"]
+        put = {"bucket": {"name": self.bucket}, "object": {"key": key, "etag": etag, "sequencer": etag.strip('"')}}
+        return {"source": "aws.s3", "detail-type": "Object Created", "detail": put}
+
+    def submit_file(self, path: Path, **fields: Any) -> str:
+        """What `prismline submit` does; the run's id."""
+        connection: Any = SimpleNamespace(s3=self.s3, bucket=self.bucket)
+        return submit(connection, str(path), {"survey": "grs", **fields})
+
+    # ---- deliveries
+
+    def notify(self, notification: dict[str, Any]) -> str:
+        """Deliver S3's notification of a manifest; the run that was announced."""
+        assert self.deliver_notification(notification)
+        (said,) = self.events("run.submitted")
+        return str(said["runid"])
+
+    def deliver_notification(self, notification: dict[str, Any]) -> bool:
+        return self.deliver(json.dumps(notification))
+
+    def split(self, run_id: str, manifest_key: str, *, token: str | None = TOKEN) -> bool:
+        """Deliver the command to split a run; whether it was acknowledged. One whose consumer died was not."""
+        command = RunSplit(run_id=run_id, job_id="job", bucket=self.bucket, manifest_key=manifest_key)
+        envelope = Envelope.wrap(command, source="test", traceparent=traceparent_of(run_id), tasktoken=token)
+        return self.deliver(envelope.to_json())
+
+    def assert_split_by_another(self, run_id: str, manifest_key: str) -> None:
+        """Another splitter gets the same command, and ends it."""
+        assert self.split(run_id, manifest_key)
+
+    def deliver(self, body: str) -> bool:
+        record = {
+            "messageId": "message",
+            "receiptHandle": "receipt",
+            "body": body,
+            "attributes": {"ApproximateReceiveCount": "1"},
+            "messageAttributes": {},
+            "eventSource": "aws:sqs",
+            "eventSourceARN": f"arn:aws:sqs:us-east-1:000000000000:prismline-{self.deps.transport.environment}-split",
+            "awsRegion": "us-east-1",
+        }
+        try:
+            return not build_handler(self.deps)({"Records": [record]}, Context())["batchItemFailures"]
+        except DeathError:
+            return False
+
+    # ---- what can be seen
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.deps.ledger
+
+    def objects(self, prefix: str) -> list[str]:
+        found = self.s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])
+        return [entry["Key"] for entry in found]
+
+    def spectra(self, run_id: str) -> np.ndarray:
+        """The spectra that the workers of a run are given, in the order of its chunk items."""
+        arrays = []
+        for chunk in self.ledger.chunks(run_id):
+            body = self.s3.get_object(Bucket=self.bucket, Key=chunk.chunk_key)["Body"].read()
+            with np.load(io.BytesIO(body)) as file:
+                assert len(file["spectra"]) == chunk.n_items
+                arrays.append(file["spectra"])
+        return np.concatenate(arrays)
+
+    def messages(self) -> Counter[str]:
+        """How many messages of each chunk were sent since the last look."""
+        return Counter(str(message["data"]["chunk_id"]) for message in self._drained("chunks"))
+
+    def dead_letters(self) -> list[dict[str, Any]]:
+        return self._drained("split-dlq")
+
+    def events(self, *kinds: str) -> list[dict[str, Any]]:
+        """What was said on the bus since the last look, of these kinds, such as `run.drained`."""
+        return [e for e in self._drained("observer") if e["type"] in {f"prismline.{kind}.v1" for kind in kinds}]
+
+    def _drained(self, queue: str) -> list[dict[str, Any]]:
+        found = []
+        while messages := self.sqs.receive_message(QueueUrl=self.urls[queue], MaxNumberOfMessages=10).get("Messages"):
+            for message in messages:
+                found.append(json.loads(message["Body"]))
+                self.sqs.delete_message(QueueUrl=self.urls[queue], ReceiptHandle=message["ReceiptHandle"])
+        return found
+
+    def work_off(self, run_id: str) -> None:
+        """Play the workers: complete every chunk of the run."""
+        for chunk in list(self.ledger.chunks(run_id)):
+            started = self.ledger.start_chunk(run_id, chunk.SK.removeprefix(CHUNK_SK_PREFIX))
+            if isinstance(started, Started):
+                self.ledger.complete_chunk(started.chunk, output_key="out", duration_ms=1)
+
+
+def cube_file(n: int, seed: int = 0) -> tuple[bytes, np.ndarray]:
+    """A FITS cube of `n` spectra with six channels in one row, and its spectra (n, 6)."""
+    data = np.random.default_rng(seed).normal(size=(n, 6)).astype(np.float32)
+    hdu = fits.PrimaryHDU(np.ascontiguousarray(data.T[:, None, :]))
+    hdu.header["CTYPE3"] = "VRAD"
+    file = io.BytesIO()
+    hdu.writeto(file)
+    return file.getvalue(), data

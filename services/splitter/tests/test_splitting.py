@@ -1,0 +1,347 @@
+"""Splitters that die or come twice, sources that are replaced: a run is split once, and as it was submitted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from splitter_world import World, cube_file, die
+
+from prismline_contracts import run_id_of
+from prismline_splitter import chunking
+
+pytestmark = pytest.mark.emulator
+
+#: The splitter's fault points in their order, one between each pair of its steps.
+POINTS = (
+    "split.run_opened",
+    "split.inputs_written",
+    "split.items_written",
+    "split.total_set",
+    "split.messages_sent",
+    "split.latched",
+    "split.announced",
+)
+RUN, KEY = "run-1", "manifests/job.json"
+
+
+def assert_split(world: World, run_id: str, data: np.ndarray, size: int) -> None:
+    """The run is split into chunks of `size` spectra that together are `data`, and whoever waits has heard it."""
+    run, chunks = world.ledger.run(run_id), list(world.ledger.chunks(run_id))
+    assert run.latched_at is not None
+    assert run.jobs_total == len(chunks) == -(-len(data) // size)
+    assert run.n_spectra == sum(chunk.n_items for chunk in chunks) == len(data)
+    np.testing.assert_array_equal(world.spectra(run_id), data)
+    assert world.state_machine.refusals == []
+    assert {answer["jobs_total"] for answer in world.state_machine.answers} == {len(chunks)}
+
+
+# ---- sources that are replaced
+
+
+def test_two_submissions_with_one_file_name_are_each_split_from_their_own_cube(world: World, tmp_path: Path) -> None:
+    """The first splitter dies between items and total; then somebody submits another cube of the same name."""
+    files = {}
+    for folder, n in (("a", 8), ("b", 16)):
+        body, data = cube_file(n, seed=n)
+        path = tmp_path / folder / "cube.fits"
+        path.parent.mkdir()
+        path.write_bytes(body)
+        files[folder] = path, data
+    first = world.submit_file(files["a"][0], chunk_size=2, idempotency_key="a")
+    world.die_at("split.items_written")
+    assert not world.split(first, "manifests/a.json")
+    second = world.submit_file(files["b"][0], chunk_size=2, idempotency_key="b")
+    assert world.split(first, "manifests/a.json")
+    assert_split(world, first, files["a"][1], size=2)
+    assert sum(world.messages().values()) == 4
+    world.state_machine.answers.clear()
+    assert world.split(second, "manifests/b.json")
+    assert_split(world, second, files["b"][1], size=2)
+    for run_id in (first, second):
+        world.work_off(run_id)
+        run = world.ledger.run(run_id)
+        assert run.drained_at is not None
+        assert run.jobs_completed == run.jobs_total == world.ledger.count_chunks(run_id)
+
+
+@pytest.mark.parametrize("point", ["split.inputs_written", "split.items_written"])
+@pytest.mark.parametrize("n", [8, 16], ids=["of the same shape", "of another shape"])
+def test_a_run_whose_cube_was_replaced_meanwhile_fails_with_what_to_do(world: World, point: str, n: int) -> None:
+    world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+    world.die_at(point)
+    assert not world.split(RUN, KEY)
+    world.put_cube("cubes/c.fits", n=n, seed=1)
+    assert world.split(RUN, KEY)
+    ((error, cause),) = world.state_machine.refusals
+    assert error == "ValidationFailed"
+    assert cause == f"s3://{world.bucket}/cubes/c.fits was replaced after the run had been submitted; submit it again."
+    assert world.ledger.run(RUN).jobs_total is None
+    assert world.messages() == {}
+
+
+def test_a_cube_that_was_replaced_before_the_splitter_looked_at_it_is_split_as_it_is(world: World) -> None:
+    world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+    world.die_at("split.run_opened")
+    assert not world.split(RUN, KEY)
+    data = world.put_cube("cubes/c.fits", n=16, seed=1)
+    assert world.split(RUN, KEY)
+    assert_split(world, RUN, data, size=2)
+
+
+def test_a_cube_that_is_replaced_while_the_run_is_sent_changes_nothing(world: World) -> None:
+    data = world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+    world.die_at("split.total_set")
+    assert not world.split(RUN, KEY)
+    world.put_cube("cubes/c.fits", n=16, seed=1)
+    assert world.split(RUN, KEY)
+    assert_split(world, RUN, data, size=2)
+
+
+@pytest.mark.parametrize("point", ["split.inputs_written", "split.items_written"])
+def test_a_newer_release_with_other_costs_goes_on_cutting_as_the_older_one_began(
+    world: World, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = world.put_cube("cubes/c.fits", n=48)
+    world.put_manifest(KEY)
+    monkeypatch.setitem(chunking.COST_MS, "gaussline", 2_000.0)
+    world.die_at(point)
+    assert not world.split(RUN, KEY)
+    before = world.objects(f"chunks/{RUN}/chunk-")
+    assert len(before) == 6
+    monkeypatch.setitem(chunking.COST_MS, "gaussline", 10_000.0)
+    assert world.split(RUN, KEY)
+    assert_split(world, RUN, data, size=8)
+    assert world.objects(f"chunks/{RUN}/chunk-") == before
+
+
+@pytest.mark.parametrize("point", ["split.run_opened", "split.items_written", "split.total_set"])
+@pytest.mark.parametrize("replaced", [True, False], ids=["overwritten", "deleted"])
+def test_a_manifest_that_is_gone_after_the_run_was_announced_changes_nothing(
+    world: World, point: str, replaced: bool
+) -> None:
+    data = world.put_cube("cubes/c.fits", n=8)
+    world.put_cube("cubes/other.fits", n=16)
+    run_id = world.notify(world.put_manifest(KEY, chunk_size=2))
+    world.die_at(point)
+    assert not world.split(run_id, KEY)
+    if replaced:
+        world.put_manifest(KEY, cube_key="cubes/other.fits", chunk_size=3, survey="other")
+    else:
+        world.s3.delete_object(Bucket=world.bucket, Key=KEY)
+    assert world.split(run_id, KEY)
+    assert_split(world, run_id, data, size=2)
+    assert world.ledger.run(run_id).survey == "grs"
+
+
+def test_two_runs_that_were_submitted_under_one_manifest_key_are_each_split_from_their_own(world: World) -> None:
+    first_data, second_data = world.put_cube("cubes/a.fits", n=8), world.put_cube("cubes/b.fits", n=16, seed=1)
+    first = world.notify(world.put_manifest(KEY, cube_key="cubes/a.fits", chunk_size=2))
+    second = world.notify(world.put_manifest(KEY, cube_key="cubes/b.fits", chunk_size=4))
+    assert first != second
+    for run_id, data, size in ((first, first_data, 2), (second, second_data, 4)):
+        world.state_machine.answers.clear()
+        assert world.split(run_id, KEY)
+        assert_split(world, run_id, data, size)
+
+
+def test_a_submission_that_is_notified_twice_is_announced_as_it_was_first_read(world: World) -> None:
+    """Its idempotency key makes a second upload the same run, whatever it says."""
+    first = world.put_manifest(KEY, idempotency_key="once", tolerated_failure_percent=10.0)
+    assert world.notify(first) == run_id_of(world.bucket, "once")
+    second = world.put_manifest(KEY, idempotency_key="once", tolerated_failure_percent=90.0)
+    assert world.deliver_notification(second)
+    (said,) = world.events("run.submitted")
+    assert said["runid"] == run_id_of(world.bucket, "once")
+    assert said["data"]["tolerated_failure_percent"] == 10.0
+
+
+def test_a_run_that_somebody_else_announced_is_split_too(world: World) -> None:
+    data = world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+    assert world.split(RUN, KEY)
+    assert_split(world, RUN, data, size=2)
+
+
+def test_a_manifest_that_is_not_there_fails_its_run(world: World) -> None:
+    assert world.split(RUN, KEY)
+    ((error, cause),) = world.state_machine.refusals
+    assert error == "ValidationFailed"
+    assert "manifests/job.json: it does not exist" in cause
+
+
+# ---- deliveries that come again
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_splitter_that_dies_is_taken_over_by_the_next_delivery(world: World, point: str) -> None:
+    data = world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+    world.die_at(point)
+    assert not world.split(RUN, KEY)
+    assert world.state_machine.answers == []
+    assert world.split(RUN, KEY)
+    assert_split(world, RUN, data, size=2)
+    assert sorted(world.messages()) == [chunk.chunk_id for chunk in world.ledger.chunks(RUN)]
+    said = world.events("run.split.completed")
+    assert said
+    assert len({event["id"] for event in said}) == 1
+    assert said[0]["data"]["jobs_total"] == 4
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_two_splitters_at_once_split_the_run_once(world: World, point: str) -> None:
+    data = world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+    world.hooks[point] = lambda: world.assert_split_by_another(RUN, KEY)
+    assert world.split(RUN, KEY)
+    assert_split(world, RUN, data, size=2)
+    assert len({event["id"] for event in world.events("run.split.completed")}) == 1
+
+
+@pytest.mark.parametrize("source", ["cubes/c.fits", KEY, f"chunks/{RUN}/manifest.json"])
+def test_a_run_that_is_latched_is_not_failed_for_a_source_that_is_gone(world: World, source: str) -> None:
+    data = world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+    assert world.split(RUN, KEY)
+    world.s3.delete_object(Bucket=world.bucket, Key=source)
+    assert world.split(RUN, KEY)
+    assert_split(world, RUN, data, size=2)
+
+
+def test_a_run_that_is_latched_is_said_to_be_split_while_the_bucket_does_not_answer(world: World) -> None:
+    data = world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+    world.die_at("split.latched")
+    assert not world.split(RUN, KEY)
+    with world.bucket_out_of_order():
+        assert world.split(RUN, KEY)
+    assert_split(world, RUN, data, size=2)
+
+
+def test_a_splitter_that_lost_the_source_does_not_fail_the_run_that_another_has_latched(world: World) -> None:
+    data = world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+
+    def another_was_faster() -> None:
+        world.assert_split_by_another(RUN, KEY)
+        world.s3.delete_object(Bucket=world.bucket, Key="cubes/c.fits")
+
+    world.hooks["split.run_opened"] = another_was_faster
+    assert world.split(RUN, KEY)
+    assert_split(world, RUN, data, size=2)
+    assert world.dead_letters() == []
+
+
+def test_a_state_machine_that_takes_no_answer_for_long_costs_no_second_message(world: World) -> None:
+    data = world.put_cube("cubes/c.fits", n=80)
+    world.put_manifest(KEY, chunk_size=2)
+    world.state_machine.out_of_order = True
+    for _ in range(30):
+        assert not world.split(RUN, KEY)
+    assert world.messages() == {f"chunk-{start:07d}": 1 for start in range(0, 80, 2)}
+    world.state_machine.out_of_order = False
+    assert world.split(RUN, KEY)
+    assert_split(world, RUN, data, size=2)
+    assert world.messages() == {}
+    assert world.dead_letters() == []
+
+
+def test_what_the_bus_did_not_take_is_said_by_the_next_delivery(world: World) -> None:
+    world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+    world.die_at("split.latched")
+    assert not world.split(RUN, KEY)
+    assert world.events("run.split.completed") == []
+    assert world.split(RUN, KEY)
+    assert len(world.events("run.split.completed")) == 1
+
+
+def test_a_run_whose_chunks_ended_before_the_latch_is_said_to_have_drained_until_its_end_is_heard(
+    world: World,
+) -> None:
+    world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+    world.hooks["split.messages_sent"] = lambda: world.work_off(RUN)
+    world.die_at("split.latched")
+    assert not world.split(RUN, KEY)
+    run = world.ledger.run(RUN)
+    assert run.drained_at is not None
+    assert world.events("run.drained") == []
+    for _ in range(2):
+        assert world.split(RUN, KEY)
+        (said,) = world.events("run.drained")
+        assert (said["data"]["jobs_total"], said["data"]["jobs_completed"]) == (4, 4)
+    assert world.ledger.record_end(run, "completed")
+    assert world.split(RUN, KEY)
+    assert world.events("run.drained") == []
+
+
+# ---- runs that were stopped
+
+
+@pytest.mark.parametrize("token", ["token", None])
+def test_a_run_that_was_cancelled_before_it_was_opened_is_not_split(world: World, token: str | None) -> None:
+    world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+    world.ledger.stop_run(RUN, "cancelled")
+    assert world.split(RUN, KEY, token=token)
+    assert_stopped(world, told=token is not None)
+    assert world.objects(f"chunks/{RUN}/chunk-") == []
+    assert world.ledger.count_chunks(RUN) == 0
+
+
+@pytest.mark.parametrize(
+    ("point", "inputs", "items"),
+    [("split.run_opened", 0, 0), ("split.inputs_written", 4, 0), ("split.items_written", 4, 4)],
+)
+@pytest.mark.parametrize("reason", ["cancelled", "failed"])
+def test_a_run_that_is_stopped_while_it_is_split_gets_no_messages(
+    world: World, point: str, inputs: int, items: int, reason: str
+) -> None:
+    world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+
+    def stop_and_die() -> None:
+        world.ledger.stop_run(RUN, reason)
+        die()
+
+    world.hooks[point] = stop_and_die
+    assert not world.split(RUN, KEY)
+    assert world.split(RUN, KEY)
+    assert_stopped(world)
+    assert len(world.objects(f"chunks/{RUN}/chunk-")) == inputs
+    assert world.ledger.count_chunks(RUN) == items
+
+
+@pytest.mark.parametrize(
+    ("point", "items"), [("split.inputs_written", 0), ("split.items_written", 4), ("split.total_set", 4)]
+)
+def test_a_splitter_notices_that_its_run_is_stopped(world: World, point: str, items: int) -> None:
+    world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+    world.hooks[point] = lambda: world.ledger.stop_run(RUN, "cancelled")
+    assert world.split(RUN, KEY)
+    assert_stopped(world)
+    assert world.ledger.count_chunks(RUN) == items
+
+
+def test_a_stopped_run_whose_source_is_gone_has_ended_and_is_not_invalid(world: World) -> None:
+    world.put_manifest(KEY, cube_key="cubes/nowhere.fits")
+    world.hooks["split.run_opened"] = lambda: world.ledger.stop_run(RUN, "cancelled")
+    assert world.split(RUN, KEY)
+    assert_stopped(world)
+
+
+def assert_stopped(world: World, *, told: bool = True) -> None:
+    """The run goes no further, and nobody is told that it was split."""
+    assert world.messages() == {}
+    assert world.state_machine.answers == []
+    assert [error for error, _ in world.state_machine.refusals] == (["RunEnded"] if told else [])
+    assert world.events("run.split.completed", "run.drained") == []
+    assert world.dead_letters() == []
+    assert world.ledger.run(RUN).latched_at is None

@@ -1,0 +1,279 @@
+"""The service without a consumer: messages are handed to its handler one by one, and every call to AWS can fail."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from prismline_contracts import (
+    Envelope,
+    Queue,
+    RunCheckRequested,
+    RunDrained,
+    RunDrained,
+    RunItem,
+    RunSubmitted,
+    StatusUpdate,
+    Wrappable,
+    queue_name,
+)
+from prismline_ledger import Ledger, NewChunk
+from prismline_localstack.testing import create_runs_table, observe_bus
+from prismline_runtime import Transport, clients, service_logger
+from prismline_status.dependencies import Dependencies
+from prismline_status.executions import Executions
+from prismline_status.handler import build_handler
+from prismline_status.workflow_state import RunState, WorkflowStateTable
+
+#: The executions' ARN, but for their names.
+EXECUTION = "arn:aws:states:us-east-1:000000000000:execution:prismline-test-run"
+#: Seconds without another event, after which what was said is complete.
+SILENCE = 0.1
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+def refused(code: str, operation: str = "x") -> ClientError:
+    """What AWS answers."""
+    return ClientError({"Error": {"Code": code, "Message": code}}, operation)
+
+
+@dataclass
+class StepFunctions:
+    """Step Functions, as far as this service asks it: what waits, what it was told, and which executions run."""
+
+    waiting: set[str] = field(default_factory=set)
+    told: dict[str, Any] = field(default_factory=dict)
+    running: set[str] = field(default_factory=set)
+    #: Called before every operation, and after it.
+    hook: Callable[[str], None] = lambda _: None
+
+    def _tell(self, token: str, what: Any) -> None:
+        self.hook("before")
+        if token not in self.waiting:
+            raise refused("TaskTimedOut")
+        self.waiting.remove(token)
+        self.told[token] = what
+        self.hook("after")
+
+    def send_task_success(self, *, taskToken: str, output: str) -> None:  # noqa: N803  boto3's name
+        self._tell(taskToken, json.loads(output))
+
+    def send_task_failure(self, *, taskToken: str, error: str, cause: str) -> None:  # noqa: N803
+        self._tell(taskToken, error)
+
+    def start_execution(self, *, name: str, **_: Any) -> None:
+        self.hook("before")
+        self.running.add(name)
+        self.hook("after")
+
+    def describe_execution(self, *, executionArn: str) -> dict[str, str]:  # noqa: N803
+        self.hook("before")
+        return {"status": "RUNNING" if executionArn.rpartition(":")[2] in self.running else "ABORTED"}
+
+    def stop_execution(self, *, executionArn: str, **_: Any) -> None:  # noqa: N803
+        self.hook("before")
+        self.running.discard(executionArn.rpartition(":")[2])
+        self.hook("after")
+
+
+@dataclass
+class Scene:
+    """The service with real tables and a real bus, and what the test does to it."""
+
+    environment: str
+    table: WorkflowStateTable
+    ledger: Ledger
+    stepfunctions: StepFunctions
+    handler: Any
+    clients: list[Any]
+    sqs: Any
+    observer_url: str
+    #: The run that everything here is about.
+    run_id: str = "run"
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    # ---- what the others do
+
+    def submit(self, *, tolerated: float = 0.0) -> None:
+        """Have a run submitted: its item is there, its execution runs."""
+        submitted = RunSubmitted(
+            run_id=self.run_id, job_id="job", bucket="b", manifest_key="m", tolerated_failure_percent=tolerated
+        )
+        assert self.deliver(submitted)
+
+    def open(self, chunks: int = 4) -> list[str]:
+        """Play the splitter; the chunks' ids."""
+        ledger, run_id, new = self.ledger, self.run_id, [NewChunk(f"chunk-{n:07d}", "in", 1) for n in range(chunks)]
+        ledger.open_run(run_id=run_id, survey="s", job_id="j", workload="spectra", params=None, traceparent=None)
+        ledger.add_chunks(run_id, new)
+        ledger.set_total(run_id, jobs_total=chunks, n_spectra=chunks, n_blank=0)
+        ledger.latch(run_id)
+        return [chunk.chunk_id for chunk in new]
+
+    def running(self, *, tolerated: float = 0.0) -> list[str]:
+        """A run that was split into four chunks and is worked off; the chunks' ids."""
+        self.submit(tolerated=tolerated)
+        chunk_ids = self.open()
+        assert self.deliver(StatusUpdate(job_id=self.run_id, status="RUNNING"))
+        return chunk_ids
+
+    def wait(self, token: str) -> bool:
+        """Have a task of the state machine wait until the run has drained. False: the message was kept."""
+        self.stepfunctions.waiting.add(token)
+        return self.deliver(StatusUpdate(job_id=self.run_id, status="RUNNING", wait_for="drained"), token=token)
+
+    def end_chunk(self, chunk_id: str, *, well: bool = True) -> RunItem:
+        """Play the worker: the run as it is then."""
+        chunk = self.ledger.chunk(self.run_id, chunk_id)
+        if well:
+            return self.ledger.complete_chunk(chunk, output_key="o", duration_ms=1).run
+        return self.ledger.fail_chunk(chunk, "spoiled").run
+
+    def drain(self, chunk_ids: list[str], *, failed: int = 0) -> None:
+        """End all of these chunks, the last `failed` of them badly."""
+        for index, chunk_id in enumerate(chunk_ids):
+            self.end_chunk(chunk_id, well=index < len(chunk_ids) - failed)
+
+    def reopen(self, chunk_id: str) -> None:
+        """Play a recovery of one chunk."""
+        self.ledger.resume_run(self.item())
+        assert self.ledger.reopen_chunk(self.ledger.chunk(self.run_id, chunk_id), "operation")
+
+    # ---- messages
+
+    def deliver(self, data: Wrappable | dict[str, Any], *, token: str | None = None) -> bool:
+        """Hand one message to the handler, as a queue would. False: it was not acknowledged."""
+        if isinstance(data, dict):
+            body = json.dumps(data)
+        else:
+            body = Envelope.wrap(data, source="test", traceparent=None, tasktoken=token).to_json()
+        record = {
+            "messageId": "m",
+            "receiptHandle": "r",
+            "body": body,
+            "attributes": {"ApproximateReceiveCount": "1"},
+            "messageAttributes": {},
+            "eventSource": "aws:sqs",
+            "eventSourceARN": f"arn:aws:sqs:us-east-1:000000000000:{queue_name(self.environment, Queue.RUNS)}",
+        }
+        try:
+            return not self.handler({"Records": [record]}, _Context())["batchItemFailures"]
+        except Crash:
+            return False
+
+    def check(self) -> bool:
+        """Play the sweeper, which asks to look at the run."""
+        return self.deliver(RunCheckRequested(run_id=self.run_id))
+
+    def execution_ended(self, status: str = "FAILED", **detail: str) -> dict[str, Any]:
+        """Have the execution of the run end without having ended the run: what Step Functions says of it."""
+        self.stepfunctions.running.discard(self.run_id)
+        return {
+            "source": "aws.states",
+            "detail-type": "Step Functions Execution Status Change",
+            "detail": {"name": self.run_id, "executionArn": f"{EXECUTION}:{self.run_id}", "status": status, **detail},
+        }
+
+    # ---- faults
+
+    def on_calls(self, hook: Callable[[str], None] | None) -> None:
+        """Have `hook` called before and after every call to AWS that the service makes; it may raise. None: no more."""
+        self.stepfunctions.hook = hook or (lambda _: None)
+        for client in self.clients:
+            for moment in ("before", "after"):
+                client.meta.events.unregister(f"{moment}-call", unique_id=f"test-{moment}")
+                if hook is not None:
+                    call = partial(_called, hook, moment)
+                    client.meta.events.register(f"{moment}-call", call, unique_id=f"test-{moment}")
+
+    # ---- what can be seen
+
+    def run(self) -> RunState:
+        """The run as the outside sees it."""
+        run = self.table.get(self.run_id)
+        assert run is not None
+        return run
+
+    def item(self) -> RunItem:
+        """The run as the ledger has it."""
+        return self.ledger.run(self.run_id)
+
+    def said(self) -> list[str]:
+        """What was said of the run's status on the bus, repeats with the same id left out: `started`, `failed` ..."""
+        said = {event["id"]: event["type"] for event in self._heard() if event["type"] != RunDrained.TYPE}
+        return sorted(kind.removeprefix("prismline.run.").removesuffix(".v1") for kind in said.values())
+
+    def drains_said(self) -> list[int]:
+        """Which drains of the run were said on the bus."""
+        drained = [event for event in self._heard() if event["type"] == RunDrained.TYPE]
+        return sorted({event["data"]["drains"] for event in drained})
+
+    def _heard(self) -> list[dict[str, Any]]:
+        """Every event of the run so far."""
+        deadline = time.monotonic() + SILENCE
+        while time.monotonic() < deadline:
+            answer = self.sqs.receive_message(QueueUrl=self.observer_url, MaxNumberOfMessages=10)
+            for message in answer.get("Messages", []):
+                self.events.append(json.loads(message["Body"]))
+                self.sqs.delete_message(QueueUrl=self.observer_url, ReceiptHandle=message["ReceiptHandle"])
+                deadline = time.monotonic() + SILENCE
+        return [event for event in self.events if event["runid"] == self.run_id]
+
+
+def _called(hook: Callable[[str], None], moment: str, **_: Any) -> None:
+    hook(moment)
+
+
+class _Context:
+    """What Lambda tells a function about its invocation."""
+
+    @staticmethod
+    def get_remaining_time_in_millis() -> int:
+        return 30_000
+
+
+def make_scene(environment: str) -> Scene:
+    """A scene on the emulator that the environment points at."""
+    dynamodb, events, sqs = clients.dynamodb(), clients.events(), clients.sqs()
+    runs, states, bus = (f"prismline-{environment}{suffix}" for suffix in ("-runs", "-workflow-state", ""))
+    create_runs_table(dynamodb, runs)
+    dynamodb.create_table(
+        TableName=states,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": "run_id", "AttributeType": "S"}],
+        KeySchema=[{"AttributeName": "run_id", "KeyType": "HASH"}],
+    )
+    events.create_event_bus(Name=bus)
+    for queue in (Queue.RUNS, "runs-dlq"):
+        sqs.create_queue(QueueName=queue_name(environment, queue))
+    stepfunctions: Any = StepFunctions()
+    # The service's clients are others than the test's, so that only its calls fail.
+    own, said = clients.dynamodb(), clients.events()
+    deps = Dependencies(
+        table=WorkflowStateTable(own, states),
+        transport=Transport(
+            environment=environment, service="status", sqs=sqs, events=said, stepfunctions=stepfunctions
+        ),
+        logger=service_logger("test"),
+        ledger=Ledger(own, runs),
+        executions=Executions(stepfunctions, EXECUTION.replace(":execution:", ":stateMachine:")),
+    )
+    return Scene(
+        environment=environment,
+        table=WorkflowStateTable(dynamodb, states),
+        ledger=Ledger(dynamodb, runs),
+        stepfunctions=stepfunctions,
+        handler=build_handler(deps),
+        clients=[own, said],
+        sqs=sqs,
+        observer_url=observe_bus(sqs, events, bus),
+    )

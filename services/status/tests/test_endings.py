@@ -1,0 +1,103 @@
+"""What the ledger and the item of a run together say about its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from prismline_contracts import RunItem
+from prismline_status.endings import ending, heard, over, recovered, stop_reason
+from prismline_status.workflow_state import RunState
+
+NOW = "2026-03-01T12:00:00.000Z"
+#: What the ledger says of runs of four chunks.
+GOING_ON = {"latched_at": NOW, "jobs_total": 4, "jobs_completed": 1}
+DRAINED = GOING_ON | {"jobs_completed": 3, "jobs_failed": 1, "drained_at": NOW, "drains": 1}
+REOPENED = GOING_ON | {"jobs_completed": 3, "drains": 1}
+STOPPED = GOING_ON | {"cancelled_at": NOW, "stop_reason": "failed"}
+RESUMED = GOING_ON
+
+
+def item(fields: dict[str, Any] | None) -> RunItem | None:
+    if fields is None:
+        return None
+    return RunItem(
+        PK="r", GSI1_PK="s", GSI1_SK=NOW, survey="s", workload="spectra", job_id="j", created_at=NOW, **fields
+    )
+
+
+def state(status: str, announced: str | None = None, tolerated: str = "0") -> RunState:
+    return RunState(run_id="r", status=status, updated_at=NOW, announced=announced, tolerated_failure_percent=tolerated)
+
+
+@pytest.mark.parametrize(
+    ("status", "announced", "run", "reason"),
+    [
+        ("cancelled", None, GOING_ON, "cancelled"),
+        ("cancelled", "cancelled", GOING_ON, "cancelled"),
+        ("cancelled", None, REOPENED, "cancelled"),
+        ("cancelled", None, None, "cancelled"),
+        ("cancelled", None, STOPPED, None),
+        ("cancelled", None, DRAINED, None),
+        ("failed", None, GOING_ON, "failed"),
+        ("failed", "running", GOING_ON, "failed"),
+        ("failed", None, None, "failed"),
+        ("failed", "failed", RESUMED, None),
+        ("failed", None, REOPENED, None),
+        ("failed", None, STOPPED, None),
+        ("failed", None, DRAINED, None),
+        ("completed", None, REOPENED, None),
+    ],
+)
+def test_the_rest_of_an_ended_run_is_stopped_once_and_a_recovery_never(
+    status: str, announced: str | None, run: dict[str, Any] | None, reason: str | None
+) -> None:
+    assert stop_reason(state(status, announced), item(run)) == reason
+
+
+@pytest.mark.parametrize(
+    ("status", "tolerated", "run", "is_recovered"),
+    [
+        ("failed", "25", DRAINED, True),
+        ("failed", "24.9", DRAINED, False),
+        ("failed", "25", REOPENED, False),
+        ("failed", "100", STOPPED, False),
+        ("failed", "100", None, False),
+        ("cancelled", "100", DRAINED, False),
+        ("running", "100", DRAINED, False),
+    ],
+)
+def test_a_failed_run_is_recovered_when_it_has_drained_and_no_more_failed_than_it_tolerates(
+    status: str, tolerated: str, run: dict[str, Any] | None, is_recovered: bool
+) -> None:
+    assert recovered(state(status, tolerated=tolerated), item(run)) is is_recovered
+
+
+@pytest.mark.parametrize(("run", "is_over"), [(None, False), (GOING_ON, False), (DRAINED, True), (STOPPED, True)])
+def test_a_run_is_over_when_it_has_drained_or_its_rest_is_skipped(run: dict[str, Any] | None, is_over: bool) -> None:
+    assert over(item(run)) is is_over
+
+
+def test_an_end_is_heard_when_it_was_announced_and_the_ledger_has_recorded_it() -> None:
+    ended = item(DRAINED | {"ended_at": NOW, "ended_status": "failed"})
+    assert heard(state("failed", "failed"), ended)
+    assert not heard(state("failed", None), ended)
+    assert not heard(state("completed", "completed"), ended)
+    assert not heard(state("failed", "failed"), item(DRAINED))
+    assert not heard(state("failed", "failed"), None)
+
+
+@pytest.mark.parametrize(
+    ("status", "tolerated", "updates"),
+    [
+        ("pending", "25", ["RUNNING", "COMPLETED"]),
+        ("running", "25", ["COMPLETED"]),
+        ("pending", "0", ["FAILED"]),
+        ("running", "0", ["FAILED"]),
+    ],
+)
+def test_the_ledger_ends_a_run_as_its_execution_would_have(status: str, tolerated: str, updates: list[str]) -> None:
+    run = item(DRAINED)
+    assert run is not None
+    assert [update.status for update in ending(state(status, tolerated=tolerated), run, NOW)] == updates

@@ -1,0 +1,438 @@
+"""A run's end is told until it has been heard, by whichever message about the run comes next."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+from status_scene import Crash, Scene, refused
+
+from prismline_contracts import (
+    Envelope,
+    RunCancelRequested,
+    RunCleanupRequested,
+    RunDrained,
+    RunRecovered,
+    StatusUpdate,
+    timestamp,
+)
+
+pytestmark = pytest.mark.emulator
+
+#: Receipts after which SQS moves a message of the service's queues to the dead-letter queue.
+RECEIPTS = 5
+
+
+def drained(scene: Scene) -> RunDrained:
+    return RunDrained.of(scene.item())
+
+
+def recovered(scene: Scene, chunk_id: str) -> RunRecovered:
+    return RunRecovered(chunk_id=chunk_id, **drained(scene).model_dump(exclude={"drained_at", "drains"}))
+
+
+def cancelling(scene: Scene) -> RunCancelRequested:
+    return RunCancelRequested(run_id=scene.run_id, requested_at=timestamp())
+
+
+def completing(scene: Scene) -> StatusUpdate:
+    return StatusUpdate(job_id=scene.run_id, status="COMPLETED")
+
+
+def failing(scene: Scene, error: str) -> StatusUpdate:
+    return StatusUpdate(job_id=scene.run_id, status="FAILED", error=error, completed_at=timestamp())
+
+
+def outage(code: str = "ThrottlingException") -> Callable[[str], None]:
+    """A hook under which no call is answered."""
+
+    def fail(moment: str) -> None:
+        if moment == "before":
+            raise refused(code)
+
+    return fail
+
+
+class TestDrained:
+    def test_the_task_that_waits_is_answered_with_the_counts(self, scene: Scene) -> None:
+        chunks = scene.running()
+        assert scene.wait("t")
+        scene.drain(chunks, failed=1)
+        assert scene.deliver(drained(scene))
+        told = scene.stepfunctions.told["t"]
+        assert (told["jobs_total"], told["jobs_failed"], told["failed_percent"]) == (4, 1, 25.0)
+        assert scene.run().status == "running", "its execution ends it"
+
+    def test_a_drain_that_was_never_said_is_found_when_somebody_asks(self, scene: Scene) -> None:
+        chunks = scene.running()
+        assert scene.wait("t")
+        scene.drain(chunks)
+        assert scene.check()
+        assert scene.stepfunctions.told["t"]["jobs_completed"] == 4
+
+    def test_a_drain_that_was_never_said_is_said_before_the_end_is_recorded(self, scene: Scene) -> None:
+        """The splitter or worker that drained the run died; the execution, which looks by itself, was faster."""
+        scene.drain(scene.running())
+        assert scene.wait("t")
+        assert scene.deliver(completing(scene))
+        assert scene.item().ended_status == "completed"
+        assert scene.drains_said() == {Envelope.wrap(drained(scene), source="w", traceparent=None).id}
+
+    def test_a_task_that_begins_to_wait_after_the_drain_is_answered(self, scene: Scene) -> None:
+        scene.drain(scene.running())
+        assert scene.wait("t")
+        assert scene.stepfunctions.told["t"]["jobs_completed"] == 4
+
+    def test_every_task_that_waits_is_answered_whichever_came_last(self, scene: Scene) -> None:
+        """An older question that is delivered again does not hide the one that the execution waits with."""
+        chunks = scene.running()
+        assert scene.wait("of a question that timed out")
+        assert scene.wait("the one that waits")
+        assert scene.wait("of a question that timed out")
+        scene.stepfunctions.waiting = {"the one that waits"}
+        scene.drain(chunks)
+        assert scene.deliver(drained(scene))
+        assert list(scene.stepfunctions.told) == ["the one that waits"]
+        assert scene.run().tokens == [], "nobody waits any more"
+
+    def test_a_token_that_version_1_0_remembered_is_answered(self, scene: Scene) -> None:
+        chunks = scene.running()
+        scene.clients[0].update_item(
+            TableName=f"prismline-{scene.environment}-workflow-state",
+            Key={"run_id": {"S": "run"}},
+            UpdateExpression="SET waiting_token = :token",
+            ExpressionAttributeValues={":token": {"S": "old"}},
+        )
+        scene.stepfunctions.waiting.add("old")
+        scene.drain(chunks)
+        assert scene.check()
+        assert "old" in scene.stepfunctions.told
+        assert scene.run().tokens == []
+
+    @pytest.mark.parametrize("started", [False, True])
+    @pytest.mark.parametrize(("failed", "status"), [(1, "completed"), (2, "failed")])
+    def test_a_run_whose_execution_is_gone_is_ended_from_the_ledger(
+        self, scene: Scene, started: bool, failed: int, status: str
+    ) -> None:
+        if started:
+            chunks = scene.running(tolerated=25.0)
+            assert scene.wait("of an execution that is gone")
+        else:
+            scene.submit(tolerated=25.0)
+            chunks = scene.open()
+        scene.stepfunctions.waiting.clear()
+        scene.stepfunctions.running.clear()
+        scene.drain(chunks, failed=failed)
+        for _ in range(2):
+            assert scene.deliver(drained(scene))
+        reason = "TooManyFailures: 2 of 4 chunks failed (50 %), 25 % are tolerated."
+        assert (scene.run().status, scene.run().error_message) == (status, reason if failed == 2 else None)
+        assert (scene.item().ended_status, scene.said()[0]) == (status, status)
+
+    def test_a_run_whose_execution_is_under_way_is_left_to_it(self, scene: Scene) -> None:
+        scene.submit()
+        scene.drain(scene.open())
+        assert scene.check()
+        assert scene.run().status == "pending"
+        assert scene.item().ended_at is None, "the sweeper goes on asking"
+
+    def test_a_run_that_nobody_submitted_is_left_alone(self, scene: Scene) -> None:
+        scene.drain(scene.open())
+        assert scene.check()
+        assert scene.table.get("run") is None
+
+
+class TestOutages:
+    """What a message could not do, the next one about the run does."""
+
+    def test_step_functions_that_refuses_all_receipts_of_a_drain_fails_no_run(self, scene: Scene) -> None:
+        chunks = scene.running()
+        assert scene.wait("t")
+        scene.drain(chunks)
+        scene.stepfunctions.hook = outage("ServiceUnavailable")
+        assert not any(scene.deliver(drained(scene)) for _ in range(RECEIPTS))
+        scene.stepfunctions.hook = lambda _: None
+        assert scene.check()
+        assert scene.stepfunctions.told["t"]["jobs_completed"] == 4
+
+    @pytest.mark.parametrize("code", ["ThrottlingException", "ProvisionedThroughputExceededException"])
+    def test_a_throttled_table_refuses_no_task_and_loses_no_status(self, scene: Scene, code: str) -> None:
+        scene.running()
+        completed, token = completing(scene), "t"
+        scene.stepfunctions.waiting.add(token)
+        scene.on_calls(outage(code))
+        assert not any(scene.deliver(completed, token=token) for _ in range(RECEIPTS))
+        scene.on_calls(None)
+        assert not scene.stepfunctions.told, "the state machine waits and asks again"
+        assert scene.deliver(completed, token=token)
+        assert scene.stepfunctions.told[token]["data"]["updated"]
+        assert scene.said() == ["completed", "started"]
+
+    def test_a_bus_that_refuses_the_announcement_is_tried_again(self, scene: Scene) -> None:
+        scene.drain(scene.running())
+        scene.clients[1].meta.events.register("before-call", _refuse, unique_id="bus")
+        assert not scene.deliver(completing(scene))
+        scene.clients[1].meta.events.unregister("before-call", unique_id="bus")
+        assert scene.item().ended_at is None, "the sweeper goes on asking"
+        assert scene.check()
+        assert scene.said() == ["completed", "started"]
+        assert scene.item().ended_status == "completed"
+
+
+def _refuse(**_: Any) -> None:
+    raise ClientError({"Error": {"Code": "InternalFailure", "Message": "no"}}, "PutEvents")
+
+
+class TestFailedThenRecovered:
+    def test_a_recovery_that_was_said_before_the_failure_is_written_completes_the_run(self, scene: Scene) -> None:
+        chunks = scene.running()
+        scene.drain(chunks, failed=1)
+        scene.end_chunk(chunks[-1])
+        assert scene.deliver(recovered(scene, chunks[-1]))
+        assert scene.deliver(failing(scene, "TooManyFailures: 1 of 4 chunks failed."))
+        assert (scene.run().status, scene.run().error_message) == ("completed", None)
+        assert scene.said() == ["completed", "started"], "it is not said to have failed"
+
+    def test_a_late_success_after_the_failure_completes_the_run(self, scene: Scene) -> None:
+        chunks = scene.running()
+        scene.drain(chunks, failed=1)
+        assert scene.deliver(failing(scene, "TooManyFailures: 1 of 4 chunks failed."))
+        assert scene.item().ended_status == "failed"
+        scene.end_chunk(chunks[-1])
+        assert scene.check()
+        assert scene.run().status == "completed"
+        assert scene.said() == ["completed", "failed", "started"]
+        assert scene.item().ended_status == "completed"
+
+    def test_a_late_success_while_the_failure_is_told_is_seen(self, scene: Scene) -> None:
+        """It comes after the ledger was read: the end of another run than the one that was read is not recorded."""
+        chunks = scene.running()
+        scene.drain(chunks, failed=1)
+        late = iter([True])
+
+        def end_late(_moment: str) -> None:
+            if scene.run().announced == "failed" and next(late, False):
+                scene.end_chunk(chunks[-1])
+
+        scene.on_calls(end_late)
+        assert not scene.deliver(failing(scene, "TooManyFailures: 1 of 4 chunks failed."))
+        scene.on_calls(None)
+        assert scene.check()
+        assert (scene.run().status, scene.item().ended_status) == ("completed", "completed")
+
+    @pytest.mark.parametrize("gone", [False, True])
+    @pytest.mark.parametrize("said", [False, True])
+    def test_of_a_late_success_and_a_failure_at_once_one_sees_the_other(
+        self, scene: Scene, gone: bool, said: bool
+    ) -> None:
+        """The late success comes before each of the calls in turn, and its message is delivered at once or is late. The
+        failure is written by the execution, or, where that is gone, from the ledger.
+        """
+        for number in range(100):
+            scene.run_id, calls = f"run-{number}", itertools.count()
+            chunks = scene.running()
+            scene.drain(chunks, failed=1)
+            if gone:
+                scene.stepfunctions.running.clear()
+            message = drained(scene) if gone else failing(scene, "TooManyFailures")
+            seen: list[str] = []
+
+            def succeed(moment: str, at: int = number, seen: list[str] = seen, calls: Iterator[int] = calls) -> None:
+                if moment == "before" and next(calls) == at:
+                    seen.append(scene.run().status)
+                    scene.on_calls(None)
+                    scene.end_chunk(chunks[-1])  # noqa: B023  called in this round only
+                    assert not said or scene.deliver(recovered(scene, chunks[-1]))  # noqa: B023
+
+            scene.on_calls(succeed)
+            assert any(scene.deliver(message) for _ in range(3))
+            scene.on_calls(None)
+            if not seen:
+                break
+            assert said or scene.deliver(recovered(scene, chunks[-1]))
+            assert (scene.run().status, scene.item().ended_status) == ("completed", "completed"), number
+            if seen == ["running"]:
+                assert "failed" not in scene.said(), "it was never true"
+        assert number > 4
+
+    def test_an_execution_that_ends_badly_after_a_good_drain_completes_its_run(self, scene: Scene) -> None:
+        scene.drain(scene.running())
+        assert scene.deliver(scene.execution_ended("TIMED_OUT"))
+        assert (scene.run().status, scene.said()) == ("completed", ["completed", "started"])
+
+    def test_an_execution_that_ends_before_the_drain_fails_its_run(self, scene: Scene) -> None:
+        scene.running()
+        assert scene.deliver(scene.execution_ended("ABORTED", cause="maintenance"))
+        said = "The state machine execution was stopped before the run had ended: maintenance."
+        assert (scene.run().status, scene.run().error_message) == ("failed", said)
+        assert (scene.item().stop_reason, scene.item().ended_status) == ("failed", "failed")
+
+    def test_chunks_that_were_at_work_when_the_run_failed_may_complete_it(self, scene: Scene) -> None:
+        chunks = scene.running()
+        scene.drain(chunks[:-1])
+        assert scene.deliver(scene.execution_ended("ABORTED"))
+        scene.end_chunk(chunks[-1])
+        assert scene.check()
+        assert (scene.run().status, scene.item().ended_status) == ("completed", "completed")
+
+    @pytest.mark.parametrize("stopped", [False, True])
+    def test_a_recovery_that_is_under_way_is_not_stopped(self, scene: Scene, stopped: bool) -> None:
+        """Nor is it by a cleanup that is delivered late."""
+        chunks = scene.running()
+        if stopped:
+            scene.drain(chunks[:1], failed=1)
+            assert scene.deliver(scene.execution_ended("ABORTED"))
+        else:
+            scene.drain(chunks, failed=2)
+            assert scene.deliver(failing(scene, "TooManyFailures"))
+        scene.reopen(chunks[0] if stopped else chunks[-1])
+        for message in (scene.check, lambda: scene.deliver(RunCleanupRequested(run_id=scene.run_id))):
+            assert message()
+            assert scene.item().cancelled_at is None
+        assert scene.run().status == "failed", "until it has drained again"
+        scene.drain(chunks)
+        assert scene.check()
+        assert (scene.run().status, scene.item().ended_status) == ("completed", "completed")
+
+    def test_a_failure_that_is_written_while_a_recovery_is_under_way_stops_nothing(self, scene: Scene) -> None:
+        chunks = scene.running()
+        scene.drain(chunks, failed=1)
+        scene.reopen(chunks[-1])
+        assert scene.deliver(RunCleanupRequested(run_id=scene.run_id))
+        assert scene.deliver(failing(scene, "TooManyFailures"))
+        assert scene.item().cancelled_at is None
+        scene.end_chunk(chunks[-1])
+        assert scene.check()
+        assert scene.run().status == "completed"
+
+    def test_a_completed_run_stays_completed_while_what_it_tolerated_is_recovered(self, scene: Scene) -> None:
+        chunks = scene.running(tolerated=25.0)
+        scene.drain(chunks, failed=1)
+        assert scene.deliver(completing(scene))
+        scene.reopen(chunks[-1])
+        assert scene.check()
+        assert (scene.run().status, scene.item().cancelled_at) == ("completed", None)
+        scene.end_chunk(chunks[-1])
+        assert scene.check()
+        assert scene.item().ended_status == "completed"
+        assert scene.said() == ["completed", "started"]
+
+
+class TestStopped:
+    def test_a_cancel_before_the_split_is_there_when_the_run_is_opened(self, scene: Scene) -> None:
+        scene.submit()
+        assert scene.deliver(cancelling(scene))
+        scene.open()
+        assert scene.item().stop_reason == "cancelled"
+        assert scene.check()
+        assert scene.item().ended_status == "cancelled"
+        assert scene.said() == ["cancelled"]
+
+    def test_a_cancelled_run_stops_its_chunks_and_its_execution_and_frees_who_waits(self, scene: Scene) -> None:
+        scene.running()
+        assert scene.wait("t")
+        for _ in range(2):
+            assert scene.deliver(cancelling(scene))
+        assert (scene.run().status, scene.item().stop_reason) == ("cancelled", "cancelled")
+        assert not scene.stepfunctions.running
+        assert scene.stepfunctions.told == {"t": "RunEnded"}
+        assert scene.said() == ["cancelled", "started"]
+
+    def test_a_cancel_is_not_heard_before_the_execution_was_stopped(self, scene: Scene) -> None:
+        scene.running()
+        scene.stepfunctions.hook = outage("ServiceUnavailable")
+        assert not scene.deliver(cancelling(scene))
+        assert scene.item().stop_reason == "cancelled", "chunks are skipped at once"
+        scene.stepfunctions.hook = lambda _: None
+        assert scene.item().ended_at is None
+        assert scene.check()
+        assert not scene.stepfunctions.running
+        assert scene.item().ended_status == "cancelled"
+
+    def test_a_run_that_cannot_be_split_fails_without_an_item_in_the_ledger(self, scene: Scene) -> None:
+        scene.submit()
+        for _ in range(2):
+            assert scene.deliver(failing(scene, "ValidationFailed: The cube is empty."), token="t")
+        assert scene.run().error_message == "ValidationFailed: The cube is empty."
+        assert scene.said() == ["failed"]
+        scene.open()
+        assert scene.item().stop_reason == "failed", "a split that comes late does not begin"
+
+    def test_a_run_that_was_stopped_and_never_failed_is_failed(self, scene: Scene) -> None:
+        scene.running()
+        assert scene.deliver(RunCleanupRequested(run_id=scene.run_id))
+        assert (scene.item().stop_reason, scene.run().status) == ("failed", "running")
+        scene.stepfunctions.running.clear()
+        assert scene.check()
+        assert "its history says why" in (scene.run().error_message or "")
+        assert (scene.item().ended_status, scene.said()) == ("failed", ["failed", "started"])
+
+    def test_a_run_that_waits_after_it_ended_is_told_so(self, scene: Scene) -> None:
+        scene.running()
+        assert scene.deliver(cancelling(scene))
+        assert scene.wait("t")
+        assert scene.stepfunctions.told == {"t": "RunEnded"}
+
+
+@dataclass(frozen=True)
+class End:
+    """One way in which a run ends: what happens to it, the message that then comes, and the status that follows."""
+
+    name: str
+    ended_chunks: int
+    message: Callable[[Scene], Any]
+    status: str
+    waits: bool = False
+    execution_is_gone: bool = False
+    failed: int = 0
+
+
+ENDS = [
+    End("completed by its execution", 4, completing, "completed"),
+    End("failed by its execution", 1, lambda scene: failing(scene, "SplitTimedOut"), "failed"),
+    End("failed for its chunks", 4, lambda scene: failing(scene, "TooManyFailures"), "failed", failed=2),
+    End("failed and recovered", 4, lambda scene: failing(scene, "TooManyFailures"), "completed"),
+    End("cancelled", 1, cancelling, "cancelled", waits=True),
+    End("drained without an execution", 4, drained, "completed", waits=True, execution_is_gone=True),
+    End("ended without its execution", 1, Scene.execution_ended, "failed", execution_is_gone=True),
+]
+
+
+@pytest.mark.parametrize("end", ENDS, ids=lambda end: end.name.replace(" ", "-"))
+def test_a_service_that_dies_between_any_two_steps_is_made_up_for(scene: Scene, end: End) -> None:
+    """It dies before and after each of its calls to AWS in turn; then the sweeper asks, and the message comes again."""
+    for number in range(100):
+        scene.run_id, calls = f"run-{number}", itertools.count()
+        scene.drain(scene.running()[: end.ended_chunks], failed=end.failed)
+        if end.waits:
+            scene.table.add_waiting(scene.run_id, "token")
+        if end.execution_is_gone:
+            scene.stepfunctions.running.clear()
+        message = end.message(scene)
+
+        def die(_moment: str, at: int = number, calls: Iterator[int] = calls) -> None:
+            if next(calls) == at:
+                raise Crash
+
+        scene.on_calls(die)
+        finished = scene.deliver(message)
+        scene.on_calls(None)
+        assert scene.check()
+        assert scene.deliver(message)
+        run, item = scene.run(), scene.item()
+        assert (run.status, item.ended_status, run.announced) == (end.status,) * 3, number
+        assert run.tokens == [], number
+        assert (item.cancelled_at is None) == (item.drained_at is not None), number
+        if end.status == "cancelled":
+            assert scene.run_id not in scene.stepfunctions.running
+        if finished:
+            break
+    assert number > 8, "a run's end takes several calls"
+    for died in range(number):
+        scene.run_id = f"run-{died}"
+        assert scene.said() == [end.status, "started"], died
+        assert len(scene.drains_said()) == scene.item().drains, died

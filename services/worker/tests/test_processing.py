@@ -1,0 +1,319 @@
+"""A chunk from its message to its end: what is written, what is said, and what is left when something goes wrong."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+from worker_world import FIRST, HOPELESS, RUN_ID, SECOND, World
+
+from prismline_contracts import ChunkStatus, now
+from prismline_runtime import Bucket, ResourceUnavailableError, TransientError, UnavailableError
+from prismline_worker import going_runs
+from prismline_worker.processing import reason_of
+
+pytestmark = pytest.mark.emulator
+
+#: The calls of a chunk whose run was seen a moment ago: start, input, output, end and counter, drain check, event.
+HOT_PATH = ["UpdateItem", "GetObject", "PutObject", "TransactWriteItems", "GetItem", "PutEvents"]
+
+
+class Clock:
+    """`time`, as far as `going_runs` asks it."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(going_runs, "time", clock)
+    return clock
+
+
+def kinds(said: list[tuple[str, str]]) -> list[str]:
+    return sorted(kind for kind, _ in said)
+
+
+# ---- a chunk that goes well
+
+
+def test_a_chunk_costs_six_calls_when_its_run_was_seen_a_moment_ago(
+    world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long the chunk before took: its drain check has seen the run."""
+    fit = world.fitter.fit
+
+    def take_a_while(*arguments: Any, **options: Any) -> Any:
+        clock.seconds += 60.0
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(world.fitter, "fit", take_a_while)
+    world.open_run(FIRST, SECOND, "chunk-0000200")
+    assert world.process(FIRST)
+    world.aws.calls.clear()
+    assert world.process(SECOND)
+    assert world.aws.calls == HOT_PATH
+
+
+def test_whoever_ends_the_last_chunk_says_that_the_run_has_drained(world: World) -> None:
+    world.open_run(FIRST, SECOND)
+    world.process(FIRST)
+    assert kinds(world.said()) == ["chunk.completed"]
+    world.process(SECOND)
+    assert kinds(world.said()) == ["chunk.completed", "run.drained"]
+    assert world.run().jobs_completed == 2
+
+
+def test_a_redelivery_says_the_same_again_until_the_runs_end_was_heard(world: World) -> None:
+    world.open_run()
+    world.process()
+    first = world.said()
+    assert kinds(first) == ["chunk.completed", "run.drained"]
+    assert world.process()
+    assert sorted(world.said()) == sorted(first)
+    world.ledger.record_end(world.run(), "completed")
+    assert world.process()
+    assert kinds(world.said()) == ["chunk.completed"]
+    assert world.chunk().attempts == 1
+
+
+def test_an_end_whose_answer_got_lost_is_said_by_the_redelivery(world: World) -> None:
+    world.open_run()
+    world.aws.lost = {"TransactWriteItems"}
+    assert not world.process()
+    assert (world.chunk().state, world.said()) == (ChunkStatus.COMPLETED, [])
+    world.aws.lost = set()
+    assert world.process()
+    assert kinds(world.said()) == ["chunk.completed", "run.drained"]
+    assert world.run().jobs_completed == 1
+
+
+def test_a_late_success_in_a_drained_run_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody gave the chunk up while its worker was only slow, and the run ended with it."""
+    world.open_run()
+    create = Bucket.create
+
+    def slow(bucket: Bucket, key: str, body: bytes) -> bool:
+        world.ledger.fail_chunk(world.chunk(), "Given up.")
+        world.ledger.record_end(world.run(), "failed")
+        return create(bucket, key, body)
+
+    monkeypatch.setattr(Bucket, "create", slow)
+    assert world.process()
+    assert kinds(world.said()) == ["chunk.completed", "run.drained", "run.recovered"]
+    run = world.run()
+    assert (run.jobs_completed, run.jobs_failed) == (1, 0)
+
+
+# ---- an attempt that ends without a result
+
+
+def test_an_attempt_that_an_outage_cut_short_gives_the_chunk_back(world: World) -> None:
+    world.open_run()
+    world.aws.down = {"GetObject"}
+    assert not world.process(), "the message comes again"
+    world.aws.down = set()
+    chunk = world.chunk()
+    assert chunk.state is ChunkStatus.PENDING
+    assert not list(world.ledger.stuck_chunks(RUN_ID, now=now() + timedelta(hours=1)))
+    assert "Could not read" in (chunk.last_error or "")
+    assert (chunk.attempts, chunk.interruptions) == (1, 1), "it says nothing about the chunk"
+    assert world.process()
+    assert world.chunk().state is ChunkStatus.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (TransientError("Try again."), "Try again."),
+        (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
+        (MemoryError(), "MemoryError"),
+    ],
+)
+def test_an_attempt_that_fails_by_itself_gives_the_chunk_back_and_counts(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    world.open_run()
+
+    def fit(*_: Any, **__: Any) -> Any:
+        raise error
+
+    monkeypatch.setattr(world.fitter, "fit", fit)
+    assert not world.process()
+    chunk = world.chunk()
+    assert (chunk.state, chunk.last_error) == (ChunkStatus.PENDING, reason)
+    assert (chunk.attempts, chunk.interruptions) == (1, 0)
+    assert world.said() == []
+
+
+def test_where_not_even_giving_back_works_the_message_comes_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.open_run()
+
+    def fit(*_: Any, **__: Any) -> Any:
+        world.aws.down = {"UpdateItem"}
+        raise TransientError("Try again.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.fitter, "fit", fit)
+        assert not world.process()
+    world.aws.down = set()
+    assert world.chunk().state is ChunkStatus.IN_PROGRESS
+    assert world.process()
+    assert world.chunk().state is ChunkStatus.COMPLETED
+
+
+def test_a_chunk_that_cannot_be_given_back_waits_for_its_resource_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.open_run()
+
+    def fit(*_: Any, **__: Any) -> Any:
+        world.aws.down = {"UpdateItem"}
+        raise ResourceUnavailableError("The GPU is down.", resource="gpu")
+
+    monkeypatch.setattr(world.fitter, "fit", fit)
+    assert world.process()
+    assert [attributes["waits_for"] for _, attributes in world.take("chunks-dlq")] == ["gpu"]
+
+
+def test_an_attempt_gives_nothing_back_once_another_has_begun(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.open_run()
+
+    def fit(*_: Any, **__: Any) -> Any:
+        world.ledger.start_chunk(RUN_ID, FIRST)
+        raise TransientError("Try again.")
+
+    monkeypatch.setattr(world.fitter, "fit", fit)
+    assert not world.process()
+    chunk = world.chunk()
+    assert (chunk.state, chunk.attempts, chunk.last_error) == (ChunkStatus.IN_PROGRESS, 2, None)
+
+
+def test_a_reason_tells_no_payload() -> None:
+    class Model(BaseModel):
+        n: int
+
+    with pytest.raises(ValidationError) as caught:
+        Model.model_validate({"n": "secret"})
+    assert reason_of(caught.value) == (
+        "ValidationError: n: Input should be a valid integer, unable to parse string as an integer"
+    )
+    assert reason_of(ValueError("bad\nsecret")) == "ValueError: bad"
+    assert reason_of(UnavailableError("S3 is down.")) == "S3 is down."
+
+
+# ---- a permanent error
+
+
+def test_a_permanent_error_leaves_a_dead_letter_with_the_reason(world: World) -> None:
+    world.open_run(spectra={FIRST: [HOPELESS]})
+    world.write_chunk(FIRST, [])
+    assert world.process()
+    chunk = world.chunk()
+    assert chunk.state is ChunkStatus.FAILED
+    ((body, attributes),) = world.take("chunks-dlq")
+    assert attributes["error"] == chunk.error
+    assert FIRST in body
+    assert kinds(world.said()) == ["chunk.failed", "run.drained"]
+
+
+def test_a_workload_that_nobody_knows_leaves_a_dead_letter_too(world: World) -> None:
+    world.open_run()
+    assert world.process(workload="paint")
+    assert world.chunk().error == "There is no workload paint; there are captions, spectra."
+    assert len(world.take("chunks-dlq")) == 1
+
+
+def test_a_chunk_fails_only_after_its_message_was_copied(world: World) -> None:
+    world.open_run()
+    world.write_chunk(FIRST, [])
+    world.aws.down = {"SendMessage"}
+    assert not world.process()
+    chunk = world.chunk()
+    assert chunk.state is ChunkStatus.PENDING, "the attempt is over, and the chunk is not FAILED yet"
+    assert chunk.interruptions == 1
+    world.aws.down = {"TransactWriteItems"}
+    assert not world.process()
+    assert not world.chunk().state.terminal
+    assert len(world.take("chunks-dlq")) == 1
+    world.aws.down = {"PutEvents"}
+    assert not world.process()
+    assert world.chunk().state is ChunkStatus.FAILED
+    assert len(world.take("chunks-dlq")) == 1
+    world.aws.down = set()
+    assert world.process()
+    assert kinds(world.said()) == ["chunk.failed", "run.drained"]
+    assert world.take("chunks-dlq") == [], "what has failed is not copied again"
+
+
+def test_a_chunk_that_does_not_exist_is_a_dead_letter(world: World) -> None:
+    world.open_run()
+    assert world.process("chunk-0000777")
+    assert world.process(run_id="run-777")
+    errors = [attributes["error"] for _, attributes in world.take("chunks-dlq")]
+    assert sorted(errors) == [
+        "There is no chunk-0000777 of run run-1 in the ledger.",
+        "There is no run run-777 in the ledger.",
+    ]
+    assert world.said() == []
+
+
+# ---- a run that was stopped
+
+
+def test_a_chunk_of_a_stopped_run_is_skipped_in_silence(world: World) -> None:
+    world.open_run()
+    world.ledger.stop_run(RUN_ID, "cancelled")
+    assert world.process()
+    assert (world.chunk().state, world.chunk().attempts) == (ChunkStatus.PENDING, 0)
+    assert world.said() == []
+
+
+def test_a_chunk_of_a_stopped_run_that_had_ended_says_so(world: World) -> None:
+    world.open_run(FIRST, SECOND)
+    world.aws.down = {"PutEvents"}
+    assert not world.process(FIRST)
+    world.aws.down = set()
+    world.ledger.stop_run(RUN_ID, "cancelled")
+    assert world.process(FIRST)
+    assert kinds(world.said()) == ["chunk.completed"]
+
+
+def test_a_stop_is_honoured_within_five_seconds(world: World, clock: Clock) -> None:
+    world.open_run(FIRST, SECOND)
+    world.process(FIRST)
+    world.ledger.stop_run(RUN_ID, "cancelled")
+    clock.seconds += 5.0
+    assert world.process(SECOND)
+    assert world.chunk(SECOND).attempts == 0
+
+
+def test_a_run_that_is_resumed_is_not_skipped_for_a_moment_more(world: World, clock: Clock) -> None:
+    world.open_run()
+    world.ledger.stop_run(RUN_ID, "failed")
+    assert world.process()
+    assert world.ledger.resume_run(world.run())
+    assert world.process()
+    assert world.chunk().state is ChunkStatus.COMPLETED
+
+
+def test_the_runs_that_are_remembered_are_bounded(world: World, clock: Clock) -> None:
+    going = going_runs.GoingRuns(world.ledger, most=2)
+    for run_id in ("a", "b", "c"):
+        world.ledger.open_run(run_id=run_id, survey="s", job_id="j", workload="w", params=None, traceparent=None)
+        assert not going.stopped(run_id)
+    world.aws.calls.clear()
+    assert not going.stopped("c")
+    assert not going.stopped("b")
+    assert world.aws.calls == []
+    assert not going.stopped("a")
+    assert world.aws.calls == ["GetItem"]

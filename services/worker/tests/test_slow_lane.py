@@ -1,0 +1,212 @@
+"""The slow lane: what waits for it becomes less until nothing does, or until it is said why not."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from worker_world import FIRST, GOOD, HOPELESS, RUN_ID, SLOW, World
+
+from prismline_contracts import ChunkStatus
+from prismline_ledger import Ledger
+from prismline_runtime import Bucket
+
+pytestmark = pytest.mark.emulator
+
+
+def waiting(world: World) -> tuple[int, int]:
+    """Rows that wait, as the chunk and as the run say it."""
+    return world.chunk().n_timed_out, world.run().n_timed_out
+
+
+def with_rows(body: str, rows: list[int]) -> str:
+    """A message to the slow lane as an older worker sent it."""
+    message = json.loads(body)
+    message["data"]["rows"] = rows
+    return json.dumps(message)
+
+
+@pytest.fixture
+def body(world: World) -> str:
+    """The message to the slow lane of a chunk whose rows 1 to 4 ran out of time."""
+    world.open_run(spectra={FIRST: [GOOD, SLOW, SLOW, SLOW, SLOW]})
+    assert world.process()
+    assert waiting(world) == (4, 4)
+    ((message, _),) = world.take("refits")
+    return message
+
+
+def test_rows_that_ran_out_of_time_are_fitted_and_counted(world: World, body: str) -> None:
+    assert world.refit(body)
+    assert world.rows() == ["fitted"] * 5
+    assert waiting(world) == (0, 0)
+    assert world.take("refits") == []
+    assert world.refit(body), "a redelivery finds nothing to do"
+    assert waiting(world) == (0, 0)
+
+
+def test_the_message_is_small_however_many_rows_ran_out_of_time(world: World) -> None:
+    """SQS takes messages of at most 1 MiB; a chunk whose worker had no time at all is 200,000 rows late."""
+    world.open_run(spectra={FIRST: [GOOD] * 200_000})
+    assert world.process(seconds=0.0)
+    assert waiting(world) == (200_000, 200_000)
+    ((message, _),) = world.take("refits")
+    assert len(message) < 2000
+
+
+def test_what_does_not_fit_into_one_invocation_is_handed_on(world: World, body: str) -> None:
+    world.fitter.most_slow = 3
+    assert world.refit(body)
+    assert world.rows() == ["fitted"] * 4 + ["timed_out"]
+    assert waiting(world) == (1, 1)
+    world.fitter.most_slow = None
+    assert world.refit()
+    assert waiting(world) == (0, 0)
+
+
+def test_a_message_for_which_there_was_no_time_comes_again(world: World, body: str) -> None:
+    world.fitter.most_slow = 0
+    assert not world.refit(body)
+    assert waiting(world) == (4, 4)
+    assert world.take("refits") == []
+
+
+def test_the_rows_that_an_older_worker_names_are_a_filter(world: World, body: str) -> None:
+    assert world.refit(with_rows(body, [0, 2, 3]))
+    assert world.rows() == ["fitted", "timed_out", "fitted", "fitted", "timed_out"]
+    assert waiting(world) == (2, 2)
+    assert world.take("refits") == [], "the others are in another message"
+
+
+def test_the_number_of_rows_that_wait_never_rises_again(
+    world: World, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One worker patches the output and is slow to say so; meanwhile another one fits the rest."""
+    record = Ledger.record_refit
+
+    def late(ledger: Ledger, *names: str, remaining: int) -> bool:
+        monkeypatch.setattr(Ledger, "record_refit", record)
+        world.fitter.most_slow = None
+        assert world.refit(body)
+        assert waiting(world) == (0, 0)
+        return record(ledger, *names, remaining=remaining)
+
+    monkeypatch.setattr(Ledger, "record_refit", late)
+    world.fitter.most_slow = 2
+    assert world.refit(body)
+    assert world.rows() == ["fitted"] * 5
+    assert waiting(world) == (0, 0)
+
+
+def test_two_refits_that_meet_lose_no_patch_and_fit_nothing_twice(
+    world: World, body: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While one worker has fitted rows 1 and 2 and writes them, another one has written rows 3 and 4."""
+    replace = Bucket.replace
+
+    def meet(bucket: Bucket, key: str, content: bytes, etag: str) -> bool:
+        monkeypatch.setattr(Bucket, "replace", replace)
+        assert world.refit(with_rows(body, [3, 4]))
+        assert waiting(world) == (2, 2)
+        return replace(bucket, key, content, etag)
+
+    monkeypatch.setattr(Bucket, "replace", meet)
+    fits: list[float] = []
+    fit = world.fitter.fit
+    monkeypatch.setattr(world.fitter, "fit", lambda spectrum, *a, **k: fits.append(1.0) or fit(spectrum, *a, **k))
+    assert world.refit(with_rows(body, [1, 2]))
+    assert world.rows() == ["fitted"] * 5
+    assert waiting(world) == (0, 0)
+    assert len(fits) == 4
+
+
+def test_a_patch_whose_answer_got_lost_is_found_by_the_redelivery(world: World, body: str) -> None:
+    world.aws.lost = {"PutObject"}
+    assert not world.refit(body)
+    world.aws.lost = set()
+    assert world.refit(body)
+    assert waiting(world) == (0, 0)
+
+
+# ---- what cannot be fitted
+
+
+def test_rows_that_can_never_be_fitted_are_given_up_with_the_reason(world: World) -> None:
+    world.open_run(spectra={FIRST: [GOOD, SLOW, HOPELESS]})
+    world.process()
+    assert waiting(world) == (2, 2)
+    assert world.refit(), "the message is not tried again"
+    chunk, run = world.chunk(), world.run()
+    assert waiting(world) == (0, 0), "nobody waits for them any more"
+    assert (chunk.n_refit_failed, run.n_refit_failed) == (2, 2)
+    assert "x=2, y=2 failed: ValueError: it cannot be fitted" in (chunk.refit_error or "")
+    assert world.rows() == ["fitted", "timed_out", "timed_out"], "the output does not hide it"
+    ((letter, attributes),) = world.take("refits-dlq")
+    assert attributes["error"] == chunk.refit_error
+    assert FIRST in letter
+
+
+def test_rows_are_given_up_only_after_the_message_was_copied(world: World) -> None:
+    world.open_run(spectra={FIRST: [HOPELESS]})
+    world.process()
+    ((message, _),) = world.take("refits")
+    world.aws.down = {"SendMessage"}
+    assert not world.refit(message)
+    assert waiting(world) == (1, 1)
+    world.aws.down = {"TransactWriteItems"}
+    assert not world.refit(message)
+    assert waiting(world) == (1, 1)
+    assert len(world.take("refits-dlq")) == 1
+    world.aws.down = set()
+    assert world.refit(message)
+    assert waiting(world) == (0, 0)
+
+
+def test_rows_that_were_given_up_can_be_fitted_when_the_cause_is_mended(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.open_run(spectra={FIRST: [GOOD, HOPELESS]})
+    world.process()
+    world.refit()
+    ((letter, _),) = world.take("refits-dlq")
+    fit = world.fitter.fit
+    monkeypatch.setattr(world.fitter, "fit", lambda spectrum, *a, **k: fit([GOOD, 0.0, 0.0], *a, **k))
+    assert world.refit(letter)
+    chunk, run = world.chunk(), world.run()
+    assert (chunk.n_refit_failed, run.n_refit_failed, chunk.refit_error) == (0, 0, None)
+    assert world.rows() == ["fitted"] * 2
+
+
+# ---- what has to wait, and what is skipped
+
+
+def test_a_refit_waits_until_its_chunk_is_completed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.open_run(spectra={FIRST: [SLOW]})
+    world.aws.down = {"TransactWriteItems"}
+    assert not world.process()
+    world.aws.down = set()
+    ((message, _),) = world.take("refits")
+    assert not world.refit(message)
+    assert world.rows() == ["timed_out"]
+    assert world.process()
+    assert waiting(world) == (1, 1)
+    assert world.refit(message)
+    assert waiting(world) == (0, 0)
+
+
+def test_a_refit_of_a_stopped_run_is_skipped(world: World) -> None:
+    world.open_run(FIRST, "chunk-0000100", spectra={FIRST: [SLOW]})
+    world.process()
+    ((message, _),) = world.take("refits")
+    world.ledger.stop_run(RUN_ID, "cancelled")
+    assert world.refit(message)
+    assert world.rows() == ["timed_out"]
+    assert world.chunk().state is ChunkStatus.COMPLETED
+
+
+@pytest.mark.parametrize("missing", [{"run_id": "run-777"}, {"chunk_id": "chunk-0000777"}])
+def test_a_refit_of_what_does_not_exist_is_one_dead_letter(world: World, body: str, missing: dict[str, str]) -> None:
+    message = json.loads(body)
+    message["data"] |= missing
+    assert world.refit(json.dumps(message))
+    assert len(world.take("refits-dlq")) == 1

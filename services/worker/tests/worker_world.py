@@ -1,0 +1,239 @@
+"""A worker whose run is on real queues, ledger, bucket and bus, and whose fitter does what a spectrum says."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import boto3
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from botocore.exceptions import EndpointConnectionError
+
+from prismline_contracts import ChunkItem, ChunkProcess, Envelope, RunItem, chunk_id, chunk_key
+from prismline_ledger import Ledger, NewChunk
+from prismline_localstack.testing import create_runs_table, observe_bus
+from prismline_worker.dependencies import Dependencies, from_environment
+from prismline_worker.fit_process import Fit, FitError, FitTimeoutError
+from prismline_worker.handler import build_handler
+
+RUN_ID = "run-1"
+FIRST, SECOND = chunk_id(0), chunk_id(100)
+#: What the first channel of a spectrum says: fit it; only without a budget; not even then.
+GOOD, SLOW, HOPELESS = 1.0, 2.0, 3.0
+
+
+class Fitter:
+    """Fits at once what can be fitted."""
+
+    def __init__(self) -> None:
+        #: Slow spectra that an invocation has time for; None: any number.
+        self.most_slow: int | None = None
+
+    def fit(
+        self,
+        spectrum: Any,
+        params: Mapping[str, Any],
+        *,
+        budget_s: float | None = None,
+        deadline: float | None = None,
+    ) -> Fit:
+        if spectrum[0] in {SLOW, HOPELESS}:
+            if budget_s is not None or self.most_slow == 0:
+                raise FitTimeoutError
+            if self.most_slow is not None:
+                self.most_slow -= 1
+        if spectrum[0] == HOPELESS:
+            raise FitError("ValueError: it cannot be fitted")
+        return Fit(0.1, [(float(spectrum[0]), 2.0, 3.0)])
+
+
+class Context:
+    """What Lambda passes to a handler; `seconds` are left."""
+
+    def __init__(self, seconds: float = 900.0) -> None:
+        self.seconds = seconds
+
+    def get_remaining_time_in_millis(self) -> int:
+        return round(self.seconds * 1000)
+
+
+class Aws:
+    """Watches what is asked of AWS, and has it go wrong."""
+
+    def __init__(self) -> None:
+        #: Operations that were called.
+        self.calls: list[str] = []
+        #: Operations that do not reach AWS, and those whose answer gets lost.
+        self.down: set[str] = set()
+        self.lost: set[str] = set()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Clients that are made in the block are watched, for as long as they live."""
+        if boto3.DEFAULT_SESSION is None:
+            boto3.setup_default_session()
+        events = boto3.DEFAULT_SESSION.events
+        events.register("before-call", self._before)
+        events.register("after-call", self._after)
+        yield
+        events.unregister("before-call", self._before)
+        events.unregister("after-call", self._after)
+
+    def _before(self, model: Any, **_: Any) -> None:
+        self.calls.append(model.name)
+        if model.name in self.down:
+            raise EndpointConnectionError(endpoint_url="test")
+
+    def _after(self, model: Any, **_: Any) -> None:
+        if model.name in self.lost:
+            raise EndpointConnectionError(endpoint_url="test")
+
+
+@dataclass
+class World:
+    environment: str
+    bucket: str
+    deps: Dependencies
+    fitter: Fitter
+    handler: Callable[[dict[str, Any], Any], Any]
+    observer: str
+    aws: Aws
+    receive_count: int = 1
+    #: Spectra of each chunk.
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.deps.ledger
+
+    def run(self) -> RunItem:
+        return self.ledger.run(RUN_ID)
+
+    def chunk(self, chunk: str = FIRST) -> ChunkItem:
+        return self.ledger.chunk(RUN_ID, chunk)
+
+    # ---- the run's input
+
+    def open_run(self, *chunks: str, spectra: Mapping[str, list[float]] | None = None) -> None:
+        """Open a run of `chunks`, each with spectra of the kinds that `spectra` says, else a good one."""
+        contents = {chunk: (spectra or {}).get(chunk, [GOOD]) for chunk in chunks or (FIRST,)}
+        self.ledger.open_run(run_id=RUN_ID, survey="grs", job_id="j", workload="spectra", params=None, traceparent=None)
+        self.ledger.add_chunks(
+            RUN_ID, [NewChunk(chunk, chunk_key(RUN_ID, chunk), len(kinds)) for chunk, kinds in contents.items()]
+        )
+        for chunk, kinds in contents.items():
+            self.sizes[chunk] = len(kinds)
+            self.write_chunk(chunk, kinds)
+        self.ledger.set_total(RUN_ID, jobs_total=len(contents), n_spectra=1, n_blank=0)
+        self.ledger.latch(RUN_ID)
+
+    def write_chunk(self, chunk: str, kinds: list[float]) -> None:
+        spectra = np.zeros((len(kinds), 3), np.float32)
+        spectra[:, 0] = kinds
+        body = io.BytesIO()
+        pixels = np.arange(len(kinds))
+        np.savez(body, spectra=spectra, x=pixels, y=pixels)
+        self.put(chunk_key(RUN_ID, chunk), body.getvalue())
+
+    def put(self, key: str, body: bytes) -> None:
+        boto3.client("s3").put_object(Bucket=self.bucket, Key=key, Body=body)
+
+    # ---- messages
+
+    def command(self, chunk: str = FIRST, **changes: Any) -> ChunkProcess:
+        given: dict[str, Any] = {
+            "run_id": RUN_ID,
+            "job_id": "j",
+            "survey": "grs",
+            "workload": "spectra",
+            "chunk_id": chunk,
+            "n_items": self.sizes.get(chunk, 1),
+            "bucket": self.bucket,
+            "chunk_key": chunk_key(RUN_ID, chunk),
+            "params": {"decomposer": "phspectra"},
+        }
+        return ChunkProcess(**(given | changes))
+
+    def process(self, chunk: str = FIRST, *, seconds: float = 900.0, **changes: Any) -> bool:
+        """Deliver the chunk's message. Whether it was acknowledged."""
+        body = Envelope.wrap(self.command(chunk, **changes), source="test", traceparent=None).to_json()
+        return self.deliver(body, "chunks", seconds=seconds)
+
+    def deliver(self, body: str, queue: str, *, seconds: float = 900.0) -> bool:
+        """Deliver a message. Whether it was acknowledged."""
+        record = {
+            "messageId": "m",
+            "receiptHandle": "h",
+            "body": body,
+            "attributes": {"ApproximateReceiveCount": str(self.receive_count)},
+            "messageAttributes": {},
+            "eventSourceARN": f"arn:aws:sqs:us-east-1:000000000000:prismline-{self.environment}-{queue}",
+        }
+        answer = self.handler({"Records": [record]}, Context(seconds))
+        return not answer["batchItemFailures"]
+
+    def take(self, queue: str) -> list[tuple[str, dict[str, str]]]:
+        """What is in a queue, with its attributes; it is gone from there."""
+        sqs = boto3.client("sqs")
+        url = sqs.get_queue_url(QueueName=f"prismline-{self.environment}-{queue}")["QueueUrl"]
+        taken = []
+        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"]).get(
+            "Messages"
+        ):
+            for message in messages:
+                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+                attributes = message.get("MessageAttributes", {})
+                taken.append((message["Body"], {name: value["StringValue"] for name, value in attributes.items()}))
+        return taken
+
+    def refit(self, body: str | None = None) -> bool:
+        """Deliver a message to the slow lane; default: the one that is in its queue. Whether it was acknowledged."""
+        if body is None:
+            ((body, _),) = self.take("refits")
+        return self.deliver(body, "refits")
+
+    def said(self) -> list[tuple[str, str]]:
+        """Short types and ids of the events that were published since the last look."""
+        sqs, said = boto3.client("sqs"), []
+        while messages := sqs.receive_message(QueueUrl=self.observer, MaxNumberOfMessages=10, WaitTimeSeconds=1).get(
+            "Messages"
+        ):
+            for message in messages:
+                sqs.delete_message(QueueUrl=self.observer, ReceiptHandle=message["ReceiptHandle"])
+                event = json.loads(message["Body"])
+                said.append((event["type"].removeprefix("prismline.").removesuffix(".v1"), event["id"]))
+        return said
+
+    # ---- what there is
+
+    def rows(self, chunk: str = FIRST) -> list[str]:
+        """The status of each row of the chunk's output."""
+        key = self.chunk(chunk).output_key or f"decompositions/survey=grs/run={RUN_ID}/{chunk}.parquet"
+        body = boto3.client("s3").get_object(Bucket=self.bucket, Key=key)["Body"].read()
+        statuses: list[str] = pq.read_table(pa.BufferReader(body))["status"].to_pylist()
+        return statuses
+
+
+def spectra_world(environment: str, monkeypatch: Any) -> World:
+    """A world with no run in it yet."""
+    sqs, bucket, table = boto3.client("sqs"), f"bucket-{environment}", f"runs-{environment}"
+    boto3.client("s3").create_bucket(Bucket=bucket)
+    create_runs_table(boto3.client("dynamodb"), table)
+    bus = f"prismline-{environment}"
+    boto3.client("events").create_event_bus(Name=bus)
+    for queue in ("chunks", "refits"):
+        for name in (queue, f"{queue}-dlq"):
+            sqs.create_queue(QueueName=f"prismline-{environment}-{name}")
+    monkeypatch.setenv("RUNS_TABLE", table)
+    fitter, aws = Fitter(), Aws()
+    with aws.watched():
+        deps = dataclasses.replace(from_environment(), fitter=fitter)
+        handler = build_handler(deps)
+    return World(environment, bucket, deps, fitter, handler, observe_bus(sqs, boto3.client("events"), bus), aws)
