@@ -11,20 +11,19 @@ import random
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, tzinfo
-from functools import lru_cache
 from types import ModuleType
 from typing import Any, Self
 
 import tenacity
 import tenacity.nap
 import tenacity.wait
-from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
 from prismline_contracts import base
 from prismline_runtime import telemetry
+from tests.simulation import quick
 from tests.simulation.choices import ChosenRandom
 from tests.simulation.scheduler import START, Scheduler
 
@@ -129,36 +128,6 @@ class InlineExecutor:
         """Nothing is left to do."""
 
 
-class FastDeserializer:
-    """boto3's TypeDeserializer, for the types of our items: strings, numbers, booleans, lists, maps."""
-
-    def deserialize(self, value: Mapping[str, Any]) -> Any:
-        """The plain value; a number is a Decimal, as boto3 has it."""
-        ((kind, content),) = value.items()
-        if kind == "S":
-            return content
-        if kind == "N":
-            return _decimal(content)
-        return _deserializer.deserialize(value)
-
-
-class FastSerializer:
-    """boto3's TypeSerializer, for the types of our items."""
-
-    def serialize(self, value: Any) -> dict[str, Any]:
-        """The value as DynamoDB's client takes it."""
-        if type(value) is str:
-            return {"S": value}
-        if type(value) is int:
-            return {"N": str(value)}
-        serialized: dict[str, Any] = _serializer.serialize(value)
-        return serialized
-
-
-_deserializer, _serializer = TypeDeserializer(), TypeSerializer()
-_decimal = lru_cache(maxsize=4096)(lambda content: _deserializer.deserialize({"N": content}))
-
-
 class NoMetrics:
     """A metrics provider that counts nothing."""
 
@@ -219,8 +188,7 @@ def _replacements() -> list[tuple[ModuleType, str, Any]]:
         id(uuid): _uuid,
         id(random): _random,
         id(concurrent.futures.ThreadPoolExecutor): InlineExecutor,
-        id(TypeDeserializer): FastDeserializer,
-        id(TypeSerializer): FastSerializer,
+        **quick.STAND_INS,
     }
     found: list[tuple[ModuleType, str, Any]] = []
     for name, module in sorted(sys.modules.items()):
@@ -232,7 +200,7 @@ def _replacements() -> list[tuple[ModuleType, str, Any]]:
             ]
     found += [(tenacity, "time", _clock), (tenacity.nap, "time", _clock), (tenacity.wait, "random", _random)]
     found += [(base, "datetime", _VirtualDatetime), (telemetry, "AmazonCloudWatchEMFProvider", NoMetrics)]
-    return found
+    return found + quick.NAMES
 
 
 _found: list[tuple[ModuleType, str, Any]] = []
