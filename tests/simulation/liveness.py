@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from prismline_cli.deadletters_commands import load_operation
 from prismline_cli.runs import load_run
 from tests.simulation.plan import DAY
+from tests.simulation.safety import unfitted
 from tests.simulation.workloads import read_output
 
 if TYPE_CHECKING:
@@ -66,12 +67,16 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
     stopped = run.get("cancelled_at") is not None
     if stopped and run_id not in users.cancelled and not submission.plan.invalid:
         yield f"{name} was stopped, and nobody asked for it; it is {status}: {state.get('error_message')}"
+    if run.get("ended_status") != status or not run.get("ended_at"):
+        yield f"{name} is {status}, and its end in the ledger is {run.get('ended_status')}"
+    if run.get("GSI2_PK"):
+        yield f"{name} is still looked at by the sweeper"
     failed, total = run.get("jobs_failed", 0), run.get("jobs_total")
     if not stopped and status != "cancelled":
         if not run.get("drained_at"):
             yield f"{name} has not drained: {run.get('jobs_completed', 0)} + {failed} of {total}"
-        elif not safety.announced[run_id]["run.drained"]:
-            yield f"nobody said that {name} has drained"
+        elif not safety.drains[run_id][run["drains"]]:
+            yield f"nobody said that {name} has drained for the {run['drains']}. time"
         tolerable = not total or 100 * failed / total <= submission.plan.tolerated_percent
         if status in {"completed", "failed"} and (status == "completed") != tolerable:
             yield f"{name} is {status} with {failed} of {total} chunks failed: {state.get('error_message')}"
@@ -85,10 +90,12 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
             found = world.aws.objects[world.bucket].get(chunk["output_key"])
             output = read_output(found.body) if found is not None else None
             rows = output.n_timed_out if output is not None else None
-            if rows != chunk.get("n_timed_out", 0):
-                yield f"{sort[6:]} of {name}: {chunk.get('n_timed_out', 0)} timed out, {rows} in its file"
+            if rows != unfitted(chunk):
+                yield f"{sort[6:]} of {name}: {unfitted(chunk)} unfitted rows in the ledger, {rows} in its file"
+            if chunk.get("n_timed_out", 0) and not stopped:
+                yield f"{sort[6:]} of {name}: {chunk['n_timed_out']} rows still wait for the slow lane"
             if rows and not submission.plan.hopeless:
-                yield f"{sort[6:]} of {name}: {rows} rows still wait for the slow lane"
+                yield f"{sort[6:]} of {name}: {rows} rows were given up that can be fitted"
 
 
 def _seen(view: object) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.workloads import SPECTRA_PER_CHUNK, caption_of, read_output
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
     from tests.simulation.users import Submission, Users
     from tests.simulation.world import World
 
-#: Attempts that a chunk has at least before it may be given up.
-ATTEMPTS = 5
+#: Attempts that say something about a chunk, and seconds since the first of them began, before it may be given up.
+ATTEMPTS, PATIENCE_SECONDS = 5, 7200.0
+#: Seconds that an attempt may go on: Lambda's longest timeout.
+LONGEST_ATTEMPT_SECONDS = 900.0
 CHUNK_TRANSITIONS = frozenset(
     {
         (None, "PENDING"),
@@ -28,6 +31,7 @@ CHUNK_TRANSITIONS = frozenset(
         ("IN_PROGRESS", "COMPLETED"),
         ("IN_PROGRESS", "FAILED"),
         ("FAILED", "COMPLETED"),
+        ("FAILED", "PENDING"),  # only by a recovery: see `_reopened`
     }
 )
 RUN_TRANSITIONS = frozenset(
@@ -44,6 +48,8 @@ RUN_TRANSITIONS = frozenset(
 )
 ENDED_CHUNK = frozenset({"COMPLETED", "FAILED"})
 ENDED_RUN = frozenset({"completed", "failed", "cancelled"})
+#: Attributes of a run item that stay what they are once they are set.
+FINAL = ("jobs_total", "latched_at", "plan", "manifest_key")
 
 Item = Mapping[str, Any]
 
@@ -55,10 +61,12 @@ class Safety:
         self._world = world
         self._submissions: dict[str, Submission] = {each.run_id: each for each in users.submissions}
         self._users = users
-        #: Numbers of chunks by status, and their timed-out items, by run: counted from the items that were written.
+        #: By run, counted from the items that were written: chunks by status, rows that wait, rows that were given up.
         self._counted: dict[str, Counter[str]] = defaultdict(Counter)
         #: Terminal statuses that were announced, by run: event ids by type.
         self.announced: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        #: Which drains of a run were said: event ids by their number.
+        self.drains: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         #: Ids of messages that are, or were, in the archive.
         self.archived: set[str] = set()
         #: Operations that were said to be done.
@@ -81,6 +89,8 @@ class Safety:
             run_id, sort = change.key
             if sort.startswith("CHUNK#"):
                 self._chunk(run_id, change.before, change.after)
+            if sort == "RUN":
+                self._run_item(run_id, change.before, change.after)
             if sort == "RUN" or sort.startswith("CHUNK#"):
                 runs.add(run_id)
         for run_id in runs:
@@ -100,30 +110,62 @@ class Safety:
             counted[now] += 1
             if was is not None:
                 counted[was] -= 1
-        late_before, late = (before or {}).get("n_timed_out", 0), after.get("n_timed_out", 0)
-        counted["n_timed_out"] += late - late_before
+        for rows in ("n_timed_out", "n_refit_failed"):
+            counted[rows] += after.get(rows, 0) - (before or {}).get(rows, 0)
         if was is None:
             counted["items"] += 1
-        if was == now == "COMPLETED" and late > late_before:
-            self._wrong("n_timed_out falls only", f"{name}: from {late_before} to {late}")
+        if was == now == "COMPLETED" and unfitted(after) > unfitted(before or {}):
+            self._wrong("unfitted rows fall only", f"{name}: from {unfitted(before or {})} to {unfitted(after)}")
+        if before is not None:
+            self._attempts(name, before, after)
         if now == "FAILED" and was != "FAILED":
-            self._failed(run_id, name, after)
+            self._failed(run_id, name, before or {}, after)
         if now == "COMPLETED":
             self._output(run_id, name, after)
 
-    def _failed(self, run_id: str, name: str, chunk: Item) -> None:
-        if not chunk.get("error"):
+    def _attempts(self, name: str, before: Item, after: Item) -> None:
+        """An attempt is counted when it begins, an interruption when it ends; a recovery begins anew."""
+        began = after.get("attempts", 0) - before.get("attempts", 0)
+        cut_short = after.get("interruptions", 0) - before.get("interruptions", 0)
+        if before["status"] == "FAILED" and after["status"] == "PENDING":
+            if after.get("recovery") == before.get("recovery"):
+                self._wrong("allowed transitions", f"{name} went from FAILED to PENDING without a recovery")
+            if after.get("interruptions", 0) != after.get("attempts", 0) or after.get("first_started_at") or began:
+                self._wrong("a recovery begins anew", f"{name} was reopened as {dict(after)}")
+            return
+        if began not in {0, 1} or (began and after["status"] != "IN_PROGRESS"):
+            self._wrong("attempts count attempts", f"attempts of {name} changed by {began} in {after['status']}")
+        if began and not after.get("first_started_at"):
+            self._wrong("attempts count attempts", f"nobody noted when the first attempt at {name} began")
+        ended = before["status"] == "IN_PROGRESS" and after["status"] == "PENDING"
+        if cut_short not in {0, 1} or (cut_short and not ended):
+            self._wrong("attempts count attempts", f"interruptions of {name} changed by {cut_short}")
+        first = before.get("first_started_at")
+        if first and after.get("first_started_at") != first:
+            self._wrong("attempts count attempts", f"the first attempt at {name} began at {first}, and then later")
+
+    def _failed(self, run_id: str, name: str, before: Item, chunk: Item) -> None:
+        """FAILED for a permanent error, or after attempts enough and time enough, while nobody is at work on it."""
+        error = chunk.get("error")
+        if not error:
             self._wrong("failed with a reason", f"{name} is FAILED without an error")
         submission = self._submissions.get(run_id)
         if submission is not None and _index(chunk, submission) in submission.plan.bad:
             return
-        attempts = chunk.get("attempts", 0)
-        if attempts < ATTEMPTS or self._world.faults.harm < ATTEMPTS:
+        used = chunk.get("attempts", 0) - chunk.get("interruptions", 0)
+        tried = self._ago(chunk.get("first_started_at"))
+        if used < ATTEMPTS or tried < PATIENCE_SECONDS or self._world.faults.harm < ATTEMPTS:
             self._wrong(
                 "failed only for a reason",
-                f"{name} is FAILED after {attempts} attempts, of which at most {self._world.faults.harm} met a fault"
-                f" of their own, though it can be worked on: {chunk.get('error')}",
+                f"{name} is FAILED after {used} attempts in {tried:.0f} s and {self._world.faults.harm} faults that"
+                f" could have cost one, though it can be worked on: {error}",
             )
+        if before.get("status") == "IN_PROGRESS" and self._ago(chunk.get("started_at")) < LONGEST_ATTEMPT_SECONDS:
+            self._wrong("failed only for a reason", f"{name} was given up while a worker may be at it: {error}")
+
+    def _ago(self, moment: str | None) -> float:
+        """Seconds since a timestamp; 0 if there is none."""
+        return self._world.scheduler.time - datetime.fromisoformat(moment).timestamp() if moment else 0.0
 
     def _output(self, run_id: str, name: str, chunk: Item) -> None:
         found = self._world.aws.objects[self._world.bucket].get(chunk.get("output_key") or "")
@@ -148,10 +190,10 @@ class Safety:
                     "outputs are the run's own",
                     f"row {offset} of {name} is of (cube, spectrum) {row}, not of {expected_row}",
                 )
-        if chunk.get("n_timed_out", 0) < output.n_timed_out:
+        if unfitted(chunk) < output.n_timed_out:
             self._wrong(
-                "n_timed_out covers the file",
-                f"{name}: {chunk.get('n_timed_out', 0)} in the ledger, {output.n_timed_out} rows in the file",
+                "the ledger covers the file",
+                f"{name}: {unfitted(chunk)} unfitted rows in the ledger, {output.n_timed_out} in the file",
             )
 
     def _run(self, run_id: str) -> None:
@@ -163,6 +205,7 @@ class Safety:
             ("jobs_completed", "COMPLETED"),
             ("jobs_failed", "FAILED"),
             ("n_timed_out", "n_timed_out"),
+            ("n_refit_failed", "n_refit_failed"),
         ):
             if run.get(counter, 0) != counted[state]:
                 self._wrong(
@@ -175,10 +218,55 @@ class Safety:
                 self._wrong("total >= ended", f"{ended} of {total} chunks of {name} have ended")
             if total != counted["items"]:
                 self._wrong("total equals items", f"{name} has {counted['items']} items and a total of {total}")
-        if run.get("latched_at") and total is None:
+        if (run.get("latched_at") or run.get("drained_at")) and total is None:
             self._wrong("latched with a total", f"{name} is latched without a total")
         if run.get("drained_at") and ended != total:
             self._wrong("drained when all have ended", f"{name} is drained with {ended} of {total} chunks ended")
+
+    def _run_item(self, run_id: str, before: Item | None, after: Item | None) -> None:
+        """What changes in a run's item changes for a reason."""
+        if after is None:
+            self._wrong("items stay", f"the item of run {run_id} was deleted")
+            return
+        was, name = before or {}, self._name(run_id)
+        for attribute in FINAL:
+            value = was.get(attribute)
+            # until the latch another delivery may note the same total once more, and more of the plan
+            if value is not None and after.get(attribute) != value and not (attribute == "plan" and value in "{}"):
+                self._final(name, attribute, value, after.get(attribute))
+        drained, drains = after.get("drained_at"), after.get("drains", 0)
+        if drains != was.get("drains", 0) + int(bool(drained) and not was.get("drained_at")):
+            self._wrong("drains are counted", f"{name}: {was.get('drains', 0)} drains, then {drains}")
+        if drained and not after.get("latched_at"):
+            self._wrong("drained when all have ended", f"{name} is drained and not latched")
+        if was.get("cancelled_at") and not after.get("cancelled_at") and was.get("stop_reason") != "failed":
+            self._wrong("a cancelled run stays so", f"{name} was {was.get('stop_reason')} and goes on")
+        if after.get("ended_at") and not was.get("ended_at"):
+            self._end_recorded(run_id, name, after)
+        if was.get("GSI2_PK") and not after.get("GSI2_PK"):
+            waits = after.get("n_timed_out", 0) and not after.get("cancelled_at")
+            if not after.get("ended_at") or waits:
+                self._wrong("open until it is over", f"nobody looks at {name} any more: {dict(after)}")
+
+    def _final(self, name: str, attribute: str, before: object, after: object) -> None:
+        if attribute == "plan" and after:
+            noted, later = json.loads(str(before)), json.loads(str(after))
+            if all(later.get(key) == value for key, value in noted.items()):
+                return
+        self._wrong("noted once", f"{attribute} of {name} was {before} and is {after}")
+
+    def _end_recorded(self, run_id: str, name: str, run: Item) -> None:
+        """Once the end is recorded nobody says it again: so it has to have been said."""
+        state = self._world.aws.tables[self._world.states_table].get(run_id) or {}
+        status = run.get("ended_status")
+        if state.get("status") != status:
+            self._wrong("an end is heard", f"{name} ended {status} in the ledger and is {state.get('status')}")
+        if not self.announced[run_id][f"run.{status}"]:
+            self._wrong("an end is heard", f"{name} ended {status} in the ledger, and nobody has said so")
+        if run.get("drained_at") and not self.drains[run_id][run["drains"]]:
+            self._wrong("an end is heard", f"{name} ended {status}, and nobody has said that it drained")
+        if not run.get("drained_at") and not run.get("cancelled_at"):
+            self._wrong("an end is heard", f"{name} ended {status} in the ledger and goes on")
 
     def _state(self, before: Item | None, after: Item | None) -> None:
         if after is None:
@@ -203,8 +291,8 @@ class Safety:
 
     def _completed(self, run_id: str, name: str, state: Item) -> None:
         run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") or {}
-        if not run.get("drained_at"):
-            self._wrong("completed when drained", f"{name} is completed and has not drained")
+        if not run.get("drains"):
+            self._wrong("completed when drained", f"{name} is completed and has never drained")
         total, failed = run.get("jobs_total") or 0, run.get("jobs_failed", 0)
         if total and 100 * failed / total > float(state.get("tolerated_failure_percent") or 0):
             self._wrong("completed within tolerance", f"{name} is completed with {failed} of {total} chunks failed")
@@ -228,11 +316,20 @@ class Safety:
         if kind in {"run.completed", "run.failed", "run.cancelled"}:
             self._ending_said(run_id, name, kind)
         if kind == "run.drained":
-            run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") or {}
-            if not run.get("drained_at"):
-                self._wrong("said when it is so", f"{name} was said to have drained and has not")
-        if kind in {"run.drained", "run.completed", "run.failed", "run.cancelled"} and len(said[kind]) > 1:
+            self._drain_said(run_id, name, detail)
+        if kind in {"run.completed", "run.failed", "run.cancelled"} and len(said[kind]) > 1:
             self._wrong("said once", f"{kind} of {name} was said with {len(said[kind])} event ids")
+
+    def _drain_said(self, run_id: str, name: str, detail: Mapping[str, Any]) -> None:
+        """Each drain has one event id, however often it is said, and is none that has not happened."""
+        run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") or {}
+        number = detail["data"]["drains"]
+        if number > run.get("drains", 0):
+            self._wrong("said when it is so", f"drain {number} of {name} was said of {run.get('drains', 0)}")
+        ids = self.drains[run_id]
+        ids[number].add(detail["id"])
+        if len(set().union(*ids.values())) != len([each for each in ids.values() if each]):
+            self._wrong("said once", f"the drains of {name} were said with the event ids {dict(ids)}")
 
     def _ending_said(self, run_id: str, name: str, kind: str) -> None:
         state = self._world.aws.tables[self._world.states_table].get(run_id) or {}
@@ -281,6 +378,11 @@ class Safety:
 
     def _wrong(self, check: str, message: str) -> None:
         self._world.found(check, message)
+
+
+def unfitted(chunk: Item) -> int:
+    """Rows of a chunk's output that are not fitted, says the ledger: they wait, or were given up."""
+    return int(chunk.get("n_timed_out", 0)) + int(chunk.get("n_refit_failed", 0))
 
 
 def _index(chunk: Item, submission: Submission) -> int:
