@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from prismline_cli.deadletters_commands import load_operation
 from prismline_cli.runs import load_run
 from tests.simulation.plan import DAY
-from tests.simulation.safety import unfitted
+from tests.simulation.safety import index_of, unfitted
 from tests.simulation.workloads import read_output
 
 if TYPE_CHECKING:
@@ -80,12 +80,17 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
         tolerable = not total or 100 * failed / total <= submission.plan.tolerated_percent
         if status in {"completed", "failed"} and (status == "completed") != tolerable:
             yield f"{name} is {status} with {failed} of {total} chunks failed: {state.get('error_message')}"
+    bad, archive = submission.plan.bad, records(world) if submission.plan.bad else []
     for (sort, _), version in ledger.partition(run_id):
         chunk = version.plain
         if not sort.startswith("CHUNK#"):
             continue
         if chunk["status"] not in {"COMPLETED", "FAILED"} and not stopped:
             yield f"{sort[6:]} of {name} is {chunk['status']}"
+        if chunk["status"] == "FAILED" and index_of(chunk, submission) in bad and not world.plan.loses_messages:
+            kept = any(run_id in body and sort[6:] in body for body in archive)
+            if not kept:
+                yield f"{sort[6:]} of {name} failed for good, and no record in the archive says so"
         if chunk["status"] == "COMPLETED" and submission.plan.workload == "spectra" and not stopped:
             found = world.aws.objects[world.bucket].get(chunk["output_key"])
             output = read_output(found.body) if found is not None else None
@@ -96,6 +101,12 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
                 yield f"{sort[6:]} of {name}: {chunk['n_timed_out']} rows still wait for the slow lane"
             if rows and not submission.plan.hopeless:
                 yield f"{sort[6:]} of {name}: {rows} rows were given up that can be fitted"
+
+
+def records(world: World) -> list[str]:
+    """What the archive of dead letters holds, whether a recovery has it, or it failed again, or neither."""
+    found = world.aws.objects[world.bucket].items()
+    return [each.body.decode(errors="replace") for key, each in found if key.startswith("dead-letter-archive/")]
 
 
 def _seen(view: object) -> str:

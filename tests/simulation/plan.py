@@ -5,8 +5,10 @@ Each plan has only some of the faults ("swarm testing"): where everything goes w
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate
+from typing import TypeVar
 
 from tests.simulation.choices import Choices, Stream
 
@@ -39,6 +41,8 @@ FAULTS = (
     "broken stream",
 )
 #: The services whose processes can be crashed and deployed.
+#: Queues whose messages may be lost at any moment: somebody knows of each and sends it again.
+LOSABLE = ("chunks", "chunks-dlq", "refits", "refits-dlq", "status", "status-dlq")
 SERVICES = ("splitter", "worker", "slow-lane", "status", "dlq-consumer", "recovery", "sweeper")
 
 
@@ -69,8 +73,9 @@ class RunPlan:
     slow: tuple[int, ...] = ()
     #: Indices of spectra that do not fit into it, and that the slow lane cannot fit either.
     hopeless: tuple[int, ...] = ()
-    #: Indices of chunks that can never be worked on.
+    #: Indices of chunks that cannot be worked on, until somebody mends their cause, if ever.
     bad: tuple[int, ...] = ()
+    mended_at: float | None = None
     #: Whether the source has the same name as that of any other run of which this holds.
     same_name: bool = False
     #: Whether the submission itself makes no sense.
@@ -102,6 +107,14 @@ class Plan:
     outages: tuple[Outage, ...] = ()
     #: (service, moment): all of its processes are stopped and started again.
     deploys: tuple[tuple[str, float], ...] = ()
+    #: (service, moment, seconds): none of its processes runs.
+    pauses: tuple[tuple[str, float, float], ...] = ()
+    #: (queue, moment): somebody purges it. Only queues of LOSABLE.
+    purges: tuple[tuple[str, float], ...] = ()
+    #: Seconds for which the queues of LOSABLE keep messages while there are faults; None: as deployed.
+    retention: float | None = None
+    #: Seconds by which a queue's approximate numbers of messages lag behind.
+    count_lag: float = 0.0
     #: Share of deliveries by EventBridge that come twice, late, or never.
     doubled: float = 0.0
     late: float = 0.0
@@ -128,7 +141,7 @@ class Plan:
     @property
     def faults_end(self) -> float:
         """Seconds after the beginning when everything that goes wrong has gone wrong."""
-        chaos = self.most_faults or self.dropped or self.doubled or self.late or self.network
+        chaos = self.most_faults or self.dropped or self.doubled or self.late or self.network or self.retention
         return max(self.chaos_seconds if chaos else 0.0, self.planned_end)
 
     @property
@@ -136,11 +149,29 @@ class Plan:
         """Seconds after the beginning of the last thing that will happen whatever is called."""
         moments = [outage.end for outage in self.outages]
         moments += [moment for _, moment in self.deploys]
+        moments += [moment for _, moment in self.purges]
+        moments += [moment + seconds for _, moment, seconds in self.pauses]
+        moments += [run.mended_at for run in self.runs if run.mended_at is not None]
         moments += [moment for moment, _ in self.gpu]
         moments += [run.cancel_at for run in self.runs if run.cancel_at is not None]
         moments += [run.at for run in self.runs]
         moments += [*self.recoveries, *self.redrives]
         return max(moments)
+
+    @property
+    def loses_messages(self) -> bool:
+        """Whether messages are lost that nobody has acknowledged, or moved by a person who archives nothing."""
+        return bool(self.purges or self.redrives) or self.retention is not None
+
+    def with_faults(self, rate: float, most: int, seconds: float) -> Plan:
+        """This plan with at least so many faults for so long, of its own kinds if it has any."""
+        kinds = tuple(kind for kind, _ in self.faults) or FAULTS
+        return replace(
+            self,
+            faults=tuple((kind, rate / len(kinds)) for kind in kinds),
+            most_faults=max(most, self.most_faults),
+            chaos_seconds=max(seconds, self.chaos_seconds),
+        )
 
     def describe(self) -> str:
         """What is not the default, a line each."""
@@ -151,6 +182,9 @@ class Plan:
             if value != getattr(default, entry.name) or entry.name == "runs":
                 lines.append(f"  {entry.name}: {value}")
         return "\n".join(lines)
+
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -166,6 +200,9 @@ class _Drawing:
     def one_of(self, weights: tuple[float, ...]) -> int:
         return self.stream.weighted(tuple(accumulate(weight / sum(weights) for weight in weights)))
 
+    def any_of(self, values: tuple[T, ...]) -> T:
+        return values[self.stream.below(len(values))]
+
     def moment(self) -> float:
         """A moment that is more likely early: most of a healthy run takes seconds."""
         scale = (2.0, 10.0, 60.0, 10 * MINUTE, 40 * MINUTE)[self.one_of((4, 3, 2, 1, 1))]
@@ -173,8 +210,14 @@ class _Drawing:
 
 
 def draw_plan(choices: Choices) -> Plan:
-    """The plan of a schedule."""
+    """The plan of a schedule: from the whole space, or focused on a situation that is rarely met there."""
     draw = _Drawing(choices.stream("plan"))
+    focus = draw.one_of((12, *(1 for _ in FOCUSES)))
+    plan = _anything(draw)
+    return FOCUSES[focus - 1](draw, plan) if focus else plan
+
+
+def _anything(draw: _Drawing) -> Plan:
     runs = _runs(draw)
     captions = any(run.workload == "captions" for run in runs)
     faults, most = _faults(draw)
@@ -270,3 +313,122 @@ def _gpu(draw: _Drawing) -> tuple[tuple[float, str], ...]:
     if found:
         found.append((moment, "up"))
     return tuple(found)
+
+
+# ---- focuses: what it takes to get somewhere
+
+
+def _backlog(draw: _Drawing, plan: Plan) -> Plan:
+    """Attempts end in errors of all kinds, and then nobody works for longer than any lease."""
+    runs = tuple(replace(run, chunks=max(run.chunks, 3)) for run in plan.runs)
+    pauses = tuple(("worker", draw.moment(), draw.any_of((900.0, 1500.0, 3 * HOUR, 9 * HOUR))) for _ in range(2))
+    return replace(plan, runs=runs, workers=1, pauses=pauses, sweep_seconds=60.0).with_faults(0.05, 12, HOUR)
+
+
+def _exhausted(draw: _Drawing, plan: Plan) -> Plan:
+    """Chunks are really given up; some succeed late, some are recovered."""
+    kinds = ("crash before", "crash after", "broken stream", "freeze", "error after")
+    chosen = tuple((kind, 0.06) for kind in kinds if draw.rarely(0.7)) or (("crash before", 0.2),)
+    recoveries = tuple(2 * HOUR + 6 * HOUR * draw.stream.below(40) / 40 for _ in range(draw.one_of((1, 2, 1))))
+    return replace(
+        plan,
+        faults=chosen,
+        most_faults=80,
+        struck=("worker",) if draw.rarely(0.6) else (),
+        chaos_seconds=5 * HOUR,
+        recoveries=recoveries,
+        part_bytes=512,
+        sweep_seconds=60.0,
+    )
+
+
+def _recovery(draw: _Drawing, plan: Plan) -> Plan:
+    """Chunks fail for good, the cause is mended, somebody has them recovered, more than once perhaps."""
+    runs = tuple(
+        replace(run, bad=run.bad or (0,), mended_at=draw.any_of((None, 60.0, HOUR)), invalid=False) for run in plan.runs
+    )
+    recoveries = tuple(HOUR * draw.stream.below(60) / 40 for _ in range(1 + draw.one_of((1, 2, 2))))
+    struck = draw.any_of(((), ("recovery",), ("dlq-consumer",), ("status",), ("worker",)))
+    plan = replace(plan, runs=runs, recoveries=recoveries, dead_letter_consumers=2, struck=struck)
+    return plan.with_faults(0.03, 8, 2 * HOUR)
+
+
+def _deferred(draw: _Drawing, plan: Plan) -> Plan:
+    """The model is away for hours while messages of other runs, and its own, are lost."""
+    captions = replace(plan.runs[0], workload="captions", slow=(), hopeless=(), bad=())
+    spectra = RunPlan(at=draw.moment(), chunks=2, slow=(0,) if draw.rarely(0.5) else ())
+    gone = draw.moment()
+    back = gone + draw.any_of((600.0, 2 * HOUR, 9 * HOUR))
+    purges = tuple(
+        (LOSABLE[draw.stream.below(len(LOSABLE))], draw.moment() + back * draw.stream.below(4) / 4) for _ in range(2)
+    )
+    return replace(
+        plan, runs=(captions, spectra), gpu=((gone, draw.any_of(("down", "mute"))), (back, "up")), purges=purges
+    )
+
+
+def _cancelled(draw: _Drawing, plan: Plan) -> Plan:
+    """Somebody cancels at once, or while the run is split, or while it ends."""
+    runs = tuple(replace(run, cancel_at=run.at + 4.0 * draw.stream.below(80) / 80) for run in plan.runs)
+    return replace(plan, runs=runs, splitters=2, late=0.2, doubled=0.2).with_faults(0.03, 6, 20 * MINUTE)
+
+
+def _split_again(draw: _Drawing, plan: Plan) -> Plan:
+    """The command to split comes again and again, before and after the latch, and so does everything else."""
+    outages = (Outage(draw.any_of(("stepfunctions", "events", "ledger")), draw.moment(), 1200.0, lossy=True),)
+    return replace(plan, splitters=2, repeated=0.6, outages=outages, network=2).with_faults(0.03, 6, HOUR)
+
+
+def _refits(draw: _Drawing, plan: Plan) -> Plan:
+    """Refits overlap, are repeated, lost and hopeless, and time is short."""
+    runs = tuple(
+        replace(
+            run,
+            workload="spectra",
+            slow=tuple(range(2 * run.chunks)),
+            hopeless=tuple(i for i in range(2 * run.chunks) if draw.rarely(0.25)),
+        )
+        for run in plan.runs
+    )
+    purges = (("refits", draw.moment()),) if draw.rarely(0.5) else ()
+    recoveries = (2 * HOUR,) if draw.rarely(0.5) else ()
+    plan = replace(plan, runs=runs, gpu=(), slow_lanes=2, repeated=0.6, purges=purges, recoveries=recoveries)
+    return replace(plan, functions=draw.rarely(0.6)).with_faults(0.03, 8, HOUR)
+
+
+def _lost(draw: _Drawing, plan: Plan) -> Plan:
+    """Messages expire or are purged; what is known of the queues is old."""
+    purges = tuple((LOSABLE[draw.stream.below(len(LOSABLE))], draw.moment()) for _ in range(draw.one_of((1, 1, 1, 1))))
+    retention = None if purges and draw.rarely(0.5) else draw.any_of((60.0, 600.0, 1800.0))
+    pauses = (("worker", draw.moment(), draw.any_of((300.0, 1200.0, 3 * HOUR))),)
+    return replace(plan, purges=purges, retention=retention, pauses=pauses, count_lag=60.0, chaos_seconds=4 * HOUR)
+
+
+def _day(draw: _Drawing, plan: Plan) -> Plan:
+    """Something does not answer for a day."""
+    dependency = DEPENDENCIES[draw.stream.below(len(DEPENDENCIES))]
+    outage = Outage(dependency, draw.moment(), DAY, lossy=draw.rarely(0.3))
+    return replace(plan, outages=(outage, *plan.outages[:1]))
+
+
+def _away(draw: _Drawing, plan: Plan) -> Plan:
+    """Services do not run for a while: a deployment that fails, a concurrency of zero."""
+    pauses = tuple(
+        (SERVICES[draw.stream.below(len(SERVICES))], draw.moment(), draw.any_of((60.0, 1200.0, 3 * HOUR, DAY)))
+        for _ in range(2)
+    )
+    return replace(plan, pauses=pauses)
+
+
+FOCUSES: tuple[Callable[[_Drawing, Plan], Plan], ...] = (
+    _backlog,
+    _exhausted,
+    _recovery,
+    _deferred,
+    _cancelled,
+    _split_again,
+    _refits,
+    _lost,
+    _day,
+    _away,
+)

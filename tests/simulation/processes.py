@@ -87,6 +87,8 @@ class Consumer:
         self._invocation = 0
         #: When the process looks again, while it waits for a message.
         self.looks_at: float | None = None
+        #: The process does not start before this moment.
+        self._paused_until = float("-inf")
         self._restarts = world.choices.stream(f"{name}/restart")
 
     # ---- life
@@ -108,11 +110,17 @@ class Consumer:
         self._world.trace.note(self._scheduler.time, self.name, "KILLED" + (" (deploy)" if release else ""))
         self._scheduler.kill(self.process)
 
+    def pause(self, seconds: float) -> None:
+        """Have no process run for a while."""
+        self._paused_until = self._scheduler.time + seconds
+        self._world.trace.note(self._scheduler.time, self.name, f"PAUSED for {seconds:g} s")
+        self.stop(release=True)
+
     def _ended(self, process: Process) -> None:
         if process is self.process and not self._world.closing:
             seconds = RESTART_SECONDS[self._restarts.below(len(RESTART_SECONDS))]
             self._world.trace.note(self._scheduler.time, self.name, f"starts again in {seconds:g} s")
-            self.start(self._scheduler.time + seconds)
+            self.start(max(self._scheduler.time + seconds, self._paused_until))
 
     # ---- work
 

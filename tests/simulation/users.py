@@ -73,6 +73,12 @@ class Users:
             self._world.scheduler.at(START + moment, lambda state=state: self._world.set_gpu(state), "gpu")
         for service, moment in plan.deploys:
             self._world.scheduler.at(START + moment, lambda service=service: self._deploy(service), "deploy")
+        for queue, moment in plan.purges:
+            self._world.scheduler.at(START + moment, lambda queue=queue: self._purge(queue), "purge")
+        for service, moment, seconds in plan.pauses:
+            self._world.scheduler.at(
+                START + moment, lambda service=service, seconds=seconds: self._pause(service, seconds), "pause"
+            )
         self._sweep_later()
 
     def _at(self, moment: float, name: str, act: Callable[[], None]) -> None:
@@ -132,6 +138,16 @@ class Users:
         for consumer in self._world.consumers:
             if consumer.service.name == service:
                 consumer.stop(release=True)
+
+    def _pause(self, service: str, seconds: float) -> None:
+        for consumer in self._world.consumers:
+            if consumer.service.name == service:
+                consumer.pause(seconds)
+
+    def _purge(self, name: str) -> None:
+        queue = self._world.queue(name)
+        self._world.trace.note(self._world.scheduler.time, "somebody", f"PURGES {name} of {len(queue.messages)}")
+        queue.messages = {}
 
     # ---- sweeps
 

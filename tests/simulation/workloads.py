@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import httpx
@@ -108,6 +109,8 @@ class StandInFitter:
     work: Callable[[float], None] = staticmethod(lambda seconds: None)
     #: `time.monotonic` of the world.
     clock: Callable[[], float] = staticmethod(lambda: 0.0)
+    #: When somebody mends what keeps the bad chunks of a run from being worked on, by the run's number.
+    mended: Mapping[int, float | None] = MappingProxyType({})
 
     def fit(
         self,
@@ -119,7 +122,7 @@ class StandInFitter:
     ) -> Fit:
         """What a `FitProcess` answers, in virtual time."""
         number, index, kind = (float(value) for value in spectrum[:3])
-        if kind == BAD:
+        if kind == BAD and not is_mended(round(number)):
             raise FitError("ValueError: this spectrum cannot be fitted")
         if kind in {SLOW, HOPELESS}:
             if budget_s is not None:
@@ -134,6 +137,12 @@ class StandInFitter:
         else:
             type(self).work(FIT_SECONDS)
         return Fit(0.1, [(number, index, 1.0)])
+
+
+def is_mended(number: int) -> bool:
+    """Whether what is bad in the run of that number can be worked on by now."""
+    moment = StandInFitter.mended.get(number)
+    return moment is not None and StandInFitter.clock() >= moment
 
 
 @dataclass(frozen=True)
@@ -188,6 +197,8 @@ class CaptionModel:
         content = json.loads(request.content)["messages"][0]["content"]
         frame = base64.b64decode(content[1]["image_url"]["url"].partition(",")[2])
         said = frame.removeprefix(PNG)
+        if said.endswith(REFUSED) and is_mended(int(said.split()[0])):
+            said = said.removesuffix(REFUSED) + b"frame"
         if said.endswith(REFUSED):
             return httpx.Response(400, json={"error": {"message": "the image is refused"}})
         return httpx.Response(

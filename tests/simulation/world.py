@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pkgutil
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from importlib import import_module
@@ -25,7 +25,7 @@ from tests.simulation.aws.ec2 import Instance
 from tests.simulation.aws.loader import blueprint
 from tests.simulation.choices import Choices
 from tests.simulation.faults import Faults
-from tests.simulation.plan import Plan
+from tests.simulation.plan import LOSABLE, Plan
 from tests.simulation.processes import Consumer, Handler, consumers, declared_services
 from tests.simulation.scheduler import START, Process, Scheduler, StoppedError
 from tests.simulation.trace import Trace
@@ -82,6 +82,10 @@ class World:
         #: Told of each message that is deleted from a queue, while it is still there.
         self.on_acknowledged: Callable[[str, Any], None] = lambda _queue, _message: None
         self._watch_queues()
+        if plan.retention is not None:
+            self._shorten_retention(plan.retention)
+        if plan.count_lag:
+            self._count_late(plan.count_lag)
         self.logger = TraceLogger(self.scheduler, self.unexpected)
 
     # ---- names
@@ -115,6 +119,7 @@ class World:
         with virtual(self.scheduler), replaced(_replacements(self)):
             StandInFitter.work = self.scheduler.wait
             StandInFitter.clock = self.seconds
+            StandInFitter.mended = {number: run.mended_at for number, run in enumerate(self.plan.runs, 1)}
             if self.plan.part_bytes is not None:
                 storage.PART_BYTES = self.plan.part_bytes
             self.scheduler.adversary = self.faults
@@ -205,6 +210,33 @@ class World:
             self.look_at(queue.dead_letter_queue)
 
         sqs.enqueue, sqs._hide, sqs._give_up = enqueued, hidden, given_up
+
+    def _shorten_retention(self, seconds: float) -> None:
+        """Have the queues of LOSABLE forget messages that soon, until the faults are over."""
+        for name in LOSABLE:
+            queue = self.queue(name)
+            deployed, queue.retention = queue.retention, seconds
+
+            def restore(queue: Any = queue, deployed: float = deployed) -> None:
+                queue.expire(self.scheduler.time)
+                queue.retention = deployed
+
+            self.scheduler.at(START + self.plan.faults_end, restore, "")
+
+    def _count_late(self, seconds: float) -> None:
+        """What SQS says of a queue's numbers of messages was so a while ago."""
+        sqs, known = self.aws.sqs, dict[tuple[str, ...], list[tuple[float, dict[str, Any]]]]()
+        ask = sqs.get_queue_attributes
+
+        def asked(*, QueueUrl: str, AttributeNames: Sequence[str] = ()) -> dict[str, Any]:  # noqa: N803
+            answers = known.setdefault((QueueUrl, *AttributeNames), [])
+            now = self.scheduler.time
+            answers.append((now, ask(QueueUrl=QueueUrl, AttributeNames=AttributeNames)))
+            while len(answers) > 1 and answers[1][0] <= now - seconds:
+                answers.pop(0)
+            return answers[0][1] if answers[0][0] >= now - 2 * seconds else answers[-1][1]
+
+        sqs.get_queue_attributes = asked
 
     def look_at(self, queue: str) -> None:
         """Wake who waits for a message of a queue, if there is one."""
