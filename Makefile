@@ -54,6 +54,9 @@ compose-test: $(VENV)/.installed-dev  ## Run the stack in real containers, kill 
 model: $(VENV)/.installed-model  ## Walk through the model of how a run ends; SAMPLES=100000 for more walks. Needs npm.
 	$(BIN)/python tests/model/check.py $(VENV)/model/node_modules/.bin/quint $(if $(SAMPLES),--samples $(SAMPLES))
 
+simulate: $(VENV)/.installed-dev  ## Search random schedules of the simulated system for broken promises; SEEDS=100000 CORES=2.
+	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) --cores $(or $(CORES),1)
+
 install: $(VENV)/.installed  ## Install what a run needs.
 
 install-dev: $(VENV)/.installed-dev  ## Install what the tests need, too.

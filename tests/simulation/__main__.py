@@ -18,6 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tests.simulation.coverage import Coverage
 from tests.simulation.shrink import MOST_SECONDS, shrink
 from tests.simulation.simulation import Result, simulate
 
@@ -43,20 +44,18 @@ class Batch:
 
     seeds: int
     found: list[Found]
-    transitions: Counter[tuple[str, str, str]]
-    struck: Counter[tuple[str, str, str]]
+    coverage: Coverage
 
 
 def search(seeds: range) -> Batch:
     """Run the schedules of `seeds`. What they leave behind is collected once, at the end."""
-    batch = Batch(len(seeds), [], Counter(), Counter())
+    batch = Batch(len(seeds), [], Coverage())
     if gc.isenabled():
         gc.disable()
         gc.freeze()
     for seed in seeds:
         result = simulate(seed)
-        batch.transitions += result.transitions
-        batch.struck += result.struck
+        batch.coverage.add(result.coverage)
         if result.finding is not None:
             batch.found.append(Found(seed, result.finding.check, result.finding.message))
     gc.collect()
@@ -78,16 +77,13 @@ def main(
         result = shrink(seed, most_seconds=shrink_seconds) if smallest else simulate(seed, trace=True)
         show(result)
         raise typer.Exit(1 if result.finding else 0)
-    began, done, found = time.monotonic(), 0, list[Found]()
-    transitions: Counter[tuple[str, str, str]] = Counter()
-    struck: Counter[tuple[str, str, str]] = Counter()
+    began, done, found, coverage = time.monotonic(), 0, list[Found](), Coverage()
     parts = [range(start, min(start + BATCH, first + seeds)) for start in range(first, first + seeds, BATCH)]
     with multiprocessing.get_context("fork").Pool(cores) as pool:
         for batch in pool.imap_unordered(search, parts):
             done += batch.seeds
             found += batch.found
-            transitions += batch.transitions
-            struck += batch.struck
+            coverage.add(batch.coverage)
             seconds = time.monotonic() - began
             stderr.print(
                 f"{done}/{seeds} schedules, {done / seconds:.0f}/s, {len(found)} findings", end="\r", style="dim"
@@ -96,19 +92,24 @@ def main(
                 pool.terminate()
                 break
     stderr.print()
+    coverage.show(console)
     summarise(found)
-    console.print(f"{done} schedules in {time.monotonic() - began:.0f} s on {cores} cores; {len(found)} findings.")
+    seconds = time.monotonic() - began
+    console.print(
+        f"{done} schedules in {seconds:.0f} s on {cores} cores, {done / seconds:.0f} a second; {len(found)} findings."
+    )
     raise typer.Exit(1 if found else 0)
 
 
 def summarise(found: list[Found]) -> None:
-    """The findings, a line for each promise: how many schedules broke it, and the first of them."""
+    """The findings, a line for each promise: how many schedules broke it, and the first of them. Then all seeds."""
     table = Table("promise", "schedules", "seed", "first", box=None)
     for check, count in Counter(each.check for each in found).most_common():
         one = min((each for each in found if each.check == check), key=lambda each: each.seed)
         table.add_row(check, str(count), str(one.seed), one.message)
     if found:
         console.print(table)
+        console.print("Seeds:", *sorted(each.seed for each in found))
 
 
 def show(result: Result) -> None:

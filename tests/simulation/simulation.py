@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tests.simulation.choices import Choices, Record
+from tests.simulation.coverage import Coverage, Watcher
 from tests.simulation.liveness import PATIENCE, complaints
 from tests.simulation.plan import Plan, draw_plan
 from tests.simulation.safety import Safety
@@ -34,6 +35,7 @@ class Result:
     seconds: float
     transitions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     struck: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    coverage: Coverage = field(default_factory=Coverage)
 
 
 def simulate(
@@ -52,6 +54,7 @@ def simulate(
     gc.disable()  # what a collection unwinds, it unwinds at a moment of its own
     try:
         with world.alive():
+            watcher = world.scheduler.adversary = Watcher(world)
             users = Users(world)
             safety = Safety(world, users)
             _live(world, users, safety)
@@ -67,6 +70,7 @@ def simulate(
         world.seconds(),
         safety.transitions,
         world.faults.struck,
+        watcher.finish(safety.transitions),
     )
 
 
@@ -78,10 +82,11 @@ def _live(world: World, users: Users, safety: Safety) -> None:
     scheduler.run(never, START + world.plan.planned_end)
     step, deadline = 60.0, max(scheduler.time, START + world.plan.faults_end) + PATIENCE
     while not scheduler.stopped and scheduler.events <= MOST_EVENTS:
-        scheduler.run(never, scheduler.time + step)
-        scheduler.time = max(scheduler.time, scheduler.time)
+        until = scheduler.time + step
+        scheduler.run(never, until)
         if scheduler.stopped:
             return
+        scheduler.time = max(scheduler.time, until)
         if not any(True for _ in complaints(world, users, safety)):
             return
         if scheduler.time >= deadline:
