@@ -72,7 +72,7 @@ def hunt(mutant: Mutant, mutated: Tree, clean: Runner, directed: int, seeds: int
                 if found is not None and found["check"] == "schedules end":
                     break
     finally:
-        mutated.mend(mutant)
+        mutated.mend()
     return Verdict(mutant, done, time.monotonic() - began)
 
 

@@ -27,6 +27,8 @@ class Tree:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        #: Files as they were before a mutant.
+        self._before: dict[Path, str] = {}
         for name in COPIED:
             source, target = ROOT / name, folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -43,11 +45,13 @@ class Tree:
     def mutate(self, mutant: Mutant) -> None:
         """Put a fault into the copy."""
         path = self.folder / mutant.file
-        self._write(path, mutant.applied(path.read_text()))
+        self._before[path] = path.read_text()
+        self._write(path, mutant.applied(self._before[path]))
 
-    def mend(self, mutant: Mutant) -> None:
+    def mend(self) -> None:
         """Take it out."""
-        self._write(self.folder / mutant.file, (ROOT / mutant.file).read_text())
+        while self._before:
+            self._write(*self._before.popitem())
 
     @staticmethod
     def _write(path: Path, text: str) -> None:
