@@ -16,7 +16,6 @@ from prismline_contracts import (
     Queue,
     RunCheckRequested,
     RunDrained,
-    RunDrained,
     RunItem,
     RunSubmitted,
     StatusUpdate,
