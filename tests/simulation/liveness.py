@@ -87,6 +87,8 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
             continue
         if chunk["status"] not in {"COMPLETED", "FAILED"} and not stopped:
             yield f"{sort[6:]} of {name} is {chunk['status']}"
+        if chunk["status"] in {"COMPLETED", "FAILED"} and (sort[6:], chunk["status"]) not in safety.endings[run_id]:
+            yield f"nobody said that {sort[6:]} of {name} is {chunk['status']}"
         if chunk["status"] == "FAILED" and index_of(chunk, submission) in bad and not world.plan.loses_messages:
             kept = any(run_id in body and sort[6:] in body for body in archive)
             if not kept:

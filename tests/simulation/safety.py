@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 ATTEMPTS, PATIENCE_SECONDS = 5, 7200.0
 #: Seconds that an attempt may go on: Lambda's longest timeout.
 LONGEST_ATTEMPT_SECONDS = 900.0
+#: Seconds after which nobody acts any more on what was read before a run was stopped: longer than any freeze.
+LONGEST_RIPPLE_SECONDS = 7200.0
 CHUNK_TRANSITIONS = frozenset(
     {
         (None, "PENDING"),
@@ -71,6 +73,8 @@ class Safety:
         self.archived: set[str] = set()
         #: Operations that were said to be done.
         self.recovered: set[str] = set()
+        #: Endings of chunks that were said, by run: chunk and status.
+        self.endings: dict[str, set[tuple[str, str]]] = defaultdict(set)
         world.aws.on_commit.append(self._on_commit)
         world.aws.on_put_object.append(self._on_put)
         world.aws.on_event.append(self._on_event)
@@ -135,6 +139,10 @@ class Safety:
             return
         if began not in {0, 1} or (began and after["status"] != "IN_PROGRESS"):
             self._wrong("attempts count attempts", f"attempts of {name} changed by {began} in {after['status']}")
+        if after.get("started_at") != before.get("started_at") and began != 1:
+            self._wrong("attempts count attempts", f"an attempt at {name} began and was not counted")
+        if began:
+            self._wanted(name, after)
         if began and not after.get("first_started_at"):
             self._wrong("attempts count attempts", f"nobody noted when the first attempt at {name} began")
         ended = before["status"] == "IN_PROGRESS" and after["status"] == "PENDING"
@@ -143,6 +151,14 @@ class Safety:
         first = before.get("first_started_at")
         if first and after.get("first_started_at") != first:
             self._wrong("attempts count attempts", f"the first attempt at {name} began at {first}, and then later")
+
+    def _wanted(self, name: str, chunk: Item) -> None:
+        """Nobody goes on for long with what was stopped."""
+        run = self._world.aws.tables[self._world.runs_table].get(chunk["PK"], "RUN") or {}
+        if self._ago(run.get("cancelled_at")) > LONGEST_RIPPLE_SECONDS:
+            self._wrong(
+                "a stopped run rests", f"an attempt at {name} began {self._ago(run['cancelled_at']):.0f} s later"
+            )
 
     def _failed(self, run_id: str, name: str, before: Item, chunk: Item) -> None:
         """FAILED for a permanent error, or after attempts enough and time enough, while nobody is at work on it."""
@@ -243,10 +259,29 @@ class Safety:
             self._wrong("a cancelled run stays so", f"{name} was {was.get('stop_reason')} and goes on")
         if after.get("ended_at") and not was.get("ended_at"):
             self._end_recorded(run_id, name, after)
+        if after.get("latched_at") and not was.get("latched_at"):
+            self._latched(run_id, name, after)
+        if not after.get("ended_at") and not after.get("GSI2_PK"):
+            self._wrong("open until it is over", f"{name} goes on, and nobody looks at it: {dict(after)}")
         if was.get("GSI2_PK") and not after.get("GSI2_PK"):
             waits = after.get("n_timed_out", 0) and not after.get("cancelled_at")
             if not after.get("ended_at") or waits:
                 self._wrong("open until it is over", f"nobody looks at {name} any more: {dict(after)}")
+
+    def _latched(self, run_id: str, name: str, run: Item) -> None:
+        """Each chunk's message has been sent: it is there, or the chunk has ended."""
+        if run.get("cancelled_at") or self._world.plan.loses_messages:
+            return
+        for (sort, _), version in self._world.aws.tables[self._world.runs_table].partition(run_id):
+            if sort.startswith("CHUNK#") and version.plain["status"] not in ENDED_CHUNK:
+                chunk_id = sort.removeprefix("CHUNK#")
+                if not self._messages_of(run_id, chunk_id):
+                    self._wrong("sent before latched", f"{name} is latched, and no message of {chunk_id} is there")
+
+    def _messages_of(self, run_id: str, chunk_id: str) -> list[Any]:
+        """The messages about a chunk that are in the queue of chunks, or its dead-letter queue."""
+        held = self._world.queue("chunks").messages.values(), self._world.queue("chunks-dlq").messages.values()
+        return [each for messages in held for each in messages if run_id in each.body and chunk_id in each.body]
 
     def _final(self, name: str, attribute: str, before: object, after: object) -> None:
         if attribute == "plan" and after:
@@ -308,17 +343,35 @@ class Safety:
         kind = kind.removeprefix("prismline.").removesuffix(".v1")
         if kind == "deadletters.recovered":
             self.recovered.add(detail["data"]["operation_id"])
+            self._recovery_said(detail["data"]["operation_id"])
         if run_id is None:
             return
         said = self.announced[run_id]
         said[kind].add(detail["id"])
         name = self._name(run_id)
+        if kind in {"chunk.completed", "chunk.failed"}:
+            self.endings[run_id].add((detail["data"]["chunk_id"], kind.removeprefix("chunk.").upper()))
         if kind in {"run.completed", "run.failed", "run.cancelled"}:
             self._ending_said(run_id, name, kind)
         if kind == "run.drained":
             self._drain_said(run_id, name, detail)
         if kind in {"run.completed", "run.failed", "run.cancelled"} and len(said[kind]) > 1:
             self._wrong("said once", f"{kind} of {name} was said with {len(said[kind])} event ids")
+
+    def _recovery_said(self, operation_id: str) -> None:
+        """A recovery is done when everything that it had tried again has ended."""
+        table = self._world.aws.tables[self._world.runs_table]
+        for run_id in self._submissions:
+            if (table.get(run_id, "RUN") or {}).get("cancelled_at"):
+                continue
+            for (sort, _), version in table.partition(run_id):
+                chunk = version.plain
+                if not sort.startswith("CHUNK#") or chunk["status"] in ENDED_CHUNK:
+                    continue
+                if chunk.get("recovery") == operation_id:
+                    self._wrong(
+                        "said when it is so", f"{operation_id} was said to be done; {sort} is {chunk['status']}"
+                    )
 
     def _drain_said(self, run_id: str, name: str, detail: Mapping[str, Any]) -> None:
         """Each drain has one event id, however often it is said, and is none that has not happened."""
@@ -347,12 +400,11 @@ class Safety:
             self.archived.add(json.loads(found.body)["messageId"])
 
     def _on_delete(self, queue: str, message: Any) -> None:
-        if queue.endswith("-dlq"):
-            if message.message_id not in self.archived:
-                self._wrong(
-                    "archived before acknowledged", f"a dead letter of {queue} was deleted and is not in the archive"
-                )
-        elif queue.endswith("-chunks"):
+        if queue.endswith("-dlq") and message.message_id not in self.archived:
+            self._wrong(
+                "archived before acknowledged", f"a dead letter of {queue} was deleted and is not in the archive"
+            )
+        if queue.endswith(("-chunks", "-chunks-dlq")):
             self._chunk_acknowledged(message)
 
     def _chunk_acknowledged(self, message: Any) -> None:
@@ -362,8 +414,7 @@ class Safety:
         chunk, run = table.get(run_id, f"CHUNK#{chunk_id}"), table.get(run_id, "RUN")
         if chunk is None or run is None or chunk["status"] in ENDED_CHUNK or run.get("cancelled_at"):
             return
-        held = self._world.queue("chunks").messages.values(), self._world.queue("chunks-dlq").messages.values()
-        others = [other for messages in held for other in messages if other is not message and chunk_id in other.body]
+        others = [other for other in self._messages_of(run_id, chunk_id) if other is not message]
         if not others and not self._world.plan.loses_messages:
             self._wrong(
                 "durable before acknowledged",
