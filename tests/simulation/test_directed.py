@@ -24,3 +24,13 @@ def test_a_resumed_run_that_cannot_be_split_ends_again() -> None:
             recoveries=(20 * MINUTE,),
         )
     )
+
+
+def test_rows_that_were_fitted_are_not_given_up_although_their_patch_was_not_recorded() -> None:
+    """The ledger does not answer after the patch of one row; the other row can never be fitted."""
+    assert_kept(
+        Plan(
+            runs=(RunPlan(chunks=1, slow=(0, 1), hopeless=(1,)),),
+            outages=(Outage("ledger", start=800, seconds=200),),
+        )
+    )
