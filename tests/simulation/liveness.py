@@ -101,7 +101,7 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
                 yield f"{sort[6:]} of {name}: {unfitted(chunk)} unfitted rows in the ledger, {rows} in its file"
             if chunk.get("n_timed_out", 0) and not stopped:
                 yield f"{sort[6:]} of {name}: {chunk['n_timed_out']} rows still wait for the slow lane"
-            if rows and not submission.plan.hopeless:
+            if rows and not submission.plan.hopeless and not submission.plan.bad:
                 yield f"{sort[6:]} of {name}: {rows} rows were given up that can be fitted"
 
 

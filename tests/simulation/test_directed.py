@@ -5,7 +5,7 @@ Nothing is drawn here: calls are quick, and only what the plan names goes wrong.
 
 from __future__ import annotations
 
-from tests.simulation.plan import MINUTE, Outage, Plan, RunPlan
+from tests.simulation.plan import HOUR, MINUTE, Outage, Plan, RunPlan
 from tests.simulation.simulation import simulate
 
 
@@ -34,3 +34,10 @@ def test_rows_that_were_fitted_are_not_given_up_although_their_patch_was_not_rec
             outages=(Outage("ledger", start=800, seconds=200),),
         )
     )
+
+
+def test_two_submissions_of_one_session_are_each_captioned_from_their_own_frames() -> None:
+    """The model is away when they are submitted, so that both wait while the frames are there."""
+    captions = RunPlan(workload="captions", same_name=True)
+    later = RunPlan(workload="captions", same_name=True, at=10)
+    assert_kept(Plan(runs=(captions, later), gpu=((0.0, "down"), (HOUR, "up"))))
