@@ -18,7 +18,7 @@ from tests.simulation.users import Users
 from tests.simulation.world import Finding, World
 
 #: Events after which a schedule is given up: a loop without an end.
-MOST_EVENTS = 60_000
+MOST_EVENTS = 300_000
 
 
 @dataclass
