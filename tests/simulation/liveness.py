@@ -87,7 +87,9 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
             continue
         if chunk["status"] not in {"COMPLETED", "FAILED"} and not stopped:
             yield f"{sort[6:]} of {name} is {chunk['status']}"
-        if chunk["status"] in {"COMPLETED", "FAILED"} and (sort[6:], chunk["status"]) not in safety.endings[run_id]:
+        said = (sort[6:], chunk["status"]) in safety.endings[run_id]
+        # a chunk's message says its end again after its worker died: where it is lost too, nobody does
+        if chunk["status"] in {"COMPLETED", "FAILED"} and not said and not world.plan.loses_messages:
             yield f"nobody said that {sort[6:]} of {name} is {chunk['status']}"
         if chunk["status"] == "FAILED" and index_of(chunk, submission) in bad and not world.plan.loses_messages:
             kept = any(run_id in body and sort[6:] in body for body in archive)

@@ -327,15 +327,21 @@ def _backlog(draw: _Drawing, plan: Plan) -> Plan:
 
 def _exhausted(draw: _Drawing, plan: Plan) -> Plan:
     """Chunks are really given up; some succeed late, some are recovered."""
-    kinds = ("crash before", "crash after", "broken stream", "freeze", "error after")
-    chosen = tuple((kind, 0.06) for kind in kinds if draw.rarely(0.7)) or (("crash before", 0.2),)
+    chosen = draw.any_of(
+        (
+            (("crash after", 0.1), ("broken stream", 0.7)),
+            (("crash before", 0.5),),
+            (("crash after", 0.25), ("crash before", 0.1), ("freeze", 0.03)),
+            (("broken stream", 0.6), ("error after", 0.1), ("freeze", 0.05)),
+        )
+    )
     recoveries = tuple(2 * HOUR + 6 * HOUR * draw.stream.below(40) / 40 for _ in range(draw.one_of((1, 2, 1))))
     return replace(
         plan,
         faults=chosen,
-        most_faults=80,
-        struck=("worker",) if draw.rarely(0.6) else (),
-        chaos_seconds=5 * HOUR,
+        most_faults=400,
+        struck=("worker",),
+        chaos_seconds=draw.any_of((2.2, 3.0, 5.0)) * HOUR,
         recoveries=recoveries,
         part_bytes=512,
         sweep_seconds=60.0,

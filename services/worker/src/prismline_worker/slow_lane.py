@@ -57,6 +57,9 @@ def on_spectra_refit(command: SpectraRefit, message: Message, deps: Dependencies
         deps.logger.info("refit_skipped", extra={"reason": "its run was stopped"})
         return
     chunk = deps.ledger.chunk(command.run_id, command.chunk_id)
+    if chunk.state is ChunkStatus.FAILED:  # if it is completed after all, the sweeper asks for its rows
+        deps.logger.info("refit_skipped", extra={"reason": "its chunk failed"})
+        return
     if chunk.state is not ChunkStatus.COMPLETED:
         raise TransientError(f"{command.chunk_id} is {chunk.status}; its refit has to wait until it is COMPLETED.")
     try:
