@@ -16,7 +16,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from tests.simulation.coverage import Coverage
 from tests.simulation.shrink import MOST_SECONDS, shrink
@@ -103,12 +102,10 @@ def main(
 
 def summarise(found: list[Found]) -> None:
     """The findings, a line for each promise: how many schedules broke it, and the first of them. Then all seeds."""
-    table = Table("promise", "schedules", "seed", "first", box=None)
     for check, count in Counter(each.check for each in found).most_common():
         one = min((each for each in found if each.check == check), key=lambda each: each.seed)
-        table.add_row(check, str(count), str(one.seed), one.message)
+        console.print(f"{check}: {count} schedules, the first with seed {one.seed}: {one.message}", markup=False)
     if found:
-        console.print(table)
         console.print("Seeds:", *sorted(each.seed for each in found))
 
 

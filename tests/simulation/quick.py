@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, wraps
 from types import ModuleType, TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import pyarrow as pa
 import tenacity
@@ -32,7 +32,7 @@ def plain(value: Mapping[str, Any]) -> Any:
         return content
     if kind == "N" and content.isdecimal():
         return int(content)
-    return _deserializer.deserialize(value)
+    return _deserializer.deserialize(cast(Any, value))
 
 
 def typed(value: Any) -> Any:
@@ -184,7 +184,7 @@ STAND_INS: dict[int, Any] = {
 NAMES: list[tuple[ModuleType, str, Any]] = [
     (dynamodb, "_serialize", typed),
     (dynamodb, "_deserialize", plain),
-    (output, "pq", Parquet(output.pq)),
+    (output, "pq", Parquet(vars(output)["pq"])),
     (
         decompose,
         "_table",
