@@ -72,11 +72,11 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
     if run.get("GSI2_PK"):
         yield f"{name} is still looked at by the sweeper"
     failed, total = run.get("jobs_failed", 0), run.get("jobs_total")
+    if run.get("drained_at") and not safety.drains[run_id][run["drains"]]:
+        yield f"nobody said that {name} has drained for the {run['drains']}. time"
     if not stopped and status != "cancelled":
         if not run.get("drained_at"):
             yield f"{name} has not drained: {run.get('jobs_completed', 0)} + {failed} of {total}"
-        elif not safety.drains[run_id][run["drains"]]:
-            yield f"nobody said that {name} has drained for the {run['drains']}. time"
         tolerable = not total or 100 * failed / total <= submission.plan.tolerated_percent
         if status in {"completed", "failed"} and (status == "completed") != tolerable:
             yield f"{name} is {status} with {failed} of {total} chunks failed: {state.get('error_message')}"

@@ -19,7 +19,7 @@ from rich.table import Table
 
 from tests.simulation.mutants.catalogue import MUTANTS, Mutant
 from tests.simulation.mutants.schedules import RANDOM
-from tests.simulation.mutants.trees import HangError, Runner, Tree
+from tests.simulation.mutants.trees import HangError, Runner, Tree, preload
 
 console = Console(soft_wrap=True, highlight=False)
 app = typer.Typer(add_completion=False)
@@ -54,18 +54,20 @@ def attempts(mutant: Mutant, directed: int, seeds: int) -> Iterator[tuple[str, i
         yield RANDOM, seed
 
 
-def hunt(mutant: Mutant, mutated: Tree, clean: Runner, directed: int, seeds: int) -> Verdict:
+def hunt(mutant: Mutant, mutated: Tree, clean: Runner, directed: int, seeds: int, most_seconds: float) -> Verdict:
     """Run schedules with the mutant until one breaks a promise that it keeps without the mutant."""
     began, done = time.monotonic(), 0
     mutated.mutate(mutant)
     try:
         with Runner(mutated) as runner:
             for schedule, seed in attempts(mutant, directed, seeds):
+                if time.monotonic() - began > most_seconds:
+                    break
                 done += 1
                 try:
                     found = runner.run(schedule, seed)
-                except (HangError, RuntimeError) as error:
-                    found = {"check": "schedules end", "message": str(error)}
+                except (HangError, EOFError, OSError) as error:
+                    found = {"check": "schedules end", "message": f"{error!r}"}
                 if found is not None and clean.run(schedule, seed) is None:
                     seconds = time.monotonic() - began
                     return Verdict(mutant, done, seconds, schedule, seed, found["check"], found["message"])
@@ -81,15 +83,17 @@ def main(
     only: Annotated[list[str] | None, typer.Argument(help="Names of mutants; all of them by default.")] = None,
     directed: Annotated[int, typer.Option(help="Seeds of each plan that a mutant names.")] = 25,
     seeds: Annotated[int, typer.Option(help="Seeds of random plans.")] = 150,
+    seconds: Annotated[float, typer.Option(help="Longest time that is spent on one mutant.")] = 600.0,
 ) -> None:
     """Hunt mutants."""
     chosen = [mutant for mutant in MUTANTS if not only or mutant.name in only]
     verdicts = []
+    preload()
     with tempfile.TemporaryDirectory(prefix="prismline-mutants-") as folder:
         unmutated, mutated = Tree(Path(folder) / "clean"), Tree(Path(folder) / "mutated")
         with Runner(unmutated) as clean:
             for mutant in chosen:
-                verdict = hunt(mutant, mutated, clean, directed, 0 if mutant.equivalent else seeds)
+                verdict = hunt(mutant, mutated, clean, directed, 0 if mutant.equivalent else seeds, seconds)
                 verdicts.append(verdict)
                 console.print(line(verdict), markup=False)
     show(verdicts)

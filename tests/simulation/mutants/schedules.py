@@ -41,11 +41,24 @@ SCHEDULES: Mapping[str, Schedule] = {
     "workers and sweepers die": Schedule(
         Plan(
             runs=(RunPlan(chunks=1),),
-            faults=_crashes(0.45),
-            most_faults=400,
+            faults=_crashes(0.7),
+            most_faults=4000,
             struck=("worker", "sweeper"),
             chaos_seconds=6 * HOUR,
             sweepers=2,
+        )
+    ),
+    "workers die, freeze and come back": Schedule(
+        Plan(
+            runs=(RunPlan(chunks=2),),
+            workers=3,
+            sweepers=2,
+            dead_letter_consumers=2,
+            faults=(("freeze", 0.15), ("crash before", 0.3), ("crash after", 0.3)),
+            most_faults=4000,
+            struck=("worker",),
+            repeated=0.5,
+            chaos_seconds=2.4 * HOUR,
         )
     ),
     "everybody dies": Schedule(
@@ -108,9 +121,21 @@ SCHEDULES: Mapping[str, Schedule] = {
             runs=(RunPlan(chunks=1, slow=(0, 1)),),
             slow_lanes=3,
             network=3,
-            faults=(("freeze", 0.1),),
-            most_faults=40,
+            faults=(("freeze", 0.35),),
+            most_faults=60,
             struck=("slow-lane",),
+            repeated=1.0,
+            chaos_seconds=4 * HOUR,
+        )
+    ),
+    "workers freeze over slow rows": Schedule(
+        Plan(
+            runs=(RunPlan(chunks=1, slow=(0,)),),
+            workers=3,
+            slow_lanes=1,
+            faults=(("freeze", 0.5),),
+            most_faults=20,
+            struck=("worker",),
             repeated=1.0,
             chaos_seconds=4 * HOUR,
         )
@@ -141,6 +166,14 @@ SCHEDULES: Mapping[str, Schedule] = {
     ),
     "S3 is down": Schedule(
         Plan(runs=(RunPlan(chunks=2),), workers=2, outages=(Outage("s3", 1.0, 3 * HOUR), Outage("s3", 4 * HOUR, HOUR)))
+    ),
+    "S3 comes and goes": Schedule(
+        Plan(
+            runs=(RunPlan(chunks=3),),
+            workers=2,
+            pauses=(("worker", 0.0, 60.0),),
+            outages=tuple(Outage("s3", 45.0 + 300.0 * number, 260.0) for number in range(84)),
+        )
     ),
     "S3 is down for dead letters": Schedule(
         Plan(
@@ -174,7 +207,8 @@ SCHEDULES: Mapping[str, Schedule] = {
             dropped=0.6,
             doubled=0.4,
             late=0.4,
-        )
+        ),
+        patience=6 * HOUR,
     ),
     "cancelled at once": Schedule(
         Plan(
@@ -185,6 +219,9 @@ SCHEDULES: Mapping[str, Schedule] = {
             recoveries=(100.0, 900.0),
         )
     ),
+    "cancelled while no worker runs": Schedule(
+        Plan(runs=(RunPlan(chunks=3, cancel_at=60.0),), pauses=(("worker", 0.0, 4 * HOUR),))
+    ),
     "cancelled with dead letters": Schedule(
         Plan(
             runs=(RunPlan(workload="captions", chunks=3, cancel_at=30 * MINUTE),),
@@ -192,14 +229,44 @@ SCHEDULES: Mapping[str, Schedule] = {
             recoveries=(1900.0, 2000.0, 2200.0, 4000.0),
         )
     ),
+    "a worker dies while the status service is away": Schedule(
+        Plan(
+            runs=(RunPlan(chunks=1),),
+            faults=(("crash after", 0.2),),
+            most_faults=2,
+            struck=("worker",),
+            pauses=(("status", 1.0, 25.0),),
+            sweep_seconds=900.0,
+        )
+    ),
+    "recovered while the status service freezes": Schedule(
+        Plan(
+            runs=(RunPlan(chunks=2, bad=(0,), mended_at=50.0),),
+            status_services=2,
+            faults=(("freeze", 0.2),),
+            most_faults=60,
+            struck=("status",),
+            recoveries=(60.0, 200.0, 500.0, 1000.0, 2000.0),
+            chaos_seconds=3 * HOUR,
+        )
+    ),
+    "recovered while events are late": Schedule(
+        Plan(
+            runs=(RunPlan(chunks=2, bad=(0,)),),
+            doubled=0.7,
+            late=0.5,
+            pauses=(("worker", 40.0, 3 * HOUR),),
+            recoveries=(60.0, 400.0),
+            chaos_seconds=2 * HOUR,
+        )
+    ),
     "tokens meet": Schedule(
         Plan(
             runs=(RunPlan(workload="captions", chunks=2),),
             gpu=((0.0, "down"), (HOUR, "up")),
             status_services=2,
-            network=2,
-            faults=(("error before", 0.3),),
-            most_faults=12,
+            network=1,
+            outages=tuple(Outage("sqs", 1.0 + 5.0 * number, 3.0, lossy=True) for number in range(40)),
             repeated=0.5,
             chaos_seconds=HOUR,
         ),

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import gc
+import multiprocessing
 import os
-import select
 import shutil
-import subprocess
 import sys
+from importlib import import_module
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from tests.simulation.mutants.catalogue import Mutant
 
@@ -20,6 +21,8 @@ COPIED = ("contracts", "libs", "services", "cli", "platform", "tests/simulation"
 _IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*", "build", "aws_data")
 #: Seconds of real time after which a schedule that does not end is given up.
 HANG_SECONDS = 180.0
+#: Schedules between two collections of garbage.
+BETWEEN_COLLECTIONS = 20
 
 
 class Tree:
@@ -37,10 +40,13 @@ class Tree:
             else:
                 shutil.copy(source, target)
 
-    def environment(self) -> dict[str, str]:
-        """The environment in which Python imports this copy, and not what is installed."""
+    def enter(self) -> None:
+        """Have this process import this copy, and not what is installed."""
+        for name in [name for name in sys.modules if name.startswith(("prismline_", "tests.")) or name == "tests"]:
+            del sys.modules[name]
         sources = [str(path) for path in sorted(self.folder.glob("**/src")) if path.is_dir()]
-        return {**os.environ, "PYTHONPATH": os.pathsep.join([str(self.folder), *sources]), "PYTHONHASHSEED": "0"}
+        sys.path[:0] = [str(self.folder), *sources]
+        os.chdir(self.folder)
 
     def mutate(self, mutant: Mutant) -> None:
         """Put a fault into the copy."""
@@ -65,36 +71,44 @@ class HangError(Exception):
 
 
 class Runner:
-    """A process that runs schedules in a tree."""
+    """A process that runs schedules in a tree. It is forked from this one, so that it need not import libraries."""
 
     def __init__(self, tree: Tree) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.simulation.mutants.runner"],
-            cwd=tree.folder,
-            env=tree.environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        forking = multiprocessing.get_context("fork")
+        self._pipe, theirs = forking.Pipe()
+        self._process = forking.Process(target=_serve, args=(tree, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._process.kill()
-        self._process.communicate()
+        self._process.join()
 
     def run(self, schedule: str, seed: int) -> dict[str, str] | None:
-        """What a schedule found. Raises HangError if it does not end, RuntimeError if the process dies."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"schedule": schedule, "seed": seed}) + "\n")
-        self._process.stdin.flush()
-        ready, _, _ = select.select([self._process.stdout], [], [], HANG_SECONDS)
-        if not ready:
+        """What a schedule found. Raises HangError if it does not end, EOFError or OSError if the process dies."""
+        self._pipe.send((schedule, seed))
+        if not self._pipe.poll(HANG_SECONDS):
             raise HangError(f"{schedule}/{seed} does not end")
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the runner died at {schedule}/{seed}")
-        found: Any = json.loads(line)
-        return None if found is None else {"check": found["check"], "message": found["message"]}
+        found: dict[str, str] | None = self._pipe.recv()
+        return found
+
+
+def preload() -> None:
+    """Import everything once, so that forked processes have the libraries already."""
+    import_module("tests.simulation.world")._import_services()
+
+
+def _serve(tree: Tree, pipe: Connection) -> None:
+    tree.enter()
+    run = import_module("tests.simulation.mutants.runner").run
+    gc.disable()
+    gc.freeze()
+    n = 0
+    while True:
+        pipe.send(run(*pipe.recv()))
+        n += 1
+        if n % BETWEEN_COLLECTIONS == 0:
+            gc.collect()
