@@ -32,7 +32,7 @@ def plain(value: Mapping[str, Any]) -> Any:
         return content
     if kind == "N" and content.isdecimal():
         return int(content)
-    return _deserializer.deserialize(cast(Any, value))
+    return _deserializer.deserialize(cast("Any", value))
 
 
 def typed(value: Any) -> Any:
