@@ -179,7 +179,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if chunk.state.terminal or leased(chunk, now, patience):",
         "if chunk.state.terminal:",
         "A chunk is failed while a worker is at work on it.",
-        ("workers die, freeze and come back", "workers and sweepers die", "workers die"),
+        ("sweepers give up", "workers die, freeze and come back", "workers and sweepers die", "workers die"),
     ),
     # ---- the ledger: the slow lane
     Mutant(
@@ -484,7 +484,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "    return silent > limit[held()]",
         "    return silent > limit[held()] and False",
         "A message that is lost is lost: its run never ends.",
-        ("everybody dies", "recovered again and again"),
+        ("messages are lost", "everybody dies", "recovered again and again"),
     ),
     Mutant(
         "a sweep does not note what it has not said",
@@ -492,7 +492,10 @@ MUTANTS: tuple[Mutant, ...] = (
         "give_up_chunk(chunk, error, unsaid=True)",
         "give_up_chunk(chunk, error, unsaid=False)",
         "Nobody hears of a chunk that a sweeper gave up before it died.",
-        ("workers and sweepers die",),
+        (
+            "sweepers give up",
+            "workers and sweepers die",
+        ),
     ),
     Mutant(
         "counters are corrected at once",

@@ -171,7 +171,8 @@ SCHEDULES: Mapping[str, Schedule] = {
         Plan(
             runs=(RunPlan(chunks=3),),
             workers=2,
-            pauses=(("worker", 0.0, 60.0),),
+            # nobody works in between, when it is up and dead letters can be archived
+            pauses=tuple(("worker", 300.0 * number, 50.0) for number in range(27)),
             outages=tuple(Outage("s3", 45.0 + 300.0 * number, 260.0) for number in range(84)),
         )
     ),
@@ -226,7 +227,7 @@ SCHEDULES: Mapping[str, Schedule] = {
         Plan(
             runs=(RunPlan(workload="captions", chunks=3, cancel_at=30 * MINUTE),),
             gpu=((0.0, "down"), (2 * HOUR, "up")),
-            recoveries=(1900.0, 2000.0, 2200.0, 4000.0),
+            recoveries=(600.0, 1200.0, 1700.0, 4000.0),
         )
     ),
     "a worker dies while the status service is away": Schedule(
@@ -258,6 +259,25 @@ SCHEDULES: Mapping[str, Schedule] = {
             pauses=(("worker", 40.0, 3 * HOUR),),
             recoveries=(60.0, 400.0),
             chaos_seconds=2 * HOUR,
+        )
+    ),
+    "messages are lost": Schedule(
+        Plan(
+            runs=(RunPlan(chunks=3),),
+            pauses=(("worker", 0.0, 30.0),),
+            purges=(("chunks", 20.0), ("chunks", 60.0)),
+        )
+    ),
+    "sweepers give up": Schedule(
+        Plan(
+            runs=(RunPlan(chunks=2),),
+            faults=_crashes(0.6),
+            most_faults=4000,
+            struck=("worker", "sweeper"),
+            sweepers=2,
+            pauses=(("dlq-consumer", 0.0, 5 * HOUR),),
+            purges=(("chunks-dlq", 4.5 * HOUR),),
+            chaos_seconds=4 * HOUR,
         )
     ),
     "tokens meet": Schedule(
