@@ -476,7 +476,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if run.drained_at is not None:\n        return RunNews.DRAINED",
         "if run.drained_at is not None:\n        return None",
         "A run whose drain nobody heard stays running for 14 days.",
-        ("the bus loses events", "workers die"),
+        ("a worker dies and its message is lost", "the bus loses events", "workers die"),
     ),
     Mutant(
         "a lost message is not missed",

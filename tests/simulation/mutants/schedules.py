@@ -268,6 +268,16 @@ SCHEDULES: Mapping[str, Schedule] = {
             purges=(("chunks", 20.0), ("chunks", 60.0)),
         )
     ),
+    "a worker dies and its message is lost": Schedule(
+        Plan(
+            runs=(RunPlan(chunks=1),),
+            faults=(("crash after", 0.3),),
+            most_faults=1,
+            struck=("worker",),
+            purges=tuple(("chunks", 5.0 * number) for number in range(2, 20)),
+        ),
+        patience=8 * HOUR,
+    ),
     "sweepers give up": Schedule(
         Plan(
             runs=(RunPlan(chunks=2),),
