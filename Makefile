@@ -10,7 +10,7 @@ KERNEL   := libs/gaussline/setup.py $(wildcard libs/gaussline/src/kernel/*)
 SOURCES  := $(addsuffix /src,$(PACKAGES))
 CHECKED  := contracts libs services localstack cli tests benchmarks
 
-.PHONY: format model help demo demo-faults demo-captions test test-fast check install install-dev schemas lock clean
+.PHONY: format model help demo demo-faults demo-captions test test-fast check mutants install install-dev schemas lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -53,6 +53,12 @@ compose-test: $(VENV)/.installed-dev  ## Run the stack in real containers, kill 
 
 model: $(VENV)/.installed-model  ## Walk through the model of how a run ends; SAMPLES=100000 for more walks. Needs npm.
 	$(BIN)/python tests/model/check.py $(VENV)/model/node_modules/.bin/quint $(if $(SAMPLES),--samples $(SAMPLES))
+
+simulate: $(VENV)/.installed-dev  ## Search random schedules of the simulated system for broken promises; SEEDS=100000 CORES=2.
+	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) --cores $(or $(CORES),1)
+
+mutants: $(VENV)/.installed-dev  ## Put deliberate faults into a copy of the code; the simulation has to find each.
+	$(BIN)/python -m tests.simulation.mutants
 
 install: $(VENV)/.installed  ## Install what a run needs.
 

@@ -11,7 +11,7 @@ from uuid import uuid4
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.submission import checked, put_manifest
-from prismline_contracts import CaptionsManifest, ChunkItem, ChunkStatus
+from prismline_contracts import CaptionsManifest, ChunkItem, ChunkStatus, run_id_of
 from prismline_runtime import Bucket
 
 #: Files in a folder of frames that are frames.
@@ -61,16 +61,18 @@ class Segment:
 def submit_frames(connection: Connection, folder: Path, window_size: int, fields: dict[str, Any]) -> str:
     """Upload the frames in `folder`, in the order of their names, and submit windows of `window_size` of them.
 
-    `fields` are the manifest's. Returns the id of the run.
+    `fields` are the manifest's. Returns the id of the run. The frames get keys of the run's own, so that those of
+    another submission of the session replace none of them.
     """
     if not folder.is_dir():
         fail(f"There is no folder {folder}.")
     frames = sorted(path for path in folder.iterdir() if path.suffix.lower() in FRAME_SUFFIXES)
     if not frames:
         fail(f"There is no PNG or JPEG file in {folder}.")
-    keys = [f"frames/{fields['session_id']}/{path.name}" for path in frames]
-    windows = [keys[start : start + window_size] for start in range(0, len(keys), window_size)]
     idempotency_key = fields.get("idempotency_key") or str(uuid4())
+    run_id = run_id_of(connection.bucket, idempotency_key)
+    keys = [f"frames/{fields['session_id']}/{run_id}/{path.name}" for path in frames]
+    windows = [keys[start : start + window_size] for start in range(0, len(keys), window_size)]
     manifest = checked(
         CaptionsManifest,
         {

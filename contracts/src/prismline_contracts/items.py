@@ -83,6 +83,8 @@ class RunItem(Contract):
     #: Since then what is left of the run is skipped, because somebody cancelled it or because it failed.
     cancelled_at: Timestamp | None = None
     stop_reason: Literal["cancelled", "failed"] | None = None
+    #: When a recovery last had a run go on that had failed. Its state machine has ended and fails it no more.
+    resumed_at: Timestamp | None = None
     #: When the status service had written and announced the terminal status of this drain or stop, and which.
     ended_at: Timestamp | None = None
     ended_status: str | None = None

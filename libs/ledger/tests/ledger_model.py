@@ -268,7 +268,7 @@ class Model:
         assert self.run is not None
         if not same(self.run, read, "cancelled_at", "stop_reason"):
             return False
-        self.run.update(cancelled_at=None, stop_reason=None)
+        self.run.update(cancelled_at=None, stop_reason=None, resumed_at=now)
         self.open_again(now)
         yield
         return True

@@ -140,6 +140,7 @@ def test_a_run_that_had_failed_is_resumed(scene: Scene) -> None:
     assert scene.ledger.resume_run(scene.run)
     run = scene.run
     assert (run.cancelled_at, run.stop_reason, run.ended_at, run.ended_status) == (None, None, None, None)
+    assert run.resumed_at is not None
     assert scene.is_open
     assert not scene.ledger.resume_run(run), "it goes on"
 

@@ -300,6 +300,10 @@ class TestRefits:
     def test_a_refit_that_overtook_the_end_of_its_chunk_waits(self) -> None:
         assert decided(letter(refit()), item("IN_PROGRESS")).action is Action.RESEND
 
+    def test_a_refit_of_a_chunk_that_failed_is_not_sent_round_until_it_is_given_up(self) -> None:
+        assert decided(letter(refit()), item("FAILED", error="It is broken.")).action is Action.SETTLE
+        assert judge_record(letter(refit()), Facts(item("FAILED", error="It is broken."))).action is Action.SETTLE
+
     def test_a_refit_that_fails_for_good_is_given_up(self) -> None:
         decision = decided(letter(refit(), error="The output is gone."), item("COMPLETED", n_timed_out=1))
         assert decision == Decision(Action.FAIL, "The output is gone.")

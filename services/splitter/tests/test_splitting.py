@@ -337,6 +337,17 @@ def test_a_stopped_run_whose_source_is_gone_has_ended_and_is_not_invalid(world: 
     assert_stopped(world)
 
 
+def test_a_run_that_a_recovery_resumed_and_that_cannot_be_split_is_stopped_again(world: World) -> None:
+    world.put_manifest(KEY, cube_key="cubes/nowhere.fits")
+    assert world.split(RUN, KEY)
+    assert world.ledger.run(RUN).cancelled_at is None, "the state machine fails the run, and that stops it"
+    world.ledger.stop_run(RUN, "failed")
+    assert world.ledger.resume_run(world.ledger.run(RUN))
+    assert world.split(RUN, KEY)
+    assert world.ledger.run(RUN).stop_reason == "failed"
+    assert [error for error, _ in world.state_machine.refusals] == ["ValidationFailed"] * 2
+
+
 def assert_stopped(world: World, *, told: bool = True) -> None:
     """The run goes no further, and nobody is told that it was split."""
     assert world.messages() == {}

@@ -194,6 +194,17 @@ def test_a_refit_waits_until_its_chunk_is_completed(world: World, monkeypatch: p
     assert waiting(world) == (0, 0)
 
 
+def test_a_refit_of_a_chunk_that_failed_is_not_kept(world: World) -> None:
+    world.open_run(spectra={FIRST: [SLOW]})
+    world.aws.down = {"TransactWriteItems"}
+    assert not world.process()
+    world.aws.down = set()
+    ((message, _),) = world.take("refits")
+    world.ledger.fail_chunk(world.chunk(), "It is broken.")
+    assert world.refit(message)
+    assert world.rows() == ["timed_out"]
+
+
 def test_a_refit_of_a_stopped_run_is_skipped(world: World) -> None:
     world.open_run(FIRST, "chunk-0000100", spectra={FIRST: [SLOW]})
     world.process()

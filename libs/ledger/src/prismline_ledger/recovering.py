@@ -75,7 +75,7 @@ class Recovering(LedgerBase):
         with suppress(RefusedError):
             self._table.update({"PK": run.run_id, "SK": STOP_SK}, noted)
         change = Change(
-            self._opened(),
+            {"resumed_at": self._clock(), **self._opened()},
             removes=("cancelled_at", "stop_reason", *END),
             condition=as_read(run, "cancelled_at", "stop_reason"),
         )

@@ -167,6 +167,8 @@ def _unknown_or_done(letter: DeadLetter, facts: Facts, *, recovering: bool = Fal
     if isinstance(letter.data, SpectraRefit):
         # rows that were given up are fitted again only if a recovery asks for it
         given_up = facts.chunk.n_refit_failed if recovering or letter.recovery is not None else 0
+        if facts.chunk.state is ChunkStatus.FAILED:  # if it is completed after all, the sweeper asks for its rows
+            return Decision(Action.SETTLE, "Its chunk has failed.")
         done = facts.chunk.state is ChunkStatus.COMPLETED and facts.chunk.n_timed_out + given_up == 0
         return Decision(Action.SETTLE, "No row waits for it.") if done else None
     done = facts.chunk.state is ChunkStatus.COMPLETED if recovering else facts.chunk.state.terminal

@@ -42,6 +42,9 @@ def on_run_split(command: RunSplit, message: Message, deps: Dependencies) -> Non
         except PermanentError as error:
             run = deps.ledger.get_run(command.run_id)
             if run is None or not _closed(run):  # no other delivery got further, and nobody stopped it
+                if run is not None and run.resumed_at is not None:  # nobody waits who would stop it again
+                    deps.ledger.stop_run(run.run_id, "failed")
+                    fault_point("split.stopped", run_id=run.run_id)
                 if token is None:
                     raise
                 deps.logger.warning("run_refused", extra={"reason": str(error)})

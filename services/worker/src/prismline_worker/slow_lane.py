@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from prismline_contracts import ChunkProcess, ChunkStatus, FitParams, Queue, SpectraRefit
+from prismline_contracts import ChunkItem, ChunkProcess, ChunkStatus, FitParams, Queue, SpectraRefit
 from prismline_runtime import Bucket, Message, PermanentError, TransientError, Transport, fault_point
 from prismline_worker.chunk_file import ChunkFile
 from prismline_worker.decompose import decompose
@@ -57,10 +57,13 @@ def on_spectra_refit(command: SpectraRefit, message: Message, deps: Dependencies
         deps.logger.info("refit_skipped", extra={"reason": "its run was stopped"})
         return
     chunk = deps.ledger.chunk(command.run_id, command.chunk_id)
+    if chunk.state is ChunkStatus.FAILED:  # if it is completed after all, the sweeper asks for its rows
+        deps.logger.info("refit_skipped", extra={"reason": "its chunk failed"})
+        return
     if chunk.state is not ChunkStatus.COMPLETED:
         raise TransientError(f"{command.chunk_id} is {chunk.status}; its refit has to wait until it is COMPLETED.")
     try:
-        progress = _refit(command, message, deps)
+        progress = _refit(command, chunk, message, deps)
     except PermanentError as error:
         deps.logger.warning("refit_given_up", extra={"reason": str(error)})
         deps.transport.dead_letter(message.delivery, {"error": str(error)})
@@ -73,11 +76,14 @@ def on_spectra_refit(command: SpectraRefit, message: Message, deps: Dependencies
         request_refit(command, command.params, command.output_key, message, deps.transport)
 
 
-def _refit(command: SpectraRefit, message: Message, deps: Dependencies) -> _Progress:
+def _refit(command: SpectraRefit, chunk: ChunkItem, message: Message, deps: Dependencies) -> _Progress:
     """Fit what there is time for and patch the output."""
     bucket = deps.bucket(command.bucket)
     table = from_parquet(bucket.read(command.output_key))
     waiting = timed_out_rows(table)
+    if len(waiting) < chunk.n_timed_out + chunk.n_refit_failed:
+        # Whoever patched the output died before saying so; what is given up below is counted by the ledger's number.
+        deps.ledger.record_refit(command.run_id, command.chunk_id, remaining=len(waiting))
     rows = sorted(set(command.rows) & set(waiting)) if command.rows else waiting
     if not rows:
         return _Progress(waiting=len(waiting), left=0)

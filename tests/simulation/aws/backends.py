@@ -1,0 +1,146 @@
+"""The same clients twice: of the fakes, and of boto3 at an emulator, for tests that hold one against the other."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from botocore.exceptions import ClientError
+
+from prismline_localstack.settings import client_environment
+from prismline_localstack.state import make_client
+from tests.simulation.aws import Aws, Instance, PlainHub
+
+T = TypeVar("T")
+
+#: How long, in seconds, an emulator may take for what it does in the background.
+PATIENCE = 10.0
+_POLL_SECONDS = 0.05
+
+
+class Backend:
+    """Clients with boto3's names, and time."""
+
+    #: `fake` or `emulator`.
+    name = ""
+    dynamodb: Any
+    sqs: Any
+    s3: Any
+    events: Any
+    stepfunctions: Any
+    ssm: Any
+    ec2: Any
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Begin a test: what it makes has `unique` in its name, because tests share an emulator."""
+        self.unique = f"c{secrets.token_hex(4)}"
+
+    def wait(self, seconds: float) -> None:
+        """Let `seconds` pass."""
+        raise AssertionError
+
+    def eventually(self, look: Callable[[], T | None], patience: float = PATIENCE) -> T:
+        """What `look` finds, once it finds something that is true. AssertionError: it did not in `patience` seconds."""
+        raise AssertionError
+
+    def new_instance(self) -> str:
+        """The id of a new instance that runs."""
+        raise AssertionError
+
+    def stop_instance(self, instance_id: str) -> None:
+        """Stop an instance."""
+        raise AssertionError
+
+    def queue(self, suffix: str = "", **attributes: str) -> str:
+        """The URL of a new queue."""
+        created = self.sqs.create_queue(QueueName=f"{self.unique}{suffix}", Attributes=attributes)
+        return str(created["QueueUrl"])
+
+    def queue_arn(self, url: str) -> str:
+        answer = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+        return str(answer["Attributes"]["QueueArn"])
+
+    def receive(self, url: str, **parameters: Any) -> list[dict[str, Any]]:
+        """What one receive gets, with all attributes."""
+        asked = {"MaxNumberOfMessages": 10, "MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
+        return list(self.sqs.receive_message(QueueUrl=url, **(asked | parameters)).get("Messages", []))
+
+    def receive_one(self, url: str, **parameters: Any) -> dict[str, Any]:
+        """The message that the queue has, or gets shortly."""
+        return self.eventually(lambda: self.receive(url, MaxNumberOfMessages=1, **parameters))[0]
+
+
+class Fake(Backend):
+    """The fakes, in virtual time."""
+
+    name = "fake"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hub = PlainHub()
+        self.aws = Aws(self.hub)
+        for service in ("dynamodb", "sqs", "s3", "events", "stepfunctions", "ssm", "ec2"):
+            setattr(self, service, getattr(self.aws, service))
+
+    def wait(self, seconds: float) -> None:
+        self.hub.advance(seconds)
+
+    def eventually(self, look: Callable[[], T | None], patience: float = PATIENCE) -> T:
+        for _ in range(round(patience / _POLL_SECONDS)):
+            found = look()
+            if found:
+                return found
+            self.hub.advance(_POLL_SECONDS)
+        raise AssertionError("it did not happen")
+
+    def new_instance(self) -> str:
+        self.aws.instances["i-0123456789abcdef0"] = Instance("running", "10.0.0.7")
+        return "i-0123456789abcdef0"
+
+    def stop_instance(self, instance_id: str) -> None:
+        self.aws.instances[instance_id].state = "stopped"
+
+
+class Emulated(Backend):
+    """boto3's clients at an emulator, in real time."""
+
+    name = "emulator"
+
+    def __init__(self, endpoint: str) -> None:
+        super().__init__()
+        environment = client_environment(endpoint)
+        for service in ("dynamodb", "sqs", "s3", "events", "stepfunctions", "ssm", "ec2"):
+            setattr(self, service, make_client(service, environment))
+
+    def wait(self, seconds: float) -> None:
+        time.sleep(seconds)  # what is tested is that time passes
+
+    def eventually(self, look: Callable[[], T | None], patience: float = PATIENCE) -> T:
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
+            found = look()
+            if found:
+                return found
+            time.sleep(_POLL_SECONDS)
+        raise AssertionError("it did not happen")
+
+    def new_instance(self) -> str:
+        made = self.ec2.run_instances(ImageId="ami-12345678", MinCount=1, MaxCount=1, InstanceType="t3.micro")
+        return str(made["Instances"][0]["InstanceId"])
+
+    def stop_instance(self, instance_id: str) -> None:
+        self.ec2.stop_instances(InstanceIds=[instance_id])
+
+
+def refusal(call: Callable[..., Any], **parameters: Any) -> str:
+    """The code that a call is refused with, "" if it is not."""
+    try:
+        call(**parameters)
+    except ClientError as error:
+        return error.response["Error"]["Code"]
+    return ""

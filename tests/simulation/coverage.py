@@ -1,0 +1,196 @@
+"""Which edges of the protocol a search has reached, and which it has not: a search that reaches little proves little.
+
+- transitions: of a chunk, of a run's item in the ledger, of the status that the outside world is told;
+- crash points: a service's process killed before or after one of its calls;
+- faults: each kind at each operation that it can strike;
+- outages: each dependency down in each phase of a run.
+
+What there is to reach: the tables of `safety`, the phases, and every call that was made in the search.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from itertools import pairwise, product
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.simulation.faults import applies
+from tests.simulation.plan import DEPENDENCIES, FAULTS
+from tests.simulation.safety import CHUNK_TRANSITIONS, RUN_TRANSITIONS
+from tests.simulation.scheduler import START, CrashedError, Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+#: What a run goes through, told from its item in the ledger.
+PHASES = ("absent", "splitting", "working", "drained", "ended", "stopped")
+#: What can follow what. A late success or a recovery puts an ended run back to drained or working.
+PHASE_TRANSITIONS = frozenset(
+    {
+        ("absent", "splitting"),
+        ("absent", "stopped"),
+        ("splitting", "working"),
+        ("splitting", "stopped"),
+        ("working", "drained"),
+        ("working", "stopped"),
+        ("splitting", "drained"),
+        ("drained", "working"),
+        ("drained", "ended"),
+        ("drained", "stopped"),
+        ("ended", "working"),
+        ("ended", "drained"),
+        ("stopped", "ended"),
+        ("stopped", "working"),
+    }
+)
+#: Faults that leave no room for "after": the operation changes nothing.
+_CRASHES = ("crash before", "crash after")
+#: Parameters with which every kind of fault that can strike an operation says so.
+_ANY_PARAMETERS: dict[str, Any] = {"Entries": [None], "IfMatch": "", "IfNoneMatch": ""}
+
+Edge = tuple[str, ...]
+
+
+@dataclass
+class Coverage:
+    """How often each edge was reached, by its parts."""
+
+    #: (what, before, after)
+    transitions: Counter[Edge] = field(default_factory=Counter)
+    #: (process's service, AWS service, operation, kind)
+    crashes: Counter[Edge] = field(default_factory=Counter)
+    #: (kind, AWS service, operation)
+    faults: Counter[Edge] = field(default_factory=Counter)
+    #: (dependency, phase)
+    outages: Counter[Edge] = field(default_factory=Counter)
+    #: (process's service, AWS service, operation): what was called at all.
+    calls: Counter[Edge] = field(default_factory=Counter)
+
+    def add(self, other: Coverage) -> None:
+        """Count what another search has reached, too."""
+        for each in fields(self):
+            getattr(self, each.name).update(getattr(other, each.name))
+
+    def reached(self) -> dict[str, tuple[list[Edge], list[Edge]]]:
+        """By kind of edge: those that were reached, and those that there are and that were not."""
+        kinds: dict[str, tuple[Iterable[Edge], Counter[Edge]]] = {
+            "transitions": (_all_transitions(), self.transitions),
+            "crash points": (self._all_crashes(), self.crashes),
+            "faults": (self._all_faults(), self.faults),
+            "outages": (product(DEPENDENCIES, PHASES), self.outages),
+        }
+        found = {}
+        for kind, (possible, counted) in kinds.items():
+            edges = sorted(possible)
+            found[kind] = ([edge for edge in edges if counted[edge]], [edge for edge in edges if not counted[edge]])
+        return found
+
+    def show(self, console: Console) -> None:
+        """How many edges of each kind were reached, and the names of the others."""
+        table = Table("edges", "reached", "of", box=None)
+        reached = self.reached()
+        for kind, (covered, uncovered) in reached.items():
+            table.add_row(kind, str(len(covered)), str(len(covered) + len(uncovered)))
+        console.print(table)
+        for kind, (_, uncovered) in reached.items():
+            if uncovered:
+                console.print(f"Not reached, {kind}:", *_lines(uncovered), sep="\n  ", markup=False)
+
+    def _all_crashes(self) -> Iterable[Edge]:
+        for service, aws, operation in self.calls:
+            for kind in _CRASHES:
+                if service != "user" and applies(kind, aws, operation, _ANY_PARAMETERS):
+                    yield service, aws, operation, kind
+
+    def _all_faults(self) -> Iterable[Edge]:
+        called = {(aws, operation) for service, aws, operation in self.calls if service != "user"}
+        for kind, (aws, operation) in product(FAULTS, called):
+            if applies(kind, aws, operation, _ANY_PARAMETERS):
+                yield kind, aws, operation
+
+
+def _all_transitions() -> Iterable[Edge]:
+    for what, table in (("chunk", CHUNK_TRANSITIONS), ("run", RUN_TRANSITIONS), ("ledger", PHASE_TRANSITIONS)):
+        yield from ((what, str(before), after) for before, after in table)
+
+
+def _lines(edges: list[Edge]) -> list[str]:
+    """A line for all edges that differ only in their last part."""
+    groups: dict[Edge, list[str]] = {}
+    for *first, last in edges:
+        groups.setdefault(tuple(first), []).append(last)
+    return [f"{' '.join(first)}: {', '.join(lasts)}" for first, lasts in groups.items()]
+
+
+class Watcher:
+    """Notes what is reached in one world. Use it as the scheduler's adversary, in front of the world's own."""
+
+    def __init__(self, world: World) -> None:
+        self.coverage = Coverage()
+        self._world = world
+        self._faults = world.faults
+        self.latency = world.faults.latency
+        #: (moment, phase) of each run, as they changed.
+        self._phases: dict[str, list[tuple[float, str]]] = {}
+        world.aws.on_commit.append(self._on_commit)
+
+    def perform(
+        self, process: Process, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]
+    ) -> Any:
+        """One call."""
+        self.coverage.calls[process.service, service, operation] += 1
+        struck = self._faults.struck
+        before = struck["crash before", service, operation]
+        try:
+            return self._faults.perform(process, service, operation, parameters, perform)
+        except CrashedError:
+            kind = _CRASHES[0] if struck["crash before", service, operation] > before else _CRASHES[1]
+            if not process.running:
+                self.coverage.crashes[process.service, service, operation, kind] += 1
+            raise
+
+    def _on_commit(self, changes: list[Any]) -> None:
+        for change in changes:
+            if change.table != self._world.runs_table or change.key[1] != "RUN":
+                continue
+            was, now = phase(change.before), phase(change.after)
+            if was != now:
+                self.coverage.transitions["ledger", was, now] += 1
+                moments = self._phases.setdefault(change.key[0], [(START, "absent")])
+                moments.append((self._world.scheduler.time, now))
+
+    def finish(self, transitions: Counter[tuple[str, str, str]]) -> Coverage:
+        """All that was reached, with the transitions that `Safety` has seen."""
+        found = self.coverage
+        found.transitions.update(transitions)
+        for (kind, service, operation), count in self._faults.struck.items():
+            if count and kind in FAULTS:
+                found.faults[kind, service, operation] += count
+        for outage in self._world.plan.outages:
+            start, end = START + outage.start, START + outage.end
+            met = set() if self._phases else {"absent"}
+            for moments in self._phases.values():
+                for (since, name), (until, _) in pairwise([*moments, (float("inf"), "")]):
+                    if since < end and start < until:
+                        met.add(name)
+            for name in met:
+                found.outages[outage.dependency, name] += 1
+        return found
+
+
+def phase(run: Mapping[str, Any] | None) -> str:
+    """Which of :data:`PHASES` a run's item in the ledger is in."""
+    if run is None:
+        return "absent"
+    if run.get("ended_at"):
+        return "ended"
+    if run.get("cancelled_at"):
+        return "stopped"
+    if run.get("drained_at"):
+        return "drained"
+    return "working" if run.get("latched_at") else "splitting"

@@ -1,0 +1,360 @@
+"""Every interleaving of two workers and the sweeper over two chunks, with up to two faults, instead of random ones.
+
+`python -m tests.simulation.exhaustive --seconds 300`
+
+The whole system runs, with the real handlers, and is reduced in these ways:
+
+- Calls take no time. A timer (visibility, a restart, a sweep) comes only when no process has anything left to do.
+- What is explored begins when the run is latched. Until then, nothing goes wrong and everything has one order.
+- Only workers and the sweeper are explored: whose next call comes first, and a crash before it, a crash after it, an
+  error before it, or an error after it. Every other process acts as soon as it can. A sweep may come at any time,
+  too; one that is not due counts as a fault.
+- Messages with the same body are interchangeable, and so are ids that are drawn at random.
+
+The search is depth-first, by replay: a schedule is a list of choices, each run takes the harmless way beyond the
+choices that it was given, and notes the other ways for later. Where a state comes again, what follows is known already,
+and the run ends. A state is the tables, queues, objects, events said, timers, and all that each process has seen since
+it began with its messages. Time is part of it, so no state follows itself, and each schedule that does not meet a known
+state comes to its end, where the promises of `liveness` have to hold; those of `safety` hold after every write.
+"""
+
+from __future__ import annotations
+
+import gc
+import heapq
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any
+
+import httpx
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.console import Console
+from rich.table import Table
+
+from tests.simulation.choices import Choices
+from tests.simulation.faults import applies, unreachable
+from tests.simulation.liveness import PATIENCE, complaints
+from tests.simulation.plan import Plan, RunPlan
+from tests.simulation.safety import Safety
+from tests.simulation.scheduler import START, CrashedError, Process, StoppedError
+from tests.simulation.trace import Trace
+from tests.simulation.users import Users
+from tests.simulation.workloads import StandInFitter
+from tests.simulation.world import Finding, World
+
+#: Whose calls are explored.
+EXPLORED = frozenset({"worker", "sweeper"})
+#: What can go wrong with one call; 0: nothing.
+KINDS = ("", "crash before", "crash after", "error before", "error after")
+#: Virtual seconds between two looks at whether everything has ended.
+STEP_SECONDS = 60.0
+#: Operations whose answers a process keeps for longer than its messages.
+_KEPT = frozenset({"get_queue_url", "get_parameter", "describe_instances", "models"})
+_DRAWN = re.compile(
+    r" at 0x[0-9a-f]+|"
+    r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]"
+    r"|\b[0-9a-f]{32}\b|(?<=ReceiptHandle': ')[^']*"
+)
+console = Console(soft_wrap=True, highlight=False)
+app = typer.Typer(add_completion=False)
+
+
+@lru_cache(maxsize=200_000)
+def canonical(text: str) -> int:
+    """The same number for texts that differ only in ids that are drawn at random."""
+    return hash(_DRAWN.sub("?", text))
+
+
+@dataclass(frozen=True)
+class Explored:
+    """What came of a search."""
+
+    states: int
+    #: Schedules that came to their end.
+    schedules: int
+    #: Schedules that were run, most of them to a state that was known.
+    runs: int
+    #: Ways that were not gone when the time was over; 0: the space is exhausted.
+    left: int
+    #: The choices of the first schedule that broke a promise.
+    found: bytes | None
+
+
+class Exploration:
+    """One schedule: the given choices, and then the harmless ones until a known state."""
+
+    def __init__(self, plan: Plan, *, faults: int, given: bytes, known: set[int] | None, trace: bool = False) -> None:
+        self._given, self._known = given, known
+        self._faults_left = faults
+        self.taken = bytearray()
+        #: Lists of choices that lead elsewhere.
+        self.others: list[bytes] = []
+        #: Whether it came to its end, rather than to a known state.
+        self.ended = False
+        self.world = World(plan, Choices(record={}), Trace(on=trace))
+        #: What each process has seen since it began with its messages, and what it keeps for longer.
+        self._seen: dict[str, int] = {}
+        self._kept: dict[str, int] = {}
+        self._latched = False
+        #: Whether the state was looked at since anything changed.
+        self._fresh = False
+
+    # ---- the adversary
+
+    def latency(self, process: Process) -> float:
+        """Calls take no time, but others may come first."""
+        return 0.0
+
+    def perform(
+        self, process: Process, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]
+    ) -> Any:
+        """One call, with what befalls it."""
+        kind = ""
+        if self._latched and self._faults_left and process.service in EXPLORED:
+            kinds = [kind for kind in KINDS if not kind or applies(kind, service, operation, parameters)]
+            kind = kinds[self._choose(len(kinds))]
+        self._fresh = False
+        if kind:
+            self._faults_left -= 1
+            self.world.faults.harm += 1
+        trace, moment = self.world.trace, self.world.scheduler.time
+        trace.call(moment, process.name, service, operation, parameters, kind and f"FAULT {kind}")
+        if kind == "error before":
+            self._remember(process, operation, f"{operation} {kind}")
+            raise unreachable(service)
+        if kind == "crash before":
+            process.running = False
+            raise CrashedError
+        try:
+            answer = perform()
+        except (ClientError, BotoCoreError, httpx.HTTPError) as error:
+            self._remember(process, operation, f"{operation} {error}")
+            if kind != "crash after":
+                raise
+        else:
+            self._remember(process, operation, f"{operation} {parameters} {answer}{kind}")
+        if kind == "crash after":
+            process.running = False
+            raise CrashedError
+        if kind == "error after":
+            raise unreachable(service, lost=True)
+        return answer
+
+    def _remember(self, process: Process, operation: str, what: str) -> None:
+        name, number = process.name, canonical(what)
+        if operation in _KEPT:
+            self._kept[name] = hash((self._kept.get(name), number))
+        elif operation == "receive_message":
+            self._seen[name] = number
+        else:
+            self._seen[name] = hash((self._seen.get(name), number))
+
+    # ---- choices
+
+    def _choose(self, n: int) -> int:
+        """One of n ways, of which the first is the harmless one. Raises StoppedError where the state is known."""
+        way = 0
+        if len(self.taken) < len(self._given):
+            way = self._given[len(self.taken)]
+        elif self._known is not None:
+            if not self._fresh:
+                state = self._state()
+                if state in self._known:
+                    raise StoppedError
+                self._known.add(state)
+            self.others += [bytes([*self.taken, other]) for other in range(1, n)]
+        self._fresh = True
+        self.taken.append(way)
+        return way
+
+    def _state(self) -> int:
+        scheduler, aws = self.world.scheduler, self.world.aws
+        tables = [
+            frozenset((key, canonical(repr(version.plain))) for key, version in table._versions.items())
+            for table in aws.tables.values()
+        ]
+        queues = [
+            sorted(
+                (canonical(each.body), canonical(repr(each.attributes)), each.receive_count, each.visible_at)
+                for each in queue.messages.values()
+            )
+            for queue in aws.queues.values()
+        ]
+        objects = [
+            (canonical(key), canonical(found.body.decode()) if key.startswith("dead-letter") else found.etag)
+            for bucket in aws.objects.values()
+            for key in bucket
+            if (found := bucket.get(key)) is not None
+        ]
+        executions = [(each.status, each.state) for each in aws.executions.values()]
+        said = [
+            (run, kind, len(ids)) for run, all_said in self._safety.announced.items() for kind, ids in all_said.items()
+        ]
+        timers = [
+            (moment, canonical(target.name if isinstance(target, Process) else label))
+            for moment, number, target, label in scheduler._heap
+            if not isinstance(target, Process) or target.due == number
+        ]
+        return hash(
+            (
+                scheduler.time,
+                self._faults_left,
+                tuple(tables),
+                tuple(map(tuple, queues)),
+                frozenset(objects),
+                tuple(executions),
+                frozenset(said),
+                frozenset(self._seen.items()),
+                frozenset(self._kept.items()),
+                tuple(sorted(timers)),
+            )
+        )
+
+    # ---- the schedule
+
+    def run(self) -> None:
+        """The schedule to its end, or to a known state. `world.finding` says what it broke."""
+        world = self.world
+        with world.alive():
+            world.scheduler.adversary = self
+            StandInFitter.work = lambda seconds: None
+            users = Users(world)
+            self._safety = Safety(world, users)
+            world.aws.on_commit.append(self._on_commit)
+            world.start_services()
+            users.start()
+            self._live(users)
+
+    def _on_commit(self, changes: list[Any]) -> None:
+        self._latched = self._latched or any((change.after or {}).get("latched_at") for change in changes)
+
+    def _live(self, users: Users) -> None:
+        scheduler = self.world.scheduler
+        looks_at = START + STEP_SECONDS
+        while not scheduler.stopped:
+            if scheduler._heap[0][0] > looks_at:
+                scheduler.time = looks_at
+                what = next(complaints(self.world, users, self._safety), None)
+                if what is None:
+                    self.ended = True
+                    return
+                if looks_at > START + PATIENCE:
+                    self.world.finding = Finding("everything ends", what)
+                    return
+                looks_at += max(STEP_SECONDS, (looks_at - START) / 4)
+                continue
+            self._step(users)
+
+    def _step(self, users: Users) -> None:
+        """One event of those that are due: of the explored processes, any one; of the others, the first."""
+        scheduler = self.world.scheduler
+        heap = scheduler._heap
+        moment = max(heap[0][0], scheduler.time)
+        due = []
+        while heap and heap[0][0] <= moment:
+            event = heapq.heappop(heap)
+            if not isinstance(event[2], Process) or event[2].due == event[1]:
+                due.append(event)
+        if not due:
+            return
+        scheduler.time = moment
+        chosen = next((event for event in due if not self._is_explored(event)), None)
+        for event in due:
+            if event is not chosen:
+                heapq.heappush(heap, event)
+        if chosen is None:
+            due.sort(key=lambda event: str(event[2].name))
+            ways = len(due) + (1 if self._faults_left else 0)
+            try:
+                way = self._choose(ways) if ways > 1 else 0
+            except StoppedError:
+                scheduler.stopped = True
+                return
+            if way == len(due):
+                self._faults_left -= 1
+                self._fresh = False
+                users._sweep()
+                return
+            chosen = due[way]
+            heap.remove(chosen)
+            heapq.heapify(heap)
+        else:
+            self._fresh = False
+        scheduler.events += 1
+        target = chosen[2]
+        if isinstance(target, Process):
+            scheduler._resume(target)
+            return
+        try:
+            target()
+        except StoppedError:
+            scheduler.stopped = True
+
+    def _is_explored(self, event: Any) -> bool:
+        target = event[2]
+        return self._latched and isinstance(target, Process) and target.service in EXPLORED
+
+
+def explore(plan: Plan, *, faults: int, seconds: float) -> Explored:
+    """All schedules of `plan` with at most so many faults, as far as the time allows."""
+    end = time.monotonic() + seconds
+    known: set[int] = set()
+    left, schedules, runs = [b""], 0, 0
+    while left and time.monotonic() < end:
+        exploration = Exploration(plan, faults=faults, given=left.pop(), known=known)
+        exploration.run()
+        left += exploration.others
+        schedules += exploration.ended
+        runs += 1
+        if exploration.world.finding is not None:
+            return Explored(len(known), schedules, runs, len(left), bytes(exploration.taken))
+        if runs % 200 == 0:
+            gc.collect()
+    return Explored(len(known), schedules, runs, len(left), None)
+
+
+def replay(plan: Plan, *, faults: int, choices: bytes) -> World:
+    """The schedule of these choices, with its trace."""
+    exploration = Exploration(plan, faults=faults, given=choices, known=None, trace=True)
+    exploration.run()
+    return exploration.world
+
+
+#: Two chunks of one run, two workers, and one process of every other service.
+TWO_BY_TWO = Plan(runs=(RunPlan(chunks=2),), workers=2, sweep_seconds=900.0)
+
+
+@app.command()
+def main(
+    seconds: Annotated[float, typer.Option(help="Longest time for all of it.")] = 300.0,
+    faults: Annotated[int, typer.Option(min=0, max=2, help="Most faults in a schedule.")] = 2,
+) -> None:
+    """Explore with no fault, then with one, then with two. Exit code 1: something was found."""
+    end = time.monotonic() + seconds
+    table = Table("faults", "states", "runs", "to their end", "seconds", "space", box=None)
+    found: tuple[int, bytes] | None = None
+    gc.disable()
+    for most in range(faults + 1):
+        began = time.monotonic()
+        result = explore(TWO_BY_TWO, faults=most, seconds=end - began)
+        took = f"{time.monotonic() - began:.0f}"
+        space = f"{result.left} ways are left" if result.left else "exhausted"
+        table.add_row(str(most), str(result.states), str(result.runs), str(result.schedules), took, space)
+        if result.found is not None:
+            found = most, result.found
+        if found or result.left:
+            break
+    console.print(table)
+    if found:
+        world = replay(TWO_BY_TWO, faults=found[0], choices=found[1])
+        console.print(world.trace.text(), markup=False)
+        console.print(f"FOUND {world.finding}", markup=False)
+    raise typer.Exit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    app()

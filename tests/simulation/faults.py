@@ -1,0 +1,404 @@
+"""The adversary: how long each call takes, and what goes wrong with it.
+
+botocore's own retries are not simulated: an error here is what is left after them. Whatever the services repeat by
+themselves they repeat in virtual time.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate
+from typing import Any
+
+import httpx
+from botocore.exceptions import BotoCoreError, ClientError, EndpointConnectionError, ReadTimeoutError
+
+from tests.simulation.plan import DAY, LATENCIES, LATENCY_PROFILES, MINUTE, Outage, Plan
+from tests.simulation.scheduler import START, CrashedError, Process, Scheduler
+from tests.simulation.trace import clock, short
+
+#: Rules whose events may be lost for good, because their target failed for longer than EventBridge goes on: those
+#: between our services. The manifest's own event has nobody else who knows of it.
+DROPPABLE = frozenset({"run-events", "execution-events"})
+#: How long EventBridge goes on trying to deliver.
+DELIVERY_SECONDS = DAY
+
+#: Messages of a schedule that are delivered again, at most: each of them may be redelivered in its turn.
+MOST_REPEATS = 6
+#: A call that takes longer than this, seconds, may cost an attempt: half of a consumer's visibility time.
+HARMFUL_SECONDS = 25.0
+
+#: What each service calls being asked too much.
+_THROTTLED = {
+    "dynamodb": "ProvisionedThroughputExceededException",
+    "s3": "SlowDown",
+    "ec2": "RequestLimitExceeded",
+    "sqs": "RequestThrottled",
+}
+#: Operations that change nothing: an error after them is one before them.
+_READS = frozenset({"get_item", "query", "batch_get_item", "get_object", "head_object", "list_objects_v2"})
+
+
+class Faults:
+    """Strikes what the plan allows, where the choices say. `struck` counts (kind, service, operation)."""
+
+    def __init__(self, plan: Plan, scheduler: Scheduler, aws: Any, on_queue: Callable[[str], None]) -> None:
+        self.plan = plan
+        self._aws = aws
+        #: Told of queues in which a message becomes visible.
+        self._on_queue = on_queue
+        self._scheduler = scheduler
+        self._latencies = (*tuple(accumulate(LATENCY_PROFILES[plan.network]))[:-1], 1.0)
+        shares = [share for _, share in plan.faults]
+        #: Interval 0 is no fault, the others are the plan's kinds in order.
+        self._shares = (1.0 - sum(shares), *(1.0 - sum(shares) + total for total in accumulate(shares)))
+        self._shares = (*self._shares[:-1], 1.0)
+        self._kinds = [kind for kind, _ in plan.faults]
+        self._left = plan.most_faults
+        self._repeats_left = MOST_REPEATS
+        #: Faults, and calls that took so long that they are as bad as one: what may use up the attempts at a chunk.
+        self.harm = 0
+        self._end = START + plan.chaos_seconds
+        self._bus = scheduler.choices.stream("bus")
+        self._outages = [outage for outage in plan.outages if outage.seconds > 0]
+        #: When the outage of a dependency ends, for those that are down now and then.
+        self.struck: Counter[tuple[str, str, str]] = Counter()
+
+    # ---- the adversary of the scheduler
+
+    def latency(self, process: Process) -> float:
+        """How long a call of `process` takes to arrive."""
+        if self._scheduler.time >= self._end:
+            return LATENCIES[0]
+        seconds = LATENCIES[process.latencies.weighted(self._latencies)]
+        if seconds >= HARMFUL_SECONDS:
+            self.harm += 1
+        return seconds
+
+    def perform(
+        self, process: Process, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]
+    ) -> Any:
+        """One call, with what befalls it."""
+        if process.trusted:
+            return self._plainly(process, service, operation, parameters, perform)
+        outage = self.outage(dependency_of(service, parameters))
+        if outage is not None:
+            return self._during_outage(outage, process, service, operation, parameters, perform)
+        kind = self._strike(process, service, operation, parameters)
+        if kind is None:
+            return self._plainly(process, service, operation, parameters, perform)
+        return self._faultily(kind, process, service, operation, parameters, perform)
+
+    def outage(self, dependency: str) -> Outage | None:
+        """What keeps a dependency down at this moment."""
+        for outage in self._outages:
+            if outage.dependency == dependency and outage.start <= self._scheduler.time - START < outage.end:
+                return outage
+        return None
+
+    # ---- calls
+
+    def _trace(
+        self, process: Process, service: str, operation: str, parameters: Mapping[str, Any], effect: str
+    ) -> None:
+        self._scheduler.trace.call(self._scheduler.time, process.name, service, operation, parameters, effect)
+
+    def _plainly(
+        self, process: Process, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]
+    ) -> Any:
+        if not self._scheduler.trace.on:
+            return perform()
+        try:
+            answer = perform()
+        except (ClientError, BotoCoreError, httpx.HTTPError) as error:
+            self._trace(process, service, operation, parameters, f"{error}")
+            raise
+        self._trace(process, service, operation, parameters, effect_of(operation, answer))
+        return answer
+
+    def _during_outage(
+        self,
+        outage: Outage,
+        process: Process,
+        service: str,
+        operation: str,
+        parameters: Mapping[str, Any],
+        perform: Callable[[], Any],
+    ) -> Any:
+        done = ""
+        if outage.lossy and operation not in _READS and process.faults.chance(0.5):
+            with suppress(ClientError, BotoCoreError):
+                perform()
+            done = ", but it was done"
+        self.struck["outage", service, operation] += 1
+        self._trace(process, service, operation, parameters, f"OUTAGE of {outage.dependency}{done}")
+        raise unreachable(service, lost=bool(done))
+
+    def _strike(self, process: Process, service: str, operation: str, parameters: Mapping[str, Any]) -> str | None:
+        """The fault that strikes this call; None: none does."""
+        if self._left <= 0 or self._scheduler.time >= self._end:
+            return None
+        if self.plan.struck and process.service not in self.plan.struck:
+            return None
+        chosen = process.faults.weighted(self._shares)
+        if chosen == 0:
+            return None
+        kind = self._kinds[chosen - 1]
+        if not applies(kind, service, operation, parameters):
+            return None
+        self._left -= 1
+        self.harm += 1
+        self.struck[kind, service, operation] += 1
+        return kind
+
+    def _faultily(
+        self,
+        kind: str,
+        process: Process,
+        service: str,
+        operation: str,
+        parameters: Mapping[str, Any],
+        perform: Callable[[], Any],
+    ) -> Any:
+        note = f"FAULT {kind}"
+        match kind:
+            case "crash before":
+                self._trace(process, service, operation, parameters, note)
+                process.running = False
+                raise CrashedError
+            case "crash after":
+                with suppress(ClientError, BotoCoreError, httpx.HTTPError):
+                    perform()
+                self._trace(process, service, operation, parameters, f"done, FAULT {kind}")
+                process.running = False
+                raise CrashedError
+            case "error before":
+                self._trace(process, service, operation, parameters, note)
+                raise unreachable(service)
+            case "error after":
+                with suppress(ClientError, BotoCoreError, httpx.HTTPError):
+                    perform()
+                self._trace(process, service, operation, parameters, f"done, FAULT {kind}")
+                raise unreachable(service, lost=True)
+            case "throttle":
+                self._trace(process, service, operation, parameters, note)
+                return throttled(service, operation)
+            case "freeze":
+                self._trace(process, service, operation, parameters, note)
+                process.frozen = True
+                self._scheduler.wait((40.0, 200.0, 17 * MINUTE, 45 * MINUTE)[process.faults.below(4)])
+                process.frozen = False
+                return self._plainly(process, service, operation, parameters, perform)
+            case "conflict":
+                self._trace(process, service, operation, parameters, note)
+                raise conflict(service, operation, parameters)
+            case "broken stream":
+                answer = perform()
+                self._trace(process, service, operation, parameters, note)
+                return {**answer, "Body": BrokenStream(process.faults.below(3))}
+            case _:
+                answer = self._partly(service, operation, parameters)
+                self._trace(process, service, operation, parameters, f"FAULT {kind}")
+                return answer
+
+    def _partly(self, service: str, operation: str, parameters: Mapping[str, Any]) -> Any:
+        """The first half of a batch is taken, the rest is refused."""
+        entries = list(parameters["Entries"])
+        taken, refused = entries[: len(entries) // 2], entries[len(entries) // 2 :]
+        answer: dict[str, Any] = {}
+        if taken:
+            process, self._scheduler.current = self._scheduler.current, None
+            try:
+                answer = getattr(getattr(self._aws, service), operation)(**{**parameters, "Entries": taken})
+            finally:
+                self._scheduler.current = process
+        if service == "events":
+            error = {"ErrorCode": "InternalFailure", "ErrorMessage": "injected"}
+            return {
+                "FailedEntryCount": len(refused),
+                "Entries": answer.get("Entries", []) + [error for _ in refused],
+            }
+        failed = [
+            {"Id": entry["Id"], "SenderFault": False, "Code": "InternalError", "Message": "injected"}
+            for entry in refused
+        ]
+        return {**answer, "Failed": failed}
+
+    # ---- SQS
+
+    def repeat(self, queue: Any, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Have some of the messages that were received delivered once more, now or later."""
+        if not self.plan.repeated or self._scheduler.time >= self._end:
+            return
+        for message in messages:
+            if self._repeats_left > 0 and self._bus.chance(self.plan.repeated):
+                self._repeats_left -= 1
+                copy = self._aws.sqs.redeliver(queue.name, message["MessageId"])
+                if copy is not None:
+                    copy.visible_at = self._scheduler.time + (0.0, 2.0, 40.0, 15 * MINUTE)[self._bus.below(4)]
+                    self.struck["repeated", "sqs", queue.name] += 1
+                    self._scheduler.trace.note(
+                        self._scheduler.time, "sqs", f"REPEATS a message of {queue.name} at {clock(copy.visible_at)}"
+                    )
+                    self._on_queue(queue.name)
+
+    # ---- Step Functions
+
+    def task(self, execution: Any, state: str) -> tuple[str, str] | None:
+        """What a state machine's own call of SQS or EventBridge fails with; None: it does not.
+
+        One in two that fail was done all the same, so that the task's message comes twice, with two tokens.
+        """
+        machine = self._aws.stepfunctions
+        task = execution.machine.states[state]
+        service = "sqs" if ":sqs:" in task.raw["Resource"] else "events"
+        outage = self.outage(service)
+        if outage is None and not self._strikes_task():
+            return None
+        kind = "outage" if outage else "error"
+        if (outage is None or outage.lossy) and self._bus.chance(0.5):
+            parameters = task.parameters(machine._input(execution, task), machine._context(execution))
+            (machine._send_message if service == "sqs" else machine._put_events)(parameters)
+            kind = f"{kind} after"
+        self.struck[kind, "states", state] += 1
+        self._scheduler.trace.note(self._scheduler.time, "states", f"FAULT {kind} in {state}")
+        return ("SQS.SdkClientException" if service == "sqs" else "EventBridge.SdkClientException", "injected")
+
+    def _strikes_task(self) -> bool:
+        if self._left <= 0 or self._scheduler.time >= self._end or self.plan.struck or not self._kinds:
+            return False
+        if not self._bus.chance(0.1):
+            return False
+        self._left -= 1
+        return True
+
+    # ---- EventBridge
+
+    def deliver(self, seconds: float, action: Any, label: str) -> None:
+        """A delivery: at least once, at some time; never, if its target fails for longer than EventBridge goes on."""
+        scheduler, plan = self._scheduler, self.plan
+        rule = label.removeprefix("deliver:").partition(" ")[0]
+        if scheduler.time < self._end:
+            if plan.dropped and rule.endswith(tuple(DROPPABLE)) and self._bus.chance(plan.dropped):
+                self._give_up(action, label, scheduler.time + self._delay())
+                return
+            if plan.doubled and self._bus.chance(plan.doubled):
+                self.struck["doubled", "events", rule] += 1
+                scheduler.at(scheduler.time + seconds + self._delay(), action, f"{label} AGAIN")
+            if plan.late and self._bus.chance(plan.late):
+                self.struck["late", "events", rule] += 1
+                seconds += self._delay()
+        self._when_up(scheduler.time + seconds, action, label, since=scheduler.time)
+
+    def _delay(self) -> float:
+        return (1.0, 30.0, 5 * MINUTE, 40 * MINUTE)[self._bus.below(4)]
+
+    def _when_up(self, moment: float, action: Any, label: str, *, since: float) -> None:
+        """Deliver at `moment`, or once SQS is up, unless that takes too long."""
+        scheduler = self._scheduler
+        ends = [
+            START + outage.end
+            for outage in self._outages
+            if outage.dependency == "sqs" and outage.start <= moment - START < outage.end
+        ]
+        if not ends:
+            scheduler.at(moment, action, label)
+        elif max(ends) - since <= DELIVERY_SECONDS:
+            self._when_up(max(ends) + 1.0, action, label, since=since)
+        else:
+            self._give_up(action, label, max(ends) + 1.0)
+
+    def _give_up(self, action: Any, label: str, moment: float) -> None:
+        """The target failed for longer than EventBridge goes on: to its dead-letter queue, if it has one."""
+        self.struck["given up", "events", label] += 1
+        self._scheduler.trace.note(self._scheduler.time, "aws", f"FAULT given up: {label}")
+        self._scheduler.at(moment, action.fail, f"{label} to its dead-letter queue")
+
+
+def dependency_of(service: str, parameters: Mapping[str, Any]) -> str:
+    """What a call needs to be up."""
+    if service == "dynamodb":
+        return "workflow-state" if str(parameters.get("TableName", "")).endswith("workflow-state") else "ledger"
+    return "ec2" if service == "ssm" else service
+
+
+def applies(kind: str, service: str, operation: str, parameters: Mapping[str, Any]) -> bool:
+    """Whether a kind of fault can befall a call."""
+    match kind:
+        case "conflict":
+            return operation in {"transact_write_items", "update_item"} or (
+                operation == "put_object" and ("IfNoneMatch" in parameters or "IfMatch" in parameters)
+            )
+        case "broken stream":
+            return operation == "get_object"
+        case "partial":
+            return (
+                operation in {"send_message_batch", "put_events", "delete_message_batch"}
+                and len(parameters["Entries"]) > 0
+            )
+        case "error after" | "crash after":
+            return operation not in _READS
+        case _:
+            return True
+
+
+def unreachable(service: str, *, lost: bool = False) -> Exception:
+    """The error of a service that does not answer; `lost`: it had got the request."""
+    if service == "model":
+        return httpx.ReadTimeout("no answer") if lost else httpx.ConnectError("connection refused")
+    if lost:
+        return ReadTimeoutError(endpoint_url=f"https://{service}.simulated")
+    return EndpointConnectionError(endpoint_url=f"https://{service}.simulated")
+
+
+def throttled(service: str, operation: str) -> Any:
+    """The answer to one request too many, or the error that it is."""
+    if service == "model":
+        return httpx.Response(429, headers={"retry-after": "5"})
+    raise _client_error(_THROTTLED.get(service, "ThrottlingException"), operation)
+
+
+def conflict(service: str, operation: str, parameters: Mapping[str, Any]) -> ClientError:
+    """The error of a write that met another one."""
+    if service == "s3":
+        return _client_error("ConditionalRequestConflict", operation)
+    if operation == "update_item":
+        return _client_error("TransactionConflictException", operation)
+    reasons = [{"Code": "None"} for _ in parameters["TransactItems"]]
+    reasons[-1] = {"Code": "TransactionConflict", "Message": "Transaction is ongoing for the item"}
+    return _client_error("TransactionCanceledException", operation, CancellationReasons=reasons)
+
+
+class BrokenStream:
+    """The body of an object that breaks off while it is read."""
+
+    def __init__(self, how: int) -> None:
+        self._error = (
+            ssl.SSLError("injected: decryption failed or bad record mac"),
+            OSError(28, "injected: no space left on device"),
+            MemoryError("injected"),
+        )[how]
+
+    def read(self, _size: int | None = None) -> bytes:
+        """Fails."""
+        raise self._error
+
+
+def effect_of(operation: str, answer: Any) -> str:
+    """What an answer says, in short."""
+    if operation == "receive_message":
+        return ", ".join(f"{m['MessageId'][:8]}" for m in answer.get("Messages", ())) or "nothing"
+    if operation in {"get_item", "update_item"}:
+        item = answer.get("Item") or answer.get("Attributes")
+        return short({name: next(iter(value.values())) for name, value in item.items()}) if item else "ok"
+    if isinstance(answer, Mapping) and answer.get("Failed"):
+        return short(answer)
+    return "ok"
+
+
+def _client_error(code: str, operation: str, **more: Any) -> ClientError:
+    response: dict[str, Any] = {"Error": {"Code": code, "Message": "injected"}, **more}
+    return ClientError(response, operation)  # type: ignore[arg-type]

@@ -1,0 +1,120 @@
+"""What has become true some time after the last fault: everything has ended, everybody who waits has heard of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prismline_cli.deadletters_commands import load_operation
+from prismline_cli.runs import load_run
+from tests.simulation.plan import DAY
+from tests.simulation.safety import index_of, unfitted
+from tests.simulation.workloads import read_output
+
+if TYPE_CHECKING:
+    from tests.simulation.safety import Safety
+    from tests.simulation.users import Submission, Users
+    from tests.simulation.world import World
+
+#: Virtual seconds after the last fault within which everything has to have ended.
+PATIENCE = 1.5 * DAY
+#: Queues whose messages nobody waits for.
+_IGNORED = ("sweeps", "sweeps-dlq", "alerts", "alerts-dlq")
+
+
+def complaints(world: World, users: Users, safety: Safety) -> Iterator[str]:
+    """What has not come to its end, a sentence each; the first says enough to know that there is one."""
+    connection = users.connection
+    for submission in users.submissions:
+        yield from _run_complaints(submission, world, users, safety)
+    for name, queue in world.aws.queues.items():
+        if queue.messages and not name.endswith(_IGNORED):
+            yield f"{name} holds {len(queue.messages)} messages"
+    for arn, execution in world.aws.executions.items():
+        if execution.status == "RUNNING":
+            yield f"the execution {arn.rpartition(':')[2]} is RUNNING"
+    for operation_id in users.operations:
+        operation = load_operation(connection, operation_id)
+        if operation is None or operation.status != "COMPLETED":
+            yield f"{operation_id} is {operation.status if operation else 'unknown'}"
+        elif operation_id not in safety.recovered:
+            yield f"nobody said that {operation_id} is done"
+    for submission in users.submissions:
+        view = load_run(connection, submission.run_id)
+        if view is None or not view.ended:
+            yield f"`wait` for run {submission.number} goes on: {_seen(view)}"
+
+
+def _run_complaints(submission: Submission, world: World, users: Users, safety: Safety) -> Iterator[str]:
+    name, run_id = f"run {submission.number}", submission.run_id
+    ledger = world.aws.tables[world.runs_table]
+    state = world.aws.tables[world.states_table].get(run_id)
+    run = ledger.get(run_id, "RUN")
+    if state is None:
+        yield f"{name} has no status"
+        return
+    status = state["status"]
+    if status not in {"completed", "failed", "cancelled"}:
+        yield f"{name} is {status}"
+    elif not safety.announced[run_id][f"run.{status}"]:
+        yield f"nobody said that {name} is {status}"
+    if status == "cancelled" and run_id not in users.cancelled:
+        yield f"{name} is cancelled, and nobody asked for it"
+    if run is None:
+        if not submission.plan.invalid and run_id not in users.cancelled:
+            yield f"{name} was never split; its status is {status}: {state.get('error_message')}"
+        return
+    stopped = run.get("cancelled_at") is not None
+    if stopped and run_id not in users.cancelled and not submission.plan.invalid:
+        yield f"{name} was stopped, and nobody asked for it; it is {status}: {state.get('error_message')}"
+    if run.get("ended_status") != status or not run.get("ended_at"):
+        yield f"{name} is {status}, and its end in the ledger is {run.get('ended_status')}"
+    if run.get("GSI2_PK"):
+        yield f"{name} is still looked at by the sweeper"
+    failed, total = run.get("jobs_failed", 0), run.get("jobs_total")
+    if run.get("drained_at") and not safety.drains[run_id][run["drains"]]:
+        yield f"nobody said that {name} has drained for the {run['drains']}. time"
+    if not stopped and status != "cancelled":
+        if not run.get("drained_at"):
+            yield f"{name} has not drained: {run.get('jobs_completed', 0)} + {failed} of {total}"
+        tolerable = not total or 100 * failed / total <= submission.plan.tolerated_percent
+        if status in {"completed", "failed"} and (status == "completed") != tolerable:
+            yield f"{name} is {status} with {failed} of {total} chunks failed: {state.get('error_message')}"
+    bad, archive = submission.plan.bad, records(world) if submission.plan.bad else []
+    for (sort, _), version in ledger.partition(run_id):
+        chunk = version.plain
+        if not sort.startswith("CHUNK#"):
+            continue
+        if chunk["status"] not in {"COMPLETED", "FAILED"} and not stopped:
+            yield f"{sort[6:]} of {name} is {chunk['status']}"
+        said = (sort[6:], chunk["status"]) in safety.endings[run_id]
+        # a chunk's message says its end again after its worker died: where it is lost too, nobody does
+        if chunk["status"] in {"COMPLETED", "FAILED"} and not said and not world.plan.loses_messages:
+            yield f"nobody said that {sort[6:]} of {name} is {chunk['status']}"
+        if chunk["status"] == "FAILED" and index_of(chunk, submission) in bad and not world.plan.loses_messages:
+            kept = any(run_id in body and sort[6:] in body for body in archive)
+            if not kept:
+                yield f"{sort[6:]} of {name} failed for good, and no record in the archive says so"
+        if chunk["status"] == "COMPLETED" and submission.plan.workload == "spectra" and not stopped:
+            found = world.aws.objects[world.bucket].get(chunk["output_key"])
+            output = read_output(found.body) if found is not None else None
+            rows = output.n_timed_out if output is not None else None
+            if rows != unfitted(chunk):
+                yield f"{sort[6:]} of {name}: {unfitted(chunk)} unfitted rows in the ledger, {rows} in its file"
+            if chunk.get("n_timed_out", 0) and not stopped:
+                yield f"{sort[6:]} of {name}: {chunk['n_timed_out']} rows still wait for the slow lane"
+            if rows and not submission.plan.hopeless and not submission.plan.bad:
+                yield f"{sort[6:]} of {name}: {rows} rows were given up that can be fitted"
+
+
+def records(world: World) -> list[str]:
+    """What the archive of dead letters holds, whether a recovery has it, or it failed again, or neither."""
+    found = world.aws.objects[world.bucket].items()
+    return [each.body.decode(errors="replace") for key, each in found if key.startswith("dead-letter-archive/")]
+
+
+def _seen(view: object) -> str:
+    if view is None:
+        return "nothing is known of it"
+    waiting = getattr(getattr(view, "item", None), "n_timed_out", 0)
+    return f"it is {getattr(view, 'status', '?')}, {waiting} in the slow lane"

@@ -1,0 +1,114 @@
+"""Copies of the project's sources in a temporary folder, one of them with a fault, and processes that run in them."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import shutil
+import sys
+from importlib import import_module
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Self
+
+from tests.simulation.mutants.catalogue import Mutant
+
+ROOT = Path(__file__).parents[3]
+#: What the simulation runs, reads, and consists of.
+COPIED = ("contracts", "libs", "services", "cli", "platform", "tests/simulation", "tests/__init__.py")
+#: Left out: what is made, and what other tests need.
+_IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*", "build", "aws_data")
+#: Seconds of real time after which a schedule that does not end is given up.
+HANG_SECONDS = 180.0
+#: Schedules between two collections of garbage.
+BETWEEN_COLLECTIONS = 20
+
+
+class Tree:
+    """A copy of the sources in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        #: Files as they were before a mutant.
+        self._before: dict[Path, str] = {}
+        for name in COPIED:
+            source, target = ROOT / name, folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=_IGNORED)
+            else:
+                shutil.copy(source, target)
+
+    def enter(self) -> None:
+        """Have this process import this copy, and not what is installed."""
+        for name in [name for name in sys.modules if name.startswith(("prismline_", "tests.")) or name == "tests"]:
+            del sys.modules[name]
+        sources = [str(path) for path in sorted(self.folder.glob("**/src")) if path.is_dir()]
+        sys.path[:0] = [str(self.folder), *sources]
+        os.chdir(self.folder)
+
+    def mutate(self, mutant: Mutant) -> None:
+        """Put a fault into the copy."""
+        path = self.folder / mutant.file
+        self._before[path] = path.read_text()
+        self._write(path, mutant.applied(self._before[path]))
+
+    def mend(self) -> None:
+        """Take it out."""
+        while self._before:
+            self._write(*self._before.popitem())
+
+    @staticmethod
+    def _write(path: Path, text: str) -> None:
+        path.write_text(text)
+        for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
+            compiled.unlink()
+
+
+class HangError(Exception):
+    """A schedule does not end."""
+
+
+class Runner:
+    """A process that runs schedules in a tree. It is forked from this one, so that it need not import libraries."""
+
+    def __init__(self, tree: Tree) -> None:
+        forking = multiprocessing.get_context("fork")
+        self._pipe, theirs = forking.Pipe()
+        self._process = forking.Process(target=_serve, args=(tree, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.join()
+
+    def run(self, schedule: str, seed: int) -> dict[str, str] | None:
+        """What a schedule found. Raises HangError if it does not end, EOFError or OSError if the process dies."""
+        self._pipe.send((schedule, seed))
+        if not self._pipe.poll(HANG_SECONDS):
+            raise HangError(f"{schedule}/{seed} does not end")
+        found: dict[str, str] | None = self._pipe.recv()
+        return found
+
+
+def preload() -> None:
+    """Import everything once, so that forked processes have the libraries already."""
+    import_module("tests.simulation.world")._import_services()
+
+
+def _serve(tree: Tree, pipe: Connection) -> None:
+    tree.enter()
+    run = import_module("tests.simulation.mutants.runner").run
+    gc.disable()
+    gc.freeze()
+    n = 0
+    while True:
+        pipe.send(run(*pipe.recv()))
+        n += 1
+        if n % BETWEEN_COLLECTIONS == 0:
+            gc.collect()

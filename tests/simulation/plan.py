@@ -1,0 +1,440 @@
+"""What a schedule is made of: runs, processes, users, and what the adversary may do. Drawn from the choices, printable.
+
+Each plan has only some of the faults ("swarm testing"): where everything goes wrong at once, little is reached.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from itertools import accumulate
+from typing import TypeVar
+
+from tests.simulation.choices import Choices, Stream
+
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+
+#: Seconds that a call takes to arrive, the usual first.
+LATENCIES = (0.005, 0.02, 0.1, 0.7, 4.0, 25.0, 80.0, 400.0, 1200.0)
+#: How often each of them happens, from an idle network to one that stalls.
+LATENCY_PROFILES = (
+    (0.90, 0.07, 0.03, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
+    (0.60, 0.20, 0.10, 0.06, 0.03, 0.01, 0.0, 0.0, 0.0),
+    (0.55, 0.15, 0.10, 0.08, 0.06, 0.03, 0.02, 0.008, 0.002),
+    (0.30, 0.20, 0.15, 0.12, 0.10, 0.07, 0.04, 0.015, 0.005),
+)
+
+#: What can be down: a table, a service, the model behind the GPU.
+DEPENDENCIES = ("ledger", "workflow-state", "s3", "sqs", "events", "stepfunctions", "ec2", "model")
+#: How long it is down.
+OUTAGES = (30.0, 150.0, 20 * MINUTE, 3 * HOUR, DAY)
+#: What can go wrong with one call.
+FAULTS = (
+    "crash before",
+    "crash after",
+    "error before",
+    "error after",
+    "throttle",
+    "freeze",
+    "partial",
+    "conflict",
+    "broken stream",
+)
+#: The services whose processes can be crashed and deployed.
+#: Queues whose messages may be lost at any moment: somebody knows of each and sends it again.
+LOSABLE = ("chunks", "chunks-dlq", "refits", "refits-dlq", "status", "status-dlq")
+SERVICES = ("splitter", "worker", "slow-lane", "status", "dlq-consumer", "recovery", "sweeper")
+
+
+@dataclass(frozen=True)
+class Outage:
+    """One dependency is down for a while after the beginning."""
+
+    dependency: str
+    start: float
+    seconds: float
+    #: Whether calls may take effect although their answers are errors.
+    lossy: bool = False
+
+    @property
+    def end(self) -> float:
+        return self.start + self.seconds
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """One submission. Times are seconds after the beginning."""
+
+    workload: str = "spectra"
+    at: float = 0.0
+    #: Spectra (two in a chunk) or windows (one in a chunk).
+    chunks: int = 1
+    #: Indices of spectra that do not fit into the budget of the fast lane.
+    slow: tuple[int, ...] = ()
+    #: Indices of spectra that do not fit into it, and that the slow lane cannot fit either.
+    hopeless: tuple[int, ...] = ()
+    #: Indices of chunks that cannot be worked on, until somebody mends their cause, if ever.
+    bad: tuple[int, ...] = ()
+    mended_at: float | None = None
+    #: Whether the source has the same name as that of any other run of which this holds.
+    same_name: bool = False
+    #: Whether the submission itself makes no sense.
+    invalid: bool = False
+    tolerated_percent: float = 0.0
+    cancel_at: float | None = None
+    #: Whether the submitter sends the manifest twice.
+    twice: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A schedule's plan."""
+
+    runs: tuple[RunPlan, ...] = (RunPlan(),)
+    workers: int = 1
+    splitters: int = 1
+    status_services: int = 1
+    slow_lanes: int = 1
+    dead_letter_consumers: int = 1
+    sweepers: int = 1
+    #: Whether processes behave like Lambda functions instead of the runtime's consumers.
+    functions: bool = False
+    #: Index into LATENCY_PROFILES.
+    network: int = 0
+    #: Share of calls that a fault strikes, by kind; faults are struck until `faults_left` is used up.
+    faults: tuple[tuple[str, float], ...] = ()
+    most_faults: int = 0
+    outages: tuple[Outage, ...] = ()
+    #: (service, moment): all of its processes are stopped and started again.
+    deploys: tuple[tuple[str, float], ...] = ()
+    #: (service, moment, seconds): none of its processes runs.
+    pauses: tuple[tuple[str, float, float], ...] = ()
+    #: (queue, moment): somebody purges it. Only queues of LOSABLE.
+    purges: tuple[tuple[str, float], ...] = ()
+    #: Seconds for which the queues of LOSABLE keep messages while there are faults; None: as deployed.
+    retention: float | None = None
+    #: Seconds by which a queue's approximate numbers of messages lag behind.
+    count_lag: float = 0.0
+    #: Share of deliveries by EventBridge that come twice, late, or never.
+    doubled: float = 0.0
+    late: float = 0.0
+    dropped: float = 0.0
+    #: Share of messages that SQS delivers again after they were deleted.
+    repeated: float = 0.0
+    #: Moments at which somebody has the archive recovered.
+    recoveries: tuple[float, ...] = ()
+    #: Moments at which somebody moves all dead letters back to their queues, as the console's redrive does.
+    redrives: tuple[float, ...] = ()
+    #: (moment, state) of the GPU: up, down, or mute: it runs and its model does not answer.
+    gpu: tuple[tuple[float, str], ...] = ()
+    #: Seconds between two sweeps while there are faults.
+    sweep_seconds: float = 60.0
+    #: Seconds after which no more faults are struck, outages aside.
+    chaos_seconds: float = 20 * MINUTE
+    #: Seconds by which reads of an index lag behind.
+    index_lag: float = 0.0
+    #: Bytes that are read of an object at a time: few, so that streams can break in the middle.
+    part_bytes: int | None = None
+    #: Kinds of faults that strike only these services; empty: all.
+    struck: tuple[str, ...] = ()
+
+    @property
+    def faults_end(self) -> float:
+        """Seconds after the beginning when everything that goes wrong has gone wrong."""
+        chaos = self.most_faults or self.dropped or self.doubled or self.late or self.network or self.retention
+        return max(self.chaos_seconds if chaos else 0.0, self.planned_end)
+
+    @property
+    def planned_end(self) -> float:
+        """Seconds after the beginning of the last thing that will happen whatever is called."""
+        moments = [outage.end for outage in self.outages]
+        moments += [moment for _, moment in self.deploys]
+        moments += [moment for _, moment in self.purges]
+        moments += [moment + seconds for _, moment, seconds in self.pauses]
+        moments += [run.mended_at for run in self.runs if run.mended_at is not None]
+        moments += [moment for moment, _ in self.gpu]
+        moments += [run.cancel_at for run in self.runs if run.cancel_at is not None]
+        moments += [run.at for run in self.runs]
+        moments += [*self.recoveries, *self.redrives]
+        return max(moments)
+
+    @property
+    def loses_messages(self) -> bool:
+        """Whether messages are lost that nobody has acknowledged, or moved by a person who archives nothing."""
+        return bool(self.purges or self.redrives) or self.retention is not None
+
+    def with_faults(self, rate: float, most: int, seconds: float) -> Plan:
+        """This plan with at least so many faults for so long, of its own kinds if it has any."""
+        kinds = tuple(kind for kind, _ in self.faults) or FAULTS
+        return replace(
+            self,
+            faults=tuple((kind, rate / len(kinds)) for kind in kinds),
+            most_faults=max(most, self.most_faults),
+            chaos_seconds=max(seconds, self.chaos_seconds),
+        )
+
+    def describe(self) -> str:
+        """What is not the default, a line each."""
+        default = Plan()
+        lines = []
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if value != getattr(default, entry.name) or entry.name == "runs":
+                lines.append(f"  {entry.name}: {value}")
+        return "\n".join(lines)
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class _Drawing:
+    """Draws a plan."""
+
+    stream: Stream
+    parts: dict[str, object] = field(default_factory=dict)
+
+    def rarely(self, probability: float) -> bool:
+        return self.stream.chance(probability)
+
+    def one_of(self, weights: tuple[float, ...]) -> int:
+        return self.stream.weighted(tuple(accumulate(weight / sum(weights) for weight in weights)))
+
+    def any_of(self, values: tuple[T, ...]) -> T:
+        return values[self.stream.below(len(values))]
+
+    def moment(self) -> float:
+        """A moment that is more likely early: most of a healthy run takes seconds."""
+        scale = (2.0, 10.0, 60.0, 10 * MINUTE, 40 * MINUTE)[self.one_of((4, 3, 2, 1, 1))]
+        return scale * self.stream.below(40) / 40
+
+
+def draw_plan(choices: Choices) -> Plan:
+    """The plan of a schedule: from the whole space, or focused on a situation that is rarely met there."""
+    draw = _Drawing(choices.stream("plan"))
+    focus = draw.one_of((12, *(1 for _ in FOCUSES)))
+    plan = _anything(draw)
+    return FOCUSES[focus - 1](draw, plan) if focus else plan
+
+
+def _anything(draw: _Drawing) -> Plan:
+    runs = _runs(draw)
+    captions = any(run.workload == "captions" for run in runs)
+    faults, most = _faults(draw)
+    bus = draw.rarely(0.25)
+    return Plan(
+        runs=runs,
+        workers=1 + draw.one_of((3, 5, 2)),
+        splitters=1 + draw.one_of((4, 3)),
+        status_services=1 + draw.one_of((4, 3)),
+        slow_lanes=1 + draw.one_of((4, 2)),
+        dead_letter_consumers=1 + draw.one_of((5, 2)),
+        sweepers=1 + draw.one_of((5, 2)),
+        functions=draw.rarely(0.35),
+        network=draw.one_of((3, 3, 2, 1)),
+        faults=faults,
+        most_faults=most,
+        outages=_outages(draw, captions=captions),
+        deploys=tuple(
+            (SERVICES[draw.stream.below(len(SERVICES))], draw.moment()) for _ in range(draw.one_of((6, 2, 1)))
+        ),
+        doubled=0.2 if bus and draw.rarely(0.6) else 0.0,
+        late=0.2 if bus and draw.rarely(0.6) else 0.0,
+        dropped=0.15 if bus and draw.rarely(0.4) else 0.0,
+        repeated=0.3 if draw.rarely(0.25) else 0.0,
+        recoveries=tuple(draw.moment() for _ in range(draw.one_of((6, 2, 1)))),
+        redrives=(draw.moment(),) if draw.rarely(0.1) else (),
+        gpu=_gpu(draw) if captions else (),
+        sweep_seconds=(60.0, 300.0, 900.0)[draw.one_of((2, 2, 1))],
+        index_lag=(0.0, 1.0, 30.0)[draw.one_of((4, 1, 1))],
+        part_bytes=512 if draw.rarely(0.15) else None,
+        struck=(SERVICES[draw.stream.below(len(SERVICES))],) if draw.rarely(0.35) else (),
+    )
+
+
+def _runs(draw: _Drawing) -> tuple[RunPlan, ...]:
+    runs = [_run(draw, first=True)]
+    if draw.rarely(0.2):
+        runs.append(_run(draw, first=False))
+    return tuple(runs)
+
+
+def _run(draw: _Drawing, *, first: bool) -> RunPlan:
+    captions = draw.rarely(0.35)
+    chunks = 1 + draw.one_of((2, 4, 3, 2))
+    n = chunks * (1 if captions else 2)
+    slow = tuple(i for i in range(n) if draw.rarely(0.4)) if not captions and draw.rarely(0.35) else ()
+    hopeless = tuple(i for i in slow if draw.rarely(0.2)) if slow and draw.rarely(0.2) else ()
+    bad = (draw.stream.below(chunks),) if draw.rarely(0.15) else ()
+    return RunPlan(
+        workload="captions" if captions else "spectra",
+        at=0.0 if first else draw.moment(),
+        chunks=chunks,
+        slow=slow,
+        hopeless=hopeless,
+        bad=bad,
+        same_name=draw.rarely(0.3),
+        invalid=draw.rarely(0.03),
+        tolerated_percent=(0.0, 40.0, 100.0)[draw.one_of((5, 1, 1))],
+        cancel_at=draw.moment() if draw.rarely(0.12) else None,
+        twice=draw.rarely(0.1),
+    )
+
+
+def _faults(draw: _Drawing) -> tuple[tuple[tuple[str, float], ...], int]:
+    most = (0, 1, 2, 4, 12)[draw.one_of((1, 3, 3, 3, 1))]
+    if not most:
+        return (), 0
+    kinds = [kind for kind in FAULTS if draw.rarely(0.35)] or [FAULTS[draw.stream.below(len(FAULTS))]]
+    rate = (0.005, 0.02, 0.06)[draw.one_of((1, 2, 1))]
+    return tuple((kind, rate / len(kinds)) for kind in kinds), most
+
+
+def _outages(draw: _Drawing, *, captions: bool) -> tuple[Outage, ...]:
+    count = draw.one_of((6, 3, 1))
+    possible = DEPENDENCIES if captions else DEPENDENCIES[:6]
+    return tuple(
+        Outage(
+            possible[draw.stream.below(len(possible))],
+            start=draw.moment(),
+            seconds=OUTAGES[draw.one_of((6, 7, 3, 0.3, 0.03))],
+            lossy=draw.rarely(0.3),
+        )
+        for _ in range(count)
+    )
+
+
+def _gpu(draw: _Drawing) -> tuple[tuple[float, str], ...]:
+    changes = draw.one_of((4, 2, 3, 1))
+    moment, found = 0.0, []
+    for _ in range(changes):
+        found.append((moment, ("up", "down", "mute")[draw.stream.below(3)]))
+        moment += (30.0, 300.0, 2000.0, 2 * HOUR)[draw.one_of((2, 3, 2, 1))]
+    if found:
+        found.append((moment, "up"))
+    return tuple(found)
+
+
+# ---- focuses: what it takes to get somewhere
+
+
+def _backlog(draw: _Drawing, plan: Plan) -> Plan:
+    """Attempts end in errors of all kinds, and then nobody works for longer than any lease."""
+    runs = tuple(replace(run, chunks=max(run.chunks, 3)) for run in plan.runs)
+    pauses = tuple(("worker", draw.moment(), draw.any_of((900.0, 1500.0, 3 * HOUR, 9 * HOUR))) for _ in range(2))
+    return replace(plan, runs=runs, workers=1, pauses=pauses, sweep_seconds=60.0).with_faults(0.05, 12, HOUR)
+
+
+def _exhausted(draw: _Drawing, plan: Plan) -> Plan:
+    """Chunks are really given up; some succeed late, some are recovered."""
+    chosen = draw.any_of(
+        (
+            (("crash after", 0.1), ("broken stream", 0.7)),
+            (("crash before", 0.5),),
+            (("crash after", 0.25), ("crash before", 0.1), ("freeze", 0.03)),
+            (("broken stream", 0.6), ("error after", 0.1), ("freeze", 0.05)),
+        )
+    )
+    recoveries = tuple(2 * HOUR + 6 * HOUR * draw.stream.below(40) / 40 for _ in range(draw.one_of((1, 2, 1))))
+    return replace(
+        plan,
+        faults=chosen,
+        most_faults=400,
+        struck=("worker",),
+        chaos_seconds=draw.any_of((2.2, 3.0, 5.0)) * HOUR,
+        recoveries=recoveries,
+        part_bytes=512,
+        sweep_seconds=60.0,
+    )
+
+
+def _recovery(draw: _Drawing, plan: Plan) -> Plan:
+    """Chunks fail for good, the cause is mended, somebody has them recovered, more than once perhaps."""
+    runs = tuple(
+        replace(run, bad=run.bad or (0,), mended_at=draw.any_of((None, 60.0, HOUR)), invalid=False) for run in plan.runs
+    )
+    recoveries = tuple(HOUR * draw.stream.below(60) / 40 for _ in range(1 + draw.one_of((1, 2, 2))))
+    struck = draw.any_of(((), ("recovery",), ("dlq-consumer",), ("status",), ("worker",)))
+    plan = replace(plan, runs=runs, recoveries=recoveries, dead_letter_consumers=2, struck=struck)
+    return plan.with_faults(0.03, 8, 2 * HOUR)
+
+
+def _deferred(draw: _Drawing, plan: Plan) -> Plan:
+    """The model is away for hours while messages of other runs, and its own, are lost."""
+    captions = replace(plan.runs[0], workload="captions", slow=(), hopeless=(), bad=())
+    spectra = RunPlan(at=draw.moment(), chunks=2, slow=(0,) if draw.rarely(0.5) else ())
+    gone = draw.moment()
+    back = gone + draw.any_of((600.0, 2 * HOUR, 9 * HOUR))
+    purges = tuple(
+        (LOSABLE[draw.stream.below(len(LOSABLE))], draw.moment() + back * draw.stream.below(4) / 4) for _ in range(2)
+    )
+    return replace(
+        plan, runs=(captions, spectra), gpu=((gone, draw.any_of(("down", "mute"))), (back, "up")), purges=purges
+    )
+
+
+def _cancelled(draw: _Drawing, plan: Plan) -> Plan:
+    """Somebody cancels at once, or while the run is split, or while it ends."""
+    runs = tuple(replace(run, cancel_at=run.at + 4.0 * draw.stream.below(80) / 80) for run in plan.runs)
+    return replace(plan, runs=runs, splitters=2, late=0.2, doubled=0.2).with_faults(0.03, 6, 20 * MINUTE)
+
+
+def _split_again(draw: _Drawing, plan: Plan) -> Plan:
+    """The command to split comes again and again, before and after the latch, and so does everything else."""
+    outages = (Outage(draw.any_of(("stepfunctions", "events", "ledger")), draw.moment(), 1200.0, lossy=True),)
+    return replace(plan, splitters=2, repeated=0.6, outages=outages, network=2).with_faults(0.03, 6, HOUR)
+
+
+def _refits(draw: _Drawing, plan: Plan) -> Plan:
+    """Refits overlap, are repeated, lost and hopeless, and time is short."""
+    runs = tuple(
+        replace(
+            run,
+            workload="spectra",
+            slow=tuple(range(2 * run.chunks)),
+            hopeless=tuple(i for i in range(2 * run.chunks) if draw.rarely(0.25)),
+        )
+        for run in plan.runs
+    )
+    purges = (("refits", draw.moment()),) if draw.rarely(0.5) else ()
+    recoveries = (2 * HOUR,) if draw.rarely(0.5) else ()
+    plan = replace(plan, runs=runs, gpu=(), slow_lanes=2, repeated=0.6, purges=purges, recoveries=recoveries)
+    return replace(plan, functions=draw.rarely(0.6)).with_faults(0.03, 8, HOUR)
+
+
+def _lost(draw: _Drawing, plan: Plan) -> Plan:
+    """Messages expire or are purged; what is known of the queues is old."""
+    purges = tuple((LOSABLE[draw.stream.below(len(LOSABLE))], draw.moment()) for _ in range(draw.one_of((1, 1, 1, 1))))
+    retention = None if purges and draw.rarely(0.5) else draw.any_of((60.0, 600.0, 1800.0))
+    pauses = (("worker", draw.moment(), draw.any_of((300.0, 1200.0, 3 * HOUR))),)
+    return replace(plan, purges=purges, retention=retention, pauses=pauses, count_lag=60.0, chaos_seconds=4 * HOUR)
+
+
+def _day(draw: _Drawing, plan: Plan) -> Plan:
+    """Something does not answer for a day."""
+    dependency = DEPENDENCIES[draw.stream.below(len(DEPENDENCIES))]
+    outage = Outage(dependency, draw.moment(), DAY, lossy=draw.rarely(0.3))
+    return replace(plan, outages=(outage, *plan.outages[:1]))
+
+
+def _away(draw: _Drawing, plan: Plan) -> Plan:
+    """Services do not run for a while: a deployment that fails, a concurrency of zero."""
+    pauses = tuple(
+        (SERVICES[draw.stream.below(len(SERVICES))], draw.moment(), draw.any_of((60.0, 1200.0, 3 * HOUR, DAY)))
+        for _ in range(2)
+    )
+    return replace(plan, pauses=pauses)
+
+
+FOCUSES: tuple[Callable[[_Drawing, Plan], Plan], ...] = (
+    _backlog,
+    _exhausted,
+    _recovery,
+    _deferred,
+    _cancelled,
+    _split_again,
+    _refits,
+    _lost,
+    _day,
+    _away,
+)

@@ -1,0 +1,260 @@
+"""The services' processes: receive, call the handler, delete; as Lambda's event source mapping or the runtime does it.
+
+A process that crashes loses what it had in memory; its messages come back when their visibility ends, and it starts
+again after a while.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from botocore.exceptions import BotoCoreError, ClientError
+
+from prismline_runtime.consumer import unfinished
+from tests.simulation.scheduler import Process
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+ROOT = Path(__file__).parents[2]
+
+#: Seconds that the runtime's consumer hides a message for, renewed at half of it.
+VISIBILITY_SECONDS = 60
+#: Seconds that an invocation may take.
+INVOCATION_SECONDS = 900.0
+#: Seconds until a process that crashed runs again.
+RESTART_SECONDS = (1.0, 10.0, 90.0)
+#: Seconds between two tries to receive while the queue cannot be reached.
+RECEIVE_PAUSE_SECONDS = 20.0
+
+Handler = Callable[[dict[str, Any], Any], Any]
+
+
+@dataclass(frozen=True)
+class Service:
+    """What a kind of process runs: one table of a `pyproject.toml`."""
+
+    name: str
+    #: `module:function`
+    handler: str
+    queues: tuple[str, ...]
+    batch_size: int
+
+
+@cache
+def declared_services() -> Mapping[str, Service]:
+    """The processes that the services declare, by name."""
+    found = {}
+    for path in sorted(ROOT.glob("services/*/pyproject.toml")):
+        for table in tomllib.loads(path.read_text()).get("tool", {}).get("prismline", {}).get("processes", []):
+            if "handler" in table:
+                found[table["name"]] = Service(
+                    table["name"], table["handler"], tuple(table["queues"]), table.get("batch_size", 10)
+                )
+    return found
+
+
+class Context:
+    """What Lambda passes to a handler beside the event."""
+
+    def __init__(self, world: World, deadline: float) -> None:
+        self._world = world
+        self._deadline = deadline
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Milliseconds until the invocation is killed."""
+        return max(0, round((self._deadline - self._world.scheduler.time) * 1000))
+
+
+class Consumer:
+    """One process of a service."""
+
+    def __init__(self, world: World, service: Service, name: str) -> None:
+        self._world = world
+        self._scheduler = world.scheduler
+        self.service = service
+        self.name = name
+        self.process: Process | None = None
+        self.queues = [world.queue(queue) for queue in service.queues]
+        #: Receipt handles of what is being worked on, and their queue's address.
+        self._in_flight: list[str] = []
+        self._url = ""
+        self._invocation = 0
+        #: When the process looks again, while it waits for a message.
+        self.looks_at: float | None = None
+        #: The process does not start before this moment.
+        self._paused_until = float("-inf")
+        self._restarts = world.choices.stream(f"{name}/restart")
+
+    # ---- life
+
+    def start(self, at: float | None = None) -> None:
+        """Start the process."""
+        self._in_flight = []
+        self._invocation += 1
+        self.looks_at = None
+        self.process = self._scheduler.spawn(self.name, self.service.name, self._serve, at=at, ended=self._ended)
+        self._world.processes.append(self.process)
+
+    def stop(self, *, release: bool) -> None:
+        """Kill the process; with `release` what it works on is visible to others at once, as after SIGTERM."""
+        if self.process is None or not self.process.running:
+            return
+        if release and self._in_flight:
+            self._set_visibility(0)
+        self._world.trace.note(self._scheduler.time, self.name, "KILLED" + (" (deploy)" if release else ""))
+        self._scheduler.kill(self.process)
+
+    def pause(self, seconds: float) -> None:
+        """Have no process run for a while."""
+        self._paused_until = self._scheduler.time + seconds
+        self._world.trace.note(self._scheduler.time, self.name, f"PAUSED for {seconds:g} s")
+        self.stop(release=True)
+
+    def _ended(self, process: Process) -> None:
+        if process is self.process and not self._world.closing:
+            seconds = RESTART_SECONDS[self._restarts.below(len(RESTART_SECONDS))]
+            self._world.trace.note(self._scheduler.time, self.name, f"starts again in {seconds:g} s")
+            self.start(max(self._scheduler.time + seconds, self._paused_until))
+
+    # ---- work
+
+    def _serve(self, process: Process) -> None:
+        handler = self._world.new_handler(self.service.handler)
+        receives = self._scheduler.choices.stream(f"{self.name}/receive")
+        while True:
+            due = self._await_message(process)
+            queue = due[receives.below(len(due))] if len(due) > 1 else due[0]
+            self._url = queue.url
+            process.deadline = float("inf")
+            try:
+                answer = self._world.aws.sqs.receive_message(
+                    QueueUrl=queue.url,
+                    MaxNumberOfMessages=self.service.batch_size,
+                    MessageSystemAttributeNames=["All"],
+                    MessageAttributeNames=["All"],
+                    **({} if self._world.plan.functions else {"VisibilityTimeout": VISIBILITY_SECONDS}),
+                )
+            except (ClientError, BotoCoreError):
+                self._scheduler.wait(RECEIVE_PAUSE_SECONDS)
+                continue
+            if messages := answer.get("Messages"):
+                self._world.faults.repeat(queue, messages)
+                self._invoke(process, handler, queue, messages)
+
+    def _await_message(self, process: Process) -> list[Any]:
+        """Wait until a queue has a visible message; the queues that have."""
+        while True:
+            moments = [self._world.next_visible(queue) for queue in self.queues]
+            due = [
+                queue
+                for queue, moment in zip(self.queues, moments, strict=True)
+                if moment is not None and moment <= self._scheduler.time
+            ]
+            if due:
+                self.looks_at = None
+                return due
+            self.looks_at = float("inf")
+            self.look(moments)
+            self._scheduler.park(process)
+
+    def look(self, moments: list[float | None] | None = None) -> None:
+        """Have the process, if it waits for a message, wake up when there is one."""
+        if self.looks_at is None or self.process is None or not self.process.running:
+            return
+        if moments is None:
+            moments = [self._world.next_visible(queue) for queue in self.queues]
+        earliest = min((moment for moment in moments if moment is not None), default=float("inf"))
+        earliest = max(earliest, self._scheduler.time)
+        if earliest < self.looks_at:
+            self.looks_at = earliest
+            self._scheduler.wake_at(self.process, earliest)
+
+    def _invoke(self, process: Process, handler: Handler, queue: Any, messages: list[Mapping[str, Any]]) -> None:
+        scheduler, functions = self._scheduler, self._world.plan.functions
+        self._in_flight = [message["ReceiptHandle"] for message in messages]
+        self._invocation += 1
+        seconds = self._world.timeout(queue) if functions else INVOCATION_SECONDS
+        if functions:
+            process.deadline = scheduler.time + seconds
+        else:
+            self._keep_hidden(self._invocation)
+        context = Context(self._world, scheduler.time + seconds)
+        received = {message["MessageId"] for message in messages}
+        try:
+            answer = handler({"Records": [record(message, queue.arn) for message in messages]}, context)
+            failed = unfinished(answer, received)
+        except Exception as error:  # as the consumer: all of them come back
+            self._world.unexpected(f"{self.name}: the handler raised {error!r}")
+            failed = received
+        self._invocation += 1
+        done = [message["ReceiptHandle"] for message in messages if message["MessageId"] not in failed]
+        self._in_flight = []
+        if done:
+            entries = [{"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(done)]
+            try:
+                self._world.aws.sqs.delete_message_batch(QueueUrl=queue.url, Entries=entries)
+            except (ClientError, BotoCoreError):
+                return
+
+    def _keep_hidden(self, invocation: int) -> None:
+        """The renewal thread: every half of the visibility, while the invocation goes on and nothing is frozen."""
+
+        def renew() -> None:
+            process = self.process
+            if self._invocation != invocation or process is None or not process.running:
+                return
+            if not process.frozen and not self._world.is_down("sqs"):
+                self._set_visibility(VISIBILITY_SECONDS)
+            self._scheduler.at(self._scheduler.time + VISIBILITY_SECONDS / 2, renew, "")
+
+        self._scheduler.at(self._scheduler.time + VISIBILITY_SECONDS / 2, renew, "")
+
+    def _set_visibility(self, seconds: int) -> None:
+        entries = [
+            {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
+            for n, handle in enumerate(self._in_flight)
+        ]
+        with self._world.looking():
+            self._world.aws.sqs.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
+
+
+def record(message: Mapping[str, Any], arn: str) -> dict[str, Any]:
+    """A received message as Lambda's SQS event shows it."""
+    return {
+        "messageId": message["MessageId"],
+        "receiptHandle": message["ReceiptHandle"],
+        "body": message["Body"],
+        "md5OfBody": message.get("MD5OfBody", ""),
+        "attributes": message.get("Attributes", {}),
+        "messageAttributes": {
+            name: {"stringValue": value.get("StringValue"), "dataType": value.get("DataType")}
+            for name, value in message.get("MessageAttributes", {}).items()
+        },
+        "eventSource": "aws:sqs",
+        "eventSourceARN": arn,
+        "awsRegion": arn.split(":")[3],
+    }
+
+
+def consumers(world: World) -> Iterator[Consumer]:
+    """The processes of the plan."""
+    plan = world.plan
+    counts = {
+        "splitter": plan.splitters,
+        "worker": plan.workers,
+        "slow-lane": plan.slow_lanes,
+        "status": plan.status_services,
+        "dlq-consumer": plan.dead_letter_consumers,
+        "recovery": plan.dead_letter_consumers,
+        "sweeper": plan.sweepers,
+    }
+    for name, count in counts.items():
+        service = declared_services()[name]
+        for number in range(1, count + 1):
+            yield Consumer(world, service, name if count == 1 else f"{name}-{number}")

@@ -1,0 +1,442 @@
+"""What holds after every write, whoever made it. Written from the documents, not from the services' own predicates.
+
+The tables of allowed transitions are the simulation's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.workloads import SPECTRA_PER_CHUNK, caption_of, read_output
+
+if TYPE_CHECKING:
+    from tests.simulation.users import Submission, Users
+    from tests.simulation.world import World
+
+#: Attempts that say something about a chunk, and seconds since the first of them began, before it may be given up.
+ATTEMPTS, PATIENCE_SECONDS = 5, 7200.0
+#: Seconds that an attempt may go on: Lambda's longest timeout.
+LONGEST_ATTEMPT_SECONDS = 900.0
+#: Seconds after which nobody acts any more on what was read before a run was stopped: longer than any freeze.
+LONGEST_RIPPLE_SECONDS = 7200.0
+CHUNK_TRANSITIONS = frozenset(
+    {
+        (None, "PENDING"),
+        ("PENDING", "IN_PROGRESS"),
+        ("PENDING", "COMPLETED"),
+        ("PENDING", "FAILED"),
+        ("IN_PROGRESS", "PENDING"),
+        ("IN_PROGRESS", "COMPLETED"),
+        ("IN_PROGRESS", "FAILED"),
+        ("FAILED", "COMPLETED"),
+        ("FAILED", "PENDING"),  # only by a recovery: see `_reopened`
+    }
+)
+RUN_TRANSITIONS = frozenset(
+    {
+        (None, "pending"),
+        ("pending", "running"),
+        ("pending", "failed"),
+        ("pending", "cancelled"),
+        ("running", "completed"),
+        ("running", "failed"),
+        ("running", "cancelled"),
+        ("failed", "completed"),
+    }
+)
+ENDED_CHUNK = frozenset({"COMPLETED", "FAILED"})
+ENDED_RUN = frozenset({"completed", "failed", "cancelled"})
+#: Attributes of a run item that stay what they are once they are set.
+FINAL = ("jobs_total", "latched_at", "plan", "manifest_key")
+
+Item = Mapping[str, Any]
+
+
+class Safety:
+    """Watches the account of a world and reports what is wrong the moment it happens."""
+
+    def __init__(self, world: World, users: Users) -> None:
+        self._world = world
+        self._submissions: dict[str, Submission] = {each.run_id: each for each in users.submissions}
+        self._users = users
+        #: By run, counted from the items that were written: chunks by status, rows that wait, rows that were given up.
+        self._counted: dict[str, Counter[str]] = defaultdict(Counter)
+        #: Terminal statuses that were announced, by run: event ids by type.
+        self.announced: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+        #: Which drains of a run were said: event ids by their number.
+        self.drains: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+        #: Ids of messages that are, or were, in the archive.
+        self.archived: set[str] = set()
+        #: Operations that were said to be done.
+        self.recovered: set[str] = set()
+        #: Endings of chunks that were said, by run: chunk and status.
+        self.endings: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        world.aws.on_commit.append(self._on_commit)
+        world.aws.on_put_object.append(self._on_put)
+        world.aws.on_event.append(self._on_event)
+        world.on_acknowledged = self._on_delete
+        #: (table's kind, before, after) of every status that was changed.
+        self.transitions: Counter[tuple[str, str, str]] = Counter()
+
+    # ---- the tables
+
+    def _on_commit(self, changes: list[Any]) -> None:
+        runs = set()
+        for change in changes:
+            if change.table == self._world.states_table:
+                self._state(change.before, change.after)
+                continue
+            run_id, sort = change.key
+            if sort.startswith("CHUNK#"):
+                self._chunk(run_id, change.before, change.after)
+            if sort == "RUN":
+                self._run_item(run_id, change.before, change.after)
+            if sort == "RUN" or sort.startswith("CHUNK#"):
+                runs.add(run_id)
+        for run_id in runs:
+            self._run(run_id)
+
+    def _chunk(self, run_id: str, before: Item | None, after: Item | None) -> None:
+        if after is None:
+            self._wrong("items stay", f"a chunk of run {run_id} was deleted")
+            return
+        was, now = before["status"] if before else None, after["status"]
+        name = f"{after['SK'].removeprefix('CHUNK#')} of {self._name(run_id)}"
+        counted = self._counted[run_id]
+        if was != now:
+            self.transitions["chunk", str(was), now] += 1
+            if (was, now) not in CHUNK_TRANSITIONS:
+                self._wrong("allowed transitions", f"{name} went from {was} to {now}")
+            counted[now] += 1
+            if was is not None:
+                counted[was] -= 1
+        for rows in ("n_timed_out", "n_refit_failed"):
+            counted[rows] += after.get(rows, 0) - (before or {}).get(rows, 0)
+        if was is None:
+            counted["items"] += 1
+        if was == now == "COMPLETED" and unfitted(after) > unfitted(before or {}):
+            self._wrong("unfitted rows fall only", f"{name}: from {unfitted(before or {})} to {unfitted(after)}")
+        if before is not None:
+            self._attempts(name, before, after)
+        if now == "FAILED" and was != "FAILED":
+            self._failed(run_id, name, before or {}, after)
+        if now == "COMPLETED":
+            self._output(run_id, name, after)
+
+    def _attempts(self, name: str, before: Item, after: Item) -> None:
+        """An attempt is counted when it begins, an interruption when it ends; a recovery begins anew."""
+        began = after.get("attempts", 0) - before.get("attempts", 0)
+        cut_short = after.get("interruptions", 0) - before.get("interruptions", 0)
+        if before["status"] == "FAILED" and after["status"] == "PENDING":
+            if after.get("recovery") == before.get("recovery"):
+                self._wrong("allowed transitions", f"{name} went from FAILED to PENDING without a recovery")
+            if after.get("interruptions", 0) != after.get("attempts", 0) or after.get("first_started_at") or began:
+                self._wrong("a recovery begins anew", f"{name} was reopened as {dict(after)}")
+            return
+        if began not in {0, 1} or (began and after["status"] != "IN_PROGRESS"):
+            self._wrong("attempts count attempts", f"attempts of {name} changed by {began} in {after['status']}")
+        if after.get("started_at") != before.get("started_at") and began != 1:
+            self._wrong("attempts count attempts", f"an attempt at {name} began and was not counted")
+        if began:
+            self._wanted(name, after)
+        if began and not after.get("first_started_at"):
+            self._wrong("attempts count attempts", f"nobody noted when the first attempt at {name} began")
+        ended = before["status"] == "IN_PROGRESS" and after["status"] == "PENDING"
+        if cut_short not in {0, 1} or (cut_short and not ended):
+            self._wrong("attempts count attempts", f"interruptions of {name} changed by {cut_short}")
+        first = before.get("first_started_at")
+        if first and after.get("first_started_at") != first:
+            self._wrong("attempts count attempts", f"the first attempt at {name} began at {first}, and then later")
+
+    def _wanted(self, name: str, chunk: Item) -> None:
+        """Nobody goes on for long with what was stopped."""
+        run = self._world.aws.tables[self._world.runs_table].get(chunk["PK"], "RUN") or {}
+        if self._ago(run.get("cancelled_at")) > LONGEST_RIPPLE_SECONDS:
+            self._wrong(
+                "a stopped run rests", f"an attempt at {name} began {self._ago(run['cancelled_at']):.0f} s later"
+            )
+
+    def _failed(self, run_id: str, name: str, before: Item, chunk: Item) -> None:
+        """FAILED for a permanent error, or after attempts enough and time enough, while nobody is at work on it."""
+        error = chunk.get("error")
+        if not error:
+            self._wrong("failed with a reason", f"{name} is FAILED without an error")
+        submission = self._submissions.get(run_id)
+        if submission is not None and index_of(chunk, submission) in submission.plan.bad:
+            return
+        used = chunk.get("attempts", 0) - chunk.get("interruptions", 0)
+        tried = self._ago(chunk.get("first_started_at"))
+        if used < ATTEMPTS or tried < PATIENCE_SECONDS or self._world.faults.harm < ATTEMPTS:
+            self._wrong(
+                "failed only for a reason",
+                f"{name} is FAILED after {used} attempts in {tried:.0f} s and {self._world.faults.harm} faults that"
+                f" could have cost one, though it can be worked on: {error}",
+            )
+        if before.get("status") == "IN_PROGRESS" and self._ago(chunk.get("started_at")) < LONGEST_ATTEMPT_SECONDS:
+            self._wrong("failed only for a reason", f"{name} was given up while a worker may be at it: {error}")
+
+    def _ago(self, moment: str | None) -> float:
+        """Seconds since a timestamp; 0 if there is none."""
+        return self._world.scheduler.time - datetime.fromisoformat(moment).timestamp() if moment else 0.0
+
+    def _output(self, run_id: str, name: str, chunk: Item) -> None:
+        found = self._world.aws.objects[self._world.bucket].get(chunk.get("output_key") or "")
+        submission = self._submissions[run_id]
+        if found is None:
+            self._wrong("output before COMPLETED", f"{name} is COMPLETED and its output does not exist")
+            return
+        index = index_of(chunk, submission)
+        if submission.plan.workload == "captions":
+            expected = f"frame {submission.number} {index} frame"
+            if caption_of(found.body) != expected:
+                self._wrong("outputs are the run's own", f"{name} says {caption_of(found.body)!r}, not {expected!r}")
+            return
+        output = read_output(found.body)
+        if output is None or len(output.rows) != chunk["n_items"]:
+            self._wrong("output whole before COMPLETED", f"the output of {name} is {output}")
+            return
+        for offset, row in enumerate(output.rows):
+            expected_row = (submission.number, index * SPECTRA_PER_CHUNK + offset)
+            if row is not None and row != expected_row:
+                self._wrong(
+                    "outputs are the run's own",
+                    f"row {offset} of {name} is of (cube, spectrum) {row}, not of {expected_row}",
+                )
+        if unfitted(chunk) < output.n_timed_out:
+            self._wrong(
+                "the ledger covers the file",
+                f"{name}: {unfitted(chunk)} unfitted rows in the ledger, {output.n_timed_out} in the file",
+            )
+
+    def _run(self, run_id: str) -> None:
+        run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN")
+        if run is None:
+            return
+        counted, name = self._counted[run_id], self._name(run_id)
+        for counter, state in (
+            ("jobs_completed", "COMPLETED"),
+            ("jobs_failed", "FAILED"),
+            ("n_timed_out", "n_timed_out"),
+            ("n_refit_failed", "n_refit_failed"),
+        ):
+            if run.get(counter, 0) != counted[state]:
+                self._wrong(
+                    "counters equal items",
+                    f"{counter} of {name} is {run.get(counter, 0)}, but its items say {counted[state]}",
+                )
+        total, ended = run.get("jobs_total"), counted["COMPLETED"] + counted["FAILED"]
+        if total is not None:
+            if ended > total:
+                self._wrong("total >= ended", f"{ended} of {total} chunks of {name} have ended")
+            if total != counted["items"]:
+                self._wrong("total equals items", f"{name} has {counted['items']} items and a total of {total}")
+        if (run.get("latched_at") or run.get("drained_at")) and total is None:
+            self._wrong("latched with a total", f"{name} is latched without a total")
+        if run.get("drained_at") and ended != total:
+            self._wrong("drained when all have ended", f"{name} is drained with {ended} of {total} chunks ended")
+
+    def _run_item(self, run_id: str, before: Item | None, after: Item | None) -> None:
+        """What changes in a run's item changes for a reason."""
+        if after is None:
+            self._wrong("items stay", f"the item of run {run_id} was deleted")
+            return
+        was, name = before or {}, self._name(run_id)
+        for attribute in FINAL:
+            value = was.get(attribute)
+            # until the latch another delivery may note the same total once more, and more of the plan
+            if value is not None and after.get(attribute) != value and not (attribute == "plan" and value in "{}"):
+                self._final(name, attribute, value, after.get(attribute))
+        drained, drains = after.get("drained_at"), after.get("drains", 0)
+        if drains != was.get("drains", 0) + int(bool(drained) and not was.get("drained_at")):
+            self._wrong("drains are counted", f"{name}: {was.get('drains', 0)} drains, then {drains}")
+        if drained and not after.get("latched_at"):
+            self._wrong("drained when all have ended", f"{name} is drained and not latched")
+        if was.get("cancelled_at") and not after.get("cancelled_at") and was.get("stop_reason") != "failed":
+            self._wrong("a cancelled run stays so", f"{name} was {was.get('stop_reason')} and goes on")
+        if after.get("ended_at") and not was.get("ended_at"):
+            self._end_recorded(run_id, name, after)
+        if after.get("latched_at") and not was.get("latched_at"):
+            self._latched(run_id, name, after)
+        if not after.get("ended_at") and not after.get("GSI2_PK"):
+            self._wrong("open until it is over", f"{name} goes on, and nobody looks at it: {dict(after)}")
+        if was.get("GSI2_PK") and not after.get("GSI2_PK"):
+            waits = after.get("n_timed_out", 0) and not after.get("cancelled_at")
+            if not after.get("ended_at") or waits:
+                self._wrong("open until it is over", f"nobody looks at {name} any more: {dict(after)}")
+
+    def _latched(self, run_id: str, name: str, run: Item) -> None:
+        """Each chunk's message has been sent: it is there, or the chunk has ended."""
+        if run.get("cancelled_at") or self._world.plan.loses_messages:
+            return
+        for (sort, _), version in self._world.aws.tables[self._world.runs_table].partition(run_id):
+            if sort.startswith("CHUNK#") and version.plain["status"] not in ENDED_CHUNK:
+                chunk_id = sort.removeprefix("CHUNK#")
+                if not self._messages_of(run_id, chunk_id):
+                    self._wrong("sent before latched", f"{name} is latched, and no message of {chunk_id} is there")
+
+    def _messages_of(self, run_id: str, chunk_id: str) -> list[Any]:
+        """The messages about a chunk that are in the queue of chunks, or its dead-letter queue."""
+        held = self._world.queue("chunks").messages.values(), self._world.queue("chunks-dlq").messages.values()
+        return [each for messages in held for each in messages if run_id in each.body and chunk_id in each.body]
+
+    def _final(self, name: str, attribute: str, before: object, after: object) -> None:
+        if attribute == "plan" and after:
+            noted, later = json.loads(str(before)), json.loads(str(after))
+            if all(later.get(key) == value for key, value in noted.items()):
+                return
+        self._wrong("noted once", f"{attribute} of {name} was {before} and is {after}")
+
+    def _end_recorded(self, run_id: str, name: str, run: Item) -> None:
+        """Once the end is recorded nobody says it again: so it has to have been said."""
+        state = self._world.aws.tables[self._world.states_table].get(run_id) or {}
+        status = run.get("ended_status")
+        if state.get("status") != status:
+            self._wrong("an end is heard", f"{name} ended {status} in the ledger and is {state.get('status')}")
+        if not self.announced[run_id][f"run.{status}"]:
+            self._wrong("an end is heard", f"{name} ended {status} in the ledger, and nobody has said so")
+        if run.get("drained_at") and not self.drains[run_id][run["drains"]]:
+            self._wrong("an end is heard", f"{name} ended {status}, and nobody has said that it drained")
+        if not run.get("drained_at") and not run.get("cancelled_at"):
+            self._wrong("an end is heard", f"{name} ended {status} in the ledger and goes on")
+
+    def _state(self, before: Item | None, after: Item | None) -> None:
+        if after is None:
+            self._wrong("items stay", "a run's status was deleted")
+            return
+        was, now, run_id = before["status"] if before else None, after["status"], after["run_id"]
+        name = self._name(run_id)
+        if was != now:
+            self.transitions["run", str(was), now] += 1
+            if (was, now) not in RUN_TRANSITIONS:
+                self._wrong("allowed transitions", f"{name} went from {was} to {now}")
+        if now == "failed":
+            reason = after.get("error_message")
+            if not reason:
+                self._wrong("failed with a reason", f"{name} is failed without a reason")
+            if was == "failed" and before is not None and before.get("error_message") != reason:
+                self._wrong(
+                    "the reason stays", f"{name} failed because {before.get('error_message')!r}, now of {reason!r}"
+                )
+        if now == "completed" and was != "completed":
+            self._completed(run_id, name, after)
+
+    def _completed(self, run_id: str, name: str, state: Item) -> None:
+        run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") or {}
+        if not run.get("drains"):
+            self._wrong("completed when drained", f"{name} is completed and has never drained")
+        total, failed = run.get("jobs_total") or 0, run.get("jobs_failed", 0)
+        if total and 100 * failed / total > float(state.get("tolerated_failure_percent") or 0):
+            self._wrong("completed within tolerance", f"{name} is completed with {failed} of {total} chunks failed")
+
+    # ---- what is said
+
+    def _on_event(self, entry: Mapping[str, Any]) -> None:
+        kind = str(entry["detail-type"])
+        if not kind.startswith("prismline."):
+            return
+        detail = entry["detail"]
+        run_id = detail.get("runid")
+        kind = kind.removeprefix("prismline.").removesuffix(".v1")
+        if kind == "deadletters.recovered":
+            self.recovered.add(detail["data"]["operation_id"])
+            self._recovery_said(detail["data"]["operation_id"])
+        if run_id is None:
+            return
+        said = self.announced[run_id]
+        said[kind].add(detail["id"])
+        name = self._name(run_id)
+        if kind in {"chunk.completed", "chunk.failed"}:
+            self.endings[run_id].add((detail["data"]["chunk_id"], kind.removeprefix("chunk.").upper()))
+        if kind in {"run.completed", "run.failed", "run.cancelled"}:
+            self._ending_said(run_id, name, kind)
+        if kind == "run.drained":
+            self._drain_said(run_id, name, detail)
+        if kind in {"run.completed", "run.failed", "run.cancelled"} and len(said[kind]) > 1:
+            self._wrong("said once", f"{kind} of {name} was said with {len(said[kind])} event ids")
+
+    def _recovery_said(self, operation_id: str) -> None:
+        """A recovery is done when everything that it had tried again has ended."""
+        table = self._world.aws.tables[self._world.runs_table]
+        for run_id in self._submissions:
+            if (table.get(run_id, "RUN") or {}).get("cancelled_at"):
+                continue
+            for (sort, _), version in table.partition(run_id):
+                chunk = version.plain
+                if not sort.startswith("CHUNK#") or chunk["status"] in ENDED_CHUNK:
+                    continue
+                if chunk.get("recovery") == operation_id:
+                    self._wrong(
+                        "said when it is so", f"{operation_id} was said to be done; {sort} is {chunk['status']}"
+                    )
+
+    def _drain_said(self, run_id: str, name: str, detail: Mapping[str, Any]) -> None:
+        """Each drain has one event id, however often it is said, and is none that has not happened."""
+        run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") or {}
+        number = detail["data"]["drains"]
+        if number > run.get("drains", 0):
+            self._wrong("said when it is so", f"drain {number} of {name} was said of {run.get('drains', 0)}")
+        ids = self.drains[run_id]
+        ids[number].add(detail["id"])
+        if len(set().union(*ids.values())) != len([each for each in ids.values() if each]):
+            self._wrong("said once", f"the drains of {name} were said with the event ids {dict(ids)}")
+
+    def _ending_said(self, run_id: str, name: str, kind: str) -> None:
+        state = self._world.aws.tables[self._world.states_table].get(run_id) or {}
+        status = kind.removeprefix("run.")
+        if state.get("status") != status and not (status == "failed" and state.get("status") == "completed"):
+            self._wrong("said when it is so", f"{name} was said to be {status} and is {state.get('status')}")
+        endings = {said for said in ("run.completed", "run.failed", "run.cancelled") if self.announced[run_id][said]}
+        if len(endings) > 1 and endings != {"run.completed", "run.failed"}:
+            self._wrong("one ending", f"{name} was said to be {' and '.join(sorted(endings))}")
+
+    # ---- messages and objects
+
+    def _on_put(self, _bucket: str, key: str, found: Any) -> None:
+        if key.startswith("dead-letter-archive/sqs/"):
+            self.archived.add(json.loads(found.body)["messageId"])
+
+    def _on_delete(self, queue: str, message: Any) -> None:
+        if queue.endswith("-dlq") and message.message_id not in self.archived:
+            self._wrong(
+                "archived before acknowledged", f"a dead letter of {queue} was deleted and is not in the archive"
+            )
+        if queue.endswith(("-chunks", "-chunks-dlq")):
+            self._chunk_acknowledged(message)
+
+    def _chunk_acknowledged(self, message: Any) -> None:
+        data = json.loads(message.body).get("data") or {}
+        run_id, chunk_id = data.get("run_id"), data.get("chunk_id")
+        table = self._world.aws.tables[self._world.runs_table]
+        chunk, run = table.get(run_id, f"CHUNK#{chunk_id}"), table.get(run_id, "RUN")
+        if chunk is None or run is None or chunk["status"] in ENDED_CHUNK or run.get("cancelled_at"):
+            return
+        others = [other for other in self._messages_of(run_id, chunk_id) if other is not message]
+        if not others and not self._world.plan.loses_messages:
+            self._wrong(
+                "durable before acknowledged",
+                f"the last message of {chunk_id} of {self._name(run_id)} was deleted while it is {chunk['status']}",
+            )
+
+    # ----
+
+    def _name(self, run_id: str) -> str:
+        submission = self._submissions.get(run_id)
+        return f"run {submission.number}" if submission else f"run {run_id}"
+
+    def _wrong(self, check: str, message: str) -> None:
+        self._world.found(check, message)
+
+
+def unfitted(chunk: Item) -> int:
+    """Rows of a chunk's output that are not fitted, says the ledger: they wait, or were given up."""
+    return int(chunk.get("n_timed_out", 0)) + int(chunk.get("n_refit_failed", 0))
+
+
+def index_of(chunk: Item, submission: Submission) -> int:
+    """The number of a chunk in its run, from 0."""
+    start = int(str(chunk["SK"]).rpartition("-")[2])
+    return start if submission.plan.workload == "captions" else start // SPECTRA_PER_CHUNK

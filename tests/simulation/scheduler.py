@@ -1,0 +1,241 @@
+"""Virtual time and cooperative processes: one thread, one order of events, decided by the choices alone.
+
+A process is a greenlet. It runs until it waits: for an AWS call to take its time, for a sleep, for a message. Then the
+next event in virtual time happens, whoever's it is. Nothing else runs at the same time, so what a call changes is
+changed at one moment, and an interleaving is the order of those moments.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from greenlet import getcurrent, greenlet
+
+from tests.simulation.choices import Choices, ChosenRandom, Stream
+from tests.simulation.trace import Trace
+
+#: Where the virtual clock begins: 2026-03-01T12:00:00Z, in seconds since the epoch.
+START = 1_772_366_400.0
+
+
+class CrashedError(BaseException):
+    """The process was killed at this point. Not an Exception: no service may catch it."""
+
+
+class StoppedError(BaseException):
+    """The simulation has found something and ends."""
+
+
+class Adversary(Protocol):
+    """What decides how long a call takes and what goes wrong with it."""
+
+    def latency(self, process: Process) -> float:
+        """Seconds until the call of `process` arrives."""
+        ...
+
+    def perform(
+        self, process: Process, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]
+    ) -> Any:
+        """Perform the call, or let it fail before or after, or crash its process."""
+        ...
+
+
+class Process:
+    """Something that runs on its own: a service's process, a user."""
+
+    __slots__ = (
+        "_greenlet",
+        "deadline",
+        "due",
+        "faults",
+        "frozen",
+        "latencies",
+        "name",
+        "running",
+        "service",
+        "trusted",
+    )
+
+    def __init__(self, name: str, service: str, choices: Choices, *, trusted: bool) -> None:
+        self.name = name
+        #: What it is an instance of; several processes may run one service.
+        self.service = service
+        #: Whether nothing goes wrong with its calls: users, whose troubles are their own.
+        self.trusted = trusted
+        self.latencies: Stream = choices.stream(f"{name}/latency")
+        self.faults: Stream = choices.stream(f"{name}/fault")
+        self.running = True
+        #: Moment after which it is killed, as a Lambda function is that takes too long.
+        self.deadline = float("inf")
+        #: Number of the event that resumes it; any other one is out of date.
+        self.due = -1
+        #: Whether not even its background threads run.
+        self.frozen = False
+        self._greenlet: greenlet | None = None
+
+
+class Scheduler:
+    """The event loop of a simulation, and the hub of its AWS account."""
+
+    def __init__(self, choices: Choices, trace: Trace) -> None:
+        self.choices = choices
+        self.trace = trace
+        self.time = START
+        #: The process that runs; None: the loop itself, a timer or a check.
+        self.current: Process | None = None
+        self.adversary: Adversary | None = None
+        #: What makes a call take its time and go wrong; None: nothing does.
+        self.stopped = False
+        #: Takes the fakes' timers that are deliveries: may delay, repeat or drop them.
+        self.on_delivery: Callable[[float, Callable[[], None], str], None] | None = None
+        self.events = 0
+        self._heap: list[tuple[float, int, Any, str]] = []
+        self._number = 0
+        self._loop: greenlet = getcurrent()
+        self._random = ChosenRandom(choices.stream("aws"))
+
+    # ---- the hub
+
+    def now(self) -> float:
+        """The virtual wall clock, seconds since the epoch."""
+        return self.time
+
+    def random(self) -> ChosenRandom:
+        """For the choices of the AWS fakes."""
+        return self._random
+
+    def call_later(self, seconds: float, action: Callable[[], None], label: str) -> None:
+        """A timer of the AWS fakes."""
+        if self.on_delivery is not None and label.startswith("deliver:"):
+            self.on_delivery(seconds, action, label)
+        else:
+            self.at(self.time + seconds, action, label)
+
+    def gate(self, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]) -> Any:
+        """A client's call. Outside of a process it is a check's look at the state, and takes no time."""
+        process = self.current
+        if process is None:
+            return perform()
+        if not process.running:
+            raise CrashedError
+        adversary = self.adversary
+        if adversary is None:
+            return perform()
+        self.wait(adversary.latency(process))
+        if self.time > process.deadline:
+            self.trace.note(self.time, process.name, "killed: its invocation took too long")
+            process.running = False
+            raise CrashedError
+        return adversary.perform(process, service, operation, parameters, perform)
+
+    # ---- time
+
+    def at(self, moment: float, action: Callable[[], None], label: str) -> None:
+        """Call `action` at `moment`, in the loop."""
+        self._number += 1
+        heapq.heappush(self._heap, (moment, self._number, action, label))
+
+    def wait(self, seconds: float) -> None:
+        """Let the current process wait. Others run meanwhile, unless none is due."""
+        process = self.current
+        assert process is not None, "only a process can wait"
+        moment = self.time + seconds
+        if not self._heap or self._heap[0][0] > moment:
+            self.time = moment
+            self.events += 1
+            return
+        self.wake_at(process, moment)
+        self.park(process)
+
+    def park(self, process: Process) -> None:
+        """Give up control until an event resumes the process. Raises CrashedError if it was killed meanwhile."""
+        self._loop.switch()
+        if not process.running:
+            raise CrashedError
+
+    def wake_at(self, process: Process, moment: float) -> None:
+        """Resume a process at `moment`; an earlier arrangement no longer counts."""
+        self._number += 1
+        process.due = self._number
+        heapq.heappush(self._heap, (moment, self._number, process, ""))
+
+    # ---- processes
+
+    def spawn(
+        self,
+        name: str,
+        service: str,
+        body: Callable[[Process], None],
+        *,
+        at: float | None = None,
+        trusted: bool = False,
+        ended: Callable[[Process], None] | None = None,
+    ) -> Process:
+        """Start a process now, or `at` a moment. `ended` is called in the loop when it crashed or came to its end."""
+        process = Process(name, service, self.choices, trusted=trusted)
+
+        def run() -> None:
+            try:
+                if process.running:  # it may have been killed before it began
+                    body(process)
+            except CrashedError:
+                process.running = False
+            except StoppedError:
+                self.stopped = True
+            if ended is not None and not self.stopped:
+                self.at(self.time, lambda: ended(process), "ended")
+
+        process._greenlet = greenlet(run, self._loop)
+        self.wake_at(process, self.time if at is None else at)
+        return process
+
+    def kill(self, process: Process) -> None:
+        """Kill a process that waits: it is resumed at once, to unwind without another effect."""
+        if process.running:
+            process.running = False
+            self.wake_at(process, self.time)
+
+    def run(self, until: Callable[[], bool], deadline: float = float("inf")) -> bool:
+        """Let events happen until `until` holds; it is asked after every event. False: `deadline` came first."""
+        heap, trace = self._heap, self.trace
+        while not self.stopped:
+            if until():
+                return True
+            if not heap or heap[0][0] > deadline:
+                return False
+            moment, number, target, label = heapq.heappop(heap)
+            if isinstance(target, Process):
+                if target.due == number:
+                    self.time = max(self.time, moment)
+                    self.events += 1
+                    self._resume(target)
+                continue
+            self.time = max(self.time, moment)
+            self.events += 1
+            if label and trace.on:
+                trace.timer(self.time, label)
+            try:
+                target()
+            except StoppedError:
+                self.stopped = True
+        return False
+
+    def _resume(self, process: Process) -> None:
+        self.current = process
+        try:
+            assert process._greenlet is not None
+            process._greenlet.switch()
+        finally:
+            self.current = None
+
+    def close(self, processes: list[Process]) -> None:
+        """Unwind what still waits, so that no temporary file is left."""
+        self.stopped = True
+        for process in processes:
+            process.running = False
+            if process._greenlet:  # has begun and not ended
+                self.current = process
+                process._greenlet.throw(CrashedError())
+                self.current = None

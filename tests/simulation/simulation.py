@@ -1,0 +1,100 @@
+"""One schedule, from its choices to its finding."""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import islice
+
+from tests.simulation.choices import Choices, Record
+from tests.simulation.coverage import Coverage, Watcher
+from tests.simulation.liveness import PATIENCE, complaints
+from tests.simulation.plan import Plan, draw_plan
+from tests.simulation.safety import Safety
+from tests.simulation.scheduler import START
+from tests.simulation.trace import Trace
+from tests.simulation.users import Users
+from tests.simulation.world import Finding, World
+
+#: Events after which a schedule is given up: a loop without an end.
+MOST_EVENTS = 300_000
+
+
+@dataclass
+class Result:
+    """What came of a schedule."""
+
+    plan: Plan
+    finding: Finding | None
+    #: Choices that were not the default, where they were recorded.
+    record: Record
+    trace: Trace
+    events: int
+    #: Virtual seconds that it took.
+    seconds: float
+    transitions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    struck: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    coverage: Coverage = field(default_factory=Coverage)
+
+
+def simulate(
+    seed: int | None = None,
+    *,
+    record: Record | None = None,
+    plan: Plan | None = None,
+    trace: bool = False,
+    recording: bool = False,
+) -> Result:
+    """Run the schedule of `seed`, or the one of `record`; `plan` in place of the one that would be drawn."""
+    choices = Choices(seed, record=record, recording=recording)
+    chosen = plan or draw_plan(choices)
+    world = World(chosen, choices, Trace(on=trace))
+    collecting = gc.isenabled()
+    gc.disable()  # what a collection unwinds, it unwinds at a moment of its own
+    try:
+        with world.alive():
+            watcher = world.scheduler.adversary = Watcher(world)
+            users = Users(world)
+            safety = Safety(world, users)
+            _live(world, users, safety)
+    finally:
+        if collecting:
+            gc.enable()
+    return Result(
+        chosen,
+        world.finding,
+        choices.made,
+        world.trace,
+        world.scheduler.events,
+        world.seconds(),
+        safety.transitions,
+        world.faults.struck,
+        watcher.finish(safety.transitions),
+    )
+
+
+def _live(world: World, users: Users, safety: Safety) -> None:
+    scheduler = world.scheduler
+    world.start_services()
+    users.start()
+    never = lambda: scheduler.events > MOST_EVENTS  # noqa: E731
+    scheduler.run(never, START + world.plan.planned_end)
+    step, deadline = 60.0, max(scheduler.time, START + world.plan.faults_end) + PATIENCE
+    while not scheduler.stopped and scheduler.events <= MOST_EVENTS:
+        until = scheduler.time + step
+        scheduler.run(never, until)
+        if scheduler.stopped:
+            return
+        scheduler.time = max(scheduler.time, until)
+        if not any(True for _ in complaints(world, users, safety)):
+            return
+        if scheduler.time >= deadline:
+            break
+        step = min(step * 1.3, 3600.0)
+    if scheduler.stopped:
+        return
+    what = "; ".join(islice(complaints(world, users, safety), 4))
+    if scheduler.events > MOST_EVENTS:
+        what = f"after {MOST_EVENTS} events: {what}"
+    world.finding = Finding("everything ends", what)

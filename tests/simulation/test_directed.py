@@ -1,0 +1,43 @@
+"""Schedules written by hand, one for each fault that the simulation found in the services: seen to fail before its fix.
+
+Nothing is drawn here: calls are quick, and only what the plan names goes wrong.
+"""
+
+from __future__ import annotations
+
+from tests.simulation.plan import HOUR, MINUTE, Outage, Plan, RunPlan
+from tests.simulation.simulation import simulate
+
+
+def assert_kept(plan: Plan) -> None:
+    """Every promise is kept in the schedule of `plan`."""
+    result = simulate(plan=plan, record={})
+    assert result.finding is None, str(result.finding)
+
+
+def test_a_resumed_run_that_cannot_be_split_ends_again() -> None:
+    """Its split is a dead letter when it fails, is recovered, and fails for good again; the state machine is gone."""
+    assert_kept(
+        Plan(
+            runs=(RunPlan(invalid=True),),
+            outages=(Outage("sqs", start=0.082, seconds=9), Outage("ledger", start=10, seconds=20 * MINUTE - 4)),
+            recoveries=(20 * MINUTE,),
+        )
+    )
+
+
+def test_rows_that_were_fitted_are_not_given_up_although_their_patch_was_not_recorded() -> None:
+    """The ledger does not answer after the patch of one row; the other row can never be fitted."""
+    assert_kept(
+        Plan(
+            runs=(RunPlan(chunks=1, slow=(0, 1), hopeless=(1,)),),
+            outages=(Outage("ledger", start=800, seconds=200),),
+        )
+    )
+
+
+def test_two_submissions_of_one_session_are_each_captioned_from_their_own_frames() -> None:
+    """The model is away when they are submitted, so that both wait while the frames are there."""
+    captions = RunPlan(workload="captions", same_name=True)
+    later = RunPlan(workload="captions", same_name=True, at=10)
+    assert_kept(Plan(runs=(captions, later), gpu=((0.0, "down"), (HOUR, "up"))))

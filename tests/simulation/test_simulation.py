@@ -1,0 +1,130 @@
+"""The simulation in short: some hundred schedules, those that once failed, an outage of a day of each dependency.
+
+And the simulation itself: one seed is one schedule, and a fault that is planted is found, shrunk and replayed.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from prismline_dlq_consumer import decisions, sweep_decisions
+from prismline_ledger import attempts_used
+from tests.simulation.choices import Choices
+from tests.simulation.plan import DAY, DEPENDENCIES, Outage, Plan, RunPlan, draw_plan
+from tests.simulation.seeds import ONCE_FAILED
+from tests.simulation.shrink import shrink
+from tests.simulation.simulation import Result, simulate
+
+ROOT = Path(__file__).parents[2]
+#: The first of the seeds that are run each time, and how many there are.
+FIRST, SCHEDULES, BATCH = 1_000_000, 300, 50
+#: Seconds after the submission at which a dependency goes down: while the run is split, and while workers work.
+MOMENTS = {"spectra": 0.06, "captions": 0.4}
+
+
+def assert_nothing_found(seeds: Iterable[int]) -> None:
+    """Every promise is kept in the schedules of `seeds`."""
+    found = {seed: str(finding) for seed in seeds if (finding := simulate(seed).finding)}
+    assert not found, "\n".join(
+        f"python -m tests.simulation --seed {seed}  # {message}" for seed, message in found.items()
+    )
+
+
+def test_a_few_schedules_keep_every_promise() -> None:
+    assert_nothing_found(range(12))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(FIRST, FIRST + SCHEDULES, BATCH))
+def test_schedules_keep_every_promise(first: int) -> None:
+    """Those with an outage of a day take as long as the others together, and have tests of their own below."""
+    seeds = range(first, first + BATCH)
+    assert_nothing_found(
+        seed for seed in seeds if all(outage.seconds < DAY for outage in draw_plan(Choices(seed)).outages)
+    )
+
+
+@pytest.mark.slow
+def test_what_once_failed_keeps_every_promise() -> None:
+    assert_nothing_found(sorted(ONCE_FAILED))
+
+
+# ---- outages
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "run", [RunPlan(chunks=2, slow=(1,)), RunPlan("captions", chunks=2)], ids=["spectra", "captions"]
+)
+@pytest.mark.parametrize("dependency", DEPENDENCIES)
+def test_an_outage_of_a_day_costs_no_chunk_and_no_run(dependency: str, run: RunPlan) -> None:
+    """A healthy run completes: with every chunk, and with the spectra that the fast lane left out."""
+    outage = Outage(dependency, MOMENTS[run.workload], DAY)
+    result = simulate(plan=Plan(runs=(run,), workers=2, sweep_seconds=900.0, outages=(outage,)), record={})
+    assert result.finding is None, str(result.finding)
+    assert ended(result, "chunk") == {"COMPLETED": 2}
+    assert ended(result, "run") == {"completed": 1}
+
+
+def ended(result: Result, what: str) -> dict[str, int]:
+    """How many chunks, or runs, came to which end."""
+    ends: dict[str, int] = {}
+    for (kind, _, after), count in result.transitions.items():
+        if kind == what and after.lower() in {"completed", "failed", "cancelled"}:
+            ends[after] = ends.get(after, 0) + count
+    return ends
+
+
+# ---- the simulation itself
+
+
+@pytest.mark.slow
+def test_one_seed_is_one_schedule_in_every_process() -> None:
+    """Byte for byte: whatever ran before it in the process, and whatever order sets have there."""
+    seeds = (3, 17, 99)
+    here = [simulate(seed, trace=True).trace.digest() for seed in seeds]
+    assert [simulate(seed, trace=True).trace.digest() for seed in reversed(seeds)] == here[::-1]
+    assert len(set(here)) == len(seeds)
+    program = (
+        "from tests.simulation.simulation import simulate\n"
+        f"for seed in {seeds}: print(simulate(seed, trace=True).trace.digest())"
+    )
+    for hash_seed in ("1", "2"):
+        told = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert told.stdout.split() == here
+
+
+def test_a_record_replays_its_schedule() -> None:
+    recorded = simulate(17, trace=True, recording=True)
+    replayed = simulate(record=recorded.record, trace=True)
+    assert replayed.trace.text() == recorded.trace.text()
+
+
+@pytest.mark.slow
+def test_a_planted_fault_is_found_and_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service that gives a chunk up after its first attempt: only a schedule in which one fails can tell."""
+    for module in (decisions, sweep_decisions):
+        monkeypatch.setattr(module, "exhausted", lambda chunk, *_: "hasty" if attempts_used(chunk) else None)
+    seed = next(seed for seed in range(200) if simulate(seed).finding)
+    found = simulate(seed, recording=True)
+    smallest = shrink(seed, most_seconds=20)
+    assert found.finding is not None
+    assert smallest.finding is not None
+    assert smallest.finding.kind == found.finding.kind
+    assert len(smallest.record) < len(found.record) / 2
+    assert "FOUND" in smallest.trace.text()
+    again = simulate(record=smallest.record, trace=True)
+    assert again.trace.digest() == smallest.trace.digest()

@@ -1,0 +1,169 @@
+"""What people and schedules do: submit, cancel, have dead letters recovered, switch the GPU, deploy; and the sweeps.
+
+They use the command line's own code. Their calls take time and do not fail: what a person whose call failed does is to
+try again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from prismline_cli.captions import submit_frames
+from prismline_cli.deadletters_commands import request_recovery
+from prismline_cli.submission import submit
+from prismline_contracts import DEAD_LETTERS_PREFIX, Envelope, RunCancelRequested, run_id_of, timestamp
+from tests.simulation.plan import RunPlan
+from tests.simulation.scheduler import START, Process
+from tests.simulation.workloads import cube_file, frames_folder
+from tests.simulation.world import World
+
+#: Longest time between two sweeps, seconds.
+LONGEST_SWEEP_SECONDS = 3600.0
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A run that was, or will be, submitted."""
+
+    number: int
+    plan: RunPlan
+    run_id: str
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing in it can fail for good."""
+        return not self.plan.bad and not self.plan.invalid
+
+
+class Users:
+    """Everybody who wants something of the system."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.connection = world.connection()
+        self.submissions = [
+            Submission(number, run, run_id_of(world.bucket, _idempotency_key(number)))
+            for number, run in enumerate(world.plan.runs, 1)
+        ]
+        world.trace.names = {each.run_id: f"run-{each.number}" for each in self.submissions}
+        #: Ids of the recoveries that were asked for.
+        self.operations: list[str] = []
+        #: Runs whose cancellation was asked for, and their status when it was.
+        self.cancelled: dict[str, str] = {}
+        self._sweep_seconds = world.plan.sweep_seconds
+
+    def start(self) -> None:
+        """Have everybody do what the plan says."""
+        plan = self._world.plan
+        self._world.set_gpu("up")
+        for submission in self.submissions:
+            self._at(submission.plan.at, f"user-{submission.number}", lambda s=submission: self._submit(s))
+            if submission.plan.cancel_at is not None:
+                self._at(
+                    submission.plan.cancel_at, f"canceller-{submission.number}", lambda s=submission: self.cancel(s)
+                )
+        for number, moment in enumerate(plan.recoveries, 1):
+            self._at(moment, f"operator-{number}", self.recover)
+        for moment in plan.redrives:
+            self._world.scheduler.at(START + moment, self.redrive, "redrive")
+        for moment, state in plan.gpu:
+            self._world.scheduler.at(START + moment, lambda state=state: self._world.set_gpu(state), "gpu")
+        for service, moment in plan.deploys:
+            self._world.scheduler.at(START + moment, lambda service=service: self._deploy(service), "deploy")
+        for queue, moment in plan.purges:
+            self._world.scheduler.at(START + moment, lambda queue=queue: self._purge(queue), "purge")
+        for service, moment, seconds in plan.pauses:
+            self._world.scheduler.at(
+                START + moment, lambda service=service, seconds=seconds: self._pause(service, seconds), "pause"
+            )
+        self._sweep_later()
+
+    def _at(self, moment: float, name: str, act: Callable[[], None]) -> None:
+        def body(_: Process) -> None:
+            act()
+
+        process = self._world.scheduler.spawn(name, "user", body, at=START + moment, trusted=True)
+        self._world.processes.append(process)
+
+    # ---- what they do
+
+    def _submit(self, submission: Submission) -> None:
+        run = submission.plan
+        fields: dict[str, Any] = {
+            "idempotency_key": _idempotency_key(submission.number),
+            "tolerated_failure_percent": run.tolerated_percent,
+        }
+        for _ in range(2 if run.twice else 1):
+            if run.workload == "captions":
+                folder = frames_folder(submission.number, run.chunks, run.bad)
+                session = "session" if run.same_name else f"session-{submission.number}"
+                submit_frames(self.connection, folder, 1, {**fields, "session_id": session, "user_id": "somebody"})
+            else:
+                params = {"decomposer": "phspectra"}
+                cube = str(cube_file(submission.number, run))
+                if run.invalid:
+                    cube = f"s3://{self._world.bucket}/cubes/there-is-none.fits"
+                submit(self.connection, cube, {**fields, "survey": "survey", "chunk_size": 2, "params": params})
+
+    def cancel(self, submission: Submission) -> None:
+        """Ask for a run to be cancelled, as `prismline cancel` does."""
+        item = self._world.aws.tables[self._world.states_table].get(submission.run_id)
+        status = item["status"] if item else "unknown"
+        if status in {"completed", "failed", "cancelled"}:
+            return
+        self.cancelled[submission.run_id] = status
+        request = RunCancelRequested(run_id=submission.run_id, requested_at=timestamp())
+        transport = self.connection.transport
+        transport.publish(Envelope.wrap(request, source=transport.source, traceparent=None))
+
+    def recover(self) -> None:
+        """Ask for all dead letters to be recovered, as `prismline deadletters recover` does."""
+        self.operations.append(
+            request_recovery(self.connection, prefix=DEAD_LETTERS_PREFIX, run_id=None, dry_run=False)
+        )
+
+    def redrive(self) -> None:
+        """Move all dead letters back to where they came from, as StartMessageMoveTask does: as new messages."""
+        sqs = self._world.aws.sqs
+        for name, queue in self._world.aws.queues.items():
+            if name.endswith("-dlq"):
+                messages, queue.messages = list(queue.messages.values()), {}
+                for message in messages:
+                    sqs.enqueue(self._world.aws.queues[name.removesuffix("-dlq")], message.body, message.attributes)
+
+    def _deploy(self, service: str) -> None:
+        for consumer in self._world.consumers:
+            if consumer.service.name == service:
+                consumer.stop(release=True)
+
+    def _pause(self, service: str, seconds: float) -> None:
+        for consumer in self._world.consumers:
+            if consumer.service.name == service:
+                consumer.pause(seconds)
+
+    def _purge(self, name: str) -> None:
+        queue = self._world.queue(name)
+        self._world.trace.note(self._world.scheduler.time, "somebody", f"PURGES {name} of {len(queue.messages)}")
+        queue.messages = {}
+
+    # ---- sweeps
+
+    def _sweep_later(self) -> None:
+        scheduler = self._world.scheduler
+        scheduler.at(scheduler.time + self._sweep_seconds, self._sweep, "sweep is due")
+
+    def _sweep(self) -> None:
+        """The sweeper's schedule, thinned out: sweeps that find nothing to do are the most of them, and cost time."""
+        world = self._world
+        self._sweep_seconds = min(LONGEST_SWEEP_SECONDS, self._sweep_seconds * 1.3)
+        queue = world.queue("sweeps")
+        if not world.is_down("sqs") and len(queue.messages) < 3:
+            world.aws.sqs.enqueue(queue, json.dumps({"source": "aws.events", "detail-type": "Scheduled Event"}))
+        self._sweep_later()
+
+
+def _idempotency_key(number: int) -> str:
+    return f"run-{number}"

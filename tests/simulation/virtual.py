@@ -1,0 +1,237 @@
+"""Where the project's code would touch the real world, it is given a virtual one: time, chance, threads, logs.
+
+`virtual(scheduler)` replaces names in the project's own modules (and in tenacity, which waits for it), and puts them
+back: no module of the standard library is changed, so that the test runner keeps its clock.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import random
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from datetime import UTC, datetime, tzinfo
+from types import ModuleType
+from typing import Any, Self
+
+import tenacity
+import tenacity.nap
+import tenacity.wait
+
+from prismline_contracts import base
+from prismline_runtime import telemetry
+from tests.simulation import quick
+from tests.simulation.choices import ChosenRandom
+from tests.simulation.scheduler import START, Scheduler
+
+#: The scheduler that the virtual world belongs to now.
+_scheduler: Scheduler | None = None
+
+
+def _now() -> float:
+    assert _scheduler is not None
+    return _scheduler.time
+
+
+class _Clock:
+    """The module `time`, in virtual time."""
+
+    @staticmethod
+    def time() -> float:
+        return _now()
+
+    @staticmethod
+    def monotonic() -> float:
+        return _now() - START
+
+    perf_counter = monotonic
+
+    @staticmethod
+    def sleep(seconds: float) -> None:
+        assert _scheduler is not None
+        if _scheduler.current is not None:
+            _scheduler.wait(seconds)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+class _Uuid:
+    """The module `uuid`, whose random ids are drawn by the schedule."""
+
+    @staticmethod
+    def uuid4() -> uuid.UUID:
+        assert _scheduler is not None
+        return uuid.UUID(int=_ids.getrandbits(128), version=4)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(uuid, name)
+
+
+class _Random:
+    """The module `random`, whose jitter is a choice of the schedule."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_jitter if _scheduler is not None else random, name)
+
+
+class _VirtualDatetime(datetime):
+    """`datetime` whose `now` is the virtual clock's."""
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        return datetime.fromtimestamp(_now(), tz or UTC)
+
+
+class Done:
+    """A future that has come."""
+
+    __slots__ = ("_error", "_value")
+
+    def __init__(self, value: Any, error: Exception | None) -> None:
+        self._value = value
+        self._error = error
+
+    def result(self, _timeout: float | None = None) -> Any:
+        """What was returned, or raised."""
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+class InlineExecutor:
+    """A ThreadPoolExecutor that does at once what it is given."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Done:
+        """The result is there when it returns."""
+        try:
+            return Done(function(*arguments, **named), None)
+        except Exception as error:
+            return Done(None, error)
+
+    def map(self, function: Callable[..., Any], *items: Iterable[Any]) -> Iterator[Any]:
+        """The results, in order; all calls are made first, as a pool would."""
+        futures = [self.submit(function, *each) for each in zip(*items, strict=True)]
+        return (future.result() for future in futures)
+
+    def shutdown(self, *_: Any, **__: Any) -> None:
+        """Nothing is left to do."""
+
+
+class NoMetrics:
+    """A metrics provider that counts nothing."""
+
+    def __init__(self, **_: Any) -> None:
+        self.service = ""
+
+    def add_dimension(self, *_: Any, **__: Any) -> None: ...
+
+    def add_metric(self, *_: Any, **__: Any) -> None: ...
+
+    def flush_metrics(self) -> None: ...
+
+
+class TraceLogger:
+    """A service's logger that writes into the trace; what a service calls unexpected is told to `unexpected`."""
+
+    def __init__(self, scheduler: Scheduler, unexpected: Callable[[str], None]) -> None:
+        self._scheduler = scheduler
+        self._unexpected = unexpected
+        self._nothing: AbstractContextManager[None] = nullcontext()
+
+    def append_context_keys(self, **_: Any) -> AbstractContextManager[None]:
+        """Context is in the trace already."""
+        return self._nothing
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Note an event."""
+        if self._scheduler.trace.on:
+            process = self._scheduler.current
+            said = {name: value for name, value in (fields.get("extra") or {}).items() if value is not None}
+            text = " ".join(f"{name}={value}" for name, value in said.items())
+            self._scheduler.trace.note(self._scheduler.time, process.name if process else "-", f"  {event} {text}")
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Note an event; with `exc_info`, the error that it is about was not expected."""
+        self.info(event, **fields)
+        if fields.get("exc_info"):
+            error = sys.exception() if hasattr(sys, "exception") else sys.exc_info()[1]
+            self._unexpected(f"{event}: {error!r}")
+
+    def exception(self, event: str, **fields: Any) -> None:
+        """Note an error that was not expected."""
+        self.warning(event, **fields, exc_info=True)
+
+    error = info
+    debug = info
+
+
+_clock, _uuid, _random = _Clock(), _Uuid(), _Random()
+_ids = random.Random(0)
+_jitter: random.Random = random.Random(0)
+
+
+def _replacements() -> list[tuple[ModuleType, str, Any]]:
+    """Names of the project's modules that mean the real world, and what they mean in the virtual one."""
+    stand_ins: dict[int, Any] = {
+        id(time): _clock,
+        id(uuid): _uuid,
+        id(random): _random,
+        id(concurrent.futures.ThreadPoolExecutor): InlineExecutor,
+        **quick.STAND_INS,
+    }
+    found: list[tuple[ModuleType, str, Any]] = []
+    for name, module in sorted(sys.modules.items()):
+        if name.startswith("prismline_cli.") and getattr(module, "datetime", None) is datetime:
+            found.append((module, "datetime", _VirtualDatetime))
+        if name.startswith("prismline_"):
+            found += [
+                (module, key, stand_ins[id(value)]) for key, value in vars(module).items() if id(value) in stand_ins
+            ]
+    found += [(tenacity, "time", _clock), (tenacity.nap, "time", _clock), (tenacity.wait, "random", _random)]
+    found += [(base, "datetime", _VirtualDatetime), (telemetry, "AmazonCloudWatchEMFProvider", NoMetrics)]
+    return found + quick.NAMES
+
+
+_found: list[tuple[ModuleType, str, Any]] = []
+
+
+@contextmanager
+def replaced(names: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
+    """Names of modules mean something else within the block."""
+    before = []
+    for module, name, value in names:
+        before.append((module, name, getattr(module, name)))
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for module, name, value in reversed(before):
+            setattr(module, name, value)
+
+
+@contextmanager
+def virtual(scheduler: Scheduler) -> Iterator[None]:
+    """The project's code lives in the time of `scheduler` within the block."""
+    global _scheduler, _ids, _jitter  # noqa: PLW0603
+    assert _scheduler is None, "one simulation at a time"
+    if not _found:
+        _found.extend(_replacements())
+    _scheduler = scheduler
+    _ids = random.Random(0)
+    _jitter = ChosenRandom(scheduler.choices.stream("jitter"))
+    try:
+        with replaced(_found):
+            yield
+    finally:
+        _scheduler = None

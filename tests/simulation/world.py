@@ -1,0 +1,380 @@
+"""The real services, an account in memory: one schedule's world. What is known of the services' insides is here.
+
+A service's handler is made by the service's own wiring (`_handler` of its handler module), with clients of the account,
+settings from the account's resources, and the stand-ins of `workloads`.
+"""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache, partial
+from importlib import import_module
+from typing import Any
+
+import httpx
+from pydantic_settings import BaseSettings
+
+from prismline_cli.connection import Connection
+from prismline_ledger import Ledger
+from prismline_runtime import Transport, clients, storage
+from tests.simulation.aws.ec2 import Instance
+from tests.simulation.aws.loader import blueprint
+from tests.simulation.choices import Choices
+from tests.simulation.faults import Faults
+from tests.simulation.plan import LOSABLE, Plan
+from tests.simulation.processes import Consumer, Handler, consumers, declared_services
+from tests.simulation.scheduler import START, Process, Scheduler, StoppedError
+from tests.simulation.trace import Trace
+from tests.simulation.virtual import TraceLogger, replaced, virtual
+from tests.simulation.workloads import (
+    MODEL_SECONDS,
+    CaptionModel,
+    StandInFitter,
+    open_cube_once,
+    scratch_folder,
+)
+
+#: The deployment's name.
+ENVIRONMENT = "sim"
+#: The GPU instance, when there is one, and the parameter that says so.
+INSTANCE = "i-0123456789abcdef0"
+GPU_PARAMETER = f"/prismline/{ENVIRONMENT}/resources/gpu/instance_id"
+
+
+class Finding(Exception):  # noqa: N818
+    """A promise that a schedule broke: which one, and how."""
+
+    def __init__(self, check: str, message: str) -> None:
+        super().__init__(f"{check}: {message}")
+        self.check = check
+        self.message = message
+
+    @property
+    def kind(self) -> str:
+        """The same for findings that differ only in numbers and names."""
+        return f"{self.check}: {re.sub('[0-9]+', 'N', self.message)[:60]}"
+
+
+class World:
+    """One schedule's account, processes and clock. Use it within `with world.alive():`."""
+
+    def __init__(self, plan: Plan, choices: Choices, trace: Trace) -> None:
+        _import_services()
+        self.plan = plan
+        self.choices = choices
+        self.trace = trace
+        self.scheduler = Scheduler(choices, trace)
+        self.aws = blueprint(ENVIRONMENT).build(self.scheduler)
+        self.faults = Faults(plan, self.scheduler, self.aws, self.look_at)
+        self.scheduler.on_delivery = self.faults.deliver
+        self.aws.stepfunctions.task_fault = self.faults.task
+        self.aws.tables[self.runs_table].index_lag = plan.index_lag
+        self.processes: list[Process] = []
+        self.consumers: list[Consumer] = []
+        self._consumers_of: dict[str, list[Consumer]] = {}
+        self.closing = False
+        self.finding: Finding | None = None
+        self.gpu = "up"
+        #: Told of each message that is deleted from a queue, while it is still there.
+        self.on_acknowledged: Callable[[str, Any], None] = lambda _queue, _message: None
+        self._watch_queues()
+        if plan.retention is not None:
+            self._shorten_retention(plan.retention)
+        if plan.count_lag:
+            self._count_late(plan.count_lag)
+        self.logger = TraceLogger(self.scheduler, self.unexpected)
+
+    # ---- names
+
+    def queue(self, name: str) -> Any:
+        """A queue of the account by its short name."""
+        return self.aws.queues[f"prismline-{ENVIRONMENT}-{name}"]
+
+    @property
+    def runs_table(self) -> str:
+        return f"prismline-{ENVIRONMENT}-runs"
+
+    @property
+    def states_table(self) -> str:
+        return f"prismline-{ENVIRONMENT}-workflow-state"
+
+    @property
+    def bucket(self) -> str:
+        return next(iter(self.aws.objects))
+
+    @property
+    def environment(self) -> tuple[tuple[str, str], ...]:
+        """What the services are told of the account."""
+        return (("ENVIRONMENT", ENVIRONMENT), ("WORKDIR", scratch_folder()), *sorted(self.aws.outputs.items()))
+
+    # ---- life
+
+    @contextmanager
+    def alive(self) -> Iterator[None]:
+        """The project's code runs in this world within the block."""
+        with virtual(self.scheduler), replaced(_replacements(self)):
+            StandInFitter.work = self.scheduler.wait
+            StandInFitter.clock = self.seconds
+            StandInFitter.mended = {number: run.mended_at for number, run in enumerate(self.plan.runs, 1)}
+            if self.plan.part_bytes is not None:
+                storage.PART_BYTES = self.plan.part_bytes
+            self.scheduler.adversary = self.faults
+            try:
+                yield
+            finally:
+                self.closing = True
+                self.scheduler.close(self.processes)
+
+    def start_services(self) -> None:
+        """Start the processes of the plan."""
+        self.consumers = list(consumers(self))
+        for consumer in self.consumers:
+            for queue in consumer.queues:
+                self._consumers_of.setdefault(queue.name, []).append(consumer)
+            consumer.start()
+
+    def new_handler(self, path: str) -> Handler:
+        """What a new process of a service calls with the messages it receives."""
+        module, _, name = path.partition(":")
+        handler: Handler = getattr(import_module(module), f"_{name}").__wrapped__()
+        return handler
+
+    def connection(self) -> Connection:
+        """What the command line uses."""
+        connection = Connection(ENVIRONMENT)
+        aws = self.aws
+        connection.__dict__.update(
+            dynamodb=aws.dynamodb,
+            s3=aws.s3,
+            ledger=Ledger(aws.dynamodb, self.runs_table),
+            bucket=self.bucket,
+            transport=Transport(
+                environment=ENVIRONMENT, service="cli", sqs=aws.sqs, events=aws.events, stepfunctions=aws.stepfunctions
+            ),
+        )
+        return connection
+
+    # ---- what processes ask
+
+    @contextmanager
+    def looking(self) -> Iterator[None]:
+        """Calls within the block are not those of the current process: they take no time, and nothing befalls them."""
+        current, self.scheduler.current = self.scheduler.current, None
+        try:
+            yield
+        finally:
+            self.scheduler.current = current
+
+    def next_visible(self, queue: Any) -> float | None:
+        """When a message of a queue is or becomes visible."""
+        moment: float | None = queue.next_visible_at()
+        return moment
+
+    def is_down(self, dependency: str) -> bool:
+        """Whether a dependency is down at this moment."""
+        return self.faults.outage(dependency) is not None
+
+    def timeout(self, queue: Any) -> float:
+        """Seconds that the Lambda function of a queue may take."""
+        return next(source.timeout for source in self.aws.event_sources if source.queue == queue.name)
+
+    def _watch_queues(self) -> None:
+        """Hear of every message that is deleted, and of every queue in which one may have become visible."""
+        sqs = self.aws.sqs
+        delete, held = sqs._delete, sqs._held
+
+        def watched(operation_name: str, queue: Any, receipt: str) -> None:
+            _, message = held(operation_name, queue, receipt)
+            if message is not None and message.receipt == receipt:
+                self.on_acknowledged(queue.name, message)
+            delete(operation_name, queue, receipt)
+
+        sqs._delete = watched
+        enqueue, hide, give_up = sqs.enqueue, sqs._hide, sqs._give_up
+
+        def enqueued(queue: Any, *arguments: Any, **named: Any) -> Any:
+            message = enqueue(queue, *arguments, **named)
+            self.look_at(queue.name)
+            return message
+
+        def hidden(operation_name: str, queue: Any, receipt: str, seconds: int) -> None:
+            hide(operation_name, queue, receipt, seconds)
+            self.look_at(queue.name)
+
+        def given_up(queue: Any, *arguments: Any) -> None:
+            give_up(queue, *arguments)
+            self.look_at(queue.dead_letter_queue)
+
+        sqs.enqueue, sqs._hide, sqs._give_up = enqueued, hidden, given_up
+
+    def _shorten_retention(self, seconds: float) -> None:
+        """Have the queues of LOSABLE forget messages that soon, until the faults are over."""
+        for name in LOSABLE:
+            queue = self.queue(name)
+            deployed, queue.retention = queue.retention, seconds
+
+            def restore(queue: Any = queue, deployed: float = deployed) -> None:
+                queue.expire(self.scheduler.time)
+                queue.retention = deployed
+
+            self.scheduler.at(START + self.plan.faults_end, restore, "")
+
+    def _count_late(self, seconds: float) -> None:
+        """What SQS says of a queue's numbers of messages was so a while ago."""
+        sqs, known = self.aws.sqs, dict[tuple[str, ...], list[tuple[float, dict[str, Any]]]]()
+        ask = sqs.get_queue_attributes
+
+        def asked(*, QueueUrl: str, AttributeNames: Sequence[str] = ()) -> dict[str, Any]:  # noqa: N803
+            answers = known.setdefault((QueueUrl, *AttributeNames), [])
+            now = self.scheduler.time
+            answers.append((now, ask(QueueUrl=QueueUrl, AttributeNames=AttributeNames)))
+            while len(answers) > 1 and answers[1][0] <= now - seconds:
+                answers.pop(0)
+            return answers[0][1] if answers[0][0] >= now - 2 * seconds else answers[-1][1]
+
+        sqs.get_queue_attributes = asked
+
+    def look_at(self, queue: str) -> None:
+        """Wake who waits for a message of a queue, if there is one."""
+        for consumer in self._consumers_of.get(queue, ()):
+            consumer.look()
+
+    # ---- the model and the GPU
+
+    def set_gpu(self, state: str) -> None:
+        """`up`: the instance runs and its model answers; `mute`: it runs, and nobody answers; `down`: there is none."""
+        self.trace.note(self.scheduler.time, "gpu", state)
+        self.gpu = state
+        with self.looking():
+            self.aws.ssm.put_parameter(
+                Name=GPU_PARAMETER, Value="none" if state == "down" else INSTANCE, Type="String", Overwrite=True
+            )
+        self.aws.instances[INSTANCE] = Instance("stopped" if state == "down" else "running", "10.0.0.7")
+
+    def ask_model(self, path: str, answer: Callable[[], httpx.Response]) -> httpx.Response:
+        """A request to the caption model."""
+
+        def perform() -> httpx.Response:
+            if self.gpu != "up":
+                raise httpx.ConnectError("connection refused")
+            return answer()
+
+        response: httpx.Response = self.scheduler.gate("model", path.rpartition("/")[2], {}, perform)
+        if path != "/models":
+            self.scheduler.wait(MODEL_SECONDS)
+        return response
+
+    # ---- findings
+
+    def found(self, check: str, message: str) -> None:
+        """Something is wrong: the schedule ends here."""
+        if self.finding is None:
+            self.finding = Finding(check, message)
+            self.trace.note(self.scheduler.time, "FOUND", str(self.finding))
+        raise StoppedError
+
+    def unexpected(self, what: str) -> None:
+        """A service met an error that it does not know."""
+        if "injected" not in what and ".simulated" not in what:
+            self.found("expected errors only", what)
+
+    def seconds(self) -> float:
+        """Virtual seconds since the beginning."""
+        return self.scheduler.time - START
+
+
+# ---- what the services are given instead of the real thing
+
+
+@cache
+def _import_services() -> None:
+    """Import every service, so that there is something to replace names in."""
+    for service in _packages():
+        package = import_module(service)
+        for module in pkgutil.walk_packages(package.__path__, f"{service}."):
+            import_module(module.name)
+
+
+@cache
+def _packages() -> list[str]:
+    """The packages of the services that the simulation runs."""
+    return sorted({entry.handler.partition(".")[0] for entry in declared_services().values()} - {"prismline_alerting"})
+
+
+@cache
+def _settings(settings: type[BaseSettings], environment: tuple[tuple[str, str], ...]) -> Callable[[], BaseSettings]:
+    """The settings of a service in a deployment, read once."""
+    before = dict(os.environ)
+    os.environ.update(environment)
+    try:
+        made = settings()
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    return lambda: made
+
+
+class _Http:
+    """The module `httpx`, whose clients ask the world's model."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def Client(self, **_: Any) -> httpx.Client:
+        """A client that reaches nothing but the model."""
+        return _http_client(self._world)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(httpx, name)
+
+
+@cache
+def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
+    """Names in the services' modules and what they mean in a world."""
+    found: list[tuple[Any, str, Callable[[World], Any]]] = []
+    found += [
+        (clients, name, lambda world, name=name: lambda: getattr(world.aws, name))
+        for name in ("dynamodb", "ec2", "events", "s3", "sqs", "ssm", "stepfunctions")
+    ]
+    for service in _packages():
+        module = import_module(f"{service}.dependencies")
+        found.append((module, "service_logger", lambda world: lambda _: world.logger))
+        for key, value in list(vars(module).items()):
+            if isinstance(value, type) and issubclass(value, BaseSettings):
+                found.append((module, key, lambda world, made=value: _settings(made, world.environment)))
+    worker = import_module("prismline_worker.dependencies")
+    spectra = import_module("prismline_splitter.workloads.spectra")
+    output = import_module("prismline_worker.output")
+    found.append((spectra, "open_cube", lambda _, real=spectra.open_cube: partial(open_cube_once, real)))
+    found.append((output, "COMPRESSION", lambda _: "none"))
+    captions = import_module("prismline_worker.workloads.captions")
+    found.append((worker, "FitProcess", lambda _: StandInFitter))
+    found.append((captions, "httpx", _Http))
+    found.append((storage, "PART_BYTES", lambda _: storage.PART_BYTES))
+    return found
+
+
+def _replacements(world: World) -> list[tuple[Any, str, Any]]:
+    return [(module, name, meaning(world)) for module, name, meaning in _wired()]
+
+
+class _CurrentWorld:
+    world: World | None = None
+
+
+@cache
+def _shared_http_client() -> httpx.Client:
+    def ask(path: str, answer: Callable[[], httpx.Response]) -> httpx.Response:
+        assert _CurrentWorld.world is not None
+        return _CurrentWorld.world.ask_model(path, answer)
+
+    return httpx.Client(transport=httpx.MockTransport(CaptionModel(ask).respond))
+
+
+def _http_client(world: World) -> httpx.Client:
+    _CurrentWorld.world = world
+    return _shared_http_client()
