@@ -26,6 +26,7 @@ SPLIT_POINTS = (
     "split.total_set",
     "split.messages_sent",
     "split.latched",
+    "split.answered",
     "split.announced",
 )
 #: The worker's.

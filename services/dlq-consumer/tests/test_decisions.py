@@ -223,6 +223,13 @@ class TestPatience:
         event = {"source": "aws.s3", "detail-type": "Object Created", "time": timestamp(NOW - 4 * DAY), "detail": {}}
         assert decided(letter(json.dumps(event), queue="split")).action is Action.FAIL
 
+    def test_what_the_sweeper_says_again_is_sent_back_once_and_no_more(self) -> None:
+        """An outage of a day would pile up more than a thousand of them, and each would go round."""
+        tick = json.dumps({"source": "aws.events", "detail-type": "Scheduled Event", "time": timestamp(NOW)})
+        for first in (letter(drained(age=HOUR), queue="runs"), letter(tick, queue="sweeps")):
+            assert decided(first).action is Action.RESEND
+            assert decided(replace(first, attempt=2)).action is Action.SETTLE
+
     @given(dispatch=st.integers(1, 400))
     def test_the_age_of_a_message_goes_with_it_so_that_no_message_is_sent_back_for_ever(self, dispatch: int) -> None:
         alert = letter(json.dumps({"Type": "Notification"}), age=4 * DAY, queue="alerts")

@@ -10,10 +10,25 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from prismline_contracts import ChunkItem, ChunkProcess, ChunkStatus, DeadlettersRecover, RunItem, SpectraRefit
+from prismline_contracts import (
+    ChunkItem,
+    ChunkProcess,
+    ChunkStatus,
+    DeadlettersRecover,
+    Queue,
+    RunCheckRequested,
+    RunDrained,
+    RunItem,
+    RunRecovered,
+    RunSplitCompleted,
+    SpectraRefit,
+)
 from prismline_dlq_consumer.dead_letter import DeadLetter
 from prismline_ledger import Patience, exhausted, leased, seconds_since
 
+#: Events that have a run's end looked at. The sweeper says one of them at each sweep until the end was heard, so they
+#: are sent back once and no more: in an outage of a day they would pile up, and all go round and round.
+SAID_AGAIN = (RunDrained, RunRecovered, RunSplitCompleted, RunCheckRequested)
 #: Longest time in seconds that a message waits before it is tried again: what SQS can hold one back.
 LONGEST_DELAY_SECONDS = 900
 
@@ -100,6 +115,9 @@ def judge(letter: DeadLetter, facts: Facts, now: datetime, patience: LetterPatie
         return _judge_chunk(letter, facts.chunk, facts.resource, now, patience)
     if letter.error is not None and letter.unknown is None and not isinstance(letter.data, DeadlettersRecover):
         return Decision(Action.FAIL, letter.error)
+    repeated = isinstance(letter.data, SAID_AGAIN) or letter.source_queue == Queue.SWEEPS
+    if repeated and letter.unknown is None and letter.attempt > 1:
+        return Decision(Action.SETTLE, "It is said again until it is heard.")
     if (now - letter.first_sent).total_seconds() >= patience.message_seconds:
         last = letter.error or letter.unknown
         days = f"Given up after {patience.message_seconds / 86_400:.1f} days."

@@ -55,10 +55,11 @@ def on_run_split(command: RunSplit, message: Message, deps: Dependencies) -> Non
         if token is not None:
             deps.transport.refuse(token, RUN_ENDED, "The run was stopped before it was split.")
         return
+    if token is not None:  # first: while Step Functions takes no answer, each redelivery would say the events again
+        deps.transport.answer(token, {"jobs_total": run.jobs_total, "n_spectra": run.n_spectra})
+    fault_point("split.answered", run_id=run.run_id)
     announce(run, deps)
     fault_point("split.announced", run_id=run.run_id)
-    if token is not None:
-        deps.transport.answer(token, {"jobs_total": run.jobs_total, "n_spectra": run.n_spectra})
 
 
 def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunItem:
