@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.emulator
 
-NAMES = [f"chunk-{number:07d}" for number in range(3)]
+NAMES = [f"chunk-{number:07d}" for number in range(2)]
 CHUNKS = [NewChunk(name, f"in/{name}", 1) for name in NAMES]
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READING = ("Get", "Query", "BatchGet")
@@ -102,15 +102,15 @@ def call(op: Op, run_id: str, now: str, looks: list[Look]) -> Call | None:
 def call_of_run(op: Op, run_id: str, now: str, old: Look) -> Call | None:
     match op.name:
         case "add_chunks":
-            some = op.number % 3 + 1
+            some = op.number % 2 + 1
             return Call(
                 lambda ledger: ledger.add_chunks(run_id, CHUNKS[:some]),
                 lambda model: model.add_chunks(now, NAMES[:some]),
             )
         case "set_total":
             return Call(
-                lambda ledger: ledger.set_total(run_id, jobs_total=3, n_spectra=3, n_blank=0),
-                lambda model: model.set_total(now, 3),
+                lambda ledger: ledger.set_total(run_id, jobs_total=2, n_spectra=2, n_blank=0),
+                lambda model: model.set_total(now, 2),
             )
         case "latch":
             return Call(lambda ledger: told(ledger.latch(run_id)), lambda model: model.latch(now))
@@ -215,13 +215,14 @@ def call_of_chunk(op: Op, run_id: str, now: str, name: str, chunk: ChunkItem, re
 
 
 SPLIT = ["open", "add_chunks", "set_total", "latch"]
-SPLITTER = [*SPLIT, "set_plan"]
-WORKER = ["start", "end_attempt", "record_error", "complete", "fail", "record_refit", "give_up_refit"]
-OTHERS = ["stop", "record_end", "defer", "reopen", "resume", "give_up"]
-SWEEPER = ["drain", "claim", "close", "mark_said", "resend", "resend_refit", "resend_split", "check", "correct"]
-
-#: Some are drawn more often, because they move more.
-OPS = [*SPLITTER, *WORKER, *WORKER, *OTHERS, *OTHERS, *SWEEPER]
+#: Calls, and how often they are drawn: more often, the more depends on their order.
+WEIGHTS = {
+    **{"complete": 5, "fail": 3, "give_up": 3, "reopen": 4, "start": 3, "end_attempt": 4},
+    **{"drain": 3, "record_end": 4, "close": 3, "stop": 3, "resume": 3, "latch": 2, "open": 2},
+    **{"record_refit": 3, "give_up_refit": 2, "resend": 2, "resend_refit": 2, "defer": 2, "mark_said": 2, "correct": 2},
+    **{"claim": 1, "resend_split": 1, "set_plan": 1, "check": 1, "record_error": 1, "add_chunks": 1, "set_total": 1},
+}
+OPS = [name for name, weight in WEIGHTS.items() for _ in range(weight)]
 
 
 def nothing(_: object) -> None:
@@ -299,6 +300,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.run_id = self.new_run_id()
         self.now = START
         self.ledger = Ledger(self.dynamodb, self.table.name, clock=lambda: timestamp(self.now))
+        self.stands_still = False
         self.looks = [Look(None, {}, Model())]
         #: Called before each request to DynamoDB, with the name of its operation.
         self.before_request: Callable[[str], None] = nothing
@@ -310,24 +312,40 @@ class LedgerMachine(RuleBasedStateMachine):
     def on_request(self, *, model: Any, **_: Any) -> None:
         self.before_request(model.name)
 
-    @initialize(steps=st.sampled_from([4, 4, 4, 3, 2, 1, 0]))
-    def split(self, steps: int) -> None:
-        expected = self.looks[-1].model.copy()
-        moment = timestamp(self.now)
+    @initialize(
+        steps=st.sampled_from([4, 4, 4, 4, 3, 2, 0]),
+        endings=st.lists(st.sampled_from(["start", "complete", "fail"]), max_size=2),
+        stands_still=st.sampled_from([False, False, True]),
+    )
+    def split(self, steps: int, endings: list[str], stands_still: bool) -> None:
+        """A run that got so far."""
+        self.stands_still = stands_still
         for name in SPLIT[:steps]:
-            look = Look(self.ledger.get_run(self.run_id), {}, expected.copy())
-            planned = call(Op(name, 0, 0, 2), self.run_id, moment, [look])
-            assert planned is not None
-            assert self.carry_out(planned) == carried_out(planned.model(expected))
-        self.look([expected])
+            self.do(Op(name, 0, 0, 1))
+        if steps == len(SPLIT):
+            for chunk, name in enumerate(endings):
+                self.do(Op(name, chunk, 0, 2))
+
+    def do(self, op: Op) -> None:
+        self.go_on()
+        planned = call(op, self.run_id, timestamp(self.now), self.looks)
+        assert planned is not None
+        self.carry_out_and_compare(planned)
+
+    def carry_out_and_compare(self, planned: Call) -> Model:
+        expected = self.looks[-1].model.copy()
+        result = carried_out(planned.model(expected))
+        assert self.carry_out(planned) == result
+        return self.look([expected])
+
+    def go_on(self, seconds: int = 1) -> None:
+        """Time passes, unless this is a run in which everything happens within a millisecond."""
+        self.now += timedelta(seconds=0 if self.stands_still else seconds)
 
     @rule(data=st.data())
     def work(self, data: st.DataObject) -> None:
         planned, op = self.draw(data)
-        expected = self.looks[-1].model.copy()
-        result = carried_out(planned.model(expected))
-        assert self.carry_out(planned) == result
-        self.look([expected])
+        expected = self.carry_out_and_compare(planned)
         run = expected.run
         if op.name in ("drain", "latch", "complete", "fail", "give_up") and run and run.get("latched_at"):
             ended = expected.n("jobs_completed") + expected.n("jobs_failed") == expected.n("jobs_total")
@@ -355,10 +373,10 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), requests=st.integers(0, 3))
     def work_and_meet(self, data: st.DataObject, requests: int) -> None:
         """Another call comes in between two requests, or before the first one, after what it rests on was read."""
-        planned, _ = self.draw(data)
-        self.now += timedelta(seconds=1)
-        meeting, _ = self.draw(data)
-        self.now -= timedelta(seconds=2)
+        planned, op = self.draw(data)
+        self.go_on()
+        meeting, _ = self.draw(data, data.draw(st.sampled_from([op.chunk, op.chunk, 0, 1])))
+        self.go_on(-2)
         met: list[Any] = []
         left = requests
 
@@ -366,9 +384,9 @@ class LedgerMachine(RuleBasedStateMachine):
             nonlocal left
             if left == 0:
                 self.before_request = nothing
-                self.now += timedelta(seconds=2)
+                self.go_on(2)
                 met.append(self.carry_out(meeting))
-                self.now -= timedelta(seconds=2)
+                self.go_on(-2)
             left -= 1
 
         self.before_request = meet
@@ -377,17 +395,18 @@ class LedgerMachine(RuleBasedStateMachine):
         if not met:
             left = 0
             meet()
-        self.now += timedelta(seconds=2)
+        self.go_on(2)
         possible = list(orders(self.looks[-1].model, planned, meeting))
         state = self.look([model for _, _, model in possible])
         results = [(one, two) for one, two, model in possible if model == state]
         assert (result, met[0]) in results
 
-    def draw(self, data: st.DataObject) -> tuple[Call, Op]:
-        """A call that somebody could make now."""
-        self.now += timedelta(seconds=1)
+    def draw(self, data: st.DataObject, chunk: int | None = None) -> tuple[Call, Op]:
+        """A call that somebody could make now, of this chunk if it is of one."""
+        self.go_on()
         moment = timestamp(self.now)
-        chunk, number = data.draw(st.integers(0, 2)), data.draw(st.integers(0, 3))
+        chunk = data.draw(st.integers(0, 1)) if chunk is None else chunk
+        number = data.draw(st.integers(0, 3))
         age = data.draw(st.sampled_from([0, 0, 0, 1, 2, 4, 8]))
         ops = [Op(name, chunk, age, number) for name in OPS]
         possible = [(planned, op) for op in ops if (planned := call(op, self.run_id, moment, self.looks)) is not None]
@@ -450,8 +469,8 @@ def test_the_items_are_what_the_protocol_says_whatever_is_called(
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=int(os.environ.get("PRISMLINE_TEST_EXAMPLES", "40")),
-            stateful_step_count=40,
+            max_examples=int(os.environ.get("PRISMLINE_TEST_EXAMPLES", "60")),
+            stateful_step_count=50,
             deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
