@@ -215,14 +215,14 @@ def call_of_chunk(op: Op, run_id: str, now: str, name: str, chunk: ChunkItem, re
 
 
 SPLIT = ["open", "add_chunks", "set_total", "latch"]
-#: Calls, and how often they are drawn: more often, the more depends on their order.
-WEIGHTS = {
-    **{"complete": 5, "fail": 3, "give_up": 3, "reopen": 4, "start": 3, "end_attempt": 4},
-    **{"drain": 3, "record_end": 4, "close": 3, "stop": 3, "resume": 3, "latch": 2, "open": 2},
-    **{"record_refit": 3, "give_up_refit": 2, "resend": 2, "resend_refit": 2, "defer": 2, "mark_said": 2, "correct": 2},
-    **{"claim": 1, "resend_split": 1, "set_plan": 1, "check": 1, "record_error": 1, "add_chunks": 1, "set_total": 1},
-}
-OPS = [name for name, weight in WEIGHTS.items() for _ in range(weight)]
+#: Calls, by how often they are drawn: the more depends on their order, the more often.
+OFTEN = ["complete", "fail", "give_up", "reopen", "start", "end_attempt", "record_end"]
+SOMETIMES = [
+    *("drain", "latch", "open", "stop", "resume", "close", "record_refit", "give_up_refit"),
+    *("resend", "resend_refit", "defer", "mark_said", "correct"),
+]
+SELDOM = ["claim", "resend_split", "set_plan", "check", "record_error", "add_chunks", "set_total"]
+WEIGHTS = [(4, OFTEN), (2, SOMETIMES), (1, SELDOM)]
 
 
 def nothing(_: object) -> None:
@@ -408,8 +408,12 @@ class LedgerMachine(RuleBasedStateMachine):
         chunk = data.draw(st.integers(0, 1)) if chunk is None else chunk
         number = data.draw(st.integers(0, 3))
         age = data.draw(st.sampled_from([0, 0, 0, 1, 2, 4, 8]))
-        ops = [Op(name, chunk, age, number) for name in OPS]
-        possible = [(planned, op) for op in ops if (planned := call(op, self.run_id, moment, self.looks)) is not None]
+        possible = []
+        for weight, names in WEIGHTS:
+            for op in (Op(name, chunk, age, number) for name in names):
+                planned = call(op, self.run_id, moment, self.looks)
+                if planned is not None:
+                    possible += [(planned, op)] * weight
         return data.draw(st.sampled_from(possible))
 
     def carry_out(self, planned: Call) -> Any:
