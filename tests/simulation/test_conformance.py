@@ -14,8 +14,7 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prismline_ledger import Ledger
-from prismline_ledger.ledger import NewChunk
+from prismline_ledger import Ledger, NewChunk, Skipped, Started
 from prismline_localstack.testing import create_runs_table
 from prismline_runtime.transport import TOKEN_GONE_CODES
 from tests.simulation.aws.backends import Backend, Emulated, Fake, refusal
@@ -858,48 +857,44 @@ def test_random_writes_do_the_same(
 
 
 def test_the_ledger_leaves_the_same_items(backend: Backend, table: str) -> None:
-    """The ledger's real writes, among them every expression that it has, one after the other."""
+    """The ledger's real writes, those of each of its writers, one after the other."""
     moments = count()
-    ledger = Ledger(backend.dynamodb, table, clock=lambda: f"2026-01-01T00:00:{next(moments):02}Z")
-    ledger.open_run(run_id="r", survey="s", job_id="j", workload="spectra", params=None, traceparent=None)
-    ledger.open_run(run_id="r", survey="s", job_id="j", workload="spectra", params=None, traceparent=None)
-    chunks = [NewChunk(f"chunk-{number:07}", f"chunks/{number}", 10) for number in range(12)]
-    ledger.add_chunks("r", chunks[:5])
+    ledger = Ledger(backend.dynamodb, table, clock=lambda: f"2026-01-01T00:{next(moments):02}:00Z")
+    ledger.stop_run("r", "failed")
+    for _ in range(2):
+        ledger.open_run(run_id="r", survey="s", job_id="j", workload="spectra", params=None, traceparent=None)
+    assert ledger.resume_run(ledger.run("r"))
+    chunks = [NewChunk(f"chunk-{number:07}", f"chunks/{number}", 10) for number in range(6)]
+    ledger.add_chunks("r", chunks[:3])
     ledger.add_chunks("r", chunks)
-    ledger.set_total("r", jobs_total=12, n_spectra=120, n_blank=0)
+    ledger.set_total("r", jobs_total=6, n_spectra=60, n_blank=0)
     assert [run.run_id for run in ledger.open_runs()] == ["r"]
     assert [run.run_id for run in ledger.runs_of("s", not_before="2026")] == ["r"]
-    for number, chunk in enumerate(chunks):
-        ledger.start_chunk("r", chunk.chunk_id)
-        ledger.record_deferral("r", chunk.chunk_id)
+    for number, new in enumerate(chunks):
+        started = ledger.start_chunk("r", new.chunk_id)
+        assert isinstance(started, Started)
+        ledger.record_deferral("r", new.chunk_id)
         if number % 3:
-            ledger.complete_chunk("r", chunk.chunk_id, output_key=f"o/{number}", duration_ms=5, n_timed_out=number % 2)
+            ledger.complete_chunk(started.chunk, output_key=f"o/{number}", duration_ms=5, n_timed_out=number % 2)
         else:
-            ledger.record_error("r", chunk.chunk_id, "a transient one")
-            ledger.fail_chunk("r", chunk.chunk_id, "a permanent one")
-    ledger.record_refit("r", "chunk-0000001", remaining=0)
-    given = ledger.allow_recovery(
-        {("r", "chunk-0000000"): "op/a", ("r", "chunk-0000001"): "op/b", ("r", "chunk-0000003"): "op/c"}, "op"
-    )
-    assert given == {("r", "chunk-0000000"), ("r", "chunk-0000003")}
-    ledger.start_chunk("r", "chunk-0000000", recovery="op/a")
-    ledger.end_recovery("r", "chunk-0000003", "op/c", "again")
-    ledger.complete_chunk("r", "chunk-0000000", output_key="o/0", duration_ms=7)
-    drained = ledger.latch("r").drained
-    assert drained is not None
-    assert ledger.correct_counters(ledger.run("r"), {"jobs_completed": 9, "jobs_failed": 3, "n_timed_out": 3})
-    assert ledger.claim_sweep(ledger.run("r")) is not None
-    assert ledger.close_run("r")
+            assert ledger.end_attempt(started.chunk, "it did not answer", interrupted=True)
+            assert ledger.fail_chunk(ledger.chunk("r", new.chunk_id), "a permanent one").changed
+    assert ledger.record_refit("r", "chunk-0000001", remaining=0)
+    assert ledger.give_up_refit("r", "chunk-0000005", "no time")
+    run = ledger.latch("r")
+    assert (run.jobs_completed, run.jobs_failed, run.n_timed_out, run.n_refit_failed, run.drains) == (4, 2, 0, 1, 1)
+    assert ledger.record_end(run, "failed")
+    assert ledger.close_run(ledger.run("r"))
     assert list(ledger.open_runs()) == []
-    run, first, third = ledger.run("r"), ledger.chunk("r", "chunk-0000000"), ledger.chunk("r", "chunk-0000003")
-    assert (run.jobs_completed, run.jobs_failed, run.n_timed_out, run.drained_by) == (9, 3, 3, "split")
-    assert (first.status, first.attempts, first.deferrals, first.error) == ("COMPLETED", 2, 1, None)
-    assert (third.status, third.recovery, third.error, third.last_error) == (
-        "FAILED",
-        "op/c/failed",
-        "again",
-        "a transient one",
-    )
+    assert ledger.reopen_chunk(ledger.chunk("r", "chunk-0000000"), "op")
+    late = ledger.complete_chunk(ledger.chunk("r", "chunk-0000003"), output_key="o/3", duration_ms=7)
+    assert (late.late, late.run.drained_at) == (True, None)
+    assert ledger.record_resend(ledger.chunk("r", "chunk-0000000"), "lost")
+    assert ledger.correct_counters(ledger.run("r"), {"jobs_completed": 5, "jobs_failed": 0})
+    assert ledger.claim_sweep(ledger.run("r")) is not None
+    assert isinstance(ledger.start_chunk("r", "chunk-0000001"), Skipped)
+    reopened = ledger.chunk("r", "chunk-0000000")
+    assert (reopened.status, reopened.attempts, reopened.interruptions, reopened.recovery) == ("PENDING", 1, 1, "op")
     assert sorted(chunk.chunk_id for chunk in ledger.chunks("r")) == sorted(chunk.chunk_id for chunk in chunks)
 
 
@@ -1696,8 +1691,9 @@ def short(**changes: Any) -> str:
 
 
 def test_a_task_that_is_not_answered_in_time(backend: Backend) -> None:
-    """Split is tried twice, then given up."""
-    runs = Runs(backend, short(TimeoutSeconds=1))
+    """Split, made to be asked only once more, is given up after that."""
+    once_more = [{"ErrorEquals": ["States.Timeout"], "IntervalSeconds": 1, "MaxAttempts": 1}]
+    runs = Runs(backend, short(TimeoutSeconds=1, Retry=once_more))
     arn = runs.start()
     first, second = (runs.next(runs.split) for _ in range(2))
     assert first["id"] == second["id"]
