@@ -10,7 +10,6 @@ somebody else act between a look and a write. The process may die at such a mome
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from copy import deepcopy
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -40,7 +39,11 @@ class Model:
         self.note: Item | None = None
 
     def copy(self) -> Model:
-        return deepcopy(self)
+        twin = Model()
+        twin.run = None if self.run is None else dict(self.run)
+        twin.chunks = {name: dict(chunk) for name, chunk in self.chunks.items()}
+        twin.note = None if self.note is None else dict(self.note)
+        return twin
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Model) and self.items() == other.items()
@@ -115,7 +118,7 @@ class Model:
             run["drained_at"] = now
             self.add("drains", 1)
             self.open_again(now)
-        told = deepcopy(run)
+        told = dict(run)
         yield
         return told
 

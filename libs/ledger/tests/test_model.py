@@ -275,6 +275,21 @@ def orders(model: Model, first: Call, second: Call) -> Iterator[tuple[Any, Any, 
         moment += 1
 
 
+def order_matters(model: Model, first: Call, second: Call) -> bool:
+    """Whether it makes a difference when the second call comes in between."""
+    outcomes = [(one, two, state.items()) for one, two, state in orders(model, first, second)]
+    return any(outcome != outcomes[0] for outcome in outcomes)
+
+
+def has_steps(model: Model, operation: Call) -> bool:
+    """Whether a death may leave the operation half done."""
+    states: list[dict[str, Item]] = []
+    for state in stops(model, operation):
+        if state.items() not in states:
+            states.append(state.items())
+    return len(states) > 2
+
+
 def stops(model: Model, operation: Call) -> Iterator[Model]:
     """What may be left of a call that died."""
     state = model.copy()
@@ -351,10 +366,10 @@ class LedgerMachine(RuleBasedStateMachine):
             ended = expected.n("jobs_completed") + expected.n("jobs_failed") == expected.n("jobs_total")
             assert bool(run.get("drained_at")) == ended, "whoever looks at the end drains the run"
 
-    @rule(data=st.data(), writes=st.integers(0, 2))
-    def work_and_die(self, data: st.DataObject, writes: int) -> None:
-        """The process dies before its next write, after so many."""
-        planned, _ = self.draw(data)
+    @rule(data=st.data(), writes=st.sampled_from([0, 1, 1, 2]), comes_again=st.booleans())
+    def work_and_die(self, data: st.DataObject, writes: int, comes_again: bool) -> None:
+        """The process dies before its next write, after so many; its message may come again."""
+        planned, _ = self.draw(data, lambda planned: has_steps(self.looks[-1].model, planned))
         left = writes
 
         def die(request: str) -> None:
@@ -369,13 +384,15 @@ class LedgerMachine(RuleBasedStateMachine):
             self.carry_out(planned)
         self.before_request = nothing
         self.look(list(stops(self.looks[-1].model, planned)))
+        if comes_again:
+            self.carry_out_and_compare(planned)
 
-    @rule(data=st.data(), requests=st.integers(0, 3))
+    @rule(data=st.data(), requests=st.sampled_from([0, 0, 1, 1, 2, 2, 3]))
     def work_and_meet(self, data: st.DataObject, requests: int) -> None:
         """Another call comes in between two requests, or before the first one, after what it rests on was read."""
-        planned, op = self.draw(data)
+        planned, _ = self.draw(data)
         self.go_on()
-        meeting, _ = self.draw(data, data.draw(st.sampled_from([op.chunk, op.chunk, 0, 1])))
+        meeting, _ = self.draw(data, lambda other: order_matters(self.looks[-1].model, planned, other))
         self.go_on(-2)
         met: list[Any] = []
         left = requests
@@ -401,20 +418,26 @@ class LedgerMachine(RuleBasedStateMachine):
         results = [(one, two) for one, two, model in possible if model == state]
         assert (result, met[0]) in results
 
-    def draw(self, data: st.DataObject, chunk: int | None = None) -> tuple[Call, Op]:
-        """A call that somebody could make now, of this chunk if it is of one."""
+    @rule(data=st.data(), requests=st.sampled_from([0, 1, 2]))
+    def work_and_meet_again(self, data: st.DataObject, requests: int) -> None:
+        """Most depends on this one."""
+        self.work_and_meet(data, requests)
+
+    def draw(self, data: st.DataObject, rather: Callable[[Call], bool] | None = None) -> tuple[Call, Op]:
+        """A call that somebody could make now; `rather` one for which this holds, if there is any."""
         self.go_on()
-        moment = timestamp(self.now)
-        chunk = data.draw(st.integers(0, 1)) if chunk is None else chunk
-        number = data.draw(st.integers(0, 3))
+        moment, number = timestamp(self.now), data.draw(st.integers(0, 3))
         age = data.draw(st.sampled_from([0, 0, 0, 1, 2, 4, 8]))
-        possible = []
+        possible, better = [], []
         for weight, names in WEIGHTS:
-            for op in (Op(name, chunk, age, number) for name in names):
+            for op in (Op(name, chunk, age, number) for name in names for chunk in (0, 1)):
                 planned = call(op, self.run_id, moment, self.looks)
-                if planned is not None:
-                    possible += [(planned, op)] * weight
-        return data.draw(st.sampled_from(possible))
+                if planned is None:
+                    continue
+                possible += [(planned, op)] * weight
+                if rather is not None and rather(planned):
+                    better.append((planned, op))
+        return data.draw(st.sampled_from(better or possible))
 
     def carry_out(self, planned: Call) -> Any:
         try:
