@@ -78,10 +78,14 @@ JSON_VALUES = st.one_of(
 )
 
 
+#: Fields that the model compares with one another, which a JSON Schema cannot.
+COMPARED = {"caption_window.v1": {"frame_count", "frames"}}
+
+
 @given(name=st.sampled_from(NAMES), data=st.data())
 def test_schema_and_model_agree_on_altered_examples(name: str, data: st.DataObject) -> None:
     document = copy.deepcopy(example(name))
-    field = data.draw(st.sampled_from(sorted(document)))
+    field = data.draw(st.sampled_from(sorted(set(document) - COMPARED.get(name, set()))))
     if data.draw(st.booleans()):
         del document[field]
     else:
