@@ -541,7 +541,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "receipts are counted",
         f"{DEAD}/decisions.py",
-        "if error := exhausted(chunk, now, patience.of_workload(letter.workload)):",
+        "if error := exhausted(chunk, now, replace(of_chunk, lease_seconds=0.0)):",
         'if error := ("Given up." if letter.attempt + letter.receive_count > 4 else None):',
         "An outage of some minutes fails every chunk whose message was received meanwhile.",
         ("S3 is down", "the GPU comes and goes"),
