@@ -46,7 +46,7 @@ RESOURCE = GPU
 TOLERATED_PERCENT = 5.0
 #: Receives after which a queue gives up: its maxReceiveCount.
 RECEIVES = 5
-#: A message that is none.
+#: A message that does not parse.
 GARBAGE = "\u2603 this is no message"
 
 TRANSIENT = [chunk_id(CHUNK_SIZE * n) for n in (3, 4, 5)]

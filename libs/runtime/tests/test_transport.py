@@ -168,7 +168,10 @@ def test_a_message_that_is_back_already_is_not_hidden_again(code: str) -> None:
     """The emulators call it by the short name, AWS by the long one."""
 
     class Back(Recording):
-        def change_message_visibility(self, **_: Any) -> None:
+        def change_message_visibility(self, **arguments: Any) -> None:
+            self.batches.append([arguments])
             raise ClientError({"Error": {"Code": code}}, "ChangeMessageVisibility")
 
-    make_transport(Back()).postpone(Delivery("prismline-test-chunks", "m", "h", "body", 1), 60)
+    aws = Back()
+    make_transport(aws).postpone(Delivery("prismline-test-chunks", "m", "h", "body", 1), 60)
+    assert len(aws.batches) == 1, "it is asked for once, and that is all"
