@@ -1,24 +1,26 @@
 """Whatever is called, by whom, however late, twice or interrupted: the items are what the protocol says they are.
 
-Hypothesis draws calls of every writer. A call may rest on a read that is several calls old. It may die before any of
-its writes, and another call may come in between any two of its requests. After each, the items in the table are those
-of `ledger_model`: after a call that died, those of one of its steps; after two that met, those of one of their orders.
+Hypothesis draws a story: a walk of calls of every writer, some of them on old reads, some of them dead half done. The
+story is told by `ledger_model` alone, and its last state is written into the table. There the real ledger is called:
+on a read that is too old, by a process that dies before one of its writes, or with another call in between two of its
+requests. Its items then are those of the model: after a call that died, those of one of its steps; after two that met,
+those of one of their orders.
 """
 
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from boto3.dynamodb.conditions import Key
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from ledger_model import UNENDED, ImpossibleError, Item, Model, Steps, TooEarlyError, broken_rules
 
 from prismline_contracts import ChunkItem, RunItem, timestamp
@@ -34,11 +36,10 @@ NAMES = [f"chunk-{number:07d}" for number in range(2)]
 CHUNKS = [NewChunk(name, f"in/{name}", 1) for name in NAMES]
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READING = ("Get", "Query", "BatchGet")
-#: Attributes that are the same in every item of their kind.
-CONSTANT = {
-    *("PK", "SK", "GSI1_PK", "survey", "workload", "job_id", "shard_count"),
-    *("chunk_key", "n_items"),
-}
+#: What is the same in every item of its kind.
+RUN_CONSTANTS: Item = {"GSI1_PK": "s", "survey": "s", "workload": "spectra", "job_id": "j", "shard_count": 1}
+CHUNK_CONSTANTS: Item = {"chunk_key": "in", "n_items": 1, "n_spectra": 1}
+CONSTANT = {"PK", "SK", *RUN_CONSTANTS, "chunk_key", "n_items"}
 #: What callers of a run that is returned go by.
 TOLD = ("drained_at", "drains", "jobs_completed", "jobs_failed", "n_timed_out", "ended_at", "cancelled_at")
 
@@ -317,74 +318,111 @@ def stops(model: Model, operation: Call) -> Iterator[Model]:
         yield state
 
 
-class LedgerMachine(RuleBasedStateMachine):
-    """One run, on which everybody works at once."""
+@dataclass
+class Story:
+    """What happened to a run so far, in the model alone: a walk of calls, some of which died half done."""
 
-    dynamodb: DynamoDBClient
-    table: Table
-    new_run_id: Callable[[], str]
+    run_id: str
+    #: Everything happens within one millisecond.
+    stands_still: bool
+    now: datetime = START
+    looks: list[Look] = field(default_factory=lambda: [look_of("", Model())])
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.run_id = self.new_run_id()
-        self.now = START
-        self.ledger = Ledger(self.dynamodb, self.table.name, clock=lambda: timestamp(self.now))
-        self.stands_still = False
-        self.looks = [Look(None, {}, Model())]
+    def go_on(self, seconds: int = 1) -> None:
+        self.now += timedelta(seconds=0 if self.stands_still else seconds)
+
+    def walk(self, begun: list[str], n_calls: int, choose: random.Random) -> None:
+        for name in begun:
+            self.happen(Op(name, 0, 0, 1), choose)
+        names = [name for weight, group in WEIGHTS for name in group for _ in range(weight)]
+        for _ in range(n_calls):
+            age = choose.choice([0, 0, 0, 1, 3])
+            self.happen(Op(choose.choice(names), choose.randrange(2), age, choose.randrange(4)), choose)
+
+    def happen(self, op: Op, choose: random.Random) -> None:
+        self.go_on()
+        planned = call(op, self.run_id, timestamp(self.now), self.looks)
+        if planned is None:
+            return
+        states = list(stops(self.looks[-1].model, planned))
+        state = choose.choice(states) if choose.random() < 0.15 else states[-1]
+        self.check(state)
+        self.looks.append(look_of(self.run_id, state))
+
+    def check(self, state: Model) -> None:
+        assert broken_rules(state, self.looks[-1].model) == []
+
+    def calls(self, number: int, *, age: int) -> list[tuple[Call, Op]]:
+        """What somebody could call now, on a read of this age."""
+        moment = timestamp(self.now)
+        ops = [Op(name, chunk, age, number) for _, group in WEIGHTS for name in group for chunk in range(2)]
+        planned = [(call(op, self.run_id, moment, self.looks), op) for op in ops]
+        return [(made, op) for made, op in planned if made is not None]
+
+
+def look_of(run_id: str, model: Model) -> Look:
+    """What a reader of these items gets."""
+    items = stored(run_id, model)
+    return Look(
+        run=RunItem.model_validate(items["RUN"]) if "RUN" in items else None,
+        chunks={
+            sk.removeprefix("CHUNK#"): ChunkItem.model_validate(item)
+            for sk, item in items.items()
+            if sk.startswith("CHUNK#")
+        },
+        model=model.copy(),
+    )
+
+
+def stored(run_id: str, model: Model) -> dict[str, Item]:
+    """The items of the model as they are in the table, by sort key."""
+    constant = {"RUN": RUN_CONSTANTS, "STOP": {}}
+    return {
+        sk: {"PK": run_id, "SK": sk} | constant.get(sk, CHUNK_CONSTANTS) | item for sk, item in model.items().items()
+    }
+
+
+class Experiment:
+    """A real ledger in the state that a story has come to, and what is called there."""
+
+    def __init__(self, dynamodb: DynamoDBClient, table: Table, story: Story, data: st.DataObject) -> None:
+        self.table = table
+        self.story = story
+        self.data = data
+        self.ledger = Ledger(dynamodb, table.name, clock=lambda: timestamp(story.now))
+        self.before = story.looks[-1].model
         #: Called before each request to DynamoDB, with the name of its operation.
         self.before_request: Callable[[str], None] = nothing
-        self.dynamodb.meta.events.register("before-call.dynamodb", self.on_request)
-
-    def teardown(self) -> None:
-        self.dynamodb.meta.events.unregister("before-call.dynamodb", self.on_request)
+        items = stored(story.run_id, self.before).values()
+        if items:
+            table.transact(*(table.creation(item, key="PK") for item in items))
 
     def on_request(self, *, model: Any, **_: Any) -> None:
         self.before_request(model.name)
 
-    @initialize(
-        steps=st.sampled_from([4, 4, 4, 4, 3, 2, 0]),
-        endings=st.lists(st.sampled_from(["start", "complete", "fail"]), max_size=2),
-        stands_still=st.sampled_from([False, False, True]),
-    )
-    def split(self, steps: int, endings: list[str], stands_still: bool) -> None:
-        """A run that got so far."""
-        self.stands_still = stands_still
-        for name in SPLIT[:steps]:
-            self.do(Op(name, 0, 0, 1))
-        if steps == len(SPLIT):
-            for chunk, name in enumerate(endings):
-                self.do(Op(name, chunk, 0, 2))
-
-    def do(self, op: Op) -> None:
-        self.go_on()
-        planned = call(op, self.run_id, timestamp(self.now), self.looks)
-        assert planned is not None
-        self.carry_out_and_compare(planned)
-
-    def carry_out_and_compare(self, planned: Call) -> Model:
-        expected = self.looks[-1].model.copy()
-        result = carried_out(planned.model(expected))
-        assert self.carry_out(planned) == result
-        return self.look([expected])
-
-    def go_on(self, seconds: int = 1) -> None:
-        """Time passes, unless this is a run in which everything happens within a millisecond."""
-        self.now += timedelta(seconds=0 if self.stands_still else seconds)
-
-    @rule(data=st.data())
-    def work(self, data: st.DataObject) -> None:
-        planned, op = self.draw(data)
-        expected = self.carry_out_and_compare(planned)
-        run = expected.run
-        if op.name in ("drain", "latch", "complete", "fail", "give_up") and run and run.get("latched_at"):
+    def work(self) -> None:
+        """Somebody calls, rather on a read that is too old to go by."""
+        planned, op = self.draw(self.is_too_old, ages=[0, 1, 2, 3, 5, 8, 13])
+        expected = self.carry_out_and_compare(planned, self.before)
+        if (
+            op.name in ("drain", "latch", "complete", "fail", "give_up")
+            and expected.run
+            and expected.run.get("latched_at")
+        ):
             ended = expected.n("jobs_completed") + expected.n("jobs_failed") == expected.n("jobs_total")
-            assert bool(run.get("drained_at")) == ended, "whoever looks at the end drains the run"
+            assert bool(expected.run.get("drained_at")) == ended, "whoever looks at the end drains the run"
 
-    @rule(data=st.data(), writes=st.sampled_from([0, 1, 1, 2]), comes_again=st.booleans())
-    def work_and_die(self, data: st.DataObject, writes: int, comes_again: bool) -> None:
-        """The process dies before its next write, after so many; its message may come again."""
-        planned, _ = self.draw(data, lambda planned: has_steps(self.looks[-1].model, planned))
-        left = writes
+    def is_too_old(self, planned: Call, op: Op) -> bool:
+        fresh = call(replace(op, age=0), self.story.run_id, timestamp(self.story.now), self.story.looks)
+        if fresh is None or op.age == 0:
+            return False
+        old, new = self.before.copy(), self.before.copy()
+        return (carried_out(planned.model(old)), old.items()) != (carried_out(fresh.model(new)), new.items())
+
+    def die(self) -> None:
+        """The process dies before one of its writes, rather with something half done; its message comes again."""
+        planned, _ = self.draw(lambda planned, _: has_steps(self.before, planned), ages=[0, 0, 1, 3])
+        left = self.data.draw(st.sampled_from([0, 1, 1, 2]), label="writes that are made")
 
         def die(request: str) -> None:
             nonlocal left
@@ -397,27 +435,27 @@ class LedgerMachine(RuleBasedStateMachine):
         with suppress(DiedError):
             self.carry_out(planned)
         self.before_request = nothing
-        self.look(list(stops(self.looks[-1].model, planned)))
-        if comes_again:
-            self.carry_out_and_compare(planned)
+        state = self.found(list(stops(self.before, planned)))
+        self.carry_out_and_compare(planned, state)
 
-    @rule(data=st.data(), requests=st.sampled_from([0, 0, 1, 1, 2, 2, 3]))
-    def work_and_meet(self, data: st.DataObject, requests: int) -> None:
-        """Another call comes in between two requests, or before the first one, after what it rests on was read."""
-        planned, op = self.draw(data)
-        self.go_on()
-        meeting, _ = self.draw(data, lambda other: order_matters(self.looks[-1].model, planned, other))
-        self.go_on(-2)
+    def meet(self) -> None:
+        """Another call comes in between two requests, or before the first one, after what it rests on was read;
+        rather one for which this makes a difference.
+        """
+        planned, op = self.draw(None, ages=[0, 0, 0, 1, 3])
+        self.story.go_on()
+        meeting, _ = self.draw(lambda other, _: order_matters(self.before, planned, other), ages=[0, 0, 0, 1, 3])
+        self.story.go_on(-1)
         met: list[Any] = []
-        left = requests if op.name in LONG else 0
+        left = self.data.draw(st.integers(0, 3), label="requests that are made before") if op.name in LONG else 0
 
         def meet(_: str = "") -> None:
             nonlocal left
             if left == 0:
                 self.before_request = nothing
-                self.go_on(2)
+                self.story.go_on()
                 met.append(self.carry_out(meeting))
-                self.go_on(-2)
+                self.story.go_on(-1)
             left -= 1
 
         self.before_request = meet
@@ -426,32 +464,17 @@ class LedgerMachine(RuleBasedStateMachine):
         if not met:
             left = 0
             meet()
-        self.go_on(2)
-        possible = list(orders(self.looks[-1].model, planned, meeting))
-        state = self.look([model for _, _, model in possible])
-        results = [(one, two) for one, two, model in possible if model == state]
-        assert (result, met[0]) in results
+        possible = list(orders(self.before, planned, meeting))
+        state = self.found([model for _, _, model in possible])
+        assert (result, met[0]) in [(one, two) for one, two, model in possible if model == state]
 
-    @rule(data=st.data(), requests=st.sampled_from([0, 1, 2]))
-    def work_and_meet_again(self, data: st.DataObject, requests: int) -> None:
-        """Most depends on this one."""
-        self.work_and_meet(data, requests)
-
-    def draw(self, data: st.DataObject, rather: Callable[[Call], bool] | None = None) -> tuple[Call, Op]:
+    def draw(self, rather: Callable[[Call, Op], bool] | None, *, ages: list[int]) -> tuple[Call, Op]:
         """A call that somebody could make now; `rather` one for which this holds, if there is any."""
-        self.go_on()
-        moment, number = timestamp(self.now), data.draw(st.integers(0, 3))
-        age = data.draw(st.sampled_from([0, 0, 0, 1, 2, 4, 8]))
-        possible, better = [], []
-        for weight, names in WEIGHTS:
-            for op in (Op(name, chunk, age, number) for name in names for chunk in (0, 1)):
-                planned = call(op, self.run_id, moment, self.looks)
-                if planned is None:
-                    continue
-                possible += [(planned, op)] * weight
-                if rather is not None and rather(planned):
-                    better.append((planned, op))
-        return data.draw(st.sampled_from(better or possible))
+        number, age = self.data.draw(st.integers(0, 3)), self.data.draw(st.sampled_from(ages))
+        possible = self.story.calls(number, age=age)
+        better = [made for made in possible if rather is not None and rather(*made)]
+        planned, op = self.data.draw(st.sampled_from(better or possible).map(Shown)).call
+        return planned, op
 
     def carry_out(self, planned: Call) -> Any:
         try:
@@ -461,28 +484,35 @@ class LedgerMachine(RuleBasedStateMachine):
         except TransientError:
             return "too early"
 
-    def look(self, possible: list[Model]) -> Model:
-        """Find out which of the possible states is the one, and that the documents allow it."""
-        items = {item["SK"]: item for item in self.table.query(Key("PK").eq(self.run_id))}
+    def carry_out_and_compare(self, planned: Call, before: Model) -> Model:
+        expected = before.copy()
+        result = carried_out(planned.model(expected))
+        assert self.carry_out(planned) == result
+        return self.found([expected])
+
+    def found(self, possible: list[Model]) -> Model:
+        """Which of the possible states is the one in the table; the documents have to allow it."""
+        items = {item["SK"]: item for item in self.table.query(Key("PK").eq(self.story.run_id))}
         plain = {
             sk: {name: value for name, value in item.items() if value and name not in CONSTANT}
             for sk, item in items.items()
         }
         for chunk in (item for sk, item in plain.items() if sk.startswith("CHUNK#")):
-            del chunk["n_spectra"]
+            chunk.pop("n_spectra")
         fitting = [model for model in possible if model.items() == plain]
         assert fitting, differences(plain, possible)
-        model = fitting[0]
-        assert broken_rules(model, self.looks[-1].model) == []
-        chunks = {sk.removeprefix("CHUNK#"): item for sk, item in items.items() if sk.startswith("CHUNK#")}
-        self.looks.append(
-            Look(
-                run=RunItem.model_validate(items["RUN"]) if "RUN" in items else None,
-                chunks={name: ChunkItem.model_validate(item) for name, item in chunks.items()},
-                model=model.copy(),
-            )
-        )
-        return model
+        assert broken_rules(fitting[0], self.before) == []
+        return fitting[0]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A call that is printed as what it is."""
+
+    call: tuple[Call, Op]
+
+    def __repr__(self) -> str:
+        return repr(self.call[1])
 
 
 def differences(plain: dict[str, Item], possible: list[Model]) -> str:
@@ -502,19 +532,36 @@ def differences(plain: dict[str, Item], possible: list[Model]) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@settings(
+    max_examples=int(os.environ.get("PRISMLINE_TEST_EXAMPLES", "1500")),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+@given(
+    begun=st.sampled_from([SPLIT, SPLIT, SPLIT, SPLIT, SPLIT[:3], [], ["stop"], ["stop", *SPLIT]]),
+    n_calls=st.integers(0, 40),
+    seed=st.integers(0, 2**32),
+    stands_still=st.sampled_from([False, False, True]),
+    what=st.sampled_from(["work", "work", "die", "meet", "meet", "meet"]),
+    data=st.data(),
+)
 def test_the_items_are_what_the_protocol_says_whatever_is_called(
-    dynamodb: DynamoDBClient, table: Table, new_run_id: Callable[[], str]
+    dynamodb: DynamoDBClient,
+    table: Table,
+    new_run_id: Callable[[], str],
+    begun: list[str],
+    n_calls: int,
+    seed: int,
+    stands_still: bool,
+    what: str,
+    data: st.DataObject,
 ) -> None:
-    class Machine(LedgerMachine):
-        pass
-
-    Machine.dynamodb, Machine.table, Machine.new_run_id = dynamodb, table, staticmethod(new_run_id)
-    run_state_machine_as_test(
-        Machine,
-        settings=settings(
-            max_examples=int(os.environ.get("PRISMLINE_TEST_EXAMPLES", "60")),
-            stateful_step_count=50,
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
+    story = Story(new_run_id(), stands_still)
+    story.walk(begun, n_calls, random.Random(seed))
+    story.go_on()
+    experiment = Experiment(dynamodb, table, story, data)
+    dynamodb.meta.events.register("before-call.dynamodb", experiment.on_request)
+    try:
+        getattr(experiment, what)()
+    finally:
+        dynamodb.meta.events.unregister("before-call.dynamodb", experiment.on_request)
