@@ -110,7 +110,13 @@ def make_client(service: str, env: dict[str, str]) -> Any:
         aws_secret_access_key=env.get("AWS_SECRET_ACCESS_KEY"),
         region_name=env.get("AWS_DEFAULT_REGION"),
     )
-    return session.client(service, endpoint_url=env["AWS_ENDPOINT_URL"], config=CLIENT_CONFIG)
+    checksums: Any = {
+        "request_checksum_calculation": env.get("AWS_REQUEST_CHECKSUM_CALCULATION"),
+        "response_checksum_validation": env.get("AWS_RESPONSE_CHECKSUM_VALIDATION"),
+    }
+    return session.client(
+        service, endpoint_url=env["AWS_ENDPOINT_URL"], config=CLIENT_CONFIG.merge(Config(**checksums))
+    )
 
 
 class ProcessStatus(BaseModel):

@@ -113,7 +113,8 @@ class Emulated(Backend):
 
     def __init__(self, endpoint: str) -> None:
         super().__init__()
-        environment = client_environment(endpoint)
+        # On AWS the default stays: a download asks for the size first.
+        environment = client_environment(endpoint) | {"AWS_RESPONSE_CHECKSUM_VALIDATION": "when_supported"}
         for service in ("dynamodb", "sqs", "s3", "events", "stepfunctions", "ssm", "ec2"):
             setattr(self, service, make_client(service, environment))
 
