@@ -1,4 +1,7 @@
-"""Prismline's contracts, version 1: what services say to each other and what their tables hold."""
+"""Prismline's contracts, version 1: messages, table items, stored objects, and the names and limits of queues.
+
+Every service imports this package. It imports no other package of the repository.
+"""
 
 from prismline_contracts.base import Contract, chunk_id, derived_id, is_survey, now, timestamp
 from prismline_contracts.captions import (
@@ -35,7 +38,6 @@ from prismline_contracts.deadletters import (
     DeadlettersRecoverRequested,
     RecoveryCounts,
     RecoveryOperationItem,
-    RunRecovered,
     dead_letter_key,
 )
 from prismline_contracts.delivery import (
@@ -55,6 +57,7 @@ from prismline_contracts.events import (
     RunCompleted,
     RunDrained,
     RunFailed,
+    RunRecovered,
     RunSplitCompleted,
     RunStarted,
     RunSubmitted,

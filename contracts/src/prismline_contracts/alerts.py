@@ -1,4 +1,4 @@
-"""What the alerting service and the command line agree on: parameters, durations of a mute, slash commands."""
+"""Names and formats that the alerting service and the command line share: SSM parameters, mutes, slash commands."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from typing import Any
 
 #: Value of the mute parameter while alerts are not muted.
 NOT_MUTED = "0"
-#: How long a mute lasts whose duration nobody gave.
+#: How long a mute lasts if the user gives no duration.
 DEFAULT_MUTE = "1d"
-#: Longest mute, in days: an alert that nobody has wanted for longer should be mended, not muted.
+#: Longest mute, in days. An alert that is unwanted for longer should be fixed, not muted.
 MAX_MUTE_DAYS = 30
 
-#: Names of the slash commands, and of the option of the first.
+#: Names of the slash commands, and of the option of the mute command.
 MUTE_COMMAND, UNMUTE_COMMAND = "mute-alerts", "unmute-alerts"
 DURATION_OPTION = "duration"
 
 _UNIT_SECONDS = {"m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"(\d+)([mhd])", re.ASCII)
-#: Digits that can matter: whatever has more, leading zeros aside, is too long in every unit.
+#: A number with more digits than this (without leading zeros) is too long a mute in every unit.
 _MAX_DIGITS = 9
-#: Unix seconds; what has more digits than this is no moment that anybody means.
+#: Unix seconds. More than 12 digits cannot be a date that anybody means.
 _MOMENT = re.compile(r"\d{1,12}", re.ASCII)
-#: Kinds of Discord's API: a command that is typed with a slash, an option that is text.
+#: Type numbers of Discord's API: a slash command, an option that holds text.
 _CHAT_INPUT, _STRING = 1, 3
 #: Discord's context "in a server", as opposed to a direct message.
 _GUILD = 0
 
 
 class DurationError(ValueError):
-    """A duration that a mute cannot have; the message says so to whoever typed it."""
+    """The text is not a valid duration of a mute. The message is shown to the user who typed it."""
 
 
 def parse_duration(text: str) -> int:
-    """Seconds of a duration such as `30m`, `4h` or `2d`: `^(\\d+)(m|h|d)$`. Raises DurationError."""
+    """Return the seconds of a duration such as `30m`, `4h` or `2d`: `^(\\d+)(m|h|d)$`. Raises DurationError."""
     match = _DURATION.fullmatch(text)
     if match is None:
         raise DurationError("A duration is a whole number and m, h or d, such as 30m, 4h or 2d.")
@@ -46,34 +46,34 @@ def parse_duration(text: str) -> int:
 
 
 def parse_muted_until(value: str) -> int:
-    """The moment, in unix seconds, that a value of the mute parameter means. Raises ValueError if it means none."""
+    """Parse the mute parameter: the end of the mute, in Unix seconds. Raises ValueError for any other text."""
     if _MOMENT.fullmatch(value.strip()) is None:
-        raise ValueError("The mute parameter does not hold unix seconds.")
+        raise ValueError("The mute parameter does not hold Unix seconds.")
     return int(value)
 
 
 def muted_until_parameter(environment: str) -> str:
-    """Name of the SSM parameter (String) that holds until when alerts are muted, in unix seconds."""
+    """Name of the SSM parameter (String) that holds the end of the mute, in Unix seconds."""
     return f"/prismline/{environment}/alerts/dlq_muted_until"
 
 
 def last_interaction_parameter(environment: str) -> str:
-    """Name of the SSM parameter (String) that holds the id of the latest slash command that was carried out."""
+    """Name of the SSM parameter (String) that holds the id of the last slash command that was executed."""
     return f"/prismline/{environment}/alerts/last_interaction"
 
 
 def webhook_url_parameter(environment: str) -> str:
-    """Name of the SSM parameter (SecureString) that holds the Discord webhook's URL."""
+    """Name of the SSM parameter (SecureString) that holds the URL of the Discord webhook."""
     return f"/prismline/{environment}/alerts/webhook_url"
 
 
 def public_key_parameter(environment: str) -> str:
-    """Name of the SSM parameter (String) that holds the Discord application's public key, in hex."""
+    """Name of the SSM parameter (String) that holds the public key of the Discord application, in hex."""
     return f"/prismline/{environment}/alerts/discord_public_key"
 
 
 def slash_commands() -> list[dict[str, Any]]:
-    """The slash commands as Discord's API registers them."""
+    """The slash commands in the format in which Discord's API registers them."""
     return [
         {
             "name": MUTE_COMMAND,

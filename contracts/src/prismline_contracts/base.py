@@ -1,4 +1,4 @@
-"""What every contract has in common: strict values, unknown fields ignored, ids and timestamps."""
+"""The base class of all contracts, and the types that they share: ids, keys, timestamps."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-#: Namespace of every id that is derived instead of drawn, so that a repeat gets the same id (RFC 9562, version 5).
+#: Namespace of all derived ids (UUIDs of version 5, RFC 9562).
 ID_NAMESPACE = uuid.UUID("6f0e9ef0-54e1-5c0e-9d3b-6d1c5f8f6a51")
 
-#: A survey is a segment of S3 keys and a partition value of a Hive dataset: no slash, no equals sign.
+#: A survey is part of S3 keys and a partition value of a Hive dataset, so it has no slash and no equals sign.
 SURVEY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 #: ISO 8601 with a time zone.
@@ -24,14 +24,15 @@ TIMESTAMP_PATTERN = (
 class Contract(BaseModel):
     """Base of all contract models.
 
-    Strict: a string is not a number. Unknown fields are ignored, because a newer writer of the same major version
-    may add what an older reader does not know.
+    Strict: a string is never converted to a number. Unknown fields are ignored, because a newer writer of the same
+    major version may add fields that an older reader does not know.
     """
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
 
-#: Kept as text: what is stored is what was sent, and in UTC with a fixed precision text sorts like time.
+#: Kept as text, so that the stored value is exactly what was sent. Ours are in UTC with milliseconds, so they sort as
+#: text in the order of time.
 Timestamp = Annotated[str, StringConstraints(pattern=TIMESTAMP_PATTERN)]
 RunId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,80}$")]
 #: `chunk-` and the index of the chunk's first item, seven digits or more.
@@ -44,12 +45,12 @@ Count = Annotated[int, Field(ge=0)]
 
 
 def derived_id(*parts: str) -> str:
-    """The UUID that belongs to `parts`: the same parts give the same id on every machine and every repeat."""
+    """The UUID derived from `parts`. The same parts always give the same id, so a repeated message keeps its id."""
     return str(uuid.uuid5(ID_NAMESPACE, "\x1f".join(parts)))
 
 
 def now() -> datetime:
-    """The current moment, in UTC. The one place that reads the wall clock, so that a simulation can set it."""
+    """The current time, in UTC. Only this function reads the wall clock, so that a simulation can replace it."""
     return datetime.now(UTC)
 
 
@@ -60,7 +61,7 @@ def timestamp(moment: datetime | None = None) -> str:
 
 
 def is_survey(value: str) -> bool:
-    """Whether `value` can name a survey."""
+    """Whether `value` is a valid survey name."""
     return re.fullmatch(SURVEY_PATTERN, value) is not None
 
 

@@ -1,4 +1,4 @@
-"""The `captions` workload: windows of a recording's frames, each captioned by a model on a GPU."""
+"""The `captions` workload: a model on a GPU writes one caption for each window of frames of a recording."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from pydantic import Field, model_validator
 from prismline_contracts.base import Contract, Count, Key, Name, RunId, Survey, Timestamp
 from prismline_contracts.manifest import Manifest, Params
 
-#: Most frames in a window: what goes into one request to the model.
+#: Most frames in a window. One request to the model carries one window.
 MAX_FRAMES = 256
-#: Root of all captions.
+#: Prefix of all captions in the bucket.
 CAPTIONS_PREFIX = "captions/"
 
 
 class CaptionParams(Params):
-    """What the model is asked."""
+    """Parameters of a captions run: what the model is asked."""
 
     prompt: Annotated[str, Field(min_length=1, max_length=4000)] = "Describe what happens in these frames."
     max_tokens: Annotated[int, Field(ge=1, le=4096)] = 256
 
 
 class FrameWindow(Contract):
-    """Consecutive frames of a recording: one chunk."""
+    """Consecutive frames of a recording. One window is one chunk."""
 
     window_index: Count
     frame_count: Annotated[int, Field(ge=1, le=MAX_FRAMES)]
@@ -38,7 +38,7 @@ class FrameWindow(Contract):
 
 
 class CaptionsManifest(Manifest):
-    """A submission of the `captions` workload: the windows of one session."""
+    """The manifest of the `captions` workload: the windows of one session."""
 
     workload: Literal["captions"]
     survey: Survey = Field(alias="session_id")
@@ -55,19 +55,19 @@ class CaptionsManifest(Manifest):
 
     @property
     def session_id(self) -> str:
-        """The recording; the ledger lists its runs as those of a survey."""
+        """The id of the recording. The ledger stores it as the run's survey."""
         return self.survey
 
 
 class CaptionWindow(FrameWindow):
-    """A chunk's input: one window, and whose it is."""
+    """The input of a chunk: one window, with its session and user."""
 
     session_id: Survey
     user_id: Name
 
 
 class Caption(Contract):
-    """A chunk's output: what the model said of a window."""
+    """The output of a chunk: the model's caption of a window."""
 
     run_id: RunId
     session_id: Survey
@@ -77,11 +77,12 @@ class Caption(Contract):
     caption: Annotated[str, Field(min_length=1)]
     model: Name
     created_at: Timestamp
-    #: Time that reading the frames took, and time until the model had answered, tries included.
+    #: Milliseconds spent reading the frames.
     read_ms: Count
+    #: Milliseconds until the model answered, retries included.
     request_ms: Count
 
 
 def caption_key(session_id: str, run_id: str, chunk_id: str) -> str:
-    """Key of a window's caption."""
+    """S3 key of a window's caption."""
     return f"{CAPTIONS_PREFIX}session={session_id}/run={run_id}/{chunk_id}.json"

@@ -1,4 +1,4 @@
-"""Commands: what one service asks of another, sent to the queue that the other one owns."""
+"""Commands: messages that one service sends to a queue that another service owns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prismline_contracts.manifest import FitParams
 
 
 class Queue(StrEnum):
-    """The queues that carry commands and subscriptions. Their names are part of the contract."""
+    """Short names of all queues: those for commands, and those that subscribe to events."""
 
     SPLIT = "split"
     CHUNKS = "chunks"
@@ -32,12 +32,12 @@ def queue_name(environment: str, queue: str) -> str:
 
 
 def dead_letter_queue_name(name: str) -> str:
-    """The name of the dead-letter queue that belongs to the queue `name`."""
+    """The full name of the dead-letter queue of the queue whose full name is `name`."""
     return f"{name}-dlq"
 
 
 class RunSplit(MessageData):
-    """Split a run's source into chunks. To the splitter."""
+    """Split the source of a run into chunks. To the splitter."""
 
     TYPE: ClassVar[str] = "prismline.run.split.v1"
 
@@ -47,7 +47,7 @@ class RunSplit(MessageData):
 
 
 class ChunkProcess(MessageData):
-    """Work off one chunk. To the worker."""
+    """Process one chunk. To the worker."""
 
     TYPE: ClassVar[str] = "prismline.chunk.process.v1"
 
@@ -58,18 +58,18 @@ class ChunkProcess(MessageData):
     n_items: Annotated[int, Field(ge=1)]
     bucket: Name
     chunk_key: Key
-    #: The workload's own.
+    #: Parameters of the workload. Only the workload reads them.
     params: dict[str, JsonValue]
-    #: How often the chunk has been dispatched, this time included; a redelivery by the queue is not a dispatch.
+    #: How often the chunk has been dispatched, this time included. A redelivery by the queue is not a dispatch.
     attempt: Annotated[int, Field(ge=1)] = 1
-    #: Deferrals that the chunk had before this dispatch.
+    #: How often the chunk had been deferred before this dispatch.
     deferrals: Count = 0
-    #: The recovery that sent this.
+    #: Id of the recovery that sent this message.
     recovery: Name | None = None
 
 
 class SpectraRefit(MessageData):
-    """Fit again, without a time budget, the rows of a finished chunk that ran out of it. To the worker's slow lane."""
+    """Fit the timed-out rows of a completed chunk again, without a time budget. To the worker's slow lane."""
 
     TYPE: ClassVar[str] = "prismline.spectra.refit.v1"
 
@@ -79,12 +79,12 @@ class SpectraRefit(MessageData):
     chunk_key: Key
     output_key: Key
     params: FitParams
-    #: Indices of the rows to fit; none named: every row that the output says ran out of time.
+    #: Indices of the rows to fit. Empty: all rows that are timed out in the output.
     rows: list[Count] = Field(default_factory=list)
 
 
 class RunStatus(StrEnum):
-    """The status of a run, as commands carry it; the workflow-state table holds it in lower case."""
+    """The status of a run as commands carry it. The workflow-state table stores it in lower case."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
@@ -94,14 +94,14 @@ class RunStatus(StrEnum):
 
 
 class StepFunctionsError(Contract):
-    """An error as a Catch of a state machine hands it on."""
+    """An error in the form in which a `Catch` of a state machine passes it on."""
 
     Error: str | None = None
     Cause: str | None = None
 
 
 class StatusUpdate(Contract):
-    """Change a run's status. To the status service; also its input when a state machine calls it directly."""
+    """Change the status of a run. To the status service, through its queue or as a direct call of a state machine."""
 
     TYPE: ClassVar[str] = "prismline.status.update.v1"
 
@@ -113,16 +113,16 @@ class StatusUpdate(Contract):
     completed_at: Timestamp | None = None
     ecs_task_arn: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     error: StepFunctionsError | str | None = None
-    #: `drained`: the task token is answered once the run has drained, with its counts.
+    #: `drained`: answer the task token, with the run's counts, when the run has drained.
     wait_for: Literal["drained"] | None = None
 
     @property
     def run_id(self) -> str:
-        """The run that `job_id` means: the source document calls the key of the workflow-state table so."""
+        """The run's id. The specification calls the key of the workflow-state table `job_id`."""
         return self.job_id
 
 
-#: Every command's model.
+#: The models of all commands.
 COMMANDS: tuple[type[RunSplit | ChunkProcess | SpectraRefit | StatusUpdate | DeadlettersRecover], ...] = (
     RunSplit,
     ChunkProcess,

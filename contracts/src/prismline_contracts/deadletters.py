@@ -1,7 +1,10 @@
-"""Dead letters: where the archive keeps them, what a record holds, and the operation that recovers them.
+"""Dead letters: the keys of the archive, its records, and the recovery operation that sends them back.
 
-The record's structure is that of the Cumulus dead-letter archive (its documentation, "Dead Letter Archive Message
-structure"), with what ties the message to its chunk.
+Four words: a *message* is what SQS delivers; a *dead letter* is a message in a dead-letter queue; a *record* is the
+archive's JSON object of one dead letter; a *case* is a record together with the chunk and run that it belongs to.
+
+A record has the structure of the Cumulus dead-letter archive (see "Dead Letter Archive Message structure" in its
+documentation) and additional fields that name the chunk.
 """
 
 from __future__ import annotations
@@ -10,37 +13,36 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId, Timestamp
-from prismline_contracts.envelope import MessageData
+from prismline_contracts.base import Contract, Count, Key, Name, RunId, Timestamp
 
-#: Root of the archive.
+#: Prefix of the whole archive.
 ARCHIVE_PREFIX = "dead-letter-archive/"
-#: Below it, by date: every dead letter, as it was received.
+#: Records of all dead letters, by date.
 DEAD_LETTERS_PREFIX = f"{ARCHIVE_PREFIX}sqs/"
-#: Below it, by date: records that a recovery could not send back, or that failed again.
+#: Records that a recovery could not send back, or whose chunk failed again, by date.
 FAILED_DEAD_LETTERS_PREFIX = f"{ARCHIVE_PREFIX}failed-sqs/"
-#: Below it, by operation: records whose messages a recovery has sent and whose chunks have not ended yet.
+#: Records whose messages a recovery has sent and whose chunks have not ended yet, by operation.
 RECOVERING_PREFIX = f"{ARCHIVE_PREFIX}recovering/"
-#: Sort key of an operation's item in the ledger's table.
+#: Sort key of a recovery operation in the ledger's table.
 OPERATION_SK = "OPERATION"
 
 
 def dead_letter_key(date: str, message_id: str) -> str:
-    """Key of a message's record; `date`, of its first receipt, as `2026-03-01`, in UTC."""
+    """S3 key of a message's record. `date` is the day of its first receipt, in UTC, e.g. `2026-03-01`."""
     return f"{DEAD_LETTERS_PREFIX}{date}/{message_id}.json"
 
 
 class DeadLetterRecord(Contract):
-    """A dead letter as the archive keeps it. Everything but `body` may be null: a dead letter need not make sense."""
+    """The archive's record of one dead letter. Only `body` is always present: the message may be unreadable."""
 
-    #: As it was received, byte for byte.
+    #: The message body, unchanged.
     body: str
     error: str | None = None
     execution: str | None = None
     time: str | None = None
-    #: The survey.
+    #: The survey (a Cumulus name).
     collection: str | None = None
-    #: The chunk ids.
+    #: The chunk ids (a Cumulus name).
     granules: list[str | None] | None = None
     stateMachine: str | None = None
     status: str | None = None
@@ -53,12 +55,12 @@ class DeadLetterRecord(Contract):
     messageAttributes: dict[str, Any] | None = None
     run_id: str | None = None
     chunk_id: str | None = None
-    #: Short name of the queue that gave up on the message, e.g. `chunks`.
+    #: Short name of the queue that the dead letter comes from, e.g. `chunks`.
     source_queue: str | None = None
-    #: How often the message had been received, as SQS counts.
+    #: How often the message had been received, by the count of SQS.
     receive_count: int | None = None
     archived_at: Timestamp | None = None
-    #: The recovery that last had this record, or that had sent the message which became it.
+    #: The recovery that handled this record last, or that sent the message before it became a dead letter again.
     recovery: str | None = None
 
 
@@ -67,12 +69,12 @@ class DeadlettersRecover(Contract):
 
     TYPE: ClassVar[str] = "prismline.deadletters.recover.v1"
 
-    #: Names the operation: the same id is the same operation, however often it is asked for.
+    #: A request with the id of an existing operation continues that operation.
     operation_id: RunId
     prefix: Annotated[str, Field(pattern=r"^dead-letter-archive/", max_length=1024)] = DEAD_LETTERS_PREFIX
     #: Only records of this run.
     only_run: RunId | None = None
-    #: Count what would be done, and do nothing.
+    #: Only count what a recovery would do.
     dry_run: bool = False
     requested_at: Timestamp
 
@@ -82,13 +84,13 @@ class DeadlettersRecover(Contract):
 
 
 class DeadlettersRecoverRequested(DeadlettersRecover):
-    """Somebody wants archived dead letters recovered."""
+    """A user asked to recover archived dead letters."""
 
     TYPE: ClassVar[str] = "prismline.deadletters.recover.requested.v1"
 
 
 class DeadletterArchived(Contract):
-    """A dead letter was archived, and this was decided about it."""
+    """A dead letter was archived. `decision` and `reason` say what happens to it next."""
 
     TYPE: ClassVar[str] = "prismline.deadletter.archived.v1"
 
@@ -103,23 +105,23 @@ class DeadletterArchived(Contract):
 
 
 class RecoveryCounts(Contract):
-    """What became of the records that a recovery has looked at."""
+    """How many records a recovery has looked at, and what it did with them."""
 
     n_records: Count = 0
-    #: Sent back to their queue.
+    #: Sent back to their queues.
     n_sent: Count = 0
-    #: Deleted without sending: the work was done, or another record of the same chunk was sent.
+    #: Deleted without sending: the work is done, or another record of the same chunk was sent.
     n_settled: Count = 0
-    #: Moved below `dead-letter-archive/failed-sqs/`: they could not be sent, or failed again.
+    #: Moved to `dead-letter-archive/failed-sqs/`: they could not be sent, or the chunk failed again.
     n_failed: Count = 0
-    #: Left where they are: of another run, of a run that somebody cancelled, or already handled by this operation.
+    #: Left in place: they belong to another run or to a cancelled run, or this operation already handled them.
     n_left: Count = 0
-    #: Sent, and done since.
+    #: Sent back, and the work is done since.
     n_recovered: Count = 0
 
 
 class DeadlettersRecovered(RecoveryCounts):
-    """A recovery has come to its end."""
+    """A recovery operation has ended."""
 
     TYPE: ClassVar[str] = "prismline.deadletters.recovered.v1"
 
@@ -134,20 +136,8 @@ class DeadlettersRecovered(RecoveryCounts):
         """A recovery belongs to no run."""
 
 
-class RunRecovered(MessageData):
-    """A chunk of a drained run that had FAILED was completed after all: the counts as they are now."""
-
-    TYPE: ClassVar[str] = "prismline.run.recovered.v1"
-
-    chunk_id: ChunkId
-    jobs_total: Count
-    jobs_completed: Count
-    jobs_failed: Count
-    failed_percent: Annotated[float, Field(ge=0, le=100)]
-
-
 class RecoveryOperationItem(RecoveryCounts):
-    """A recovery's item in the ledger's table: its request, its progress, and what it was doing."""
+    """The item of a recovery operation in the ledger's table: its request and its progress."""
 
     PK: RunId
     SK: Literal["OPERATION"] = "OPERATION"
@@ -159,15 +149,15 @@ class RecoveryOperationItem(RecoveryCounts):
     started_at: Timestamp
     updated_at: Timestamp
     finished_at: Timestamp | None = None
-    #: Key of the last record that is counted; the listing goes on after it.
+    #: Key of the last counted record. The listing continues after it.
     cursor: str | None = None
-    #: Whether all records have been looked at; since then the operation waits for what it sent.
+    #: Whether all records have been listed. From then on the operation waits for the chunks that it sent.
     listed: bool = False
-    #: How often it has looked at what it waits for.
+    #: How often the operation has checked the chunks that it waits for.
     rounds: Count = 0
-    #: Keys of counted records that are still to be deleted.
+    #: Keys of records that are counted but not yet deleted.
     to_delete: list[str] = Field(default_factory=list)
-    #: Who works on it, and until when nobody else may.
+    #: The process that holds the lease of the operation, and the end of the lease.
     owner: str | None = None
     leased_until: Timestamp | None = None
 

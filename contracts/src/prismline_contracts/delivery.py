@@ -1,6 +1,6 @@
-"""How often a queue gives a message, for how long it hides it, and for how long it keeps it: one table for all.
+"""The delivery limits of every queue: receives before a redrive, visibility timeout, retention.
 
-The templates say the same of the deployed queues; a test holds them to this table.
+The templates of the services deploy the same values. A test compares them with this table.
 """
 
 from __future__ import annotations
@@ -10,38 +10,38 @@ from dataclasses import dataclass
 
 from prismline_contracts.commands import Queue
 
-#: How long a dead-letter queue keeps a message: the longest that SQS allows. The clock does not start again when a
-#: message is moved, so every other queue keeps its messages for less.
+#: Retention of every dead-letter queue: the longest that SQS allows. A message keeps its age when SQS moves it, so the
+#: retention of every other queue is shorter.
 DEAD_LETTER_RETENTION_SECONDS = 14 * 86_400
 
 
 @dataclass(frozen=True)
 class QueueLimits:
-    """What a queue does with a message that is not acknowledged."""
+    """What a queue does with a message that no consumer acknowledges."""
 
     #: Receives after which SQS moves the message to the dead-letter queue (`maxReceiveCount`).
     max_receives: int
-    #: Seconds that a received message stays hidden, unless its consumer renews that.
+    #: Visibility timeout, in seconds. A consumer may renew it.
     visibility_seconds: int
-    #: Seconds that a message is kept.
+    #: Retention, in seconds.
     retention_seconds: int = 10 * 86_400
 
 
-#: Every queue's limits.
+#: The limits of every queue.
 LIMITS: Mapping[Queue, QueueLimits] = {
     Queue.SPLIT: QueueLimits(max_receives=5, visibility_seconds=960),
     Queue.CHUNKS: QueueLimits(max_receives=5, visibility_seconds=960),
     Queue.REFITS: QueueLimits(max_receives=5, visibility_seconds=960),
     Queue.STATUS: QueueLimits(max_receives=5, visibility_seconds=180),
     Queue.RUNS: QueueLimits(max_receives=5, visibility_seconds=180),
-    # A sweep that was missed is not made up for: the next one does its work.
+    # A lost sweep needs no retry: the next one does its work.
     Queue.SWEEPS: QueueLimits(max_receives=5, visibility_seconds=960, retention_seconds=3600),
     Queue.RECOVERIES: QueueLimits(max_receives=5, visibility_seconds=960),
-    # Discord may refuse for hours: an alert waits in its own queue.
+    # Discord may refuse alerts for hours. They wait in this queue, not in its dead-letter queue.
     Queue.ALERTS: QueueLimits(max_receives=100, visibility_seconds=720),
 }
 
 
 def state_machine_name(environment: str) -> str:
-    """The name of the state machine that drives the runs of `environment`."""
+    """The full name of the state machine that drives all runs of `environment`."""
     return f"prismline-{environment}-run"

@@ -1,6 +1,6 @@
-"""The envelope of every message: a CloudEvents 1.0 JSON object with Prismline's extensions.
+"""The envelope of every message: a CloudEvents 1.0 JSON object with extension attributes of Prismline.
 
-On EventBridge the object is the `detail` and its `type` the `detail-type`; on SQS it is the body.
+On EventBridge the envelope is the `detail`, and its `type` is the `detail-type`. On SQS it is the body.
 Sources: CloudEvents 1.0.2; W3C Trace Context.
 """
 
@@ -18,14 +18,14 @@ TraceParent = Annotated[str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-
 
 
 class MessageData(Contract):
-    """Base of what travels in an envelope's `data`. Every subclass names its message type."""
+    """Base of the models of an envelope's `data`. Every subclass names its message type."""
 
     TYPE: ClassVar[str]
     run_id: RunId
 
 
 class Wrappable(Protocol):
-    """What an envelope can carry: it knows its message type and its run, if it has one."""
+    """A model that an envelope can carry: it has a message type and, if it concerns a run, the run's id."""
 
     TYPE: ClassVar[str]
 
@@ -36,7 +36,7 @@ class Wrappable(Protocol):
 
 
 class Envelope(Contract):
-    """A message on either transport. `data` is read with the model of its `type`."""
+    """A message, on SQS or EventBridge. Its `type` says which model validates `data`."""
 
     specversion: Literal["1.0"] = "1.0"
     id: Name
@@ -53,7 +53,7 @@ class Envelope(Contract):
 
     @property
     def trace_id(self) -> str | None:
-        """The 32 hexadecimal digits that all messages of one submission share."""
+        """The trace id: 32 hexadecimal digits that all messages of one submission share."""
         return trace_id_of(self.traceparent) if self.traceparent else None
 
     @classmethod
@@ -68,8 +68,8 @@ class Envelope(Contract):
     ) -> Self:
         """Put `data` into an envelope.
 
-        The id is derived from the type, the run and `key` (what tells this message from the others of its type in
-        the run, such as the chunk id), so that a repeat of the message carries the same id.
+        The id is derived from the message type, the run and `key`, so that a repeated message has the same id. `key`
+        distinguishes messages of the same type in a run, for example by the chunk id.
         """
         return cls(
             id=derived_id(data.TYPE, data.run_id or "", *key),
@@ -85,16 +85,16 @@ class Envelope(Contract):
         )
 
     def to_json(self) -> str:
-        """The message as it goes over the wire."""
+        """The JSON text of the envelope, without absent attributes."""
         return self.model_dump_json(exclude_none=True)
 
 
 def traceparent_of(run_id: str) -> str:
-    """The W3C trace context of a run that was submitted without one: derived, so that a repeat continues it."""
+    """The W3C trace context of a run that was submitted without one. The same run always gets the same one."""
     digest = hashlib.sha256(run_id.encode()).hexdigest()
     return f"00-{digest[:32]}-{digest[32:48]}-01"
 
 
 def trace_id_of(traceparent: str) -> str:
-    """The trace id within `traceparent`."""
+    """The trace id in `traceparent`."""
     return traceparent.split("-")[1]

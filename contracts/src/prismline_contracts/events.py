@@ -1,4 +1,7 @@
-"""Events: what has happened, published on the bus for whoever cares."""
+"""Events: what has happened. Published on the bus for any subscriber.
+
+They are sorted by subject: the run, the chunk. Events about dead letters are in `deadletters`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,6 @@ from prismline_contracts.deadletters import (
     DeadlettersRecover,
     DeadlettersRecovered,
     DeadlettersRecoverRequested,
-    RunRecovered,
 )
 from prismline_contracts.envelope import MessageData
 from prismline_contracts.items import RunItem
@@ -21,7 +23,7 @@ Percent = Annotated[float, Field(ge=0, le=100)]
 
 
 class RunSubmitted(MessageData):
-    """Somebody submitted a job and this is its run. The manifest has not been validated yet."""
+    """A job was submitted and this is its run. The manifest has not been validated yet."""
 
     TYPE: ClassVar[str] = "prismline.run.submitted.v1"
 
@@ -34,7 +36,7 @@ class RunSubmitted(MessageData):
 
 
 class RunSplitCompleted(MessageData):
-    """The run's chunks exist, their messages are sent, and their total is final."""
+    """The items of all chunks are written, their messages are sent, and the total is final."""
 
     TYPE: ClassVar[str] = "prismline.run.split.completed.v1"
 
@@ -44,31 +46,16 @@ class RunSplitCompleted(MessageData):
     n_blank: Count
 
 
-class ChunkCompleted(MessageData):
-    """A chunk's output is there, whole."""
+class RunStarted(MessageData):
+    """The split is done and workers process the run's chunks."""
 
-    TYPE: ClassVar[str] = "prismline.chunk.completed.v1"
+    TYPE: ClassVar[str] = "prismline.run.started.v1"
 
-    survey: Survey
-    chunk_id: ChunkId
-    output_key: Key
-    n_items: Count
-    n_timed_out: Count = 0
-    duration_ms: Count
-
-
-class ChunkFailed(MessageData):
-    """A chunk will not be done: a permanent error, or its attempts are used up."""
-
-    TYPE: ClassVar[str] = "prismline.chunk.failed.v1"
-
-    survey: Survey | None = None
-    chunk_id: ChunkId
-    error: str
+    started_at: Timestamp
 
 
 class RunDrained(MessageData):
-    """The run is latched and each of its chunks is terminal."""
+    """The run is latched and all its chunks have ended."""
 
     TYPE: ClassVar[str] = "prismline.run.drained.v1"
 
@@ -82,12 +69,12 @@ class RunDrained(MessageData):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What tells this drain of the run from its others, for the envelope's id."""
+        """Distinguishes this drain from earlier drains of the run in the envelope's id."""
         return () if self.drains == 1 else (str(self.drains),)
 
     @classmethod
     def of(cls, run: RunItem) -> Self:
-        """What is said of a run item that is drained."""
+        """The event of a drained run."""
         total = run.jobs_total or 0
         return cls(
             run_id=run.run_id,
@@ -100,16 +87,20 @@ class RunDrained(MessageData):
         )
 
 
-class RunStarted(MessageData):
-    """The run's chunks are being worked off."""
+class RunRecovered(MessageData):
+    """A FAILED chunk of a drained run was completed late. The counts are the current ones."""
 
-    TYPE: ClassVar[str] = "prismline.run.started.v1"
+    TYPE: ClassVar[str] = "prismline.run.recovered.v1"
 
-    started_at: Timestamp
+    chunk_id: ChunkId
+    jobs_total: Count
+    jobs_completed: Count
+    jobs_failed: Count
+    failed_percent: Percent
 
 
 class RunCompleted(MessageData):
-    """The run ended well."""
+    """The run ended as completed."""
 
     TYPE: ClassVar[str] = "prismline.run.completed.v1"
 
@@ -117,7 +108,7 @@ class RunCompleted(MessageData):
 
 
 class RunFailed(MessageData):
-    """The run ended, and not well; `error` says why in one sentence."""
+    """The run ended as failed. `error` says why in one sentence."""
 
     TYPE: ClassVar[str] = "prismline.run.failed.v1"
 
@@ -126,7 +117,7 @@ class RunFailed(MessageData):
 
 
 class RunCancelled(MessageData):
-    """The run was cancelled; chunks that had not started will not."""
+    """The run ended as cancelled. Chunks that had not started will not start."""
 
     TYPE: ClassVar[str] = "prismline.run.cancelled.v1"
 
@@ -134,41 +125,64 @@ class RunCancelled(MessageData):
 
 
 class RunCancelRequested(MessageData):
-    """Somebody wants the run to stop."""
+    """A user asked to cancel the run."""
 
     TYPE: ClassVar[str] = "prismline.run.cancel.requested.v1"
 
     requested_at: Timestamp
 
 
-class RunCheckRequested(MessageData):
-    """The sweeper sees a run whose end has not been recorded: the status service looks at it."""
-
-    TYPE: ClassVar[str] = "prismline.run.check.requested.v1"
-
-
 class RunCleanupRequested(MessageData):
-    """The run is about to be failed: whoever holds something for it lets go."""
+    """The run is about to fail. Services that hold something for it release it."""
 
     TYPE: ClassVar[str] = "prismline.run.cleanup.requested.v1"
 
 
-#: Every event's model.
+class RunCheckRequested(MessageData):
+    """The sweeper found a run whose end is not recorded. The status service checks it."""
+
+    TYPE: ClassVar[str] = "prismline.run.check.requested.v1"
+
+
+class ChunkCompleted(MessageData):
+    """A chunk is COMPLETED and its whole output is stored."""
+
+    TYPE: ClassVar[str] = "prismline.chunk.completed.v1"
+
+    survey: Survey
+    chunk_id: ChunkId
+    output_key: Key
+    n_items: Count
+    n_timed_out: Count = 0
+    duration_ms: Count
+
+
+class ChunkFailed(MessageData):
+    """A chunk is FAILED, because of a permanent error or because it was given up."""
+
+    TYPE: ClassVar[str] = "prismline.chunk.failed.v1"
+
+    survey: Survey | None = None
+    chunk_id: ChunkId
+    error: str
+
+
+#: The models of all events, by subject.
 EVENTS: tuple[type[MessageData | DeadlettersRecover | DeadletterArchived | DeadlettersRecovered], ...] = (
     RunSubmitted,
     RunSplitCompleted,
-    ChunkCompleted,
-    ChunkFailed,
-    RunDrained,
     RunStarted,
+    RunDrained,
+    RunRecovered,
     RunCompleted,
     RunFailed,
     RunCancelled,
     RunCancelRequested,
     RunCleanupRequested,
     RunCheckRequested,
-    RunRecovered,
-    DeadlettersRecoverRequested,
+    ChunkCompleted,
+    ChunkFailed,
     DeadletterArchived,
+    DeadlettersRecoverRequested,
     DeadlettersRecovered,
 )

@@ -1,6 +1,6 @@
-"""The items of the tables, as other services may read them. Only the owner of a table writes them.
+"""The items of the tables. Any service may read them; only the owner of a table writes them.
 
-Attribute names and key schema of the ledger are those of the reference pipeline's run table (`PK`, `SK`, `GSI1`).
+The ledger has the attribute names and the key schema of the reference pipeline's run table (`PK`, `SK`, `GSI1`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId,
 
 #: Sort key of a run item.
 RUN_SK = "RUN"
-#: `GSI2_PK` of the runs that the sweeper still has to look at.
+#: `GSI2_PK` of all runs that the sweeper still looks at.
 OPEN_RUNS: Literal["OPEN"] = "OPEN"
-#: Sort key of the item that says that a run was stopped before the splitter had opened it.
+#: Sort key of the item that records that a run was stopped before the splitter opened it.
 STOP_SK = "STOP"
-#: Prefix of the sort key of a chunk item, before the chunk id.
+#: Prefix of the sort key of a chunk item. The chunk id follows.
 CHUNK_SK_PREFIX = "CHUNK#"
 #: Longest `error` and `last_error` of a chunk item, in UTF-8 bytes.
 MAX_CHUNK_ERROR_BYTES = 1024
@@ -29,7 +29,7 @@ MAX_RUN_ERROR_CHARS = 2000
 
 
 class ChunkStatus(StrEnum):
-    """Where a chunk stands."""
+    """The status of a chunk."""
 
     PENDING = "PENDING"
     IN_PROGRESS = "IN_PROGRESS"
@@ -38,20 +38,20 @@ class ChunkStatus(StrEnum):
 
     @property
     def terminal(self) -> bool:
-        """Whether the chunk counts in `jobs_completed` or `jobs_failed`."""
+        """Whether the chunk has ended, completed or failed."""
         return self in (ChunkStatus.COMPLETED, ChunkStatus.FAILED)
 
 
 class RunItem(Contract):
-    """A run's item in the ledger."""
+    """The item of a run in the ledger."""
 
     PK: RunId
     SK: Literal["RUN"] = "RUN"
     GSI1_PK: Survey
     GSI1_SK: Timestamp
-    #: Present until the sweeper has seen the run's end; the key of a sparse index.
+    #: Key of a sparse index. Present until the sweeper closes the run.
     GSI2_PK: Literal["OPEN"] | None = None
-    #: When the run was last swept; before that, when it was created.
+    #: When the run was last swept, or created.
     GSI2_SK: Timestamp | None = None
     survey: Survey
     workload: Name
@@ -64,36 +64,39 @@ class RunItem(Contract):
     jobs_failed: Count = 0
     n_spectra: Count | None = None
     n_chunks: Count | None = None
-    #: Spectra without a single valid channel.
+    #: Spectra without any valid channel.
     n_blank: Count | None = None
     #: Spectra that wait for the slow lane.
     n_timed_out: Count = 0
-    #: Spectra that the slow lane gave up: their rows stay timed out.
+    #: Spectra that the slow lane gave up. Their rows stay timed out.
     n_refit_failed: Count = 0
-    #: JSON of the parameters that were given.
+    #: Parameters of the submission, as JSON.
     params: str | None = None
-    #: JSON of what the first delivery pinned: the version of the source, and how it is cut.
+    #: What the first delivery of `run.split` pinned, as JSON: the version of the source, and how it is cut.
     plan: str | None = None
     traceparent: str | None = None
     trace_id: str | None = None
     latched_at: Timestamp | None = None
     drained_at: Timestamp | None = None
-    #: How often the run has drained: a recovery reopens chunks, and the run drains once more.
+    #: How often the run has drained. A recovery reopens chunks, and then the run drains once more.
     drains: Count = 0
-    #: Since then what is left of the run is skipped, because somebody cancelled it or because it failed.
+    #: When the run was stopped. Workers skip the rest of its chunks.
     cancelled_at: Timestamp | None = None
+    #: Why it was stopped.
     stop_reason: Literal["cancelled", "failed"] | None = None
-    #: When a recovery last had a run go on that had failed. Its state machine has ended and fails it no more.
+    #: When a recovery last resumed the run after it failed. The state machine of such a run has ended.
     resumed_at: Timestamp | None = None
-    #: When the status service had written and announced the terminal status of this drain or stop, and which.
+    #: When the status service had written and announced the terminal status of the latest drain or stop.
     ended_at: Timestamp | None = None
+    #: That terminal status.
     ended_status: str | None = None
-    #: When the sweeper last asked the status service to look at the run.
+    #: When the sweeper last asked the status service to check the run.
     checked_at: Timestamp | None = None
-    #: The manifest that the run was split from, and the token of the task that waits for the split, to ask again.
+    #: The manifest of the run. The sweeper needs it to send `run.split` again.
     manifest_key: Key | None = None
+    #: The token of the task that waits for the split.
     split_token: str | None = None
-    #: When the sweeper last asked for the split again, and how often it has.
+    #: When the sweeper last sent `run.split` again, and how often it has.
     split_sent_at: Timestamp | None = None
     split_resends: Count = 0
 
@@ -103,17 +106,17 @@ class RunItem(Contract):
 
     @property
     def terminal_chunks(self) -> int:
-        """Chunks that have ended, either way."""
+        """How many chunks have ended, completed or failed."""
         return self.jobs_completed + self.jobs_failed
 
     @property
     def all_terminal(self) -> bool:
-        """Whether the total is final and every chunk has ended."""
+        """Whether the total is final and all chunks have ended."""
         return self.latched_at is not None and self.terminal_chunks >= (self.jobs_total or 0)
 
 
 class ChunkItem(Contract):
-    """A chunk's item in the ledger."""
+    """The item of a chunk in the ledger."""
 
     PK: RunId
     SK: Annotated[str, StringConstraints(pattern=r"^CHUNK#chunk-[0-9]{7,}$")]
@@ -125,35 +128,37 @@ class ChunkItem(Contract):
     #: When the first attempt began, and the latest one.
     first_started_at: Timestamp | None = None
     started_at: Timestamp | None = None
-    #: When the latest attempt that ended with an error did.
+    #: When an attempt last ended with an error.
     attempt_ended_at: Timestamp | None = None
     completed_at: Timestamp | None = None
     duration_ms: Count | None = None
     output_key: Key | None = None
-    #: What the output says, in short, where the workload has something to say.
+    #: A short summary of the output. Not every workload writes one.
     summary: str | None = None
     #: Why the chunk failed.
     error: str | None = None
-    #: Why its latest attempt did not end it.
+    #: Why the latest attempt did not complete the chunk.
     last_error: str | None = None
     attempts: Count = 0
-    #: Attempts that ended because something that the work depends on did not answer.
+    #: Attempts that ended because a dependency (AWS, the caption model) did not answer.
     interruptions: Count = 0
+    #: How often the message was deferred because a resource was down.
     deferrals: Count = 0
-    #: When its message was last put off because a resource was down.
+    #: When the message was last deferred.
     deferred_at: Timestamp | None = None
-    #: When the sweeper last sent its message again, and how often it has.
+    #: When the sweeper last sent the message again, and how often it has.
     sent_at: Timestamp | None = None
     resends: Count = 0
+    #: Items that wait for the slow lane.
     n_timed_out: Count = 0
     #: Items that the slow lane gave up, and why.
     n_refit_failed: Count = 0
     refit_error: str | None = None
-    #: When the sweeper last sent the message to the slow lane again.
+    #: When the sweeper last sent `spectra.refit` again.
     refit_sent_at: Timestamp | None = None
     #: The recovery that last reopened the chunk.
     recovery: Name | None = None
-    #: The sweeper gave the chunk up and has not said so yet.
+    #: Whether the sweeper gave the chunk up and has not published `chunk.failed` yet.
     unsaid: bool = False
 
     @property
@@ -170,7 +175,7 @@ class ChunkItem(Contract):
 
 
 class WorkflowStateItem(Contract):
-    """A run's item in the status service's table: the status that the outside world sees."""
+    """The item of a run in the workflow-state table: the status that users see."""
 
     run_id: RunId
     status: Literal["pending", "running", "completed", "failed", "cancelled"]

@@ -1,4 +1,4 @@
-"""The manifest: what somebody puts under `manifests/` to submit a job, and the parameters of a decomposition."""
+"""The manifest: the object under `manifests/` that submits a job. Also the parameters of a decomposition."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pydantic import ConfigDict, Field
 from prismline_contracts.base import Contract, Key, Name, Survey, derived_id
 from prismline_contracts.envelope import TraceParent
 
-#: The workload of a manifest that names none.
+#: The workload of a manifest that does not name one.
 DEFAULT_WORKLOAD = "spectra"
 
 
 class Params(Contract):
-    """Parameters of a workload. An unknown one is an error."""
+    """Parameters of a workload. An unknown parameter is an error."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
@@ -35,30 +35,31 @@ class FitParams(Params):
 
 
 class Manifest(Contract):
-    """What every submission says; a workload adds its source and its parameters."""
+    """The fields of every manifest. A workload adds its source and its parameters."""
 
     workload: Name = DEFAULT_WORKLOAD
-    #: What the run's results belong with, and its runs are listed by.
+    #: The group that the run and its results belong to. Runs are listed by survey.
     survey: Survey
     params: Params = Params()
+    #: The run still completes if at most this share of its chunks fails.
     tolerated_failure_percent: Annotated[float, Field(ge=0, le=100)] = 0.0
-    #: The same key gives the same run: a submission that is sent twice runs once.
+    #: Submissions with the same key start one run.
     idempotency_key: Name | None = None
     job_id: Name | None = None
-    #: W3C trace context of whoever submits; absent, the run starts a trace of its own.
+    #: W3C trace context of the submitter. Absent: the run starts its own trace.
     traceparent: TraceParent | None = None
 
 
 class SpectraManifest(Manifest):
-    """A submission of the `spectra` workload: a cube to decompose."""
+    """The manifest of the `spectra` workload: a cube to decompose."""
 
     workload: Literal["spectra"] = "spectra"
     params: FitParams = FitParams()
     cube_key: Key
-    #: Spectra in a chunk; absent, the splitter chooses by what they cost to fit.
+    #: Spectra in a chunk. Absent: the splitter chooses, by the cost of a fit.
     chunk_size: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
 
 def run_id_of(bucket: str, idempotency_key: str) -> str:
-    """The id of the run that a submission with this idempotency key starts, or has started."""
+    """The id of the run that submissions with this idempotency key start."""
     return derived_id("run", bucket, idempotency_key)

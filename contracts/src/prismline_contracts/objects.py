@@ -1,17 +1,17 @@
-"""Where the objects of a run are in the bucket, and the one that describes its cube."""
+"""S3 keys of the objects of a run, and the object that describes its cube."""
 
 from __future__ import annotations
 
 from prismline_contracts.base import Contract, Count, Name
 
-#: Put a manifest here to submit a job.
+#: Prefix of manifests. Creating an object here submits a job.
 MANIFEST_PREFIX = "manifests/"
-#: Root of the Hive-partitioned dataset of all decompositions.
+#: Prefix of the Hive-partitioned dataset of all decompositions.
 DECOMPOSITIONS_PREFIX = "decompositions/"
 
 
 class CubeGeometry(Contract):
-    """The shape of a run's cube and its spectral axis, in the terms of the FITS header.
+    """The shape of a run's cube, and its spectral axis in terms of the FITS header.
 
     The physical value at channel `c`, counted from 0, is `crval + (c + 1 - crpix) * cdelt`, in `cunit`.
     """
@@ -30,12 +30,12 @@ class CubeGeometry(Contract):
 
 
 def chunk_key(run_id: str, chunk_id: str, suffix: str = "npz") -> str:
-    """Key of a chunk's input."""
+    """Key of the input of a chunk."""
     return f"chunks/{run_id}/{chunk_id}.{suffix}"
 
 
 def manifest_copy_key(run_id: str) -> str:
-    """Key of a run's own copy of its manifest, written once, when the splitter first reads it."""
+    """Key of the run's copy of its manifest. The splitter creates it once, when it first reads the manifest."""
     return f"chunks/{run_id}/manifest.json"
 
 
@@ -45,10 +45,10 @@ def geometry_key(run_id: str) -> str:
 
 
 def output_prefix(survey: str, run_id: str) -> str:
-    """Prefix of all outputs of a run: one partition of the dataset."""
+    """Prefix of all outputs of a run. It is one partition of the dataset."""
     return f"{DECOMPOSITIONS_PREFIX}survey={survey}/run={run_id}/"
 
 
 def output_key(survey: str, run_id: str, chunk_id: str) -> str:
-    """Key of a chunk's output."""
+    """Key of the output of a chunk."""
     return f"{output_prefix(survey, run_id)}{chunk_id}.parquet"

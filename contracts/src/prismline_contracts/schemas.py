@@ -1,4 +1,4 @@
-"""The JSON Schema (2020-12) of every contract; `python -m prismline_contracts.schemas DIR` writes them."""
+"""The JSON Schema (2020-12) of every contract. `python -m prismline_contracts.schemas DIR` writes them all."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MESSAGES: dict[str, type[BaseModel]] = {command.TYPE: command for command in COM
     event.TYPE: event for event in EVENTS
 }
 
-#: Every contract's model, by schema name.
+#: The models of all contracts, by schema name.
 MODELS: dict[str, type[BaseModel]] = DOCUMENTS | {
     message_type.removeprefix("prismline."): model for message_type, model in MESSAGES.items()
 }
@@ -53,7 +53,7 @@ def schema_of(name: str) -> dict[str, Any]:
 
 
 def write_schemas(directory: Path) -> None:
-    """Write one `<name>.json` a contract into `directory`."""
+    """Write `<name>.json` for every contract into `directory`."""
     for name in MODELS:
         (directory / f"{name}.json").write_text(json.dumps(schema_of(name), indent=2) + "\n")
 
