@@ -12,8 +12,9 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from prismline_cli.commands.deadletters import register
 from prismline_cli.connection import Connection
-from prismline_cli.deadletters_commands import progress_of, register
+from prismline_cli.recovering import progress_of
 from prismline_contracts import DeadlettersRecover, Envelope, RecoveryCounts, RecoveryOperationItem
 from prismline_ledger import Operations
 from prismline_localstack.state import make_client

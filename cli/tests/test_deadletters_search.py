@@ -15,8 +15,9 @@ import typer
 from typer.testing import CliRunner, Result
 
 from prismline_cli import deadletters_search
+from prismline_cli.commands.deadletters import register
 from prismline_cli.connection import Connection
-from prismline_cli.deadletters_search import BY_CAUSE, LATEST_FIRST, Search, dead_letters, register, rows_of
+from prismline_cli.deadletters_search import BY_CAUSE, LATEST_FIRST, Search, dead_letters, rows_of
 from prismline_contracts import DeadLetterRecord
 from prismline_localstack.state import make_client
 
@@ -254,7 +255,7 @@ class TestCommands:
 def run(*arguments: str, expect: int = 0) -> Result:
     app = typer.Typer()
     register(app)
-    result = CliRunner(env={"COLUMNS": "300"}).invoke(app, list(arguments))
+    result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["deadletters", *arguments])
     assert result.exit_code == expect, result.output
     return result
 

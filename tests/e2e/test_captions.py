@@ -9,9 +9,9 @@ import httpx
 import pytest
 from PIL import Image, ImageStat
 
-from prismline_cli import demo_captions
-from prismline_cli.demo_captions import PARAMETERS, SESSION, SETTINGS, WINDOW_SIZE, WINDOWS
 from prismline_localstack import harness
+from prismline_localstack.demos import captions as demo_captions
+from prismline_localstack.demos.captions import PARAMETERS, SESSION, SETTINGS, WINDOW_SIZE, WINDOWS
 from prismline_localstack.standins.discord import DiscordStandIn
 from tests.invariants import assert_invariants
 from tests.system import System, wait_for

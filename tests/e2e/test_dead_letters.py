@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from prismline_cli import demo_faults
-from prismline_cli.demo_faults import CHUNKS, GARBAGE, KILLED, PERMANENT, TRANSIENT
 from prismline_contracts import ARCHIVE_PREFIX, ChunkStatus
+from prismline_localstack.demos import faults as demo_faults
+from prismline_localstack.demos.faults import CHUNKS, GARBAGE, KILLED, PERMANENT, TRANSIENT
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
 from tests.system import System, wait_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from prismline_cli.deadletters_commands import load_operation
+from prismline_cli.recovering import load_operation
 from prismline_cli.runs import load_run
 from tests.simulation.plan import DAY
 from tests.simulation.safety import index_of, unfitted

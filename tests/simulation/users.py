@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prismline_cli.captions import submit_frames
-from prismline_cli.deadletters_commands import request_recovery
+from prismline_cli.recovering import request_recovery
 from prismline_cli.submission import submit
 from prismline_contracts import DEAD_LETTERS_PREFIX, Envelope, RunCancelRequested, run_id_of, timestamp
 from tests.simulation.plan import RunPlan

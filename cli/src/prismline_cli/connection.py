@@ -1,4 +1,8 @@
-"""Where the command finds the system: the harness started here, or whatever the AWS environment variables say."""
+"""Where the command finds the system: one that runs on this machine, or what the AWS environment variables say.
+
+An entry point of the group `prismline.connections` knows a system that runs on this machine: called without arguments,
+it points the AWS environment variables at it and returns None, or returns the sentence that says why it cannot.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from prismline_cli.output import ExitCode, fail
 from prismline_ledger import Ledger
-from prismline_localstack.errors import NotRunningError
-from prismline_localstack.harness import load_state
 from prismline_runtime import PermanentError, PrismlineError, ServiceSettings, Transport, clients
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_s3 import S3Client
 
+#: Entry points of this group know systems that run on this machine.
+ENTRY_POINTS = "prismline.connections"
 #: Any of these says that somebody means a particular AWS account or emulator.
 AWS_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")
 
@@ -33,12 +38,13 @@ class Connection:
 
     @classmethod
     def open(cls) -> Connection:
-        """Connect to the harness that runs under `PRISMLINE_HOME`, or else to what the AWS settings point at."""
-        try:
-            load_state().activate()
-        except NotRunningError as error:
-            if not any(name in os.environ for name in AWS_VARIABLES):
-                fail(f"{error} Or set AWS credentials.", ExitCode.UNREACHABLE)
+        """Connect to the system that runs on this machine, or else to what the AWS settings point at."""
+        reasons = _connect_here()
+        if reasons is not None and not any(name in os.environ for name in AWS_VARIABLES):
+            fail(
+                " ".join([*reasons, "Or set AWS credentials." if reasons else "Set AWS credentials."]),
+                ExitCode.UNREACHABLE,
+            )
         return cls(ServiceSettings().environment)
 
     @cached_property
@@ -70,6 +76,17 @@ class Connection:
     def transport(self) -> Transport:
         """The bus."""
         return Transport.connect(self.environment, "cli")
+
+
+def _connect_here() -> list[str] | None:
+    """Point the AWS environment variables at a system on this machine; why that is impossible, None when it is done."""
+    reasons = []
+    for entry_point in entry_points(group=ENTRY_POINTS):
+        reason = entry_point.load()()
+        if reason is None:
+            return None
+        reasons.append(reason)
+    return reasons
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""`prismline deadletters ls | show | stats`: SQL over the archive of dead letters, with DuckDB.
+"""SQL over the archive of dead letters, with DuckDB.
 
 The archive is partitioned by date. Only the objects of the dates that are asked for are fetched, a few at a time, into
 a table on disk, so that memory does not grow with the archive. Records that a recovery has taken are no longer below
@@ -13,24 +13,20 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import date
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from botocore.exceptions import ClientError
 from pydantic import ValidationError
-from rich.table import Table
 
-from prismline_cli.connection import Connection, reachable
-from prismline_cli.output import console, fail, print_json
+from prismline_cli.connection import Connection
 from prismline_contracts import (
     DEAD_LETTERS_PREFIX,
     FAILED_DEAD_LETTERS_PREFIX,
     RECOVERING_PREFIX,
     DeadLetterRecord,
-    is_survey,
 )
 from prismline_runtime import batches, describe_invalid, error_code
 
@@ -43,10 +39,6 @@ READERS = 16
 INGEST_BYTES = 32 * 2**20
 #: What DuckDB may hold in memory; the rest is on disk.
 MEMORY_LIMIT = "256MB"
-#: Days that are searched unless `--from` says otherwise, today included.
-DEFAULT_DAYS = 7
-#: Characters of an error that a table shows.
-ERROR_CHARS = 70
 
 #: A date's folder below the archive's prefix.
 _DATE_FOLDER = re.compile(r"/(\d{4}-\d{2}-\d{2})/$")
@@ -230,123 +222,3 @@ def _portions(lines: Iterable[str]) -> Iterator[list[str]]:
             portion, size = [], 0
     if portion:
         yield portion
-
-
-# ---- commands
-
-FirstDay = Annotated[
-    datetime | None,
-    typer.Option(
-        "--from", formats=["%Y-%m-%d"], help="First day, in UTC.", show_default=f"{DEFAULT_DAYS - 1} days ago"
-    ),
-]
-LastDay = Annotated[
-    datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day, in UTC.", show_default="today")
-]
-Survey = Annotated[str | None, typer.Option(help="Only this survey's.")]
-Run = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only this run's.")]
-ErrorText = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only those whose error says this.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
-
-
-def ls_command(
-    first: FirstDay = None,
-    last: LastDay = None,
-    survey: Survey = None,
-    run: Run = None,
-    error: ErrorText = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 50,
-    as_json: AsJson = False,
-) -> None:
-    """List archived dead letters, the latest first."""
-    search = _search(first, last, survey, run, error)
-    with reachable(), dead_letters(Connection.open(), search) as database:
-        rows = rows_of(database, LATEST_FIRST, limit=limit)
-        [[total]] = database.execute("SELECT count(*) FROM dead_letters").fetchall()
-    if as_json:
-        print_json(rows)
-        return
-    table = Table("archived", "queue", "received", "run", "chunk", "error", "message", box=None)
-    for row in rows:
-        table.add_row(
-            row["archived_at"] or row["eventdate"],
-            row["source_queue"] or "-",
-            str(row["receive_count"] or "-"),
-            row["run_id"] or "-",
-            row["chunk_id"] or "-",
-            _short(row["error"]),
-            row["messageId"] or row["key"],
-        )
-    console.print(table if rows else f"No dead letters from {search.first} to {search.last}.")
-    if total > len(rows):
-        console.print(f"{total - len(rows)} more; --limit shows them.")
-
-
-def show_command(
-    message_id: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's id, or the beginning of it.")],
-    first: FirstDay = None,
-    last: LastDay = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show all that is known of a dead letter, its body included."""
-    search = Search(first=first.date() if first else date.min, last=last.date() if last else date.max)
-    with reachable():
-        connection = Connection.open()
-        found = dict(found_records(connection, search, message_id))
-    if not found:
-        fail(f"There is no dead letter {message_id} in the archive.")
-    if as_json:
-        print_json([{"key": key, **record.model_dump()} for key, record in found.items()])
-        return
-    for key, record in found.items():
-        table = Table("field", "value", title=key, title_justify="left", box=None)
-        for name, value in record.model_dump(exclude_none=True, exclude={"body"}).items():
-            table.add_row(name, value if isinstance(value, str) else json.dumps(value))
-        console.print(table)
-        console.print(record.body, markup=False, soft_wrap=True)
-
-
-def stats_command(
-    first: FirstDay = None,
-    last: LastDay = None,
-    survey: Survey = None,
-    run: Run = None,
-    error: ErrorText = None,
-    as_json: AsJson = False,
-) -> None:
-    """Count archived dead letters by day, queue and error."""
-    search = _search(first, last, survey, run, error)
-    with reachable(), dead_letters(Connection.open(), search) as database:
-        rows = rows_of(database, BY_CAUSE)
-    if as_json:
-        print_json(rows)
-        return
-    table = Table("day", "queue", "records", "messages", "runs", "chunks", "error", box=None)
-    for row in rows:
-        counts = (str(row[name]) for name in ("records", "messages", "runs", "chunks"))
-        table.add_row(row["eventdate"], row["source_queue"] or "-", *counts, _short(row["error"]))
-    console.print(table if rows else f"No dead letters from {search.first} to {search.last}.")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `app`: the commands below `prismline deadletters`."""
-    app.command("ls")(ls_command)
-    app.command("show")(show_command)
-    app.command("stats")(stats_command)
-
-
-def _search(
-    first: datetime | None, last: datetime | None, survey: str | None, run: str | None, error: str | None
-) -> Search:
-    end = last.date() if last else datetime.now(UTC).date()
-    begin = first.date() if first else end - timedelta(days=DEFAULT_DAYS - 1)
-    if begin > end:
-        fail(f"Nothing can be found from {begin} to {end}: the first day is after the last.")
-    if survey is not None and not is_survey(survey):
-        fail(f"{survey} cannot be the name of a survey.")
-    return Search(first=begin, last=end, survey=survey, run_id=run, error=error)
-
-
-def _short(error: str | None) -> str:
-    line = " ".join((error or "-").split())
-    return line if len(line) <= ERROR_CHARS else f"{line[: ERROR_CHARS - 1]}…"

@@ -22,13 +22,13 @@ from rich.table import Table
 
 from prismline_cli.captions import Segment, segments_of, submit_frames
 from prismline_cli.connection import Connection
-from prismline_cli.gpu_commands import start_gpu, stop_gpu
 from prismline_cli.output import console, fail, stderr
 from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import put_manifest
-from prismline_cli.waiting import wait_for
 from prismline_contracts import SpectraManifest
 from prismline_localstack import harness
+from prismline_localstack.demos.waiting import wait_for
+from prismline_localstack.gpu import start_gpu, stop_gpu
 from prismline_localstack.home import Home
 from prismline_localstack.standins.discord import DiscordStandIn, slash_command
 

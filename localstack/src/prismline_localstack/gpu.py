@@ -1,4 +1,4 @@
-"""`prismline gpu up | down | status`: the instance that captions need, in the emulator.
+"""The GPU instance that captions need, in the emulator: start it, stop it, and whether it runs.
 
 The instance is real to EC2 and SSM, which is all that the services ask; what answers for its model is the endpoint in
 `CAPTION_BASE_URL`, by default the harness's stand-in, which runs whether the instance does or not.
@@ -7,14 +7,13 @@ The instance is real to EC2 and SSM, which is all that the services ask; what an
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-import typer
 from botocore.exceptions import ClientError
 
-from prismline_cli.connection import Connection, reachable
-from prismline_cli.output import console, fail, print_json
+from prismline_cli.connection import Connection
+from prismline_cli.output import fail
 from prismline_contracts import GPU, NO_INSTANCE, instance_id_parameter, normalize_instance_id
 from prismline_localstack.endpoints import answers
 from prismline_localstack.settings import is_aws
@@ -87,38 +86,6 @@ def gpu_status(connection: Connection) -> GpuStatus:
         endpoint=endpoint,
         healthy=endpoint is not None and answers(endpoint, f"{urlsplit(endpoint).path}/models"),
     )
-
-
-def up_command() -> None:
-    """Start the GPU instance in the emulator."""
-    with reachable():
-        instance_id = start_gpu(Connection.open())
-    console.print(f"GPU up: {instance_id}.")
-
-
-def down_command() -> None:
-    """Terminate the GPU instance in the emulator: captions wait until it is up again."""
-    with reachable():
-        stopped = stop_gpu(Connection.open())
-    console.print(f"GPU down: {', '.join(stopped)} terminated." if stopped else "GPU down: nothing was running.")
-
-
-def status_command(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")] = False,
-) -> None:
-    """Show the GPU instance, and whether its model answers."""
-    with reachable():
-        status = gpu_status(Connection.open())
-    print_json({"up": status.up} | status._asdict()) if as_json else console.print(str(status), soft_wrap=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the group `gpu` to `app`."""
-    group = typer.Typer(help="Start and stop the GPU that captions need, in the emulator.", no_args_is_help=True)
-    group.command("up")(up_command)
-    group.command("down")(down_command)
-    group.command("status")(status_command)
-    app.add_typer(group, name="gpu")
 
 
 def _only_emulated() -> None:

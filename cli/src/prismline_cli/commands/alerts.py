@@ -11,6 +11,7 @@ from botocore.exceptions import ClientError
 from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings
 
+from prismline_cli.commands.options import AsJson
 from prismline_cli.connection import Connection, reachable
 from prismline_cli.output import ExitCode, console, fail, print_json
 from prismline_contracts.alerts import (
@@ -28,8 +29,6 @@ from prismline_runtime import clients, error_code
 DISCORD_API = "https://discord.com/api/v10"
 #: Time in seconds that Discord has to answer.
 ANSWER_SECONDS = 10.0
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 
 
 class DiscordSettings(BaseSettings, env_prefix="DISCORD_"):

@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from prismline_cli.connection import Connection
-from prismline_cli.gpu_commands import start_gpu, stop_gpu
 from prismline_cli.main import app
+from prismline_localstack.gpu import start_gpu, stop_gpu
 
 
 def run(*arguments: str) -> Result:

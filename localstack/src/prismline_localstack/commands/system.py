@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -11,8 +11,11 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from prismline_cli.commands.options import AsJson
 from prismline_cli.output import ExitCode, console, fail, stderr
-from prismline_localstack import HarnessError, Status, down, is_up, logs, status, up
+from prismline_localstack import harness
+from prismline_localstack.errors import HarnessError
+from prismline_localstack.state import Status
 
 HomeOption = Annotated[
     Path | None,
@@ -37,7 +40,7 @@ def _pairs(values: list[str]) -> dict[str, str]:
     return dict(value.split("=", 1) for value in values)
 
 
-def up_command(
+def up(
     home: HomeOption = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Worker processes.", show_default="one a core")] = None,
     service: Annotated[
@@ -51,35 +54,36 @@ def up_command(
     """Start emulator and services; deploy the stacks."""
     settings = _pairs(setting or [])
     with _running():
-        already = is_up(home)
+        already = harness.is_up(home)
         with stderr.status("Starting ..."):
-            state = up(home, workers=workers, services=service, settings=settings, environment=environment)
+            state = harness.up(home, workers=workers, services=service, settings=settings, environment=environment)
         console.print(f"{'Already up' if already else 'Up'} at {state.endpoint}.")
-        _print_status(status(home))
+        _print_status(harness.status(home))
 
 
-def down_command(home: HomeOption = None) -> None:
+def down(home: HomeOption = None) -> None:
     """Stop services and emulator."""
     with _running():
         with stderr.status("Stopping ..."):
-            ran = down(home)
+            ran = harness.down(home)
         console.print("Stopped." if ran else "Nothing was running.")
 
 
-def status_command(
-    home: HomeOption = None, json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False
+def status(
+    home: HomeOption = None,
+    as_json: AsJson = False,
 ) -> None:
     """Show processes and queues."""
     with _running():
-        now = status(home)
-    if json:
+        now = harness.status(home)
+    if as_json:
         typer.echo(now.model_dump_json(indent=2))
     else:
         console.print(f"{now.phase.capitalize()} at {now.endpoint}.")
         _print_status(now)
 
 
-def logs_command(
+def logs(
     service: Annotated[
         str | None, typer.Argument(help="A service or one of its processes.", show_default="all")
     ] = None,
@@ -88,7 +92,7 @@ def logs_command(
 ) -> None:
     """Show what the processes wrote."""
     with _running():
-        for line in logs(home, service, follow=follow):
+        for line in harness.logs(home, service, follow=follow):
             typer.echo(f"{line.process} | {line.text}")
 
 
@@ -107,11 +111,5 @@ def _print_status(now: Status) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    commands: dict[str, Callable[..., None]] = {
-        "up": up_command,
-        "down": down_command,
-        "status": status_command,
-        "logs": logs_command,
-    }
-    for name, command in commands.items():
-        app.command(name)(command)
+    for command in (up, down, status, logs):
+        app.command()(command)

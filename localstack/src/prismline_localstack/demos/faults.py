@@ -12,18 +12,17 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.table import Table
 
-from prismline_cli import deadletters_search, synthetic
+from prismline_cli import synthetic
+from prismline_cli.commands import deadletters
 from prismline_cli.connection import Connection
-from prismline_cli.deadletters_commands import request_recovery, wait_for_operation
-from prismline_cli.output import ExitCode, console, fail, stderr
+from prismline_cli.output import console, fail, stderr
+from prismline_cli.recovering import request_recovery, wait_for_operation
 from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import submit
-from prismline_cli.waiting import wait_for
 from prismline_contracts import (
     DEAD_LETTERS_PREFIX,
     GPU,
@@ -36,6 +35,7 @@ from prismline_contracts import (
     queue_name,
 )
 from prismline_localstack import harness
+from prismline_localstack.demos.waiting import wait_for
 from prismline_runtime import clients
 
 #: Chunks of the run, and spectra in each.
@@ -130,26 +130,13 @@ def demo_faults(to: Path) -> bool:
         run_id = suffer(connection, faults_file, cube, say).run_id
         _show_trouble(connection, run_id)
         console.print("prismline deadletters stats", style="bold")
-        deadletters_search.stats_command()
+        deadletters.stats()
         _, view = heal(connection, faults_file, run_id, say)
         _show_trouble(connection, run_id)
     finally:
         with stderr.status("shutting down"):
             harness.down(home)
     return view.completed == CHUNKS
-
-
-def demo_faults_command(
-    to: Annotated[Path, typer.Option(help="Where the cube, the logs and the state go.")] = Path("demo-output"),
-) -> None:
-    """Start everything, let everything go wrong at once, and show what becomes of each chunk."""
-    if not demo_faults(to):
-        raise typer.Exit(ExitCode.FAILED_CHUNKS)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
-    app.command("demo-faults")(demo_faults_command)
 
 
 def _show_trouble(connection: Connection, run_id: str) -> None:

@@ -9,11 +9,11 @@ import typer
 from rich.table import Table
 
 from prismline_cli.captions import segments_of, submit_frames
+from prismline_cli.commands.options import AsJson, IdempotencyKey
 from prismline_cli.connection import Connection, reachable
 from prismline_cli.output import ExitCode, console, fail, print_json
 from prismline_contracts import MAX_FRAMES
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 Session = Annotated[str, typer.Option("--session", help="The recording.")]
 
 
@@ -24,7 +24,7 @@ def caption(
     window: Annotated[int, typer.Option(min=1, max=MAX_FRAMES, help="Frames in a window.")] = 8,
     prompt: Annotated[str | None, typer.Option(help="What to ask the model.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest caption, in tokens.")] = None,
-    idempotency_key: Annotated[str | None, typer.Option(help="Submitting again with the same key runs once.")] = None,
+    idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Submit a recording's frames to be captioned, window by window. Prints the id of the run."""

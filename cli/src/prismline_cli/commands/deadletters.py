@@ -1,0 +1,196 @@
+"""`prismline deadletters ls | show | stats | recover | operation`: search the archive of dead letters, recover them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from prismline_cli.commands.options import AsJson
+from prismline_cli.connection import Connection, reachable
+from prismline_cli.deadletters_search import BY_CAUSE, LATEST_FIRST, Search, dead_letters, found_records, rows_of
+from prismline_cli.output import ExitCode, console, fail, print_json
+from prismline_cli.recovering import load_operation, request_recovery, wait_for_operation
+from prismline_contracts import (
+    ARCHIVE_PREFIX,
+    DEAD_LETTERS_PREFIX,
+    RecoveryCounts,
+    RecoveryOperationItem,
+    is_survey,
+)
+
+#: Days that are searched unless `--from` says otherwise, today included.
+DEFAULT_DAYS = 7
+#: Characters of an error that a table shows.
+ERROR_CHARS = 70
+
+FirstDay = Annotated[
+    datetime | None,
+    typer.Option(
+        "--from", formats=["%Y-%m-%d"], help="First day, in UTC.", show_default=f"{DEFAULT_DAYS - 1} days ago"
+    ),
+]
+LastDay = Annotated[
+    datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day, in UTC.", show_default="today")
+]
+Survey = Annotated[str | None, typer.Option(help="Only this survey's.")]
+Run = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only this run's.")]
+ErrorText = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only those whose error says this.")]
+
+
+def ls(
+    first: FirstDay = None,
+    last: LastDay = None,
+    survey: Survey = None,
+    run: Run = None,
+    error: ErrorText = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """List archived dead letters, the latest first."""
+    search = _search(first, last, survey, run, error)
+    with reachable(), dead_letters(Connection.open(), search) as database:
+        rows = rows_of(database, LATEST_FIRST, limit=limit)
+        [[total]] = database.execute("SELECT count(*) FROM dead_letters").fetchall()
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("archived", "queue", "received", "run", "chunk", "error", "message", box=None)
+    for row in rows:
+        table.add_row(
+            row["archived_at"] or row["eventdate"],
+            row["source_queue"] or "-",
+            str(row["receive_count"] or "-"),
+            row["run_id"] or "-",
+            row["chunk_id"] or "-",
+            _short(row["error"]),
+            row["messageId"] or row["key"],
+        )
+    console.print(table if rows else f"No dead letters from {search.first} to {search.last}.")
+    if total > len(rows):
+        console.print(f"{total - len(rows)} more; --limit shows them.")
+
+
+def show(
+    message_id: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's id, or the beginning of it.")],
+    first: FirstDay = None,
+    last: LastDay = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show all that is known of a dead letter, its body included."""
+    search = Search(first=first.date() if first else date.min, last=last.date() if last else date.max)
+    with reachable():
+        connection = Connection.open()
+        found = dict(found_records(connection, search, message_id))
+    if not found:
+        fail(f"There is no dead letter {message_id} in the archive.")
+    if as_json:
+        print_json([{"key": key, **record.model_dump()} for key, record in found.items()])
+        return
+    for key, record in found.items():
+        table = Table("field", "value", title=key, title_justify="left", box=None)
+        for name, value in record.model_dump(exclude_none=True, exclude={"body"}).items():
+            table.add_row(name, value if isinstance(value, str) else json.dumps(value))
+        console.print(table)
+        console.print(record.body, markup=False, soft_wrap=True)
+
+
+def stats(
+    first: FirstDay = None,
+    last: LastDay = None,
+    survey: Survey = None,
+    run: Run = None,
+    error: ErrorText = None,
+    as_json: AsJson = False,
+) -> None:
+    """Count archived dead letters by day, queue and error."""
+    search = _search(first, last, survey, run, error)
+    with reachable(), dead_letters(Connection.open(), search) as database:
+        rows = rows_of(database, BY_CAUSE)
+    if as_json:
+        print_json(rows)
+        return
+    table = Table("day", "queue", "records", "messages", "runs", "chunks", "error", box=None)
+    for row in rows:
+        counts = (str(row[name]) for name in ("records", "messages", "runs", "chunks"))
+        table.add_row(row["eventdate"], row["source_queue"] or "-", *counts, _short(row["error"]))
+    console.print(table if rows else f"No dead letters from {search.first} to {search.last}.")
+
+
+def recover(
+    prefix: Annotated[str, typer.Option(help="Only records below this prefix of the archive.")] = DEAD_LETTERS_PREFIX,
+    run: Annotated[str | None, typer.Option(help="Only records of this run.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done, and do nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the chunks of all have ended.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send archived dead letters back to their queues.
+
+    With --wait, until the chunk of each has ended; then exit code 1 if some could not be sent, or failed again.
+    """
+    if not prefix.startswith(ARCHIVE_PREFIX):
+        fail(f"The prefix has to begin with {ARCHIVE_PREFIX}.")
+    with reachable():
+        connection = Connection.open()
+        operation_id = request_recovery(connection, prefix=prefix, run_id=run, dry_run=dry_run)
+        if not wait:
+            print_json({"operation_id": operation_id}) if as_json else console.print(operation_id)
+            return
+        found = wait_for_operation(connection, operation_id)
+    _show_operation(found, as_json=as_json)
+
+
+def operation(
+    operation_id: Annotated[str, typer.Argument(help="The id that `recover` printed.", metavar="ID")],
+    as_json: AsJson = False,
+) -> None:
+    """Show how far a recovery is."""
+    with reachable():
+        found = load_operation(Connection.open(), operation_id)
+    if found is None:
+        fail(f"There is no recovery {operation_id}, or nobody has begun it yet.")
+    _show_operation(found, as_json=as_json)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group `deadletters` to `app`."""
+    group = typer.Typer(help="Search and recover the dead letters in the archive.", no_args_is_help=True)
+    for command in (ls, show, stats, recover, operation):
+        group.command()(command)
+    app.add_typer(group, name="deadletters")
+
+
+def _show_operation(operation: RecoveryOperationItem, *, as_json: bool) -> None:
+    shown: dict[str, Any] = {"operation_id": operation.operation_id} | operation.model_dump(
+        include={"status", "prefix", "only_run", "dry_run", "started_at", "finished_at", *RecoveryCounts.model_fields}
+    )
+    if as_json:
+        print_json(shown)
+    else:
+        table = Table(box=None, show_header=False)
+        for name, value in shown.items():
+            if value is not None:
+                table.add_row(name, str(value))
+        console.print(table)
+    if operation.n_failed:
+        raise typer.Exit(ExitCode.FAILED_CHUNKS)
+
+
+def _search(
+    first: datetime | None, last: datetime | None, survey: str | None, run: str | None, error: str | None
+) -> Search:
+    end = last.date() if last else datetime.now(UTC).date()
+    begin = first.date() if first else end - timedelta(days=DEFAULT_DAYS - 1)
+    if begin > end:
+        fail(f"Nothing can be found from {begin} to {end}: the first day is after the last.")
+    if survey is not None and not is_survey(survey):
+        fail(f"{survey} cannot be the name of a survey.")
+    return Search(first=begin, last=end, survey=survey, run_id=run, error=error)
+
+
+def _short(error: str | None) -> str:
+    line = " ".join((error or "-").split())
+    return line if len(line) <= ERROR_CHARS else f"{line[: ERROR_CHARS - 1]}…"

@@ -1,0 +1,82 @@
+"""`prismline results | plot`: a run's results as files and as pictures.
+
+What draws or reads results is imported by the command that needs it: it takes a second, and people at night do not
+want to wait for `prismline failures`.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prismline_cli.commands.options import AsJson, RunId
+from prismline_cli.connection import Connection, reachable
+from prismline_cli.finding import find_run, item_of
+from prismline_cli.output import console, fail, print_json, stderr
+
+
+class ResultsForm(StrEnum):
+    """What `results` writes."""
+
+    PARQUET = "parquet"
+    FITS = "fits"
+
+
+def download_results(
+    run_id: RunId,
+    to: Annotated[Path, typer.Option(help="A directory; created if need be.")],
+    as_json: AsJson = False,
+    form: Annotated[ResultsForm, typer.Option("--format", help="The dataset as it is, or maps.")] = ResultsForm.PARQUET,
+    cubes: Annotated[bool, typer.Option("--cubes", help="With fits: the model and the residual, too.")] = False,
+) -> None:
+    """Download a run's Parquet files as a Hive-partitioned dataset, or write its maps as FITS files."""
+    from prismline_cli import fits_results, results  # noqa: PLC0415
+
+    with reachable():
+        connection = Connection.open()
+        item = item_of(find_run(connection, run_id))
+        with stderr.status("downloading"):
+            if form is ResultsForm.FITS:
+                paths = fits_results.write_maps(connection, item, to, cubes=cubes)
+            else:
+                paths = results.download(connection, item, to)
+    if as_json:
+        print_json({"run_id": item.run_id, "files": [str(path) for path in paths]})
+    else:
+        console.print(f"{len(paths)} files below {to}")
+
+
+def plot(
+    run_id: RunId,
+    x: Annotated[int | None, typer.Option(min=0, help="Only the spectrum at this pixel ...")] = None,
+    y: Annotated[int | None, typer.Option(min=0, help="... and this one.")] = None,
+    to: Annotated[Path | None, typer.Option(help="The PNG file to write.")] = None,
+    diagnose: Annotated[
+        bool, typer.Option("--diagnostics", help="What the fits leave over: residual autocorrelation and pulls.")
+    ] = False,
+) -> None:
+    """Draw a run's maps and a gallery of its spectra, or one spectrum, with the fitted components."""
+    if (x is None) != (y is None):
+        fail("Give both --x and --y, or neither.")
+    from prismline_cli import diagnostics, plotting  # noqa: PLC0415
+
+    with reachable():
+        connection = Connection.open()
+        item = item_of(find_run(connection, run_id))
+        with stderr.status("drawing"):
+            if diagnose:
+                path = diagnostics.draw_run(connection, item, to or Path(f"{item.run_id}-diagnostics.png"))
+            elif x is None or y is None:
+                path = plotting.draw_run(connection, item, to or Path(f"{item.run_id}.png"))
+            else:
+                path = plotting.draw_spectrum(connection, item, x, y, to or Path(f"{item.run_id}-{x}-{y}.png"))
+    console.print(str(path), soft_wrap=True)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    app.command("results")(download_results)
+    app.command()(plot)

@@ -1,0 +1,71 @@
+"""`prismline submit`: submit a cube."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from prismline_cli.commands.options import AsJson, IdempotencyKey, Wait
+from prismline_cli.connection import Connection, reachable
+from prismline_cli.output import console, print_json
+from prismline_cli.submission import submit as submit_cube
+from prismline_cli.tables import show_run
+from prismline_cli.watching import PICKED_UP_SECONDS
+from prismline_cli.watching import watch as watch_run
+
+
+def submit(
+    cube: Annotated[str, typer.Argument(help="A FITS file, or s3://BUCKET/KEY of one in Prismline's bucket.")],
+    survey: Annotated[str, typer.Option(help="The survey that the cube belongs to.")],
+    beta: Annotated[float | None, typer.Option(help="Persistence threshold in units of the noise.")] = None,
+    max_refine_iter: Annotated[int | None, typer.Option(help="Most refinement iterations.")] = None,
+    snr_min: Annotated[float | None, typer.Option(help="Least amplitude over noise of a component.")] = None,
+    mf_snr_min: Annotated[float | None, typer.Option(help="Least matched-filter signal-to-noise.")] = None,
+    f_sep: Annotated[float | None, typer.Option(help="Separation below which a pair is blended, in FWHM.")] = None,
+    neg_thresh: Annotated[float | None, typer.Option(help="Depth of a negative dip, in units of noise.")] = None,
+    decomposer: Annotated[str | None, typer.Option(help="What fits: gaussline (default) or phspectra.")] = None,
+    preset: Annotated[str | None, typer.Option(help="How gaussline chooses the model: best or compatible.")] = None,
+    chunk_size: Annotated[int | None, typer.Option(help="Spectra in a chunk; default: by what they cost.")] = None,
+    tolerate: Annotated[float | None, typer.Option(help="Percentage of chunks that may fail.")] = None,
+    job_id: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
+    idempotency_key: IdempotencyKey = None,
+    wait: Wait = False,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a cube. Prints the id of its run."""
+    params = {
+        "beta": beta,
+        "max_refine_iter": max_refine_iter,
+        "snr_min": snr_min,
+        "mf_snr_min": mf_snr_min,
+        "f_sep": f_sep,
+        "neg_thresh": neg_thresh,
+        "decomposer": decomposer,
+        "preset": preset,
+    }
+    fields = {
+        "survey": survey,
+        "params": _given(params),
+        "chunk_size": chunk_size,
+        "tolerated_failure_percent": tolerate,
+        "job_id": job_id,
+        "idempotency_key": idempotency_key,
+    }
+    with reachable():
+        connection = Connection.open()
+        run_id = submit_cube(connection, cube, _given(fields))
+        if not wait:
+            print_json({"run_id": run_id}) if as_json else console.print(run_id)
+            return
+        view = watch_run(connection, run_id, appear_within=PICKED_UP_SECONDS)
+    show_run(view, as_json=as_json)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command()(submit)
+
+
+def _given(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value not in (None, {})}

@@ -1,0 +1,60 @@
+"""Ask for a recovery of archived dead letters, and follow it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from datetime import UTC, datetime
+
+from prismline_cli.connection import Connection
+from prismline_cli.output import stderr
+from prismline_contracts import (
+    DeadlettersRecover,
+    Envelope,
+    Queue,
+    RecoveryOperationItem,
+    timestamp,
+)
+from prismline_ledger import Operations
+
+#: Seconds between two looks at a recovery.
+POLL_SECONDS = 0.5
+
+
+def request_recovery(connection: Connection, *, prefix: str, run_id: str | None, dry_run: bool) -> str:
+    """Send the command; the operation's id."""
+    operation_id = f"recovery-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+    request = DeadlettersRecover(
+        operation_id=operation_id, prefix=prefix, only_run=run_id, dry_run=dry_run, requested_at=timestamp()
+    )
+    transport = connection.transport
+    message = Envelope.wrap(request, source=transport.source, traceparent=None, key=(operation_id,))
+    transport.send(Queue.RECOVERIES, [message])
+    return operation_id
+
+
+def load_operation(connection: Connection, operation_id: str) -> RecoveryOperationItem | None:
+    """The operation's item; None while nobody has begun it."""
+    return Operations(connection.dynamodb, f"prismline-{connection.environment}-runs").get(operation_id)
+
+
+def wait_for_operation(connection: Connection, operation_id: str) -> RecoveryOperationItem:
+    """The operation once it has ended, its progress on standard error meanwhile."""
+    with stderr.status("waiting for the recovery to begin") as status:
+        while True:
+            operation = load_operation(connection, operation_id)
+            if operation is not None:
+                if operation.status == "COMPLETED":
+                    return operation
+                status.update(progress_of(operation))
+            time.sleep(POLL_SECONDS)
+
+
+def progress_of(operation: RecoveryOperationItem) -> str:
+    """What a recovery does at the moment, in a line."""
+    if not operation.listed:
+        return f"{operation.n_records} records looked at"
+    return (
+        f"{operation.n_sent} messages sent back: {operation.n_recovered} done, {operation.n_failed} failed;"
+        " waiting for the others' chunks to end"
+    )

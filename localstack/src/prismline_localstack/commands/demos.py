@@ -1,0 +1,56 @@
+"""`prismline demo | demo-faults | demo-captions`. What they need is imported when one runs: it takes a second."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from prismline_cli.connection import reachable
+from prismline_cli.output import ExitCode
+
+
+def demo(
+    cube: Annotated[Path | None, typer.Option(help="A FITS cube; default: a generated one with known truth.")] = None,
+    survey: Annotated[str | None, typer.Option(help="The survey's name; default: from the file's name.")] = None,
+    chunk_size: Annotated[int | None, typer.Option(min=1, help="Spectra in a chunk; default: 20 chunks.")] = None,
+    to: Annotated[Path, typer.Option(help="Where the cube, the results and the picture go.")] = Path("demo-output"),
+) -> None:
+    """Start everything, decompose a cube, show what came of it, and shut down."""
+    from prismline_localstack.demos.cube import demo as run_demo  # noqa: PLC0415
+
+    with reachable():
+        ok = run_demo(cube, survey, chunk_size, to)
+    if not ok:
+        raise typer.Exit(ExitCode.FAILED_CHUNKS)
+
+
+def demo_captions(
+    to: Annotated[Path, typer.Option(help="Where the frames, the logs and the state go.")] = Path("demo-output"),
+) -> None:
+    """Caption a recording through a GPU outage: the alert, the mute, the captions."""
+    from prismline_localstack.demos.captions import demo_captions as run_demo  # noqa: PLC0415
+
+    with reachable():
+        ok = run_demo(to)
+    if not ok:
+        raise typer.Exit(ExitCode.FAILED_CHUNKS)
+
+
+def demo_faults(
+    to: Annotated[Path, typer.Option(help="Where the cube, the logs and the state go.")] = Path("demo-output"),
+) -> None:
+    """Start everything, let everything go wrong at once, and show what becomes of each chunk."""
+    from prismline_localstack.demos.faults import demo_faults as run_demo  # noqa: PLC0415
+
+    with reachable():
+        ok = run_demo(to)
+    if not ok:
+        raise typer.Exit(ExitCode.FAILED_CHUNKS)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    for command in (demo, demo_faults, demo_captions):
+        app.command()(command)

@@ -1,0 +1,1 @@
+"""Demonstrations, each on a harness of its own or on the one that runs."""
