@@ -8,9 +8,9 @@ PACKAGES := contracts libs/runtime libs/ledger libs/gaussline $(sort $(wildcard 
 # What is compiled: a change has to be installed anew.
 KERNEL   := libs/gaussline/setup.py $(wildcard libs/gaussline/src/kernel/*)
 SOURCES  := $(addsuffix /src,$(PACKAGES))
-CHECKED  := contracts libs services localstack cli tests benchmarks
+CHECKED  := contracts libs services localstack cli tests benchmarks docs/pages.py
 
-.PHONY: format model help demo demo-faults demo-captions test test-fast check mutants install install-dev schemas lock clean
+.PHONY: docs format model help demo demo-faults demo-captions test test-fast check mutants install install-dev schemas lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -35,12 +35,17 @@ format: $(VENV)/.installed-dev  ## Format and sort imports.
 test-fast: check  ## Run the checks and the quick tests that need neither emulator nor services (under two minutes).
 	$(BIN)/pytest -m 'not e2e and not emulator and not slow and not compose'
 
-check: $(VENV)/.installed-dev  ## Format, lint, types, imports, templates.
+check: $(VENV)/.installed-dev  ## Format, lint, types, imports, templates, documentation.
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/mypy $(SOURCES)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/cfn-lint platform/template.yaml services/*/template.yaml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+docs: $(VENV)/.installed-dev  ## Build the documentation site, which opens from disk.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open file://$(CURDIR)/site/index.html"
 
 compose-up:  ## Build and start everything in containers; WORKERS=4 for more workers.
 	docker compose up --build -d --wait $(if $(WORKERS),--scale worker=$(WORKERS)) || { docker compose logs --tail 5; exit 1; }
@@ -73,7 +78,7 @@ lock: $(VENV)/.installed-dev  ## Resolve the *.in files into hash-locked require
 	    --generate-hashes --no-annotate --no-header $$(basename $$file) -o $$(basename $$file .in).txt) || exit 1; done
 
 clean:  ## Remove what make made.
-	rm -rf $(VENV) .prismline demo-output .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .prismline demo-output site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

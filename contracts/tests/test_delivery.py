@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from prismline_contracts import DEAD_LETTER_RETENTION_SECONDS, LIMITS, Queue, state_machine_name
+from prismline_contracts import DEAD_LETTER_RETENTION_SECONDS, LIMITS, Queue, QueueLimits, state_machine_name
 
 REPOSITORY = Path(__file__).parents[2]
 TEMPLATES = sorted(REPOSITORY.glob("services/*/template.yaml"))
@@ -61,6 +62,19 @@ def test_every_deployed_queue_is_in_the_table() -> None:
 def test_a_message_that_was_moved_has_days_left(queue: Queue) -> None:
     """The clock of a message does not start again when it is moved to its dead-letter queue."""
     assert DEAD_LETTER_RETENTION_SECONDS - LIMITS[queue].retention_seconds >= 4 * 86_400
+
+
+DOCUMENTED = re.compile(r"^\| `(\w+)` \|.*\| (\d+) \| (\d+) s \| (\d+) (days?|hours?) \|$", re.MULTILINE)
+
+
+def test_the_page_on_delivery_says_what_the_table_of_limits_says() -> None:
+    page = (REPOSITORY / "docs/delivery.md").read_text()
+    documented = {
+        name: QueueLimits(int(receives), int(visibility), int(n) * (86_400 if unit.startswith("day") else 3600))
+        for name, receives, visibility, n, unit in DOCUMENTED.findall(page)
+    }
+    assert documented == dict(LIMITS)
+    assert f"keeps a message for {DEAD_LETTER_RETENTION_SECONDS // 86_400} days" in " ".join(page.split())
 
 
 RULES = [
