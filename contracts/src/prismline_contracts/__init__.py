@@ -77,11 +77,13 @@ from prismline_contracts.items import (
 )
 from prismline_contracts.manifest import DEFAULT_WORKLOAD, FitParams, Manifest, Params, SpectraManifest, run_id_of
 from prismline_contracts.objects import (
+    CHUNK_GEOMETRY_MEMBER,
     DECOMPOSITIONS_PREFIX,
     MANIFEST_PREFIX,
     CubeGeometry,
     chunk_key,
     geometry_key,
+    is_linear_axis,
     manifest_copy_key,
     output_key,
     output_prefix,
@@ -91,6 +93,7 @@ from prismline_contracts.resources import GPU, NO_INSTANCE, instance_id_paramete
 __all__ = [
     "ARCHIVE_PREFIX",
     "CAPTIONS_PREFIX",
+    "CHUNK_GEOMETRY_MEMBER",
     "CHUNK_SK_PREFIX",
     "DEAD_LETTERS_PREFIX",
     "DEAD_LETTER_RETENTION_SECONDS",
@@ -164,6 +167,7 @@ __all__ = [
     "derived_id",
     "geometry_key",
     "instance_id_parameter",
+    "is_linear_axis",
     "is_survey",
     "manifest_copy_key",
     "normalize_instance_id",

@@ -70,7 +70,7 @@ class RunItem(Contract):
     n_timed_out: Count = 0
     #: Spectra that the slow lane gave up. Their rows stay timed out.
     n_refit_failed: Count = 0
-    #: Parameters of the submission, as JSON.
+    #: Parameters in force, defaults included, as JSON.
     params: str | None = None
     #: What the first delivery of `run.split` pinned, as JSON: the version of the source, and how it is cut.
     plan: str | None = None

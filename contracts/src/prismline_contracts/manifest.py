@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, model_validator
 
 from prismline_contracts.base import Contract, Key, Name, Survey, derived_id
 from prismline_contracts.envelope import TraceParent
@@ -32,6 +32,19 @@ class FitParams(Params):
     preset: Annotated[
         Literal["best", "compatible"], Field(description="How gaussline chooses the model; phspectra has no choice.")
     ] = "best"
+    noise: Annotated[
+        Annotated[float, Field(gt=0, allow_inf_nan=False)] | Key | None,
+        Field(
+            description="Noise: a number in the cube's unit, or the key of a FITS map or of a text file with a value a"
+            " channel; absent: estimated from each spectrum."
+        ),
+    ] = None
+
+    @model_validator(mode="after")
+    def _given_noise_needs_gaussline(self) -> Self:
+        if self.noise is not None and self.decomposer != "gaussline":
+            raise ValueError("noise can be given to gaussline only: phspectra estimates it by itself")
+        return self
 
 
 class Manifest(Contract):

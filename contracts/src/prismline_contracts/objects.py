@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from prismline_contracts.base import Contract, Count, Name
 
+#: CTYPE with an algorithm code: two of the letters that stand for a spectral variable, or a table, logarithm or grism.
+_ALGORITHM = re.compile(r"^.{4}-([FWVA]2[FWVA]|LOG|TAB|GRI|GRA)")
+#: Name of the `CubeGeometry` inside a chunk's input, the `.npz` file.
+CHUNK_GEOMETRY_MEMBER = "geometry.json"
 #: Prefix of manifests. Creating an object here submits a job.
 MANIFEST_PREFIX = "manifests/"
 #: Prefix of the Hive-partitioned dataset of all decompositions.
@@ -27,6 +33,26 @@ class CubeGeometry(Contract):
     bunit: str
     object_name: str
     cube_key: Name
+    #: FITS keywords of the celestial coordinates: axis 1 is `x`, axis 2 is `y`. Absent where the header has none.
+    celestial: dict[str, str | int | float | bool] | None = None
+
+    @property
+    def linear(self) -> bool:
+        """Whether the formula above holds: not with an algorithm code (Greisen et al. 2006, section 3) or for FELO."""
+        return is_linear_axis(self.ctype)
+
+    def coordinate(self, channel: float) -> float:
+        """The value at `channel`, counted from 0, in `cunit`."""
+        return self.crval + (channel + 1 - self.crpix) * self.cdelt
+
+
+def is_linear_axis(ctype: str) -> bool:
+    """Whether a spectral axis of this CTYPE has the same step everywhere.
+
+    Algorithm codes of Greisen et al. 2006 (A&A 446, 747) such as `VOPT-F2W`, and AIPS's FELO, say that it has not. The
+    older suffixes that name a rest frame, such as `VELO-LSR`, say nothing about steps.
+    """
+    return not (ctype.startswith("FELO") or _ALGORITHM.match(ctype))
 
 
 def chunk_key(run_id: str, chunk_id: str, suffix: str = "npz") -> str:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from astropy.io import fits
+from astropy.wcs import WCS
 
-from prismline_contracts import CaptionsManifest, CaptionWindow, CubeGeometry, SpectraManifest
+from prismline_contracts import CaptionsManifest, CaptionWindow, CubeGeometry, FitParams, SpectraManifest
 from prismline_runtime import PermanentError
 from prismline_splitter.workload import Source, workloads
 from prismline_splitter.workloads import spectra as spectra_module
@@ -64,9 +65,10 @@ def source(bucket: FolderBucket, tmp_path: Path) -> Source:
     return Source("r-1", bucket, tmp_path / "work", pinned)  # type: ignore[arg-type]
 
 
-def put_cube(bucket: FolderBucket, data: np.ndarray) -> None:
+def put_cube(bucket: FolderBucket, data: np.ndarray, **header: Any) -> None:
     hdu = fits.PrimaryHDU(data)
     hdu.header["CTYPE3"] = "VRAD"
+    hdu.header.update(header)
     hdu.writeto(bucket.path("cubes/c.fits"))
 
 
@@ -102,6 +104,120 @@ def test_chunks_hold_the_cubes_spectra_whatever_their_size(
     geometry = CubeGeometry.model_validate_json(bucket.path("chunks/r-1/geometry.json").read_text())
     assert (geometry.n_channels, geometry.ny, geometry.nx) == (5, 4, 6)
     assert list(source.workdir.iterdir()) == [], "temporary files are gone"
+
+
+GALACTIC = {
+    "CTYPE1": "GLON-CAR", "CRVAL1": 30.0, "CRPIX1": 2.0, "CDELT1": -0.01, "CUNIT1": "deg",
+    "CTYPE2": "GLAT-CAR", "CRVAL2": 0.0, "CRPIX2": 1.0, "CDELT2": 0.02, "CUNIT2": "deg",
+}  # fmt: skip
+
+
+def inputs(bucket: FolderBucket, split: Any) -> list[dict[str, Any]]:
+    """What is in each chunk's file."""
+    found = []
+    for chunk in split.chunks:
+        with np.load(bucket.path(chunk.chunk_key)) as file:
+            found.append({name: file[name] for name in file.files})
+    return found
+
+
+def test_each_chunk_says_where_its_pixels_are_and_what_its_cube_is_like(bucket: FolderBucket, source: Source) -> None:
+    put_cube(bucket, np.ones((5, 4, 6), "f4"), **GALACTIC, BUNIT="K")
+    first, second = inputs(bucket, Spectra().split(manifest(chunk_size=13), source))
+    sky = WCS(fits.Header(GALACTIC))
+    for chunk in (first, second):
+        expected = sky.pixel_to_world_values(chunk["x"], chunk["y"])
+        np.testing.assert_allclose([chunk["longitude"], chunk["latitude"]], expected)
+        geometry = CubeGeometry.model_validate_json(chunk["geometry.json"])
+        assert geometry == CubeGeometry.model_validate_json(bucket.path("chunks/r-1/geometry.json").read_text())
+        assert geometry.bunit == "K"
+    assert first["longitude"][:2] == pytest.approx([30.01, 30.0])
+    assert geometry.celestial is not None
+    np.testing.assert_allclose(
+        WCS(fits.Header(geometry.celestial)).pixel_to_world_values(5, 3), sky.pixel_to_world_values(5, 3)
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((1, 5, 4, 6), {"CTYPE4": "STOKES", **GALACTIC}),
+        ((5, 4, 1), GALACTIC),
+        ((5, 1, 1), GALACTIC),
+    ],
+    ids=["four axes", "a strip", "one spectrum"],
+)
+def test_degenerate_axes_do_not_move_the_pixels(
+    bucket: FolderBucket, source: Source, shape: tuple[int, ...], axes: dict[str, Any]
+) -> None:
+    put_cube(bucket, np.ones(shape, "f4"), **axes)
+    (chunk,) = inputs(bucket, Spectra().split(manifest(), source))
+    ny, nx = shape[-2:]
+    y, x = np.divmod(np.arange(ny * nx), nx)
+    expected = WCS(fits.Header(GALACTIC)).pixel_to_world_values(x, y)
+    np.testing.assert_allclose([chunk["longitude"], chunk["latitude"]], expected)
+
+
+@pytest.mark.parametrize(
+    "header", [{}, {"CTYPE1": "GLON-CAR"}, GALACTIC | {"CTYPE2": "GLAT-TAN"}, GALACTIC | {"CD1_1": 0.0, "CD2_2": 0.0}]
+)
+def test_a_cube_whose_coordinates_cannot_be_read_is_split_without_them(
+    bucket: FolderBucket, source: Source, header: dict[str, Any]
+) -> None:
+    put_cube(bucket, np.ones((5, 4, 6), "f4"), **header)
+    (chunk,) = inputs(bucket, Spectra().split(manifest(), source))
+    assert "longitude" not in chunk
+    assert CubeGeometry.model_validate_json(chunk["geometry.json"]).celestial is None
+
+
+# ---- noise that the submission brings along
+
+
+def noise_manifest() -> SpectraManifest:
+    return manifest(chunk_size=13, params=FitParams(noise="noise/n"))
+
+
+def put_fits(path: Path, values: np.ndarray) -> None:
+    fits.PrimaryHDU(values).writeto(path)
+
+
+def put_text(path: Path, values: np.ndarray) -> None:
+    np.savetxt(path, values)
+
+
+@pytest.mark.parametrize("shape", [(4, 6), (1, 4, 6)])
+def test_each_chunk_gets_its_part_of_a_noise_map(bucket: FolderBucket, source: Source, shape: tuple[int, ...]) -> None:
+    put_cube(bucket, np.ones((5, 4, 6), "f4"))
+    put_fits(bucket.path("noise/n"), np.arange(1.0, 25.0, dtype="f4").reshape(shape))
+    first, second = inputs(bucket, Spectra().split(noise_manifest(), source))
+    np.testing.assert_array_equal(np.concatenate([first["noise"], second["noise"]])[:, 0], np.arange(1.0, 25.0))
+
+
+@pytest.mark.parametrize("put", [put_fits, put_text])
+def test_every_chunk_gets_the_noise_of_the_channels(bucket: FolderBucket, source: Source, put: Any) -> None:
+    put_cube(bucket, np.ones((5, 4, 6), "f4"))
+    put(bucket.path("noise/n"), np.arange(1.0, 6.0))
+    for chunk in inputs(bucket, Spectra().split(noise_manifest(), source)):
+        np.testing.assert_array_equal(chunk["noise"], [[1.0, 2.0, 3.0, 4.0, 5.0]])
+
+
+@pytest.mark.parametrize(
+    ("put", "values", "cause"),
+    [
+        (put_fits, np.ones((6, 4)), r"its shape is \(6, 4\), but the cube has \(y, x\) = \(4, 6\) and 5 channels"),
+        (put_text, np.ones(24), r"its shape is \(24,\)"),
+        (put_fits, np.full((4, 6), np.nan), "none of its values is a positive number"),
+        (lambda path, _: path.write_bytes(b"SIMPLE  = T"), None, "it is damaged"),
+        (lambda path, _: path.write_text("0.1 or so"), None, "it is neither FITS nor a text file"),
+    ],
+)
+def test_a_noise_that_does_not_fit_the_cube_is_refused_with_the_reason(
+    bucket: FolderBucket, source: Source, put: Any, values: Any, cause: str
+) -> None:
+    put_cube(bucket, np.ones((5, 4, 6), "f4"))
+    put(bucket.path("noise/n"), values)
+    with pytest.raises(PermanentError, match="The noise noise/n cannot be used: " + cause):
+        Spectra().split(noise_manifest(), source)
 
 
 def test_a_split_that_is_repeated_writes_the_same_bytes(bucket: FolderBucket, source: Source) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from prismline_contracts import CubeGeometry
 from prismline_runtime.errors import PermanentError, TransientError, UnavailableError
 from prismline_worker.chunk_file import ChunkFile, Spectra
 
@@ -246,3 +247,62 @@ def test_a_damaged_chunk_is_refused_or_well_formed_but_never_anything_else(body,
 def test_bytes_that_are_no_zip_file_are_refused(body):
     with pytest.raises(PermanentError):
         read_chunk(body)
+
+
+# ---- what a newer splitter adds
+
+
+def with_member(body, name, content):
+    file = io.BytesIO(body)
+    with zipfile.ZipFile(file, "a") as archive:
+        archive.writestr(name, content)
+    return file.getvalue()
+
+
+GEOMETRY = CubeGeometry(
+    n_channels=8, ny=9, nx=3, ctype="VRAD", crval=0.0, crpix=1.0, cdelt=1.0, cunit="m/s", bunit="K", object_name="",
+    cube_key="c",
+)  # fmt: skip
+
+
+def test_rows_keep_their_coordinates_and_their_noise():
+    longitude, noise = np.array([1.0, np.nan, 3.0]), np.array([[0.1], [0.2], [0.3]])
+    chunk = ChunkFile(io.BytesIO(npz(longitude=longitude, latitude=-longitude, noise=noise)))
+    taken = chunk.take([0, 2])
+    np.testing.assert_array_equal(taken.longitude, [1.0, 3.0])
+    np.testing.assert_array_equal(taken.noise, [[0.1], [0.3]])
+    (first, *_), (*_, last) = list(chunk.blocks(32)), list(chunk.blocks(32))
+    assert (first.longitude[0], last.latitude[0], last.noise[0, 0]) == (1.0, -3.0, 0.3)
+
+
+def test_the_noise_of_channels_is_every_rows():
+    noise = np.linspace(0.1, 0.8, 8)[None, :]
+    for block in ChunkFile(io.BytesIO(npz(noise=noise))).blocks(32):
+        np.testing.assert_array_equal(block.noise, noise)
+
+
+def test_the_input_of_an_older_splitter_has_neither():
+    chunk = ChunkFile(io.BytesIO(npz()))
+    assert chunk.geometry is None
+    assert chunk.take([0]).longitude is chunk.take([0]).noise is None
+
+
+def test_the_geometry_is_read_from_the_chunk():
+    body = with_member(npz(), "geometry.json", GEOMETRY.model_dump_json())
+    assert ChunkFile(io.BytesIO(body)).geometry == GEOMETRY
+
+
+@pytest.mark.parametrize(
+    ("body", "cause"),
+    [
+        (npz(longitude=np.zeros(2)), r"longitude is float64 of shape \(2,\), not float of \(3,\)"),
+        (npz(latitude=PIXELS), "latitude is int64"),
+        (npz(noise=np.zeros((3, 8))), r"noise is float64 of shape \(3, 8\), not float of \(3, 1\) or \(1, 8\)"),
+        (with_member(npz(), "geometry.json", "{}"), "geometry is invalid: n_channels"),
+        (with_member(npz(), "geometry.json", " " * 100_000), "geometry is too long"),
+    ],
+)
+def test_what_a_newer_splitter_would_not_write_is_refused(body, cause):
+    with pytest.raises(PermanentError, match=cause) as caught:
+        read_chunk(body)
+    assert "\n" not in str(caught.value)

@@ -10,7 +10,7 @@ import worker_kernels as kernels
 from prismline_contracts import FitParams
 from prismline_runtime.errors import PermanentError, TransientError
 from prismline_worker.decompose import decompose
-from prismline_worker.schema import SCHEMA
+from prismline_worker.schema import FIT_SCHEMA
 
 PHSPECTRA = FitParams(decomposer="phspectra")
 
@@ -31,7 +31,7 @@ def orders(*first_channels):
 def test_every_spectrum_gets_what_phspectra_gives_when_called_directly(fitter, spectra):
     params = FitParams(decomposer="phspectra", beta=4.0, max_refine_iter=2, snr_min=2.0)
     table = run(spectra, fitter, params)
-    assert table.schema == SCHEMA
+    assert table.schema == FIT_SCHEMA
     assert sum(table["n_components"].to_pylist()) > 0
     for row, spectrum in zip(table.to_pylist(), spectra.astype(np.float64), strict=True):
         components = phspectra.fit_gaussians(spectrum, beta=4.0, max_refine_iter=2, snr_min=2.0)

@@ -8,9 +8,10 @@ import pytest
 from prismline_contracts import FitParams
 from prismline_gaussline import decompose as decompose_directly
 from prismline_gaussline import kernel_available
+from prismline_runtime import PermanentError
 from prismline_worker import decompose as decompose_module
 from prismline_worker.decompose import decompose
-from prismline_worker.schema import SCHEMA
+from prismline_worker.schema import FIT_SCHEMA
 
 pytestmark = pytest.mark.skipif(
     not kernel_available(), reason="gaussline was built without a C compiler; install gcc and run make install again"
@@ -27,7 +28,7 @@ def run(spectra, fitter=None, params=None, **limits):
 @pytest.mark.parametrize("preset", ["best", "compatible"])
 def test_every_spectrum_gets_what_gaussline_gives_when_called_directly(spectra, preset):
     table = run(spectra, params=FitParams(beta=4.0, preset=preset))
-    assert table.schema == SCHEMA
+    assert table.schema == FIT_SCHEMA
     found = decompose_directly(spectra, {"beta": 4.0, "preset": preset})
     assert table["n_components"].to_pylist() == found.n_components.tolist()
     assert sum(found.n_components) > 0
@@ -69,3 +70,34 @@ def test_without_the_kernel_phspectra_does_the_work(spectra, fitter, monkeypatch
     table = run(spectra[:3], fitter)
     assert set(table["decomposer"].to_pylist()) == {"phspectra"}
     assert table.equals(run(spectra[:3], fitter, FitParams(decomposer="phspectra")))
+
+
+def test_a_given_noise_decides_what_is_a_line(spectra):
+    """The lines have 3 K: with a noise of 0.25 K they are found, with one of 2.5 K they are not."""
+    number = run(spectra, params=FitParams(noise=2.5))
+    assert set(number["status"].to_pylist()) == {"empty"}
+    assert number["rms"].to_pylist() == pytest.approx([2.5] * len(spectra))
+    of_rows = run(spectra, noise=np.where(np.arange(len(spectra)) % 2, 0.25, 2.5)[:, None])
+    assert of_rows["rms"].to_pylist() == pytest.approx([2.5, 0.25] * 6)
+    of_channels = run(spectra, noise=np.where(np.arange(100) < 50, 0.25, np.nan)[None, :], params=FitParams(noise="k"))
+    means = [mean for row in of_channels["component_means"].to_pylist() for mean in row]
+    assert means
+    assert max(means) < 50, "channels whose noise is no number are blank"
+
+
+def test_the_same_noise_in_another_form_gives_the_same_bits(spectra):
+    number = run(spectra, params=FitParams(noise=0.25))
+    assert number.equals(run(spectra, noise=np.full((len(spectra), 1), 0.25)))
+
+
+def test_phspectra_does_not_take_a_given_noise(spectra, fitter, monkeypatch):
+    with pytest.raises(ValueError, match="noise can be given to gaussline only"):
+        FitParams(noise=0.25, decomposer="phspectra")
+    monkeypatch.setattr(decompose_module, "kernel_available", lambda: False)
+    with pytest.raises(PermanentError, match="phspectra estimates the noise"):
+        run(spectra, fitter, FitParams(noise=0.25))
+
+
+def test_a_noise_that_the_chunk_lacks_is_not_replaced_by_an_estimate(spectra):
+    with pytest.raises(PermanentError, match="lacks the noise of a-map"):
+        run(spectra, params=FitParams(noise="a-map"))

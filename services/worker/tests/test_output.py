@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from contextlib import suppress
 
 import numpy as np
@@ -10,9 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prismline_contracts import ChunkProcess, CubeGeometry, FitParams
+from prismline_contracts.decomposition import arrow_schema
 from prismline_runtime.errors import PermanentError
-from prismline_worker.output import OutputFile, from_parquet, patch, timed_out_rows, to_parquet
+from prismline_worker.output import OutputFile, from_parquet, metadata_of, patch, timed_out_rows, to_parquet
 from prismline_worker.schema import SCHEMA
+
+GEOMETRY = CubeGeometry(
+    n_channels=40, ny=1, nx=4, ctype="VRAD", crval=5000.0, crpix=1.0, cdelt=-200.0, cunit="m/s", bunit="K",
+    object_name="", cube_key="c", celestial={"CTYPE1": "GLON-CAR", "CTYPE2": "GLAT-CAR"},
+)  # fmt: skip
 
 
 def table_of(statuses, *, first_x=0):
@@ -71,6 +79,14 @@ def test_a_parquet_file_has_the_columns_of_the_published_dataset():
         ("aicc", "double"),
         ("flags", "int32"),
         ("decomposer", "string"),
+        ("component_means_physical", "list<element: double>"),
+        ("component_mean_errors_physical", "list<element: double>"),
+        ("component_stddevs_physical", "list<element: double>"),
+        ("component_stddev_errors_physical", "list<element: double>"),
+        ("component_fluxes_physical", "list<element: double>"),
+        ("component_flux_errors_physical", "list<element: double>"),
+        ("longitude", "double"),
+        ("latitude", "double"),
     ]
 
 
@@ -109,10 +125,10 @@ def test_what_is_not_an_output_is_refused(body, cause):
     "error", [pa.ArrowMemoryError("malloc of size 64 failed"), OSError(errno.ENOMEM, "Cannot allocate memory")]
 )
 def test_lack_of_memory_does_not_make_an_output_damaged(monkeypatch, error):
-    def read_table(_):
+    def read(_):
         raise error
 
-    monkeypatch.setattr(pq, "read_table", read_table)
+    monkeypatch.setattr(pq.ParquetFile, "read", read)
     with pytest.raises(type(error)):
         from_parquet(to_parquet(table_of(ALL)))
 
@@ -173,3 +189,62 @@ def test_a_file_of_several_blocks_tells_what_was_assumed_of_the_noise_over_all_o
         output.add(block(3, "0.5"))
         body = output.finish()
     assert float(pq.read_metadata(pa.BufferReader(body)).metadata[b"noise"]) == 0.4
+
+
+# ---- files of other versions
+
+
+def version_1(table):
+    """`table` as the first version wrote it."""
+    return table.select(arrow_schema(version=1).names)
+
+
+def test_a_refit_patches_a_file_that_an_older_worker_wrote():
+    """A worker was deployed, with columns that the old one did not write, while the refit waited in its queue."""
+    old = from_parquet(to_parquet(version_1(table_of(ALL))))
+    refit = table_of(["fitted"], first_x=3).set_column(
+        SCHEMA.get_field_index("longitude"), SCHEMA.field("longitude"), pa.array([24.5])
+    )
+    patched = from_parquet(to_parquet(patch(old, [3], refit)))
+    assert patched.schema == SCHEMA
+    assert patched["status"].to_pylist() == ["fitted", "empty", "blank", "fitted"]
+    assert patched["longitude"].to_pylist() == [None, None, None, 24.5]
+    assert version_1(patched)[:3] == version_1(table_of(ALL))[:3]
+
+
+def test_a_refit_by_an_older_worker_keeps_the_columns_that_it_does_not_know():
+    newer = table_of(ALL).append_column("a_later_column", pa.array([1.0, 2.0, 3.0, 4.0]))
+    patched = patch(from_parquet(to_parquet(newer)), [3], table_of(["fitted"], first_x=3))
+    assert patched.column_names == [*SCHEMA.names, "a_later_column"]
+    assert patched["a_later_column"].to_pylist() == [1.0, 2.0, 3.0, None]
+
+
+def test_a_refit_keeps_what_the_file_says_about_itself():
+    with OutputFile(GEOMETRY, {"prismline.run_id": "r-1"}) as output:
+        output.add(table_of(ALL).replace_schema_metadata({"noise": "0.25"}))
+        body = output.finish()
+    patched = to_parquet(patch(from_parquet(body), [3], table_of(["empty"], first_x=3)))
+    metadata = pq.read_metadata(pa.BufferReader(patched)).metadata
+    assert metadata[b"prismline.run_id"] == b"r-1"
+    assert metadata[b"noise"] == b"0.25"
+    assert pq.read_schema(pa.BufferReader(patched)).field("component_fluxes_physical").metadata[b"unit"] == b"K m/s"
+
+
+def test_the_metadata_has_the_run_its_parameters_and_the_units():
+    command = ChunkProcess(
+        run_id="r-1", job_id="first light", survey="grs", workload="spectra", chunk_id="chunk-0000000", n_items=4,
+        bucket="b", chunk_key="k", params={},
+    )  # fmt: skip
+    with OutputFile(GEOMETRY, metadata_of(command, FitParams(beta=4.0), GEOMETRY)) as output:
+        output.add(table_of(ALL))
+        body = output.finish()
+    said = {key.decode(): value.decode() for key, value in pq.read_metadata(pa.BufferReader(body)).metadata.items()}
+    assert said["prismline.job_id"] == "first light"
+    assert json.loads(said["prismline.params"]) == {
+        "beta": 4.0, "max_refine_iter": 3, "snr_min": 1.5, "mf_snr_min": 5.0, "f_sep": 1.2, "neg_thresh": 5.0,
+        "decomposer": "gaussline", "preset": "best",
+    }  # fmt: skip
+    units = json.loads(said["prismline.units"])
+    assert (units["component_amplitudes"], units["component_means_physical"]) == ("K", "m/s")
+    assert (units["component_fluxes_physical"], units["longitude"]) == ("K m/s", "deg")
+    assert json.loads(said["prismline.geometry"])["celestial"] == {"CTYPE1": "GLON-CAR", "CTYPE2": "GLAT-CAR"}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 
+import boto3
 import pytest
 from worker_world import FIRST, GOOD, HOPELESS, RUN_ID, SLOW, World
 
 from prismline_contracts import ChunkStatus
+from prismline_contracts.decomposition import arrow_schema
 from prismline_ledger import Ledger
 from prismline_runtime import Bucket
+from prismline_worker.output import from_parquet, to_parquet
 
 pytestmark = pytest.mark.emulator
 
@@ -62,6 +65,17 @@ def test_what_does_not_fit_into_one_invocation_is_handed_on(world: World, body: 
     world.fitter.most_slow = None
     assert world.refit()
     assert waiting(world) == (0, 0)
+
+
+def test_a_refit_that_waits_while_a_worker_with_more_columns_is_deployed_succeeds(world: World, body: str) -> None:
+    key = world.chunk().output_key
+    assert key is not None
+    table = from_parquet(Bucket(boto3.client("s3"), world.bucket).read(key))
+    world.put(key, to_parquet(table.select(arrow_schema(version=1).names).replace_schema_metadata(None)))
+    assert world.refit(body)
+    assert waiting(world) == (0, 0)
+    assert world.rows() == ["fitted"] * 5
+    assert world.take("refits-dlq") == []
 
 
 def test_a_message_for_which_there_was_no_time_comes_again(world: World, body: str) -> None:

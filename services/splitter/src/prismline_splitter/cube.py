@@ -30,6 +30,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 from astropy.io import fits
+from astropy.wcs import WCS
 from numpy.typing import NDArray
 
 #: First four letters of the CTYPEn of a spectral axis -> the SI unit it has when the header gives no CUNITn
@@ -143,11 +144,27 @@ class Cube:
     bunit: str
     object_name: str
     stored: StoredValues
+    #: Celestial coordinates of (x, y); None where the header has none, or none that can be read.
+    sky: WCS | None = None
 
     @property
     def n_spectra(self) -> int:
         """Number of spectra, blank ones included."""
         return self.ny * self.nx
+
+    def celestial_keywords(self) -> dict[str, str | int | float | bool] | None:
+        """The FITS keywords of the celestial coordinates, with axis 1 for x and axis 2 for y."""
+        return None if self.sky is None else dict(self.sky.to_header().items())
+
+    def sky_coordinates(self, x: NDArray[np.int32], y: NDArray[np.int32]) -> NDArray[np.float64] | None:
+        """Celestial longitude and latitude of pixels (from 0) in degrees, shape (2, n); NaN off the projection."""
+        if self.sky is None:
+            return None
+        pixels = np.stack((x, y), axis=1).astype(np.float64)
+        world = self.sky.wcs_pix2world(pixels, 0)
+        coordinates: NDArray[np.float64] = np.stack((world[:, self.sky.wcs.lng], world[:, self.sky.wcs.lat]))
+        coordinates[~np.isfinite(coordinates)] = np.nan
+        return coordinates
 
     def blocks(self, size: int, start: int = 0, *, cut_at: int | None = None) -> Iterator[SpectraBlock]:
         """The spectra from index `start` to the last, at most `size` at a time.
@@ -318,6 +335,7 @@ def _describe(path: Path, header: fits.Header, offset: int) -> Cube:
     if stored.bscale == 0:
         raise _unusable("BSCALE", "is 0, which makes all values equal")
     ctype = _text(header, f"CTYPE{spectral}").upper()
+    sky = _celestial(header, [n for n in spatial if axes[n - 1] > 1])
     return Cube(
         path=path,
         n_channels=axes[spectral - 1],
@@ -334,7 +352,30 @@ def _describe(path: Path, header: fits.Header, offset: int) -> Cube:
         bunit=_text(header, "BUNIT"),
         object_name=_text(header, "OBJECT"),
         stored=stored,
+        sky=sky,
     )
+
+
+def _celestial(header: fits.Header, spatial: list[int]) -> WCS | None:
+    """The celestial coordinates of the pixels, whose axes are `spatial` (from 1, x first).
+
+    A degenerate celestial axis stands in for `y`, or for both: a strip and a single spectrum lie somewhere, too. A
+    header whose coordinates cannot be read is no reason to refuse its spectra.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            whole = WCS(header, fix=False)
+            kinds = (axis["coordinate_type"] for axis in whole.get_axis_types())
+            celestial = [n for n, kind in enumerate(kinds, start=1) if kind == "celestial"]
+            if len(celestial) != 2 or not set(spatial) <= set(celestial):
+                return None
+            sky = whole.sub([*spatial, *(n for n in celestial if n not in spatial)])
+            sky.wcs.set()
+            sky.to_header()
+        except Exception:  # what astropy and wcslib raise for odd coordinates is not documented
+            return None
+    return sky
 
 
 def _spectral_axis(header: fits.Header, axes: list[int]) -> int:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import json
 
+from pydantic import JsonValue
+
 from prismline_contracts import (
     ChunkItem,
     ChunkProcess,
@@ -75,7 +77,7 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
         survey=manifest.survey,
         job_id=command.job_id,
         workload=manifest.workload,
-        params=json.dumps(given) if (given := manifest.params.model_dump(exclude_unset=True)) else None,
+        params=json.dumps(given) if (given := _params(manifest)) else None,
         traceparent=message.envelope.traceparent,
         manifest_key=command.manifest_key,
         split_token=message.envelope.tasktoken,
@@ -146,5 +148,12 @@ def _process_command(command: RunSplit, chunk: ChunkItem, manifest: Manifest) ->
         n_items=chunk.n_items,
         bucket=command.bucket,
         chunk_key=chunk.chunk_key,
-        params=manifest.params.model_dump(mode="json"),
+        params=_params(manifest),
     )
+
+
+def _params(manifest: Manifest) -> dict[str, JsonValue]:
+    """All parameters in force, defaults included. One that is None is left out: a worker that is older does not know
+    it, and has the same meaning for its absence.
+    """
+    return manifest.params.model_dump(mode="json", exclude_none=True)

@@ -1,4 +1,7 @@
-"""Reading a chunk file: the `.npz` with `spectra`, `x` and `y` that the splitter wrote, trusted in nothing."""
+"""Reading a chunk file: the `.npz` with `spectra`, `x` and `y` that the splitter wrote, trusted in nothing.
+
+A newer splitter adds the cube's geometry, the pixels' celestial coordinates and, if it was given, the noise.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,17 @@ import math
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
 
+from prismline_contracts import CHUNK_GEOMETRY_MEMBER, CubeGeometry
+from prismline_runtime import describe_invalid
 from prismline_runtime.errors import PermanentError, UnavailableError
 
 #: Spectra are read in blocks of about this many bytes: a fraction of a second of fitting.
@@ -22,6 +28,9 @@ BLOCK_BYTES = 8 * 2**20
 MAX_BYTES = 128 * 2**20
 
 _PIXELS = ("x", "y")
+
+#: Most bytes of the JSON that describes the cube; a celestial header has some 20 cards.
+_MAX_GEOMETRY_BYTES = 2**16
 
 #: What the readers of zip files and of arrays raise over bytes that are wrong: a ValueError for what is no number or no
 #: text, a RuntimeError for a password or for brackets nested too deeply, a KeyError for an unknown format version. What
@@ -45,11 +54,18 @@ _PACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 @dataclass(frozen=True)
 class Spectra:
-    """Some spectra (n, channels) of a chunk, float32 or float64, and their pixels `x` and `y` (n,), int32."""
+    """Some spectra (n, channels) of a chunk, float32 or float64, and their pixels `x` and `y` (n,), int32.
+
+    Where the chunk says so: the pixels' celestial coordinates (n,) in degrees, NaN where there are none, and the
+    spectra's `noise` in their unit, of shape (n, 1) or (1, channels).
+    """
 
     spectra: NDArray[np.floating]
     x: NDArray[np.int32]
     y: NDArray[np.int32]
+    longitude: NDArray[np.float64] | None = None
+    latitude: NDArray[np.float64] | None = None
+    noise: NDArray[np.float64] | None = None
 
 
 class ChunkFile:
@@ -78,6 +94,10 @@ class ChunkFile:
         if channels * dtype.itemsize > max_bytes:
             raise PermanentError(f"The chunk file's spectra have {channels} channels; that is more than can be read.")
         self.x, self.y = (self._pixels(name) for name in _PIXELS)
+        self.longitude, self.latitude = (self._floats(name, [(n,)]) for name in ("longitude", "latitude"))
+        self.noise = self._floats("noise", [(n, 1), (1, channels)])
+        #: The cube that the spectra are from; None in the input of an older splitter.
+        self.geometry = self._geometry()
 
     def __len__(self) -> int:
         return self._shape[0]
@@ -93,7 +113,7 @@ class ChunkFile:
                 with _whole():
                     body = _read_exactly(member, (stop - start) * size)
                 spectra = np.frombuffer(body, self._dtype).reshape(-1, channels)
-                yield Spectra(spectra, self.x[start:stop], self.y[start:stop])
+                yield self._with_pixels(spectra, slice(start, stop))
             with _whole():
                 if member.read(1):  # the last read is what compares the checksum
                     raise PermanentError("The chunk file holds more spectra than it says.")
@@ -106,7 +126,16 @@ class ChunkFile:
             inside = wanted[(wanted >= start) & (wanted < start + len(block.spectra))]
             parts.append(block.spectra[inside - start])
             start += len(block.spectra)
-        return Spectra(np.concatenate(parts), self.x[wanted], self.y[wanted])
+        return self._with_pixels(np.concatenate(parts), wanted)
+
+    def _with_pixels(self, spectra: NDArray[np.floating], rows: slice | NDArray[np.int64]) -> Spectra:
+        """The `spectra` of the chunk's `rows` with what the chunk says about them."""
+
+        def of(values: NDArray[Any] | None) -> NDArray[Any] | None:
+            return None if values is None else values[rows]
+
+        noise = self.noise if self.noise is not None and self.noise.shape != (len(self), 1) else of(self.noise)
+        return Spectra(spectra, self.x[rows], self.y[rows], of(self.longitude), of(self.latitude), noise)
 
     @contextmanager
     def _open_spectra(self) -> Iterator[tuple[Any, tuple[int, int], np.dtype[Any]]]:
@@ -125,23 +154,57 @@ class ChunkFile:
 
     def _pixels(self, name: str) -> NDArray[np.int32]:
         n = len(self)
-        with _whole():
-            member = self._archive.open(f"{name}.npy")
-        with member:
-            shape, _, dtype = _header(member, name)
+
+        def check(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
             if dtype.kind not in "iu":
                 raise PermanentError(f"The chunk file's {name} is {dtype}, not integer.")
             if shape != (n,):
                 raise PermanentError(f"The chunk file's {name} has the shape {shape}, but there are {n} spectra.")
-            size = n * dtype.itemsize
+
+        values = self._array(name, check)
+        if values.min() < 0 or values.max() > np.iinfo(np.int32).max:
+            raise PermanentError(f"The chunk file's {name} holds values that are no pixel indices.")
+        return values.astype(np.int32)
+
+    def _floats(self, name: str, shapes: Sequence[tuple[int, ...]]) -> NDArray[np.float64] | None:
+        """The optional array `name`, which should have one of `shapes`."""
+        if f"{name}.npy" not in self._archive.NameToInfo:
+            return None
+
+        def check(shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+            if dtype.kind != "f" or shape not in shapes:
+                wanted = " or ".join(map(str, shapes))
+                raise PermanentError(f"The chunk file's {name} is {dtype} of shape {shape}, not float of {wanted}.")
+
+        return self._array(name, check).astype(np.float64)
+
+    def _array(self, name: str, check: Callable[[tuple[int, ...], np.dtype[Any]], None]) -> NDArray[Any]:
+        """The array `name`; `check` raises for a shape or type that it should not have."""
+        with _whole():
+            member = self._archive.open(f"{name}.npy")
+        with member:
+            shape, _, dtype = _header(member, name)
+            check(shape, dtype)
+            size = math.prod(shape) * dtype.itemsize
             if size > self._max_bytes:
                 raise PermanentError(f"The chunk file's {name} takes {size} bytes; at most {self._max_bytes} can be.")
             with _whole():
                 values = np.frombuffer(_read_exactly(member, size), dtype)
                 member.read(1)
-        if values.min() < 0 or values.max() > np.iinfo(np.int32).max:
-            raise PermanentError(f"The chunk file's {name} holds values that are no pixel indices.")
-        return values.astype(np.int32)
+        return values.reshape(shape)
+
+    def _geometry(self) -> CubeGeometry | None:
+        info = self._archive.NameToInfo.get(CHUNK_GEOMETRY_MEMBER)
+        if info is None:
+            return None
+        if info.file_size > _MAX_GEOMETRY_BYTES:
+            raise PermanentError("The chunk file's geometry is too long to be one.")
+        with _whole():
+            body = self._archive.read(CHUNK_GEOMETRY_MEMBER)
+        try:
+            return CubeGeometry.model_validate_json(body)
+        except ValidationError as error:
+            raise PermanentError(f"The chunk file's geometry is invalid: {describe_invalid(error)}.") from error
 
 
 @contextmanager

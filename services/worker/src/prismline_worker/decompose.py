@@ -6,17 +6,19 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from prismline_contracts import FitParams
+from prismline_contracts.decomposition import NOT_FITTED, SpectrumStatus
 from prismline_gaussline import kernel_available
 from prismline_runtime.errors import PermanentError, TransientError
 from prismline_worker.fit_process import FitError, FitProcess, FitterCrashError, FitterUnavailableError, FitTimeoutError
 from prismline_worker.gaussline import decompose_with_gaussline
-from prismline_worker.schema import NOT_FITTED, QUALITY_FIELDS, SCHEMA, SpectrumStatus
+from prismline_worker.schema import FIT_SCHEMA
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,14 @@ def decompose(
     params: FitParams,
     *,
     fitter: FitProcess,
+    noise: NDArray[np.float64] | None = None,
     budget_s: float | None = None,
     deadline: float | None = None,
 ) -> pa.Table:
-    """Decompose `spectra` (n, channels) at the pixels `x`, `y` (n,) into a table of :data:`SCHEMA`, a row a spectrum.
+    """Decompose `spectra` (n, channels) at the pixels `x`, `y` (n,) into a table of :data:`FIT_SCHEMA`.
+
+    A row is a spectrum. `noise`, the standard deviation in the spectra's unit, broadcasts to their shape; without it
+    the number in `params` counts, and without that the noise is estimated.
 
     A spectrum that takes longer than `budget_s` seconds, and every one that is not done at `deadline`
     (`time.monotonic` seconds), is `timed_out`: its row index is work for the slow lane. None means no limit. gaussline
@@ -47,13 +53,20 @@ def decompose(
     gaussline leaves out channels that are not finite; for phspectra they count as 0.0. A spectrum without any finite
     channel is `blank`.
 
-    Raises `PermanentError`, naming the pixel, where the fitting kernel raises an exception or crashes: the same
-    spectrum would end the same way again, and a row that hides it would pass for a result. Raises `TransientError`
-    where the fitting process cannot start or is killed from outside, as happens when memory runs out.
+    Raises `PermanentError` where the noise is given and only phspectra is there. Raises it, naming the pixel, where
+    the fitting kernel raises an exception or crashes: the same spectrum would end the same way again, and a row that
+    hides it would pass for a result. Raises `TransientError` where the fitting process cannot start or is killed from
+    outside, as happens when memory runs out.
     """
+    if noise is None and isinstance(params.noise, float):
+        noise = np.array([[params.noise]])
+    if noise is None and isinstance(params.noise, str):
+        raise PermanentError(f"The chunk's input lacks the noise of {params.noise}; submit the cube again.")
+    if noise is not None and not (params.decomposer == "gaussline" and kernel_available()):
+        raise PermanentError("A given noise needs gaussline with its kernel; phspectra estimates the noise by itself.")
     if params.decomposer == "gaussline" and kernel_available():
         if deadline is None or time.monotonic() < deadline:
-            return decompose_with_gaussline(spectra, x, y, params, budget_s=budget_s)
+            return decompose_with_gaussline(spectra, x, y, params, noise=noise, budget_s=budget_s)
         blank = ~np.isfinite(spectra).any(axis=1)
         return _table([_Row(SpectrumStatus.BLANK if b else SpectrumStatus.TIMED_OUT) for b in blank], x, y, params.beta)
     rows = []
@@ -96,26 +109,22 @@ def _decompose_one(
 
 def phspectra_params(params: FitParams) -> dict[str, float]:
     """What phspectra's `fit_gaussians` takes."""
-    return params.model_dump(exclude={"decomposer", "preset"})
+    return params.model_dump(exclude={"decomposer", "preset", "noise"})
 
 
 def _table(rows: list[_Row], x: NDArray[np.integer], y: NDArray[np.integer], beta: float) -> pa.Table:
-    return pa.table(
-        {
-            "x": np.asarray(x, dtype=np.int32),
-            "y": np.asarray(y, dtype=np.int32),
-            "beta": np.full(len(rows), beta),
-            "rms": [row.rms for row in rows],
-            "min_persistence": [None if row.rms is None else beta * row.rms for row in rows],
-            "n_components": [
-                NOT_FITTED if row.status is SpectrumStatus.TIMED_OUT else len(row.components) for row in rows
-            ],
-            "component_amplitudes": [[amplitude for amplitude, _, _ in row.components] for row in rows],
-            "component_means": [[mean for _, mean, _ in row.components] for row in rows],
-            "component_stddevs": [[stddev for _, _, stddev in row.components] for row in rows],
-            "status": [row.status.value for row in rows],
-            "decomposer": [None if row.rms is None else "phspectra" for row in rows],
-            **{name: pa.nulls(len(rows), kind) for name, kind in QUALITY_FIELDS},
-        },
-        schema=SCHEMA,
-    )
+    columns: dict[str, Any] = {
+        "x": np.asarray(x, dtype=np.int32),
+        "y": np.asarray(y, dtype=np.int32),
+        "beta": np.full(len(rows), beta),
+        "rms": [row.rms for row in rows],
+        "min_persistence": [None if row.rms is None else beta * row.rms for row in rows],
+        "n_components": [NOT_FITTED if row.status is SpectrumStatus.TIMED_OUT else len(row.components) for row in rows],
+        "component_amplitudes": [[amplitude for amplitude, _, _ in row.components] for row in rows],
+        "component_means": [[mean for _, mean, _ in row.components] for row in rows],
+        "component_stddevs": [[stddev for _, _, stddev in row.components] for row in rows],
+        "status": [row.status.value for row in rows],
+        "decomposer": [None if row.rms is None else "phspectra" for row in rows],
+    }
+    unknown = {field.name: pa.nulls(len(rows), field.type) for field in FIT_SCHEMA if field.name not in columns}
+    return pa.table(columns | unknown, schema=FIT_SCHEMA)

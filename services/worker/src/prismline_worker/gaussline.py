@@ -7,8 +7,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from prismline_contracts import FitParams
+from prismline_contracts.decomposition import NOT_FITTED, SpectrumStatus
 from prismline_gaussline import Decomposition, Flag, Params, decompose
-from prismline_worker.schema import NOT_FITTED, SCHEMA, SpectrumStatus
+from prismline_worker.schema import FIT_SCHEMA
 
 #: Time budget of a spectrum, seconds, where there is to be none.
 NO_BUDGET_S = 86_400.0
@@ -32,14 +33,17 @@ def decompose_with_gaussline(
     y: NDArray[np.integer],
     params: FitParams,
     *,
+    noise: NDArray[np.float64] | None = None,
     budget_s: float | None = None,
 ) -> pa.Table:
-    """A table of :data:`SCHEMA`, a row a spectrum, whose metadata tells what was assumed of the noise.
+    """A table of :data:`FIT_SCHEMA`, a row a spectrum, whose metadata tells what was assumed of the noise.
 
-    A spectrum that takes longer than `budget_s` seconds is `timed_out`.
+    `noise` broadcasts to the shape of `spectra`; None: it is estimated. A spectrum that takes longer than `budget_s`
+    seconds is `timed_out`.
     """
-    given = params.model_dump(exclude={"decomposer"})
-    return _table(decompose(spectra, Params(**given, time_budget_s=budget_s or NO_BUDGET_S)), x, y, params.beta)
+    given = params.model_dump(exclude={"decomposer", "noise"})
+    settings = Params(**given, time_budget_s=budget_s or NO_BUDGET_S)
+    return _table(decompose(spectra, settings, noise=noise), x, y, params.beta)
 
 
 def _table(found: Decomposition, x: NDArray[np.integer], y: NDArray[np.integer], beta: float) -> pa.Table:
@@ -73,4 +77,4 @@ def _table(found: Decomposition, x: NDArray[np.integer], y: NDArray[np.integer],
         name: pa.ListArray.from_arrays(offsets, pa.array(getattr(found, column)[kept]))
         for name, column in _COMPONENT_COLUMNS.items()
     }
-    return pa.table(columns, schema=SCHEMA.with_metadata(found.metadata()))
+    return pa.table(columns, schema=FIT_SCHEMA.with_metadata(found.metadata()))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self
 
@@ -10,8 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from prismline_contracts import ChunkProcess, CubeGeometry, FitParams
+from prismline_contracts.decomposition import (
+    OUTPUT_VERSION,
+    MetadataKey,
+    SpectrumStatus,
+    arrow_schema,
+    current,
+    units_of,
+)
 from prismline_runtime.errors import PermanentError
-from prismline_worker.schema import SCHEMA, SpectrumStatus
 
 COMPRESSION = "zstd"
 
@@ -35,12 +44,32 @@ def to_parquet(table: pa.Table) -> bytes:
     return body
 
 
-class OutputFile:
-    """A chunk's output that is written a block of rows at a time, the one before while the next is fitted."""
+def metadata_of(command: ChunkProcess, params: FitParams, geometry: CubeGeometry | None) -> dict[str, str]:
+    """What the file of a chunk says about itself: its run, all parameters in force, and the units of its columns."""
+    metadata = {
+        MetadataKey.VERSION: str(OUTPUT_VERSION),
+        MetadataKey.RUN_ID: command.run_id,
+        MetadataKey.JOB_ID: command.job_id,
+        MetadataKey.SURVEY: command.survey,
+        MetadataKey.CHUNK_ID: command.chunk_id,
+        MetadataKey.PARAMS: params.model_dump_json(exclude_none=True),
+    }
+    if geometry is not None:
+        metadata[MetadataKey.UNITS] = json.dumps(units_of(geometry))
+        metadata[MetadataKey.GEOMETRY] = geometry.model_dump_json(exclude_none=True)
+    return {key.value: value for key, value in metadata.items()}
 
-    def __init__(self) -> None:
+
+class OutputFile:
+    """A chunk's output that is written a block of rows at a time, the one before while the next is fitted.
+
+    `geometry`, the cube's, gives the columns their units; `metadata` says where the rows are from.
+    """
+
+    def __init__(self, geometry: CubeGeometry | None = None, metadata: Mapping[str, str] | None = None) -> None:
         self._sink = pa.BufferOutputStream()
-        self._writer = pq.ParquetWriter(self._sink, SCHEMA, compression=COMPRESSION)
+        schema = arrow_schema(geometry).with_metadata(dict(metadata or {}))
+        self._writer = pq.ParquetWriter(self._sink, schema, compression=COMPRESSION)
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="parquet")
         self._writing: Future[None] | None = None
         self._n = 0
@@ -59,7 +88,7 @@ class OutputFile:
         return self._n
 
     def add(self, table: pa.Table) -> None:
-        """Write the next rows, a table of :data:`SCHEMA`."""
+        """Write the next rows, a table of `arrow_schema()`."""
         self._wait()
         self._writing = self._pool.submit(self._writer.write_table, table)
         self.timed_out += [self._n + row for row in timed_out_rows(table)]
@@ -83,19 +112,26 @@ class OutputFile:
 
 
 def from_parquet(body: bytes) -> pa.Table:
-    """The table in the Parquet file `body`. Raises `PermanentError` if it is not one of :data:`SCHEMA`."""
+    """The table in the Parquet file `body`, written by any version; columns that it lacks are null.
+
+    Raises `PermanentError` if it is no output of a decomposition.
+    """
     damaged = "The chunk's output is not a whole Parquet file."
     try:
-        table = pq.read_table(pa.BufferReader(body))
+        file = pq.ParquetFile(pa.BufferReader(body))
+        table = file.read()
     except _DAMAGED as error:
         raise PermanentError(damaged) from error
     except OSError as error:
         if error.errno is not None:  # the operating system's; Arrow's own, over pages that are damaged, has none
             raise
         raise PermanentError(damaged) from error
-    if table.schema != SCHEMA:
-        raise PermanentError("The chunk's output does not have the columns of a decomposition.")
-    return table
+    # Arrow keeps the metadata of the schema that the file was opened with; what was added last is the file's alone.
+    metadata = {name: value for name, value in (file.metadata.metadata or {}).items() if name != b"ARROW:schema"}
+    try:
+        return current(table.replace_schema_metadata(metadata))
+    except ValueError as error:
+        raise PermanentError(f"The chunk's output does not have the columns of a decomposition: {error}.") from error
 
 
 def timed_out_rows(table: pa.Table) -> list[int]:
@@ -108,6 +144,8 @@ def timed_out_rows(table: pa.Table) -> list[int]:
 def patch(table: pa.Table, rows: Sequence[int], refit: pa.Table) -> pa.Table:
     """`table` with its rows of index `rows` replaced by the rows of `refit`, in that order.
 
+    Columns of a newer version that `refit` lacks are null in those rows.
+
     Raises `PermanentError` if a row does not exist or stands for another pixel than its replacement.
     """
     if len(set(rows)) != len(rows) or len(rows) != len(refit):
@@ -117,7 +155,9 @@ def patch(table: pa.Table, rows: Sequence[int], refit: pa.Table) -> pa.Table:
     pixels = ["x", "y"]
     if table.take(pa.array(rows, pa.int64())).select(pixels) != refit.select(pixels):
         raise PermanentError("The refitted spectra are not those of the rows they should replace.")
+    shared = [name for name in refit.column_names if name in table.column_names]
     source = list(range(len(table)))
     for position, row in enumerate(rows):
         source[row] = len(table) + position
-    return pa.concat_tables([table, refit]).take(pa.array(source, pa.int64())).combine_chunks()
+    both = pa.concat_tables([table, refit.select(shared)], promote_options="default")
+    return both.take(pa.array(source, pa.int64())).combine_chunks()

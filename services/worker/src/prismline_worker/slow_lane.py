@@ -14,6 +14,7 @@ from prismline_runtime import Bucket, Message, PermanentError, TransientError, T
 from prismline_worker.chunk_file import ChunkFile
 from prismline_worker.decompose import decompose
 from prismline_worker.dependencies import Dependencies
+from prismline_worker.located import located
 from prismline_worker.output import from_parquet, patch, timed_out_rows, to_parquet
 
 #: How often a patch is merged with one that somebody else wrote meanwhile, before the message comes again.
@@ -88,15 +89,18 @@ def _refit(command: SpectraRefit, chunk: ChunkItem, message: Message, deps: Depe
     if not rows:
         return _Progress(waiting=len(waiting), left=0)
     with bucket.open(command.chunk_key) as file:
-        spectra = ChunkFile(file, n_items=len(table)).take(rows)
+        chunk_file = ChunkFile(file, n_items=len(table))
+        spectra = chunk_file.take(rows)
     refit = decompose(
         spectra.spectra,
         spectra.x,
         spectra.y,
         command.params,
         fitter=deps.fitter,
+        noise=spectra.noise,
         deadline=message.delivery.deadline(deps.settings.deadline_margin_seconds),
     )
+    refit = located(refit, spectra, chunk_file.geometry)
     left = set(timed_out_rows(refit))
     if len(left) == len(rows):
         raise TransientError(f"Not one of {len(rows)} spectra of {command.chunk_id} could be fitted in time.")

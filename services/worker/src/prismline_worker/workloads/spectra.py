@@ -7,6 +7,7 @@ with the same chunk, or one after a crash, agree on what was written.
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import Self
 
 from pydantic import ValidationError
@@ -17,7 +18,8 @@ from prismline_runtime import Bucket, Message, PermanentError, describe_invalid,
 from prismline_worker.chunk_file import ChunkFile
 from prismline_worker.decompose import decompose
 from prismline_worker.dependencies import Dependencies
-from prismline_worker.output import OutputFile, from_parquet, timed_out_rows
+from prismline_worker.located import located
+from prismline_worker.output import OutputFile, from_parquet, metadata_of, timed_out_rows
 from prismline_worker.overlap import prefetched
 from prismline_worker.slow_lane import request_refit
 from prismline_worker.workload import Outcome
@@ -68,8 +70,11 @@ class Spectra:
         """The output file, and the indices of its rows that ran out of time."""
         began, fitting = time.monotonic(), 0.0
         deadline = message.delivery.deadline(self._deps.settings.deadline_margin_seconds)
-        with bucket.open(command.chunk_key) as file, OutputFile() as output:
-            for block in prefetched(ChunkFile(file, n_items=command.n_items).blocks()):
+        with ExitStack() as stack:
+            chunk = ChunkFile(stack.enter_context(bucket.open(command.chunk_key)), n_items=command.n_items)
+            metadata = metadata_of(command, params, chunk.geometry)
+            output = stack.enter_context(OutputFile(chunk.geometry, metadata))
+            for block in prefetched(chunk.blocks()):
                 begun = time.monotonic()
                 table = decompose(
                     block.spectra,
@@ -77,11 +82,12 @@ class Spectra:
                     block.y,
                     params,
                     fitter=self._deps.fitter,
+                    noise=block.noise,
                     budget_s=self._deps.settings.spectrum_budget_seconds,
                     deadline=deadline,
                 )
                 fitting += time.monotonic() - begun
-                output.add(table)
+                output.add(located(table, block, chunk.geometry))
             body = output.finish()
         self._deps.logger.info(
             "chunk_decomposed",
