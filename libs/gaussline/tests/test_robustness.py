@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from prismline_gaussline import ComponentFlag, Decomposition, Flag, Params, Preset, decompose
 from prismline_gaussline.synthetic import model
 
+pytestmark = pytest.mark.filterwarnings("ignore::prismline_gaussline.NoDataWarning")
+
 FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 

@@ -12,27 +12,32 @@
 from __future__ import annotations
 
 from .axis import SpectralAxis
-from .batch import INSTRUCTION_SETS, decompose, kernel_available
-from .cube import decompose_cube
+from .batch import INSTRUCTION_SETS, NoDataWarning, decompose, kernel_available
+from .cube import CubeSpectra, cube_spectra, decompose_cube
+from .models import evaluate
 from .noise import estimate_correlation, estimate_noise_shape
 from .params import Params, Preset
 from .table import COMPONENT_COLUMNS, SPECTRUM_COLUMNS, ComponentFlag, Decomposition, Flag
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "COMPONENT_COLUMNS",
     "INSTRUCTION_SETS",
     "SPECTRUM_COLUMNS",
     "ComponentFlag",
+    "CubeSpectra",
     "Decomposition",
     "Flag",
+    "NoDataWarning",
     "Params",
     "Preset",
     "SpectralAxis",
+    "cube_spectra",
     "decompose",
     "decompose_cube",
     "estimate_correlation",
     "estimate_noise_shape",
+    "evaluate",
     "kernel_available",
 ]

@@ -3,8 +3,28 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+
+#: First four letters of the CTYPEn of a spectral axis, and the unit that it has when the header gives no CUNITn
+#: (Greisen et al. 2006, A&A 446, 747, table 1; FELO is AIPS's optical velocity on a grid that is regular in frequency).
+_SI_UNITS = {
+    "VRAD": "m/s",
+    "VOPT": "m/s",
+    "VELO": "m/s",
+    "FELO": "m/s",
+    "FREQ": "Hz",
+    "WAVE": "m",
+    "AWAV": "m",
+    "WAVN": "1/m",
+    "ENER": "J",
+    "ZOPT": "",
+    "BETA": "",
+}
+
+#: CTYPEn with an algorithm code: two letters of spectral variables, a logarithm, a table or a grism.
+_ALGORITHM = re.compile(r".{4}-([FWVA]2[FWVA]|LOG|TAB|GRI|GRA)")
 
 
 @dataclass(frozen=True)
@@ -23,16 +43,28 @@ class SpectralAxis:
             raise ValueError(f"a spectral axis needs finite start and step and a step that is not zero, not {self}")
 
     @classmethod
-    def from_header(cls, header: Mapping[str, object], axis: int = 3) -> SpectralAxis | None:
+    def from_header(cls, header: Mapping[str, object], axis: int | None = None) -> SpectralAxis | None:
         """The axis a FITS header describes by CRVALn, CDELTn (or CDn_n), CRPIXn (1 when absent) and CUNITn.
 
-        None when the header has no value or no step for it. Nonlinear axes (CTYPEn with an algorithm code, FITS WCS
-        Paper III, Greisen et al. 2006) are None too: a linear reading of them would be wrong.
+        ``axis`` is n; without it the spectral axis is looked for by CTYPEn, and is 3 where none says so. An absent
+        CUNITn is the SI unit of the type. None when the header has no value or no step for it. Nonlinear axes (CTYPEn
+        with an algorithm code, FITS WCS Paper III, Greisen et al. 2006, or AIPS's FELO) are None too: a linear reading
+        of them would be wrong. A suffix that names a rest frame, as in ``VELO-LSR``, is no algorithm code.
         """
-        start, step = header.get(f"CRVAL{axis}"), header.get(f"CDELT{axis}", header.get(f"CD{axis}_{axis}"))
-        kind = str(header.get(f"CTYPE{axis}", ""))
-        if start is None or step is None or kind[4:5] == "-":
+        number = axis if axis is not None else next(iter(spectral_axes(header)), 3)
+        start, step = header.get(f"CRVAL{number}"), header.get(f"CDELT{number}", header.get(f"CD{number}_{number}"))
+        kind = str(header.get(f"CTYPE{number}", "")).strip().upper()
+        if start is None or step is None or kind.startswith("FELO") or _ALGORITHM.match(kind):
             return None
-        reference = float(str(header.get(f"CRPIX{axis}", 1.0)))
+        reference = float(str(header.get(f"CRPIX{number}", 1.0)))
         width = float(str(step))
-        return cls(float(str(start)) + (1.0 - reference) * width, width, str(header.get(f"CUNIT{axis}", "")).strip())
+        unit = str(header.get(f"CUNIT{number}", "")).strip() or _SI_UNITS.get(kind[:4], "")
+        return cls(float(str(start)) + (1.0 - reference) * width, width, unit)
+
+
+def spectral_axes(header: Mapping[str, object]) -> list[int]:
+    """The numbers (from 1) of the axes whose CTYPEn is spectral, those of one channel last."""
+    names = (str(name) for name in header)
+    numbers = sorted(int(name[5:]) for name in names if name.startswith("CTYPE") and name[5:].isdigit())
+    spectral = [n for n in numbers if str(header.get(f"CTYPE{n}", "")).strip().upper()[:4] in _SI_UNITS]
+    return sorted(spectral, key=lambda n: header.get(f"NAXIS{n}") == 1)

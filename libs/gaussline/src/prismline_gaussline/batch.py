@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .axis import SpectralAxis
 from .params import Params, Preset
-from .table import Decomposition
+from .table import Decomposition, Flag
 
 try:
     from . import _kernel as _loaded
@@ -36,6 +36,10 @@ _CHANNELS_LIMIT = 1 << 26
 
 #: Instruction sets of the kernel, by name; "auto" takes the widest one of this machine.
 INSTRUCTION_SETS = {"auto": 0, "baseline": 1, "avx2": 2, "avx512": 3}
+
+
+class NoDataWarning(UserWarning):
+    """Every spectrum of a batch is blank: more often a mistake in the call than an empty cube."""
 
 
 def kernel_available() -> bool:
@@ -88,7 +92,7 @@ def decompose(
     ------
     ValueError
         For arguments that make no sense: a shape that is not (n, channels), a type that is not a float, a parameter
-        out of range. Never for what the channels hold.
+        out of range. Never for what the channels hold: a batch in which no spectrum has data is a NoDataWarning.
     ImportError
         When neither the kernel nor phspectra is there.
     """
@@ -103,7 +107,7 @@ def decompose(
         _warn_without_kernel()
         from .fallback import decompose_with_phspectra  # noqa: PLC0415 - phspectra is optional
 
-        return decompose_with_phspectra(array, settings, sigma, axis)
+        return _warned(decompose_with_phspectra(array, settings, sigma, axis))
     mode, lags = _correlation_mode(correlation)
     columns = _kernel.decompose(
         array,
@@ -131,7 +135,19 @@ def decompose(
     arrays: dict[str, Any] = {
         name: np.frombuffer(data, _COLUMN_TYPES.get(name, np.float64)) for name, data in columns.items()
     }
-    return Decomposition(**arrays, axis=axis)
+    return _warned(Decomposition(**arrays, axis=axis))
+
+
+def _warned(table: Decomposition) -> Decomposition:
+    """``table``, with a warning if there was nothing to fit in any of its spectra."""
+    if len(table) and (table.flags & Flag.NO_DATA).all():
+        warnings.warn(
+            f"none of the {len(table)} spectra has five channels with data: nothing was fitted. Spectra have the shape "
+            "(n, channels); cube_spectra() makes it from a cube and finds the spectral axis.",
+            NoDataWarning,
+            stacklevel=3,
+        )
+    return table
 
 
 def _as_batch(spectra: ArrayLike) -> NDArray[np.float32] | NDArray[np.float64]:

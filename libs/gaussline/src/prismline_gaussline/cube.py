@@ -1,16 +1,68 @@
-"""Spectral cubes of the spectral-cube package, in and out."""
+"""Spectra out of cubes: FITS data with their header, and cubes of the spectral-cube package."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from .axis import SpectralAxis
+from .axis import SpectralAxis, spectral_axes
 from .batch import decompose
 from .params import Params
 from .table import Decomposition
+
+
+@dataclass(frozen=True, eq=False)
+class CubeSpectra:
+    """The spectra of a cube, as :func:`~prismline_gaussline.decompose` takes them."""
+
+    spectra: NDArray[Any]
+    """Shape (ny * nx, channels), float32 or float64. Spectrum ``y * nx + x`` is the one at row y and column x."""
+    axis: SpectralAxis | None
+    """The spectral axis; None when the header has none that is linear."""
+    shape: tuple[int, int]
+    """(ny, nx): ``table.n_components.reshape(cube.shape)`` is a map."""
+    unit: str
+    """BUNIT of the header."""
+
+
+def cube_spectra(data: ArrayLike, header: Mapping[str, object]) -> CubeSpectra:
+    """The spectra of FITS data of two to four axes, wherever the spectral axis stands.
+
+    The spectral axis is the one whose CTYPEn says so and that has more than one channel. Of the others at most two may
+    be longer than one, x the lower-numbered and y the other; degenerate ones, Stokes say, are dropped. The data are the
+    array as astropy gives it, with the axes of the header in reverse, already scaled. Integers become float64.
+
+    Raises ValueError, with what to do, for data that are not such a cube.
+    """
+    array = np.asarray(data)
+    if not 2 <= array.ndim <= 4:
+        raise ValueError(f"a cube has two to four axes, not {array.ndim}")
+    lengths = array.shape[::-1]
+    spectral = [n for n in spectral_axes(header) if n <= array.ndim]
+    if not spectral:
+        raise ValueError(
+            "no axis of the header is spectral: set the CTYPEn of the one that is to VRAD, FREQ or the like"
+        )
+    resolved = [n for n in spectral if lengths[n - 1] > 1]
+    if len(resolved) > 1:
+        raise ValueError(f"axes {resolved} of the header are both spectral: correct the CTYPEn of the one that is not")
+    number = (resolved or spectral)[0]
+    others = [n for n in range(1, array.ndim + 1) if n != number and lengths[n - 1] > 1]
+    if len(others) > 2:
+        raise ValueError(
+            f"axes {others} are all longer than one beside the spectral axis {number}: give one plane at a time"
+        )
+    nx, ny = [*(lengths[n - 1] for n in others), 1, 1][:2]
+    spectra = np.moveaxis(array, array.ndim - number, -1).reshape(ny * nx, lengths[number - 1])
+    if spectra.dtype.kind != "f" or spectra.dtype.itemsize not in (4, 8):
+        spectra = spectra.astype(np.float64)
+    unit = str(header.get("BUNIT", "")).strip()
+    return CubeSpectra(spectra, SpectralAxis.from_header(header, number), (ny, nx), unit)
+
 
 #: Steps of a spectral axis that is taken for linear agree to this part of a step over the whole axis.
 _LINEAR = 1e-3

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from prismline_contracts import FitParams
 from prismline_contracts.decomposition import NOT_FITTED, SpectrumStatus
-from prismline_gaussline import Decomposition, Flag, Params, decompose
+from prismline_gaussline import Decomposition, Flag, NoDataWarning, Params, decompose
 from prismline_worker.schema import FIT_SCHEMA
 
 #: Time budget of a spectrum, seconds, where there is to be none.
 NO_BUDGET_S = 86_400.0
+
+# A chunk without any data is no mistake: its rows say `blank`, and the run counts them.
+warnings.simplefilter("ignore", NoDataWarning)
 
 #: gaussline's component columns by ours.
 _COMPONENT_COLUMNS = {

@@ -1,0 +1,52 @@
+"""Tables of components as models: the sums of Gaussians that they describe."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .table import Decomposition
+
+#: Values that are computed at a time, so that memory does not depend on the number of components.
+_BLOCK_VALUES = 1 << 22
+
+#: Columns of amplitude, mean and width in an Arrow table: of ``to_arrow()``, and of a file that Prismline wrote.
+_ARROW_COLUMNS = (
+    ("amplitude", "mean", "stddev"),
+    ("component_amplitudes", "component_means", "component_stddevs"),
+)
+
+
+def evaluate(table: Decomposition | Any, channels: int | ArrayLike) -> NDArray[np.float64]:
+    """The model of every spectrum of ``table``: the sum of its Gaussians, in the unit of the amplitudes.
+
+    ``table`` is a :class:`Decomposition`, an Arrow table of :meth:`Decomposition.to_arrow`, or one read from a Parquet
+    file of Prismline. ``channels`` is the number of channels, or the channels at which to evaluate, counted from zero;
+    they need not be whole. Returns the shape (n, len(channels)), float64; a spectrum without components is zero.
+    Raises ValueError for a table without components' columns.
+    """
+    at = np.arange(channels, dtype=np.float64) if isinstance(channels, int) else np.asarray(channels, dtype=np.float64)
+    n, owner, (amplitude, mean, stddev) = _components(table)
+    model = np.zeros((n, len(at)))
+    block = max(1, _BLOCK_VALUES // max(len(at), 1))
+    for start in range(0, len(owner), block):
+        rows = slice(start, start + block)
+        z = (at - mean[rows, None]) / stddev[rows, None]
+        np.add.at(model, owner[rows], amplitude[rows, None] * np.exp(-0.5 * z**2))
+    return model
+
+
+def _components(table: Decomposition | Any) -> tuple[int, NDArray[np.int64], list[NDArray[np.float64]]]:
+    """The number of spectra, the spectrum of each component, and amplitude, mean and width of each."""
+    if isinstance(table, Decomposition):
+        owner = np.repeat(np.arange(len(table)), table.n_components)
+        return len(table), owner, [table.amplitude, table.mean, table.stddev]
+    names = next((names for names in _ARROW_COLUMNS if set(names) <= set(table.column_names)), None)
+    if names is None:
+        raise ValueError(f"the table has no columns {', '.join(_ARROW_COLUMNS[0])} or {', '.join(_ARROW_COLUMNS[1])}")
+    columns = [table.column(name).to_pylist() for name in names]
+    owner = np.repeat(np.arange(table.num_rows), [len(values or ()) for values in columns[0]])
+    flat = [np.array([value for values in column for value in values or ()], dtype=np.float64) for column in columns]
+    return table.num_rows, owner, flat
