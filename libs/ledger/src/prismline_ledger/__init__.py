@@ -1,4 +1,4 @@
-"""The run and chunk ledger: guarded transitions, the one place that writes run and chunk items."""
+"""The ledger of runs and chunks. Only this package writes run and chunk items, each with a conditional write."""
 
 from prismline_ledger.base import COUNTERS, STUCK_AFTER
 from prismline_ledger.judgement import Patience, attempts_used, exhausted, leased, seconds_since

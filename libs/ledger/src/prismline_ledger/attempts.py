@@ -1,4 +1,4 @@
-"""The worker's writes: an attempt begins, ends without a result, or ends the chunk; the slow lane makes up for rows."""
+"""The worker's writes: begin an attempt, end it with or without a result, and record refits of the slow lane."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ _MAY_START = Attr("status").is_in(sorted(ALLOWED_FROM[ChunkStatus.IN_PROGRESS]))
 
 
 class Attempts(LedgerBase):
-    """From PENDING to an end."""
+    """Transitions of a chunk from PENDING to its end, and the counts of its timed-out rows."""
 
     def start_chunk(self, run_id: str, chunk_id: str) -> Started | Skipped:
         """Begin an attempt at a chunk, unless the chunk has ended.
 
-        A chunk that is IN_PROGRESS may be started again: its worker may have died, and of two that finish, one counts.
+        A chunk that is IN_PROGRESS is started again, because its worker may have died. If both workers finish, only
+        one of them ends the chunk.
         """
         moment = self._clock()
         change = Change(
@@ -36,10 +37,10 @@ class Attempts(LedgerBase):
         return Skipped(f"it is {chunk.status} already", chunk)
 
     def end_attempt(self, chunk: ChunkItem, error: str, *, interrupted: bool) -> bool:
-        """Give the chunk back to its queue after an attempt without a result. False: another attempt has begun.
+        """Make the chunk PENDING after an attempt without a result. False if another attempt has begun.
 
-        chunk: as `start_chunk` returned it. interrupted: something that the work depends on did not answer, so that
-        the attempt says nothing about the chunk.
+        chunk: the chunk that `start_chunk` returned. interrupted: a dependency did not answer, so the attempt does not
+        count against the chunk.
         """
         change = Change(
             {
@@ -53,7 +54,7 @@ class Attempts(LedgerBase):
         return self._update_chunk(chunk.run_id, chunk.chunk_id, change) is not None
 
     def record_error(self, run_id: str, chunk_id: str, error: str) -> None:
-        """Note why no attempt at the chunk begins at the moment."""
+        """Record why no attempt at the chunk can begin now."""
         change = Change({"last_error": truncate(error)}, condition=_MAY_START)
         self._update_chunk(run_id, chunk_id, change)
 
@@ -66,7 +67,7 @@ class Attempts(LedgerBase):
         n_timed_out: int = 0,
         summary: str | None = None,
     ) -> Finished:
-        """Record that the chunk's output is there, whole; `n_timed_out` of its items wait for the slow lane."""
+        """Complete the chunk: its whole output is stored. `n_timed_out` of its items wait for the slow lane."""
         fields: dict[str, Any] = {"output_key": output_key, "duration_ms": duration_ms, "n_timed_out": n_timed_out}
         if summary is not None:
             fields["summary"] = truncate(summary, MAX_SUMMARY_BYTES)
@@ -74,16 +75,16 @@ class Attempts(LedgerBase):
         return self._end_chunk(chunk, ChunkStatus.COMPLETED, fields, run_adds=adds)
 
     def fail_chunk(self, chunk: ChunkItem, error: str, *, duration_ms: int | None = None) -> Finished:
-        """Record that the chunk can never be done, and why."""
+        """Fail the chunk because of a permanent error."""
         fields: dict[str, Any] = {"error": truncate(error)}
         if duration_ms is not None:
             fields["duration_ms"] = duration_ms
         return self._end_chunk(chunk, ChunkStatus.FAILED, fields)
 
     def give_up_chunk(self, chunk: ChunkItem, error: str, *, unsaid: bool = False) -> Finished:
-        """Fail the chunk because it is exhausted, unless anything has happened to it since it was read.
+        """Fail the chunk because it is exhausted, unless it has changed since it was read.
 
-        unsaid: have the sweeper say so, until `mark_said`.
+        unsaid: the sweeper publishes `chunk.failed` in every sweep until `mark_said`.
         """
         fields: dict[str, Any] = {"error": truncate(error)} | ({"unsaid": True} if unsaid else {})
         guard = ("status", "attempts", "interruptions", "started_at", "deferred_at", "sent_at")
@@ -92,10 +93,10 @@ class Attempts(LedgerBase):
     # ---- the slow lane
 
     def record_refit(self, run_id: str, chunk_id: str, *, remaining: int) -> bool:
-        """Note how many rows of a completed chunk's output have not been fitted. False: nothing has changed.
+        """Record how many rows of a completed chunk are not fitted yet. False if the number has not changed.
 
-        The number only falls, so a slower patch of an older state of the file changes nothing. Rows that were given up
-        do not wait again. Raises TransientError if the chunk is not COMPLETED yet.
+        The number only falls, so a late patch of an older version of the file has no effect. Rows that were given up
+        never wait again. Raises TransientError if the chunk is not COMPLETED yet.
         """
         while True:
             chunk = self.chunk(run_id, chunk_id)
@@ -108,7 +109,7 @@ class Attempts(LedgerBase):
                 return True
 
     def give_up_refit(self, run_id: str, chunk_id: str, error: str) -> bool:
-        """Note that the rows that wait will not be fitted, and why. False: none waits."""
+        """Record that the waiting rows will not be fitted, and why. False if no row waits."""
         while True:
             chunk = self.chunk(run_id, chunk_id)
             if chunk.n_timed_out == 0:
@@ -117,7 +118,7 @@ class Attempts(LedgerBase):
                 return True
 
     def _set_rows(self, chunk: ChunkItem, *, waiting: int, given_up: int, error: str | None = None) -> bool:
-        """Change the numbers of the chunk and of its run together. False: the chunk's were not as they were read."""
+        """Change the counts of the chunk and its run in one transaction. False if the chunk's counts have changed."""
         rows = {"n_timed_out": waiting, "n_refit_failed": given_up}
         adds = {name: change for name, value in rows.items() if (change := value - getattr(chunk, name))}
         try:

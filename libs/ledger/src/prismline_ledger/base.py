@@ -1,4 +1,4 @@
-"""What all parts of the ledger stand on: its table, its reads, and the end of a chunk."""
+"""The base of the ledger: its table, all reads, the transaction that ends a chunk, and the drain of a run."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from prismline_runtime import Change, PermanentError, RefusedError, Table, uncha
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-#: The run's counters of its chunks, each the sum of something over the chunk items.
+#: The counters of a run. Each is a sum over its chunk items.
 COUNTERS = ("jobs_completed", "jobs_failed", "n_timed_out", "n_refit_failed")
-#: A chunk that is IN_PROGRESS for longer than this is shown as stuck: Lambda's longest timeout.
+#: A chunk that is IN_PROGRESS for longer than this is shown as stuck. It is Lambda's longest timeout.
 STUCK_AFTER = timedelta(minutes=15)
-#: What is removed from a run when its ending may have to be said anew.
+#: Attributes to remove from a run when its end may have to be announced again.
 END = ("ended_at", "ended_status")
 
 
@@ -42,7 +42,10 @@ def chunk_key_of(run_id: str, chunk_id: str) -> dict[str, str]:
 
 
 def as_read(item: RunItem | ChunkItem, *names: str) -> ConditionBase:
-    """The condition that these attributes of `item` still are what was read; a default is as good as absent."""
+    """The condition that the attributes `names` still have the values in `item`.
+
+    An absent attribute equals its default.
+    """
     present = {}
     condition: ConditionBase | None = None
     for name in names:
@@ -61,8 +64,7 @@ def as_read(item: RunItem | ChunkItem, *names: str) -> ConditionBase:
 class LedgerBase:
     """Reads of run and chunk items, and the transaction that ends a chunk.
 
-    Raises UnavailableError when DynamoDB cannot be reached, PermanentError when an item that a message speaks of does
-    not exist.
+    Raises UnavailableError if DynamoDB does not answer, and PermanentError if an item that must exist does not.
     """
 
     def __init__(self, dynamodb: DynamoDBClient, table: str, *, clock: Callable[[], str] = timestamp) -> None:
@@ -91,35 +93,35 @@ class LedgerBase:
         return ChunkItem.model_validate(item)
 
     def find(self, names: Iterable[tuple[str, str]]) -> dict[tuple[str, str], ChunkItem]:
-        """The chunks of these run and chunk ids, as far as they exist."""
+        """The chunks that exist among `names`, which are pairs of run id and chunk id."""
         keys = [chunk_key_of(*name) for name in sorted(set(names))]
         chunks = [ChunkItem.model_validate(item) for item in self._table.batch_get(keys)]
         return {(chunk.run_id, chunk.chunk_id): chunk for chunk in chunks}
 
     def find_runs(self, run_ids: Iterable[str]) -> dict[str, RunItem]:
-        """The runs of these ids, as far as they exist."""
+        """The runs that exist among `run_ids`, by id."""
         keys = [run_key(run_id) for run_id in sorted(set(run_ids))]
         return {item["PK"]: RunItem.model_validate(item) for item in self._table.batch_get(keys)}
 
     def chunks(self, run_id: str, *, status: ChunkStatus | None = None) -> Iterator[ChunkItem]:
-        """The run's chunks in the order of their items. `Query(PK=run_id, SK begins_with "CHUNK#")`"""
+        """The run's chunks in the order of their ids. `Query(PK=run_id, SK begins_with "CHUNK#")`"""
         where = None if status is None else Attr("status").eq(status.value)
         for item in self._table.query(_chunks_of(run_id), where=where):
             yield ChunkItem.model_validate(item)
 
     def count_chunks(self, run_id: str) -> int:
-        """How many chunk items the run has."""
+        """The number of the run's chunk items."""
         return self._table.count(_chunks_of(run_id))
 
     def stuck_chunks(self, run_id: str, *, now: datetime, after: timedelta = STUCK_AFTER) -> Iterator[ChunkItem]:
-        """Chunks whose worker began longer than `after` ago and never ended."""
+        """Chunks that have been IN_PROGRESS for longer than `after`."""
         limit = timestamp(now - after)
         for chunk in self.chunks(run_id, status=ChunkStatus.IN_PROGRESS):
             if chunk.started_at is not None and chunk.started_at < limit:
                 yield chunk
 
     def runs_of(self, survey: str, *, not_before: str | None = None, limit: int = 20) -> list[RunItem]:
-        """The survey's latest runs, newest first: a query of GSI1."""
+        """The latest runs of the survey, newest first. A query of GSI1."""
         key: ConditionBase = Key("GSI1_PK").eq(survey)
         if not_before is not None:
             key = key & Key("GSI1_SK").gte(not_before)
@@ -141,9 +143,10 @@ class LedgerBase:
         run_adds: Mapping[str, int] | None = None,
         guard: tuple[str, ...] = (),
     ) -> Finished:
-        """Write the end of `chunk` and the run's counter in one transaction, unless the chunk has ended.
+        """End `chunk` and change the run's counter in one transaction, unless the chunk has ended.
 
-        guard: attributes that must be as they are in `chunk`, because the decision rests on them.
+        guard: attributes that the caller's decision depends on. If one has changed since `chunk` was read, nothing is
+        written.
         """
         read = chunk
         while chunk.state in ALLOWED_FROM[to] and all(getattr(chunk, name) == getattr(read, name) for name in guard):
@@ -175,10 +178,10 @@ class LedgerBase:
         return Finished(changed=False, chunk=chunk, run=self.drain(chunk.run_id))
 
     def drain(self, run_id: str) -> RunItem:
-        """Mark the run drained if it is latched and its chunks have all ended; the run as it is then.
+        """Mark the run drained if it is latched and all its chunks have ended. Return the current run.
 
-        A run that was stopped may have been ended and closed before its last chunks ended: its end may be another one
-        now, so that it has to be heard again.
+        A stopped run may have ended, and have been closed, before its last chunks ended. Its end may be a different one
+        now, so the drain removes the recorded end and the run is open again.
         """
         while True:
             run = self.run(run_id)
@@ -193,7 +196,7 @@ class LedgerBase:
                 continue
 
     def _update_run(self, run: RunItem | str, change: Change) -> RunItem | None:
-        """Change a run's item and return it; None if the condition does not hold."""
+        """Change a run's item and return it. None if the condition does not hold."""
         try:
             key = run_key(run if isinstance(run, str) else run.run_id)
             return RunItem.model_validate(self._table.update(key, change))
@@ -201,14 +204,14 @@ class LedgerBase:
             return None
 
     def _update_chunk(self, run_id: str, chunk_id: str, change: Change) -> ChunkItem | None:
-        """Change a chunk's item and return it; None if the condition does not hold."""
+        """Change a chunk's item and return it. None if the condition does not hold."""
         try:
             return ChunkItem.model_validate(self._table.update(chunk_key_of(run_id, chunk_id), change))
         except RefusedError:
             return None
 
     def _opened(self) -> dict[str, Any]:
-        """The attributes by which the sweeper looks at a run again."""
+        """The attributes that put a run into the index of open runs, which the sweeper reads."""
         return {"GSI2_PK": OPEN_RUNS, "GSI2_SK": self._clock()}
 
 

@@ -1,7 +1,7 @@
-"""When a chunk is given up: after its attempts are used up, and not before it had time. Pure.
+"""Decides when a chunk is given up: its attempts are used up, and enough time has passed. Pure functions.
 
-The dead-letter consumer and the sweeper both ask here, with an item that was read a moment ago. Receipts of a message
-are never counted: they mix attempts with outages and backlogs.
+The dead-letter consumer and the sweeper both use these functions, with a chunk item that they have just read. The
+receive count of a message plays no role, because it also counts outages and backlogs.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from prismline_contracts import ChunkItem, ChunkStatus
 
 @dataclass(frozen=True)
 class Patience:
-    """How much is tried before a chunk is given up."""
+    """The limits that a chunk must reach before it is given up."""
 
-    #: Attempts that really ran. Those that an outage of something else cut short do not count.
+    #: Attempts. Those that the outage of a dependency interrupted do not count.
     max_attempts: int = 5
-    #: Seconds since the first attempt began: long enough for somebody on call to roll a bad deployment back.
+    #: Seconds since the first attempt began. Long enough to roll back a bad deployment.
     seconds: float = 7200.0
-    #: Seconds after which an attempt whose end was not heard of has lost its worker: more than Lambda's longest timeout
-    #: (900) and more than the visibility of the queue of chunks (960).
+    #: Lease of an attempt, in seconds. After it, the worker is presumed dead. It is longer than Lambda's longest
+    #: timeout (900) and than the visibility timeout of the chunks queue (960).
     lease_seconds: float = 1200.0
 
 
 def attempts_used(chunk: ChunkItem) -> int:
-    """Attempts that say something about the chunk."""
+    """The number of attempts that count against the chunk: all but the interrupted ones."""
     return chunk.attempts - chunk.interruptions
 
 
 def seconds_since(moment: str, now: datetime) -> float:
-    """How long ago `moment`, a timestamp, was."""
+    """Seconds from the timestamp `moment` to `now`."""
     return (now - datetime.fromisoformat(moment)).total_seconds()
 
 
 def leased(chunk: ChunkItem, now: datetime, patience: Patience) -> bool:
-    """Whether a worker may be at work on the chunk at this moment."""
+    """Whether the lease of the chunk's current attempt lasts, so that a worker may be processing the chunk."""
     return (
         chunk.state is ChunkStatus.IN_PROGRESS
         and seconds_since(chunk.started_at or chunk.created_at, now) <= patience.lease_seconds
@@ -44,7 +44,7 @@ def leased(chunk: ChunkItem, now: datetime, patience: Patience) -> bool:
 
 
 def exhausted(chunk: ChunkItem, now: datetime, patience: Patience) -> str | None:
-    """Why the chunk is given up, in a sentence; None: it is not."""
+    """The reason why the chunk is given up, as a sentence. None if it is not given up."""
     if chunk.state.terminal or leased(chunk, now, patience):
         return None
     used, began = attempts_used(chunk), chunk.first_started_at

@@ -1,8 +1,8 @@
-"""The ledger: the one place that writes run and chunk items.
+"""The ledger: all reads and writes of run and chunk items.
 
-Every write is conditional, so that any message may be delivered twice, late or out of order. One module for each of
-those who write: `splitting`, `attempts` (the worker and its slow lane), `stopping` (the status service), `recovering`
-and `sweeping` (the dead-letter consumer); `base` holds the reads and the end of a chunk that they share.
+Every write is conditional, so any message may be delivered twice, late or out of order. There is one module for each
+writer: `splitting` (the splitter), `attempts` (the worker and its slow lane), `stopping` (the status service),
+`recovering` and `sweeping` (the dead-letter consumer). `base` holds the reads and the end of a chunk, which they share.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from prismline_ledger.sweeping import Sweeping
 
 
 class Ledger(Stopping, Attempts, Recovering, Sweeping):
-    """Reads and guarded writes of the ledger's table.
+    """Reads and conditional writes of the ledger's table.
 
-    Raises UnavailableError when DynamoDB cannot be reached or a collision outlasts the retries, PermanentError when an
-    item that a message speaks of does not exist.
+    Raises UnavailableError if DynamoDB does not answer, TransientError if a collision outlasts the retries, and
+    PermanentError if an item that must exist does not.
     """

@@ -1,4 +1,4 @@
-"""Items of recoveries in the ledger's table: who works on one, how far it is, and what it still has to delete."""
+"""Recovery operations in the ledger's table: the lease, the progress, and the records that remain to be deleted."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 
 class LeaseLostError(TransientError):
-    """Somebody else works on the operation."""
+    """Another process holds the lease of the operation."""
 
 
 class Operations:
-    """Reads and guarded writes of operation items. Raises TransientError when DynamoDB cannot be reached."""
+    """Reads and conditional writes of operation items. Raises TransientError if DynamoDB does not answer."""
 
     def __init__(self, dynamodb: DynamoDBClient, table: str, *, clock: Callable[[], datetime] = now) -> None:
         self._table = Table(dynamodb, table)
@@ -39,10 +39,10 @@ class Operations:
         return None if item is None else RecoveryOperationItem.model_validate(item)
 
     def claim(self, request: DeadlettersRecover, owner: str, lease: timedelta) -> RecoveryOperationItem:
-        """The operation, begun if it is new, for `owner` to work on until the lease ends.
+        """Take the lease of an operation for `owner`, and create the operation if it is new.
 
-        One that has ended is returned as it is. Raises LeaseLostError, with the seconds to wait, while another owner's
-        lease lasts.
+        An operation that has ended is returned unchanged. Raises LeaseLostError, with the seconds to wait, while the
+        lease of another owner lasts.
         """
         moment = self._clock()
         free = Attr("owner").eq(owner) | Attr("leased_until").not_exists() | Attr("leased_until").lt(timestamp(moment))
@@ -80,7 +80,7 @@ class Operations:
         to_delete: Iterable[str] = (),
         lease: timedelta,
     ) -> RecoveryOperationItem:
-        """Count what was done up to `cursor`, and note which records must still be deleted for it."""
+        """Add `counts`, move the cursor, and record which counted records remain to be deleted. Renews the lease."""
         moment = self._clock()
         fields = {
             "to_delete": list(to_delete),
@@ -91,17 +91,17 @@ class Operations:
         return self._update(operation.operation_id, Change(fields, adds=adds, condition=_owned_by(operation)))
 
     def await_endings(self, operation: RecoveryOperationItem) -> RecoveryOperationItem:
-        """Note that all records have been looked at, and that one more round begins of waiting for what was sent."""
+        """Record that all records are listed, and count one more round of waiting for the chunks that were sent."""
         change = Change({"listed": True}, adds={"rounds": 1}, condition=_owned_by(operation))
         return self._update(operation.operation_id, change)
 
     def release(self, operation: RecoveryOperationItem) -> None:
-        """Let somebody else go on at once."""
+        """Give up the lease, so that another process can continue at once."""
         past = timestamp(self._clock() - timedelta(seconds=1))
         self._update(operation.operation_id, Change({"leased_until": past}, condition=_owned_by(operation)))
 
     def finish(self, operation: RecoveryOperationItem) -> RecoveryOperationItem:
-        """Declare the operation done."""
+        """Mark the operation COMPLETED."""
         moment = timestamp(self._clock())
         fields = {"status": "COMPLETED", "finished_at": moment, "updated_at": moment}
         return self._update(operation.operation_id, Change(fields, condition=_owned_by(operation)))

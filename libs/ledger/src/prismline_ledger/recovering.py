@@ -1,4 +1,4 @@
-"""The dead-letter consumer's writes: a deferral, and a chunk that is tried again although it had failed."""
+"""Writes of the dead-letter consumer and of recoveries: count a deferral, reopen a chunk, resume a failed run."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from prismline_runtime import Change, RefusedError
 
 
 class Recovering(LedgerBase):
-    """What becomes of a chunk whose message is a dead letter."""
+    """Writes about chunks whose messages are dead letters."""
 
     def record_deferral(self, run_id: str, chunk_id: str) -> ChunkItem | None:
-        """Note that the chunk's message was put off. The chunk, or None if it has ended or does not exist."""
+        """Count a deferral of the chunk's message. Return the chunk, or None if it has ended or does not exist."""
         change = Change(
             {"deferred_at": self._clock()},
             adds={"deferrals": 1},
@@ -25,10 +25,10 @@ class Recovering(LedgerBase):
         return self._update_chunk(run_id, chunk_id, change)
 
     def reopen_chunk(self, chunk: ChunkItem, recovery: str) -> bool:
-        """Have a chunk tried again for `recovery`, with all its attempts. False: it is not as it was read.
+        """Reopen a chunk for `recovery`, with all its attempts available again. False if it has changed since the read.
 
-        A FAILED chunk becomes PENDING, and the run's counter falls with it; a run that had drained has not any more.
-        One that has not ended only notes the recovery.
+        A FAILED chunk becomes PENDING in one transaction with the run's counter, and the run is no longer drained. For
+        a chunk that has not ended, only the recovery is recorded.
         """
         same = as_read(chunk, "status", "attempts", "recovery")
         if chunk.state is ChunkStatus.COMPLETED:
@@ -42,7 +42,7 @@ class Recovering(LedgerBase):
                 "recovery": recovery,
                 "sent_at": self._clock(),
                 "last_error": chunk.error or "",
-                "interruptions": chunk.attempts,  # attempts are numbered on, and those so far count no more
+                "interruptions": chunk.attempts,  # so that the attempts so far no longer count against the chunk
             },
             removes=("error", "completed_at", "first_started_at", "unsaid"),
             condition=same,
@@ -63,11 +63,10 @@ class Recovering(LedgerBase):
         return True
 
     def resume_run(self, run: RunItem) -> bool:
-        """Take back that the rest of the run is skipped, which was said because it had failed.
+        """Take back the stop of a run that failed, so that its remaining chunks are processed.
 
-        False: it was not, somebody cancelled the run, or it is not as it was read. The sweeper sends the chunks that
-        had been skipped. A note that had stopped the run before it was opened counts no more when the run is opened
-        again.
+        False if the run was not stopped, was cancelled, or has changed since it was read. The sweeper sends the chunks
+        that had been skipped. A stop item, written before the run was opened, has no effect from now on.
         """
         if run.cancelled_at is None or run.stop_reason != "failed":
             return False

@@ -1,4 +1,4 @@
-"""The splitter's writes: open the run, its chunks, the total, and the latch, in this order; each may be repeated."""
+"""The splitter's writes, in this order: open the run, add chunks, set the total, latch. All of them are idempotent."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from prismline_contracts import CHUNK_SK_PREFIX, STOP_SK, ChunkItem, ChunkStatus
 from prismline_ledger.base import LedgerBase, as_read
 from prismline_runtime import Change, PermanentError, RefusedError, batches
 
-#: Chunk items written in one transaction. DynamoDB takes 100, but the DynamoDB Local of 2020 that some builds of
-#: LocalStack hold takes 10; larger ones would write half as many chunks again in a second.
+#: Chunk items in one transaction. DynamoDB accepts 100, but DynamoDB Local of 2020, which some builds of LocalStack
+#: contain, accepts 10. Transactions of 100 would write 1.5 times as many chunks a second.
 CHUNKS_PER_TRANSACTION = 10
 
 
 @dataclass(frozen=True)
 class NewChunk:
-    """A chunk that the splitter made."""
+    """A chunk whose input the splitter has written."""
 
     chunk_id: str
     chunk_key: str
@@ -26,7 +26,7 @@ class NewChunk:
 
 
 class Splitting(LedgerBase):
-    """From nothing to a latched run."""
+    """Writes that create a run, from its item to the latch."""
 
     def open_run(
         self,
@@ -40,10 +40,10 @@ class Splitting(LedgerBase):
         manifest_key: str | None = None,
         split_token: str | None = None,
     ) -> RunItem:
-        """Create the run's item unless it is there, and return what is there.
+        """Create the run's item if it does not exist. Return the item in the table.
 
-        `manifest_key` and `split_token` (of the task that waits for the split) let the sweeper ask for the split again.
-        A run that was stopped before it was opened is stopped.
+        The sweeper uses `manifest_key` and `split_token` (the token of the task that waits for the split) to send
+        `run.split` again. If the run was stopped before it was opened, it is stopped now.
         """
         created_at = self._clock()
         item = RunItem(
@@ -68,20 +68,21 @@ class Splitting(LedgerBase):
         return item if created and stop is None else self.run(run_id)
 
     def set_plan(self, run: RunItem, plan: str) -> RunItem:
-        """Note what was found out about the run's source, JSON, if its plan still is as it was read; the run as it is
-        then, so that of two who find out different things both go by the first.
+        """Record the plan (JSON: the source's version and how it is cut) if the plan is still the one in `run`.
+
+        Return the current run. If two deliveries make different plans, both use the one that was recorded first.
         """
         same = Attr("PK").exists() & as_read(run, "plan")
         return self._update_run(run, Change({"plan": plan}, condition=same)) or self.run(run.run_id)
 
     def _stop(self, run_id: str, reason: str) -> RunItem | None:
-        """Note on the run's item that the rest of it is skipped; None: there is none, or it is stopped or drained."""
+        """Stop the run. None if it has no item, is already stopped, or has drained."""
         unless = Attr("PK").exists() & Attr("cancelled_at").not_exists() & Attr("drained_at").not_exists()
         sets = {"cancelled_at": self._clock(), "stop_reason": reason}
         return self._update_run(run_id, Change(sets, condition=unless))
 
     def add_chunks(self, run_id: str, chunks: Iterable[NewChunk]) -> None:
-        """Create the chunks' items, PENDING; those that are there stay as they are, whatever state they are in."""
+        """Create the items of chunks, PENDING. Existing items stay unchanged, whatever their status is."""
         for batch in batches(chunks, CHUNKS_PER_TRANSACTION):
             created_at = self._clock()
             items = [
@@ -106,8 +107,10 @@ class Splitting(LedgerBase):
                     items = [item for item, there in zip(items, refused.failed, strict=True) if not there]
 
     def set_total(self, run_id: str, *, jobs_total: int, n_spectra: int, n_blank: int) -> None:
-        """Say how many chunks there are: absolutely, once all of their items are written, and only if that is how many
-        there are. Raises PermanentError if it is not: then the source was cut in two different ways.
+        """Set the total of chunks, after all their items are written.
+
+        Raises PermanentError if the ledger holds another number of items, because the source was then cut in two
+        different ways, or if the run is latched with another total.
         """
         items = self.count_chunks(run_id)
         if items != jobs_total:
@@ -120,7 +123,7 @@ class Splitting(LedgerBase):
             raise PermanentError(f"Run {run_id} is closed with another number of chunks than {jobs_total}.")
 
     def latch(self, run_id: str) -> RunItem:
-        """Declare the total final, and drain the run if its chunks have all ended already; the run as it is then."""
+        """Declare the total final, and drain the run if all its chunks have ended already. Return the current run."""
         due = Attr("jobs_total").exists() & Attr("latched_at").not_exists()
         self._update_run(run_id, Change({"latched_at": self._clock()}, condition=due))
         return self.drain(run_id)

@@ -1,4 +1,4 @@
-"""The status service's writes: the rest of a run is skipped, and a run's end has been heard."""
+"""The status service's writes: stop a run, and record its end."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from prismline_runtime import Change
 
 
 class Stopping(Splitting):
-    """What the outside decides about a run."""
+    """Writes that stop a run or record its end."""
 
     def stop_run(self, run_id: str, reason: Literal["cancelled", "failed"]) -> None:
-        """Have the rest of a run skipped, unless it has drained. A run that is not open yet is stopped when it opens.
+        """Stop a run, so that its remaining chunks are skipped, unless it has drained.
 
-        The run's item is looked for again after the note was left, because the splitter looks for the note after it
-        created the item: one of the two sees the other.
+        A run without an item gets a stop item, and stops when the splitter opens it. This method reads the run again
+        after it has written the stop item, and the splitter reads the stop item after it has created the run. So at
+        least one of the two sees the other's write.
         """
         if self._stop(run_id, reason) is not None:
             return
@@ -28,9 +29,9 @@ class Stopping(Splitting):
         self._stop(run_id, reason)
 
     def record_end(self, run: RunItem, status: str) -> bool:
-        """Note that the status that follows from `run` is written and announced: nobody has to say its end again.
+        """Record that the terminal status of `run` is written and announced, so that it is not announced again.
 
-        False: the run is no longer as it was read, so its end may be another one by now.
+        False if the run has changed since it was read, because its end may be a different one now.
         """
         read = ("drained_at", "cancelled_at", "drains", "jobs_completed", "jobs_failed")
         over = Attr("drained_at").exists() | Attr("cancelled_at").exists()

@@ -1,4 +1,4 @@
-"""The sweeper's reads and writes: open runs, messages that are sent again, counters, and runs that are done."""
+"""The sweeper's reads and writes: open runs, resends of lost messages, corrected counters, closed runs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,26 @@ from prismline_runtime import Change
 
 
 class Sweeping(LedgerBase):
-    """What is done about a run from the outside."""
+    """Reads and writes of the sweeper."""
 
     def open_runs(self) -> Iterator[RunItem]:
-        """Runs that are not done, the one that was swept longest ago first: a query of GSI2."""
+        """The open runs. The run that was swept longest ago comes first. A query of GSI2."""
         for item in self._table.query(Key("GSI2_PK").eq(OPEN_RUNS), index="GSI2"):
             yield RunItem.model_validate(item)
 
     def claim_sweep(self, run: RunItem) -> RunItem | None:
-        """Take an open run for this sweep; it goes to the end of the queue. None: another sweep has taken it.
+        """Take an open run for this sweep, and move it to the end of `open_runs`. None if another sweep has taken it.
 
-        Returns the run as it is now, read consistently.
+        Returns the current run.
         """
         same = Attr("GSI2_PK").exists() & as_read(run, "GSI2_SK")
         return self._update_run(run, Change({"GSI2_SK": self._clock()}, condition=same))
 
     def close_run(self, run: RunItem) -> bool:
-        """Have the run swept no more. False: its end has not been heard, rows wait for the slow lane, or it is not as
-        it was read. The slow lane skips the rows of a stopped run, so those keep none open.
+        """Close the run, so that it is no longer swept.
+
+        False if its end is not recorded, if rows wait for the slow lane, or if the run has changed since it was read.
+        Waiting rows of a stopped run do not matter, because the slow lane skips them.
         """
         if run.ended_at is None or (run.n_timed_out and run.cancelled_at is None):
             return False
@@ -38,15 +40,15 @@ class Sweeping(LedgerBase):
         return self._update_run(run, Change(removes=("GSI2_PK", "GSI2_SK"), condition=done)) is not None
 
     def mark_said(self, chunk: ChunkItem) -> None:
-        """Note that the end of a chunk that the sweeper gave up was said."""
+        """Record that `chunk.failed` was published for a chunk that the sweeper gave up."""
         self._update_chunk(
             chunk.run_id, chunk.chunk_id, Change(removes=("unsaid",), condition=as_read(chunk, "completed_at"))
         )
 
     def record_resend(self, chunk: ChunkItem, reason: str) -> bool:
-        """Note that the message of `chunk` was sent again and that it waits for a worker.
+        """Record that the message of `chunk` is sent again, and make the chunk PENDING.
 
-        False: the chunk is no longer as it was read, so it went on by itself meanwhile.
+        False if the chunk has changed since it was read, because its message is then not lost.
         """
         if chunk.state not in ALLOWED_FROM[ChunkStatus.PENDING]:
             return False
@@ -58,12 +60,12 @@ class Sweeping(LedgerBase):
         return self._update_chunk(chunk.run_id, chunk.chunk_id, change) is not None
 
     def record_refit_resend(self, chunk: ChunkItem) -> bool:
-        """Note that the slow lane was sent the chunk again. False: it is no longer as it was read."""
+        """Record that `spectra.refit` is sent again. False if the chunk has changed since it was read."""
         change = Change({"refit_sent_at": self._clock()}, condition=as_read(chunk, "n_timed_out", "refit_sent_at"))
         return self._update_chunk(chunk.run_id, chunk.chunk_id, change) is not None
 
     def record_split_resend(self, run: RunItem) -> bool:
-        """Note that the run was asked to be split again. False: it has been latched, or asked for, meanwhile."""
+        """Record that `run.split` is sent again. False if the run has been latched, or another resend was recorded."""
         change = Change(
             {"split_sent_at": self._clock()},
             adds={"split_resends": 1},
@@ -72,12 +74,13 @@ class Sweeping(LedgerBase):
         return self._update_run(run, change) is not None
 
     def record_check(self, run: RunItem) -> None:
-        """Note that the status service was asked to look at the run."""
+        """Record that the status service was asked to check the run."""
         self._update_run(run, Change({"checked_at": self._clock()}, condition=Attr("PK").exists()))
 
     def correct_counters(self, run: RunItem, counted: Mapping[str, int]) -> bool:
-        """Set counters to what was `counted` in the items. False: one of them has changed since `run` was read.
+        """Set the counters to the numbers `counted` in the items. False if a counter has changed since `run` was read.
 
-        Counters and items change in one transaction, so what was counted between two reads of equal counters is exact.
+        Counters and items change in one transaction. A count is therefore exact if the counters are equal before and
+        after it.
         """
         return self._update_run(run, Change(counted, condition=as_read(run, *COUNTERS))) is not None

@@ -1,7 +1,7 @@
-"""Which changes of a chunk are allowed and what they do to the run's counters. Pure: no client in here.
+"""The allowed transitions of a chunk, and how they change the run's counters. Pure: no client.
 
-A terminal transition and the counter it moves are written in one transaction, so that at every moment
-`jobs_completed` and `jobs_failed` are the numbers of chunk items in those states.
+A terminal transition and its counter are written in one transaction. So `jobs_completed` and `jobs_failed` always equal
+the numbers of COMPLETED and FAILED chunk items.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from prismline_contracts import MAX_CHUNK_ERROR_BYTES, ChunkItem, ChunkStatus, RunItem
 
-#: States from which a chunk may enter each state. FAILED -> COMPLETED is a late success, of a worker that had been
-#: presumed dead; FAILED -> PENDING is a recovery. COMPLETED is never left. IN_PROGRESS -> PENDING: an attempt ended
-#: without a result, or its lease ran out.
+#: The statuses from which a chunk may enter each status. FAILED -> COMPLETED is a late success of a worker that was
+#: presumed dead. IN_PROGRESS -> PENDING means that an attempt ended without a result, or that its lease ran out.
+#: COMPLETED is final. FAILED -> PENDING is not in this table: only `reopen_chunk` does that.
 ALLOWED_FROM: Mapping[ChunkStatus, frozenset[ChunkStatus]] = {
     ChunkStatus.PENDING: frozenset({ChunkStatus.PENDING, ChunkStatus.IN_PROGRESS}),
     ChunkStatus.IN_PROGRESS: frozenset({ChunkStatus.PENDING, ChunkStatus.IN_PROGRESS}),
@@ -25,7 +25,7 @@ _COUNTER = {ChunkStatus.COMPLETED: "jobs_completed", ChunkStatus.FAILED: "jobs_f
 
 
 def counter_changes(before: ChunkStatus, after: ChunkStatus) -> dict[str, int]:
-    """What a chunk's transition adds to the run's counters."""
+    """The changes of the run's counters that belong to a transition of a chunk."""
     changes: dict[str, int] = {}
     if before in _COUNTER:
         changes[_COUNTER[before]] = -1
@@ -36,14 +36,14 @@ def counter_changes(before: ChunkStatus, after: ChunkStatus) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Started:
-    """The chunk is the caller's to process."""
+    """An attempt has begun. The caller processes the chunk."""
 
     chunk: ChunkItem
 
 
 @dataclass(frozen=True)
 class Skipped:
-    """There is nothing to do: the chunk has ended already."""
+    """No attempt has begun, because the chunk has ended already."""
 
     reason: str
     chunk: ChunkItem
@@ -51,20 +51,20 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Finished:
-    """What a terminal transition brought about."""
+    """The result of a terminal transition."""
 
-    #: False: the chunk had ended before, or was not as it was read, and nothing was changed.
+    #: False if nothing was written: the chunk had ended before, or has changed since it was read.
     changed: bool
-    #: The chunk as it is.
+    #: The current chunk.
     chunk: ChunkItem
-    #: The run as it is, read after the transition.
+    #: The current run, read after the transition.
     run: RunItem
-    #: A chunk that had been given up was completed after all.
+    #: Whether a FAILED chunk was completed late.
     late: bool = False
 
 
 def truncate(text: str, most_bytes: int = MAX_CHUNK_ERROR_BYTES) -> str:
-    """`text` cut to what a chunk item holds (default: of an error), never in the middle of a character."""
+    """Cut `text` to `most_bytes` of UTF-8 (default: the limit of an error), never in the middle of a character."""
     encoded = text.encode()
     if len(encoded) <= most_bytes:
         return text

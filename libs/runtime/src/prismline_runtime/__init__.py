@@ -1,4 +1,4 @@
-"""What a Prismline service runs on."""
+"""The runtime of every Prismline service: routing, sending, storage, DynamoDB, errors, settings, telemetry."""
 
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.dynamodb import Change, RefusedError, Table, decode, encode, unchanged

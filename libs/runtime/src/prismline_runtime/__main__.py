@@ -1,10 +1,10 @@
 """Run a handler on queues: `prismline-runtime --queue chunks --batch-size 1 prismline_worker.handler:handler`.
 
-On SIGTERM or SIGINT nothing more is received; what is in flight may finish within the grace time, else it is made
-visible to others at once and the process ends.
+On SIGTERM or SIGINT the process stops receiving. Messages in flight have the grace time to finish. After that the
+process makes them visible again and exits.
 
-`PRISMLINE_HEARTBEAT_FILE` names a file that is touched every second while every queue answers and no invocation takes
-longer than it may. What watches the process, a container's health check for instance, looks at the file's age.
+`PRISMLINE_HEARTBEAT_FILE` names a file for health checks. The process touches it every second while all queues answer
+and no invocation exceeds its time limit. A health check looks at the file's age.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prismline_runtime.telemetry import service_logger
 
 
 def load_handler(path: str) -> Handler:
-    """The function that `module:name` means."""
+    """Import and return the function `module:name`."""
     module, _, name = path.partition(":")
     handler: Handler = getattr(importlib.import_module(module), name)
     return handler
@@ -73,7 +73,7 @@ def main() -> None:
     _shut_down(consumers, threads, settings.grace_seconds)
     logger.info("consumer_stopped")
     sys.stdout.flush()
-    os._exit(0)  # a handler that outlived its grace time must not keep the process
+    os._exit(0)  # a handler that exceeds the grace time must not keep the process alive
 
 
 def _shut_down(consumers: list[Consumer], threads: list[threading.Thread], grace_seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""AWS clients with one configuration. `AWS_ENDPOINT_URL` points them all at an emulator, as boto3 defines it."""
+"""AWS clients with one configuration. boto3 reads `AWS_ENDPOINT_URL`, which points all of them at an emulator."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def events() -> EventBridgeClient:
 
 
 def s3() -> S3Client:
-    """An S3 client (path-style, which every emulator understands)."""
+    """An S3 client. It uses path-style addresses, because every emulator supports them."""
     return boto3.client("s3", config=CONFIG)
 
 

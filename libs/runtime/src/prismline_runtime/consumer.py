@@ -1,12 +1,12 @@
-"""The consumer: feeds a Lambda-shaped handler from an SQS queue, outside Lambda.
+"""The consumer: calls a Lambda handler with messages from an SQS queue, outside Lambda.
 
-It does what Lambda's event source mapping does: receives batches by long polling, calls `handler(event, context)`,
-deletes what succeeded and leaves what `batchItemFailures` names. Beyond that it renews the visibility of messages
-that are worked on for long, so that the queue's timeout bounds how fast a dead worker is noticed, not how long work
-may take. Take it away and the same handler runs in Lambda.
+It does the work of a Lambda event source mapping. It receives batches by long polling, calls `handler(event, context)`,
+deletes the messages that succeeded, and leaves the messages that `batchItemFailures` names. The same handler also runs
+in Lambda, without the consumer.
 
-A handler that sets a message's visibility itself should return within half of the consumer's visibility time:
-that is when the first renewal comes.
+The consumer also renews the visibility timeout of messages in flight. The timeout therefore limits how long a dead
+worker's messages stay hidden, and not how long the work takes. The first renewal comes after half of the visibility
+timeout. A handler that changes the visibility of a message itself should return before that.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
         MessageTypeDef,
     )
 
-#: Pause in seconds after a failed receive, so that an outage of the queue is not a busy loop.
+#: Pause in seconds after a failed receive, so that the consumer does not spin during an outage of SQS.
 RECEIVE_ERROR_PAUSE_SECONDS = 1.0
-#: How much longer, in seconds, than it should a receive or an invocation may take before the consumer is not well.
+#: Grace period, in seconds, that a receive or an invocation may exceed its time limit before the health check fails.
 WELL_MARGIN_SECONDS = 15.0
 
 Handler = Callable[[dict[str, Any], Any], Any]
@@ -42,7 +42,7 @@ Handler = Callable[[dict[str, Any], Any], Any]
 
 @dataclass
 class InvocationContext:
-    """What Lambda passes as `context`, as far as it means something here."""
+    """The parts of Lambda's `context` that handlers use."""
 
     function_name: str
     deadline: float
@@ -51,14 +51,14 @@ class InvocationContext:
     invoked_function_arn: str = ""
 
     def get_remaining_time_in_millis(self) -> int:
-        """Milliseconds until the invocation should have ended."""
+        """Milliseconds until the time limit of the invocation."""
         return max(0, round((self.deadline - time.monotonic()) * 1000))
 
 
 class Consumer:
-    """Polls one queue and hands what it receives to `handler`.
+    """Polls one queue and calls `handler` with each batch.
 
-    Several consumers in a process share `turn`, a lock: a handler runs one invocation at a time, as in Lambda.
+    All consumers of a process share the lock `turn`, so that the handler runs one invocation at a time, as in Lambda.
     """
 
     def __init__(
@@ -82,26 +82,26 @@ class Consumer:
         self._stopping = threading.Event()
         self._url = ""
         self._arn = ""
-        #: Receipt handle by message id.
+        #: Receipt handles of the messages in flight, by message id.
         self._in_flight: dict[str, str] = {}
         self._lock = threading.Lock()
-        #: Until then (`time.monotonic` seconds) the queue need not be heard from.
+        #: The consumer is healthy until this moment (`time.monotonic` seconds).
         self._well_until = 0.0
 
     @property
     def well(self) -> bool:
-        """Whether the queue answered lately, or what it gave is being worked on, within the time that may take."""
+        """Whether the consumer is healthy: its current receive or invocation is within its time limit."""
         return time.monotonic() < self._well_until
 
     def _well_for(self, seconds: float) -> None:
         self._well_until = time.monotonic() + seconds + WELL_MARGIN_SECONDS
 
     def stop(self) -> None:
-        """Receive nothing more. What is in flight goes on until `run` returns or `release` gives it back."""
+        """Stop receiving. Messages in flight continue until `run` returns or `release` gives them back."""
         self._stopping.set()
 
     def run(self) -> None:
-        """Poll until stopped."""
+        """Poll the queue until `stop` is called."""
         if not self._find_queue():
             return
         while not self._stopping.is_set():
@@ -123,7 +123,7 @@ class Consumer:
                 self._invoke(messages)
 
     def _find_queue(self) -> bool:
-        """Wait until the queue exists (services may start before their queues are deployed). False: stopped first."""
+        """Wait until the queue exists, because services may start before their queues. False if `stop` was called."""
         while not self._stopping.is_set():
             try:
                 self._url = self._sqs.get_queue_url(QueueName=self._queue_name)["QueueUrl"]
@@ -159,7 +159,7 @@ class Consumer:
         self._delete(finished)
 
     def _call_handler(self, messages: list[MessageTypeDef]) -> set[str]:
-        """Invoke the handler; the ids of the messages that it did not finish."""
+        """Invoke the handler. Return the ids of the messages that it did not finish."""
         received = {message["MessageId"] for message in messages}
         context = InvocationContext(self._queue_name, time.monotonic() + self._settings.invocation_seconds)
         try:
@@ -170,13 +170,13 @@ class Consumer:
         return unfinished(answer, received)
 
     def _keep_hidden(self, done: threading.Event) -> None:
-        """Renew the visibility of what is in flight, at half of its time, until `done`."""
+        """Renew the visibility timeout of the messages in flight whenever half of it has passed, until `done`."""
         while not done.wait(self._settings.visibility_seconds / 2):
-            with self._lock:  # also while AWS is called: a renewal must not overtake a release
+            with self._lock:  # held during the call to AWS, because a renewal must not overtake a release
                 self._set_visibility(self._settings.visibility_seconds)
 
     def release(self) -> None:
-        """Make what is in flight visible to other consumers at once."""
+        """Make the messages in flight visible to other consumers at once."""
         with self._lock:
             self._set_visibility(0)
             self._in_flight = {}
@@ -191,7 +191,7 @@ class Consumer:
                 self._sqs.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
 
     def _delete(self, handles: list[str]) -> None:
-        """Acknowledge. What cannot be deleted is delivered again, which handlers are made for."""
+        """Delete messages. SQS delivers a message again if this fails, and handlers are idempotent."""
         entries: list[DeleteMessageBatchRequestEntryTypeDef] = [
             {"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(handles)
         ]
@@ -201,7 +201,7 @@ class Consumer:
 
     @contextmanager
     def _logged(self, event: str) -> Iterator[None]:
-        """Log what AWS throws in the block, and go on."""
+        """Log the errors of AWS in the block and continue."""
         try:
             yield
         except (ClientError, BotoCoreError) as error:
@@ -209,9 +209,9 @@ class Consumer:
 
 
 def unfinished(answer: Any, received: set[str]) -> set[str]:
-    """The ids, of those `received`, that a handler's answer calls failed.
+    """The ids of the messages that the handler's `answer` reports as failed.
 
-    As with Lambda, an answer that makes no sense counts as a failure of the whole batch, and no answer as success.
+    The rules are Lambda's: an invalid answer fails the whole batch, and an empty answer is a success.
     """
     if not answer:
         return set()
@@ -223,7 +223,7 @@ def unfinished(answer: Any, received: set[str]) -> set[str]:
 
 
 def _record(message: MessageTypeDef, arn: str) -> dict[str, Any]:
-    """A message as Lambda's SQS event shows it."""
+    """Convert a message to a record of Lambda's SQS event."""
     return {
         "messageId": message["MessageId"],
         "receiptHandle": message["ReceiptHandle"],

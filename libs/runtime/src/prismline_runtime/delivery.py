@@ -1,4 +1,4 @@
-"""A received message, as a service sees it."""
+"""A delivery: one receipt of one SQS message."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 @dataclass(frozen=True)
 class Delivery:
-    """One receipt of one message from a queue."""
+    """One receipt of one message. A message that is received again is another delivery."""
 
     queue: str
     message_id: str
     receipt_handle: str
     body: str
     receive_count: int
-    #: Text attributes of the message, by name.
+    #: The message's attributes of type String, by name.
     attributes: Mapping[str, str] = field(default_factory=dict)
-    #: Milliseconds that the invocation may still take.
+    #: Returns the milliseconds until the time limit of the invocation.
     remaining_ms: Callable[[], int] = field(default=lambda: 900_000, repr=False)
 
     @classmethod
     def of(cls, record: SQSRecord, remaining_ms: Callable[[], int]) -> Delivery:
-        """Read a record of a Lambda SQS event."""
+        """Make a delivery from a record of a Lambda SQS event."""
         return cls(
             queue=record.event_source_arn.rsplit(":", 1)[-1],
             message_id=record.message_id,
@@ -41,5 +41,5 @@ class Delivery:
         )
 
     def deadline(self, margin_seconds: float) -> float:
-        """The moment (`time.monotonic` seconds) by which work must end to leave `margin_seconds` for the rest."""
+        """The end of the invocation less `margin_seconds`, in seconds of `time.monotonic`."""
         return time.monotonic() + self.remaining_ms() / 1000 - margin_seconds

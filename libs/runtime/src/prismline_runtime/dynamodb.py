@@ -1,11 +1,11 @@
-"""A DynamoDB table, read and written with plain Python values and conditions of boto3.
+"""A DynamoDB table that takes and returns plain Python values, with the condition expressions of boto3.
 
     runs = Table(client, "prismline-dev-runs")
     open_still = Attr("latched_at").not_exists()
     runs.update({"PK": run_id, "SK": "RUN"}, Change({"latched_at": timestamp()}, condition=open_still))
 
-A condition that does not hold is a RefusedError. Attribute names always travel as placeholders, so that a reserved
-word cannot break an expression.
+A write whose condition does not hold raises RefusedError. Every attribute name is sent as a placeholder, so reserved
+words cannot break an expression.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from prismline_runtime.errors import TransientError, aws_errors, error_code
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-#: Items read in one call (DynamoDB gives 100).
+#: Most items that DynamoDB returns from one BatchGetItem.
 ITEMS_PER_READ = 100
-#: How long, in seconds, a write goes on that collides with other transactions on the same items.
+#: How long, in seconds, a write is retried while other transactions hold its items.
 CONFLICT_SECONDS = 20.0
 
 _CONDITION_FAILED = "ConditionalCheckFailed"
@@ -40,8 +40,9 @@ _deserialize = TypeDeserializer().deserialize
 
 
 class RefusedError(Exception):
-    """A condition did not hold, and nothing was written; `failed` says of each write of a transaction whether it
-    was that one.
+    """A condition did not hold, and nothing was written.
+
+    `failed` has one entry for each write of the transaction: whether the condition of that write did not hold.
     """
 
     def __init__(self, failed: list[bool]) -> None:
@@ -51,26 +52,27 @@ class RefusedError(Exception):
 
 @dataclass(frozen=True)
 class Change:
-    """What an update does to an item, and under which condition."""
+    """An update of one item, and its condition."""
 
     sets: Mapping[str, Any] = field(default_factory=dict)
-    #: Set only where the item has no such attribute.
+    #: Attributes to set only if the item does not have them.
     defaults: Mapping[str, Any] = field(default_factory=dict)
     adds: Mapping[str, int] = field(default_factory=dict)
     removes: Iterable[str] = ()
-    #: Added to a string set, and taken out of one.
+    #: Members to add to string sets.
     includes: Mapping[str, set[str]] = field(default_factory=dict)
+    #: Members to remove from string sets.
     excludes: Mapping[str, set[str]] = field(default_factory=dict)
     condition: ConditionBase | None = None
 
 
 def encode(item: Mapping[str, Any]) -> dict[str, Any]:
-    """`item` as DynamoDB's client takes it. Raises TypeError for a float: write such a number as text."""
+    """Convert `item` to the format of the DynamoDB client. Raises TypeError for a float: write it as text."""
     return {name: _serialize(value) for name, value in item.items()}
 
 
 def decode(item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item as DynamoDB's client gives it, with int for whole numbers and float for fractions."""
+    """Convert an item from the format of the DynamoDB client. Whole numbers become int, fractions float."""
     return {name: _number(_deserialize(value)) for name, value in item.items()}
 
 
@@ -81,7 +83,7 @@ def _number(value: Any) -> Any:
 
 
 def unchanged(read: Mapping[str, Any]) -> ConditionBase:
-    """The condition that these attributes still have the values that were read; None is an absent one."""
+    """The condition that the attributes still have the values in `read`. None stands for an absent attribute."""
     conditions = [
         Attr(name).not_exists() if value is None else Attr(name).eq(value) for name, value in sorted(read.items())
     ]
@@ -89,7 +91,7 @@ def unchanged(read: Mapping[str, Any]) -> ConditionBase:
 
 
 def all_of(conditions: Iterable[ConditionBase]) -> ConditionBase:
-    """All of `conditions`, of which there is at least one."""
+    """The conjunction of `conditions`. There must be at least one."""
     first, *others = conditions
     for condition in others:
         first = first & condition
@@ -97,7 +99,10 @@ def all_of(conditions: Iterable[ConditionBase]) -> ConditionBase:
 
 
 class Table:
-    """One table. Raises UnavailableError when DynamoDB cannot be reached or a collision outlasts the retries."""
+    """One table.
+
+    Raises UnavailableError if DynamoDB does not answer, and TransientError if a collision outlasts the retries.
+    """
 
     def __init__(self, client: DynamoDBClient, name: str) -> None:
         self._client = client
@@ -106,13 +111,13 @@ class Table:
     # ---- reads
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The item under `key`, read consistently, or None."""
+        """The item with `key`, or None. A consistent read."""
         with aws_errors(f"read {_named(key)} in {self.name}"):
             answer = self._client.get_item(TableName=self.name, Key=encode(key), ConsistentRead=True)
         return decode(answer["Item"]) if "Item" in answer else None
 
     def batch_get(self, keys: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-        """The items under `keys` that exist, read consistently, in no order."""
+        """The items with `keys` that exist, in no order. Consistent reads."""
         encoded = [encode(key) for key in keys]
         for start in range(0, len(encoded), ITEMS_PER_READ):
             left: list[Any] = encoded[start : start + ITEMS_PER_READ]
@@ -133,12 +138,12 @@ class Table:
         index: str | None = None,
         descending: bool = False,
     ) -> Iterator[dict[str, Any]]:
-        """The items of one partition in order, page by page; consistent, unless an `index` is asked."""
+        """The items of one partition, in the order of their sort keys. A consistent read unless `index` is given."""
         for answer in self._pages(key, where, index, descending):
             yield from map(decode, answer["Items"])
 
     def count(self, key: ConditionBase) -> int:
-        """How many items a query finds."""
+        """The number of items that a query for `key` finds."""
         return sum(answer["Count"] for answer in self._pages(key, None, None, descending=False, Select="COUNT"))
 
     def _pages(
@@ -172,7 +177,7 @@ class Table:
     # ---- writes
 
     def create(self, item: Mapping[str, Any], *, key: str) -> bool:
-        """Put `item` unless there is one with its key, of which `key` is an attribute. False: there is."""
+        """Put `item` if no item has its key. False if one has. `key` names one attribute of the table's key."""
         try:
             self._write(f"create {item[key]}", lambda: self._client.put_item(**self._creation(item, key)))
         except RefusedError:
@@ -180,7 +185,7 @@ class Table:
         return True
 
     def update(self, key: Mapping[str, Any], change: Change, *, returns: str = "ALL_NEW") -> dict[str, Any]:
-        """Change one item and return it as it is then (`ALL_NEW`), or as it was (`ALL_OLD`)."""
+        """Change one item. Return the item after the change (`ALL_NEW`) or before it (`ALL_OLD`)."""
         request = self._update(key, change)
         answer = self._write(
             f"update {_named(key)} in {self.name}",
@@ -189,17 +194,17 @@ class Table:
         return decode(answer.get("Attributes", {}))
 
     def transact(self, *writes: Any) -> None:
-        """Carry out writes made by `creation` and `changing` together, or none of them."""
+        """Execute all `writes`, made by `creation` and `changing`, in one transaction."""
         self._write(
             f"write to {self.name}", lambda: self._client.transact_write_items(TransactItems=list(writes)), len(writes)
         )
 
     def creation(self, item: Mapping[str, Any], *, key: str) -> Any:
-        """For `transact`: put `item` unless there is one."""
+        """A write for `transact`: put `item` if no item has its key."""
         return {"Put": self._creation(item, key)}
 
     def changing(self, key: Mapping[str, Any], change: Change) -> Any:
-        """For `transact`: update an item."""
+        """A write for `transact`: update one item."""
         return {"Update": self._update(key, change)}
 
     def _creation(self, item: Mapping[str, Any], key: str) -> dict[str, Any]:
@@ -241,7 +246,7 @@ class Table:
 
     @staticmethod
     def _write(doing: str, call: Callable[[], Any], n_writes: int = 1) -> Any:
-        """Make a conditional write, again while it only collides with others."""
+        """Execute a conditional write. Retry it while it collides with other writes."""
         for attempt in Retrying(
             retry=retry_if_exception_type(_CollisionError),
             wait=wait_random_exponential(0.02, 2.0),
@@ -263,11 +268,11 @@ class Table:
 
 
 class _CollisionError(TransientError):
-    """Another write held the item."""
+    """Another write held one of the items."""
 
 
 def _cancellation_reasons(error: ClientError, n_writes: int) -> list[str]:
-    """The code of each write of a cancelled transaction; of a single write, its own."""
+    """The error code of each write of a cancelled transaction, or of the single write."""
     code = error_code(error)
     if code == "ConditionalCheckFailedException":
         return [_CONDITION_FAILED] * n_writes

@@ -1,7 +1,7 @@
-"""The two families of errors, and the one place where what AWS throws is sorted into them.
+"""The two families of errors, permanent and transient. Only this module maps errors of AWS to them.
 
-Permanent: this will never work, so the chunk or run fails with the reason, or the message becomes a dead letter.
-Transient: try again later; when a resource that is needed is down, once it is up.
+Permanent: a retry cannot succeed. The chunk or run fails with the reason, or the message becomes a dead letter.
+Transient: a later retry may succeed. If a resource is down, the retry waits until it is up.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from urllib3.exceptions import HTTPError
 
 
 class PrismlineError(Exception):
-    """Base of both families. The message is one sentence that a person can act on."""
+    """Base of both families. The message is one sentence that tells a person what to do or what is wrong."""
 
 
 class PermanentError(PrismlineError):
-    """Repeating the same work can only end the same way."""
+    """A retry of the same work cannot succeed."""
 
 
 class TransientError(PrismlineError):
-    """Repeating the same work later may succeed."""
+    """A later retry of the same work may succeed."""
 
     def __init__(self, message: str, *, retry_after: int | None = None) -> None:
         super().__init__(message)
-        #: Seconds to wait before the message is delivered again; None leaves it to the backoff.
+        #: Seconds until the message is delivered again. None: the backoff decides.
         self.retry_after = retry_after
 
 
 class UnavailableError(TransientError):
-    """Something that the work depends on did not answer, or refused: this says nothing about the work."""
+    """A dependency did not answer, or refused the request. The work itself is not to blame."""
 
 
 class ResourceUnavailableError(UnavailableError):
-    """A resource that the work needs is down: the message waits for it in the dead-letter queue."""
+    """A resource that the work needs is down. The message waits for it in the dead-letter queue."""
 
     def __init__(self, message: str, *, resource: str) -> None:
         super().__init__(message)
-        #: Name of the resource, as the dead-letter consumer knows it.
+        #: The resource's name in the settings of the dead-letter consumer.
         self.resource = resource
 
 
-#: How SQS begins those of its codes that are older than its JSON protocol; emulators leave it out.
+#: Prefix of the SQS error codes that are older than its JSON protocol. Emulators omit it.
 SQS_PREFIX = "AWS.SimpleQueueService."
-#: Error codes of AWS that no repetition mends: the thing is gone, or the request is wrong in itself.
+#: Error codes of AWS for which a retry is useless: the object does not exist, or the request is invalid.
 PERMANENT_CODES = frozenset(
     {
         "NoSuchKey",
@@ -60,7 +60,7 @@ PERMANENT_CODES = frozenset(
 
 
 def classify(error: Exception, doing: str) -> PrismlineError:
-    """The error of our own that `error` stands for; `doing` says what was attempted, as in "read s3://bucket/key"."""
+    """Map `error` to one of the two families. `doing` names the action in the message: "read s3://bucket/key"."""
     if isinstance(error, ClientError):
         code = error.response.get("Error", {}).get("Code", "Unknown")
         if code in {"NoSuchKey", "404", "NotFound"}:
@@ -73,8 +73,9 @@ def classify(error: Exception, doing: str) -> PrismlineError:
 
 @contextmanager
 def aws_errors(doing: str) -> Iterator[None]:
-    """Turn what AWS and the way to it throw in the block into a `PermanentError` or `UnavailableError` that says what
-    was attempted.
+    """Map errors of AWS and of the network in the block to `PermanentError` or `UnavailableError`.
+
+    `doing` names the action in the message.
     """
     try:
         yield
@@ -83,5 +84,5 @@ def aws_errors(doing: str) -> Iterator[None]:
 
 
 def error_code(error: ClientError) -> str:
-    """The code that AWS gave the error, e.g. `ConditionalCheckFailedException`; of SQS without its prefix."""
+    """The error code, e.g. `ConditionalCheckFailedException`, without the prefix of SQS."""
     return error.response.get("Error", {}).get("Code", "").removeprefix(SQS_PREFIX)

@@ -1,4 +1,4 @@
-"""Fault points: named places where a test or a demonstration can make a service fail for real.
+"""Fault points: named places where a test or a demonstration can make a service fail.
 
 A service calls `fault_point("split.items_written", run_id=...)` between two steps. Nothing happens unless
 `PRISMLINE_FAULTS_FILE` names a JSON file with a list of rules, for instance
@@ -6,9 +6,9 @@ A service calls `fault_point("split.items_written", run_id=...)` between two ste
     [{"point": "split.items_written", "action": "kill", "times": 1},
      {"point": "chunk.started", "where": {"chunk_id": "chunk-0000010"}, "action": "transient", "times": 2}]
 
-`kill` is SIGKILL to the own process, `transient` and `permanent` raise the error of that family, `hang` waits for
-`seconds`, or until its rule is taken away. `times` (default: always) counts over all processes, by marker files beside
-the rules file.
+`kill` sends SIGKILL to the service's own process. `transient` and `permanent` raise an error of that family. `hang`
+waits for `seconds`, or until its rule is removed. `times` (default: no limit) counts over all processes, by marker
+files beside the rules file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from prismline_runtime.settings import FaultSettings
 
 
 class FaultRule(BaseModel):
-    """One injected fault."""
+    """One rule of the faults file: where to fail, how, and how often."""
 
     point: str
     action: Literal["kill", "transient", "permanent", "hang"]
@@ -42,9 +42,9 @@ def _rules_file() -> Path | None:
 
 
 def fault_point(point: str, **context: str) -> None:
-    """Fail here if a rule for `point` says so and its `where` agrees with `context`.
+    """Fail if there is a rule for `point` whose `where` matches `context`.
 
-    The rules are read anew at every call, so that they can be changed while services run.
+    Every call reads the rules file again, so a test can change the rules while services run.
     """
     path = _rules_file()
     if path is None:
@@ -60,7 +60,7 @@ def _rules(path: Path) -> list[FaultRule]:
 
 
 def _claim(path: Path, number: int, times: int | None) -> bool:
-    """Whether this occurrence is still within the rule's `times`; creating a marker file is atomic."""
+    """Whether the rule has occurrences left. Takes one of them by creating a marker file, which is atomic."""
     if times is None:
         return True
     for occurrence in range(times):

@@ -1,15 +1,15 @@
-"""From a Lambda SQS event to the function that handles a message, and from what it raises to what happens next.
+"""Routing: calls the function for each message of a Lambda SQS event, and acts on what the function raises.
 
-A service's handler module says which function takes which message:
+The handler module of a service says which function takes which message:
 
     handler = queue_handler(transport, logger, {RunSplit: on_run_split}, {"aws.s3/Object Created": on_object_created})
 
-What the function does      -> what happens to the message
-returns                     -> acknowledged
-raises PermanentError       -> moved whole to the dead-letter queue with the reason, then acknowledged
-(no function for its type)  -> moved there, to wait for a release of the service that has one
-raises ResourceUnavailable… -> moved there too, to wait for the resource
-raises anything else        -> kept, and delivered again after a backoff; SQS gives up after `maxReceiveCount`
+The function ...                the message ...
+returns                         is acknowledged
+raises PermanentError           is moved to the dead-letter queue with the reason
+does not exist for this type    is moved to the dead-letter queue, where it waits for a newer release of the service
+raises ResourceUnavailableError is moved to the dead-letter queue, where it waits for the resource
+raises anything else            is delivered again after a backoff; SQS moves it after `maxReceiveCount` receives
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from prismline_runtime.delivery import Delivery
 from prismline_runtime.errors import PermanentError, ResourceUnavailableError, TransientError
 from prismline_runtime.transport import Transport
 
-#: Seconds before a message that failed for the first time is delivered again; doubled at each receive.
+#: Seconds until a message that failed once is delivered again. The time doubles with each receive.
 FIRST_BACKOFF_SECONDS = 1
-#: Longest wait in seconds between two deliveries of a failing message.
+#: Longest time in seconds between two deliveries of a failing message.
 MAX_BACKOFF_SECONDS = 120
 
 LambdaHandler = Callable[[dict[str, Any], Any], PartialItemFailureResponse]
@@ -40,33 +40,33 @@ LambdaHandler = Callable[[dict[str, Any], Any], PartialItemFailureResponse]
 
 @dataclass(frozen=True)
 class Message:
-    """A message that was understood, with its envelope and its delivery."""
+    """A valid message: its envelope and its delivery."""
 
     envelope: Envelope
     delivery: Delivery
 
 
-#: Takes a command or event of ours.
+#: Takes the data of a Prismline command or event, and the message.
 MessageFunction = Callable[[Any, Message], None]
-#: Takes an event of an AWS service: the whole EventBridge event.
+#: Takes a whole EventBridge event of an AWS service, and its delivery.
 AwsEventFunction = Callable[[dict[str, Any], Delivery], None]
 
 
 def describe_invalid(error: ValidationError) -> str:
-    """The first thing that is wrong with a document, in one clause: `params.beta: Input should be greater than 0`."""
+    """The first error of a validation as one clause, e.g. `params.beta: Input should be greater than 0`."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"]) or "document"
     return f"{where}: {first['msg']}"
 
 
 def backoff_seconds(receive_count: int) -> int:
-    """How long to wait before the next delivery: exponential with jitter, at least a second."""
+    """Seconds until the next delivery: exponential backoff with jitter, at least one second."""
     longest: int = min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** (receive_count - 1))
     return max(1, round(random.uniform(0.5, 1.0) * longest))
 
 
 class _UnknownTypeError(Exception):
-    """The service has no function for the message's type; another release may have one."""
+    """The service has no function for the message's type. Another release may have one."""
 
 
 class _Router:
@@ -163,9 +163,9 @@ def queue_handler(
     messages: Mapping[type[BaseModel], MessageFunction],
     aws_events: Mapping[str, AwsEventFunction] | None = None,
 ) -> LambdaHandler:
-    """A Lambda handler for SQS events that answers with `batchItemFailures`.
+    """Make a Lambda handler for SQS events that answers with `batchItemFailures`.
 
-    `messages` maps a contract model to the function that takes it; `aws_events` maps `source/detail-type`, and
-    `aws.sns/Notification` for what SNS delivers.
+    `messages` maps contract models to functions. `aws_events` maps `source/detail-type` of EventBridge events to
+    functions; the name of an SNS message is `aws.sns/Notification`.
     """
     return _Router(transport, logger, messages, aws_events or {})

@@ -1,9 +1,9 @@
 """Serve an ASGI application over HTTP: `python -m prismline_runtime.server prismline_alerting.interactions:create_app`.
 
-On SIGTERM or SIGINT nothing more is accepted, and requests under way may finish within the grace time. What uvicorn has
-to say goes into the service's structured log; requests are not logged, because their addresses may hold secrets.
+On SIGTERM or SIGINT the server accepts no more connections, and open requests have the grace time to finish. The log of
+uvicorn goes to the service's structured log. Requests are not logged, because their URLs may contain secrets.
 
-A process of its own module: only services that serve HTTP install uvicorn (`prismline-runtime[http]`).
+This is a separate module because only services that serve HTTP install uvicorn (`prismline-runtime[http]`).
 """
 
 from __future__ import annotations

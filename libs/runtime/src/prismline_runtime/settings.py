@@ -9,13 +9,13 @@ from pydantic_settings import BaseSettings
 
 
 class ServiceSettings(BaseSettings):
-    """What every service is told. A service's own settings class inherits from this one."""
+    """Settings of every service. The settings class of a service inherits from this one."""
 
     environment: str = Field(default="dev", description="Which deployment this is; part of every resource's name.")
 
 
 class ConsumerSettings(BaseSettings, env_prefix="PRISMLINE_"):
-    """How the consumer polls."""
+    """Settings of the consumer."""
 
     wait_seconds: int = Field(default=10, ge=0, le=20, description="Long-poll time of one receive.")
     visibility_seconds: int = Field(
@@ -32,6 +32,6 @@ class ConsumerSettings(BaseSettings, env_prefix="PRISMLINE_"):
 
 
 class FaultSettings(BaseSettings, env_prefix="PRISMLINE_"):
-    """Where fault injection is configured; off unless set."""
+    """Settings of fault injection. It is off unless the file is set."""
 
     faults_file: Path | None = None

@@ -1,4 +1,4 @@
-"""A bucket: objects, read and written with the error families of Prismline."""
+"""Reads and writes of S3 objects, with Prismline's two families of errors."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from prismline_runtime.errors import PermanentError, aws_errors, error_code
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-#: What S3 answers when the condition of a request does not hold. A 409 is none of these: two writes met, and S3 asks
-#: for the request again.
+#: Error codes of a conditional request whose condition does not hold. A 409 is not one of them: it means that two
+#: writes met, and S3 asks for a retry.
 _CONDITION_CODES = frozenset({"PreconditionFailed", "412"})
 
 
-#: How whole files move: a few long requests cost less than many short ones, on either side.
+#: Transfers of whole files. A few long requests cost less than many short ones, for the client and for S3.
 TRANSFER = TransferConfig(multipart_threshold=64 * 2**20, multipart_chunksize=32 * 2**20, max_concurrency=4)
-#: Bytes that are fetched of a large object at a time: long against the time until the first of them arrives.
+#: Bytes of one ranged read of a large object. Large enough that latency does not dominate.
 PART_BYTES = 8 * 2**20
 
 
 class _ObjectReader(io.RawIOBase):
-    """One version of an object, read where it is asked for."""
+    """A seekable file over one version of an object. Each read is a ranged GET."""
 
     def __init__(self, s3: S3Client, bucket: str, key: str, etag: str, size: int) -> None:
         super().__init__()
@@ -65,7 +65,10 @@ class _ObjectReader(io.RawIOBase):
 
 
 class Bucket:
-    """One S3 bucket. An object that does not exist is a PermanentError, an unreachable bucket a TransientError."""
+    """One S3 bucket.
+
+    Raises PermanentError if the object does not exist, and UnavailableError if S3 does not answer.
+    """
 
     def __init__(self, s3: S3Client, name: str) -> None:
         self._s3 = s3
@@ -76,18 +79,18 @@ class Bucket:
         return self.read_versioned(key)[0]
 
     def read_versioned(self, key: str) -> tuple[bytes, str]:
-        """The whole object and its ETag, for `replace`."""
+        """The whole object, and its ETag for `replace`."""
         with aws_errors(f"read s3://{self.name}/{key}"):
             answer = self._s3.get_object(Bucket=self.name, Key=key)
             return answer["Body"].read(), answer["ETag"]
 
     def version(self, key: str) -> str:
-        """The object's ETag, for `IfMatch`."""
+        """The ETag of the object."""
         with aws_errors(f"look at s3://{self.name}/{key}"):
             return self._s3.head_object(Bucket=self.name, Key=key)["ETag"]
 
     def open(self, key: str) -> BinaryIO:
-        """The object as a file to read and seek in; a large one is fetched in parts, as it is read."""
+        """The object as a seekable file. A large object is fetched in parts as it is read."""
         with aws_errors(f"read s3://{self.name}/{key}"):
             first = self._s3.get_object(Bucket=self.name, Key=key, Range=f"bytes=0-{PART_BYTES - 1}")
             body, size = first["Body"].read(), int(first["ContentRange"].rpartition("/")[2])
@@ -96,9 +99,9 @@ class Bucket:
         return io.BufferedReader(_ObjectReader(self._s3, self.name, key, first["ETag"], size), PART_BYTES)
 
     def download(self, key: str, to: Path, *, etag: str | None = None) -> None:
-        """The whole object into a file, in parts, without holding it in memory.
+        """Download the whole object to a file, in parts, without holding it in memory.
 
-        etag: the version that it has to be; an object that has another one by now is a PermanentError.
+        etag: the expected version. Raises PermanentError if the object has another one.
         """
         with aws_errors(f"read s3://{self.name}/{key}"):
             self._s3.download_file(self.name, key, str(to), Config=TRANSFER)
@@ -107,24 +110,24 @@ class Bucket:
                 raise PermanentError(f"{name} was replaced after the run had been submitted; submit it again.")
 
     def write(self, key: str, body: bytes) -> None:
-        """Put an object under `key`, replacing what was there."""
+        """Put an object. An existing object is replaced."""
         with aws_errors(f"write s3://{self.name}/{key}"):
             self._s3.put_object(Bucket=self.name, Key=key, Body=body)
 
     def upload(self, path: Path, key: str) -> None:
-        """Put a file under `key`, a large one in parts, without holding it in memory."""
+        """Upload a file, a large one in parts, without holding it in memory."""
         with aws_errors(f"write s3://{self.name}/{key}"):
             try:
                 self._s3.upload_file(str(path), self.name, key, Config=TRANSFER)
-            except S3UploadFailedError as error:  # the transfer manager hides what S3 said in a text
+            except S3UploadFailedError as error:  # the transfer manager wraps the error of S3
                 raise (error.__context__ if isinstance(error.__context__, ClientError) else error) from None
 
     def create(self, key: str, body: bytes) -> bool:
-        """Put an object under `key` unless there is one; False if there is."""
+        """Put an object if there is none with this key. False if there is one."""
         return self._write_if(key, body, IfNoneMatch="*")
 
     def replace(self, key: str, body: bytes, etag: str) -> bool:
-        """Replace the object under `key` if it is still the one with `etag`; False if it is not."""
+        """Replace an object if it still has `etag`. False if it has another one."""
         return self._write_if(key, body, IfMatch=etag)
 
     def _write_if(self, key: str, body: bytes, **condition: str) -> bool:

@@ -1,4 +1,4 @@
-"""Structured logs and EMF metrics, through AWS Lambda Powertools."""
+"""Structured logs and EMF metrics, with AWS Lambda Powertools."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ METRICS_NAMESPACE = "Prismline"
 
 
 def service_logger(service: str) -> Logger:
-    """The logger of `service`: JSON lines, with whatever keys are appended (`run_id`, `chunk_id`, ...)."""
+    """The logger of `service`. It writes JSON lines with appended keys such as `run_id` and `chunk_id`."""
     return Logger(service=f"prismline-{service}", utc=True)
 
 
 @contextmanager
 def service_metrics(suffix: str) -> Iterator[AmazonCloudWatchEMFProvider]:
-    """EMF metrics under `Prismline/<suffix>`, written to standard output when the block ends well.
+    """EMF metrics in the namespace `Prismline/<suffix>`. They are written to standard output when the block succeeds.
 
-    Each call has a metric set of its own, so that neither threads nor dimensions mix.
+    Each call has its own metric set, so that threads and dimensions do not mix.
     """
     metrics = AmazonCloudWatchEMFProvider(
         namespace=f"{METRICS_NAMESPACE}/{suffix}",
@@ -30,6 +30,6 @@ def service_metrics(suffix: str) -> Iterator[AmazonCloudWatchEMFProvider]:
         metadata_set={},
         default_dimensions={},
     )
-    metrics.service = ""  # dimensions are those that the caller adds, whatever POWERTOOLS_SERVICE_NAME says
+    metrics.service = ""  # no dimension from POWERTOOLS_SERVICE_NAME: only the caller adds dimensions
     yield metrics
     metrics.flush_metrics()

@@ -1,4 +1,4 @@
-"""Sending: commands to queues, events to the bus, dead letters, and answers to waiting state machines."""
+"""Everything that a service sends: commands, events, dead letters, and answers to task tokens."""
 
 from __future__ import annotations
 
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs.type_defs import MessageAttributeValueTypeDef
     from mypy_boto3_stepfunctions import SFNClient
 
-#: Entries that SQS and EventBridge take in one call.
+#: Most entries in one batch of SQS or EventBridge.
 BATCH_SIZE = 10
-#: Most bytes, bodies and attributes, that SQS takes in one call: those of the largest message.
+#: Most bytes in one batch of SQS, bodies and attributes together. It equals the limit of one message.
 MAX_BATCH_BYTES = 2**20
-#: Largest entry, in bytes, that EventBridge takes; emulators take more, so it is checked here.
+#: Most bytes in one entry of EventBridge. It is checked here because emulators accept more.
 MAX_EVENT_BYTES = 256 * 1024
-#: Waits before the refused part of a batch is sent again grow from the first to the last, with jitter.
+#: Waits, in seconds, before refused entries of a batch are sent again. They grow exponentially, with jitter.
 FIRST_WAIT_SECONDS, LAST_WAIT_SECONDS = 0.1, 5.0
-#: Longest time in seconds that SQS holds a message back.
+#: Longest delivery delay of SQS, in seconds.
 MAX_DELAY_SECONDS = 900
-#: How often a batch is sent before the error is passed on.
+#: How often a batch is sent before the error is raised.
 MAX_ATTEMPTS = 6
-#: Codes that say a waiting state machine has stopped waiting: there is nobody left to answer.
+#: Error codes of a task token whose task no longer waits.
 TOKEN_GONE_CODES = frozenset({"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"})
 
-#: Message attributes that go with a message from queue to queue: what it has been through.
+#: Message attributes that a message keeps when it moves from queue to queue: its history.
 CARRIED_ATTRIBUTES = frozenset({"attempt", "deferrals", "first_sent", "recovery"})
 
 T = TypeVar("T")
 
 
 def _until_all_taken(doing: str, batch: list[T], attempt: Callable[[list[T]], list[T]]) -> None:
-    """Call `attempt`, which returns what was refused, with what is left until nothing is."""
+    """Call `attempt` until AWS has accepted the whole batch. `attempt` returns the entries that were refused."""
     left = batch
     for retry in Retrying(
         retry=retry_if_exception_type(TransientError),
@@ -59,20 +59,20 @@ def _until_all_taken(doing: str, batch: list[T], attempt: Callable[[list[T]], li
 
 
 def batches(items: Iterable[T], size: int = BATCH_SIZE) -> Iterator[list[T]]:
-    """`items` in lists of at most `size`, without holding more than one of them."""
+    """Split `items` into lists of at most `size`. Only one list is in memory at a time."""
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch
 
 
 class Transport:
-    """The service's way out. Every method returns only after AWS has taken what it sends."""
+    """Sends the messages of a service. Every method returns only after AWS has accepted the message."""
 
     def __init__(
         self, *, environment: str, service: str, sqs: SQSClient, events: EventBridgeClient, stepfunctions: SFNClient
     ) -> None:
         self.environment = environment
-        #: CloudEvents source of what this service says.
+        #: CloudEvents source of this service's messages.
         self.source = f"prismline/{environment}/{service}"
         self._sqs = sqs
         self._events = events
@@ -81,7 +81,7 @@ class Transport:
 
     @classmethod
     def connect(cls, environment: str, service: str) -> Self:
-        """The way out of `service` in `environment`, with real clients."""
+        """The transport of `service` in `environment`, with real clients."""
         return cls(
             environment=environment,
             service=service,
@@ -102,15 +102,15 @@ class Transport:
         key: tuple[str, ...] = (),
         tasktoken: str | None = None,
     ) -> Envelope:
-        """`data` in an envelope that says that this service sends it."""
+        """Put `data` into an envelope whose source is this service. `key` and `tasktoken` as in `Envelope.wrap`."""
         return Envelope.wrap(data, source=self.source, traceparent=traceparent, key=key, tasktoken=tasktoken)
 
     def send(self, queue: str, messages: Iterable[Envelope], *, delay_seconds: int = 0) -> None:
         """Send commands to `queue` (its short name, see `prismline_contracts.Queue`) in batches of ten.
 
-        delay_seconds: how long SQS holds them back, at most `MAX_DELAY_SECONDS`.
+        delay_seconds: delivery delay, at most `MAX_DELAY_SECONDS`.
 
-        Raises TransientError when a message is still refused after several tries; those before it may have been sent.
+        Raises TransientError if SQS still refuses a message after all retries. Other messages may have been sent.
         """
         url = self._queue_url(queue_name(self.environment, queue))
 
@@ -128,7 +128,7 @@ class Transport:
             _until_all_taken(f"send to {queue}", batch, attempt)
 
     def publish(self, *messages: Envelope) -> None:
-        """Publish events on the bus. Raises PermanentError for one that is too large, TransientError as `send`."""
+        """Publish events on the bus. Raises PermanentError if one is too large, and TransientError as `send` does."""
         for message in messages:
             if len(message.to_json().encode()) > MAX_EVENT_BYTES:
                 raise PermanentError(f"The event {message.type} is larger than {MAX_EVENT_BYTES} bytes.")
@@ -151,11 +151,11 @@ class Transport:
             _until_all_taken("publish", batch, attempt)
 
     def dead_letter(self, delivery: Delivery, why: Mapping[str, str]) -> None:
-        """Copy a message, byte for byte, to the dead-letter queue of its queue, with the reason as attributes:
-        `error`, why repeating it is no use, `unknown`, why another release of the service may know what to do with it,
-        or `waits_for`, the resource that has to be up first.
+        """Copy a message unchanged to the dead-letter queue of its queue, with the reason `why` as an attribute.
 
-        What the message carried from an earlier dead-letter queue stays with it.
+        `why` has one of these names: `error`, a permanent error; `unknown`, a message that another release of the
+        service may understand; `waits_for`, the resource that must be up first. The copy also keeps the
+        `CARRIED_ATTRIBUTES` of the message.
         """
         url = self._queue_url(dead_letter_queue_name(delivery.queue))
         carried = {name: value for name, value in delivery.attributes.items() if name in CARRIED_ATTRIBUTES}
@@ -171,9 +171,9 @@ class Transport:
     def send_back(
         self, queue: str, messages: Iterable[tuple[str, Mapping[str, str]]], *, delay_seconds: int = 0
     ) -> None:
-        """Send bodies, with text attributes, to `queue` as they are: messages that somebody else had made.
+        """Send existing messages, each a body and its text attributes, to `queue` unchanged.
 
-        delay_seconds and errors are those of `send`.
+        delay_seconds and errors as in `send`.
         """
         url = self._queue_url(queue_name(self.environment, queue))
 
@@ -196,7 +196,7 @@ class Transport:
             _until_all_taken(f"send to {queue}", batch, attempt)
 
     def postpone(self, delivery: Delivery, seconds: int) -> None:
-        """Hide a message for `seconds` from now; an expired receipt is left alone, its message is back already."""
+        """Hide a message for `seconds`. An expired receipt is ignored, because its message is visible already."""
         url = self._queue_url(delivery.queue)
         with aws_errors(f"postpone a message of {delivery.queue}"):
             try:
@@ -208,11 +208,11 @@ class Transport:
                     raise
 
     def answer(self, token: str, output: Mapping[str, Any]) -> bool:
-        """Tell the state machine that waits with `token` that its task is done. False: it no longer waits."""
+        """Report success for a task token. False if the task no longer waits."""
         return self._answer("answer a task", "send_task_success", taskToken=token, output=json.dumps(output))
 
     def refuse(self, token: str, error: str, cause: str) -> bool:
-        """Tell the state machine that waits with `token` that its task failed. False: it no longer waits."""
+        """Report failure for a task token. False if the task no longer waits."""
         return self._answer("fail a task", "send_task_failure", taskToken=token, error=error, cause=cause[:32768])
 
     def _answer(self, doing: str, operation: str, **arguments: str) -> bool:
@@ -227,7 +227,7 @@ class Transport:
 
 
 def _sized_batches(messages: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[list[tuple[str, Mapping[str, str]]]]:
-    """Batches that SQS takes: at most ten messages, and together no more bytes than one message may have."""
+    """Split messages into batches of at most `BATCH_SIZE` messages and `MAX_BATCH_BYTES` bytes."""
     batch: list[tuple[str, Mapping[str, str]]] = []
     size = 0
     for body, attributes in messages:
