@@ -8,31 +8,8 @@ from collections import Counter
 import pyarrow.parquet as pq
 
 from prismline_contracts import CAPTIONS_PREFIX, Caption, ChunkItem, ChunkStatus, RunItem, chunk_id
+from prismline_contracts.decomposition import SpectrumStatus, arrow_schema
 from tests.system import System, wait_for
-
-#: Columns that every output has.
-COLUMNS = {
-    "x": "int32",
-    "y": "int32",
-    "beta": "double",
-    "rms": "double",
-    "min_persistence": "double",
-    "n_components": "int32",
-    "component_amplitudes": "list<element: double>",
-    "component_means": "list<element: double>",
-    "component_stddevs": "list<element: double>",
-    "status": "string",
-    "component_amplitude_errors": "list<element: double>",
-    "component_mean_errors": "list<element: double>",
-    "component_stddev_errors": "list<element: double>",
-    "component_fluxes": "list<element: double>",
-    "component_flux_errors": "list<element: double>",
-    "chi2_reduced": "double",
-    "aicc": "double",
-    "flags": "int32",
-    "decomposer": "string",
-}
-
 
 #: Types of the events that end a run.
 ENDINGS = frozenset(f"prismline.run.{ending}.v1" for ending in ("completed", "failed", "cancelled"))
@@ -93,11 +70,11 @@ def _assert_whole_output(system: System, chunk: ChunkItem, nx: int | None) -> No
         assert caption.caption.startswith(chunk.summary or "-")
         return
     table = pq.read_table(io.BytesIO(system.read(chunk.output_key)))
-    assert {field.name: str(field.type) for field in table.schema} == COLUMNS
+    assert table.schema.equals(arrow_schema())
     assert len(table) == chunk.n_items
     statuses = Counter(table["status"].to_pylist())
-    assert set(statuses) <= {"fitted", "empty", "blank", "timed_out"}
-    assert statuses["timed_out"] == chunk.n_timed_out + chunk.n_refit_failed
+    assert set(statuses) <= set(SpectrumStatus)
+    assert statuses[SpectrumStatus.TIMED_OUT] == chunk.n_timed_out + chunk.n_refit_failed
     if nx is not None:
         start = int(chunk.chunk_id.removeprefix("chunk-"))
         index = [y * nx + x for x, y in zip(table["x"].to_pylist(), table["y"].to_pylist(), strict=True)]
