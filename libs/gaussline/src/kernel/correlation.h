@@ -80,6 +80,8 @@ static void set_correlation(gl_workspace *ws, const double *r, int most, double 
     int order = levinson(floored, most, channels, select, ws->predictors);
     for (int m = 0; m <= most; m++) /* the floor is noise on top of what was measured */
         for (int t = 0; t <= m; t++) ws->predictors[m][t] /= sqrt(1.0 + CORRELATION_FLOOR);
+    /* predictors that were estimated from so many channels err more on others than on these (Akaike 1969) */
+    ws->error_scale = select ? sqrt((channels + order) / (channels - order)) : 1.0;
     const double *h = ws->predictors[order];
     ws->order = order;
     ws->whitened_variance = 0.0;

@@ -20,6 +20,8 @@
 #define MIN_VALID 5
 /* Least noise, of the largest channel: below it is rounding. */
 #define NOISE_LEAST 1e-15
+/* Farthest that amplitude and width are taken from the estimate to see how the errors change, as a factor. */
+#define WIDENING_REACH 2.0
 
 static double *carve(char **at, size_t count)
 {
@@ -341,6 +343,38 @@ static void prepare_weights(gl_workspace *ws)
     ws->weight_sum[ws->n] = sum;
 }
 
+/* Variances of a lone component, up to the local weight. */
+static void lone_variances(const gl_workspace *ws, Comp c, double v[3])
+{
+    double b[3][3];
+    product_block(ws, c, c, b);
+    double determinant = b[0][0] * b[2][2] - b[0][2] * b[0][2];
+    v[0] = b[2][2] / determinant;
+    v[1] = 1.0 / b[1][1];
+    v[2] = b[0][0] / determinant;
+}
+
+/* What the errors are multiplied by because they are read off at the estimate: one that is too narrow by chance claims an
+ * error that is too small, the more so the stronger the correlation, and pulls get wide. For a repetition of the
+ * measurement with the estimate c for the truth and the covariance v (variances of a, mu, s; of a with s), the mean
+ * square pull is the mean of x^2 V(c) / V(c + x d) over a normal x, d one sigma of the parameter and what it takes the
+ * other along; three-point Gauss-Hermite quadrature. That of the mean, which moves nothing else, is without the x^2. */
+static void widening(const gl_workspace *ws, Comp c, const double v[4], double factor[3])
+{
+    double here[3], there[3], square[3] = {0.0, 2.0 / 3.0, 0.0};
+    lone_variances(ws, c, here);
+    for (int p = 0; p < 3; p += 2)
+        for (int side = -1; side <= 1; side += 2) {
+            double x = side * sqrt(3.0 / v[p]);
+            Comp moved = {clamp(c.a + x * (p ? v[3] : v[0]), c.a / WIDENING_REACH, WIDENING_REACH * c.a), c.mu,
+                          clamp(c.s + x * (p ? v[2] : v[3]), c.s / WIDENING_REACH, WIDENING_REACH * c.s)};
+            lone_variances(ws, moved, there);
+            square[p] += 0.5 * here[p] / there[p];
+            if (p) square[1] += here[1] / there[1] / 6.0;
+        }
+    for (int p = 0; p < 3; p++) factor[p] = square[p] > 1.0 && square[p] < INFINITY ? sqrt(square[p]) : 1.0;
+}
+
 /* The components to the arena, in input units and by rising mean; the summary's flags that follow from them. */
 static int store(gl_workspace *ws, gl_summary *summary, gl_arena *arena)
 {
@@ -370,10 +404,13 @@ static int store(gl_workspace *ws, gl_summary *summary, gl_arena *arena)
         double variance = c.s * c.s * v[0] + c.a * c.a * v[2] + 2.0 * c.a * c.s * v[3];
         gl_component out = {c.a * u, c.mu, c.s, NAN, NAN, NAN, c.a * u * c.s * SQRT_2PI, NAN, 0};
         if (!bad) {
-            out.amplitude_err = u * sqrt(v[0]);
-            out.mean_err = sqrt(v[1]);
-            out.stddev_err = sqrt(v[2]);
-            out.flux_err = u * SQRT_2PI * sqrt(variance > 0.0 ? variance : v[0] * c.s * c.s);
+            double wider[3] = {1.0, 1.0, 1.0};
+            if (ws->order && v[0] > 0.0 && v[2] > 0.0) widening(ws, c, v, wider);
+            double scale = ws->order ? ws->error_scale : 1.0;
+            out.amplitude_err = u * sqrt(v[0]) * scale * wider[0];
+            out.mean_err = sqrt(v[1]) * scale * wider[1];
+            out.stddev_err = sqrt(v[2]) * scale * wider[2];
+            out.flux_err = u * SQRT_2PI * scale * sqrt(variance > 0.0 ? variance : v[0] * c.s * c.s);
         }
         if (bad || !isfinite(out.flux_err) || !isfinite(out.mean_err)) flags |= GL_COMPONENT_NO_ERROR;
         out.flags = flags;

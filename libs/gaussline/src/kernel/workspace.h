@@ -69,6 +69,7 @@ struct gl_workspace {
     int order;             /* of the autoregressive model; zero for white noise */
     double predictors[ORDER_MAX + 1][ORDER_MAX + 1]; /* row of the whitening for each order */
     double whitened_variance; /* of the measured noise after the whitening, less than one by the floor */
+    double error_scale;    /* what errors grow by because the correlation was estimated from the spectrum */
     double lags[LAGS];     /* correlation of the noise */
     double *precision;     /* inverse covariance of neighbours, lags -WHITENING_REACH.. */
     double zero_frequency; /* effective channels over channels: what a slow signal counts */
