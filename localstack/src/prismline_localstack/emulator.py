@@ -1,10 +1,11 @@
-"""The embedded AWS emulator: ministack as a child process on a free loopback port."""
+"""The embedded AWS emulator: ministack as a child process on a free loopback port, which a kill does not empty."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 from prismline_localstack.endpoints import LOOPBACK, answers, free_port
 from prismline_localstack.errors import HarnessError
@@ -16,14 +17,19 @@ from prismline_localstack.waiting import wait_until
 START_SECONDS = 60.0
 #: How long it may take to write down its state, in seconds, before it is killed.
 STOP_SECONDS = 20.0
+#: How long it may take to write down its state while it runs, in seconds.
+KEEP_SECONDS = 60.0
 #: Ports that are tried: one found free may be taken before the emulator binds it.
 PORT_ATTEMPTS = 3
-#: Where the emulator says that it is up.
-HEALTH_PATH = "/_ministack/health"
+#: Where the emulator says that it is up, and where it is asked to write down what it holds.
+HEALTH_PATH, SAVE_PATH = "/_ministack/health", "/_prismline/save"
 
 
 class Emulator:
-    """A running embedded emulator. What it holds when it is stopped is there when the next one starts in its folder."""
+    """A running embedded emulator.
+
+    Once `keep` was called, what it holds is there when the next one starts in its folder, however it ends.
+    """
 
     def __init__(self, child: subprocess.Popen[bytes], endpoint: str) -> None:
         self.child = child
@@ -54,13 +60,23 @@ class Emulator:
             "S3_DATA_DIR": str(folder / "s3"),
             "TMPDIR": str(folder),
         }
-        child = spawn([sys.executable, "-m", "ministack"], environment=environment, log=log, folder=folder)
+        child = spawn(
+            [sys.executable, "-m", "prismline_localstack.embedded"], environment=environment, log=log, folder=folder
+        )
         return cls(child, f"http://{LOOPBACK}:{port}")
 
     def _answers_in_time(self) -> bool:
         wait_until(lambda: self.child.poll() is not None or answers(self.endpoint, HEALTH_PATH), START_SECONDS)
         return self.child.poll() is None and answers(self.endpoint, HEALTH_PATH)
 
+    def keep(self) -> None:
+        """Have it write down what it holds, now and from now on. Raises HarnessError if it cannot."""
+        try:
+            with urlopen(Request(f"{self.endpoint}{SAVE_PATH}", method="POST"), timeout=KEEP_SECONDS):
+                pass
+        except OSError as error:
+            raise HarnessError(f"The emulator cannot write down what it holds: {error}") from error
+
     def stop(self) -> None:
-        """Stop it; it writes down what it holds."""
+        """Stop it; it writes down what it holds, if it was asked to keep it."""
         stop([self.child], STOP_SECONDS)

@@ -62,6 +62,8 @@ class State(BaseModel):
     #: that serve HTTP have everybody told.
     env: dict[str, str] = {}
     processes: dict[str, ProcessState] = {}
+    #: The runs that had not ended when the embedded emulator did the last time, and that go on.
+    resumed: list[str] = []
 
     def client(self, service: str) -> Any:
         """A boto3 client for the endpoint."""

@@ -30,6 +30,7 @@ from prismline_localstack.plan import HOME_TAKEN, Plan
 from prismline_localstack.processes import ProcessId, spawn, stop
 from prismline_localstack.queues import METRICS_SECONDS, depths, publish_depths, request_sweep
 from prismline_localstack.registry import ServiceProcess, service_processes
+from prismline_localstack.resuming import resume
 from prismline_localstack.settings import client_environment, inherited_environment, is_aws
 from prismline_localstack.state import Phase, ProcessState, State, make_client
 from prismline_localstack.waiting import wait_until
@@ -151,8 +152,12 @@ class Supervisor:
         cloudformation, s3 = (make_client(service, self._state.env) for service in ("cloudformation", "s3"))
         outputs = deploy(cloudformation, s3, self._plan.root, self._plan.environment, self._plan.parameters)
         self._state.outputs = outputs
+        if self._emulator is not None:
+            self._emulator.keep()
+            self._state.resumed = resume(self._state)
         self._state.env |= outputs | self._told(definitions, listeners)
-        environment = inherited_environment(self._state.endpoint) | self._state.env | self._plan.service_settings
+        environment = inherited_environment(self._state.endpoint) | self._state.env
+        environment |= self._plan.service_settings(embedded=self._emulator is not None)
         for definition in definitions:
             log, listener = self._home.log(definition.name), listeners.get(definition.name)
             service = _Supervised(definition, environment, log, self._logger, listener)

@@ -1,0 +1,262 @@
+"""The embedded emulator's process: ministack, which here keeps what it was told even if it is killed.
+
+ministack writes S3 objects to disk as they come and everything else when it is stopped politely. Here
+
+- every successful write to DynamoDB is appended to a journal before it is answered, and done again at the next start;
+- a second after something else has changed (queues, executions, parameters, ...), that is written down, too;
+- a *base*, which is all of it at one moment, is written after the stacks were deployed (`POST` to `SAVE_PATH`), when
+  the journal has grown long, and in the end. A base becomes visible by one rename, so there is never half of one.
+  While stacks are being deployed there is none: a deployment that is cut short never took place.
+
+So a kill at any moment loses no item and no object, and of messages what came or went within a second. Lost and
+repeated messages are what the services are built for (docs/protocol.md).
+
+Only as much is promised as a killed process needs: nothing is forced from the kernel to the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ministack import app as ministack
+from ministack.core import persistence, responses
+from ministack.services import dynamodb, s3, stepfunctions
+
+from prismline_localstack.emulator import SAVE_PATH
+
+#: Seconds from one look at what has changed to the next, and how much longer than the last one took it is at least.
+SAVE_SECONDS, SAVE_SHARE = 1.0, 20.0
+#: A journal of this many bytes is replaced by a base.
+JOURNAL_BYTES = 8 * 1024 * 1024
+#: How often a service is asked for what it holds, while its threads change it.
+READ_ATTEMPTS = 20
+#: What does not change what the emulator holds, or only until messages are visible again.
+READS = ("BatchGet", "Describe", "Get", "List", "Query", "Scan", "TransactGet", "ReceiveMessage")
+#: The service whose writes are in the journal, and ministack's name for its state.
+JOURNALED = "dynamodb"
+
+Handler = Callable[
+    [str, str, dict[str, str], bytes, dict[str, list[str]]], Awaitable[tuple[int, dict[str, str], bytes]]
+]
+
+
+class Keeper:
+    """Keeps what the emulator holds in numbered folders below `folder`; the highest number counts."""
+
+    def __init__(self, folder: Path, handle: Handler) -> None:
+        self._folder = folder
+        self._handle = handle
+        self._base: Path | None = None
+        self._journal: int | None = None
+        self._journaled = 0
+        self._written: dict[str, str] = {}
+        self._buckets: dict[Any, dict[str, Any]] = {}
+        self._saving: asyncio.Task[None] | None = None
+        self._changed = False
+
+    def restore(self) -> None:
+        """Bring back what was there, as ministack's own start does it, and then what the journal says."""
+        bases = self._bases()
+        if bases:
+            self._base = bases[-1]
+        elif any(self._folder.glob("*.json")):  # as an earlier version left it
+            self._base = self._folder
+        else:
+            # Objects without stacks: the first deployment was cut short. Its buckets would be in the next one's way.
+            self._buckets = dict(s3._buckets._data)
+            s3._buckets._data.clear()
+            return
+        persistence.STATE_DIR = str(self._base)
+        load_all()
+        journal = self._base / "journal.jsonl"
+        self._replay(journal)
+        self._open(journal)
+
+    def _bases(self) -> list[Path]:
+        return sorted(path for path in self._folder.glob("[0-9]*") if path.name.isdigit())
+
+    def _replay(self, journal: Path) -> None:
+        if not journal.exists():
+            return
+        whole = journal.read_bytes()
+        end = whole.rfind(b"\n") + 1
+        if end < len(whole):  # killed while it was written: nobody has heard that it was done
+            os.truncate(journal, end)
+        for line in whole[:end].splitlines():
+            entry = json.loads(line)
+            responses.set_request_account_id(entry["account"])
+            responses.set_request_region(entry["region"])
+            headers = {"x-amz-target": entry["target"]}
+            with suppress(StopIteration):
+                self._handle("POST", "/", headers, entry["body"].encode(), {}).__await__().send(None)  # never suspends
+
+    def _open(self, journal: Path) -> None:
+        if self._journal is not None:
+            os.close(self._journal)
+        self._journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._journaled = os.fstat(self._journal).st_size
+
+    async def handle(
+        self, method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]
+    ) -> tuple[int, dict[str, str], bytes]:
+        """A request to DynamoDB. The handler does not suspend, so the journal has the order of the writes."""
+        answer = await self._handle(method, path, headers, body, query)
+        target = headers.get("x-amz-target", "")
+        if self._journal is not None and answer[0] < 400 and not is_read(target):
+            entry = {
+                "account": responses.get_account_id(),
+                "region": responses.get_region(),
+                "target": target,
+                "body": body.decode(),
+            }
+            self._journaled += os.write(self._journal, json.dumps(entry).encode() + b"\n")
+        return answer
+
+    def note(self, method: str, headers: dict[str, str]) -> None:
+        """A request has been answered."""
+        if method not in {"GET", "HEAD"} and not is_read(headers.get("x-amz-target", "")):
+            self._changed = True
+
+    def save(self) -> None:
+        """Write a base, and begin a new journal. From the first time on, changes are written down as they come."""
+        for key, bucket in self._buckets.items():
+            objects = s3._buckets._data.setdefault(key, bucket)["objects"]
+            objects |= {name: kept for name, kept in bucket["objects"].items() if name not in objects}
+        self._buckets = {}
+        old = self._bases()
+        base = self._folder / f"{int(old[-1].name) + 1 if old else 1:08d}"
+        draft = self._folder / "draft"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir(parents=True)
+        texts = dict(held(everything()))
+        for name, text in texts.items():
+            (draft / f"{name}.json").write_text(text)
+        draft.rename(base)
+        self._open(base / "journal.jsonl")
+        self._base, self._written = base, texts
+        for path in old:
+            shutil.rmtree(path, ignore_errors=True)
+        for path in self._folder.glob("*.json"):
+            path.unlink()
+        if self._saving is None:
+            self._saving = asyncio.get_running_loop().create_task(self._save_changes())
+
+    def stop(self) -> None:
+        """Write the last base, unless the stacks were never deployed: then what was there before is still right."""
+        if self._saving is not None:
+            self._saving.cancel()
+            self.save()
+
+    async def _save_changes(self) -> None:
+        took = 0.0
+        while True:
+            await asyncio.sleep(max(SAVE_SECONDS, SAVE_SHARE * took))
+            began = time.monotonic()
+            try:
+                if self._journaled > JOURNAL_BYTES:
+                    self.save()
+                elif self._changed:
+                    self._changed = False
+                    self._save_changed()
+            except (OSError, RuntimeError):  # what is there stays true; the next time it may go better
+                self._changed = True
+                logging.getLogger("prismline").exception("What the emulator holds was not written down.")
+            took = time.monotonic() - began
+
+    def _save_changed(self) -> None:
+        assert self._base is not None
+        for name, text in held({name: read for name, read in everything().items() if name != JOURNALED}):
+            if self._written.get(name) != text:
+                draft = self._base / f"{name}.tmp"
+                draft.write_text(text)
+                draft.replace(self._base / f"{name}.json")
+                self._written[name] = text
+
+
+def is_read(target: str) -> bool:
+    """Whether a request's target, `<API>.<operation>`, says that it changes nothing."""
+    return target.rpartition(".")[2].startswith(READS)
+
+
+def everything() -> dict[str, Callable[[], Any]]:
+    """What has something to write down: name -> what it holds."""
+    found: dict[str, Callable[[], Any]] = ministack._build_persistence_save_dict()
+    return found
+
+
+def held(readers: dict[str, Callable[[], Any]]) -> Iterator[tuple[str, str]]:
+    """What each holds, in ministack's file format. Raises RuntimeError when that changes all the time."""
+    for name, read in readers.items():
+        for attempt in range(READ_ATTEMPTS):
+            try:
+                state = read()
+            except RuntimeError:  # a thread of the emulator's changed it meanwhile
+                if attempt == READ_ATTEMPTS - 1:
+                    raise
+                time.sleep(0.01)
+            else:
+                break
+        if state is not None:
+            document = {"__ministack_format__": persistence._state_format_version(name), "payload": state}
+            yield name, json.dumps(document, default=persistence._json_default)
+
+
+def forget_executions(load: Callable[[Any], None], data: dict[str, Any]) -> None:
+    """Load the state of Step Functions without the executions that were under way: their threads are gone.
+
+    ministack would have them FAILED without a word, so that no other could have their name.
+    """
+    executions = data.get("executions")
+    if isinstance(executions, responses.AccountRegionScopedDict):
+        running = [key for key, execution in executions._data.items() if execution.get("status") == "RUNNING"]
+        for key in running:
+            del executions._data[key]
+    load(data)
+
+
+load_all: Callable[[], None] = ministack._load_persisted_state
+
+
+def install(folder: Path) -> Keeper:
+    """Have ministack keep its state in `folder`. To be called before it starts."""
+    keeper = Keeper(folder, dynamodb.handle_request)
+    inner, load_executions = ministack.app, stepfunctions.load_persisted_state
+
+    async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"] == SAVE_PATH:
+            keeper.save()
+            await send({"type": "http.response.start", "status": 204, "headers": []})
+            await send({"type": "http.response.body", "body": b""})
+            return
+        await inner(scope, receive, send)
+        if scope["type"] == "http":
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+            keeper.note(scope["method"], headers)
+
+    replace(dynamodb, handle_request=keeper.handle)
+    replace(stepfunctions, load_persisted_state=lambda data: forget_executions(load_executions, data))
+    replace(ministack, app=app, _load_persisted_state=keeper.restore, save_all=lambda _: keeper.stop())
+    return keeper
+
+
+def replace(module: ModuleType, **functions: Any) -> None:
+    """Put functions in place of a module's, which have to be there."""
+    for name, function in functions.items():
+        if not hasattr(module, name):
+            raise SystemExit(f"This version of ministack has no {module.__name__}.{name}: install the locked one.")
+        setattr(module, name, function)
+
+
+if __name__ == "__main__":
+    install(Path(os.environ["STATE_DIR"]))
+    ministack.main()

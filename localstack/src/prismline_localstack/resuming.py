@@ -1,0 +1,129 @@
+"""After a restart of the embedded emulator: what nobody else would go on with.
+
+A run that is being worked off goes on by itself: its chunks' messages are there, or the sweeper sends them again, and
+the status service ends it. But its state machine's execution is gone, and what was said in the last second before a
+kill may be lost. So a run that was announced and is not split yet is announced again, and so is a manifest that has no
+run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from prismline_contracts import (
+    DEFAULT_WORKLOAD,
+    MANIFEST_PREFIX,
+    Queue,
+    RunStatus,
+    RunSubmitted,
+    WorkflowStateItem,
+    derived_id,
+    queue_name,
+    run_id_of,
+)
+from prismline_localstack.state import State
+from prismline_runtime import Transport
+from prismline_runtime.dynamodb import decode
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_s3 import S3Client
+
+#: The outputs of the stacks without which there are no runs to resume.
+NEEDED = ("BUCKET", "WORKFLOW_STATE_TABLE", "SPLIT_QUEUE_URL")
+
+
+#: Statuses of runs that have not ended.
+PENDING, RUNNING = RunStatus.PENDING.lower(), RunStatus.RUNNING.lower()
+GOING = frozenset({PENDING, RUNNING})
+
+
+class ManifestObject(NamedTuple):
+    """A manifest in the bucket, and the run that it starts."""
+
+    run_id: str
+    key: str
+    etag: str
+
+
+class RunState(WorkflowStateItem):
+    """What the status service says of a run, with what it keeps for itself."""
+
+    tolerated_failure_percent: str | None = None
+
+
+def resume(state: State) -> list[str]:
+    """Have every run go on that has not ended, and return their ids, the oldest first."""
+    if any(name not in state.outputs for name in NEEDED):
+        return []
+    bucket, sqs = state.outputs["BUCKET"], state.client("sqs")
+    runs = {run.run_id: run for run in _runs(state.client("dynamodb"), state.outputs["WORKFLOW_STATE_TABLE"])}
+    manifests = list(_manifests(state.client("s3"), bucket, runs))
+    keys = {manifest.run_id: manifest.key for manifest in manifests}
+    transport = Transport(
+        environment=state.environment,
+        service="localstack",
+        sqs=sqs,
+        events=state.client("events"),
+        stepfunctions=state.client("stepfunctions"),
+    )
+    going = sorted((run for run in runs.values() if run.status in GOING), key=lambda run: run.created_at or "")
+    for run in going:
+        if run.status == PENDING:
+            submitted = RunSubmitted(
+                run_id=run.run_id,
+                job_id=run.job_id or run.run_id,
+                bucket=bucket,
+                manifest_key=keys.get(run.run_id, f"{MANIFEST_PREFIX}{run.job_id}.json"),
+                survey=run.survey,
+                workload=run.workload or DEFAULT_WORKLOAD,
+                tolerated_failure_percent=float(run.tolerated_failure_percent or 0),
+            )
+            transport.publish(transport.wrap(submitted, traceparent=run.traceparent))
+    unknown = [manifest for manifest in manifests if manifest.run_id not in runs]
+    url = sqs.get_queue_url(QueueName=queue_name(state.environment, Queue.SPLIT))["QueueUrl"]
+    for manifest in unknown:
+        detail = {"bucket": {"name": bucket}, "object": {"key": manifest.key, "etag": manifest.etag}}
+        event = {"version": "0", "source": "aws.s3", "detail-type": "Object Created", "detail": detail}
+        sqs.send_message(QueueUrl=url, MessageBody=json.dumps(event))
+    return [*(run.run_id for run in going), *(manifest.run_id for manifest in unknown)]
+
+
+def _runs(dynamodb: DynamoDBClient, table: str) -> Iterator[RunState]:
+    for page in dynamodb.get_paginator("scan").paginate(TableName=table, ConsistentRead=True):
+        yield from (RunState.model_validate(decode(item)) for item in page["Items"])
+
+
+def _manifests(s3: S3Client, bucket: str, runs: Mapping[str, RunState]) -> Iterator[ManifestObject]:
+    """Every manifest, but for those without an idempotency key whose job has a run: which one, only that upload knew.
+
+    Those that the command line put are not read: their keys say what their runs are called.
+    """
+    jobs = {run.job_id for run in runs.values()}
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=MANIFEST_PREFIX):
+        for entry in page.get("Contents", []):
+            key, etag, stem = entry["Key"], entry["ETag"].strip('"'), PurePosixPath(entry["Key"]).stem
+            if not key.endswith(".json"):
+                continue
+            run_id = run_id_of(bucket, stem)
+            if run_id not in runs:
+                document = _document(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+                idempotency_key = document.get("idempotency_key")
+                if isinstance(idempotency_key, str) and idempotency_key:
+                    run_id = run_id_of(bucket, idempotency_key)
+                elif document.get("job_id", stem) in jobs:
+                    continue
+                else:
+                    run_id = derived_id("run", bucket, key, etag)
+            yield ManifestObject(run_id, key, etag)
+
+
+def _document(body: bytes) -> dict[str, Any]:
+    try:
+        document = json.loads(body)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}
