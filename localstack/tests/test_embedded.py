@@ -1,0 +1,161 @@
+"""What the embedded emulator still holds after it was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prismline_localstack.emulator import Emulator
+from prismline_localstack.settings import client_environment
+from prismline_localstack.state import make_client
+from prismline_localstack.testing import create_runs_table
+from prismline_localstack.waiting import wait_until
+
+pytestmark = pytest.mark.emulator
+
+TABLE = "runs"
+
+
+class Machine:
+    """An emulator that is killed and started again in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.start()
+
+    def start(self) -> None:
+        self.emulator = Emulator.start(self.folder / "emulator", self.folder / "emulator.log")
+        self.environment = client_environment(self.emulator.endpoint)
+
+    def kill(self) -> None:
+        self.emulator.child.kill()
+        self.emulator.child.wait()
+
+    def client(self, service: str) -> Any:
+        return make_client(service, self.environment)
+
+    def items(self) -> dict[str, dict[str, Any]]:
+        return {item["PK"]["S"]: item for item in self.client("dynamodb").scan(TableName=TABLE)["Items"]}
+
+    def bases(self) -> list[Path]:
+        return sorted(path for path in (self.folder / "emulator" / "state").iterdir() if path.name.isdigit())
+
+    def written(self, text: str) -> bool:
+        return any(text in path.read_text() for base in self.bases() for path in base.glob("*.json"))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Iterator[Machine]:
+    made = Machine(tmp_path)
+    create_runs_table(made.client("dynamodb"), TABLE)
+    made.emulator.keep()
+    yield made
+    made.emulator.stop()
+
+
+def put(machine: Machine, name: str, **values: str) -> None:
+    item = {"PK": {"S": name}, "SK": {"S": "RUN"}} | {key: {"S": value} for key, value in values.items()}
+    machine.client("dynamodb").put_item(TableName=TABLE, Item=item)
+
+
+def test_every_write_to_dynamodb_that_was_answered_survives_a_kill_and_reads_and_refusals_do_no_harm(
+    machine: Machine,
+) -> None:
+    dynamodb = machine.client("dynamodb")
+    for name in ("a", "b", "c"):
+        put(machine, name)
+    key = {"PK": {"S": "a"}, "SK": {"S": "RUN"}}
+    update = {
+        "TableName": TABLE,
+        "Key": key,
+        "UpdateExpression": "ADD n :one",
+        "ExpressionAttributeValues": {":one": {"N": "1"}},
+    }
+    for _ in range(3):
+        dynamodb.update_item(**update)
+    with pytest.raises(dynamodb.exceptions.ConditionalCheckFailedException):
+        dynamodb.update_item(**update, ConditionExpression="attribute_not_exists(PK)")
+    dynamodb.delete_item(TableName=TABLE, Key={"PK": {"S": "b"}, "SK": {"S": "RUN"}})
+    dynamodb.transact_write_items(
+        TransactItems=[
+            {"Update": update},
+            {"Put": {"TableName": TABLE, "Item": {"PK": {"S": "d"}, "SK": {"S": "RUN"}}}},
+        ]
+    )
+    before = machine.items()
+    machine.kill()
+    machine.start()
+    assert machine.items() == before
+    assert (sorted(before), before["a"]["n"]) == (["a", "c", "d"], {"N": "4"})
+    put(machine, "e")
+    machine.kill()
+    machine.start()
+    assert sorted(machine.items()) == ["a", "c", "d", "e"]
+
+
+def test_a_write_that_was_cut_off_in_the_journal_is_forgotten_and_later_ones_are_kept(machine: Machine) -> None:
+    put(machine, "whole")
+    machine.kill()
+    [base] = machine.bases()
+    with (base / "journal.jsonl").open("a") as journal:
+        journal.write('{"account": "0000')
+    machine.start()
+    put(machine, "later")
+    machine.kill()
+    machine.start()
+    assert sorted(machine.items()) == ["later", "whole"]
+
+
+def test_a_long_journal_is_replaced_by_a_base_and_nothing_is_done_twice(machine: Machine) -> None:
+    update = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": {"N": "1"}}}
+    key = {"PK": {"S": "counter"}, "SK": {"S": "RUN"}}
+    [first] = machine.bases()
+    for number in range(30):
+        put(machine, "large", text=str(number % 10) * 300_000)
+        machine.client("dynamodb").update_item(TableName=TABLE, Key=key, **update)
+    assert wait_until(lambda: machine.bases() != [first] and len(machine.bases()) == 1, 20)
+    machine.client("dynamodb").update_item(TableName=TABLE, Key=key, **update)
+    machine.kill()
+    machine.start()
+    assert machine.items()["counter"]["n"] == {"N": "31"}
+
+
+def test_objects_queues_and_parameters_survive_a_kill(machine: Machine) -> None:
+    s3, sqs, ssm = (machine.client(service) for service in ("s3", "sqs", "ssm"))
+    s3.create_bucket(Bucket="bucket")
+    s3.put_object(Bucket="bucket", Key="kept", Body=b"object")
+    url = sqs.create_queue(QueueName="queue")["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody="kept message")
+    ssm.put_parameter(Name="/kept", Value="kept value", Type="String")
+    assert wait_until(lambda: machine.written("kept message") and machine.written("kept value"), 20)
+    machine.kill()
+    machine.start()
+    s3, sqs, ssm = (machine.client(service) for service in ("s3", "sqs", "ssm"))
+    assert s3.get_object(Bucket="bucket", Key="kept")["Body"].read() == b"object"
+    url = sqs.get_queue_url(QueueName="queue")["QueueUrl"]
+    [message] = sqs.receive_message(QueueUrl=url)["Messages"]
+    assert message["Body"] == "kept message"
+    assert ssm.get_parameter(Name="/kept")["Parameter"]["Value"] == "kept value"
+
+
+def test_what_was_made_before_the_first_base_never_was_but_for_objects_which_come_back_with_their_bucket(
+    tmp_path: Path,
+) -> None:
+    machine = Machine(tmp_path)
+    make: Callable[[], Any] = lambda: machine.client("s3").create_bucket(Bucket="bucket")  # noqa: E731
+    make()
+    machine.client("s3").put_object(Bucket="bucket", Key="kept", Body=b"object")
+    create_runs_table(machine.client("dynamodb"), TABLE)
+    machine.kill()
+    machine.start()
+    try:
+        assert machine.client("dynamodb").list_tables()["TableNames"] == []
+        assert machine.client("s3").list_buckets()["Buckets"] == []
+        make()
+        machine.emulator.keep()
+        assert machine.client("s3").get_object(Bucket="bucket", Key="kept")["Body"].read() == b"object"
+    finally:
+        machine.emulator.stop()
