@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -47,6 +48,7 @@ class ManifestObject(NamedTuple):
     run_id: str
     key: str
     etag: str
+    put_at: datetime
 
 
 class RunState(WorkflowStateItem):
@@ -83,7 +85,7 @@ def resume(state: State) -> list[str]:
                 tolerated_failure_percent=float(run.tolerated_failure_percent or 0),
             )
             transport.publish(transport.wrap(submitted, traceparent=run.traceparent))
-    unknown = [manifest for manifest in manifests if manifest.run_id not in runs]
+    unknown = sorted((manifest for manifest in manifests if manifest.run_id not in runs), key=lambda each: each.put_at)
     url = sqs.get_queue_url(QueueName=queue_name(state.environment, Queue.SPLIT))["QueueUrl"]
     for manifest in unknown:
         detail = {"bucket": {"name": bucket}, "object": {"key": manifest.key, "etag": manifest.etag}}
@@ -118,7 +120,7 @@ def _manifests(s3: S3Client, bucket: str, runs: Mapping[str, RunState]) -> Itera
                     continue
                 else:
                     run_id = derived_id("run", bucket, key, etag)
-            yield ManifestObject(run_id, key, etag)
+            yield ManifestObject(run_id, key, etag, entry["LastModified"])
 
 
 def _document(body: bytes) -> dict[str, Any]:

@@ -58,6 +58,8 @@ def up(
         with stderr.status("Starting ..."):
             state = harness.up(home, workers=workers, services=service, settings=settings, environment=environment)
         console.print(f"{'Already up' if already else 'Up'} at {state.endpoint}.")
+        if state.resumed and not already:
+            console.print(f"Runs that had not ended go on: {', '.join(state.resumed)}. See `prismline watch ID`.")
         _print_status(harness.status(home))
 
 
