@@ -48,7 +48,7 @@ def parse_duration(text: str) -> int:
 def parse_muted_until(value: str) -> int:
     """Parse the mute parameter: the end of the mute, in Unix seconds. Raises ValueError for any other text."""
     if _MOMENT.fullmatch(value.strip()) is None:
-        raise ValueError("The mute parameter does not hold Unix seconds.")
+        raise ValueError("The mute parameter does not hold unix seconds.")
     return int(value)
 
 

@@ -1,1 +1,1 @@
-"""The alerting service: tells people of alarms and failed runs, once each, unless they muted it."""
+"""The alerting service: posts alarms and failed runs to Discord, once each, unless alerts are muted."""

@@ -1,4 +1,4 @@
-"""The alarms themselves, asked of CloudWatch: what an alarm says now, when its message is no longer fresh."""
+"""Reads the current state of an alarm from CloudWatch, when the message about it is no longer fresh."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class Alarms:
-    """CloudWatch's metric alarms. Raises TransientError when CloudWatch does not answer."""
+    """CloudWatch's metric alarms. Raises TransientError if CloudWatch does not answer."""
 
     def __init__(self, cloudwatch: CloudWatchClient) -> None:
         self._cloudwatch = cloudwatch
 
     def look_up(self, name: str) -> Alert | None:
-        """The alarm as it is now; None: it is gone."""
+        """The current state of the alarm, or None if it was deleted."""
         with aws_errors(f"look at the alarm {name}"):
             found = self._cloudwatch.describe_alarms(AlarmNames=[name], AlarmTypes=["MetricAlarm"])["MetricAlarms"]
         return alert_of_metric_alarm(cast("dict[str, Any]", found[0])) if found else None

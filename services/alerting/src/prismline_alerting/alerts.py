@@ -1,4 +1,4 @@
-"""What people are told about: an alarm that changed its state, or a run that failed. Pure: from messages to `Alert`."""
+"""Alerts: an alarm that changed its state, or a run that failed. Pure: converts messages to `Alert`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prismline_runtime import PermanentError, describe_invalid
 
 
 class State(StrEnum):
-    """The states of a CloudWatch alarm. A run that failed is one that is in ALARM."""
+    """The states of a CloudWatch alarm. A failed run is in ALARM."""
 
     ALARM = "ALARM"
     OK = "OK"
@@ -24,18 +24,18 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Alert:
-    """One change of state of one thing."""
+    """One change of the state of an alarm or run."""
 
-    #: What changed: `alarms/<name>` or `runs/<run id>`.
+    #: The alarm or run: `alarms/<name>` or `runs/<run id>`.
     subject: str
     state: State
     #: When it changed.
     at: datetime
     #: The alarm's name or the run's id.
     name: str
-    #: What the alarm is for.
+    #: The alarm's description.
     what: str = ""
-    #: Why it changed, in the words of CloudWatch or of the run's error.
+    #: Why it changed: CloudWatch's reason or the run's error.
     reason: str = ""
     #: The full name of the queue that the alarm watches.
     queue: str | None = None
@@ -61,7 +61,7 @@ class _Query(BaseModel):
 
 
 class _Trigger(BaseModel):
-    """What an alarm watches: one metric, or several and an expression."""
+    """What an alarm watches: one metric, or an expression over several metrics."""
 
     dimensions: list[_Dimension] | None = Field(default=None, alias="Dimensions")
     metrics: list[_Query] | None = Field(default=None, alias="Metrics")
@@ -77,7 +77,7 @@ class _Trigger(BaseModel):
 
 
 class _Change(BaseModel):
-    """What CloudWatch publishes to a topic when an alarm changes its state."""
+    """CloudWatch's message to an SNS topic when an alarm changes its state."""
 
     name: str = Field(alias="AlarmName", min_length=1)
     description: str | None = Field(default=None, alias="AlarmDescription")
@@ -88,7 +88,7 @@ class _Change(BaseModel):
 
 
 def alert_of_notification(document: Mapping[str, Any]) -> Alert:
-    """The alert in what SNS delivers to a queue. Raises PermanentError when it is not a change of an alarm."""
+    """The alert in an SNS notification. Raises PermanentError if it is not about an alarm."""
     try:
         change = _Change.model_validate_json(str(document.get("Message")))
     except ValidationError as error:
@@ -108,7 +108,7 @@ def alert_of_notification(document: Mapping[str, Any]) -> Alert:
 
 
 def alert_of_metric_alarm(alarm: Mapping[str, Any]) -> Alert:
-    """The alert that an alarm, as CloudWatch's `DescribeAlarms` shows it, is now."""
+    """The alert for an alarm in a response of CloudWatch's `DescribeAlarms`."""
     trigger = _Trigger.model_validate(alarm)
     return Alert(
         subject=f"alarms/{alarm['AlarmName']}",
@@ -123,7 +123,7 @@ def alert_of_metric_alarm(alarm: Mapping[str, Any]) -> Alert:
 
 
 def alert_of_failed_run(run: RunFailed) -> Alert:
-    """The alert that a failed run is."""
+    """The alert for a failed run."""
     return Alert(
         subject=f"runs/{run.run_id}",
         state=State.ALARM,

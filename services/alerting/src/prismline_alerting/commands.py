@@ -1,4 +1,4 @@
-"""The slash commands: what Discord sent, read strictly, and what it asks for. Pure.
+"""Parses the slash commands that Discord sends, and decides what they ask for. Pure.
 
 Source: Discord's developer documentation, "Receiving and Responding".
 """
@@ -21,10 +21,11 @@ from prismline_contracts.alerts import (
     parse_duration,
 )
 
-#: Types of interactions, and of answers to them.
+#: Types of interactions.
 PING, APPLICATION_COMMAND = 1, 2
+#: Types of answers to them.
 PONG, CHANNEL_MESSAGE = 1, 4
-#: Flag of a message that only the one who typed the command sees.
+#: Flag of a message that only the author of the command sees.
 EPHEMERAL = 64
 
 _Snowflake = Annotated[str, Field(pattern=r"^[0-9]{1,20}$")]
@@ -45,7 +46,7 @@ class _Member(BaseModel):
 
 
 class Interaction(BaseModel):
-    """What Discord sends, as far as it matters here."""
+    """The fields of Discord's interaction that this service uses."""
 
     id: _Snowflake
     type: int
@@ -54,13 +55,13 @@ class Interaction(BaseModel):
 
     @property
     def number(self) -> int:
-        """The id as a number: later interactions have greater ones, because ids begin with the time."""
+        """The id as a number. It grows with time, because ids begin with a timestamp."""
         return int(self.id)
 
 
 @dataclass(frozen=True)
 class Mute:
-    """Mute alerts until `until`, in unix seconds."""
+    """Mute alerts until `until`, in Unix seconds."""
 
     until: int
     duration: str
@@ -68,23 +69,23 @@ class Mute:
 
 @dataclass(frozen=True)
 class Unmute:
-    """Have alerts posted again."""
+    """Post alerts again."""
 
 
 @dataclass(frozen=True)
 class Refuse:
-    """Nothing is done; whoever typed the command is told why."""
+    """Do nothing, and tell the author of the command why."""
 
     why: str
 
 
 def decide(interaction: Interaction, signed_at: datetime, allowed_roles: Set[str]) -> Mute | Unmute | Refuse:
-    """What a slash command asks for.
+    """Decide what a slash command asks for.
 
-    A mute counts from when Discord signed the command, so that the same request means the same moment at any time.
+    A mute starts at the time at which Discord signed the command, so a repeated request gives the same end of the mute.
     """
     if allowed_roles and allowed_roles.isdisjoint(interaction.member.roles):
-        return Refuse("You have none of the roles that may mute alerts. Ask somebody who has, or an administrator.")
+        return Refuse("You do not have a role that may mute alerts. Ask somebody who has one, or an administrator.")
     data = interaction.data
     options = {option.name: option.value for option in data.options} if data else {}
     if data is not None and data.name == MUTE_COMMAND and set(options) <= {DURATION_OPTION}:
@@ -103,6 +104,6 @@ def decide(interaction: Interaction, signed_at: datetime, allowed_roles: Set[str
 
 
 def answer(text: str, *, only_to_author: bool = False) -> dict[str, Any]:
-    """An answer in the channel, or only to the one who typed the command."""
+    """An answer in the channel, or only for the author of the command."""
     data: dict[str, Any] = {"content": text, "allowed_mentions": {"parse": []}}
     return {"type": CHANNEL_MESSAGE, "data": data | ({"flags": EPHEMERAL} if only_to_author else {})}

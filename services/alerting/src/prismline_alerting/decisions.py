@@ -1,4 +1,4 @@
-"""What to do about an alert: a pure decision from the alert, what people were told before, and the mute."""
+"""Decides what to do with an alert, from the alert, the last post about its subject, and the mute. Pure."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from pydantic import AwareDatetime, BaseModel
 
 from prismline_alerting.alerts import Alert, State
 
-#: Two changes to one state that are no further apart are the same: sources differ in how they round, and CloudWatch
-#: looks at an alarm every ten seconds at most.
+#: Two changes to the same state within this time are one change. Sources round times differently, and CloudWatch
+#: evaluates an alarm at most every ten seconds.
 SAME_CHANGE = timedelta(seconds=1)
 
 
 class Told(BaseModel, frozen=True):
-    """The change that people were last told of."""
+    """The change that was last posted."""
 
     state: State
     at: AwareDatetime
 
 
 class Claim(BaseModel, frozen=True):
-    """Somebody is about to tell people, and may be taken for dead after `until`."""
+    """A notifier is posting. After `until` it is presumed dead."""
 
     token: str
     until: AwareDatetime
 
 
 class Memory(BaseModel, frozen=True):
-    """What is remembered of a subject."""
+    """What is remembered about a subject: the last post, and the claim of a notifier that is posting."""
 
     told: Told | None = None
     claim: Claim | None = None
@@ -37,35 +37,35 @@ class Memory(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class Post:
-    """Tell people."""
+    """Post the alert."""
 
 
 @dataclass(frozen=True)
 class Ignore:
-    """Nothing is to be said."""
+    """Do not post the alert."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class Wait:
-    """Somebody else may be saying it: see whether they did."""
+    """Another notifier may be posting the alert. Check again after `seconds`."""
 
     seconds: int
 
 
 @dataclass(frozen=True)
 class Suppress:
-    """Alerts are muted. `look_again`: what still holds when the mute ends is told then."""
+    """Alerts are muted. look_again: check after the mute whether the alert still holds, and post it then."""
 
     look_again: bool
 
 
 def decide(alert: Alert, memory: Memory, *, muted: bool, now: datetime) -> Post | Ignore | Wait | Suppress:
-    """What to do about `alert`; the first that fits.
+    """Decide what to do with `alert`.
 
-    A mute postpones what people were to know of an alarm, so that once it has ended the last thing they were told is
-    how things are. It drops failed runs: the run itself goes on saying that it failed.
+    A mute postpones alarms: after it, the state of every alarm that still differs from the last post is posted. A mute
+    drops failed runs, because their status stays visible.
     """
     told = memory.told
     if alert.state is State.INSUFFICIENT_DATA:
@@ -82,5 +82,5 @@ def decide(alert: Alert, memory: Memory, *, muted: bool, now: datetime) -> Post 
 
 
 def _known(alert: Alert, told: Told) -> bool:
-    """Whether people were told of this change, or of a later one."""
+    """Whether this change, or a later one, was posted."""
     return alert.at <= told.at + SAME_CHANGE if alert.state is told.state else alert.at < told.at

@@ -1,4 +1,4 @@
-"""What the service's functions need, made once."""
+"""The alerting service's dependencies: clients and settings, made once per process."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 
 #: Name of the service in logs and as the source of messages.
 SERVICE = "alerting"
-#: Message attribute of what the notifier has sent to itself, to look at a muted alarm again.
+#: Message attribute of messages that the notifier sends to itself to check a muted alarm again.
 RECHECK = "recheck"
 
-#: Clients for what an alert can do without, or is asked again for: an invocation has time for all of it to fail.
+#: Configuration of clients for optional facts. The timeouts are short: an invocation has time for all calls to fail.
 HELP_CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 2}, connect_timeout=1, read_timeout=2)
-#: Clients for the slash commands: Discord waits three seconds for an answer, and a command takes up to three calls.
+#: Configuration of clients for slash commands. Discord waits three seconds, and a command needs up to three calls.
 PROMPT_CONFIG = Config(retries={"mode": "standard", "total_max_attempts": 1}, connect_timeout=0.5, read_timeout=0.6)
 
 
 def utc_now() -> datetime:
-    """Now."""
+    """The current time, in UTC."""
     return datetime.now(UTC)
 
 
 @dataclass(frozen=True)
 class NotifierDependencies:
-    """The notifier's settings and what it talks to."""
+    """What the notifier's functions use."""
 
     settings: NotifierSettings
     transport: Transport
@@ -57,14 +57,15 @@ class NotifierDependencies:
     clock: Callable[[], datetime] = utc_now
 
     def webhook_url(self) -> str | None:
-        """Where alerts are posted; None: nobody has set it up."""
+        """The URL of the Discord webhook. None if it is not configured."""
         given = self.settings.discord_webhook_url
         return (given.get_secret_value() if given else None) or self.parameters.webhook_url()
 
     def recheck(self, delivery: Delivery, *, seconds: int) -> None:
-        """Have a message come again, in `seconds` or before. It is a new one: it counts no receives and grows no older.
+        """Send a message to the notifier again, in at most `seconds`.
 
-        A mute may last longer than a queue keeps a message, and may end before its time.
+        It is a new message with a new age and receive count, because a mute may be longer than the queue's retention.
+        It comes early, because a mute may be ended early.
         """
         with aws_errors(f"send to {delivery.queue}"):
             self.sqs.send_message(
@@ -76,7 +77,7 @@ class NotifierDependencies:
 
 
 def notifier_from_environment() -> NotifierDependencies:
-    """The notifier's dependencies with real clients, as the environment says."""
+    """Make the notifier's dependencies with real clients and the settings in the environment."""
     quiet_http_logs()
     settings = NotifierSettings()
     logger = service_logger(SERVICE)
@@ -100,18 +101,18 @@ def notifier_from_environment() -> NotifierDependencies:
 
 @dataclass(frozen=True)
 class InteractionDependencies:
-    """What the endpoint of the slash commands needs."""
+    """What the endpoint of the slash commands uses."""
 
     parameters: AlertParameters
     public_key: PublicKey
-    #: Ids of the roles that may mute; none: everybody may.
+    #: Ids of the roles that may mute alerts. Empty: every member may.
     allowed_roles: frozenset[str]
     logger: Logger
     clock: Callable[[], datetime] = utc_now
 
 
 def interactions_from_environment() -> InteractionDependencies:
-    """The endpoint's dependencies with real clients, as the environment says."""
+    """Make the endpoint's dependencies with real clients and the settings in the environment."""
     settings = InteractionSettings()
     logger = service_logger(SERVICE)
     parameters = AlertParameters(boto3.client("ssm", config=PROMPT_CONFIG), settings.environment, logger)

@@ -1,6 +1,6 @@
-"""The way to Discord's webhook. Everything that goes wrong there is sorted into permanent and transient here.
+"""Posts messages to Discord's webhook, and maps every error to the permanent or the transient family.
 
-The webhook's URL is a secret, and httpx puts URLs into its errors and logs: neither leaves this module.
+The webhook's URL is a secret. httpx includes URLs in its errors and logs, so neither may leave this module.
 Source: Discord's developer documentation, "Execute Webhook" and "Rate Limits".
 """
 
@@ -16,32 +16,32 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, stop_bef
 
 from prismline_runtime import PermanentError, TransientError
 
-#: Time in seconds that Discord has to answer one request.
+#: Timeout of one request, in seconds.
 ANSWER_SECONDS = 5.0
-#: Longest wait in seconds that Discord can ask for: what is more is asked for again.
+#: Longest wait, in seconds, that a `Retry-After` of Discord can cause.
 MAX_RETRY_AFTER_SECONDS = 3600
 
 _backoff = wait_random_exponential(multiplier=0.5, max=5.0)
 
 
 def quiet_http_logs() -> None:
-    """Keep httpx and httpcore from logging URLs."""
+    """Stop httpx and httpcore from logging URLs."""
     for name in ("httpx", "httpcore"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
 class Webhook:
-    """Posts messages to a webhook, with patience."""
+    """Posts messages to a webhook, with retries."""
 
     def __init__(self, http: httpx.Client, patience_seconds: float) -> None:
         self._http = http
         self._patience = patience_seconds
 
     def post(self, url: str, message: Mapping[str, Any]) -> None:
-        """Post a message and wait until Discord has it.
+        """Post a message and wait until Discord has accepted it.
 
-        Raises TransientError when Discord does not take it in time, with the wait that Discord asks for if it asks;
-        PermanentError when it never will.
+        Raises TransientError if Discord does not accept it in time, with the wait of a `Retry-After`, and
+        PermanentError if Discord refuses it.
         """
         for attempt in Retrying(
             retry=retry_if_exception_type(TransientError),
@@ -83,7 +83,7 @@ def _wait(state: RetryCallState) -> float:
 
 
 def _retry_after(answer: httpx.Response) -> int:
-    """Whole seconds that Discord wants us to wait: the body says it more exactly than the header."""
+    """The wait that Discord asks for, in whole seconds. The body is more exact than the header."""
     for asked in (_document(answer).get("retry_after"), answer.headers.get("Retry-After")):
         try:
             seconds = float(str(asked))
@@ -95,7 +95,7 @@ def _retry_after(answer: httpx.Response) -> int:
 
 
 def _said(answer: httpx.Response) -> str:
-    """What Discord says is wrong."""
+    """Discord's error message."""
     document = _document(answer)
     return f"{str(document.get('message', 'no reason given'))[:200]} (code {document.get('code', 'none')})"
 

@@ -1,4 +1,4 @@
-"""An alert as a Discord message: one embed, within Discord's limits whatever the alert says. Pure."""
+"""Formats an alert as a Discord message with one embed, always within Discord's limits. Pure."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from prismline_alerting.alerts import Alert, State
 from prismline_alerting.facts import Facts
 
-#: Discord's limits, in UTF-16 code units, the strictest reading of "characters". An embed has 6,000 in all: with these
-#: and as few fields as there are it stays below.
+#: Limits of texts, in UTF-16 code units, the strictest reading of Discord's "characters". With these an embed stays
+#: below Discord's total limit of 6,000.
 MAX_TITLE, MAX_DESCRIPTION, MAX_FIELD_NAME, MAX_FIELD_VALUE, MAX_FOOTER = 256, 1500, 256, 1000, 200
 #: Longest error that is shown.
 MAX_ERROR = 240
@@ -17,12 +17,12 @@ MAX_ERROR = 240
 #: Colours of the embed's edge.
 RED, GREEN = 0xD32F2F, 0x2E7D32
 
-#: Stands for text that there is none of: Discord refuses empty fields.
+#: Replaces an empty text, because Discord refuses empty fields.
 NOTHING = "-"
 
 
 def message(alert: Alert, facts: Facts, environment: str) -> dict[str, Any]:
-    """What is posted: nobody is mentioned, whatever an error says."""
+    """The message to post. It never mentions anybody, whatever text an error contains."""
     return {
         "username": "Prismline",
         "allowed_mentions": {"parse": []},
@@ -31,7 +31,7 @@ def message(alert: Alert, facts: Facts, environment: str) -> dict[str, Any]:
 
 
 def next_command(alert: Alert) -> str:
-    """What to run to find out more."""
+    """The command that shows more about the alert."""
     if alert.run_id is not None:
         return f"prismline failures {alert.run_id}"
     if alert.queue is None:
@@ -64,7 +64,7 @@ def _embed(alert: Alert, facts: Facts, environment: str) -> dict[str, Any]:
 
 
 def _what(alert: Alert) -> str:
-    """What the alarm is for; of one that is over, that it is."""
+    """The alarm's description, and whether the alarm is over."""
     what = plain(alert.what)
     return f"This is over: {what}" if what and alert.state is State.OK else what
 
@@ -74,22 +74,22 @@ def _field(name: str, value: str, *, inline: bool = False) -> dict[str, Any]:
 
 
 def _code(text: str, most: int = MAX_ERROR) -> str:
-    """Text as code, in which Discord sees no markup."""
+    """Format text as code, so that Discord ignores markup in it."""
     return f"`{clip(' '.join(plain(text).split()), most)}`"
 
 
 def _moment(moment: datetime, style: str) -> str:
-    """A moment as Discord shows it in the reader's own time zone."""
+    """Format a time so that Discord shows it in the reader's time zone."""
     return f"<t:{int(moment.timestamp())}:{style}>"
 
 
 def plain(text: str) -> str:
-    """Text without what Discord takes for markup of code, and without control characters."""
+    """Remove control characters, and replace backticks, which Discord reads as markup."""
     return "".join(character for character in text.replace("`", "'") if character.isprintable() or character == "\n")
 
 
 def clip(text: str, most: int) -> str:
-    """`text` in at most `most` UTF-16 code units, never empty, never half a character."""
+    """Cut `text` to `most` UTF-16 code units. The result is never empty and never ends within a character."""
     encoded = text.strip().encode("utf-16-le", errors="replace")
     if len(encoded) > 2 * most:
         encoded = encoded[: 2 * (most - 1)].decode("utf-16-le", errors="ignore").encode("utf-16-le") + b"\x26\x20"

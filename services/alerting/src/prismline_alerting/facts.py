@@ -1,6 +1,6 @@
-"""What goes with an alert: how deep the queue is, how long work has waited, and what it failed of.
+"""Facts that help to understand an alert: the queue's depth, the age of the waiting work, and its errors.
 
-All of it is help. What cannot be found out is left out, and never keeps an alert from being posted.
+All facts are optional. A fact that cannot be read is left out, and the alert is posted anyway.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from prismline_runtime import PrismlineError, aws_errors
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
-#: Errors that are shown.
+#: Most errors that an alert shows.
 MOST_ERRORS = 3
-#: Runs that are looked at, chunks of each, and seconds for all of them: a sample, and an alert does not wait for more.
+#: Size of the sample: runs, chunks of each run, and seconds for all reads. An alert does not wait for more.
 RUNS, CHUNKS_PER_RUN, READ_SECONDS = 10, 2000, 5.0
-#: Queues of chunks: what waits in their dead-letter queues is in the ledger.
+#: Queues whose dead letters are about chunks, so that the ledger knows more about them.
 CHUNK_QUEUES = (Queue.CHUNKS, Queue.REFITS)
-#: What a chunk waits for that was put off and has no error of its own.
+#: The error that is shown for a deferred chunk without an error.
 PUT_OFF = "Put off: a resource that it needs is down."
 
-#: What differs between errors of one kind: chunk ids and longer hexadecimal numbers.
+#: Parts in which errors of the same kind differ: chunk ids and long hexadecimal numbers.
 _PARTICULAR = re.compile(r"chunk-\d+|\b[0-9a-f-]*[0-9a-f]{8,}[0-9a-f-]*\b")
 
 T = TypeVar("T")
@@ -42,18 +42,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known."""
+    """The facts about an alert. None: not known."""
 
-    #: Messages in the queue, those included that are hidden until their resource is looked at again.
+    #: Messages in the queue, hidden ones included.
     depth: int | None = None
-    #: Since when the oldest of the work has waited.
+    #: When the oldest waiting chunk was created.
     oldest: datetime | None = None
-    #: The most frequent errors, with how many of the chunks that were looked at have them.
+    #: The most frequent errors, each with its number of chunks in the sample.
     errors: tuple[tuple[str, int], ...] = ()
 
 
 class FactFinder:
-    """Finds out what goes with an alert."""
+    """Reads the facts about an alert."""
 
     def __init__(self, sqs: SQSClient, ledger: Ledger, environment: str, logger: Logger) -> None:
         self._sqs = sqs
@@ -62,11 +62,11 @@ class FactFinder:
         self._chunk_queues = {dead_letter_queue_name(queue_name(environment, queue)) for queue in CHUNK_QUEUES}
 
     def find(self, alert: Alert) -> Facts:
-        """What can be found out."""
+        """The facts that can be read."""
         queue = alert.queue
         depth = self._attempt(lambda: self._depth(queue)) if queue else None
         chunks: list[ChunkItem] = []
-        self._attempt(lambda: chunks.extend(self._chunks(alert)))  # keeps what came before an error
+        self._attempt(lambda: chunks.extend(self._chunks(alert)))  # keeps the chunks that were read before an error
         waiting = [chunk.created_at for chunk in chunks if not chunk.state.terminal and trouble_of(chunk)]
         return Facts(
             depth=depth,
@@ -90,7 +90,7 @@ class FactFinder:
         return sum(map(int, attributes.values()))
 
     def _chunks(self, alert: Alert) -> Iterator[ChunkItem]:
-        """Chunks of the run that failed, or of the runs that are not over if the alarm is about chunks."""
+        """Chunks of the failed run or, if the alarm is about a queue of chunks, of open runs."""
         deadline = time.monotonic() + READ_SECONDS
         for run_id in self._runs(alert):
             for chunk in islice(self._ledger.chunks(run_id), CHUNKS_PER_RUN):
@@ -107,14 +107,14 @@ class FactFinder:
 
 
 def trouble_of(chunk: ChunkItem) -> str | None:
-    """What is wrong with a chunk; None: nothing."""
+    """The error of a chunk, or None."""
     if chunk.state is ChunkStatus.COMPLETED:
         return None
     return chunk.error or chunk.last_error or (PUT_OFF if chunk.deferred_at else None)
 
 
 def most_frequent(errors: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """The most frequent errors with their numbers; those that differ in ids alone are one, shown by the first."""
+    """The most frequent errors with their counts. Errors that differ only in ids count as one."""
     shown: dict[str, str] = {}
     counted: Counter[str] = Counter()
     for error in errors:

@@ -1,4 +1,4 @@
-"""Which function takes what: changes of alarms from SNS, failed runs from the bus."""
+"""The notifier's Lambda handler: which function takes alarms from SNS and failed runs from the bus."""
 
 from __future__ import annotations
 
@@ -28,5 +28,5 @@ def _handler() -> LambdaHandler:
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
-    """Entry point: an SQS event as Lambda delivers it, answered with `batchItemFailures`."""
+    """Entry point. Takes Lambda's SQS event and answers with `batchItemFailures`."""
     return _handler()(event, context)

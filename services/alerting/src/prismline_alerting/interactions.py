@@ -1,7 +1,7 @@
-"""`POST /interactions`: the endpoint that Discord calls when somebody types a slash command.
+"""`POST /interactions`: the endpoint that Discord calls when a user types a slash command.
 
-Nothing of a request is looked at before its signature. A request that was carried out once is not carried out again:
-the id of the latest command is remembered before it is carried out, and one that is no later is refused.
+The service verifies the signature before it reads anything else of a request. No command is executed twice: the service
+stores the id of a command before it executes it, and refuses commands with an id that is not greater.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from prismline_alerting.dependencies import InteractionDependencies, interaction
 from prismline_alerting.signatures import signed_at
 from prismline_runtime import PermanentError, PrismlineError, TransientError, describe_invalid
 
-#: Largest body in bytes: an interaction has a few kilobytes.
+#: Largest body, in bytes. An interaction has a few kilobytes.
 MAX_BODY_BYTES = 64 * 1024
 
 
 def create_app() -> FastAPI:
-    """The application as the environment says."""
+    """The application, with the settings in the environment."""
     return build_app(interactions_from_environment())
 
 
@@ -57,7 +57,7 @@ def build_app(deps: InteractionDependencies) -> FastAPI:
 
 
 async def read_body(request: Request) -> bytes | None:
-    """The body; None when it is larger than an interaction can be, of which no more is read, or breaks off."""
+    """The body of a request. None if it is larger than `MAX_BODY_BYTES` or the connection breaks off."""
     announced = request.headers.get("Content-Length", "0")
     if not announced.isdecimal() or int(announced) > MAX_BODY_BYTES:
         return None
@@ -73,7 +73,7 @@ async def read_body(request: Request) -> bytes | None:
 
 
 def respond(headers: Mapping[str, str], body: bytes, deps: InteractionDependencies) -> tuple[int, dict[str, Any]]:
-    """HTTP status and JSON document that a request is answered with."""
+    """The HTTP status and the JSON document that answer a request."""
     try:
         moment = signed_at(headers, body, deps.public_key.get(), deps.clock())
     except PermanentError as error:

@@ -1,4 +1,4 @@
-"""What the notifier does with an alert: parse, decide, act."""
+"""The notifier: parses an alert, decides about it, and posts it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from prismline_alerting.dependencies import RECHECK, NotifierDependencies
 from prismline_contracts import RunFailed
 from prismline_runtime import Delivery, Message, TransientError, fault_point
 
-#: A change that is older than this is no longer taken at its word.
+#: Age up to which a message about an alarm is trusted without asking CloudWatch.
 FRESH = timedelta(minutes=1)
-#: Seconds after which a notifier that lost the race for a claim looks at what became of it.
+#: Seconds after which a notifier that lost the race for a claim checks again.
 LOST_RACE_SECONDS = 1
 
 
 def on_notification(document: dict[str, Any], delivery: Delivery, deps: NotifierDependencies) -> None:
-    """SNS delivered a change of an alarm.
+    """Handle a notification of SNS about an alarm.
 
-    Told at once, it is taken at its word. A message that comes late, or again after a mute or because it could not be
-    posted, is about what was: what counts then is what the alarm says now.
+    A fresh message is trusted. A late message, or one that comes again after a mute or a failed post, may be outdated.
+    The notifier then asks CloudWatch for the alarm's current state and posts that.
     """
     alert = alert_of_notification(document)
     with deps.logger.append_context_keys(alarm=alert.name, state=alert.state):
@@ -37,12 +37,12 @@ def on_notification(document: dict[str, Any], delivery: Delivery, deps: Notifier
 
 
 def on_run_failed(run: RunFailed, message: Message, deps: NotifierDependencies) -> None:
-    """A run failed."""
+    """Handle the failure of a run."""
     notify(alert_of_failed_run(run), message.delivery, deps)
 
 
 def notify(alert: Alert, delivery: Delivery, deps: NotifierDependencies) -> None:
-    """Tell people of an alert, unless they know or do not want to."""
+    """Post an alert, unless it was posted before or alerts are muted."""
     memory, version = deps.posts.recall(alert.subject)
     now = deps.clock()
     muted_until = deps.parameters.muted_until()
@@ -60,7 +60,7 @@ def notify(alert: Alert, delivery: Delivery, deps: NotifierDependencies) -> None
 
 
 def _post(alert: Alert, memory: Memory, version: str, deps: NotifierDependencies) -> None:
-    """Claim, post, settle. Without a webhook the log is where people are told."""
+    """Claim, post, settle. Without a webhook the alert is only logged."""
     url = deps.webhook_url()
     message = embeds.message(alert, deps.facts.find(alert), deps.settings.environment)
     token = deps.posts.claim(alert, memory, version, deps.clock())

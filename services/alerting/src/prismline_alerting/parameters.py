@@ -1,4 +1,4 @@
-"""The service's parameters in SSM, read fresh every time: they change while the service runs."""
+"""The service's SSM parameters. They are read every time, because they change while the service runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class AlertParameters:
-    """The parameters below `/prismline/<environment>/alerts/`. Raises PrismlineError when SSM does not answer."""
+    """The parameters below `/prismline/<environment>/alerts/`. Raises PrismlineError if SSM does not answer."""
 
     def __init__(self, ssm: SSMClient, environment: str, logger: Logger) -> None:
         self._ssm = ssm
@@ -30,7 +30,7 @@ class AlertParameters:
         self._logger = logger
 
     def muted_until(self) -> int:
-        """Until when alerts are muted, in unix seconds; 0 also when nobody can say: rather an alert too many."""
+        """The end of the mute, in Unix seconds. 0 if it cannot be read, because one alert too many does no harm."""
         try:
             return parse_muted_until(self._get(muted_until_parameter(self._environment)) or NOT_MUTED)
         except (PrismlineError, ValueError) as error:
@@ -38,24 +38,24 @@ class AlertParameters:
             return 0
 
     def set_muted_until(self, moment: int) -> None:
-        """Mute alerts until `moment`, in unix seconds; 0 unmutes them."""
+        """Mute alerts until `moment`, in Unix seconds. 0 unmutes them."""
         self._put(muted_until_parameter(self._environment), str(moment))
 
     def last_interaction(self) -> int:
-        """The id of the latest slash command that was carried out; 0 if there was none."""
+        """The id of the last slash command that was executed, or 0."""
         value = self._get(last_interaction_parameter(self._environment)) or "0"
         return int(value) if value.isdecimal() else 0
 
     def set_last_interaction(self, interaction_id: int) -> None:
-        """Remember the id of a slash command that is being carried out."""
+        """Store the id of a slash command that is being executed."""
         self._put(last_interaction_parameter(self._environment), str(interaction_id))
 
     def webhook_url(self) -> str | None:
-        """The Discord webhook's URL, a secret; None: there is none."""
+        """The URL of the Discord webhook, a secret. None if there is no such parameter."""
         return self._get(webhook_url_parameter(self._environment), decrypt=True)
 
     def public_key(self) -> str | None:
-        """The Discord application's public key, in hex; None: there is none."""
+        """The public key of the Discord application, in hex. None if there is no such parameter."""
         return self._get(public_key_parameter(self._environment))
 
     def _get(self, name: str, *, decrypt: bool = False) -> str | None:

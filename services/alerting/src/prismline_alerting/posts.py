@@ -1,8 +1,8 @@
-"""What people were told, remembered in S3, and the claim that keeps two notifiers from saying the same thing.
+"""Remembers in S3 what was posted, and the claims that keep two notifiers from posting the same alert.
 
-One object a subject, changed only by conditional writes. A claim is made before something is posted and settled
-after. If its holder dies in between, the claim runs out and somebody else posts: an alert may then be posted twice,
-which is better than not at all.
+There is one object for each subject, changed only by conditional writes. A notifier makes a claim before it posts and
+settles it afterwards. If the notifier dies in between, the claim expires and another notifier posts. The alert may then
+be posted twice, which is better than not at all.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from prismline_alerting.alerts import Alert
 from prismline_alerting.decisions import Claim, Memory, Told
 from prismline_runtime import Bucket
 
-#: Where the objects are.
+#: Prefix of the objects.
 PREFIX = "alerts/posted/"
 
 
 class Posts:
-    """The memory of what was posted."""
+    """The record of all posts."""
 
     def __init__(self, bucket: Bucket, claim_seconds: float) -> None:
         self._bucket = bucket
         self._claim_for = timedelta(seconds=claim_seconds)
 
     def recall(self, subject: str) -> tuple[Memory, str]:
-        """What is remembered of a subject, and the version of it for `claim`."""
+        """What is remembered about a subject, and its version for `claim`."""
         key = _key(subject)
         self._bucket.create(key, _body(Memory()))
         body, version = self._bucket.read_versioned(key)
         try:
             return Memory.model_validate_json(body), version
         except ValidationError:
-            return Memory(), version  # nobody can say what was posted: rather once too often
+            return Memory(), version  # unreadable: post once too often rather than not at all
 
     def claim(self, alert: Alert, memory: Memory, version: str, now: datetime) -> str | None:
-        """Claim the right to post `alert`. The claim's token, or None: somebody else was faster."""
+        """Claim the right to post `alert`. Return the claim's token, or None if another notifier was faster."""
         claim = Claim(token=secrets.token_hex(16), until=now + self._claim_for)
         claimed = memory.model_copy(update={"claim": claim})
         return claim.token if self._bucket.replace(_key(alert.subject), _body(claimed), version) else None
 
     def settle(self, alert: Alert, token: str, *, posted: bool) -> bool:
-        """End a claim; `posted`: people know now. False: it had run out, and somebody else has taken it."""
+        """End a claim. posted: whether the alert was posted. False if the claim expired and was taken over."""
         memory, version = self.recall(alert.subject)
         if memory.claim is None or memory.claim.token != token:
             return False

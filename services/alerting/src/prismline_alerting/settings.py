@@ -8,7 +8,7 @@ from prismline_runtime import ServiceSettings
 
 
 class NotifierSettings(ServiceSettings):
-    """What the notifier is told."""
+    """Settings of the notifier."""
 
     runs_table: str = Field(description="The ledger's table, for what goes with an alert.")
     bucket: str = Field(description="The bucket that remembers what was posted.")
@@ -25,7 +25,7 @@ class NotifierSettings(ServiceSettings):
 
 
 class InteractionSettings(ServiceSettings):
-    """What the endpoint of the slash commands is told."""
+    """Settings of the endpoint of the slash commands."""
 
     discord_public_key: str | None = Field(
         default=None, description="The application's public key in hex, in place of the parameter in SSM."

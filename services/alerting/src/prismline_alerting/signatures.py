@@ -1,4 +1,4 @@
-"""Whether a request is Discord's, and fresh: Ed25519 over timestamp and body, as Discord's documentation has it."""
+"""Verifies that a request comes from Discord and is fresh: an Ed25519 signature over timestamp and body."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from nacl.signing import VerifyKey
 
 from prismline_runtime import PermanentError
 
-#: Headers of the signature and of the moment, in unix seconds, that it was made.
+#: Headers with the signature and with its time in Unix seconds.
 SIGNATURE_HEADER, TIMESTAMP_HEADER = "X-Signature-Ed25519", "X-Signature-Timestamp"
-#: Older requests are refused: somebody may have kept them.
+#: Longest age of a request. Older ones are refused, because they may be replayed.
 MAX_AGE = timedelta(minutes=5)
-#: Our clock may be behind Discord's by this much.
+#: Longest time by which this machine's clock may be behind Discord's.
 MAX_AHEAD = timedelta(seconds=30)
 
 _SIGNATURE = re.compile(r"[0-9a-fA-F]{128}", re.ASCII)
@@ -24,7 +24,7 @@ _TIMESTAMP = re.compile(r"\d{1,11}", re.ASCII)
 
 
 class PublicKey:
-    """The application's public key: `given`, or what `look_up` finds, remembered while the process lives."""
+    """The application's public key: `given` or the result of `look_up`, cached for the life of the process."""
 
     def __init__(self, given: str | None, look_up: Callable[[], str | None]) -> None:
         self._given = given
@@ -32,7 +32,7 @@ class PublicKey:
         self._key: VerifyKey | None = None
 
     def get(self) -> VerifyKey:
-        """The key. Raises PermanentError when there is none or it is not one, TransientError when SSM is silent."""
+        """The key. Raises PermanentError if it is missing or invalid, and TransientError if SSM does not answer."""
         if self._key is None:
             self._key = _verify_key(self._given or self._look_up())
         return self._key
@@ -52,7 +52,7 @@ def _verify_key(text: str | None) -> VerifyKey:
 
 
 def signed_at(headers: Mapping[str, str], body: bytes, key: VerifyKey, now: datetime) -> datetime | None:
-    """When Discord signed this very request; None: it did not, or not within the last five minutes."""
+    """The time at which Discord signed this request. None if the signature is not valid or is too old."""
     signature, timestamp = headers.get(SIGNATURE_HEADER, ""), headers.get(TIMESTAMP_HEADER, "")
     if _SIGNATURE.fullmatch(signature) is None or _TIMESTAMP.fullmatch(timestamp) is None:
         return None

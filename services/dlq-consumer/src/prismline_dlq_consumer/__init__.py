@@ -1,1 +1,1 @@
-"""The dlq-consumer service: archives, heals and recovers what failed."""
+"""The dead-letter consumer: archives dead letters and decides about them, executes recoveries, and runs the sweeper."""

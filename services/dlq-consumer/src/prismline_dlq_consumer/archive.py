@@ -1,4 +1,4 @@
-"""The archive of dead letters: one object a message, below the date on which it was first received."""
+"""The archive of dead letters: one object for each message, under the date of its first receipt."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from prismline_runtime import Bucket, PermanentError, TransientError, aws_errors
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-#: Keys that S3 deletes in one call.
+#: Most keys in one DeleteObjects request.
 DELETE_BATCH = 1000
-#: Bytes of records that one listing names at most, so that reading them does not fill the memory.
+#: Most bytes of the records in one listing, because they are read into memory together.
 LISTING_BYTES = 32 * 2**20
-#: Below the folder of an operation: messages that are not about a chunk.
+#: Folder, under an operation's prefix, of records whose messages are not about a chunk.
 MESSAGES_FOLDER = "messages"
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
@@ -47,10 +47,10 @@ _CHUNK_RECORD = re.compile(r"(?P<run_id>[^/]+)/(?P<chunk_id>chunk-[0-9]{7,})\.js
 def dead_letter_record(
     record: Mapping[str, Any], letter: DeadLetter, archived_at: str, environment: str
 ) -> DeadLetterRecord:
-    """What the archive keeps of a record of a Lambda SQS event."""
+    """The archive's record of a dead letter. `record` is the message in Lambda's SQS event."""
     found = describe(letter.body, record.get("eventSourceARN") or "", environment)
     undelivered = ": ".join(said[name] for name in EVENTBRIDGE_REASONS if (said := text_attributes(record)).get(name))
-    return DeadLetterRecord.model_construct(  # not validated: what is kept is what came, whatever it is
+    return DeadLetterRecord.model_construct(  # without validation, because any message must be archived unchanged
         body=letter.body,
         error=letter.error or letter.invalid or letter.unknown or found.error or undelivered or None,
         execution=found.execution,
@@ -76,7 +76,7 @@ def dead_letter_record(
 
 
 def to_json(record: DeadLetterRecord) -> bytes:
-    """The record as an object's content: ASCII, so that even text that is no Unicode survives; on one line."""
+    """The JSON of the record: one line of ASCII, so that invalid Unicode survives too."""
     return json.dumps(dict(record), default=_base64).encode()
 
 
@@ -88,7 +88,7 @@ def _base64(value: object) -> str:
 
 @dataclass(frozen=True)
 class ArchivedRecord:
-    """A record as it was read; `document` is empty where the object is no record."""
+    """A record that was read from the archive. `document` is empty if the object is not a JSON object."""
 
     key: str
     content: bytes
@@ -96,16 +96,16 @@ class ArchivedRecord:
 
     @classmethod
     def read(cls, key: str, content: bytes) -> ArchivedRecord:
-        """The record in an object, whatever that is."""
+        """Make a record from an object's content, valid or not."""
         return cls(key, content, json_object(content.decode("utf-8", errors="replace")) or {})
 
     @cached_property
     def letter(self) -> DeadLetter:
-        """The dead letter that it is the record of."""
+        """The dead letter in the record."""
         return read_archived(self.document)
 
     def noting(self, **fields: str | None) -> bytes:
-        """Its content with other values for some fields; what is no record stays as it is."""
+        """The record's JSON with these fields replaced. An object that is not a record stays unchanged."""
         return json.dumps({**self.document, **fields}).encode() if self.document else self.content
 
     @property
@@ -114,15 +114,15 @@ class ArchivedRecord:
         return self.letter.message_id if plain else PurePosixPath(self.key).stem
 
     def home_key(self) -> str:
-        """Where the archive keeps it by default."""
+        """The key at which the archive first stored the record."""
         return record_key(self.document)
 
     def failed_key(self, date: str) -> str:
-        """Where it goes if it cannot be recovered; `date` as `2026-03-01`."""
+        """The key for a record that could not be recovered. `date` is like `2026-03-01`."""
         return f"{FAILED_DEAD_LETTERS_PREFIX}{date}/{self._name}.json"
 
     def recovering_key(self, operation_id: str) -> str:
-        """Where it is while the operation waits for the end of its chunk."""
+        """The key for a record whose chunk the operation waits for."""
         if isinstance(self.letter.data, ChunkProcess):
             name = f"{self.letter.data.run_id}/{self.letter.data.chunk_id}"
         else:
@@ -131,44 +131,44 @@ class ArchivedRecord:
 
 
 def recovering_prefix(operation_id: str) -> str:
-    """Prefix of the records that an operation has taken."""
+    """Prefix of the records that a recovery operation has taken."""
     return f"{RECOVERING_PREFIX}{operation_id}/"
 
 
 def recovering_chunk(key: str, operation_id: str) -> tuple[str, str] | None:
-    """Run and chunk id of the chunk whose record has this key; None: it is a message that is not about a chunk."""
+    """The run id and chunk id in the key of a taken record. None if the message is not about a chunk."""
     found = _CHUNK_RECORD.fullmatch(key.removeprefix(recovering_prefix(operation_id)))
     return (found["run_id"], found["chunk_id"]) if found else None
 
 
 def record_key(document: Mapping[str, Any]) -> str:
-    """The key of a message's record: the same at each of its receipts."""
+    """The key of a message's record. It is the same for every receipt of the message."""
     first = sqs_moment(document, "ApproximateFirstReceiveTimestamp")
     date = first.date().isoformat() if first is not None else str(document.get("archived_at") or "")[:10]
     return dead_letter_key(date, str(document.get("messageId") or "unknown"))
 
 
 class Archive:
-    """Reads, lists, writes, moves and deletes records. Raises TransientError when S3 cannot be reached."""
+    """Reads, lists, writes, moves and deletes records. Raises TransientError if S3 does not answer."""
 
     def __init__(self, bucket: Bucket, s3: S3Client) -> None:
         self._bucket = bucket
         self._s3 = s3
 
     def write(self, record: DeadLetterRecord) -> str:
-        """Keep `record`, instead of what an earlier receipt of the message had left; its key."""
+        """Store `record` and return its key. It replaces the record of an earlier receipt of the message."""
         key = record_key(dict(record))
         self._bucket.write(key, to_json(record))
         return key
 
     def put(self, key: str, content: bytes) -> None:
-        """Write an object, in place of what is there."""
+        """Write an object. An existing object is replaced."""
         self._bucket.write(key, content)
 
     def take(self, record: ArchivedRecord, operation_id: str) -> bool:
-        """Copy a record to where the operation keeps what it sends. False: another record of the same chunk is there.
+        """Copy a record to the operation's prefix. False if the prefix has another record of the same chunk.
 
-        A copy of this very record counts as its own, so that the step may be repeated.
+        An existing copy of the same record is not an error, so the step is idempotent.
         """
         key, content = record.recovering_key(operation_id), record.noting(recovery=operation_id)
         if self._bucket.create(key, content):
@@ -176,14 +176,14 @@ class Archive:
         return (there := self.read(key)) is not None and there.content == content
 
     def read(self, key: str) -> ArchivedRecord | None:
-        """The record; None: there is none any more."""
+        """The record with this key, or None if it was deleted."""
         try:
             return ArchivedRecord.read(key, self._bucket.read(key))
         except PermanentError:
             return None
 
     def list(self, prefix: str, *, after: str, limit: int) -> list[str]:
-        """The next keys below `prefix`, in their order, as many as are read together; none when there are no more."""
+        """The next keys with `prefix`, in order: at most `limit`, and at most `LISTING_BYTES` of records."""
         with aws_errors(f"list s3://{self._bucket.name}/{prefix}"):
             page = self._s3.list_objects_v2(Bucket=self._bucket.name, Prefix=prefix, StartAfter=after, MaxKeys=limit)
         keys: list[str] = []
@@ -196,7 +196,7 @@ class Archive:
         return keys
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete records; those that are gone already do not matter."""
+        """Delete records. Keys that do not exist are ignored."""
         for batch in batches(keys, DELETE_BATCH):
             with aws_errors(f"delete records from s3://{self._bucket.name}"):
                 answer = self._s3.delete_objects(

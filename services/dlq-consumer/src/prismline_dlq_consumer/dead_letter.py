@@ -1,7 +1,6 @@
-"""Read a dead letter as far as it makes sense. Pure, and total: whatever a message holds, it can be described.
+"""Parses dead letters. Pure, and total: it describes any message, also one that no service understands.
 
-A dead letter is read from the record of a Lambda SQS event, or from the record of it that the archive keeps; both give
-the same `DeadLetter`.
+A dead letter is parsed from Lambda's SQS event or from its record in the archive. Both give the same `DeadLetter`.
 """
 
 from __future__ import annotations
@@ -28,79 +27,79 @@ from prismline_contracts import (
 from prismline_contracts.schemas import MESSAGES
 from prismline_runtime import describe_invalid
 
-#: Events of AWS services that our queues subscribe to, as source and detail type.
+#: The AWS events that queues of Prismline subscribe to, as source and detail type.
 AWS_EVENTS = (
     ("aws.events", "Scheduled Event"),
     ("aws.s3", "Object Created"),
     ("aws.states", "Step Functions Execution Status Change"),
 )
-#: `Type` of what an SNS topic delivers.
+#: `Type` of an SNS message.
 SNS_MESSAGE = "Notification"
 #: `detail-type` of a Step Functions status change.
 EXECUTION_CHANGE = "Step Functions Execution Status Change"
-#: Attributes with which EventBridge says why it could not deliver an event.
+#: Message attributes in which EventBridge reports why it could not deliver an event.
 EVENTBRIDGE_REASONS = ("ERROR_CODE", "ERROR_MESSAGE")
 
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """What a message in a dead-letter queue turned out to be."""
+    """A parsed message of a dead-letter queue."""
 
     message_id: str
-    #: Short name of the queue that gave up on it.
+    #: Short name of the queue that it comes from.
     source_queue: str
-    #: As it was received.
+    #: The message body, unchanged.
     body: str
-    #: What its queue is sent when it is sent back: the body, or the envelope in an event that EventBridge gave up on.
+    #: What is sent if the message goes back: the body, or the envelope in an event that EventBridge could not deliver.
     content: str
-    #: When it was first sent, by whoever had sent it or by the recovery that brought it back.
+    #: When the message was first sent, by its producer or by a recovery.
     first_sent: datetime
-    #: When it came into the dead-letter queue, if its service moved it there; else when its queue got it.
+    #: When its service moved it to the dead-letter queue; if SQS moved it, when it was sent to its queue.
     sent: datetime
-    #: Receipts by the dead-letter consumer, this one included: for backoff, and for nothing else.
+    #: Receipts from the dead-letter queue, this one included. Only the backoff uses it.
     receive_count: int = 1
-    #: Why the service that had it gave up on it for good: repeating the work would be no use.
+    #: The permanent error for which its service moved it.
     error: str | None = None
-    #: The resource that was down when the service wanted to work on it.
+    #: The resource that was down.
     waits_for: str | None = None
-    #: Why no contract knows it.
+    #: Why the message matches no contract.
     invalid: str | None = None
-    #: Why the service that had it, or this one, is too old for it.
+    #: Why the message may belong to a newer release of its service, or of this one.
     unknown: str | None = None
     envelope: Envelope | None = None
-    #: What it says: the model of its message type.
+    #: The message's data, as the model of its type.
     data: BaseModel | None = None
     #: How often the message has been dispatched, the first time included.
     attempt: int = 1
-    #: The recovery that it is part of.
+    #: The recovery that sent the message.
     recovery: str | None = None
 
     @property
     def command(self) -> RunSplit | ChunkProcess | SpectraRefit | None:
-        """Its command, if it is one whose progress the ledger knows."""
+        """The message's command, if the ledger tracks the progress of such commands."""
         return self.data if isinstance(self.data, RunSplit | ChunkProcess | SpectraRefit) else None
 
     @property
     def chunk_name(self) -> tuple[str, str] | None:
-        """Run and chunk id of the chunk that the command is about."""
+        """The run id and chunk id of the command's chunk."""
         if isinstance(self.data, ChunkProcess | SpectraRefit):
             return self.data.run_id, self.data.chunk_id
         return None
 
     @property
     def workload(self) -> str | None:
-        """The workload of its chunk."""
+        """The workload of the command's chunk."""
         return self.data.workload if isinstance(self.data, ChunkProcess) else None
 
 
 def source_queue_of(queue_arn: str, environment: str) -> str:
-    """The short name of the queue whose dead-letter queue this is: `...:prismline-dev-chunks-dlq` -> `chunks`."""
+    """The short name of the queue that a dead-letter queue belongs to: `...:prismline-dev-chunks-dlq` -> `chunks`."""
     name = queue_arn.rsplit(":", 1)[-1]
     return name.removeprefix(f"prismline-{environment}-").removesuffix(dead_letter_queue_name(""))
 
 
 def text_attributes(record: Mapping[str, Any]) -> dict[str, str]:
-    """The text attributes of a message in a Lambda SQS event."""
+    """The attributes of type String of a message in a Lambda SQS event."""
     return {
         name: value["stringValue"]
         for name, value in _mapping(record, "messageAttributes").items()
@@ -109,12 +108,12 @@ def text_attributes(record: Mapping[str, Any]) -> dict[str, str]:
 
 
 def sqs_receive_count(record: Mapping[str, Any]) -> int:
-    """How often SQS says that the message was received."""
+    """The receive count of the message, by the count of SQS."""
     return _count(_mapping(record, "attributes").get("ApproximateReceiveCount"))
 
 
 def sqs_moment(record: Mapping[str, Any], attribute: str) -> datetime | None:
-    """A moment that SQS notes of the message, such as `SentTimestamp`."""
+    """The time in a system attribute such as `SentTimestamp`."""
     try:
         return datetime.fromtimestamp(int(_mapping(record, "attributes")[attribute]) / 1000, UTC)
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
@@ -122,7 +121,7 @@ def sqs_moment(record: Mapping[str, Any], attribute: str) -> datetime | None:
 
 
 def read_dead_letter(record: Mapping[str, Any], source_queue: str) -> DeadLetter:
-    """The dead letter in a record of a Lambda SQS event."""
+    """Parse a dead letter from a record of Lambda's SQS event."""
     body, carried = record["body"], text_attributes(record)
     document = json_object(body)
     event = _undelivered(document)
@@ -152,7 +151,7 @@ def read_dead_letter(record: Mapping[str, Any], source_queue: str) -> DeadLetter
 
 
 def read_archived(document: Mapping[str, Any]) -> DeadLetter:
-    """The dead letter in a record of the archive, whatever the object there holds."""
+    """Parse a dead letter from a record of the archive, valid or not."""
     queue, message_id = str(document.get("source_queue")), _text(document, "messageId") or ""
     letter = read_dead_letter({**document, "body": _text(document, "body") or "", "messageId": message_id}, queue)
     if queue in set(Queue) and message_id:
@@ -161,7 +160,7 @@ def read_archived(document: Mapping[str, Any]) -> DeadLetter:
 
 
 def _own_receipts(record: Mapping[str, Any], source_queue: str) -> int:
-    """Receipts since the message is in the dead-letter queue: SQS counts on when it moves a message."""
+    """Receipts from the dead-letter queue. The count of SQS also includes the receipts before the move."""
     received = sqs_receive_count(record)
     if "DeadLetterQueueSourceArn" in _mapping(record, "attributes") and source_queue in set(Queue):
         received -= LIMITS[Queue(source_queue)].max_receives
@@ -169,7 +168,7 @@ def _own_receipts(record: Mapping[str, Any], source_queue: str) -> int:
 
 
 def _undelivered(document: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The envelope in an event that EventBridge could not deliver; None: it is not such an event."""
+    """The envelope in an event that EventBridge could not deliver. None if the document is not such an event."""
     if document is None or "specversion" in document or "detail-type" not in document:
         return None
     detail = json_object(document.get("detail"))
@@ -179,9 +178,7 @@ def _undelivered(document: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def _parse(
     document: Mapping[str, Any] | None,
 ) -> tuple[Envelope | None, BaseModel | None, str | None, str | None]:
-    """The envelope and its data, as far as there are; why it is no contract message, if it is none; and why it may be
-    one of a newer release, if it may.
-    """
+    """Parse a document. Returns the envelope, its data, why it is invalid, and why it may be of a newer release."""
     if document is None:
         return None, None, "It is not a JSON object.", None
     if "specversion" not in document:
@@ -201,14 +198,14 @@ def _parse(
 
 
 def _said_at(document: Mapping[str, Any] | None, envelope: Envelope | None) -> datetime | None:
-    """When the message says that it was sent: an envelope and an AWS event in `time`, SNS in `Timestamp`."""
+    """The time in the message: `time` of an envelope or an AWS event, `Timestamp` of an SNS message."""
     if envelope is not None:
         return _moment(envelope.time)
     return _moment(document.get("time") or document.get("Timestamp")) if document is not None else None
 
 
 def json_object(text: object) -> dict[str, Any] | None:
-    """The JSON object that `text` is or holds; None if there is none."""
+    """The JSON object in `text`, which may be an object already. None if there is none."""
     if isinstance(text, str):
         try:
             text = json.loads(text)
@@ -219,7 +216,7 @@ def json_object(text: object) -> dict[str, Any] | None:
 
 @dataclass(frozen=True)
 class Description:
-    """What the archive says of a message beyond what SQS does. All of it may be missing."""
+    """The fields of an archive record that come from the message's body. Each may be absent."""
 
     error: str | None = None
     execution: str | None = None
@@ -233,10 +230,10 @@ class Description:
 
 
 def describe(body: str, queue_arn: str = "", environment: str = "") -> Description:
-    """Find in a body, valid or not, what the archive is searched by.
+    """Find the searchable fields in a message body, valid or not.
 
-    A Step Functions status change is unwrapped: its detail and the execution's input may be objects or JSON text. The
-    execution of any other message's run follows from its run id, in the account and region of `queue_arn`.
+    In a status change of Step Functions, the detail and the execution's input may be objects or JSON text. For any
+    other message, the execution's ARN is built from the run id and the account and region of `queue_arn`.
     """
     document = json_object(body) or {}
     document = _undelivered(document) or document
@@ -273,7 +270,7 @@ def describe(body: str, queue_arn: str = "", environment: str = "") -> Descripti
 
 
 def _execution_of(run_id: str | None, queue_arn: str, environment: str) -> tuple[str | None, str | None]:
-    """The ARNs of a run's execution, which has the run's id as its name, and of its state machine."""
+    """The ARNs of a run's execution and of its state machine. The execution's name is the run's id."""
     match queue_arn.split(":"):
         case ["arn", partition, "sqs", region, account, _] if run_id is not None:
             name, states = state_machine_name(environment), f"arn:{partition}:states:{region}:{account}"
@@ -292,7 +289,7 @@ def _text(document: Mapping[str, Any], name: str) -> str | None:
 
 
 def _count(value: object) -> int:
-    """`value` as a count of at least one, which it is if it makes no sense."""
+    """`value` as a count of at least one. Anything that is not a number is one."""
     try:
         return max(1, int(value))  # type: ignore[call-overload,no-any-return]
     except (TypeError, ValueError, OverflowError):

@@ -1,6 +1,6 @@
-"""What happens to a dead letter. Pure: a judge is told what the ledger and the resource say, and returns a decision.
+"""Decides what happens to a dead letter, from the state of its chunk, run and resource. Pure functions.
 
-docs/protocol.md, "Giving up, and what never does", has the rules. No receipt is counted.
+docs/protocol.md, "Giving up, and what never does", has the rules. The receive count plays no role.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from prismline_contracts import (
 from prismline_dlq_consumer.dead_letter import DeadLetter
 from prismline_ledger import Patience, exhausted, leased, seconds_since
 
-#: Events that have a run's end looked at. The sweeper says one of them at each sweep until the end was heard, so they
-#: are sent back once and no more: in an outage of a day they would pile up, and all go round and round.
+#: Events after which the status service checks whether a run has ended. They are sent back only once, because the
+#: sweeper repeats them until the end is recorded. In an outage of a day they would otherwise pile up and circulate.
 SAID_AGAIN = (RunDrained, RunRecovered, RunSplitCompleted, RunCheckRequested)
-#: Longest time in seconds that a message waits before it is tried again: what SQS can hold one back.
+#: Longest delay, in seconds, before a message is tried again: the longest delivery delay of SQS.
 LONGEST_DELAY_SECONDS = 900
 
 
 class Action(StrEnum):
-    """What to do with a dead letter that is in the archive."""
+    """What to do with an archived dead letter."""
 
-    #: Nothing: it can never be worked on.
+    #: Only archive it: no service can process it.
     ARCHIVE = "archive"
-    #: Nothing: what it asked for has been done, or is not wanted any more.
+    #: Only acknowledge it: its work is done or not wanted any more.
     SETTLE = "settle"
-    #: Give up what it asked for, with the reason.
+    #: Give its work up, with the reason.
     FAIL = "fail"
-    #: Leave it in its queue for a while, because a resource is down.
+    #: Hide it in the dead-letter queue for a while, because a resource is down.
     DEFER = "defer"
-    #: Leave it in its queue for a while, because a worker may be at work on its chunk, for the last time.
+    #: Hide it in the dead-letter queue for a while, because the last attempt at its chunk may still be running.
     WAIT = "wait"
     #: Send it back to the queue that it came from.
     RESEND = "resend"
-    #: Leave its record where it is.
+    #: Leave its record in place.
     LEAVE = "leave"
 
 
 @dataclass(frozen=True)
 class Decision:
-    """An action, why in a sentence, and in how many seconds the message is to be seen again."""
+    """An action, its reason as a sentence, and the delay in seconds until the message is seen again."""
 
     action: Action
     reason: str
@@ -63,7 +63,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Resource:
-    """A resource that a workload needs, and whether it is up."""
+    """The state of a resource that a workload needs."""
 
     name: str
     up: bool
@@ -71,40 +71,40 @@ class Resource:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a decision about a letter rests on, read a moment ago. None: there is no such thing."""
+    """The facts for the decision about a dead letter, just read. None: there is no such item or resource."""
 
     chunk: ChunkItem | None = None
     run: RunItem | None = None
-    #: What the letter waits for, or what its workload needs.
+    #: The resource that the letter waits for or that its workload needs.
     resource: Resource | None = None
 
 
 @dataclass(frozen=True)
 class LetterPatience:
-    """How long what is tried."""
+    """The limits after which a dead letter is given up, and the delays between dispatches."""
 
     chunk: Patience = field(default_factory=Patience)
-    #: Seconds after which a message that is not about a chunk is given up, counted from when it was first sent.
+    #: Age, in seconds since it was first sent, at which a message that is not about a chunk is given up.
     message_seconds: float = 3 * 86_400.0
-    #: Seconds that a message waits before its resource is looked at again.
+    #: Seconds until a deferred message's resource is checked again.
     deferral_seconds: int = 900
-    #: Seconds that a message waits before its second dispatch; doubled with each one.
+    #: Delay, in seconds, before the second dispatch of a message. It doubles with each dispatch.
     first_delay_seconds: int = 15
-    #: Leases of particular workloads, instead of `chunk.lease_seconds`.
+    #: Leases of single workloads, in seconds. They replace `chunk.lease_seconds`.
     workload_lease_seconds: Mapping[str, float] = field(default_factory=dict)
 
     def of_workload(self, workload: str | None) -> Patience:
-        """The patience with a chunk of this workload."""
+        """The limits for chunks of `workload`."""
         lease = self.workload_lease_seconds.get(workload or "", self.chunk.lease_seconds)
         return replace(self.chunk, lease_seconds=lease)
 
     def delay(self, dispatch: int) -> int:
-        """Seconds that a message waits after its n-th dispatch."""
+        """The delay, in seconds, after the n-th dispatch of a message."""
         return min(LONGEST_DELAY_SECONDS, self.first_delay_seconds << min(dispatch - 1, 16))
 
 
 def judge(letter: DeadLetter, facts: Facts, now: datetime, patience: LetterPatience) -> Decision:
-    """What to do with a letter in a dead-letter queue."""
+    """Decide what to do with a message in a dead-letter queue."""
     if letter.invalid is not None:
         return Decision(Action.ARCHIVE, letter.invalid)
     if letter.command is not None and facts.run is not None and facts.run.cancelled_at is not None:
@@ -126,8 +126,9 @@ def judge(letter: DeadLetter, facts: Facts, now: datetime, patience: LetterPatie
 
 
 def judge_record(letter: DeadLetter, facts: Facts) -> Decision:
-    """What a recovery does with a record of the archive. Somebody asks for it once more, so that it was given up, or
-    why, is no reason not to.
+    """Decide what a recovery does with a record of the archive.
+
+    The earlier error plays no role, because a person asked to try again.
     """
     if letter.invalid is not None:
         return Decision(Action.ARCHIVE, letter.invalid)
@@ -139,22 +140,22 @@ def judge_record(letter: DeadLetter, facts: Facts) -> Decision:
 
 
 class Step(StrEnum):
-    """What a recovery does with a record that it has taken, whenever it looks at its chunk."""
+    """What a recovery does next with a record that it has taken."""
 
     #: Reopen the chunk and send the message.
     SEND = "send"
-    #: Look again later.
+    #: Check the chunk again later.
     WAIT = "wait"
     #: Delete the record.
     DONE = "done"
-    #: Keep the record among those that failed.
+    #: Move the record to the failed records.
     FAILED = "failed"
     #: Put the record back into the archive.
     PUT_BACK = "put back"
 
 
 def next_step(chunk: ChunkItem | None, run: RunItem | None, operation_id: str, *, sent: bool) -> Step:
-    """What the recovery `operation_id` does now with a chunk's record. sent: it has sent its message."""
+    """The next step of the recovery `operation_id` with a chunk's record. sent: whether it has sent the message."""
     if chunk is None:
         return Step.FAILED
     if chunk.state is ChunkStatus.COMPLETED:
@@ -167,7 +168,7 @@ def next_step(chunk: ChunkItem | None, run: RunItem | None, operation_id: str, *
 
 
 def cancelled(run: RunItem) -> bool:
-    """Whether the run was stopped by a person, and not because it failed."""
+    """Whether a person cancelled the run."""
     return run.cancelled_at is not None and not _failed(run)
 
 
@@ -176,16 +177,16 @@ def _failed(run: RunItem) -> bool:
 
 
 def _unknown_or_done(letter: DeadLetter, facts: Facts, *, recovering: bool = False) -> Decision | None:
-    """The decision about a letter whose chunk is not there or needs nothing more."""
+    """The decision about a letter whose chunk does not exist or needs nothing more. None if neither is the case."""
     if letter.chunk_name is None:
         return None
     if facts.chunk is None:
         run_id, chunk_id = letter.chunk_name
         return Decision(Action.ARCHIVE, f"There is no {chunk_id} of run {run_id} in the ledger.")
     if isinstance(letter.data, SpectraRefit):
-        # rows that were given up are fitted again only if a recovery asks for it
+        # rows that were given up are fitted again only in a recovery
         given_up = facts.chunk.n_refit_failed if recovering or letter.recovery is not None else 0
-        if facts.chunk.state is ChunkStatus.FAILED:  # if it is completed after all, the sweeper asks for its rows
+        if facts.chunk.state is ChunkStatus.FAILED:  # if it is completed late, the sweeper sends the message again
             return Decision(Action.SETTLE, "Its chunk has failed.")
         done = facts.chunk.state is ChunkStatus.COMPLETED and facts.chunk.n_timed_out + given_up == 0
         return Decision(Action.SETTLE, "No row waits for it.") if done else None
@@ -196,14 +197,14 @@ def _unknown_or_done(letter: DeadLetter, facts: Facts, *, recovering: bool = Fal
 def _judge_chunk(
     letter: DeadLetter, chunk: ChunkItem, resource: Resource | None, now: datetime, patience: LetterPatience
 ) -> Decision:
-    # an error from before a recovery reopened the chunk says nothing about what is tried since
+    # an error from before a recovery reopened the chunk does not count
     if letter.error is not None and letter.unknown is None and chunk.recovery in (None, letter.recovery):
         return Decision(Action.FAIL, letter.error)
     of_chunk = patience.of_workload(letter.workload)
     if error := exhausted(chunk, now, replace(of_chunk, lease_seconds=0.0)):
         if not leased(chunk, now, of_chunk):
             return Decision(Action.FAIL, error)
-        # sent back, it would begin one attempt after the other, each of them within the lease of the one before
+        # a message that is sent back would begin another attempt within the lease of the last one, again and again
         left = of_chunk.lease_seconds - seconds_since(chunk.started_at or chunk.created_at, now)
         delay = min(LONGEST_DELAY_SECONDS, int(left) + 1)
         return Decision(Action.WAIT, "Its last attempt may still be under way.", delay)
@@ -211,7 +212,7 @@ def _judge_chunk(
         return Decision(Action.DEFER, f"The resource {resource.name} is down.", patience.deferral_seconds)
     if letter.waits_for is None:
         return _again(letter, patience)
-    # its service has just seen that the resource does not serve, whatever it looks like from here
+    # the resource looks up from here, but its service has just seen that it does not serve
     waited = (now - letter.sent).total_seconds()
     if waited < patience.deferral_seconds:
         left = min(patience.deferral_seconds, int(patience.deferral_seconds - waited) + 1)

@@ -1,4 +1,4 @@
-"""What the dead-letter consumer's functions need, made once."""
+"""The dead-letter consumer's dependencies: clients and settings, made once per process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prismline_runtime import Bucket, Transport, clients, service_logger
 
 @dataclass(frozen=True)
 class Dependencies:
-    """The consumer's settings, ledger, operations, transport, archive, resources and logger."""
+    """What the dead-letter consumer's functions use."""
 
     settings: DlqConsumerSettings
     ledger: Ledger
@@ -29,7 +29,7 @@ class Dependencies:
 
 
 def from_environment() -> Dependencies:
-    """Dependencies with real clients, as the environment says."""
+    """Make the dependencies with real clients and the settings in the environment."""
     settings = DlqConsumerSettings()
     dynamodb, s3, sqs = clients.dynamodb(), clients.s3(), clients.sqs()
     ledger = Ledger(dynamodb, settings.runs_table)

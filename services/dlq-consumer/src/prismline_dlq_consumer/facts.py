@@ -1,4 +1,4 @@
-"""Look up what decisions rest on: the chunks, runs and resources of a batch of dead letters."""
+"""Looks up the facts for decisions: the chunks, runs and resources of a batch of dead letters."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from prismline_runtime import TransientError
 
 
 class LookUp:
-    """The facts of each letter of a batch.
+    """The facts of the letters of one batch.
 
-    Chunks and runs are read together, when the first letter is asked for. If that fails, no other letter of the batch
-    waits for a second try. `resource_of` says what a letter needs, and is asked once for each letter.
+    The first call reads the chunks and runs of all letters together. If that fails, it fails for every letter of the
+    batch, without a second try. `resource_of` returns the resource that a letter needs.
     """
 
     def __init__(

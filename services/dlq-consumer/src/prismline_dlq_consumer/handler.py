@@ -1,4 +1,4 @@
-"""Which function takes what: dead letters of any queue, recoveries, and the schedule of the sweeper."""
+"""The Lambda handler: which function takes dead letters, recoveries, and the schedule of the sweeper."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prismline_runtime.routing import LambdaHandler
 
 
 def build_handler(deps: Dependencies) -> LambdaHandler:
-    """The service's handler with its dependencies. A batch comes from one queue, as Lambda's do."""
+    """The service's handler with its dependencies. All messages of a batch come from one queue, as in Lambda."""
     recover = partial(on_recover, deps=deps)
     commands = queue_handler(
         deps.transport,
@@ -39,5 +39,5 @@ def _handler() -> LambdaHandler:
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
-    """Entry point: an SQS event as Lambda delivers it, answered with `batchItemFailures`."""
+    """Entry point. Takes Lambda's SQS event and answers with `batchItemFailures`."""
     return _handler()(event, context)

@@ -1,6 +1,6 @@
-"""Dead letters as they come: archive, read the ledger, decide, say so, act, and then acknowledge.
+"""Handles dead letters: archive, read the ledger, decide, publish the decision, act, acknowledge, in this order.
 
-What fails on the way leaves the message in its dead-letter queue and counts for nothing.
+If a step fails, the message stays in the dead-letter queue. Such a failure never counts against the work.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from prismline_dlq_consumer.resources import asked_once
 from prismline_dlq_consumer.sending import Dispatch, send_back
 from prismline_runtime import Delivery, PrismlineError, TransientError, fault_point, service_metrics
 
-#: The error that a state machine gets that waits for a message which was given up.
+#: Error name for a state machine's task whose message was given up.
 GIVEN_UP = "DeadLetterGivenUp"
 
 
 @dataclass(frozen=True)
 class _Received:
-    """A dead letter of the batch, with its delivery."""
+    """A dead letter of the batch: the SQS record, the parsed letter, and the delivery."""
 
     record: Mapping[str, Any]
     letter: DeadLetter
@@ -51,11 +51,11 @@ class _Received:
 
 
 class _DeferredError(Exception):
-    """The message stays in its queue, hidden for as long as it should be."""
+    """The message stays in its dead-letter queue, and its visibility is already set."""
 
 
 def on_dead_letters(event: Mapping[str, Any], context: Any, deps: Dependencies) -> PartialItemFailureResponse:
-    """Take a batch of one dead-letter queue; `batchItemFailures` names what has to stay there."""
+    """Handle a batch of one dead-letter queue. `batchItemFailures` names the messages that stay there."""
     received = [_receive(record, context.get_remaining_time_in_millis, deps) for record in event["Records"]]
     ask = asked_once(deps.resources)
     look_up = LookUp([each.letter for each in received], deps.ledger, partial(_resource_of, ask=ask, deps=deps))
@@ -84,7 +84,7 @@ def _resource_of(letter: DeadLetter, *, ask: Callable[[str], Resource], deps: De
 
 @contextmanager
 def _left_in_queue(received: _Received, deps: Dependencies) -> Iterator[None]:
-    """Whatever goes wrong in the block leaves the message where it is, for longer at each receipt."""
+    """Keep the message in its queue if the block fails. It is hidden for longer with each receipt."""
     try:
         yield
     except _DeferredError:
@@ -96,13 +96,13 @@ def _left_in_queue(received: _Received, deps: Dependencies) -> Iterator[None]:
         deps.logger.warning(
             "dead_letter_postponed", extra={"reason": str(error), "seconds": seconds}, exc_info=unexpected
         )
-        with suppress(Exception):  # SQS may be what is down
+        with suppress(Exception):  # SQS itself may be down
             deps.transport.postpone(received.delivery, seconds)
         raise TransientError(str(error)) from error
 
 
 def _heal(received: _Received, look_up: LookUp, deps: Dependencies) -> None:
-    """Archive a message, decide about it and act. Raises _DeferredError if it has to stay in its queue."""
+    """Archive a message, decide about it and act. Raises _DeferredError if it stays in its dead-letter queue."""
     letter = received.letter
     deps.logger.info("dlq_received", extra={"receive_count": letter.receive_count, "attempt": letter.attempt})
     record = dead_letter_record(received.record, letter, timestamp(), deps.settings.environment)
@@ -140,7 +140,7 @@ def _give_up(
 
 
 def _fail_chunk(letter: DeadLetter, chunk: ChunkItem, error: str, deps: Dependencies) -> None:
-    """Fail the chunk. Raises TransientError if it has changed since it was read, to be judged again."""
+    """Fail the chunk. Raises TransientError if it has changed since it was read, so that the letter is judged again."""
     if letter.error is not None:
         finished = deps.ledger.fail_chunk(chunk, error)
     else:
@@ -152,7 +152,7 @@ def _fail_chunk(letter: DeadLetter, chunk: ChunkItem, error: str, deps: Dependen
 
 
 def _repeat_ending(letter: DeadLetter, facts: Facts, deps: Dependencies) -> None:
-    """Say again how a chunk ended, with the same ids: whoever ended it may have died before saying so."""
+    """Publish a chunk's end again, with the same ids, because the service that ended it may have died before that."""
     chunk = facts.chunk
     if isinstance(letter.data, ChunkProcess) and chunk is not None and chunk.state.terminal:
         _say_ending(letter, chunk, deps.ledger.drain(chunk.run_id), deps)

@@ -1,14 +1,14 @@
-"""Recovery: archived dead letters go back to their queues, and are kept until their chunks have ended.
+"""Executes recoveries: sends archived dead letters back to their queues and keeps the records until the chunks end.
 
-First the operation takes records, window by window: each is moved below the operation's own prefix, or settled, or
-moved to those that failed. Then it goes round, with a delay that doubles: it sends what it has not sent, looks at the
-chunks of what it has, and deletes a record or keeps it among those that failed once its chunk has ended. It is over
-when nothing is left below its prefix.
+In the first phase the operation lists the archive in windows of records. It moves each record to its own prefix,
+deletes it if the work is done, or moves it to the failed records. In the second phase it makes rounds, with a delay
+that doubles. A round sends the messages that are not sent yet and checks the chunks of the others. When a chunk has
+ended, its record is deleted or moved to the failed records. The operation is over when its prefix is empty.
 
-After each window one conditional write to the operation's item counts it, moves the cursor and notes which records are
-to be deleted; then they are deleted. Killed before that write, the window is done again, which changes nothing that was
-done; killed after it, the deletions are finished first. So memory depends on the window, no record is lost, and none is
-counted twice.
+After each window, one conditional write to the operation's item adds the window's counts, moves the cursor, and lists
+the records to delete. Then they are deleted. If the process dies before the write, the window is repeated, which is
+idempotent. If it dies after the write, the deletions are finished first. So memory depends only on the window's size,
+no record is lost, and none is counted twice.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ from prismline_dlq_consumer.sending import Dispatch, send_back
 from prismline_ledger import LeaseLostError
 from prismline_runtime import Message, PermanentError, PrismlineError, TransientError, batches, fault_point
 
-#: How often a chunk is read again that changes while it is reopened.
+#: How often the reopening of a chunk is tried that changes in the meantime.
 REOPEN_TRIES = 5
 
 
 def on_recover(request: DeadlettersRecover, message: Message, deps: Dependencies) -> None:
-    """Work on the recovery that `request` names, and hand it on unless it is over."""
+    """Continue the recovery that `request` names, and send another message unless it is over."""
     lease = timedelta(seconds=deps.settings.recovery_lease_seconds)
     operation = deps.operations.claim(request, uuid.uuid4().hex, lease)
     if operation.status == "COMPLETED":
@@ -71,7 +71,7 @@ def on_recover(request: DeadlettersRecover, message: Message, deps: Dependencies
             _say_recovered(operation, message, deps)
         else:
             deps.operations.release(operation)
-            # sent anew: a recovery may wait for longer than a message that goes wrong is tried
+            # with a new time, because a recovery may last longer than the age at which a message is given up
             again = message.envelope.model_copy(update={"time": timestamp()})
             deps.transport.send(Queue.RECOVERIES, [again], delay_seconds=delay)
 
@@ -92,19 +92,19 @@ def _say_recovered(operation: RecoveryOperationItem, message: Message, deps: Dep
 
 
 class _Recovery:
-    """One operation, worked on by this invocation."""
+    """The work of one invocation on an operation."""
 
     def __init__(self, operation: RecoveryOperationItem, lease: timedelta, deps: Dependencies) -> None:
-        #: As it was last written.
+        #: The operation's item as it was last written.
         self.operation = operation
         self._lease = lease
         self._deps = deps
         self._id = operation.operation_id
         self._own_prefix = recovering_prefix(self._id)
         self._pool = ThreadPoolExecutor(deps.settings.recovery_concurrency)
-        #: Date of the records that this operation moves: the same on every repeat.
+        #: The date in the keys of moved records. It is the same in every invocation.
         self._date = operation.started_at[:10]
-        #: Chunks and messages that a dry run has counted as sent.
+        #: Keys of the chunks and messages that a dry run has counted as sent.
         self._rehearsed: set[str] = set()
 
     def __enter__(self) -> _Recovery:
@@ -114,9 +114,9 @@ class _Recovery:
         self._pool.shutdown()
 
     def work(self, deadline: float) -> int:
-        """Go on until the end, or until `deadline` (`time.monotonic` seconds), or as far as it goes for now.
+        """Work until the operation ends, must wait for chunks, or `deadline` (`time.monotonic` seconds) is reached.
 
-        Returns in how many seconds there is more to do.
+        Returns the delay, in seconds, until the operation should continue.
         """
         self._deps.archive.delete(self.operation.to_delete)
         while not self.operation.listed:
@@ -144,13 +144,13 @@ class _Recovery:
         return self._deps.archive.list(prefix, after=after, limit=self._deps.settings.recovery_window)
 
     def _read(self, keys: list[str]) -> list[ArchivedRecord]:
-        """The records that are still there."""
+        """The records that still exist."""
         return [record for record in self._pool.map(self._deps.archive.read, keys) if record is not None]
 
     # ---- taking records
 
     def _take(self, keys: list[str]) -> None:
-        """Decide about a window of the archive, and move or count its records."""
+        """Decide about one window of records, and move and count them."""
         records = self._read([key for key in keys if not self._is_anothers(key)])
         mine = [record for record in records if self._is_meant(record)]
         counts: Counter[str] = Counter(n_records=len(records), n_left=len(records) - len(mine))
@@ -183,20 +183,20 @@ class _Recovery:
         self._commit(counts, cursor=keys[-1], gone=gone)
 
     def _is_anothers(self, key: str) -> bool:
-        """Whether an operation works on this record, and nobody asked to take it from there."""
+        """Whether an operation has taken this record, and this request does not ask for records of operations."""
         if key.startswith(self._own_prefix):
             return True
         return key.startswith(RECOVERING_PREFIX) and not self.operation.prefix.startswith(RECOVERING_PREFIX)
 
     def _is_meant(self, record: ArchivedRecord) -> bool:
-        """Whether the record is the operation's: of its run, and not one that it has handled before."""
+        """Whether the operation handles this record: it is of the right run, and was not handled before."""
         only_run = self.operation.only_run
         if only_run is not None and record.document.get("run_id") != only_run:
             return False
         return record.document.get("recovery") != self._id
 
     def _keep_failed(self, record: ArchivedRecord, reason: str) -> bool:
-        """Have the record among those that failed, with the reason. False: that is where it was."""
+        """Store the record with the failed records, with the reason. False if it already has that key."""
         key = record.failed_key(self._date)
         if not self.operation.dry_run:
             self._deps.archive.put(key, record.noting(error=reason, recovery=self._id))
@@ -205,7 +205,7 @@ class _Recovery:
     # ---- sending, and waiting for the end
 
     def _go_round(self, deadline: float) -> int | None:
-        """Look at everything that was taken; how many records are left, or None if there was no time for all."""
+        """Check all taken records. Return how many are left, or None if the time was not enough for all."""
         left, after = 0, ""
         while keys := self._list(self._own_prefix, after=after):
             if time.monotonic() >= deadline:
@@ -215,7 +215,7 @@ class _Recovery:
         return left
 
     def _look_at(self, keys: list[str]) -> int:
-        """Do the next step with each record of a window; how many are left."""
+        """Do the next step with each record of a window. Return how many are left."""
         sent_until = self._sent_until()
         names = {key: name for key in keys if (name := recovering_chunk(key, self._id)) is not None}
         chunks = self._deps.ledger.find(names.values())
@@ -247,21 +247,21 @@ class _Recovery:
         return len(keys) - len(gone)
 
     def _resume(self, run_ids: Iterable[str]) -> dict[str, RunItem]:
-        """Have runs go on that were stopped because they had failed; the runs as they were before."""
+        """Resume the runs that were stopped because they failed. Return the runs as they were before."""
         runs = self._deps.ledger.find_runs(run_ids)
         for run in runs.values():
             self._deps.ledger.resume_run(run)
         return runs
 
     def _sent_until(self) -> str:
-        """The last key of those whose messages have all been sent."""
+        """The key up to which all messages have been sent."""
         cursor = self.operation.cursor or ""
         return cursor if cursor.startswith(self._own_prefix) else ""
 
     def _send(self, records: list[ArchivedRecord], chunks: dict[tuple[str, str], ChunkItem]) -> list[ArchivedRecord]:
-        """Reopen the chunks of records and send their messages; those that were sent.
+        """Reopen the chunks of records and send their messages. Return the records that were sent.
 
-        Killed in between, the window is done again, and a chunk that is reopened already is only sent.
+        If the process dies in between, the window is repeated. A chunk that is already reopened is then only sent.
         """
         self._resume(record.letter.command.run_id for record in records if record.letter.command is not None)
         reopened = self._pool.map(partial(self._reopen, chunks=chunks), records)
@@ -278,7 +278,7 @@ class _Recovery:
         return to_send
 
     def _reopen(self, record: ArchivedRecord, chunks: dict[tuple[str, str], ChunkItem]) -> bool:
-        """Have the record's chunk tried again for this recovery. False: it has ended meanwhile, or it is gone."""
+        """Reopen the record's chunk for this recovery. False if the chunk has ended again or does not exist."""
         if not isinstance(record.letter.data, ChunkProcess) or record.letter.chunk_name is None:
             return True
         chunk = chunks[record.letter.chunk_name]
@@ -298,7 +298,7 @@ class _Recovery:
     # ---- counting
 
     def _commit(self, counts: Counter[str], *, cursor: str, gone: list[str]) -> None:
-        """Count a window and delete its records; also says that the operation is still worked on."""
+        """Count a window and delete its records. Renews the lease of the operation."""
         self.operation = self._deps.operations.commit(
             self.operation, RecoveryCounts(**counts), cursor=cursor, to_delete=gone, lease=self._lease
         )

@@ -1,4 +1,4 @@
-"""Send a dead letter back to the queue that it came from."""
+"""Sends dead letters back to the queues that they came from."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from prismline_runtime import Transport
 
 @dataclass(frozen=True)
 class Dispatch:
-    """A letter that goes back, with what it carries."""
+    """A dead letter that is sent back, with the message attributes that it carries."""
 
     letter: DeadLetter
     chunk: ChunkItem | None
-    #: How often it has been dispatched then.
+    #: How often the message has been dispatched, this time included.
     attempt: int
     recovery: str | None
-    #: From when on its patience is counted.
+    #: The time from which the message's age is counted.
     first_sent: datetime
 
     @classmethod
     def next_of(cls, letter: DeadLetter, chunk: ChunkItem | None) -> Dispatch:
-        """The letter once more."""
+        """The next dispatch of the letter."""
         return cls(letter, chunk, letter.attempt + 1, letter.recovery, letter.first_sent)
 
     @classmethod
     def recovered(cls, letter: DeadLetter, chunk: ChunkItem | None, recovery: str, now: datetime) -> Dispatch:
-        """The letter as if it were sent for the first time, for a recovery."""
+        """The first dispatch of the letter by a recovery. Its age starts again."""
         return cls(letter, chunk, 1, recovery, now)
 
     def message(self) -> tuple[str, dict[str, str]]:
-        """Body and attributes. A chunk's command carries its attempt itself; any other body stays as it is."""
+        """The body and the attributes. `chunk.process` has its attempt in the body; other bodies stay unchanged."""
         carried = {"attempt": str(self.attempt), "first_sent": timestamp(self.first_sent)}
         carried |= {"recovery": self.recovery} if self.recovery else {}
         if not isinstance(self.letter.data, ChunkProcess):
@@ -48,5 +48,5 @@ class Dispatch:
 
 
 def send_back(queue: str, dispatches: Iterable[Dispatch], transport: Transport, *, delay: int = 0) -> None:
-    """Send letters to `queue`, held back for `delay` seconds. Raises TransientError if one of them is refused."""
+    """Send letters to `queue` with a delivery delay of `delay` seconds. Raises TransientError if one is refused."""
     transport.send_back(queue, (dispatch.message() for dispatch in dispatches), delay_seconds=delay)

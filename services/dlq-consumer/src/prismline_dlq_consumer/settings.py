@@ -11,7 +11,7 @@ from prismline_runtime import ServiceSettings
 
 
 class DlqConsumerSettings(ServiceSettings):
-    """What the dead-letter consumer is told."""
+    """Settings of the dead-letter consumer."""
 
     runs_table: str = Field(description="The ledger's table.")
     bucket: str = Field(description="The bucket that holds the archive.")
@@ -75,14 +75,14 @@ class DlqConsumerSettings(ServiceSettings):
 
     @property
     def patience(self) -> Patience:
-        """How much is tried before a chunk is given up."""
+        """The limits after which a chunk is given up."""
         return Patience(
             max_attempts=self.max_attempts, seconds=self.patience_seconds, lease_seconds=self.sweep_lease_seconds
         )
 
     @property
     def letter_patience(self) -> LetterPatience:
-        """What dead letters are judged by."""
+        """The limits for dead letters."""
         return LetterPatience(
             chunk=self.patience,
             message_seconds=self.message_patience_seconds,
@@ -93,7 +93,7 @@ class DlqConsumerSettings(ServiceSettings):
 
     @property
     def sweep_limits(self) -> SweepLimits:
-        """What the sweeper goes by."""
+        """The limits of the sweeper."""
         return SweepLimits(
             idle_seconds=self.sweep_idle_seconds,
             deferred_seconds=self.sweep_deferred_seconds,

@@ -1,7 +1,7 @@
-"""What a sweep does about a run and its chunks, decided from their items alone. Pure: no client in here.
+"""Decides what a sweep does with a run and its chunks, from their items. Pure: no client.
 
-docs/protocol.md has the rules: "A chunk" for leases and giving up, "Lost messages" for how long silence may last, "Who
-says an ending until it is heard" for what is said again.
+docs/protocol.md has the rules: "A chunk" for leases and giving up, "Lost messages" for resends, "Who says an ending
+until it is heard" for repeated events.
 """
 
 from __future__ import annotations
@@ -20,27 +20,26 @@ from prismline_ledger import COUNTERS, Patience, exhausted, leased, seconds_sinc
 
 @dataclass(frozen=True)
 class SweepLimits:
-    """How long something may be silent before its message counts as lost, in seconds."""
+    """Times, in seconds, without a sign of life after which a message counts as lost."""
 
-    #: While no message is left that could be the one. Longer than the minute within which SQS' counts become true.
+    #: If the queue and its dead-letter queue are empty. It is longer than a minute, for which SQS counts may be wrong.
     idle_seconds: float = 300.0
-    #: While the queue is empty and its dead-letter queue is not. A letter that waits there for a resource is heard of
-    #: every 15 minutes.
+    #: If only the queue is empty. A deferred message in the dead-letter queue gives a sign of life every 15 minutes.
     deferred_seconds: float = 3600.0
-    #: While the queue holds messages; doubled with every resend.
+    #: If the queue has a backlog. It doubles with every resend.
     backlog_seconds: float = 86_400.0
-    #: The end of that doubling: less than the queues' retention.
+    #: The limit of that doubling. It is shorter than the queues' retention.
     longest_seconds: float = 604_800.0
-    #: How long a run may take to be split: two deliveries of its command.
+    #: For the split of a run. It is enough for two deliveries of `run.split`.
     split_seconds: float = 2400.0
-    #: How often the status service looks at a run that goes on.
+    #: Period in which the status service is asked to check a run that goes on.
     check_seconds: float = 900.0
-    #: Leases of particular workloads, instead of `Patience.lease_seconds`.
+    #: Leases of single workloads. They replace `Patience.lease_seconds`.
     workload_lease_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class Held(Enum):
-    """Where messages of one kind are at the moment, one's own perhaps among them."""
+    """Where the messages of a queue are now. The chunk's own message may be one of them."""
 
     NOWHERE = auto()
     #: The queue is empty, its dead-letter queue is not.
@@ -50,34 +49,34 @@ class Held(Enum):
 
 @dataclass(frozen=True)
 class Resend:
-    """Its message is sent again."""
+    """Send the message of the chunk or run again."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class ResendRefit:
-    """Its message to the slow lane is sent again."""
+    """Send the chunk's `spectra.refit` again."""
 
     reason: str
 
 
 @dataclass(frozen=True)
 class GiveUp:
-    """It fails."""
+    """Give the chunk up: it fails with this error."""
 
     error: str
 
 
 @dataclass(frozen=True)
 class SayFailed:
-    """It failed in a sweep that may have died before saying so."""
+    """Publish `chunk.failed` for a chunk that an earlier sweep gave up: that sweep may have died before it did so."""
 
     error: str
 
 
 class RunNews(Enum):
-    """What is said about a run whose end has not been heard."""
+    """The event that a sweep publishes about a run whose end is not recorded."""
 
     DRAINED = auto()
     CHECK = auto()
@@ -93,9 +92,9 @@ def sweep_chunk(
     chunks: Callable[[], Held],
     refits: Callable[[], Held],
 ) -> Resend | ResendRefit | GiveUp | SayFailed | None:
-    """What a chunk needs; None: nothing.
+    """Decide what a sweep does with a chunk. None: nothing.
 
-    chunks, refits: where the messages of the queues `chunks` and `refits` are; asked only where it makes a difference.
+    chunks, refits: return where the messages of the queues `chunks` and `refits` are. They are called only if needed.
     """
     if chunk.unsaid:
         return SayFailed(chunk.error or "")
@@ -104,7 +103,7 @@ def sweep_chunk(
     match chunk.state:
         case ChunkStatus.IN_PROGRESS:
             return _sweep_attempt(chunk, run, now, patience, limits)
-        case ChunkStatus.PENDING if run.latched_at is not None:  # before that, its message may not have been sent
+        case ChunkStatus.PENDING if run.latched_at is not None:  # before the latch, its message may not be sent yet
             heard = (run.latched_at, chunk.sent_at, chunk.started_at, chunk.attempt_ended_at, chunk.deferred_at)
             silent = min(seconds_since(moment, now) for moment in heard if moment)
             backlog = limits.backlog_seconds * 2.0 ** min(chunk.resends, 60)
@@ -126,7 +125,7 @@ def _sweep_attempt(
 
 
 def _sweep_refit(chunk: ChunkItem, now: datetime, limits: SweepLimits, held: Callable[[], Held]) -> ResendRefit | None:
-    """Resends are not counted: what passed until the last of them is the next wait, and so it doubles."""
+    """Decide about timed-out rows. The wait is the time from completion to the last resend, so it doubles each time."""
     completed = chunk.completed_at or chunk.created_at
     sent = chunk.refit_sent_at or completed
     silent = min(seconds_since(moment, now) for moment in (completed, sent))
@@ -150,7 +149,7 @@ def _lost(silent: float) -> str:
 
 
 def sweep_split(run: RunItem, now: datetime, limits: SweepLimits) -> Resend | None:
-    """What a run needs that may not have been split; None: nothing."""
+    """Decide whether `run.split` is sent again. None: it is not."""
     if run.latched_at is not None or run.cancelled_at is not None or run.manifest_key is None:
         return None
     silent = seconds_since(run.split_sent_at or run.created_at, now)
@@ -160,7 +159,7 @@ def sweep_split(run: RunItem, now: datetime, limits: SweepLimits) -> Resend | No
 
 
 def news_of(run: RunItem, now: datetime, limits: SweepLimits) -> RunNews | None:
-    """What is said about `run`; None: nothing, because its end was heard, or it goes on and was looked at lately."""
+    """The event that a sweep publishes about `run`. None if its end is recorded, or if it was checked lately."""
     if run.ended_at is not None:
         return None
     if run.drained_at is not None:
@@ -170,7 +169,7 @@ def news_of(run: RunItem, now: datetime, limits: SweepLimits) -> RunNews | None:
 
 
 class Census:
-    """What the items of a run's chunks add up to."""
+    """The sums over a run's chunk items."""
 
     def __init__(self) -> None:
         self.n_chunks = 0
@@ -178,7 +177,7 @@ class Census:
         self._digest = hashlib.blake2b()
 
     def add(self, chunk: ChunkItem) -> None:
-        """Count one more item, in the order of their keys."""
+        """Add one chunk. Chunks must come in the order of their keys."""
         self.n_chunks += 1
         self._sums["jobs_completed"] += chunk.state is ChunkStatus.COMPLETED
         self._sums["jobs_failed"] += chunk.state is ChunkStatus.FAILED
@@ -189,38 +188,38 @@ class Census:
         self._digest.update(repr(counted).encode())
 
     def counters(self) -> dict[str, int]:
-        """What the run's counters should be."""
+        """The values that the run's counters should have."""
         return {name: self._sums[name] for name in COUNTERS}
 
     def confirms(self, earlier: Census) -> bool:
-        """Whether no item that counts has changed between the two: then both hold for every moment in between.
+        """Whether no counted attribute has changed between the two listings, so that both sums are exact.
 
-        One listing is no picture of a moment. A chunk that is reopened behind it and another that fails before it leave
-        the counters as they were, and are both counted.
+        A single listing is not a snapshot. For example, one chunk may be reopened after the listing has passed it while
+        another fails before the listing reaches it. The counters stay the same, but the listing counts both chunks.
         """
         return self._digest.digest() == earlier._digest.digest()
 
 
 def drift(run: RunItem, counted: Census) -> dict[str, int]:
-    """The counters of `run` that are not what was counted, with what they should be."""
+    """The counters of `run` that differ from the count, with their right values."""
     return {name: value for name, value in counted.counters().items() if getattr(run, name) != value}
 
 
 def total_is_wrong(run: RunItem, counted: Census) -> bool:
-    """Whether the run says that it has another number of chunks than there are items."""
+    """Whether the run's total differs from the number of its chunk items."""
     return run.jobs_total is not None and run.jobs_total != counted.n_chunks
 
 
 def settled(before: RunItem, after: RunItem) -> bool:
-    """Whether the numbers of a run were the same at two moments, so that it is worth comparing them with its items."""
+    """Whether the counters of a run are equal before and after a listing, so that they can be compared with it."""
     return all(getattr(before, name) == getattr(after, name) for name in (*COUNTERS, "jobs_total"))
 
 
-# ---- messages that are sent again
+# ---- resent messages
 
 
 def process_command(chunk: ChunkItem, run: RunItem, bucket: str) -> ChunkProcess:
-    """The command that the splitter sent for a chunk, once more."""
+    """The `chunk.process` command of a chunk, as the splitter sent it."""
     return ChunkProcess(
         run_id=run.run_id,
         job_id=run.job_id,
@@ -237,7 +236,7 @@ def process_command(chunk: ChunkItem, run: RunItem, bucket: str) -> ChunkProcess
 
 
 def refit_command(chunk: ChunkItem, run: RunItem, bucket: str) -> SpectraRefit:
-    """The command that the worker sent for the rows of a chunk that ran out of time, once more."""
+    """The `spectra.refit` command of a chunk, as the worker sent it."""
     return SpectraRefit(
         run_id=run.run_id,
         survey=run.survey,
@@ -250,7 +249,7 @@ def refit_command(chunk: ChunkItem, run: RunItem, bucket: str) -> SpectraRefit:
 
 
 def split_command(run: RunItem, bucket: str) -> RunSplit:
-    """The command to split the run, once more."""
+    """The `run.split` command of a run."""
     return RunSplit(run_id=run.run_id, job_id=run.job_id, bucket=bucket, manifest_key=run.manifest_key or "")
 
 

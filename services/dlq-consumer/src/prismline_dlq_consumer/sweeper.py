@@ -1,11 +1,11 @@
-"""The sweeper reads the ledger and mends what no message will bring up again.
+"""The sweeper: finds chunks and runs that no queue message refers to any more, and repairs them.
 
-It sends messages again that were lost, takes chunks back from workers that died, gives up those that are exhausted,
-says endings until they are heard, and corrects counters. It looks at the runs in the ledger's sparse index of open
-runs, the one that was swept longest ago first, and takes a run out of the index once its end was heard.
+It sends lost messages again, takes chunks back from dead workers, gives up exhausted chunks, repeats events until the
+end of a run is recorded, and corrects counters. It reads the runs in the ledger's sparse index of open runs, and begins
+with the run that was swept longest ago. It removes a run from the index when the run's end is recorded.
 
-`sweep_decisions` decides; this module reads, sends and writes. Each write is conditional and each message may be
-repeated, so that a sweep may die anywhere and two may run at once; the next sweep does what one leaves undone.
+`sweep_decisions` decides; this module reads, sends and writes. Every write is conditional and every message may be
+repeated, so a sweep may die at any point and two sweeps may run at the same time. The next sweep continues.
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sqs.literals import QueueAttributeNameType
 
-#: Runs that one sweep looks at; the others are first in line at the next one.
+#: Most runs in one sweep. The next sweep begins with the others.
 RUNS_PER_SWEEP = 1000
-#: Chunk items after which a sweep begins no further run: some 80 MB of reads.
+#: Chunk items after which a sweep begins no other run: about 80 MB of reads.
 CHUNKS_PER_SWEEP = 200_000
-#: Chunks that one sweep sends again, gives up or speaks of, so that a mass loss is mended in waves and not in a flood.
+#: Most repairs of chunks in one sweep, so that the loss of many messages does not flood the queues.
 REPAIRS_PER_SWEEP = 500
-#: Chunks whose messages are sent, then recorded, together: one call to SQS.
+#: Messages that are sent, and then recorded, together: one batch of SQS.
 RESEND_BATCH = 10
-#: Time in seconds kept back from an invocation's, so that a sweep ends before it is ended.
+#: Seconds before the end of the invocation at which a sweep begins no other run.
 DEADLINE_MARGIN_SECONDS = 60.0
 
-#: What SQS says of a queue's messages: waiting, being worked on, and not due yet.
+#: Queue attributes with the numbers of messages that are visible, in flight, and delayed.
 _DEPTHS: list[QueueAttributeNameType] = [
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesNotVisible",
@@ -87,7 +87,7 @@ _DEPTHS: list[QueueAttributeNameType] = [
 
 @dataclass(frozen=True)
 class SweeperDependencies:
-    """What the sweeper needs. `bucket` is the name of the bucket that chunks are in."""
+    """What the sweeper uses. `bucket` is the name of the bucket that chunks are in."""
 
     ledger: Ledger
     transport: Transport
@@ -98,7 +98,7 @@ class SweeperDependencies:
     logger: Logger
 
     def held(self, queue: Queue) -> Held:
-        """Whether the queue or its dead-letter queue holds a message, visible or not."""
+        """Where the messages of `queue` are: in the queue, only in its dead-letter queue, or nowhere."""
         name = queue_name(self.transport.environment, queue)
         if self._messages(name):
             return Held.QUEUE
@@ -113,37 +113,37 @@ class SweeperDependencies:
 
 @dataclass
 class Tally:
-    """What a sweep found. Its fields are the metrics, in CamelCase."""
+    """The counts of a sweep. Each field is a metric with the same name in CamelCase."""
 
     runs_swept: int = 0
     chunks_swept: int = 0
     chunks_resent: int = 0
     chunks_given_up: int = 0
-    #: Failures that an earlier sweep had died before saying.
+    #: `chunk.failed` events that an earlier sweep may not have published.
     failures_said: int = 0
     refits_resent: int = 0
     splits_resent: int = 0
-    #: Runs that are drained and whose end was not heard.
+    #: Drained runs whose end is not recorded.
     drains_said: int = 0
     checks_requested: int = 0
-    #: Runs whose numbers disagreed with their items: a bug somewhere, expected to be 0.
+    #: Runs whose counters differed from their items. It is 0 unless there is a bug.
     ledger_drift: int = 0
 
     @property
     def repairs(self) -> int:
-        """Chunks that something was done about."""
+        """The number of repairs of chunks."""
         return self.chunks_resent + self.chunks_given_up + self.failures_said + self.refits_resent
 
 
 def on_sweep(_event: dict[str, Any], delivery: Delivery, deps: SweeperDependencies) -> None:
-    """The schedule says that it is time for a sweep."""
+    """Sweep, because the schedule says so."""
     sweep(deps, now=now(), deadline=delivery.deadline(DEADLINE_MARGIN_SECONDS))
 
 
 def sweep(deps: SweeperDependencies, *, now: datetime, deadline: float = float("inf")) -> Tally:
-    """Look at open runs until there are no more or a bound is reached, and mend what is broken.
+    """Sweep the open runs until there are no more or a limit is reached.
 
-    deadline: moment (`time.monotonic` seconds) after which no further run is begun.
+    deadline: time (`time.monotonic` seconds) after which the sweep begins no other run.
     """
     tally = Tally()
     sweeping = _Sweep(deps, now, tally)
@@ -163,28 +163,28 @@ def sweep(deps: SweeperDependencies, *, now: datetime, deadline: float = float("
 
 
 class _Sweep:
-    """One sweep over many runs."""
+    """One sweep over the open runs."""
 
     def __init__(self, deps: SweeperDependencies, now: datetime, tally: Tally) -> None:
         self._deps = deps
         self._now = now
         self._tally = tally
-        #: As it was when the sweep first asked: before it sent anything.
+        #: Cached, because the sweep's own messages must not count.
         self._held = cache(deps.held)
 
     def visit(self, seen: RunItem) -> None:
-        """Take the run, unless another sweep has it, and mend it; what is wrong with it stops no other run."""
+        """Claim a run and repair it. An error in one run does not stop the sweep of the others."""
         with self._deps.logger.append_context_keys(run_id=seen.run_id, trace_id=seen.trace_id):
             try:
                 run = self._deps.ledger.claim_sweep(seen)
                 if run is not None:
                     self._tally.runs_swept += 1
                     self._mend(run)
-            except (PermanentError, ValueError) as error:  # ValueError: an item that is not what the contract says
+            except (PermanentError, ValueError) as error:  # ValueError: an item that does not match its contract
                 self._deps.logger.error("run_not_swept", extra={"reason": str(error)})
 
     def _mend(self, before: RunItem) -> None:
-        """Chunks first, then the counters that follow from them, then the end that follows from the counters."""
+        """Repair the chunks, then the counters, which depend on them, and then the end, which depends on those."""
         ledger = self._deps.ledger
         self._mend_split(before)
         counted, seen_to_all = self._mend_chunks(before)
@@ -199,7 +199,7 @@ class _Sweep:
     # ---- chunks
 
     def _mend_chunks(self, run: RunItem) -> tuple[Census, bool]:
-        """Mend the run's chunks. What their items add up to, and whether there was room to see to all of them."""
+        """Repair the run's chunks. Return their sums, and whether the limit allowed all repairs."""
         counted, seen_to_all = Census(), True
         lost: list[tuple[ChunkItem, str]] = []
         unfitted: list[ChunkItem] = []
@@ -240,7 +240,7 @@ class _Sweep:
         )
 
     def _resend(self, lost: list[tuple[ChunkItem, str]], run: RunItem) -> None:
-        """Send first, then record: a sweep that dies in between sends twice, which does no harm."""
+        """Send, then record. A sweep that dies in between sends again, which is harmless."""
         wrap, bucket = self._deps.transport.wrap, self._deps.bucket
         self._send(
             Queue.CHUNKS,
@@ -273,7 +273,7 @@ class _Sweep:
     def _give_up(self, chunk: ChunkItem, run: RunItem, error: str) -> None:
         finished = self._deps.ledger.give_up_chunk(chunk, error, unsaid=True)
         if not finished.changed:
-            return  # something has happened to it since it was read
+            return  # the chunk has changed since it was read
         fault_point("sweep.given_up", run_id=run.run_id, chunk_id=chunk.chunk_id)
         self._tally.chunks_given_up += 1
         self._deps.logger.error("chunk_given_up", extra={"chunk_id": chunk.chunk_id, "reason": error})
@@ -299,7 +299,7 @@ class _Sweep:
         self._deps.logger.warning("split_resent", extra={"reason": decision.reason})
 
     def _mend_counters(self, run: RunItem, counted: Census) -> bool:
-        """Correct the numbers of `run`, read after the items were counted. False: there is nothing wrong with them."""
+        """Correct the counters of `run`, which was read after its items were counted. False if they are right."""
         wrong = drift(run, counted)
         if not wrong and not total_is_wrong(run, counted):
             return False
@@ -307,7 +307,7 @@ class _Sweep:
         for chunk in self._deps.ledger.chunks(run.run_id):
             again.add(chunk)
         if not again.confirms(counted):
-            return True  # something moves: the next sweep looks again
+            return True  # a chunk changed in the meantime; the next sweep counts again
         if wrong and not self._deps.ledger.correct_counters(run, wrong):
             return True
         self._tally.ledger_drift += 1
@@ -321,7 +321,7 @@ class _Sweep:
         return True
 
     def _say(self, run: RunItem) -> None:
-        """Have the status service look at the run, if it is time."""
+        """Publish the event that makes the status service check the run, if it is due."""
         match news_of(run, self._now, self._deps.limits):
             case RunNews.DRAINED:
                 drained = RunDrained.of(run)
@@ -332,7 +332,7 @@ class _Sweep:
                 self._deps.ledger.record_check(run)
                 self._tally.checks_requested += 1
 
-    # ---- the way out
+    # ---- sending
 
     def _send(self, queue: Queue, run: RunItem, messages: Iterable[Envelope]) -> None:
         self._deps.transport.send(queue, messages)
@@ -343,7 +343,7 @@ class _Sweep:
 
 
 def _publish_metrics(tally: Tally, deps: SweeperDependencies) -> None:
-    """Zeros included: an alarm on drift needs data to be quiet."""
+    """Publish all counts, also zeros, because the alarm on drift needs data."""
     with service_metrics("Sweeper") as metrics:
         metrics.add_dimension("Environment", deps.transport.environment)
         for entry in fields(tally):

@@ -1,1 +1,1 @@
-"""The splitter service: from a cube to chunks."""
+"""The splitter: announces the run of a new manifest, and splits the run's source into chunks."""

@@ -75,7 +75,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 class CubeError(Exception):
-    """The file can never be read as a cube; the message is one sentence with the cause and what to do."""
+    """The file is not a readable cube. The message is one sentence with the cause and what to do."""
 
 
 @dataclass(frozen=True)

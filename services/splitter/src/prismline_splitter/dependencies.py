@@ -1,4 +1,4 @@
-"""What the splitter's functions need, made once."""
+"""The splitter's dependencies: clients and settings, made once per process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prismline_splitter.settings import SplitterSettings
 
 @dataclass(frozen=True)
 class Dependencies:
-    """The splitter's ledger, transport, buckets and working directory."""
+    """What the splitter's functions use. `bucket` returns the bucket with a given name."""
 
     ledger: Ledger
     transport: Transport
@@ -25,7 +25,7 @@ class Dependencies:
 
 
 def from_environment() -> Dependencies:
-    """Dependencies with real clients, as the environment says."""
+    """Make the dependencies with real clients and the settings in the environment."""
     settings = SplitterSettings()
     s3 = clients.s3()
     return Dependencies(

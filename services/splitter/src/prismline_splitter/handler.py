@@ -1,4 +1,4 @@
-"""Which function takes which message of the `split` queue."""
+"""The splitter's Lambda handler: which function takes which message of the `split` queue."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def _handler() -> LambdaHandler:
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
-    """Entry point: an SQS event as Lambda delivers it, answered with `batchItemFailures`."""
+    """Entry point. Takes Lambda's SQS event and answers with `batchItemFailures`."""
     return _handler()(event, context)

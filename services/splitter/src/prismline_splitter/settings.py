@@ -11,7 +11,7 @@ from prismline_runtime import ServiceSettings
 
 
 class SplitterSettings(ServiceSettings):
-    """What the splitter is told."""
+    """Settings of the splitter."""
 
     runs_table: str = Field(description="The ledger's table.")
     workdir: Path = Field(

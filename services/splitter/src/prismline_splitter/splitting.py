@@ -1,8 +1,8 @@
-"""Split a run: source, chunk inputs, ledger items, total, messages, latch, in this order.
+"""Splits a run: read the source, write chunk inputs, ledger items and the total, send messages, latch, in this order.
 
-Nothing can be counted before it can be found: items are written before the total, the total before the messages, and
-the latch closes last. Every step may be repeated, so a redelivery after a crash anywhere goes on where it must; once
-the latch is closed, a redelivery only says again that it is.
+The items come before the total, the total before the messages, and the latch last. So a run cannot seem to be done
+before all its chunks are known. Every step is idempotent, so a redelivery after a crash continues the work. Once the
+run is latched, a redelivery only answers and publishes again.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from prismline_splitter.pinning import Plan, pinned_manifest
 from prismline_splitter.submission import parse_manifest
 from prismline_splitter.workload import Source, workloads
 
-#: The error name that the state machine catches for a submission that can never work.
+#: Error name, for the state machine, of an invalid submission.
 VALIDATION_FAILED = "ValidationFailed"
-#: The error name for a task whose run has ended without it.
+#: Error name, for the state machine, of a task whose run was stopped.
 RUN_ENDED = "RunEnded"
 
 
 def on_run_split(command: RunSplit, message: Message, deps: Dependencies) -> None:
-    """Split the run, say so, and tell the state machine that waits. A submission that can never work fails its run."""
+    """Split the run, answer the state machine's task, and publish the result. An invalid submission fails its run."""
     token = message.envelope.tasktoken
     run = deps.ledger.get_run(command.run_id)
     if run is None or run.latched_at is None:
@@ -43,8 +43,8 @@ def on_run_split(command: RunSplit, message: Message, deps: Dependencies) -> Non
             run = split_run(command, message, deps)
         except PermanentError as error:
             run = deps.ledger.get_run(command.run_id)
-            if run is None or not _closed(run):  # no other delivery got further, and nobody stopped it
-                if run is not None and run.resumed_at is not None:  # nobody waits who would stop it again
+            if run is None or not _closed(run):  # no other delivery has latched it, and it was not stopped
+                if run is not None and run.resumed_at is not None:  # its state machine has ended and cannot stop it
                     deps.ledger.stop_run(run.run_id, "failed")
                     fault_point("split.stopped", run_id=run.run_id)
                 if token is None:
@@ -57,7 +57,7 @@ def on_run_split(command: RunSplit, message: Message, deps: Dependencies) -> Non
         if token is not None:
             deps.transport.refuse(token, RUN_ENDED, "The run was stopped before it was split.")
         return
-    if token is not None:  # first: while Step Functions takes no answer, each redelivery would say the events again
+    if token is not None:  # before the events: in an outage of Step Functions, every redelivery would repeat them
         deps.transport.answer(token, {"jobs_total": run.jobs_total, "n_spectra": run.n_spectra})
     fault_point("split.answered", run_id=run.run_id)
     announce(run, deps)
@@ -65,9 +65,9 @@ def on_run_split(command: RunSplit, message: Message, deps: Dependencies) -> Non
 
 
 def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunItem:
-    """Bring the run to the state "all messages sent, latched", from whatever state it is in; the run as it is then.
+    """Send all messages of the run and latch it, from whatever step an earlier delivery reached. Return the run.
 
-    A run that was stopped is left as it is found, and so is one that another delivery has latched meanwhile.
+    Nothing more is done if the run was stopped, or if another delivery has latched it.
     """
     ledger, transport, run_id = deps.ledger, deps.transport, command.run_id
     bucket = deps.bucket(command.bucket)
@@ -114,7 +114,7 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
 
 
 def announce(run: RunItem, deps: Dependencies) -> None:
-    """Say that the run is split and, if its chunks have all ended already and nobody has heard of it, that too."""
+    """Publish that the run is split and, if all its chunks have ended but its end is not recorded, that it drained."""
 
     def publish(data: Wrappable, *key: str) -> None:
         deps.transport.publish(deps.transport.wrap(data, traceparent=run.traceparent, key=key))
@@ -134,7 +134,7 @@ def announce(run: RunItem, deps: Dependencies) -> None:
 
 
 def _closed(run: RunItem) -> bool:
-    """Whether nothing is left to split: the run is latched, or it was stopped."""
+    """Whether there is nothing left to split: the run is latched or stopped."""
     return run.latched_at is not None or run.cancelled_at is not None
 
 

@@ -1,4 +1,4 @@
-"""A manifest has arrived: announce its run. Whether it makes sense is decided when the run is split."""
+"""Announces the run of a new manifest. The manifest is validated later, when the run is split."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from prismline_splitter.workload import workloads
 
 
 def on_object_created(event: dict[str, Any], _delivery: Delivery, deps: Dependencies) -> None:
-    """Publish `run.submitted` for a new object `manifests/*.json`; other objects are none of ours."""
+    """Publish `run.submitted` for a new object `manifests/*.json`. Other objects are ignored."""
     try:
         bucket, item = event["detail"]["bucket"]["name"], event["detail"]["object"]
         key, version = item["key"], item.get("sequencer") or item["etag"]
@@ -42,7 +42,7 @@ def on_object_created(event: dict[str, Any], _delivery: Delivery, deps: Dependen
 
 
 def run_of_submission(bucket: str, key: str, version: str, body: bytes) -> str:
-    """The id of the run that a manifest starts: from its idempotency key, or else from this very upload of it."""
+    """The id of the run that a manifest starts, derived from its idempotency key or else from this upload."""
     idempotency_key = _lenient(body).get("idempotency_key")
     if isinstance(idempotency_key, str) and idempotency_key:
         return run_id_of(bucket, idempotency_key)
@@ -50,9 +50,9 @@ def run_of_submission(bucket: str, key: str, version: str, body: bytes) -> str:
 
 
 def describe_submission(run_id: str, bucket: str, key: str, body: bytes) -> tuple[RunSubmitted, str]:
-    """The run that a manifest starts, and its trace context.
+    """The `run.submitted` event of a manifest, and the run's trace context.
 
-    An invalid manifest gets a run too, so that its submitter sees it fail with the reason.
+    An invalid manifest starts a run too. The run fails with the reason, which the submitter can see.
     """
     survey = _lenient(body).get("survey")
     try:
@@ -77,7 +77,7 @@ def describe_submission(run_id: str, bucket: str, key: str, body: bytes) -> tupl
 
 
 def parse_manifest(body: bytes, key: str) -> Manifest:
-    """Read a manifest as its workload's. Raises PermanentError that names what is wrong with it."""
+    """Read a manifest with the model of its workload. Raises PermanentError, which names the first invalid field."""
     workload = _lenient(body).get("workload", DEFAULT_WORKLOAD)
     if not isinstance(workload, str) or workload not in workloads():
         known = ", ".join(sorted(workloads()))

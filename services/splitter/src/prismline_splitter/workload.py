@@ -1,4 +1,4 @@
-"""What the splitter asks of a workload, and which there are: one for each module of `prismline_splitter.workloads`."""
+"""The interface of a workload in the splitter. Each module of `prismline_splitter.workloads` is one workload."""
 
 from __future__ import annotations
 
@@ -15,60 +15,60 @@ from prismline_ledger import NewChunk
 from prismline_runtime import Bucket
 from prismline_splitter import workloads as package
 
-#: What can be pinned.
+#: The types of values that can be pinned.
 T = TypeVar("T", str, int)
 
 
 class Pinned(Protocol):
-    """Gives what the run's plan says under a name, and has `find` find it out if the plan says nothing yet."""
+    """Returns a value of the run's plan. If the plan has none, it records the result of `find`."""
 
     def __call__(self, name: str, find: Callable[[], T]) -> T:
-        """The same value for every delivery of the run, whatever `find` would return by now."""
+        """The value of `name`: the same for every delivery of the run, even if `find` would return another one now."""
         ...
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a run's source is and its chunks go: the run, its bucket, and a directory for temporary files."""
+    """The context of a split: the run, the bucket of its source and chunks, and a directory for temporary files."""
 
     run_id: str
     bucket: Bucket
     workdir: Path
-    #: What the first delivery found out; a chunk may depend on nothing else but the manifest.
+    #: Values that the first delivery recorded. Chunks may depend only on these and on the manifest.
     pinned: Pinned
 
 
 @dataclass(frozen=True)
 class Split:
-    """A source that was split: its chunks, whose inputs are in the bucket, and how many items they hold."""
+    """The result of a split: the chunks, whose inputs are in the bucket, and the number of their items."""
 
     chunks: Sequence[NewChunk]
     n_items: int
-    #: Items that hold nothing to work on.
+    #: Items without any data.
     n_blank: int = 0
 
 
 class Workload(Protocol):
-    """A kind of work, as the splitter sees it."""
+    """A kind of work."""
 
-    #: What manifests call it.
+    #: The workload's name in manifests.
     name: str
-    #: The model of its manifests.
+    #: The model of the workload's manifests.
     manifest: type[Manifest]
 
     def split(self, manifest: Any, source: Source) -> Split:
-        """Write the input of every chunk and say what there is.
+        """Write the input of every chunk, and return the chunks.
 
-        A redelivery does it again, perhaps with a newer release: it must give the same chunks with the same ids and
-        inputs. So whatever they depend on beside the manifest goes through `source.pinned`: the version of an object
-        that is read, a number that is computed. Raises PermanentError, one sentence for whoever submitted it, for a
-        source that can never be split.
+        A redelivery calls this again, perhaps in a newer release, and must get the same chunks with the same ids and
+        inputs. Everything else that they depend on must go through `source.pinned`, for example the version of an
+        object that is read, or a number that is computed. Raises PermanentError, with one sentence for the submitter,
+        if the source cannot be split.
         """
         ...
 
 
 @cache
 def workloads() -> Mapping[str, Workload]:
-    """Every workload by name: the `WORKLOAD` of each module of the package `workloads`."""
+    """All workloads by name: the `WORKLOAD` of each module in the package `workloads`."""
     modules = [import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
     return {module.WORKLOAD.name: module.WORKLOAD for module in modules}

@@ -1,1 +1,1 @@
-"""The status service: which status every run has, and who is told."""
+"""The status service: owns the status of every run and announces it."""

@@ -1,8 +1,7 @@
-"""Saying what has become of a run: once, and never before it is true.
+"""Publishes the status of a run, after the status is written.
 
-The item notes which of its statuses was published. Whoever finds a status that was not, publishes it: a service that
-died between the write and the publication is made up for by the next message about the run, with the same event id
-and the content of the item.
+The run's item records which status was published last. If the service dies between the write and the publication, the
+next message about the run publishes the status, with the same event id and the content of the item.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from prismline_status.workflow_state import RunState
 
 
 def announcement(run: RunState) -> MessageData | None:
-    """The event that says what the run's status is; None for one that waits to be started."""
+    """The event for the run's status. None for a pending run."""
     ended_at = run.completed_at or run.updated_at
     match run.status:
         case "running":
@@ -31,7 +30,7 @@ def announcement(run: RunState) -> MessageData | None:
 
 
 def announce(run: RunState, deps: UpdateDependencies) -> None:
-    """Publish the run's status, unless it has been."""
+    """Publish the run's status, unless it was published before."""
     event = announcement(run)
     if event is None or run.announced == run.status:
         return

@@ -1,4 +1,4 @@
-"""What the service's functions need, made once."""
+"""The status service's dependencies: clients and settings, made once per process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prismline_status.workflow_state import WorkflowStateTable
 
 @dataclass(frozen=True)
 class UpdateDependencies:
-    """What a status update needs."""
+    """What a direct status update uses."""
 
     table: WorkflowStateTable
     transport: Transport
@@ -34,7 +34,7 @@ class UpdateDependencies:
 
 @dataclass(frozen=True)
 class Dependencies(UpdateDependencies):
-    """What driving a run needs besides."""
+    """What the service's queue handler uses, in addition."""
 
     ledger: Ledger
     executions: Executions

@@ -1,4 +1,4 @@
-"""What the ledger says about a run's end, and what follows for its status. Pure: no client in here."""
+"""Decides from the ledger whether a run is over and which status it gets. Pure: no client."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prismline_status.transitions import stored_status
 from prismline_status.workflow_state import RunState
 
 FAILED, CANCELLED = stored_status(RunStatus.FAILED), stored_status(RunStatus.CANCELLED)
-#: What is said of a run whose chunks were stopped because it was about to fail, and that nobody failed then.
+#: The error of a run that was stopped because it was about to fail, and whose execution ended before it failed the run.
 ABANDONED = StepFunctionsError(
     Error="ExecutionEnded",
     Cause="The state machine execution ended while the run was being failed; its history says why.",
@@ -18,7 +18,7 @@ ABANDONED = StepFunctionsError(
 
 
 def counts(drained: RunDrained) -> dict[str, Any]:
-    """The answer to a task that waits for the drain. `summary` begins a sentence: `3 of 40 chunks failed (7.5 %)`."""
+    """The answer to a task that waits for the drain. `summary` reads like `3 of 40 chunks failed (7.5 %)`."""
     return {
         "jobs_total": drained.jobs_total,
         "jobs_completed": drained.jobs_completed,
@@ -30,7 +30,7 @@ def counts(drained: RunDrained) -> dict[str, Any]:
 
 
 def ending(state: RunState, run: RunItem, now: str) -> list[StatusUpdate]:
-    """What the state machine would have sent for a run that has drained, or was stopped: the updates that end it."""
+    """The status updates that end a drained or stopped run: those that its state machine would have sent."""
     if run.drained_at is None:
         return [StatusUpdate(job_id=state.run_id, status="FAILED", completed_at=now, error=ABANDONED)]
     drained = RunDrained.of(run)
@@ -45,14 +45,15 @@ def ending(state: RunState, run: RunItem, now: str) -> list[StatusUpdate]:
 
 
 def over(run: RunItem | None) -> bool:
-    """Whether the ledger says that a run will not go on: it has drained, or what is left of it is skipped."""
+    """Whether the run is over according to the ledger: it has drained or was stopped."""
     return run is not None and (run.drained_at is not None or run.cancelled_at is not None)
 
 
 def stop_reason(state: RunState, run: RunItem | None) -> Literal["cancelled", "failed"] | None:
-    """Why the rest of an ended run has to be skipped; None: it has not.
+    """The reason to stop the remaining chunks of an ended run. None if the run must not be stopped.
 
-    A failed run is stopped before it is announced, and not again: what goes on in it afterwards is a recovery's.
+    A failed run is stopped before its status is announced and never afterwards, because a recovery may then have
+    reopened its chunks.
     """
     if over(run):
         return None
@@ -62,17 +63,17 @@ def stop_reason(state: RunState, run: RunItem | None) -> Literal["cancelled", "f
 
 
 def never_drained(run: RunItem | None) -> bool:
-    """Whether what is left of a run is its own; in a run that had drained, it is what a recovery reopened."""
+    """Whether the run has never drained. If it has, its remaining chunks are those that a recovery reopened."""
     return run is None or run.drains == 0
 
 
 def recovered(state: RunState, run: RunItem | None) -> bool:
-    """Whether a run is failed although the ledger says that no more of its chunks failed than it tolerates."""
+    """Whether a failed run has recovered: its share of failed chunks is tolerated now."""
     if state.status != FAILED or run is None or run.drained_at is None:
         return False
     return RunDrained.of(run).failed_percent <= state.tolerated
 
 
 def heard(state: RunState, run: RunItem | None) -> bool:
-    """Whether the ledger has recorded that the run's status, which is terminal, was announced."""
+    """Whether the ledger has recorded that the run's terminal status was announced."""
     return run is not None and run.ended_status == state.status == state.announced

@@ -1,4 +1,4 @@
-"""The state machine's executions: one a run, named after it."""
+"""Executions of the state machine. Each run has one, and the execution's name is the run's id."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from prismline_runtime import aws_errors, error_code
 if TYPE_CHECKING:
     from mypy_boto3_stepfunctions import SFNClient
 
-#: Answers to StopExecution that say there is nothing to stop.
+#: Error codes of StopExecution for an execution that is not running.
 _NOT_RUNNING_CODES = frozenset({"ExecutionDoesNotExist", "ValidationException"})
 
 
 def percent_text(percent: float) -> str:
-    """A percentage for people: `7.5 %`, `33.33 %`, `0 %`."""
+    """Format a percentage for people: `7.5 %`, `33.33 %`, `0 %`."""
     return f"{percent:.4g} %"
 
 
 class Executions:
-    """Starts and stops executions. Raises TransientError when Step Functions cannot be reached."""
+    """Starts and stops executions. Raises TransientError if Step Functions does not answer."""
 
     def __init__(self, stepfunctions: SFNClient, state_machine_arn: str) -> None:
         self._stepfunctions = stepfunctions
@@ -34,7 +34,7 @@ class Executions:
         return f"{self._state_machine_arn.replace(':stateMachine:', ':execution:')}:{run_id}"
 
     def start(self, run: RunSubmitted, traceparent: str | None) -> None:
-        """Start the run's execution, unless it was started before."""
+        """Start the run's execution, unless it exists already."""
         document = {
             "run_id": run.run_id,
             "job_id": run.job_id,
@@ -55,8 +55,9 @@ class Executions:
                     raise
 
     def is_running(self, run_id: str) -> bool:
-        """Whether the run's execution is under way. On AWS it always is until the run has ended; an emulator that was
-        restarted has lost it.
+        """Whether the run's execution is running.
+
+        On AWS it runs until the run has ended. An emulator loses its executions in a restart.
         """
         with aws_errors(f"look at the execution of run {run_id}"):
             try:

@@ -1,4 +1,4 @@
-"""Which function takes which message of the `status` and `runs` queues; and the function for direct calls."""
+"""The Lambda handlers: for messages of the `status` and `runs` queues, and for direct calls of a state machine."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from prismline_status.update import change_status, response, update_status
 
 
 def on_status_update(update: StatusUpdate, message: Message, deps: Dependencies) -> None:
-    """Update the status, and answer the task that asked for it: with the response, or once the run has drained.
+    """Update the status and answer the task token, at once or when the run has drained.
 
-    The token is stored before the ledger is read, and the ledger is drained before that is said, so one of the two
-    sees the other.
+    A token that waits for the drain is stored before the ledger is read. A drain is written to the ledger before it is
+    published. So either this function sees the drain, or the handler of the drain sees the token.
     """
     token = message.envelope.tasktoken
     if update.wait_for is not None and token is None:
@@ -83,7 +83,7 @@ def _update_dependencies() -> UpdateDependencies:
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
-    """Entry point: an SQS event as Lambda delivers it, answered with `batchItemFailures`."""
+    """Entry point. Takes Lambda's SQS event and answers with `batchItemFailures`."""
     return _handler()(event, context)
 
 

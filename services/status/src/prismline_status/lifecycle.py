@@ -1,6 +1,6 @@
-"""What happens to a run from outside its state machine: submitted, cancelled, cleaned up, execution ended.
+"""Handles events about a run: submitted, cancelled, cleaned up, execution ended.
 
-What else is said about a run only has it looked at: `settle`.
+All other events about a run only cause a check of the run, by `settle`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from prismline_status.transitions import stored_status
 from prismline_status.update import change_status
 from prismline_status.workflow_state import RunState
 
-#: What is said of a run whose execution ended without ending the run, by the execution's status.
+#: The error of a run whose execution ended before the run did, by the execution's status.
 EXECUTION_ENDS = {
     "FAILED": "The state machine execution failed before the run had ended",
     "TIMED_OUT": "The state machine execution timed out before the run had ended",
@@ -33,7 +33,7 @@ EXECUTION_ENDS = {
 
 
 def on_run_submitted(submitted: RunSubmitted, message: Message, deps: Dependencies) -> None:
-    """Give the run its item and start its execution."""
+    """Create the run's item and start its execution."""
     now = timestamp()
     created = deps.table.create(
         RunState(
@@ -59,15 +59,15 @@ def _is_pending(run_id: str, deps: Dependencies) -> bool:
 
 
 def on_run_changed(data: MessageData, _message: Message, deps: Dependencies) -> None:
-    """Something happened to the run that may have ended it, or somebody wants to be sure: look at it.
+    """Check whether the run has ended, after it was split, drained or recovered, or because the sweeper asks.
 
-    It was split, has drained, has recovered, or the sweeper asks. What the message says is not used: the ledger knows.
+    Only the run's id is taken from the message. The ledger has the current facts.
     """
     settle(data.run_id, deps)
 
 
 def on_cancel_requested(request: RunCancelRequested, _message: Message, deps: Dependencies) -> None:
-    """Cancel the run unless it has ended: its chunks are skipped, its execution stops."""
+    """Cancel the run, unless it has ended. Its remaining chunks are skipped and its execution is stopped."""
     run = _end_run(StatusUpdate(job_id=request.run_id, status="CANCELLED", completed_at=timestamp()), deps)
     if run is None:
         raise TransientError(f"Run {request.run_id} cannot be cancelled: it is not known, or not known yet.")
@@ -77,9 +77,9 @@ def on_cancel_requested(request: RunCancelRequested, _message: Message, deps: De
 
 
 def on_cleanup_requested(request: RunCleanupRequested, _message: Message, deps: Dependencies) -> None:
-    """The run is about to fail: what is left of its chunks is skipped.
+    """Stop a run that is about to fail, so that its remaining chunks are skipped.
 
-    A request that comes late, to a run that has ended, stops nothing: the chunks may be a recovery's.
+    A late request, for a run that has ended, does nothing, because a recovery may have reopened the chunks.
     """
     run = deps.table.get(request.run_id)
     if run is not None and not run.terminal and never_drained(deps.ledger.get_run(request.run_id)):
@@ -90,7 +90,7 @@ def on_cleanup_requested(request: RunCleanupRequested, _message: Message, deps: 
 def on_execution_ended(event: dict[str, Any], _delivery: Delivery, deps: Dependencies) -> None:
     """Fail the run of an execution that failed, timed out or was stopped, unless the run has ended or drained.
 
-    For a run that has drained, the ledger says how it ended.
+    The status of a drained run follows from the ledger.
     """
     try:
         detail = event["detail"]
@@ -115,7 +115,7 @@ def on_execution_ended(event: dict[str, Any], _delivery: Delivery, deps: Depende
 
 
 def _end_run(update: StatusUpdate, deps: Dependencies) -> RunState | None:
-    """The run, ended by `update` unless it had ended before or does not allow it. None: there is no such run."""
+    """Apply `update`, which ends the run, if that is allowed. Return the run, or None if there is no such run."""
     run = deps.table.get(update.run_id)
     if run is None or run.terminal:
         return run

@@ -8,13 +8,13 @@ from prismline_runtime import ServiceSettings
 
 
 class UpdateStatusSettings(ServiceSettings):
-    """What a status update needs to know."""
+    """Settings of direct status updates."""
 
     workflow_state_table: str = Field(description="The table of runs' status.")
 
 
 class StatusSettings(UpdateStatusSettings):
-    """What the service needs to know to drive runs from its queues."""
+    """Settings of the service's queue handler."""
 
     runs_table: str = Field(description="The ledger's table.")
     state_machine_arn: str = Field(description="The state machine that drives a run.")

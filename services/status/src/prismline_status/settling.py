@@ -1,12 +1,12 @@
-"""Every message about a run ends here: what the run's item says and what the ledger says are made to agree, and told.
+"""Settles a run: makes its status agree with the ledger, announces it, and records the end.
 
-Each step may be repeated, and a service that dies between two of them is made up for by the next message about the
-run; the sweeper provides one for as long as the ledger has not recorded the end. The order matters:
+Every message about a run ends here. Each step is idempotent. If the service dies between two steps, the next message
+about the run continues; the sweeper sends one until the ledger has recorded the end. The order matters:
 
-1. Whoever writes a terminal status reads the ledger afterwards, and whoever changes the ledger has the run looked at
-   afterwards: of the two at once, one sees the other.
-2. The rest of an ended run is stopped before its status is announced.
-3. The end is recorded last, as the end of the run that was read: if the run went on meanwhile, it is looked at again.
+1. The service writes a terminal status and then reads the ledger. Every other service changes the ledger and then has
+   the run settled. So at least one of two concurrent writers sees the other's write.
+2. An ended run is stopped before its status is announced.
+3. The end is recorded last, and only if the run has not changed since it was read. Otherwise the run is settled again.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from prismline_status.endings import CANCELLED, counts, ending, heard, over, rec
 from prismline_status.update import change_status
 from prismline_status.workflow_state import RunState
 
-#: Error name for a task whose run has ended without it; the state machine catches it and ends quietly.
+#: Error name for a task whose run has ended already. The state machine catches it and ends without an error.
 RUN_ENDED = "RunEnded"
 
 
 def settle(run_id: str, deps: Dependencies) -> None:
-    """Do what is left to do about the run's end. Nothing, if the run goes on, or its end has been heard.
+    """Do all remaining steps of the run's end. Do nothing if the run is not over or its end is recorded.
 
-    Raises TransientError when something does not answer, and when the run went on meanwhile.
+    Raises TransientError if AWS does not answer or if the run changes in the meantime.
     """
     state = deps.table.get(run_id)
     if state is None:
@@ -40,14 +40,15 @@ def settle(run_id: str, deps: Dependencies) -> None:
 
 
 def refuse_to_wait(token: str, deps: Dependencies) -> None:
-    """Tell a task that there is nothing to wait for."""
+    """Fail a task that waits for a drain which will not come."""
     deps.transport.refuse(token, RUN_ENDED, "The run has ended otherwise, or another execution drives it.")
 
 
 def _end(state: RunState, run: RunItem | None, deps: Dependencies) -> bool:
-    """Have a run that is over ended: by its execution, or, where that is gone, from the ledger.
+    """End a run that is over: through its execution or, if that is gone, from the ledger.
 
-    False: the run is not over, or its execution ends it. The execution is gone where an emulator was restarted.
+    Returns whether the run was ended here. False if the run is not over or its execution will end it. An execution is
+    gone after a restart of an emulator.
     """
     if run is None or not over(run):
         return False
@@ -64,7 +65,7 @@ def _end(state: RunState, run: RunItem | None, deps: Dependencies) -> bool:
 
 
 def _answer_waiting(state: RunState, run: RunItem, deps: Dependencies) -> bool:
-    """Answer every task that waits for the drain with the run's counts. False: nobody took an answer."""
+    """Answer every task that waits for the drain with the run's counts. False if no task still waits."""
     output = counts(RunDrained.of(run))
     taken = [deps.transport.answer(token, output) for token in state.tokens]
     if taken:
@@ -74,7 +75,7 @@ def _answer_waiting(state: RunState, run: RunItem, deps: Dependencies) -> bool:
 
 
 def _tell(state: RunState, run: RunItem | None, deps: Dependencies) -> None:
-    """Carry a terminal status into the ledger and to everybody who waits for it."""
+    """Stop the run in the ledger, announce its terminal status, fail waiting tasks, and record the end."""
     if heard(state, run):
         return
     reason = stop_reason(state, run)
@@ -93,17 +94,18 @@ def _tell(state: RunState, run: RunItem | None, deps: Dependencies) -> None:
 
 
 def _say_drained(run: RunItem, deps: Dependencies) -> None:
-    """Say once more that the run has drained: whoever drained it may have died before saying so, and once the end is
-    recorded nobody says it again.
+    """Publish the drain of the run again.
+
+    The service that drained it may have died before it published that, and after the end is recorded nobody else will.
     """
     drained = RunDrained.of(run)
     deps.transport.publish(deps.transport.wrap(drained, traceparent=run.traceparent, key=drained.key))
 
 
 def _complete(state: RunState, deps: Dependencies) -> RunState:
-    """Complete a run that had failed for its chunks, now that no more have failed than it tolerates.
+    """Complete a failed run that has recovered: its share of failed chunks is tolerated now.
 
-    Its state machine has ended and is not needed: the ledger says how many chunks failed, the item how many may.
+    The run's execution has ended and is not needed. The ledger has the number of failed chunks, the item the tolerance.
     """
     completed = deps.table.complete_recovered(state.run_id)
     if completed is not None:
@@ -112,7 +114,7 @@ def _complete(state: RunState, deps: Dependencies) -> RunState:
 
 
 def _release(state: RunState, deps: Dependencies) -> None:
-    """Have the execution of an ended run end: it is stopped if somebody cancelled the run, and waits for nothing."""
+    """Stop the execution of a cancelled run, and fail the tasks that still wait for a drain."""
     if state.status == CANCELLED:
         deps.executions.stop(state.run_id, "The run was cancelled.")
     for token in state.tokens:

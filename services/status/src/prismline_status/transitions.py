@@ -1,4 +1,4 @@
-"""Which status may follow which, as conditions and changes of a DynamoDB item. Nothing here does I/O."""
+"""The allowed transitions of a run's status, as conditions and changes of a DynamoDB item. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from boto3.dynamodb.conditions import Attr, ConditionBase
 from prismline_contracts import MAX_RUN_ERROR_CHARS, RunStatus, StatusUpdate, StepFunctionsError
 from prismline_runtime import Change
 
-#: The statuses from which each status may be reached. A repeat of an update is always allowed.
+#: The statuses from which each status may be reached. A repeated update is always allowed.
 ALLOWED_FROM: Mapping[RunStatus, tuple[RunStatus, ...]] = {
     RunStatus.PENDING: (RunStatus.PENDING,),
     RunStatus.RUNNING: (RunStatus.PENDING, RunStatus.RUNNING),
@@ -17,27 +17,27 @@ ALLOWED_FROM: Mapping[RunStatus, tuple[RunStatus, ...]] = {
     RunStatus.FAILED: (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.FAILED),
     RunStatus.CANCELLED: (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.CANCELLED),
 }
-#: Statuses that a run never leaves; but that a failed run whose chunks are recovered completes.
+#: Terminal statuses. The only way out of one: a failed run whose chunks are recovered becomes completed.
 TERMINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
-#: What is said of a run that failed when whoever failed it did not say why.
+#: The error message of a failed run whose update gave no reason.
 NO_REASON = "The run failed; no reason was given."
 
-#: Fields of an update that are written as they are when they were given.
+#: Optional fields of an update that are written unchanged.
 _OPTIONAL_FIELDS = ("execution_arn", "started_at", "completed_at", "ecs_task_arn", "trace_id")
-#: Fields that the first update that ends a run decides.
+#: Fields that keep the value of the first update that ended the run.
 _FIRST_STAYS = frozenset({"completed_at", "error_message"})
 
 
 def stored_status(status: RunStatus) -> str:
-    """The status as the table holds it."""
+    """The status in the form in which the table stores it."""
     return status.value.lower()
 
 
 def build_transition_condition(target: RunStatus, execution_arn: str | None = None) -> ConditionBase:
-    """The condition under which a run may go to `target`. It holds no value that it does not refer to: DynamoDB
-    refuses those.
+    """The condition under which a run may change to `target`.
 
-    With `execution_arn`, only if no other execution has claimed the run.
+    With `execution_arn`, the condition also requires that no other execution has claimed the run. The expression
+    contains only values that it uses, because DynamoDB refuses unused ones.
     """
     sources = [stored_status(source) for source in ALLOWED_FROM[target]]
     condition = Attr("run_id").exists() & Attr("status").is_in(sources)
@@ -47,10 +47,9 @@ def build_transition_condition(target: RunStatus, execution_arn: str | None = No
 
 
 def build_change(update: StatusUpdate, now: str) -> Change:
-    """What `update` writes, if the run may go to its status.
+    """The conditional change of the run's item that applies `update`.
 
-    The reason and the moment of an end stay as they were first told, so that a repeat that says less, or something
-    else, does not hide them.
+    The reason and the time of an end keep their first values, so that a later update does not overwrite them.
     """
     status = RunStatus(update.status)
     given = {name: value for name in _OPTIONAL_FIELDS if (value := getattr(update, name)) is not None}
@@ -69,7 +68,7 @@ def build_change(update: StatusUpdate, now: str) -> Change:
 
 
 def error_message(error: StepFunctionsError | str | None) -> str:
-    """What a run's item says of `error`: its text, or `Error: Cause` of a state machine's, cut to 2,000 characters."""
+    """The text of `error` for the run's item, cut to 2,000 characters. A state machine's error is `Error: Cause`."""
     if isinstance(error, StepFunctionsError):
         error = ": ".join(part for part in (error.Error, error.Cause) if part)
     return (error or NO_REASON)[:MAX_RUN_ERROR_CHARS]

@@ -1,4 +1,4 @@
-"""One status update: validate, write under a condition, count, have it told."""
+"""Applies a status update: validate, write conditionally, count, announce."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ from prismline_status.workflow_state import Applied
 
 #: Namespace of the metrics, after `Prismline/`.
 METRICS_SUFFIX = "WorkflowStatus"
-#: Why an update was not carried out.
+#: Reason in the response for an update that was not allowed.
 STALE = "stale_or_invalid_transition"
-#: Statuses whose first arrival counts as a terminated job.
+#: Statuses that the metric `JobsTerminated` counts.
 TERMINATING = frozenset({RunStatus.COMPLETED, RunStatus.FAILED})
 
 
 @dataclass(frozen=True)
 class LambdaResponse:
-    """What a state machine gets back from a function."""
+    """The response to a state machine that calls the function directly."""
 
     status_code: int
     body: dict[str, Any]
 
     def to_step_functions(self) -> dict[str, Any]:
-        """The response as Step Functions reads it."""
+        """The response as the state machine reads it."""
         return {"statusCode": self.status_code, "body": self.body}
 
 
 def update_status(input: StatusUpdate | Any, deps: UpdateDependencies) -> LambdaResponse:  # noqa: A002
-    """Change a run's status for a state machine that calls the function directly, if that is allowed.
+    """Apply a status update for a state machine that calls the function directly.
 
-    An update that is not allowed (stale, or of another execution) is answered with 200 and `updated: false`, because
-    repeating it would never help; an invalid input with 400. A run that has ended is told by the queue's consumer,
-    which knows the ledger and is asked to look at the run. Raises TransientError when AWS cannot be reached.
+    An update that is not allowed (stale, or from another execution) gets 200 and `updated: false`, because a retry
+    would not help. An invalid input gets 400. This function does not announce terminal statuses. It publishes
+    `run.check.requested`, and the queue handler, which can read the ledger, announces them. Raises TransientError if
+    AWS does not answer.
     """
     environment = deps.transport.environment
     try:
@@ -59,14 +60,14 @@ def update_status(input: StatusUpdate | Any, deps: UpdateDependencies) -> Lambda
 
 
 def response(update: StatusUpdate, environment: str, *, updated: bool) -> LambdaResponse:
-    """The answer to an update that was valid."""
+    """The response to a valid update."""
     data: dict[str, Any] = {"job_id": update.job_id, "status": stored_status(RunStatus(update.status))}
     data |= {"updated": True} if updated else {"updated": False, "reason": STALE}
     return LambdaResponse(200, {"success": True, "data": data, "environment": environment})
 
 
 def change_status(update: StatusUpdate, deps: UpdateDependencies) -> Applied | None:
-    """Write and count `update`; the caller tells it. None: it is not allowed."""
+    """Write and count `update`. The caller announces it. None if it is not allowed."""
     status, environment = RunStatus(update.status), deps.transport.environment
     try:
         applied = deps.table.apply(update)
@@ -84,7 +85,7 @@ def change_status(update: StatusUpdate, deps: UpdateDependencies) -> Applied | N
 
 
 def count_update(status: str, *, success: bool, environment: str) -> None:
-    """Count an attempt at a status update; one that was rejected is no success."""
+    """Count a status update. A rejected update counts as not successful."""
     _count("StatusUpdates", Status=status, Success=str(success).lower(), Environment=environment)
 
 

@@ -1,1 +1,1 @@
-"""The worker: decomposes the spectra of one chunk into Gaussian components."""
+"""The worker: processes one chunk, for example by fitting Gaussian components to its spectra."""

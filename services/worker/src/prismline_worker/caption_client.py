@@ -1,4 +1,4 @@
-"""Asking a vision model for a caption, through the chat-completions API that vLLM and its like share with OpenAI's.
+"""The client of the caption model: a vision model behind the chat-completions API of OpenAI, as vLLM serves it.
 
 API reference: https://platform.openai.com/docs/api-reference/chat and https://docs.vllm.ai (OpenAI-compatible server).
 """
@@ -30,18 +30,18 @@ from prismline_runtime import (
     describe_invalid,
 )
 
-#: Seconds until a connection has to stand.
+#: Timeout of a connection, in seconds.
 CONNECT_SECONDS = 5.0
-#: Waits between two tries, seconds: they grow from the first to the last, with jitter; what the server asks for goes
-#: before, up to the longest.
+#: Waits between two tries, in seconds. They grow exponentially from the first to the last, with jitter. A `Retry-After`
+#: of the server replaces them, up to the third number.
 FIRST_WAIT_SECONDS, LAST_WAIT_SECONDS, LONGEST_ASKED_SECONDS = 0.5, 5.0, 20.0
-#: Longest time in seconds that a message is put off because the server asked for it.
+#: Longest time, in seconds, that a message is postponed because of a `Retry-After`.
 LONGEST_POSTPONED_SECONDS = 900
-#: Longest wait, seconds, for the list of models, and how often it is asked for, before the model counts as down.
+#: Timeout, in seconds, of one request of the health probe, and its number of tries.
 PROBE_SECONDS, PROBE_TRIES = 5.0, 2
-#: Answers that say this very request is wrong: the same frames and prompt will be refused again.
+#: Status codes that blame the request. The server would refuse the same frames and prompt again.
 REFUSED = frozenset({400, 413, 415, 422})
-#: How images begin that the API takes.
+#: Media types that the API accepts, by the first bytes of an image.
 _MEDIA_TYPES = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg"}
 
 
@@ -50,18 +50,18 @@ T = TypeVar("T", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Answer:
-    """A caption, and the model that gave it."""
+    """A caption, and the name of the model that wrote it."""
 
     caption: str
     model: str
 
 
 class _BusyError(UnavailableError):
-    """The server has too much to do now."""
+    """The server is overloaded (429)."""
 
 
 class _DownError(ResourceUnavailableError):
-    """The server did not answer, or answered that it cannot serve."""
+    """The server did not answer, or answered with 5xx."""
 
 
 class _Message(BaseModel):
@@ -86,13 +86,13 @@ class _Models(BaseModel):
 
 
 class CaptionClient:
-    """Asks for captions. Made once, with an HTTP client that keeps its connections.
+    """Requests captions. One client serves a whole process, because its HTTP client keeps connections open.
 
-    A server that cannot be reached, does not answer in time, answers 5xx or serves no model is a
-    ResourceUnavailableError of `resource`: the model is down, whatever the instance under it says.
+    The model counts as down if its server cannot be reached, does not answer in time, answers 5xx or serves no model,
+    even if the instance itself is running. The client then raises ResourceUnavailableError for `resource`.
 
-    `model` None: the first model that the server says it serves, asked again for each caption, because a server that
-    was replaced may serve another.
+    model: the model's name. None: the first model in the server's list. The list is read for each caption, because a
+    replaced server may serve another model.
     """
 
     def __init__(
@@ -115,11 +115,11 @@ class CaptionClient:
     def caption(
         self, base_url: str, frames: Sequence[bytes], prompt: str, max_tokens: int, *, deadline: float
     ) -> Answer:
-        """What the model at `base_url` (ends in `/v1`) says of `frames`, PNG or JPEG images in order.
+        """Request a caption of `frames`, PNG or JPEG images in order, from the model at `base_url` (ends in `/v1`).
 
-        No wait goes on past `deadline` (`time.monotonic` seconds). Raises PermanentError if the request itself is
-        refused, ResourceUnavailableError if the model is down, UnavailableError if it has too much to do (429), and
-        TransientError if there is no caption in its answer.
+        No request and no wait lasts longer than until `deadline` (`time.monotonic` seconds). Raises PermanentError if
+        the server refuses the request itself, ResourceUnavailableError if the model is down, UnavailableError if the
+        server is overloaded (429), and TransientError if the answer contains no caption.
         """
         content: list[dict[str, Any]] = [{"type": "text", "text": prompt}]
         content += [{"type": "image_url", "image_url": {"url": _data_url(frame)}} for frame in frames]
@@ -137,7 +137,7 @@ class CaptionClient:
         return Answer(caption, completion.model)
 
     def require(self, base_url: str) -> None:
-        """Raises ResourceUnavailableError unless the server at `base_url` answers, whatever it says."""
+        """Raise ResourceUnavailableError if the server at `base_url` does not answer or answers with 5xx."""
         deadline = time.monotonic() + PROBE_TRIES * PROBE_SECONDS
         for attempt in self._retrying(_DownError, PROBE_TRIES, deadline):
             with attempt:
@@ -150,7 +150,7 @@ class CaptionClient:
         return models[0].id
 
     def _call(self, method: str, url: str, deadline: float, document: Any = None) -> httpx.Response:
-        """An answer that is not an error, asked for a few times while the server is busy or down."""
+        """Send a request and return the answer. Retry while the server is overloaded or down."""
         for attempt in self._retrying((_BusyError, _DownError), self._tries, deadline):
             with attempt:
                 return self._ask(method, url, deadline, document)
@@ -180,7 +180,7 @@ class CaptionClient:
         return answer
 
     def _request(self, method: str, url: str, seconds: float, document: Any = None) -> httpx.Response:
-        """Whatever the server answers, unless that says that it cannot serve."""
+        """Send one request and return the answer. An answer of 5xx, or none, raises _DownError."""
         timeout = httpx.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
         try:
             answer = self._http.request(method, url, json=document, headers=self._headers, timeout=timeout)
@@ -209,20 +209,20 @@ _exponential = wait_random_exponential(FIRST_WAIT_SECONDS, LAST_WAIT_SECONDS)
 
 
 def _wait(state: RetryCallState) -> float:
-    """What the server asked for, or else exponentially more with jitter."""
+    """Seconds until the next try: the server's `Retry-After`, or else exponential backoff with jitter."""
     error = state.outcome.exception() if state.outcome is not None else None
     asked = error.retry_after if isinstance(error, TransientError) else None
     return _exponential(state) if asked is None else min(asked, LONGEST_ASKED_SECONDS)
 
 
 def _asked_wait(answer: httpx.Response) -> int | None:
-    """The `Retry-After` of an answer in whole seconds, where it has one that makes sense."""
+    """The `Retry-After` of an answer in seconds. None if it is absent or is not a number of seconds."""
     value = answer.headers.get("retry-after", "")
     return min(int(value), LONGEST_POSTPONED_SECONDS) if value.isdecimal() and len(value) < 10 else None
 
 
 def _reason(answer: httpx.Response) -> str:
-    """What the server says is wrong, as far as it says it the way the API does."""
+    """The error message in the format of the API, if the answer has one."""
     try:
         return str(answer.json()["error"]["message"])[:500]
     except (ValueError, KeyError, TypeError):

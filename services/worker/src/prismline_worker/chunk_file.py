@@ -1,4 +1,4 @@
-"""Reading a chunk file: the `.npz` with `spectra`, `x` and `y` that the splitter wrote, trusted in nothing.
+"""Reads a chunk file: an `.npz` file with `spectra`, `x` and `y`. The reader checks everything and trusts nothing.
 
 A newer splitter adds the cube's geometry, the pixels' celestial coordinates and, if it was given, the noise.
 """
@@ -22,9 +22,9 @@ from prismline_contracts import CHUNK_GEOMETRY_MEMBER, CubeGeometry
 from prismline_runtime import describe_invalid
 from prismline_runtime.errors import PermanentError, UnavailableError
 
-#: Spectra are read in blocks of about this many bytes: a fraction of a second of fitting.
+#: Size of a block of spectra, in bytes. Fitting one takes a fraction of a second.
 BLOCK_BYTES = 8 * 2**20
-#: Most bytes that the pixels, or a single spectrum, may take in memory. A million spectra have 8 MB of pixels.
+#: Most bytes of memory for the pixels, and for a single spectrum. A million spectra have 8 MB of pixels.
 MAX_BYTES = 128 * 2**20
 
 _PIXELS = ("x", "y")
@@ -32,9 +32,9 @@ _PIXELS = ("x", "y")
 #: Most bytes of the JSON that describes the cube; a celestial header has some 20 cards.
 _MAX_GEOMETRY_BYTES = 2**16
 
-#: What the readers of zip files and of arrays raise over bytes that are wrong: a ValueError for what is no number or no
-#: text, a RuntimeError for a password or for brackets nested too deeply, a KeyError for an unknown format version. What
-#: the network, the disk or the memory do is none of these.
+#: Exceptions of zipfile and numpy for damaged bytes. For example, a bad number is a ValueError, a password or too deep
+#: nesting is a RuntimeError, and an unknown format version is a KeyError. Errors of the network, the disk and the
+#: memory are not in this list.
 _DAMAGED = (
     zipfile.BadZipFile,
     zlib.error,
@@ -45,16 +45,16 @@ _DAMAGED = (
     IndexError,
     TypeError,
     OverflowError,
-    RuntimeError,  # NotImplementedError and RecursionError are kinds of it
+    RuntimeError,  # includes NotImplementedError and RecursionError
 )
 
-#: How `numpy.savez` and `numpy.savez_compressed` pack.
+#: Compression methods of `numpy.savez` and `numpy.savez_compressed`.
 _PACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 
 @dataclass(frozen=True)
 class Spectra:
-    """Some spectra (n, channels) of a chunk, float32 or float64, and their pixels `x` and `y` (n,), int32.
+    """Spectra of a chunk, (n, channels), float32 or float64, and their pixels `x` and `y`, (n,), int32.
 
     Where the chunk says so: the pixels' celestial coordinates (n,) in degrees, NaN where there are none, and the
     spectra's `noise` in their unit, of shape (n, 1) or (1, channels).
@@ -69,14 +69,13 @@ class Spectra:
 
 
 class ChunkFile:
-    """A chunk's file, of which only a block is in memory at a time.
+    """A chunk file that is read in blocks. At most one block and `max_bytes` of pixels are in memory.
 
-    Raises `PermanentError` with the cause in one sentence for anything else than a well-formed chunk; no more than a
-    block and `max_bytes` of pixels are ever unpacked.
+    Raises `PermanentError`, with the cause in one sentence, if the file is not a valid chunk.
     """
 
     def __init__(self, file: BinaryIO, *, n_items: int | None = None, max_bytes: int = MAX_BYTES) -> None:
-        """The chunk in `file`, which should hold `n_items` spectra if that is given."""
+        """Open the chunk in `file`. If `n_items` is given, the chunk must have that many spectra."""
         self._max_bytes = max_bytes
         with _whole():
             self._archive = zipfile.ZipFile(file)
@@ -103,7 +102,7 @@ class ChunkFile:
         return self._shape[0]
 
     def blocks(self, most_bytes: int = BLOCK_BYTES) -> Iterator[Spectra]:
-        """All spectra in order, as many at a time as `most_bytes` hold, at least one."""
+        """All spectra in order, in blocks of at most `most_bytes` but at least one spectrum."""
         n, channels = self._shape
         size = channels * self._dtype.itemsize
         rows = max(1, most_bytes // size)
@@ -115,11 +114,11 @@ class ChunkFile:
                 spectra = np.frombuffer(body, self._dtype).reshape(-1, channels)
                 yield self._with_pixels(spectra, slice(start, stop))
             with _whole():
-                if member.read(1):  # the last read is what compares the checksum
+                if member.read(1):  # zipfile compares the checksum at the end of the member
                     raise PermanentError("The chunk file holds more spectra than it says.")
 
     def take(self, rows: Sequence[int]) -> Spectra:
-        """The spectra of the row indices `rows`, which rise."""
+        """The spectra with the row indices `rows`, which must be in ascending order."""
         wanted = np.asarray(rows, dtype=np.int64)
         parts, start = [], 0
         for block in self.blocks():
@@ -139,7 +138,7 @@ class ChunkFile:
 
     @contextmanager
     def _open_spectra(self) -> Iterator[tuple[Any, tuple[int, int], np.dtype[Any]]]:
-        """The stream of the spectra's values, their shape and type."""
+        """The stream of the spectra's values, and their shape and type."""
         with _whole():
             member = self._archive.open("spectra.npy")
         with member:
@@ -209,17 +208,16 @@ class ChunkFile:
 
 @contextmanager
 def _whole(array: str | None = None) -> Iterator[None]:
-    """Tell what is wrong with the bytes, those of the header of `array` if that is given, which is permanent, from what
-    happened on the way to them.
+    """Map damaged bytes to PermanentError and failed reads to UnavailableError.
 
-    Errors of Prismline, which storage raises, and lack of memory pass through.
+    array: the array whose header is read, for the message. Prismline's own errors and MemoryError pass through.
     """
     try:
         yield
     except OSError as error:
         raise _unreadable(error) from error
     except _DAMAGED as error:
-        if isinstance(error.__context__, OSError):  # zipfile says "not a zip file" when it could not read its end
+        if isinstance(error.__context__, OSError):  # zipfile says "not a zip file" if it cannot read the file's end
             raise _unreadable(error.__context__) from error
         if array is not None:
             raise PermanentError(f"The chunk file's array {array} cannot be read: {error}.") from error
@@ -238,7 +236,7 @@ def _read_exactly(member: Any, size: int) -> bytes:
 
 
 def _header(member: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, order and type of the array whose file begins here."""
+    """Read an array's header: its shape, whether it has Fortran order, and its type."""
     with _whole(name):
         version = np.lib.format.read_magic(member)
         read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]

@@ -1,4 +1,4 @@
-"""From the spectra of a chunk to the table of their Gaussian components, by the decomposer that the job asks for."""
+"""Fits Gaussian components to spectra with the decomposer that the job names, and makes a table of them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from prismline_worker.schema import FIT_SCHEMA
 
 @dataclass(frozen=True)
 class _Row:
-    """What became of one spectrum: `components` are (amplitude, mean, stddev)."""
+    """The result for one spectrum. A component is (amplitude, mean, stddev)."""
 
     status: SpectrumStatus
     rms: float | None = None
@@ -46,17 +46,16 @@ def decompose(
     A row is a spectrum. `noise`, the standard deviation in the spectra's unit, broadcasts to their shape; without it
     the number in `params` counts, and without that the noise is estimated.
 
-    A spectrum that takes longer than `budget_s` seconds, and every one that is not done at `deadline`
-    (`time.monotonic` seconds), is `timed_out`: its row index is work for the slow lane. None means no limit. gaussline
-    takes the whole block in one call, once it has begun; where its kernel was not built, phspectra does its work.
+    A spectrum is `timed_out` if it takes longer than `budget_s` seconds or is not done at `deadline` (`time.monotonic`
+    seconds). The slow lane fits such rows again. None means no limit. gaussline fits the whole block in one call and
+    checks `deadline` only before it. If gaussline's kernel is not built, phspectra replaces it.
 
-    gaussline leaves out channels that are not finite; for phspectra they count as 0.0. A spectrum without any finite
-    channel is `blank`.
+    gaussline ignores channels that are not finite; phspectra reads them as 0.0. A spectrum without any finite channel
+    is `blank`.
 
-    Raises `PermanentError` where the noise is given and only phspectra is there. Raises it, naming the pixel, where
-    the fitting kernel raises an exception or crashes: the same spectrum would end the same way again, and a row that
-    hides it would pass for a result. Raises `TransientError` where the fitting process cannot start or is killed from
-    outside, as happens when memory runs out.
+    Raises `PermanentError` if the noise is given and only phspectra is available, or, naming the pixel, if the kernel
+    raises an exception or crashes, because the same spectrum would fail again. Raises `TransientError` if the fitting
+    process cannot start or is killed from outside, for example by the out-of-memory killer.
     """
     if noise is None and isinstance(params.noise, float):
         noise = np.array([[params.noise]])
@@ -108,7 +107,7 @@ def _decompose_one(
 
 
 def phspectra_params(params: FitParams) -> dict[str, float]:
-    """What phspectra's `fit_gaussians` takes."""
+    """The arguments of phspectra's `fit_gaussians`."""
     return params.model_dump(exclude={"decomposer", "preset", "noise"})
 
 

@@ -1,4 +1,4 @@
-"""What the worker's functions need, made once."""
+"""The worker's dependencies: clients and settings, made once per process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prismline_worker.settings import WorkerSettings
 
 @dataclass(frozen=True)
 class Dependencies:
-    """The worker's settings, ledger, transport, buckets and fitting process."""
+    """What the worker's functions use. `bucket` returns the bucket with a given name."""
 
     settings: WorkerSettings
     ledger: Ledger
@@ -26,7 +26,7 @@ class Dependencies:
 
 
 def from_environment() -> Dependencies:
-    """Dependencies with real clients, as the environment says."""
+    """Make the dependencies with real clients and the settings in the environment."""
     settings = WorkerSettings()
     s3 = clients.s3()
     return Dependencies(

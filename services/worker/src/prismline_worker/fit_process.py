@@ -1,10 +1,11 @@
-"""A child process that fits spectra, so that a fit that takes too long can be stopped.
+"""A child process that fits spectra with phspectra, so that a fit that takes too long can be stopped.
 
-A fit spends its time in compiled code, which no Python exception interrupts. The worker therefore hands one spectrum at
-a time to a child process over a pipe; when the answer does not come in time the child is killed and the next spectrum
-gets a new one. Otherwise a child lives as long as its worker, so its start is paid once.
+A fit runs compiled code, which no Python exception can interrupt. The worker therefore sends one spectrum at a time to
+a child process over a pipe. If the answer is late, the worker kills the child, and the next spectrum gets a new child.
+Otherwise the child lives as long as the worker.
 
-Only `multiprocessing.Process` and `Pipe` are used: AWS Lambda has no `/dev/shm`, which queues and pools need.
+The module uses only `multiprocessing.Process` and `Pipe`, because queues and pools need `/dev/shm`, which AWS Lambda
+does not have.
 """
 
 from __future__ import annotations
@@ -28,45 +29,45 @@ from numpy.typing import NDArray
 
 
 class Fit(NamedTuple):
-    """The outcome for one spectrum.
+    """The result for one spectrum.
 
-    `rms` is the noise in the unit of the spectrum; `components` has a row (amplitude, mean, stddev) for each Gaussian,
-    sorted by mean, with mean and stddev in channels.
+    `rms` is the noise, in the unit of the spectrum. `components` has one (amplitude, mean, stddev) for each Gaussian,
+    sorted by mean. Means and standard deviations are in channels.
     """
 
     rms: float
     components: list[tuple[float, float, float]]
 
 
-#: From a spectrum (channels,), all finite, and phspectra's parameters to its fit.
+#: Takes a spectrum (channels,) with finite values only, and phspectra's parameters. Returns the fit.
 Kernel = Callable[[NDArray[np.float64], Mapping[str, Any]], Fit]
 
-#: Where the child finds its kernel: `module:function`, importable by name in a fresh interpreter.
+#: The kernel, as `module:function`. The child imports it.
 KERNEL = "prismline_worker.kernel:fit_spectrum"
 
-#: Seconds that a child may take to import its kernel: about one on an idle machine, many on a cold Lambda.
+#: Longest time, in seconds, in which a child imports its kernel: about 1 on an idle machine, more on a cold Lambda.
 START_TIMEOUT_S = 60.0
 
-#: Children that one spectrum may use up. The second one tells a chance death from a spectrum that kills.
+#: How many children may die on one spectrum. A second death shows that the spectrum is the cause.
 TRIES = 2
 
-#: Seconds that a child which closed its pipe gets to end with an exit code of its own.
+#: Seconds in which a child that closed its pipe may exit with its own exit code.
 EXIT_GRACE_S = 1.0
 
-#: Signals that mean "stop gracefully". A terminal sends them to the whole group, but only the parent may act on them.
+#: Signals that ask for a graceful stop. A terminal sends them to the whole group, but only the parent may act on them.
 _STOP_SIGNALS = frozenset({signal.SIGINT, signal.SIGTERM})
 
 
 class FitTimeoutError(Exception):
-    """The fit was given up because its time was over."""
+    """The fit was stopped because it exceeded its time limit."""
 
 
 class FitError(Exception):
-    """The kernel raised an exception for this spectrum. The message names it."""
+    """The kernel raised an exception for this spectrum. The message names the exception."""
 
 
 class FitterCrashError(Exception):
-    """This spectrum ended :data:`TRIES` children. `exitcode` is the last one's, -N for signal N."""
+    """:data:`TRIES` children died on this spectrum. `exitcode` is that of the last one; -N means signal N."""
 
     def __init__(self, exitcode: int | None) -> None:
         super().__init__(f"the fitting process ended with exit code {exitcode}")
@@ -74,25 +75,26 @@ class FitterCrashError(Exception):
 
 
 class FitterUnavailableError(Exception):
-    """No child could do its work, for no fault of the spectrum: it did not start, something killed it, or the machine
-    had not what the kernel asked it for.
+    """No child could do the work, and the spectrum is not the cause.
+
+    The child did not start, was killed from outside, or the kernel ran out of a resource of the machine.
     """
 
 
 class _Lacking(NamedTuple):
-    """The answer of a child whose kernel ran out of memory or met an error of the operating system."""
+    """The answer of a child whose kernel ran out of memory or got an error of the operating system."""
 
     what: str
 
 
 class _ChildGoneError(Exception):
-    """The pipe has no other end any more."""
+    """The child has closed its end of the pipe."""
 
 
 class FitProcess:
-    """Fits one spectrum at a time in a child process, which is started when needed and replaced when killed.
+    """Fits one spectrum at a time in a child process, which starts on demand and is replaced after a kill.
 
-    Use it as a context manager, or call :meth:`close`. Not safe for use by two threads at once.
+    Use it as a context manager, or call :meth:`close`. Only one thread may use it at a time.
 
         with FitProcess() as fitter:
             fit = fitter.fit(spectrum, {"beta": 3.5}, budget_s=5.0)
@@ -117,7 +119,7 @@ class FitProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the child, None while there is none."""
+        """The process id of the child, or None if there is no child."""
         return None if self._process is None else self._process.pid
 
     def fit(
@@ -130,7 +132,7 @@ class FitProcess:
     ) -> Fit:
         """Fit `spectrum` (channels,) within `budget_s` seconds and before `deadline` (`time.monotonic` seconds).
 
-        None means no limit. The start of a child does not count against the budget.
+        None means no limit. The time to start a child is not part of the budget.
         Raises `FitTimeoutError`, `FitError`, `FitterCrashError` or `FitterUnavailableError`.
         """
         for _ in range(TRIES):
@@ -152,18 +154,18 @@ class FitProcess:
         raise FitterUnavailableError(f"the fitting process ended with exit code {exitcode}")
 
     def close(self) -> None:
-        """End the child at once; it holds no state. The next :meth:`fit` starts another."""
+        """Kill the child. It holds no state, and the next :meth:`fit` starts another one."""
         self._end()
 
     def _start(self) -> Connection:
-        """The pipe to the child, which is started if there is none."""
+        """The pipe to the child. Starts a child if there is none."""
         if self._pipe is not None:
             return self._pipe
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(theirs, self._kernel), name="fit", daemon=True)
-        # A blocked signal stays blocked in a child: it is deaf to stop signals even before its first line runs. The
-        # tracker, which the first start launches as well, would unblock them, so it has to run already.
+        # The child inherits blocked signals, so it ignores stop signals from its first moment. The resource tracker
+        # unblocks them when it starts, so it must already be running.
         resource_tracker.ensure_running()
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         try:
@@ -173,7 +175,7 @@ class FitProcess:
             raise FitterUnavailableError(f"no process could be started ({error})") from error
         else:
             self._process, self._pipe, self._ready = process, ours, False
-            # The exit handler of multiprocessing, which was registered earlier and so runs later, waits for the child.
+            # The exit handler of multiprocessing waits for the child. It was registered earlier, so it runs later.
             atexit.register(self.close)
         finally:
             theirs.close()
@@ -185,7 +187,7 @@ class FitProcess:
             return
         if not pipe.poll(_seconds_left(START_TIMEOUT_S, deadline)):
             if deadline is not None and time.monotonic() >= deadline:
-                raise FitTimeoutError  # The child is left to finish its start: the next chunk can use it.
+                raise FitTimeoutError  # The child may finish its start. The next chunk can use it.
             raise _ChildGoneError
         try:
             pipe.recv()
@@ -194,7 +196,7 @@ class FitProcess:
         self._ready = True
 
     def _ask(self, pipe: Connection, question: object, timeout_s: float | None) -> object:
-        """The child's answer. Without one the child is ended: a late answer must not pass for the next spectrum's."""
+        """The child's answer. A late child is killed, so that its answer is not taken for that of the next spectrum."""
         try:
             pipe.send(question)
             if pipe.poll(timeout_s):
@@ -208,7 +210,7 @@ class FitProcess:
         raise FitTimeoutError
 
     def _end(self, grace_s: float = 0.0) -> int | None:
-        """Kill the child, if there is one, unless it ends by itself within `grace_s` seconds; its exit code."""
+        """Wait up to `grace_s` seconds for the child to exit, then kill it. Return its exit code, None if no child."""
         process, pipe = self._process, self._pipe
         self._process = self._pipe = None
         if pipe is not None:
@@ -225,7 +227,7 @@ class FitProcess:
 
 
 def _seconds_left(budget_s: float | None, deadline: float | None) -> float | None:
-    """How long to wait for an answer; None means for ever."""
+    """How many seconds to wait for an answer. None means without limit."""
     if deadline is None:
         return budget_s
     left = max(0.0, deadline - time.monotonic())
@@ -233,7 +235,7 @@ def _seconds_left(budget_s: float | None, deadline: float | None) -> float | Non
 
 
 def _serve(pipe: Connection, kernel: str) -> None:
-    """The child: answer each spectrum with its `Fit`, or the text of the kernel's exception, while there is a pipe."""
+    """The child's main loop: answer each spectrum with a `Fit`, or with the text of the kernel's exception."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
     fit: Kernel = pkgutil.resolve_name(kernel)
     try:
@@ -244,7 +246,7 @@ def _serve(pipe: Connection, kernel: str) -> None:
                 answer: Fit | _Lacking | str = fit(spectrum, params)
             except (MemoryError, OSError) as error:
                 answer = _Lacking(f"{type(error).__name__}: {error}".removesuffix(": "))
-            except Exception as error:  # whatever the kernel raises is its answer
+            except Exception as error:  # any exception of the kernel is its answer
                 answer = f"{type(error).__name__}: {error}"
             pipe.send(answer)
     except (EOFError, OSError):  # the parent closed the pipe or is gone
@@ -252,7 +254,7 @@ def _serve(pipe: Connection, kernel: str) -> None:
 
 
 def _end_with_parent() -> None:
-    """End the child in the middle of a fit when its parent dies; nobody waits for the answer any more."""
+    """Exit when the parent dies, even in the middle of a fit."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

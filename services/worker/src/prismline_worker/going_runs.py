@@ -1,4 +1,4 @@
-"""Whether a run still goes on, without reading it before each of its chunks."""
+"""Remembers for a few seconds that a run is not stopped, so that the worker need not read the run for every chunk."""
 
 from __future__ import annotations
 
@@ -8,29 +8,28 @@ from collections import OrderedDict
 from prismline_contracts import RunItem
 from prismline_ledger import Ledger
 
-#: For how long, in seconds, a run that was seen going on is believed to: the longest delay of a cancellation.
+#: How long, in seconds, a run counts as going on after it was read. A cancellation takes effect this much later.
 SEEN_SECONDS = 5.0
-#: Runs that are remembered at once.
+#: Most runs that are remembered.
 MOST_RUNS = 256
 
 
 class GoingRuns:
-    """The runs that this process saw going on a moment ago.
+    """The runs that this process has lately seen going on, that is, not stopped.
 
-    The end of each chunk reads its run, and hands it on with `seen`, so that the next chunk of the run begins without
-    a read of its own. Only that a run goes on is remembered. That one was stopped is read anew each time, because a
-    recovery takes it back, and the message of a chunk that is skipped is gone.
+    The end of a chunk reads its run and passes it to `seen`. The next chunk of the run then needs no read. Stopped runs
+    are not remembered, because a recovery may resume them, and the message of a skipped chunk would be lost.
     """
 
     def __init__(self, ledger: Ledger, *, seconds: float = SEEN_SECONDS, most: int = MOST_RUNS) -> None:
         self._ledger = ledger
         self._seconds = seconds
         self._most = most
-        #: When a run was last seen going on (`time.monotonic` seconds), the latest one last.
+        #: When each run was last seen going on (`time.monotonic` seconds).
         self._seen: OrderedDict[str, float] = OrderedDict()
 
     def stopped(self, run_id: str) -> bool:
-        """Whether what is left of the run is skipped. Raises PermanentError if there is no such run."""
+        """Whether the run was stopped. Raises PermanentError if there is no such run."""
         seen = self._seen.get(run_id)
         if seen is not None and time.monotonic() - seen < self._seconds:
             return False
@@ -40,7 +39,7 @@ class GoingRuns:
         return run.cancelled_at is not None
 
     def seen(self, run: RunItem, moment: float | None = None) -> None:
-        """Remember the run as it was read at `moment` (`time.monotonic` seconds; default: now)."""
+        """Remember a run that was read at `moment` (`time.monotonic` seconds; default: now)."""
         self._seen.pop(run.run_id, None)
         if run.cancelled_at is None:
             self._seen[run.run_id] = time.monotonic() if moment is None else moment

@@ -1,4 +1,4 @@
-"""Which function takes which message of the `chunks` and `refits` queues."""
+"""The worker's Lambda handler: which function takes which message of the `chunks` and `refits` queues."""
 
 from __future__ import annotations
 
@@ -34,5 +34,5 @@ def _handler() -> LambdaHandler:
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
-    """Entry point: an SQS event as Lambda delivers it, answered with `batchItemFailures`."""
+    """Entry point. Takes Lambda's SQS event and answers with `batchItemFailures`."""
     return _handler()(event, context)

@@ -1,4 +1,4 @@
-"""The fitting kernel: one spectrum in, its noise and Gaussian components out. The one place that calls phspectra."""
+"""The phspectra kernel: estimates the noise of a spectrum and fits its components. Only this module calls phspectra."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from prismline_worker.fit_process import Fit
 
 
 def fit_spectrum(signal: NDArray[np.float64], params: Mapping[str, Any]) -> Fit:
-    """Decompose `signal` (channels,), which holds finite values only, with phspectra's parameters `params`.
+    """Decompose `signal` (channels,), which has finite values only, with phspectra's parameters `params`.
 
-    A spectrum whose noise estimate is zero (constant, or with more than half of its channels filled with zeros) has no
-    threshold that tells a line from a ripple: phspectra would fit rounding errors there, so it gets no components.
+    The noise estimate is zero if a spectrum is constant or if more than half of its channels are zero. phspectra would
+    then fit rounding errors, so such a spectrum gets no components.
     """
     rms = float(phspectra.estimate_rms(signal))
     if rms == 0.0:

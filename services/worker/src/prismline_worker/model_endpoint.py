@@ -1,4 +1,4 @@
-"""Where the caption model answers, asked for before an attempt begins."""
+"""Finds the endpoint of the caption model, before an attempt begins."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from prismline_runtime import ResourceUnavailableError
 from prismline_worker.caption_client import CaptionClient
 from prismline_worker.gpu import Gpu
 
-#: For how long, in seconds, what a look at the model found is believed.
+#: How long, in seconds, the result of a health probe is reused.
 LOOK_SECONDS = 5.0
 
 
 class ModelEndpoint:
-    """The caption model's endpoint on the GPU instance that there is at this moment.
+    """The endpoint of the caption model on the current GPU instance.
 
-    The instance's parameter is read each time. Its address, and whether the model there answers, are asked for at most
-    once in a few seconds, so that a queue full of windows is no load for a model that is down.
+    `find` reads the SSM parameter of the instance every time. It asks for the instance's address and probes the model
+    at most once in `seconds`, so that a backlog of windows is no load on a model that is down.
     """
 
     def __init__(self, gpu: Gpu, client: CaptionClient, *, base_url: str | None, seconds: float = LOOK_SECONDS) -> None:
-        """base_url: the endpoint, where it is not that of the instance."""
+        """base_url: an endpoint that replaces the one on the instance."""
         self._gpu = gpu
         self._client = client
         self._base_url = base_url
         self._seconds = seconds
-        #: The instance that was looked at last, when (`time.monotonic` seconds), and what was found.
+        #: The last probe: the instance, the time (`time.monotonic` seconds), and the result.
         self._looked: tuple[str, float, str | ResourceUnavailableError] | None = None
 
     def find(self) -> str:
-        """The base URL of a model that answered a moment ago. Raises ResourceUnavailableError if there is none."""
+        """The base URL of a model that has just answered. Raises ResourceUnavailableError if there is none."""
         instance_id = self._gpu.instance_id()
         if self._looked is None or self._looked[0] != instance_id or self._is_old(self._looked[1]):
             self._looked = (instance_id, time.monotonic(), self._look(instance_id))

@@ -1,4 +1,4 @@
-"""Doing one thing while the next, or the one before, is still being fetched or written."""
+"""Prefetching: prepare the next item in another thread while the caller uses the current one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _END = object()
 
 
 def prefetched(items: Iterable[T]) -> Iterator[T]:
-    """`items`, the next one made in another thread while the caller works on this one."""
+    """Yield `items`. While the caller uses one item, another thread prepares the next one."""
     iterator = iter(items)
     with ThreadPoolExecutor(1, thread_name_prefix="prefetch") as pool:
         coming: Future[T | object] = pool.submit(next, iterator, _END)

@@ -1,7 +1,7 @@
-"""Work off a chunk: guarded start, the workload's work, ledger, announcement, in this order.
+"""Processes a chunk: begin an attempt, run the workload, record the result, publish it, in this order.
 
-An attempt that begins here ends here, unless the process dies: with a result, with a permanent error, or given back to
-the queue with the reason.
+Every attempt ends here, unless the process dies: with a result, with a permanent error, or with an error that gives the
+chunk back to the queue.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def on_chunk_process(
     workloads: Mapping[str, Workload],
     going: GoingRuns,
 ) -> None:
-    """Process the chunk, unless it has ended or its run was stopped; a permanent error fails it."""
+    """Process the chunk, unless it has ended or its run was stopped. A permanent error fails the chunk."""
     workload = workloads.get(command.workload)
     missing = None if workload is None else _missing(workload, command)
     if going.stopped(command.run_id):
@@ -72,7 +72,7 @@ def on_chunk_process(
 
 
 def _missing(workload: Workload, command: ChunkProcess) -> ResourceUnavailableError | None:
-    """Why no attempt can begin: a resource that the workload needs is down."""
+    """The error that prevents an attempt because a resource of the workload is down, or None."""
     try:
         workload.require(command)
     except ResourceUnavailableError as error:
@@ -81,7 +81,7 @@ def _missing(workload: Workload, command: ChunkProcess) -> ResourceUnavailableEr
 
 
 def _skip(chunk: ChunkItem, reason: str, command: ChunkProcess, message: Message, deps: Dependencies) -> None:
-    """Acknowledge the message; if the chunk has ended, say so again: the worker before may have died in between."""
+    """Acknowledge the message. If the chunk has ended, publish its end again: its worker may have died before that."""
     deps.logger.info("chunk_skipped", extra={"reason": reason})
     if chunk.state.terminal:
         announce(Finished(changed=False, chunk=chunk, run=deps.ledger.drain(chunk.run_id)), command, message, deps)
@@ -95,7 +95,7 @@ def _attempt(
     message: Message,
     deps: Dependencies,
 ) -> Finished:
-    """Do the work and record its result, or the permanent error that it met."""
+    """Run the workload and record its result or its permanent error."""
     run_id, chunk_id = chunk.run_id, chunk.chunk_id
     began = time.monotonic()
     try:
@@ -106,7 +106,7 @@ def _attempt(
         fault_point("chunk.output_written", run_id=run_id, chunk_id=chunk_id)
     except PermanentError as error:
         deps.logger.warning("chunk_failed", extra={"reason": str(error)})
-        # First the copy: a chunk that is FAILED without one could not be recovered once its cause is mended.
+        # The copy comes first, because a recovery needs it: a FAILED chunk without a dead letter cannot be recovered.
         deps.transport.dead_letter(message.delivery, {"error": str(error)})
         fault_point("chunk.dead_lettered", run_id=run_id, chunk_id=chunk_id)
         return deps.ledger.fail_chunk(chunk, str(error), duration_ms=_milliseconds(began))
@@ -125,7 +125,7 @@ def _attempt(
 
 
 def _give_back(chunk: ChunkItem, error: Exception, deps: Dependencies) -> None:
-    """End the attempt without a result. If not even that works, the message comes again all the same."""
+    """End the attempt without a result. If that fails too, the message is still delivered again."""
     try:
         deps.ledger.end_attempt(chunk, reason_of(error), interrupted=isinstance(error, UnavailableError))
     except PrismlineError as lost:
@@ -133,8 +133,9 @@ def _give_back(chunk: ChunkItem, error: Exception, deps: Dependencies) -> None:
 
 
 def reason_of(error: Exception) -> str:
-    """Why an attempt ended, in one line. Of an exception that nobody expected, its type and message; never the values
-    that a validation quotes.
+    """Why an attempt ended, in one line: for an unexpected exception, its type and message.
+
+    The values that a validation error quotes are left out.
     """
     if isinstance(error, PrismlineError):
         return str(error)
@@ -143,10 +144,9 @@ def reason_of(error: Exception) -> str:
 
 
 def announce(finished: Finished, command: ChunkProcess, message: Message, deps: Dependencies) -> None:
-    """Say how the chunk ended; that its run has drained, until that was heard; and that a late success changed a run
-    that had drained.
+    """Publish the end of the chunk, the drain of its run, and the late success of a chunk in a drained run.
 
-    A repeat carries the same ids.
+    The drain is published until the run's end is recorded. A repeated event has the same id.
     """
     chunk, run, traceparent = finished.chunk, finished.run, message.envelope.traceparent
     wrap = deps.transport.wrap

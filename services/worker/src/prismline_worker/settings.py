@@ -9,17 +9,17 @@ from prismline_runtime import ServiceSettings
 
 
 class WorkerSettings(ServiceSettings):
-    """What the worker is told."""
+    """Settings of the worker."""
 
     runs_table: str = Field(description="The ledger's table.")
     spectrum_budget_seconds: float = Field(default=5.0, gt=0, description="Time one spectrum may take in a chunk.")
     deadline_margin_seconds: float = Field(
-        default=60.0, ge=0, description="Time kept back from an invocation's for writing the output and the ledger."
+        default=60.0, ge=0, description="Time reserved at an invocation's end to write the output and the ledger."
     )
     gpu_resource: str = Field(default=GPU, description="The resource that captions need.")
     caption_base_url: str | None = Field(
         default=None,
-        description="Where the caption model answers, as in http://10.0.0.5:8000/v1; default: port 8000 there.",
+        description="URL of the caption model, as in http://10.0.0.5:8000/v1; default: port 8000 of the instance.",
     )
     caption_model: str | None = Field(default=None, description="The model's name; default: the first that is served.")
     caption_api_key: SecretStr | None = Field(

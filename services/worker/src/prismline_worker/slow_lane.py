@@ -1,6 +1,7 @@
-"""The slow lane: fit without a budget what ran out of it, and patch the chunk's output.
+"""The slow lane: fits timed-out rows again, without a time budget, and patches the chunk's output.
 
-The output says which rows wait; messages carry none, so that they stay small and a repeat is as good as the first.
+The output file itself says which rows wait. A message therefore need not list them, and a repeated message does no
+harm.
 """
 
 from __future__ import annotations
@@ -17,24 +18,24 @@ from prismline_worker.dependencies import Dependencies
 from prismline_worker.located import located
 from prismline_worker.output import from_parquet, patch, timed_out_rows, to_parquet
 
-#: How often a patch is merged with one that somebody else wrote meanwhile, before the message comes again.
+#: How often a patch is tried again because another worker replaced the output, before the message goes back.
 MERGES = 5
 
 
 @dataclass(frozen=True)
 class _Progress:
-    """Where a refit got to."""
+    """The progress of a refit."""
 
-    #: Rows of the output that are timed out now.
+    #: Rows of the output that are still timed out.
     waiting: int
-    #: Rows of this message that there was no time for.
+    #: Rows of this message that were not fitted in this invocation.
     left: int
 
 
 def request_refit(
     command: ChunkProcess | SpectraRefit, params: FitParams, key: str, message: Message, transport: Transport
 ) -> None:
-    """Hand to the slow lane what ran out of time in the chunk's output under `key`."""
+    """Send `spectra.refit` for the timed-out rows of the output under `key`."""
     refit = SpectraRefit(
         run_id=command.run_id,
         survey=command.survey,
@@ -49,16 +50,16 @@ def request_refit(
 
 
 def on_spectra_refit(command: SpectraRefit, message: Message, deps: Dependencies) -> None:
-    """Refit the rows that are still timed out; what does not fit into this invocation is handed on again.
+    """Refit the rows that are still timed out. Rows left at the end of the invocation get another message.
 
-    A permanent error gives the rows up: they stay timed out, and the ledger says why. The message is copied to the
-    dead-letter queue first, as a recovery needs it.
+    A permanent error gives the rows up: they stay timed out, and the ledger records why. The message is copied to the
+    dead-letter queue first, because a recovery needs it.
     """
     if deps.ledger.run(command.run_id).cancelled_at:
         deps.logger.info("refit_skipped", extra={"reason": "its run was stopped"})
         return
     chunk = deps.ledger.chunk(command.run_id, command.chunk_id)
-    if chunk.state is ChunkStatus.FAILED:  # if it is completed after all, the sweeper asks for its rows
+    if chunk.state is ChunkStatus.FAILED:  # if it is completed late, the sweeper sends `spectra.refit` again
         deps.logger.info("refit_skipped", extra={"reason": "its chunk failed"})
         return
     if chunk.state is not ChunkStatus.COMPLETED:
@@ -78,12 +79,13 @@ def on_spectra_refit(command: SpectraRefit, message: Message, deps: Dependencies
 
 
 def _refit(command: SpectraRefit, chunk: ChunkItem, message: Message, deps: Dependencies) -> _Progress:
-    """Fit what there is time for and patch the output."""
+    """Fit as many rows as the time allows, and patch the output."""
     bucket = deps.bucket(command.bucket)
     table = from_parquet(bucket.read(command.output_key))
     waiting = timed_out_rows(table)
     if len(waiting) < chunk.n_timed_out + chunk.n_refit_failed:
-        # Whoever patched the output died before saying so; what is given up below is counted by the ledger's number.
+        # The worker that patched the output died before it recorded that. The ledger must have the right number first,
+        # because giving up counts the rows that wait by it.
         deps.ledger.record_refit(command.run_id, command.chunk_id, remaining=len(waiting))
     rows = sorted(set(command.rows) & set(waiting)) if command.rows else waiting
     if not rows:
@@ -110,10 +112,10 @@ def _refit(command: SpectraRefit, chunk: ChunkItem, message: Message, deps: Depe
 
 
 def _patch_output(bucket: Bucket, key: str, refit: pa.Table, fitted: dict[int, int]) -> int:
-    """Put the rows of `refit` that were `fitted` (index in the output: index in `refit`) into the output as it is
-    then, unless somebody else fitted them before; how many of its rows still wait.
+    """Patch the current output with the rows of `refit`, except rows that another worker has fitted.
 
-    The output is replaced only if it is still what was read, so that of two patches that meet none is lost.
+    fitted: the index in `refit` by the index in the output. Returns how many rows of the output are still timed out.
+    The output is replaced only if it has not changed since it was read, so two patches at the same time both survive.
     """
     for _ in range(MERGES):
         body, etag = bucket.read_versioned(key)

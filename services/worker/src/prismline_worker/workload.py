@@ -1,7 +1,7 @@
-"""What the worker asks of a workload, and which there are: one for each module of `prismline_worker.workloads`.
+"""The interface of a workload in the worker. Each module of `prismline_worker.workloads` is one workload.
 
-What the frame around it does, a workload need not: guard the chunk against a second processing that counts, count its
-attempts, record its end and what drained the run, announce it, retry, and fail it with the reason.
+A workload only does a chunk's work. The worker does the rest: it skips a chunk that has ended, counts attempts, records
+and publishes the end of the chunk and the drain of its run, retries, and fails the chunk with the reason.
 """
 
 from __future__ import annotations
@@ -20,45 +20,46 @@ from prismline_worker.dependencies import Dependencies
 
 @dataclass(frozen=True)
 class Outcome:
-    """A chunk that was worked off: its output is under `output_key`, whole."""
+    """The result of a processed chunk. Its whole output is stored under `output_key`."""
 
     output_key: str
-    #: Items that ran out of time and that the workload sees to by itself.
+    #: Timed-out items. The workload has already arranged for another try.
     n_timed_out: int = 0
-    #: What the output says, in short, for the chunk's item in the ledger.
+    #: A short summary of the output for the chunk's item in the ledger.
     summary: str | None = None
 
 
 class Workload(Protocol):
-    """A kind of work, as the worker sees it."""
+    """A kind of work."""
 
-    #: What manifests call it.
+    #: The workload's name in manifests.
     name: str
 
     @classmethod
     def connect(cls, deps: Dependencies) -> Self:
-        """The workload with whatever it needs, made once."""
+        """Make the workload with the clients that it needs. Called once per process."""
         ...
 
     def require(self, command: ChunkProcess) -> None:
-        """Raise ResourceUnavailableError if what the work needs is down: the chunk then waits, and no attempt is used.
+        """Raise ResourceUnavailableError if a resource that the work needs is down.
 
-        Called before an attempt begins.
+        Called before an attempt begins. The chunk then waits for the resource and uses up no attempt.
         """
         ...
 
     def process(self, command: ChunkProcess, message: Message) -> Outcome:
-        """Do the chunk's work and write its output, whole, under a key that the chunk alone has.
+        """Do the chunk's work and write its output in one write, under a key that belongs to this chunk only.
 
-        The same chunk may be processed twice, by two workers at once even: the first whole output has to win, or both
-        be the same. Raises PermanentError, which fails the chunk with its sentence; UnavailableError if something that
-        the work depends on did not answer, which uses up no attempt; ResourceUnavailableError if that was a resource,
-        for which the chunk then waits; or anything else to be tried again.
+        Two workers may process the same chunk, even at the same time. The first output must win, or both must be equal.
+
+        PermanentError fails the chunk, with the message as the reason. UnavailableError, for a dependency that did not
+        answer, uses up no attempt. ResourceUnavailableError makes the chunk wait for the resource. Any other exception
+        leads to another attempt.
         """
         ...
 
 
 def connect_workloads(deps: Dependencies) -> Mapping[str, Workload]:
-    """Every workload by name: the `WORKLOAD` of each module of the package `workloads`."""
+    """All workloads by name: the `WORKLOAD` of each module in the package `workloads`."""
     modules = [import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
     return {module.WORKLOAD.name: module.WORKLOAD.connect(deps) for module in modules}

@@ -1,1 +1,1 @@
-"""The workloads that the splitter knows, a module each. `prismline_splitter.workload` says what one has to have."""
+"""The splitter's workloads, one module each. `prismline_splitter.workload` defines their interface."""

@@ -1,4 +1,4 @@
-"""Captions: each window of a recording's frames is a chunk of its own."""
+"""Captions: each window of a recording's frames is one chunk."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from prismline_contracts import CaptionsManifest, CaptionWindow, FrameWindow, ch
 from prismline_ledger import NewChunk
 from prismline_splitter.workload import Source, Split
 
-#: Windows that are written at the same time.
+#: Windows that are written concurrently.
 UPLOADS = 8
 
 
 class Captions:
-    """The `captions` workload. Frames are not looked at: the worker reads them when it captions them."""
+    """The `captions` workload. The splitter does not read the frames; the worker does."""
 
     name = "captions"
     manifest = CaptionsManifest
 
     def split(self, manifest: CaptionsManifest, source: Source) -> Split:
-        """Write a `CaptionWindow` for each window; its chunk is named after the window's index."""
+        """Write a `CaptionWindow` for each window. The chunk's id contains the window's index."""
 
         def write(window: FrameWindow) -> NewChunk:
             identifier = chunk_id(window.window_index)

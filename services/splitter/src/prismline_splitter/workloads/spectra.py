@@ -1,4 +1,4 @@
-"""Spectra: a cube's spectra in the order of their pixels, as many in a chunk as make it worth a message."""
+"""Spectra: each chunk is a file of consecutive spectra of a cube, in the order of their pixels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from prismline_splitter.workload import Source, Split
 
 #: Spectra are read from the cube and written to a chunk's file in blocks of at most this many bytes.
 BLOCK_BYTES = 16 * 2**20
-#: Chunk files that are sent at the same time; each takes its size on the disk until it is there.
+#: Chunk files that are uploaded concurrently. Each needs its size on the disk until its upload is done.
 UPLOADS = 2
 #: Modification time of everything in a chunk's file, so that the same spectra give the same bytes.
 EPOCH = (1980, 1, 1, 0, 0, 0)

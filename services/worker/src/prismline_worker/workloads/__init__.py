@@ -1,1 +1,1 @@
-"""The workloads that the worker knows, a module each. `prismline_worker.workload` says what one has to have."""
+"""The worker's workloads, one module each. `prismline_worker.workload` defines their interface."""

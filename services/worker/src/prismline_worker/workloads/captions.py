@@ -1,7 +1,7 @@
-"""Captions: a vision model on a GPU that comes and goes says what happens in a window of frames.
+"""Captions: a vision model on a GPU describes what happens in a window of frames.
 
-No GPU, or no model that answers on it: the chunk waits in the dead-letter queue, PENDING, and no attempt is used. It is
-COMPLETED with a caption of the model's or not at all. Step by step after "GPU caption queue" (source document 003).
+The GPU is not always there. Without a GPU, or without a model that answers on it, the chunk waits in the dead-letter
+queue. It stays PENDING and uses up no attempt. A chunk is COMPLETED only with a caption of the model.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from prismline_worker.gpu import Gpu, GpuUnavailableError
 from prismline_worker.model_endpoint import ModelEndpoint
 from prismline_worker.workload import Outcome
 
-#: Most bytes of a window's frames together: they are held in memory, and go into one request.
+#: Most bytes of all frames of a window. They are held in memory and sent in one request.
 MAX_WINDOW_BYTES = 64 * 2**20
 
 
 class Captions:
-    """The `captions` workload: a window of frames in, a caption out."""
+    """The `captions` workload. Its input is a window of frames, its output a caption."""
 
     name = "captions"
 
@@ -43,7 +43,7 @@ class Captions:
 
     @classmethod
     def connect(cls, deps: Dependencies) -> Self:
-        """The workload with the GPU's parameter and the model's endpoint as the settings say."""
+        """Make the workload with the GPU and the model endpoint of the settings."""
         settings = deps.settings
         api_key = settings.caption_api_key
         client = CaptionClient(
@@ -58,7 +58,7 @@ class Captions:
         return cls(deps, ModelEndpoint(gpu, client, base_url=settings.caption_base_url), client)
 
     def require(self, command: ChunkProcess) -> None:
-        """Raises ResourceUnavailableError unless a GPU is provisioned at this moment and its model answers."""
+        """Raise ResourceUnavailableError if there is no GPU or its model does not answer."""
         try:
             self._endpoint.find()
         except GpuUnavailableError as error:
@@ -69,7 +69,7 @@ class Captions:
             raise
 
     def process(self, command: ChunkProcess, message: Message) -> Outcome:
-        """Caption the chunk's window. The first caption that was written counts."""
+        """Caption the chunk's window. If two workers do, the caption that is written first counts."""
         bucket = self._deps.bucket(command.bucket)
         params, window = _params(command), _window(bucket, command.chunk_key)
         key = caption_key(window.session_id, command.run_id, command.chunk_id)

@@ -1,7 +1,7 @@
-"""Spectra: a block of a chunk is fitted while the next one is read and the one before is written.
+"""Spectra: fits a block of a chunk while it reads the next block and writes the last one.
 
-The first whole output of a chunk wins: whoever finds one there already goes on with that one, so that two workers
-with the same chunk, or one after a crash, agree on what was written.
+The first output of a chunk wins. A worker that finds an output uses that one, so that two workers with the same chunk,
+or a worker after a crash, agree on the result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from prismline_worker.workload import Outcome
 
 
 class Spectra:
-    """The `spectra` workload: a chunk file in, a Parquet file out. What runs out of time goes to the slow lane."""
+    """The `spectra` workload: a chunk file is its input, a Parquet file its output. The slow lane refits late rows."""
 
     name = "spectra"
 
@@ -35,7 +35,7 @@ class Spectra:
 
     @classmethod
     def connect(cls, deps: Dependencies) -> Self:
-        """Needs nothing of its own. Says so where the fast kernel is missing."""
+        """Make the workload. Logs a warning if gaussline's compiled kernel is missing."""
         if not kernel_available():
             deps.logger.warning(
                 "gaussline_unavailable",
@@ -44,10 +44,10 @@ class Spectra:
         return cls(deps)
 
     def require(self, command: ChunkProcess) -> None:
-        """A processor is enough."""
+        """Do nothing: spectra need no resource."""
 
     def process(self, command: ChunkProcess, message: Message) -> Outcome:
-        """Decompose the chunk's spectra and write the table of their components."""
+        """Decompose the chunk's spectra and write the table of components."""
         try:
             params = FitParams.model_validate(command.params)
         except ValidationError as error:
@@ -67,7 +67,7 @@ class Spectra:
     def _decompose(
         self, command: ChunkProcess, params: FitParams, bucket: Bucket, message: Message
     ) -> tuple[bytes, list[int]]:
-        """The output file, and the indices of its rows that ran out of time."""
+        """Make the output file. Return it with the indices of its timed-out rows."""
         began, fitting = time.monotonic(), 0.0
         deadline = message.delivery.deadline(self._deps.settings.deadline_margin_seconds)
         with ExitStack() as stack:
