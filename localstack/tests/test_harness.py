@@ -145,6 +145,11 @@ class System:
         [queue] = status(self.home).queues
         return queue.visible, queue.in_flight, queue.dead_letters
 
+    def written(self, service: str) -> str:
+        """What the emulator has written down of an AWS service by now."""
+        paths = sorted((self.home / "emulator" / "state").glob(f"[0-9]*/{service}.json"))
+        return paths[-1].read_text() if paths else ""
+
     def processes(self) -> list[ProcessId]:
         """All that runs: supervisor, emulator, service."""
         state = load_state(self.home)
@@ -323,6 +328,7 @@ def test_a_killed_supervisor_leaves_no_orphan_and_up_recovers(system: System) ->
     before = system.up()
     system.send("busy", seconds=600)
     system.wait_for("busy", "begin")
+    assert wait_until(lambda: '\\"busy\\"' in system.written("sqs"), 20)
     processes = system.processes()
     before.supervisor.signal(signal.SIGKILL)
     assert all_ended(processes)
@@ -330,8 +336,7 @@ def test_a_killed_supervisor_leaves_no_orphan_and_up_recovers(system: System) ->
         status(system.home)
     after = system.up()
     assert after.supervisor != before.supervisor
-    system.send("again")
-    system.wait_for("again", "end")
+    system.wait_for("busy", "begin", times=2)
 
 
 def test_a_stale_state_does_not_harm_the_process_that_has_its_pid_now(system: System) -> None:
