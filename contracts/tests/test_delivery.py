@@ -1,9 +1,15 @@
-"""The deployed queues do what the table of limits says."""
+"""The deployed queues have the limits of the table, and every queue follows one pattern.
+
+The pattern: a queue, its dead-letter queue, an alarm, an event source, a process that polls it, and a container.
+"""
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +100,169 @@ def test_what_a_rule_cannot_deliver_goes_to_the_dead_letter_queue_of_its_target(
 def test_the_state_machine_has_the_name_that_others_address_it_by() -> None:
     ((_, properties),) = resources("AWS::StepFunctions::StateMachine")
     assert properties["StateMachineName"].replace("${Environment}", "dev") == state_machine_name("dev")
+
+
+# ---- one pattern for every queue
+
+
+#: Queues whose dead-letter queues have no alarm, with the reason.
+WITHOUT_ALARM = {Queue.SWEEPS: "the next sweep does the work of a lost one"}
+#: Queues whose event source has another batch size than their process, with the reason.
+OTHER_BATCH = {Queue.ALERTS: "the function's timeout is enough for one post, and a local process has no such timeout"}
+
+
+@dataclass
+class Declared:
+    """All places that declare queues."""
+
+    #: Resources by template and logical id.
+    templates: dict[str, dict[str, Any]]
+    #: Tables `[[tool.prismline.processes]]` by service.
+    processes: dict[str, list[dict[str, Any]]]
+    #: Names of the containers in the compose file.
+    containers: set[str]
+
+    @classmethod
+    def read(cls) -> Declared:
+        """What this checkout declares."""
+        projects = {
+            path.parent.name: tomllib.loads((path.parent / "pyproject.toml").read_text()).get("tool", {})
+            for path in TEMPLATES
+        }
+        return cls(
+            templates={path.parent.name: yaml.load(path.read_text(), _Loader)["Resources"] for path in TEMPLATES},
+            processes={name: tool.get("prismline", {}).get("processes", []) for name, tool in projects.items()},
+            containers=set(yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]),
+        )
+
+    def of_kind(self, service: str, kind: str) -> dict[str, dict[str, Any]]:
+        """The properties of a template's resources of this kind, by logical id."""
+        resources = self.templates[service].items()
+        return {name: resource["Properties"] for name, resource in resources if resource["Type"] == f"AWS::{kind}"}
+
+
+def owner_of(queue: str, declared: Declared) -> str | None:
+    """The service whose template has the queue."""
+    for service in declared.templates:
+        for name, properties in declared.of_kind(service, "SQS::Queue").items():
+            if properties["QueueName"] == f"prismline-${{Environment}}-{queue}" and name == f"{queue.title()}Queue":
+                return service
+    return None
+
+
+def missing(queue: Queue, declared: Declared) -> Iterator[str]:
+    """What the declaration of `queue` lacks, by name."""
+    owner = owner_of(queue, declared)
+    if owner is None:
+        yield f"no template has {queue.title()}Queue with the name prismline-${{Environment}}-{queue}"
+        return
+    where, dead_letters = f"services/{owner}/template.yaml", f"{queue.title()}DeadLetterQueue"
+    queues = declared.of_kind(owner, "SQS::Queue")
+    if queues.get(dead_letters, {}).get("QueueName") != f"prismline-${{Environment}}-{queue}-dlq":
+        yield f"{where} lacks {dead_letters} with the name prismline-${{Environment}}-{queue}-dlq"
+    if queues[f"{queue.title()}Queue"].get("RedrivePolicy", {}).get("deadLetterTargetArn") != f"{dead_letters}.Arn":
+        yield f"{where}: the RedrivePolicy of {queue.title()}Queue does not name {dead_letters}"
+    alarms = declared.of_kind(owner, "CloudWatch::Alarm").values()
+    watching = [alarm for alarm in alarms if f"{dead_letters}.QueueName" in str(alarm)]
+    if queue not in WITHOUT_ALARM and not any(
+        alarm.get("AlarmActions") and alarm.get("OKActions") for alarm in watching
+    ):
+        yield f"{where} lacks an alarm on {dead_letters} with AlarmActions and OKActions"
+
+    sources = declared.of_kind(owner, "Lambda::EventSourceMapping").values()
+    source = next((each for each in sources if each["EventSourceArn"] == f"{queue.title()}Queue.Arn"), None)
+    if source is None or source.get("FunctionResponseTypes") != ["ReportBatchItemFailures"]:
+        yield f"{where} lacks an event source of {queue.title()}Queue with ReportBatchItemFailures"
+    consumer = "services/dlq-consumer"
+    arns = [
+        str(each["EventSourceArn"]) for each in declared.of_kind("dlq-consumer", "Lambda::EventSourceMapping").values()
+    ]
+    if not any(
+        arn == f"{dead_letters}.Arn" or arn.endswith(f":prismline-${{Environment}}-{queue}-dlq") for arn in arns
+    ):
+        yield f"{consumer}/template.yaml lacks an event source of {queue}-dlq"
+    if not any(f"{queue}-dlq" in process.get("queues", []) for process in declared.processes["dlq-consumer"]):
+        yield f"{consumer}/pyproject.toml lacks {queue}-dlq in the queues of a process"
+
+    process = next((each for each in declared.processes[owner] if queue in each.get("queues", [])), None)
+    if process is None:
+        yield f"services/{owner}/pyproject.toml lacks a process that polls {queue}"
+        return
+    if process["name"] not in declared.containers:
+        yield f"docker-compose.yml lacks the service {process['name']}, which polls {queue}"
+    batches = (process.get("batch_size", 10), source.get("BatchSize", 10) if source else None)
+    if source is not None and queue not in OTHER_BATCH and batches[0] != batches[1]:
+        yield f"the process of {queue} takes batches of {batches[0]}, its event source batches of {batches[1]}"
+
+
+@pytest.mark.parametrize("queue", sorted(Queue))
+def test_a_queue_follows_the_pattern(queue: Queue) -> None:
+    assert list(missing(queue, Declared.read())) == []
+
+
+def test_no_process_polls_a_queue_that_is_not_in_the_table() -> None:
+    polled = {
+        queue for tables in Declared.read().processes.values() for each in tables for queue in each.get("queues", [])
+    }
+    assert polled == {str(queue) for queue in Queue} | {f"{queue}-dlq" for queue in Queue}
+
+
+def _rename_queue(declared: Declared) -> None:
+    declared.templates["splitter"]["SplitQueue"]["Properties"]["QueueName"] = "other"
+
+
+def _drop_dead_letter_queue(declared: Declared) -> None:
+    del declared.templates["splitter"]["SplitDeadLetterQueue"]
+
+
+def _drop_redrive(declared: Declared) -> None:
+    del declared.templates["splitter"]["SplitQueue"]["Properties"]["RedrivePolicy"]
+
+
+def _drop_alarm_actions(declared: Declared) -> None:
+    del declared.templates["splitter"]["DeadLetterAlarm"]["Properties"]["AlarmActions"]
+
+
+def _drop_event_source(declared: Declared) -> None:
+    del declared.templates["splitter"]["EventSource"]
+
+
+def _drop_event_source_of_dead_letters(declared: Declared) -> None:
+    del declared.templates["dlq-consumer"]["SplitDeadLettersEventSource"]
+
+
+def _stop_polling_dead_letters(declared: Declared) -> None:
+    declared.processes["dlq-consumer"][0]["queues"].remove("split-dlq")
+
+
+def _drop_process(declared: Declared) -> None:
+    declared.processes["splitter"].clear()
+
+
+def _drop_container(declared: Declared) -> None:
+    declared.containers.remove("splitter")
+
+
+def _change_batch_size(declared: Declared) -> None:
+    declared.processes["splitter"][0]["batch_size"] = 5
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (_rename_queue, "no template has SplitQueue"),
+        (_drop_dead_letter_queue, "lacks SplitDeadLetterQueue"),
+        (_drop_redrive, "RedrivePolicy of SplitQueue"),
+        (_drop_alarm_actions, "lacks an alarm on SplitDeadLetterQueue"),
+        (_drop_event_source, "lacks an event source of SplitQueue"),
+        (_drop_event_source_of_dead_letters, "dlq-consumer/template.yaml lacks an event source of split-dlq"),
+        (_stop_polling_dead_letters, "dlq-consumer/pyproject.toml lacks split-dlq"),
+        (_drop_process, "services/splitter/pyproject.toml lacks a process that polls split"),
+        (_drop_container, "docker-compose.yml lacks the service splitter"),
+        (_change_batch_size, "the process of split takes batches of 5"),
+    ],
+)
+def test_what_is_missing_is_said_by_name(damage: Callable[[Declared], None], said: str) -> None:
+    declared = copy.deepcopy(Declared.read())
+    damage(declared)
+    assert [sentence for sentence in missing(Queue.SPLIT, declared) if said in sentence]
