@@ -5,6 +5,7 @@ import pyarrow as pa
 import pytest
 
 from prismline_cli import diagnostics
+from prismline_cli.titles import Title
 
 CHANNELS, SPECTRA = 400, 60
 
@@ -60,5 +61,5 @@ def test_without_a_noise_estimate_there_is_nothing_to_show():
 
 
 def test_the_picture_shows_the_numbers():
-    figure = diagnostics.draw(diagnostics.diagnose(*run(0.0)), title="a survey")
+    figure = diagnostics.draw(diagnostics.diagnose(*run(0.0)), title=Title("a survey"))
     assert f"{SPECTRA - 1} spectra" in figure.axes[0].get_title(loc="left")

@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 from matplotlib.image import imread
 
-from prismline_cli import picture
+from prismline_cli import panels, picture, titles
+from prismline_cli.panels import PixelKind
+from prismline_cli.titles import Title
 from prismline_contracts import CubeGeometry
 
 nan = math.nan
@@ -81,10 +83,12 @@ def test_the_velocity_is_that_of_the_strongest_component():
     np.testing.assert_allclose(picture.maps(FOUND, geometry()).strongest, [[5.0, nan, nan], [nan, 7.0, nan]])
 
 
-def test_rows_out_of_time_are_told_from_those_without_data():
-    np.testing.assert_array_equal(
-        picture.maps(FOUND, geometry()).timed_out, [[False, False, False], [True, False, False]]
-    )
+def test_every_pixel_says_why_it_has_a_value_or_none():
+    """A pixel whose chunk has not completed is not without data: nobody has looked at it."""
+    kinds = PixelKind.FITTED, PixelKind.EMPTY, PixelKind.BLANK, PixelKind.TIMED_OUT, PixelKind.UNPROCESSED
+    fitted, empty, blank, timed_out, unprocessed = kinds
+    expected = [[fitted, empty, blank], [timed_out, fitted, unprocessed]]
+    assert picture.maps(FOUND, geometry()).kinds.tolist() == expected
 
 
 def test_the_gallery_goes_from_faint_and_simple_to_bright_and_complex():
@@ -103,7 +107,7 @@ def test_the_gallery_shows_what_there_is():
 
 def draw(tmp_path, found, shape):
     spectra = {pixel: np.linspace(0.0, 1.0, 40) for pixel in picture.gallery_pixels(found)}
-    figure = picture.overview(found, geometry(*shape), spectra, title="A run")
+    figure = picture.overview(found, geometry(*shape), spectra, title=Title("A run"))
     return imread(picture.save(figure, tmp_path / "run.png"))
 
 
@@ -128,27 +132,45 @@ def test_a_run_is_drawn_1600_pixels_wide_whatever_was_found(tmp_path, found, sha
     assert image[..., :3].std() > 0.05
 
 
-def test_pixels_without_data_are_light_grey(tmp_path):
-    grey = np.array([0xD6, 0xD6, 0xD6]) / 255
+def share_of(colour, image):
+    rgb = np.array([int(colour[place : place + 2], 16) for place in (1, 3, 5)]) / 255
+    return np.isclose(image[..., :3], rgb, atol=0.005).all(axis=-1).mean()
 
-    def share(found):
-        return np.isclose(draw(tmp_path, found, (1, 1))[..., :3], grey, atol=0.005).all(axis=-1).mean()
 
-    assert share(table((0, 0, "blank", []))) > 0.2
-    assert share(table((0, 0, "empty", []))) < 0.02
+def test_blank_pixels_and_those_that_were_not_processed_have_colours_of_their_own(tmp_path):
+    blank, unprocessed = "#d6d6d6", "#f0c987"
+    for found, expected in (
+        (table((0, 0, "blank", [])), {blank}),
+        (table((0, 0, "empty", [])), set()),
+        (table((9, 0, "empty", []))[:0], {unprocessed}),
+    ):
+        image = draw(tmp_path, found, (1, 1))
+        assert {colour for colour in (blank, unprocessed) if share_of(colour, image) > 0.15} == expected
+
+
+def texts(figure):
+    return [text.get_text() for text in figure.findobj(matplotlib.text.Text) if text.get_text()]
+
+
+def test_the_legend_counts_the_pixels_without_a_value():
+    said = texts(picture.overview(FOUND, geometry(), {}, title=Title("A run")))
+    for label in ("not processed (1)", "blank in the cube (1)", "no component (1)"):
+        assert label in said
+    assert "out of time, to be fitted again (1)" in said
 
 
 @pytest.mark.parametrize("pixel", [(0, 0), (1, 0), (2, 0), (0, 1)], ids=["fitted", "empty", "blank", "out of time"])
 def test_one_spectrum_is_drawn_with_its_components(tmp_path, pixel):
     values = np.full(40, nan) if pixel == (2, 0) else np.linspace(0.0, 1.0, 40)
-    figure = picture.one_spectrum(FOUND, geometry(), pixel, values, title="A spectrum")
+    figure = picture.one_spectrum(FOUND, geometry(), pixel, values, title=Title("A spectrum"))
     image = imread(picture.save(figure, tmp_path / "one.png"))
-    assert image.shape[:2] == (700, 1200)
+    assert image.shape[1] == 1200
+    assert 650 < image.shape[0] < 750
 
 
 def test_the_sum_that_is_drawn_is_the_sum_of_the_components():
     values = np.zeros(40)
-    figure = picture.one_spectrum(FOUND, geometry(), (1, 1), values, title="A spectrum")
+    figure = picture.one_spectrum(FOUND, geometry(), (1, 1), values, title=Title("A spectrum"))
     lines = {line.get_label(): line for line in figure.axes[0].get_lines()}
     velocity, height = lines["sum"].get_data()
     assert velocity[np.argmax(height)] == pytest.approx(7.0, abs=0.05)
@@ -159,19 +181,19 @@ def test_the_sum_that_is_drawn_is_the_sum_of_the_components():
 
 def test_a_pixel_without_a_result_is_a_lookup_error():
     with pytest.raises(LookupError, match="x=2, y=1"):
-        picture.one_spectrum(FOUND, geometry(), (2, 1), np.zeros(40), title="A spectrum")
+        picture.one_spectrum(FOUND, geometry(), (2, 1), np.zeros(40), title=Title("A spectrum"))
 
 
 def test_drawing_leaves_the_settings_of_matplotlib_alone():
     before = dict(matplotlib.rcParams)
-    picture.overview(FOUND, geometry(), {}, title="A run")
+    picture.overview(FOUND, geometry(), {}, title=Title("A run"))
     assert dict(matplotlib.rcParams) == before
 
 
 @pytest.mark.parametrize(("ny", "nx"), [(40, 10), (10, 40), (12, 12), (80, 2)])
 def test_no_title_is_cut_whatever_the_cube_is_like(ny, nx):
     pixels = [(x, y, "fitted", [(1.0, 20.0, 3.0)]) for y in range(ny) for x in range(nx)]
-    figure = picture.overview(table(*pixels), geometry(ny=ny, nx=nx), {}, title="a survey")
+    figure = picture.overview(table(*pixels), geometry(ny=ny, nx=nx), {}, title=Title("a survey"))
     figure.draw_without_rendering()
     width = figure.bbox.width
     panels = [axes for part in figure.subfigs for axes in part.axes if axes.get_xlabel()]
@@ -180,3 +202,101 @@ def test_no_title_is_cut_whatever_the_cube_is_like(ny, nx):
     extents = [title.get_window_extent() for title in titles]
     assert all(extent.x0 >= 0.0 and extent.x1 <= width for extent in extents)
     assert all(left.x1 < right.x0 for left, right in itertools.pairwise(sorted(extents, key=lambda e: e.x0)))
+
+
+# ---- the sky
+
+GALACTIC = {
+    "CTYPE1": "GLON-CAR", "CRVAL1": 30.0, "CRPIX1": 2.0, "CDELT1": -0.01, "CUNIT1": "deg",
+    "CTYPE2": "GLAT-CAR", "CRVAL2": 0.0, "CRPIX2": 1.0, "CDELT2": 0.01, "CUNIT2": "deg",
+}  # fmt: skip
+EQUATORIAL = GALACTIC | {"CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN", "CRVAL2": 40.0, "RADESYS": "FK5"}
+
+
+@pytest.mark.parametrize(
+    ("celestial", "names"),
+    [
+        (GALACTIC, ("Galactic longitude (deg)", "Galactic latitude (deg)")),
+        (EQUATORIAL, ("Right ascension (FK5)", "Declination (FK5)")),
+        (None, ("x (pixel)", "y (pixel)")),
+        ({"CTYPE1": "GLON-CAR"}, ("x (pixel)", "y (pixel)")),
+    ],
+    ids=["galactic", "equatorial", "none", "unreadable"],
+)
+def test_maps_have_the_axes_of_the_sky_where_the_header_gives_them(celestial, names):
+    described = geometry().model_copy(update={"celestial": celestial})
+    figure = picture.overview(FOUND, described, {}, title=Title("A run"))
+    figure.draw_without_rendering()
+    maps = [axes for part in figure.subfigs for axes in part.axes if axes.get_xlabel()]
+    assert {axes.get_xlabel() for axes in maps} == {names[0]}
+    assert len(maps) == 3
+    assert maps[0].get_ylabel() == names[1]
+
+
+# ---- colour scales
+
+
+def test_a_few_outliers_do_not_stretch_the_colours_and_are_told_of():
+    values = np.random.default_rng(1).normal(10.0, 1.0, (50, 40))
+    values[0, :5], values[1, :3], values[2] = 1e6, -1e6, nan
+    scale = panels.robust_scale(values)
+    assert 5.0 < scale.low < 9.0
+    assert 11.0 < scale.high < 15.0
+    assert (scale.above >= 5, scale.below >= 3, scale.extend) == (True, True, "both")
+    assert scale.clipped == pytest.approx((scale.above + scale.below) / 1960)
+    assert panels.clipped_note([("velocity", scale)]).startswith(
+        "Pixels beyond the ends of a colour scale: velocity 0."
+    )
+
+
+def test_values_without_outliers_are_shown_from_end_to_end():
+    values = np.linspace(2.0, 5.0, 100).reshape(10, 10)
+    assert panels.robust_scale(values) == panels.Scale(2.0, 5.0, 0, 0, 100)
+    assert panels.clipped_note([("velocity", panels.robust_scale(values))]) == ""
+
+
+@pytest.mark.parametrize("values", [np.full((2, 2), nan), np.full((2, 2), 3.0), np.zeros((1, 1))])
+def test_there_is_a_scale_for_everything(values):
+    scale = panels.robust_scale(values)
+    assert scale.low < scale.high
+    assert scale.clipped == 0.0
+
+
+def test_differences_have_zero_in_the_middle():
+    scale = panels.robust_scale(np.array([[-1.0, 0.5, 4.0]]), symmetric=True)
+    assert scale.low == -scale.high
+
+
+def test_the_part_of_the_pixels_beyond_the_colours_is_in_the_picture():
+    rows = [(x, 0, "fitted", [(1000.0 if x == 7 else 1.0 + x / 300, 10.0, 2.0)]) for x in range(300)]
+    figure = picture.overview(table(*rows), geometry(1, 300), {}, title=Title("A run"))
+    assert "Pixels beyond the ends of a colour scale: integrated intensity 0.3%." in texts(figure)
+
+
+# ---- titles
+
+
+@pytest.mark.parametrize("width", [9.6, 12.8])
+@pytest.mark.parametrize(
+    "title",
+    [
+        Title("s" * 64 + ", run 1a2b3c4d", ("job " + "j" * 200, " ".join(f"parameter_{n} {n}" for n in range(40)))),
+        Title("W " * 200, ("$a$ _b_ \\c {d}",), ("Partial: 1 of 2 chunks completed (1 failed).",)),
+    ],
+    ids=["long names", "many words"],
+)
+def test_no_line_of_a_title_is_cut(title, width):
+    figure, _ = picture.titled_figure(title, width, [2.0])
+    figure.draw_without_rendering()
+    extents = [text.get_window_extent() for text in figure.subfigs[0].texts]
+    assert all(extent.x0 >= 0.0 and extent.x1 <= figure.bbox.width for extent in extents)
+    assert all(extent.y0 >= figure.bbox.height - 125 * titles.height_in(title, width) - 1 for extent in extents)
+    assert all(above.y0 >= below.y0 for above, below in itertools.pairwise(extents))
+    shown = "".join("".join(text.get_text() for text in figure.subfigs[0].texts).split())
+    assert shown == "".join("".join((title.heading, *title.lines, *title.warnings)).split())
+
+
+@pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.SVG", b"<?xml")])
+def test_a_picture_is_what_the_ending_of_its_name_says(tmp_path, name, magic):
+    figure = picture.overview(FOUND, geometry(), {}, title=Title("A run"))
+    assert picture.save(figure, tmp_path / name).read_bytes().startswith(magic)

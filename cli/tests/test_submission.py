@@ -78,3 +78,30 @@ def test_a_wrong_submission_uploads_nothing(connection: Connection, cube: Path, 
     with pytest.raises(Exit):
         submit(connection, str(cube), fields)
     assert keys(connection, "") == set()
+
+
+# ---- noise
+
+
+def test_a_noise_that_is_a_number_goes_into_the_parameters(connection: Connection, cube: Path) -> None:
+    submit(connection, str(cube), {"survey": "grs", "idempotency_key": "a", "params": {"beta": 4.0}}, noise="0.25")
+    assert manifest(connection, "a")["params"] == {"beta": 4.0, "noise": 0.25}
+    assert keys(connection, "noise/") == set()
+
+
+def test_a_noise_map_is_uploaded_beside_the_cube(connection: Connection, cube: Path, tmp_path: Path) -> None:
+    (tmp_path / "rms.fits").write_bytes(b"a map")
+    fields = {"survey": "grs", "idempotency_key": "a"}
+    run_id = submit(connection, str(cube), fields, noise=str(tmp_path / "rms.fits"))
+    key = manifest(connection, "a")["params"]["noise"]
+    assert key == f"noise/grs/{run_id}/rms.fits"
+    assert read(connection, key) == b"a map"
+
+
+@pytest.mark.parametrize(
+    ("noise", "params"), [("-1", {}), ("nan", {}), ("nowhere.fits", {}), ("0.25", {"decomposer": "phspectra"})]
+)
+def test_a_wrong_noise_uploads_nothing(connection: Connection, cube: Path, noise: str, params: dict[str, Any]) -> None:
+    with pytest.raises(Exit):
+        submit(connection, str(cube), {"survey": "grs", "params": params}, noise=noise)
+    assert keys(connection, "") == set()

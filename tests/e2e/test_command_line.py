@@ -8,7 +8,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from astropy.io import fits
 
 from prismline_contracts import ChunkStatus, FitParams
 from tests.cubes import write_cube
@@ -58,6 +61,44 @@ def test_a_picture_is_drawn_of_what_completed(system: System, finished: str, tmp
     for arguments in (("--to", str(tmp_path / "run.png")), ("--x", "1", "--y", "0", "--to", str(tmp_path / "one.png"))):
         system.cli("plot", finished, *arguments)
         assert Path(arguments[-1]).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("pixel", "said"),
+    [
+        (("--x", "100", "--y", "0"), "The cube has no pixel x=100, y=0: x goes from 0 to 3 and y from 0 to 1."),
+        (("--x", "2", "--y", "0"), "The spectrum at x=2, y=0 was not processed: its chunk has not completed"),
+    ],
+)
+def test_a_pixel_that_cannot_be_drawn_is_refused(
+    system: System, finished: str, pixel: tuple[str, ...], said: str
+) -> None:
+    assert said in system.cli("plot", finished, *pixel, expect=2, stream="stderr")
+
+
+def test_a_run_of_a_cube_without_data_ends_with_a_warning(system: System, tmp_path: Path) -> None:
+    cube = tmp_path / "blank.fits"
+    data = np.full((20, 2, 2), np.nan, np.float32)
+    fits.PrimaryHDU(data, fits.Header({"CTYPE3": "VRAD"})).writeto(cube)
+    said = system.cli("submit", str(cube), "--survey", "blank", "--wait", stream="stderr")
+    assert "Warning: Every one of the 4 spectra of the cube is blank: nothing was fitted." in said
+    (run, *_) = json.loads(system.cli("runs", "--survey", "blank", "--json"))
+    system.cli("plot", run["run_id"], "--to", str(tmp_path / "blank.png"))
+    assert (tmp_path / "blank.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_given_noise_is_the_noise_of_the_results(system: System, tmp_path: Path) -> None:
+    cube = write_cube(tmp_path / "cube.fits", ny=2, nx=3)
+    values = np.linspace(0.1, 0.6, 6, dtype=np.float32).reshape(2, 3)
+    fits.PrimaryHDU(values).writeto(tmp_path / "rms.fits")
+    document = json.loads(
+        system.cli("submit", str(cube), "--survey", "noise", "--noise", str(tmp_path / "rms.fits"), "--wait", "--json")
+    )
+    assert document["params"]["noise"].endswith("rms.fits")
+    system.cli("results", document["run_id"], "--to", str(tmp_path / "out"))
+    table = pq.read_table(tmp_path / "out" / "decompositions")
+    found = {(row["x"], row["y"]): row["rms"] for row in table.to_pylist()}
+    assert found == {(x, y): pytest.approx(float(values[y, x])) for y in range(2) for x in range(3)}
 
 
 def test_a_stuck_chunk_is_seen(system: System, tmp_path: Path) -> None:

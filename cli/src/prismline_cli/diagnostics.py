@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import matplotlib
 import numpy as np
@@ -12,10 +11,8 @@ import pyarrow as pa
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from prismline_cli import picture, results
-from prismline_cli.connection import Connection
-from prismline_cli.output import fail
-from prismline_contracts import RunItem
+from prismline_cli import picture
+from prismline_cli.titles import Title
 
 #: Spectra that are looked at, evenly spaced over those that were fitted.
 SAMPLE = 200
@@ -61,12 +58,11 @@ def diagnose(table: pa.Table, spectra: Mapping[picture.Pixel, NDArray[np.floatin
     return Diagnostics(means / means[0], np.concatenate(pulls), len(pulls))
 
 
-def draw(found: Diagnostics, *, title: str) -> Figure:
+def draw(found: Diagnostics, *, title: Title) -> Figure:
     """The autocorrelation of the residuals, and their distribution beside a unit normal."""
     with matplotlib.rc_context(picture.STYLE):
-        figure = Figure((picture.WIDTH_IN * 0.75, 4.0), picture.DPI, layout="constrained")
-        figure.suptitle(title)
-        left, right = figure.subplots(1, 2)
+        figure, (part,) = picture.titled_figure(title, picture.WIDTH_IN * 0.75, [3.6])
+        left, right = part.subplots(1, 2)
         left.stem(np.arange(LAGS), found.correlation)
         left.axhline(0.0, color="black", linewidth=0.7)
         left.set_xlabel("Lag (channels)")
@@ -79,17 +75,3 @@ def draw(found: Diagnostics, *, title: str) -> Figure:
         right.set_xlabel("Residual over noise")
         right.set_title(f"Pulls: mean {found.pulls.mean():+.3f}, width {found.pulls.std():.3f}", loc="left")
         return figure
-
-
-def draw_run(connection: Connection, run: RunItem, to: Path) -> Path:
-    """Draw the diagnostics of the run into the PNG file `to`."""
-    if run.jobs_completed == 0:
-        fail(f"Run {run.run_id} has no completed chunk to draw.")
-    found = results.load(connection, run)
-    pixels = picture.gallery_pixels(found.table, SAMPLE)
-    try:
-        spectra = results.spectra(connection, run, pixels, found.geometry.nx)
-        seen = diagnose(found.table, spectra)
-    except ValueError as error:
-        fail(f"Run {run.run_id} has {error}.")
-    return picture.save(draw(seen, title=f"{run.survey}, run {run.run_id[:8]}: what the fits leave over"), to)

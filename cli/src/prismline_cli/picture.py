@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,22 +13,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from astropy import units
-from matplotlib import colormaps
 from matplotlib.axes import Axes
-from matplotlib.colorbar import Colorbar
-from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from prismline_cli import panels, titles
+from prismline_cli.panels import ROUND_STEPS, Map, PixelKind, draw_counts, draw_map, robust_scale
+from prismline_cli.titles import Title
 from prismline_contracts import CubeGeometry
 
 Pixel = tuple[int, int]
 """Column x and row y of a spectrum, from 0."""
-
-Map = NDArray[np.float64]
-"""Shape (ny, nx), NaN where there is no value."""
 
 #: Spectra in the gallery: three rows of three.
 GALLERY = 9
@@ -36,27 +32,13 @@ GALLERY = 9
 #: Dots per inch, and width in inches: 1,600 pixels.
 DPI, WIDTH_IN = 125, 12.8
 
-#: Inches: the width of a map, which is also its greatest height, and its least height; the title, the labels and the
-#: legend around the maps; a row of the gallery.
-_MAP_IN, _LEAST_MAP_IN, _AROUND_MAPS_IN, _GALLERY_ROW_IN = 3.3, 1.5, 1.5, 1.85
-
-#: Maps more oblong than this are stretched to fill their frame: square pixels would make them a line.
-_MOST_OBLONG = 4.0
-
-#: Ticks are these multiples of a power of ten apart.
-_ROUND_STEPS = [1, 2, 5, 10]
-
-#: Percentile of the numbers of components that gets the last colour of its own: a few failed fits find many.
-_COUNT_PERCENTILE = 99.0
-
-#: Numbers of components that the colour bar names.
-_COUNT_TICKS = 10
+#: Inches: the width of a map, which is also its greatest height, and its least height; the labels and the legend
+#: around the maps; a row of the gallery; a picture of one spectrum, its title apart.
+MAP_IN, LEAST_MAP_IN, _AROUND_MAPS_IN, _GALLERY_ROW_IN = 3.3, 1.5, 1.35, 1.85
+_SPECTRUM_WIDTH_IN, _SPECTRUM_HEIGHT_IN = 9.6, 5.2
 
 #: A component is drawn where it is higher than this part of its amplitude; its tails would hide the others' baseline.
 _DRAWN_PART = 0.005
-
-#: Pixels without data, without components, and out of time.
-_BLANK, _EMPTY, _TIMED_OUT = "#d6d6d6", "#ffffff", "#4fd8ff"
 
 #: A spectrum, the sum of its components, and the components in turn: Okabe and Ito's colours, which the colour-blind
 #: tell apart (https://jfly.uni-koeln.de/color/).
@@ -75,6 +57,13 @@ STYLE: dict[Any, Any] = {
     "figure.titlesize": 14,
     "figure.titleweight": "bold",
     "legend.frameon": False,
+}
+
+_KINDS = {
+    "fitted": PixelKind.FITTED,
+    "empty": PixelKind.EMPTY,
+    "blank": PixelKind.BLANK,
+    "timed_out": PixelKind.TIMED_OUT,
 }
 
 _AXIS_NAMES = {
@@ -128,7 +117,7 @@ class SpectralAxis:
 
 @dataclass(frozen=True)
 class Maps:
-    """What a decomposition found, over the sky. NaN where there is no data."""
+    """What a decomposition found, over the sky. NaN where there is no value; `kinds` says why."""
 
     #: Sum of the areas of a spectrum's Gaussians, in the cube's unit times the spectral axis's.
     integrated: Map
@@ -136,8 +125,8 @@ class Maps:
     n_components: Map
     #: Coordinate of the strongest component; NaN also where nothing was found.
     strongest: Map
-    #: True where the fit ran out of time.
-    timed_out: NDArray[np.bool_]
+    #: `PixelKind` of each pixel, shape (ny, nx). A pixel that `table` has no row for was not processed.
+    kinds: NDArray[np.int_]
 
 
 @dataclass(frozen=True)
@@ -149,10 +138,12 @@ class Spectrum:
     components: NDArray[np.float64]
     rms: float | None
     status: str
+    #: Celestial longitude and latitude, degrees; None where they are not known.
+    sky: tuple[float, float] | None = None
 
 
 def maps(table: pa.Table, geometry: CubeGeometry) -> Maps:
-    """The maps of the decomposition `table`; what the table lacks, because its chunk failed, is without data."""
+    """The maps of the decomposition `table`; what the table lacks, because its chunk has not completed, is marked."""
     axis = SpectralAxis.of(geometry)
     shape = (geometry.ny, geometry.nx)
     y, x = table["y"].to_numpy(), table["x"].to_numpy()
@@ -168,9 +159,10 @@ def maps(table: pa.Table, geometry: CubeGeometry) -> Maps:
     strongest = np.full(shape, np.nan)
     order = np.argsort(amplitude, kind="stable")  # of one pixel's values, the last one assigned stays
     strongest[y[row[order]], x[row[order]]] = axis.at(mean[order])
-    timed_out = np.zeros(shape, dtype=bool)
-    timed_out[y[status == "timed_out"], x[status == "timed_out"]] = True
-    return Maps(integrated, n_components, strongest, timed_out)
+    kinds = np.full(shape, PixelKind.UNPROCESSED, dtype=np.int_)
+    for name, kind in _KINDS.items():
+        kinds[y[status == name], x[status == name]] = kind
+    return Maps(integrated, n_components, strongest, kinds)
 
 
 def gallery_pixels(table: pa.Table, n: int = GALLERY) -> list[Pixel]:
@@ -186,18 +178,15 @@ def gallery_pixels(table: pa.Table, n: int = GALLERY) -> list[Pixel]:
 
 
 def overview(
-    table: pa.Table, geometry: CubeGeometry, spectra: Mapping[Pixel, NDArray[np.floating]], *, title: str
+    table: pa.Table, geometry: CubeGeometry, spectra: Mapping[Pixel, NDArray[np.floating]], *, title: Title
 ) -> Figure:
     """The maps of `table` and, below, the `spectra` (channels,) with their components, 1,600 pixels wide."""
     with matplotlib.rc_context(STYLE):
         axis, found = SpectralAxis.of(geometry), maps(table, geometry)
         shown = [spectrum_at(table, pixel, values) for pixel, values in spectra.items()]
         rows = math.ceil(len(shown) / 3)
-        map_in = min(_MAP_IN, max(_LEAST_MAP_IN, _MAP_IN * geometry.ny / geometry.nx))
-        heights = [map_in + _AROUND_MAPS_IN, rows * _GALLERY_ROW_IN] if rows else [map_in + _AROUND_MAPS_IN]
-        figure = Figure((WIDTH_IN, sum(heights)), DPI, layout="constrained")
-        parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0]
-        parts[0].suptitle(title)
+        heights = [map_height_in(geometry) + _AROUND_MAPS_IN, *([rows * _GALLERY_ROW_IN] if rows else [])]
+        figure, parts = titled_figure(title, WIDTH_IN, heights)
         _draw_maps(parts[0], found, axis, geometry, [spectrum.pixel for spectrum in shown])
         if shown:
             _draw_gallery(parts[1], shown, axis, geometry)
@@ -205,7 +194,7 @@ def overview(
 
 
 def one_spectrum(
-    table: pa.Table, geometry: CubeGeometry, pixel: Pixel, values: NDArray[np.floating], *, title: str
+    table: pa.Table, geometry: CubeGeometry, pixel: Pixel, values: NDArray[np.floating], *, title: Title
 ) -> Figure:
     """The spectrum `values` (channels,) at `pixel` with its components, and what they leave over.
 
@@ -213,9 +202,8 @@ def one_spectrum(
     """
     with matplotlib.rc_context(STYLE):
         axis, spectrum = SpectralAxis.of(geometry), spectrum_at(table, pixel, values)
-        figure = Figure((WIDTH_IN * 0.75, 5.6), DPI, layout="constrained")
-        figure.suptitle(title)
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+        figure, (part,) = titled_figure(title, _SPECTRUM_WIDTH_IN, [_SPECTRUM_HEIGHT_IN])
+        upper, lower = part.subplots(2, 1, sharex=True, height_ratios=[3, 1])
         _draw_spectrum(upper, spectrum, axis)
         upper.set_title(_describe(spectrum), loc="left", fontweight="normal")
         upper.set_ylabel(_quantity(geometry.bunit))
@@ -233,107 +221,63 @@ def one_spectrum(
         return figure
 
 
+def titled_figure(title: Title, width_in: float, heights_in: Sequence[float]) -> tuple[Figure, list[Any]]:
+    """A figure with `title` above parts (subfigures) of these heights; the figure and its parts."""
+    heights = [titles.height_in(title, width_in), *heights_in]
+    figure = Figure((width_in, sum(heights)), DPI, layout="constrained")
+    parts = list(figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0])
+    titles.draw(parts[0], title, width_in)
+    return figure, parts[1:]
+
+
+def map_height_in(geometry: CubeGeometry) -> float:
+    """Inches that a map of the cube is high."""
+    return min(MAP_IN, max(LEAST_MAP_IN, MAP_IN * geometry.ny / geometry.nx))
+
+
 def save(figure: Figure, path: Path) -> Path:
-    """Write `figure` to `path` as PNG."""
-    figure.savefig(path, format="png", facecolor="white")
+    """Write `figure` to `path`, as PNG, PDF or SVG by the ending of its name."""
+    figure.savefig(path, format=path.suffix.removeprefix(".").lower(), facecolor="white")
     return path
 
 
 def _draw_maps(part: Any, found: Maps, axis: SpectralAxis, geometry: CubeGeometry, marked: list[Pixel]) -> None:
-    panels = part.subplots(1, 3)
+    first, second, third = panels.map_panels(part, 1, 3, geometry)[0]
     area = " ".join(unit for unit in (geometry.bunit, axis.unit) if unit)
-    no_data = np.isnan(found.n_components) & ~found.timed_out
-    for panel, values, colours, name, unit in (
-        (panels[0], found.integrated, "inferno", "Integrated intensity", area),
-        (panels[1], found.n_components, "", "Number of components", ""),
-        (panels[2], found.strongest, "plasma", f"{axis.name} of the strongest component", axis.unit),
-    ):
-        background = np.where(no_data, 0.0, np.where(found.timed_out, 2.0, 1.0))
-        oblong = max(geometry.nx, geometry.ny) > _MOST_OBLONG * min(geometry.nx, geometry.ny)
-        frame: dict[str, Any] = {
-            "origin": "lower",
-            "interpolation": "nearest",
-            "aspect": "auto" if oblong else "equal",
-        }
-        panel.imshow(background, cmap=ListedColormap([_BLANK, _EMPTY, _TIMED_OUT]), vmin=0, vmax=2, **frame)
-        scale = {"cmap": colormaps[colours]} if colours else _count_scale(values)
-        image = panel.imshow(np.ma.masked_invalid(values), **scale, **frame)
-        bar = part.colorbar(image, cax=panel.inset_axes((1.03, 0.0, 0.05, 1.0)))
-        if colours:
-            bar.locator = MaxNLocator(6, steps=_ROUND_STEPS)
-        else:
-            _name_counts(bar, values)
-        bar.outline.set_linewidth(0.5)
-        bar.set_label(unit)
-        # over a map that is narrower than its title, the title has room to either side
-        panel.set_title(name, loc="left" if geometry.nx >= geometry.ny else "center")
-        panel.set_xlabel("x (pixel)")
-        for pixels in (panel.xaxis, panel.yaxis):
-            pixels.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1, steps=_ROUND_STEPS))
-        panel.spines[:].set_visible(True)
-    panels[0].set_ylabel("y (pixel)")
+    integrated, strongest = robust_scale(found.integrated), robust_scale(found.strongest)
+    where = f"{axis.name} of the strongest component"
+    draw_map(
+        first, found.integrated, found.kinds,
+        name="Integrated intensity", unit=area, colours="inferno", scale=integrated,
+    )  # fmt: skip
+    draw_counts(second, found.n_components, found.kinds, name="Number of components")
+    draw_map(third, found.strongest, found.kinds, name=where, unit=axis.unit, colours="plasma", scale=strongest)
     for number, (x, y) in enumerate(marked, start=1):
-        panels[0].annotate(
-            str(number),
-            (x, y),
-            ha="center",
-            va="center",
-            fontsize=7,
-            color="black",
-            bbox={"boxstyle": "circle,pad=0.2", "facecolor": "white", "edgecolor": "black", "linewidth": 0.5},
-        )
-    _draw_map_legend(part, no_data, found)
+        mark(first, number, x, y)
+    note = panels.clipped_note([("integrated intensity", integrated), (axis.name.lower(), strongest)])
+    panels.draw_legend(part, found.kinds, note)
 
 
-def _draw_map_legend(part: Any, no_data: NDArray[np.bool_], found: Maps) -> None:
-    meanings = (
-        (_BLANK, "no data", no_data.any()),
-        (_EMPTY, "no component", (found.n_components == 0).any()),
-        (_TIMED_OUT, "out of time, to be fitted again", found.timed_out.any()),
-    )
-    handles = [
-        Patch(facecolor=colour, edgecolor="#808080", linewidth=0.5, label=label)
-        for colour, label, present in meanings
-        if present
-    ]
-    if handles:
-        part.legend(handles=handles, loc="outside lower right", ncols=len(handles), handlelength=1.0, handleheight=1.0)
-
-
-def _most_counted(counts: Map) -> int:
-    """The number of components that gets the last colour; higher ones share it."""
-    known = counts[~np.isnan(counts)]
-    return max(1, math.ceil(np.percentile(known, _COUNT_PERCENTILE))) if known.size else 1
-
-
-def _count_scale(counts: Map) -> dict[str, Any]:
-    """A colour for each number of components."""
-    most = _most_counted(counts)
-    return {"cmap": colormaps["viridis"].resampled(most + 1), "norm": BoundaryNorm(np.arange(-0.5, most + 1), most + 1)}
-
-
-def _name_counts(bar: Colorbar, counts: Map) -> None:
-    most = _most_counted(counts)
-    ticks = list(range(most, -1, -max(1, math.ceil((most + 1) / _COUNT_TICKS))))
-    more = "\u2265 " if np.nanmax(counts, initial=0) > most else ""
-    bar.set_ticks(ticks, labels=[f"{more}{most}", *map(str, ticks[1:])])
-    bar.ax.minorticks_off()
+def mark(panel: Any, number: int, x: int, y: int) -> None:
+    """Put `number` in a circle on a pixel of a map."""
+    circle = {"boxstyle": "circle,pad=0.2", "facecolor": "white", "edgecolor": "black", "linewidth": 0.5}
+    panel.annotate(str(number), (x, y), ha="center", va="center", fontsize=7, color="black", bbox=circle)
 
 
 def _draw_gallery(part: Any, shown: list[Spectrum], axis: SpectralAxis, geometry: CubeGeometry) -> None:
-    panels = part.subplots(math.ceil(len(shown) / 3), 3, sharex=True, squeeze=False)
-    for number, (panel, spectrum) in enumerate(zip(panels.flat, shown, strict=False), start=1):
+    plots = part.subplots(math.ceil(len(shown) / 3), 3, sharex=True, squeeze=False)
+    for number, (panel, spectrum) in enumerate(zip(plots.flat, shown, strict=False), start=1):
         _draw_spectrum(panel, spectrum, axis)
-        panel.yaxis.set_major_locator(MaxNLocator(4, steps=_ROUND_STEPS))
+        panel.yaxis.set_major_locator(MaxNLocator(4, steps=ROUND_STEPS))
         panel.set_title(f"{number}   {_describe(spectrum)}", loc="left", fontsize=9, fontweight="normal")
-    for panel in list(panels.flat)[len(shown) :]:
+    for panel in list(plots.flat)[len(shown) :]:
         panel.set_visible(False)
     for column in range(min(3, len(shown))):
-        lowest = panels[(len(shown) - 1 - column) // 3, column]
+        lowest = plots[(len(shown) - 1 - column) // 3, column]
         lowest.set_xlabel(axis.label)
         lowest.tick_params(labelbottom=True)
     part.supylabel(_quantity(geometry.bunit), fontsize=9)
-    handles, labels = panels.flat[0].get_legend_handles_labels()
+    handles, labels = plots.flat[0].get_legend_handles_labels()
     part.legend(handles, labels, loc="outside lower right", ncols=len(labels))
 
 
@@ -352,7 +296,7 @@ def _draw_spectrum(panel: Axes, spectrum: Spectrum, axis: SpectralAxis) -> None:
         panel.plot(axis.at(fine), curves.sum(axis=0), color=_SUM, linewidth=1.3, label="sum")
     panel.axhline(0.0, color=_DATA, linewidth=0.5)
     panel.margins(x=0)
-    panel.xaxis.set_major_locator(MaxNLocator(6, steps=_ROUND_STEPS))
+    panel.xaxis.set_major_locator(MaxNLocator(6, steps=ROUND_STEPS))
 
 
 def gaussians(components: NDArray[np.float64], channels: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -369,16 +313,19 @@ def spectrum_at(table: pa.Table, pixel: Pixel, values: NDArray[np.floating]) -> 
         raise LookupError(f"There is no result for x={pixel[0]}, y={pixel[1]}.")
     row = here.slice(0, 1).to_pylist()[0]
     columns = [row["component_amplitudes"], row["component_means"], row["component_stddevs"]]
-    return Spectrum(pixel, values, np.array(columns, dtype=float).T, row["rms"], row["status"])
+    sky = row.get("longitude"), row.get("latitude")
+    known = None if sky[0] is None or sky[1] is None else (sky[0], sky[1])
+    return Spectrum(pixel, values, np.array(columns, dtype=float).T, row["rms"], row["status"], known)
 
 
 def _describe(spectrum: Spectrum) -> str:
     x, y = spectrum.pixel
     n = len(spectrum.components)
-    what = {"blank": "no data", "timed_out": "out of time"}.get(
+    what = {"blank": "blank in the cube", "timed_out": "out of time, to be fitted again"}.get(
         spectrum.status, f"{n or 'no'} component{'' if n == 1 else 's'}"
     )
-    return f"x = {x}, y = {y}:  {what}"
+    sky = f" ({spectrum.sky[0]:.4f}\u00b0, {spectrum.sky[1]:+.4f}\u00b0)" if spectrum.sky else ""
+    return f"x = {x}, y = {y}{sky}:  {what}"
 
 
 def _quantity(bunit: str) -> str:

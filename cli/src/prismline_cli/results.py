@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from prismline_cli.connection import Connection
 from prismline_contracts import ChunkItem, ChunkStatus, CubeGeometry, RunItem, geometry_key, output_prefix
+from prismline_contracts.decomposition import arrow_schema, current
 
 
 @dataclass(frozen=True)
@@ -46,10 +47,11 @@ def download(connection: Connection, run: RunItem, to: Path) -> list[Path]:
 
 
 def load(connection: Connection, run: RunItem) -> Decomposition:
-    """Read the run's outputs into memory."""
+    """Read the run's outputs, of whatever version, into memory."""
     tables = [pq.read_table(io.BytesIO(_read(connection, key))) for key in output_keys(connection, run)]
     geometry = CubeGeometry.model_validate_json(_read(connection, geometry_key(run.run_id)))
-    return Decomposition(geometry, pa.concat_tables(tables))
+    same = [current(table).select(arrow_schema().names) for table in tables]
+    return Decomposition(geometry, pa.concat_tables(same, promote_options="permissive"))
 
 
 def spectra(
@@ -59,6 +61,8 @@ def spectra(
     wanted: dict[str, list[tuple[int, int]]] = {}
     chunks = sorted(connection.ledger.chunks(run.run_id, status=ChunkStatus.COMPLETED), key=_start)
     for x, y in pixels:
+        if not 0 <= x < nx:
+            continue
         holder = next((c for c in reversed(chunks) if _start(c) <= y * nx + x < _start(c) + c.n_items), None)
         if holder is not None:
             wanted.setdefault(holder.chunk_key, []).append((x, y))
@@ -67,7 +71,7 @@ def spectra(
         with np.load(io.BytesIO(_read(connection, key)), allow_pickle=False) as chunk:
             index = {pixel: n for n, pixel in enumerate(zip(chunk["x"].tolist(), chunk["y"].tolist(), strict=True))}
             data = chunk["spectra"]
-            found.update({pixel: data[index[pixel]] for pixel in members})
+            found.update({pixel: data[index[pixel]] for pixel in members if pixel in index})
     return found
 
 

@@ -66,6 +66,30 @@ class RunView:
         return min(self.item.n_spectra, per_chunk * (self.completed + self.failed))
 
     @property
+    def params(self) -> dict[str, Any]:
+        """The parameters in force. Runs that an older splitter split have only those that were given."""
+        params: dict[str, Any] = json.loads(self.item.params) if self.item and self.item.params else {}
+        return params
+
+    @property
+    def warnings(self) -> list[str]:
+        """What somebody who looks at the results must not overlook, a sentence each."""
+        item, found = self.item, []
+        if item and item.n_spectra and item.n_blank == item.n_spectra:
+            found.append(f"Every one of the {item.n_spectra:,} spectra of the cube is blank: nothing was fitted.")
+        if item and self.total and self.completed < self.total:
+            left = self.total - self.completed - self.failed
+            parts = [f"{self.failed:,} failed" if self.failed else "", f"{left:,} not finished" if left else ""]
+            found.append(
+                f"Partial: {self.completed:,} of {self.total:,} chunks completed ({', '.join(filter(None, parts))})."
+            )
+        if item and item.n_timed_out:
+            found.append(f"{item.n_timed_out:,} spectra ran out of time and wait to be fitted again.")
+        if item and item.n_refit_failed:
+            found.append(f"{item.n_refit_failed:,} spectra ran out of time and could not be fitted again.")
+        return found
+
+    @property
     def seconds(self) -> float:
         """Time since the run was submitted, or that it took."""
         if self.state is None or self.state.created_at is None:
@@ -90,7 +114,8 @@ class RunView:
             "chunks_total": item.jobs_total if item else None,
             "chunks_completed": self.completed,
             "chunks_failed": self.failed,
-            "params": json.loads(item.params) if item and item.params else {},
+            "params": self.params,
+            "warnings": self.warnings,
             "created_at": state.created_at if state else (item and item.created_at),
             "started_at": state.started_at if state else None,
             "completed_at": state.completed_at if state else None,

@@ -16,25 +16,49 @@ from prismline_runtime import Bucket, describe_invalid
 M = TypeVar("M", bound=Manifest)
 
 
-def submit(connection: Connection, cube: str, fields: dict[str, Any]) -> str:
+def submit(connection: Connection, cube: str, fields: dict[str, Any], *, noise: str | None = None) -> str:
     """Submit `cube`, a local file or `s3://<bucket>/<key>` of our bucket, and return the id of its run.
 
     `fields` are the manifest's; a wrong one is refused here, before anything is uploaded. A local file gets a key of
-    its run's own, so that no other submission can replace it.
+    its run's own, so that no other submission can replace it. `noise` is a number in the cube's unit, or a FITS map or
+    a text file of channels, local or in the bucket as the cube.
     """
     idempotency_key = fields.get("idempotency_key") or str(uuid4())
-    remote = cube.removeprefix(f"s3://{connection.bucket}/") if cube.startswith("s3://") else None
-    if remote is None and not Path(cube).is_file():
-        fail(f"There is no file {cube}.")
-    if remote is not None and remote == cube:
-        fail(f"{cube} is not in s3://{connection.bucket}; upload it there or give a local file.")
     run_id = run_id_of(connection.bucket, idempotency_key)
-    cube_key = remote or f"cubes/{fields['survey']}/{run_id}/{Path(cube).name}"
+    folder = f"{fields['survey']}/{run_id}"
+    cube_key, uploads = _placed(connection, cube, f"cubes/{folder}")
     document = {**fields, "cube_key": cube_key, "idempotency_key": idempotency_key}
+    if noise is not None:
+        number = _number(noise)
+        noise_key, more = _placed(connection, noise, f"noise/{folder}") if number is None else ("", {})
+        document["params"] = {**fields.get("params", {}), "noise": noise_key if number is None else number}
+        uploads |= more
     manifest = checked(SpectraManifest, document)
-    if remote is None:
-        Bucket(connection.s3, connection.bucket).upload(Path(cube), cube_key)
+    for key, path in uploads.items():
+        Bucket(connection.s3, connection.bucket).upload(path, key)
     return put_manifest(connection, manifest, idempotency_key)
+
+
+def _placed(connection: Connection, file: str, folder: str) -> tuple[str, dict[str, Path]]:
+    """The key that `file` has or gets, and what has to be uploaded for that, by key."""
+    if file.startswith("s3://"):
+        key = file.removeprefix(f"s3://{connection.bucket}/")
+        if key == file:
+            fail(f"{file} is not in s3://{connection.bucket}; upload it there or give a local file.")
+        return key, {}
+    if Path(file).is_dir():
+        fail(f"{file} is a folder; give a file.")
+    if not Path(file).is_file():
+        fail(f"There is no file {file}.")
+    key = f"{folder}/{Path(file).name}"
+    return key, {key: Path(file)}
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def checked(model: type[M], document: dict[str, Any]) -> M:

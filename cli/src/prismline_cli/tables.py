@@ -7,7 +7,7 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from prismline_cli.output import ExitCode, console, print_json
+from prismline_cli.output import ExitCode, console, print_json, stderr
 from prismline_cli.runs import RunView
 from prismline_contracts import ChunkItem
 
@@ -19,11 +19,26 @@ def show_run(view: RunView, *, as_json: bool) -> None:
     else:
         table = Table(box=None, show_header=False)
         for name, value in view.as_json().items():
-            if value not in (None, {}):
-                table.add_row(name, coloured(value) if name == "status" else str(value))
+            if value not in (None, {}) and name != "warnings":
+                table.add_row(name, coloured(value) if name == "status" else _shown(value))
         console.print(table)
+    warn(view)
     if not view.ok:
         raise typer.Exit(ExitCode.FAILED_CHUNKS)
+
+
+def warn(view: RunView) -> None:
+    """Print what must not be overlooked about an ended run to standard error."""
+    if view.ended:
+        for warning in view.warnings:
+            stderr.print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+
+
+def _shown(value: Any) -> str:
+    """A value of a run's document as a person reads it: parameters one after the other, defaults included."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {each}" for name, each in value.items())
+    return str(value)
 
 
 def show_chunks(found: list[ChunkItem], *, as_json: bool) -> None:

@@ -53,7 +53,7 @@ def plot(
     run_id: RunId,
     x: Annotated[int | None, typer.Option(min=0, help="Only the spectrum at this pixel ...")] = None,
     y: Annotated[int | None, typer.Option(min=0, help="... and this one.")] = None,
-    to: Annotated[Path | None, typer.Option(help="The PNG file to write.")] = None,
+    to: Annotated[Path | None, typer.Option(help="The file to write: .png, .pdf or .svg.")] = None,
     diagnose: Annotated[
         bool, typer.Option("--diagnostics", help="What the fits leave over: residual autocorrelation and pulls.")
     ] = False,
@@ -61,18 +61,23 @@ def plot(
     """Draw a run's maps and a gallery of its spectra, or one spectrum, with the fitted components."""
     if (x is None) != (y is None):
         fail("Give both --x and --y, or neither.")
-    from prismline_cli import diagnostics, plotting  # noqa: PLC0415
+    if diagnose and x is not None:
+        fail("Give --diagnostics or a pixel: diagnostics are of the whole run.")
+    from prismline_cli import plotting  # noqa: PLC0415
 
+    if to is not None:
+        plotting.check_target(to)
     with reachable():
         connection = Connection.open()
-        item = item_of(find_run(connection, run_id))
+        view = find_run(connection, run_id)
+        item = item_of(view)
         with stderr.status("drawing"):
             if diagnose:
-                path = diagnostics.draw_run(connection, item, to or Path(f"{item.run_id}-diagnostics.png"))
+                path = plotting.draw_diagnostics(connection, view, item, to or Path(f"{item.run_id}-diagnostics.png"))
             elif x is None or y is None:
-                path = plotting.draw_run(connection, item, to or Path(f"{item.run_id}.png"))
+                path = plotting.draw_run(connection, view, item, to or Path(f"{item.run_id}.png"))
             else:
-                path = plotting.draw_spectrum(connection, item, x, y, to or Path(f"{item.run_id}-{x}-{y}.png"))
+                path = plotting.draw_spectrum(connection, view, item, x, y, to or Path(f"{item.run_id}-{x}-{y}.png"))
     console.print(str(path), soft_wrap=True)
 
 

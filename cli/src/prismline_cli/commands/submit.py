@@ -26,6 +26,13 @@ def submit(
     neg_thresh: Annotated[float | None, typer.Option(help="Depth of a negative dip, in units of noise.")] = None,
     decomposer: Annotated[str | None, typer.Option(help="What fits: gaussline (default) or phspectra.")] = None,
     preset: Annotated[str | None, typer.Option(help="How gaussline chooses the model: best or compatible.")] = None,
+    noise: Annotated[
+        str | None,
+        typer.Option(
+            help="The noise, a standard deviation in the cube's unit: a number, a FITS map of the pixels, or a text"
+            " file with a value for each channel. Default: estimated from each spectrum."
+        ),
+    ] = None,
     chunk_size: Annotated[int | None, typer.Option(help="Spectra in a chunk; default: by what they cost.")] = None,
     tolerate: Annotated[float | None, typer.Option(help="Percentage of chunks that may fail.")] = None,
     job_id: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
@@ -54,7 +61,7 @@ def submit(
     }
     with reachable():
         connection = Connection.open()
-        run_id = submit_cube(connection, cube, _given(fields))
+        run_id = submit_cube(connection, cube, _given(fields), noise=noise)
         if not wait:
             print_json({"run_id": run_id}) if as_json else console.print(run_id)
             return

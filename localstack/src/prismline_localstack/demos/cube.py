@@ -62,7 +62,7 @@ def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> Run
     with stderr.status("drawing"):
         files = results.download(connection, view.item, to)
         decomposition = results.load(connection, view.item)
-        picture = plotting.draw_run(connection, view.item, to / f"{survey}.png")
+        picture = plotting.draw_run(connection, view, view.item, to / f"{survey}.png")
     components = pc.sum(pc.max_element_wise(decomposition.table["n_components"], 0)).as_py()
     table = Table(box=None, show_header=False)
     for name, value in (

@@ -43,7 +43,7 @@ class Spectra:
         etag = source.pinned("etag", lambda: source.bucket.version(manifest.cube_key))
         with _cube(source.bucket, manifest.cube_key, etag, source.workdir) as (cube, folder):
             size = source.pinned("chunk_size", lambda: _chunk_size(cube, manifest))
-            geometry = _geometry(cube, manifest.cube_key).model_dump_json(exclude_none=True).encode()
+            geometry = geometry_of(cube, manifest.cube_key).model_dump_json(exclude_none=True).encode()
             source.bucket.write(geometry_key(source.run_id), geometry)
             about = AboutCube(cube, geometry, _noise(cube, manifest, folder, source))
             chunks, n_blank = _write_chunks(about, size, folder, source)
@@ -174,7 +174,8 @@ def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> No
         np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _geometry(cube: Cube, cube_key: str) -> CubeGeometry:
+def geometry_of(cube: Cube, cube_key: str) -> CubeGeometry:
+    """What is known of `cube` beside its spectra."""
     return CubeGeometry(
         n_channels=cube.n_channels,
         ny=cube.ny,
