@@ -161,8 +161,9 @@ class Model:
             yield
         return changed, late, (yield from self.drain(now))
 
-    def fail(self, now: str, name: str, error: str) -> Steps[tuple[bool, bool, Item]]:
-        return (yield from self._fail(now, name, lambda _: True, error=error))
+    def fail(self, now: str, name: str, read: Item, error: str) -> Steps[tuple[bool, bool, Item]]:
+        """Not for what was met before a recovery had the chunk tried again."""
+        return (yield from self._fail(now, name, lambda chunk: same(chunk, read, "recovery"), error=error))
 
     def give_up(self, now: str, name: str, read: Item, error: str, unsaid: bool) -> Steps[tuple[bool, bool, Item]]:
         """Only if nothing has happened to the chunk since it was read."""
@@ -222,7 +223,10 @@ class Model:
         yield
 
     def _stop_now(self, now: str, reason: str) -> None:
-        if self.run is not None and not self.run.get("cancelled_at") and not self.run.get("drained_at"):
+        over = self.run is None or self.run.get("cancelled_at") or self.run.get("drained_at")
+        if self.run is None or over:
+            return
+        if reason != "failed" or not (self.run.get("drains") or self.run.get("resumed_at")):
             self.run.update(cancelled_at=now, stop_reason=reason)
 
     def record_end(self, now: str, read: Item, status: str) -> Steps[bool]:

@@ -175,7 +175,8 @@ def call_of_chunk(op: Op, run_id: str, now: str, name: str, chunk: ChunkItem, re
             )
         case "fail" if read["status"] in UNENDED:
             return Call(
-                lambda ledger: finished(ledger.fail_chunk(chunk, error)), lambda model: model.fail(now, name, error)
+                lambda ledger: finished(ledger.fail_chunk(chunk, error)),
+                lambda model: model.fail(now, name, read, error),
             )
         case "give_up" if read["status"] in UNENDED:
             return Call(

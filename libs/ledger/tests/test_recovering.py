@@ -107,6 +107,17 @@ def test_a_chunk_that_failed_again_is_not_taken_for_the_failure_that_was_read(sc
     assert scene.chunk().state is ChunkStatus.FAILED
 
 
+def test_what_an_attempt_met_before_a_recovery_does_not_fail_the_chunk(scene: Scene) -> None:
+    scene.split(1)
+    read = scene.start()
+    scene.fail()
+    assert scene.ledger.reopen_chunk(scene.chunk(), "op")
+    finished = scene.ledger.fail_chunk(read, "met before")
+    assert (finished.changed, finished.chunk.state) == (False, ChunkStatus.PENDING)
+    assert scene.counters() == scene.states() == (0, 0)
+    assert scene.ledger.fail_chunk(scene.start(), "met since").changed
+
+
 def test_a_chunk_that_is_begun_since_it_was_read_is_not_marked(scene: Scene) -> None:
     scene.split(1)
     read = scene.chunk()

@@ -31,6 +31,26 @@ def test_a_run_that_has_drained_is_not_stopped(scene: Scene) -> None:
     assert scene.run.cancelled_at is None
 
 
+def test_what_a_recovery_reopened_is_stopped_by_a_person_only(scene: Scene) -> None:
+    scene.split(1)
+    scene.fail()
+    assert scene.ledger.reopen_chunk(scene.chunk(), "op")
+    scene.ledger.stop_run(scene.run_id, "failed")
+    assert scene.run.cancelled_at is None
+    scene.ledger.stop_run(scene.run_id, "cancelled")
+    assert scene.run.stop_reason == "cancelled"
+
+
+def test_a_resumed_run_is_stopped_again_only_by_who_knows_that_it_was(scene: Scene) -> None:
+    scene.split(1)
+    scene.ledger.stop_run(scene.run_id, "failed")
+    assert scene.ledger.resume_run(scene.run)
+    scene.ledger.stop_run(scene.run_id, "failed")
+    assert scene.run.cancelled_at is None
+    scene.ledger.stop_run(scene.run_id, "failed", resumed_at=scene.run.resumed_at)
+    assert scene.run.stop_reason == "failed"
+
+
 @pytest.mark.parametrize("reason", ["cancelled", "failed"])
 def test_a_run_that_is_stopped_before_it_is_opened_is_stopped_when_it_opens(scene: Scene, reason: Any) -> None:
     scene.ledger.stop_run(scene.run_id, reason)

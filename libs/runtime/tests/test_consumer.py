@@ -416,5 +416,5 @@ def test_published_events_reach_a_queue_as_the_envelope(chunks: Queue) -> None:
 
 def test_a_state_machine_that_no_longer_waits_is_not_an_error(aws_env: dict[str, str]) -> None:
     transport = make_transport(aws_env["ENVIRONMENT"])
-    assert transport.answer("no such token", {"done": True}) is False
-    assert transport.refuse("no such token", "Error", "cause") is False
+    transport.answer("no such token", {"done": True})
+    transport.refuse("no such token", "Error", "cause")

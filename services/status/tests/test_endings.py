@@ -44,7 +44,6 @@ def state(status: str, announced: str | None = None, tolerated: str = "0") -> Ru
         ("failed", "running", GOING_ON, "failed"),
         ("failed", None, None, "failed"),
         ("failed", "failed", RESUMED, None),
-        ("failed", None, REOPENED, None),
         ("failed", None, STOPPED, None),
         ("failed", None, DRAINED, None),
         ("completed", None, REOPENED, None),

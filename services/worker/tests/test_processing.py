@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from worker_world import FIRST, HOPELESS, RUN_ID, SECOND, World
 
 from prismline_contracts import ChunkStatus, now
-from prismline_runtime import Bucket, ResourceUnavailableError, TransientError, UnavailableError
+from prismline_runtime import Bucket, ResourceUnavailableError, TransientError, Transport, UnavailableError
 from prismline_worker import going_runs
 from prismline_worker.processing import reason_of
 
@@ -253,6 +253,26 @@ def test_a_chunk_fails_only_after_its_message_was_copied(world: World) -> None:
     assert world.process()
     assert kinds(world.said()) == ["chunk.failed", "run.drained"]
     assert world.take("chunks-dlq") == [], "what has failed is not copied again"
+
+
+def test_a_chunk_that_was_recovered_while_it_was_tried_is_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another worker failed it meanwhile, and somebody mended the cause and had it recovered."""
+    world.open_run()
+    dead_letter = Transport.dead_letter
+
+    def recovered(transport: Transport, *arguments: Any) -> None:
+        world.ledger.fail_chunk(world.chunk(), "It is broken.")
+        assert world.ledger.reopen_chunk(world.chunk(), "recovery")
+        dead_letter(transport, *arguments)
+
+    monkeypatch.setattr(Transport, "dead_letter", recovered)
+    assert not world.process(workload="paint"), "the message comes again"
+    assert world.chunk().state is ChunkStatus.PENDING
+    assert world.said() == []
+    assert world.process()
+    assert world.chunk().state is ChunkStatus.COMPLETED
 
 
 def test_a_chunk_that_does_not_exist_is_a_dead_letter(world: World) -> None:

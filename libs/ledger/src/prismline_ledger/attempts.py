@@ -75,11 +75,14 @@ class Attempts(LedgerBase):
         return self._end_chunk(chunk, ChunkStatus.COMPLETED, fields, run_adds=adds)
 
     def fail_chunk(self, chunk: ChunkItem, error: str, *, duration_ms: int | None = None) -> Finished:
-        """Fail the chunk because of a permanent error."""
+        """Fail the chunk because of a permanent error, unless a recovery has reopened it since it was read.
+
+        An error from before the recovery says nothing about the attempts after it.
+        """
         fields: dict[str, Any] = {"error": truncate(error)}
         if duration_ms is not None:
             fields["duration_ms"] = duration_ms
-        return self._end_chunk(chunk, ChunkStatus.FAILED, fields)
+        return self._end_chunk(chunk, ChunkStatus.FAILED, fields, guard=("recovery",))
 
     def give_up_chunk(self, chunk: ChunkItem, error: str, *, unsaid: bool = False) -> Finished:
         """Fail the chunk because it is exhausted, unless it has changed since it was read.

@@ -9,7 +9,7 @@ from boto3.dynamodb.conditions import Attr
 
 from prismline_contracts import CHUNK_SK_PREFIX, STOP_SK, ChunkItem, ChunkStatus, RunItem
 from prismline_ledger.base import LedgerBase, as_read
-from prismline_runtime import Change, PermanentError, RefusedError, batches
+from prismline_runtime import Change, PermanentError, RefusedError, batches, unchanged
 
 #: Chunk items in one transaction. DynamoDB accepts 100, but DynamoDB Local of 2020, which some builds of LocalStack
 #: contain, accepts 10. Transactions of 100 would write 1.5 times as many chunks a second.
@@ -75,9 +75,16 @@ class Splitting(LedgerBase):
         same = Attr("PK").exists() & as_read(run, "plan")
         return self._update_run(run, Change({"plan": plan}, condition=same)) or self.run(run.run_id)
 
-    def _stop(self, run_id: str, reason: str) -> RunItem | None:
-        """Stop the run. None if it has no item, is already stopped, or has drained."""
+    def _stop(self, run_id: str, reason: str, *, resumed_at: str | None = None) -> RunItem | None:
+        """Stop the run. None if it has no item, is already stopped, or has drained.
+
+        With the reason `failed`, also None if the run has ever drained, or `resumed_at` is not the one that was read:
+        then its chunks belong to a recovery.
+        """
         unless = Attr("PK").exists() & Attr("cancelled_at").not_exists() & Attr("drained_at").not_exists()
+        if reason == "failed":
+            never_drained = Attr("drains").not_exists() | Attr("drains").eq(0)
+            unless = unless & never_drained & unchanged({"resumed_at": resumed_at})
         sets = {"cancelled_at": self._clock(), "stop_reason": reason}
         return self._update_run(run_id, Change(sets, condition=unless))
 

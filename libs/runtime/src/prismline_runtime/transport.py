@@ -207,23 +207,21 @@ class Transport:
                 if error_code(error) not in {"MessageNotInflight", "InvalidParameterValue", "ReceiptHandleIsInvalid"}:
                     raise
 
-    def answer(self, token: str, output: Mapping[str, Any]) -> bool:
-        """Report success for a task token. False if the task no longer waits."""
-        return self._answer("answer a task", "send_task_success", taskToken=token, output=json.dumps(output))
+    def answer(self, token: str, output: Mapping[str, Any]) -> None:
+        """Report success for a task token, if the task still waits."""
+        self._answer("answer a task", "send_task_success", taskToken=token, output=json.dumps(output))
 
-    def refuse(self, token: str, error: str, cause: str) -> bool:
-        """Report failure for a task token. False if the task no longer waits."""
-        return self._answer("fail a task", "send_task_failure", taskToken=token, error=error, cause=cause[:32768])
+    def refuse(self, token: str, error: str, cause: str) -> None:
+        """Report failure for a task token, if the task still waits."""
+        self._answer("fail a task", "send_task_failure", taskToken=token, error=error, cause=cause[:32768])
 
-    def _answer(self, doing: str, operation: str, **arguments: str) -> bool:
+    def _answer(self, doing: str, operation: str, **arguments: str) -> None:
         with aws_errors(doing):
             try:
                 getattr(self._stepfunctions, operation)(**arguments)
             except ClientError as error:
-                if error_code(error) in TOKEN_GONE_CODES:
-                    return False
-                raise
-        return True
+                if error_code(error) not in TOKEN_GONE_CODES:
+                    raise
 
 
 def _sized_batches(messages: Iterable[tuple[str, Mapping[str, str]]]) -> Iterator[list[tuple[str, Mapping[str, str]]]]:

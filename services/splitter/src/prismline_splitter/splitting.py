@@ -45,7 +45,7 @@ def on_run_split(command: RunSplit, message: Message, deps: Dependencies) -> Non
             run = deps.ledger.get_run(command.run_id)
             if run is None or not _closed(run):  # no other delivery has latched it, and it was not stopped
                 if run is not None and run.resumed_at is not None:  # its state machine has ended and cannot stop it
-                    deps.ledger.stop_run(run.run_id, "failed")
+                    deps.ledger.stop_run(run.run_id, "failed", resumed_at=run.resumed_at)
                     fault_point("split.stopped", run_id=run.run_id)
                 if token is None:
                     raise

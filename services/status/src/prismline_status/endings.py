@@ -53,18 +53,13 @@ def stop_reason(state: RunState, run: RunItem | None) -> Literal["cancelled", "f
     """The reason to stop the remaining chunks of an ended run. None if the run must not be stopped.
 
     A failed run is stopped before its status is announced and never afterwards, because a recovery may then have
-    reopened its chunks.
+    reopened its chunks. The ledger does not stop a failed run that has ever drained or was resumed.
     """
     if over(run):
         return None
     if state.status == CANCELLED:
         return "cancelled"
-    return "failed" if state.status == FAILED and state.announced != FAILED and never_drained(run) else None
-
-
-def never_drained(run: RunItem | None) -> bool:
-    """Whether the run has never drained. If it has, its remaining chunks are those that a recovery reopened."""
-    return run is None or run.drains == 0
+    return "failed" if state.status == FAILED and state.announced != FAILED else None
 
 
 def recovered(state: RunState, run: RunItem | None) -> bool:

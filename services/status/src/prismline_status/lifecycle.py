@@ -18,7 +18,7 @@ from prismline_contracts import (
 )
 from prismline_runtime import Delivery, Message, PermanentError, TransientError
 from prismline_status.dependencies import Dependencies
-from prismline_status.endings import CANCELLED, never_drained
+from prismline_status.endings import CANCELLED
 from prismline_status.settling import settle
 from prismline_status.transitions import stored_status
 from prismline_status.update import change_status
@@ -82,7 +82,7 @@ def on_cleanup_requested(request: RunCleanupRequested, _message: Message, deps: 
     A late request, for a run that has ended, does nothing, because a recovery may have reopened the chunks.
     """
     run = deps.table.get(request.run_id)
-    if run is not None and not run.terminal and never_drained(deps.ledger.get_run(request.run_id)):
+    if run is not None and not run.terminal:
         deps.ledger.stop_run(request.run_id, "failed")
     settle(request.run_id, deps)
 

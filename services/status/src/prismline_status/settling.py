@@ -52,8 +52,8 @@ def _end(state: RunState, run: RunItem | None, deps: Dependencies) -> bool:
     """
     if run is None or not over(run):
         return False
-    if run.drained_at is not None and _answer_waiting(state, run, deps):
-        return False
+    if run.drained_at is not None:
+        _answer_waiting(state, run, deps)
     if deps.executions.is_running(run.run_id):
         return False
     deps.logger.warning("run_ended_without_execution", extra={"run_id": run.run_id})
@@ -64,14 +64,13 @@ def _end(state: RunState, run: RunItem | None, deps: Dependencies) -> bool:
     return True
 
 
-def _answer_waiting(state: RunState, run: RunItem, deps: Dependencies) -> bool:
-    """Answer every task that waits for the drain with the run's counts. False if no task still waits."""
-    output = counts(RunDrained.of(run))
-    taken = [deps.transport.answer(token, output) for token in state.tokens]
-    if taken:
+def _answer_waiting(state: RunState, run: RunItem, deps: Dependencies) -> None:
+    """Answer every task that waits for the drain with the run's counts."""
+    for token in state.tokens:
+        deps.transport.answer(token, counts(RunDrained.of(run)))
+    if state.tokens:
         fault_point("drain.answered", run_id=state.run_id)
         deps.table.forget_waiting(state)
-    return any(taken)
 
 
 def _tell(state: RunState, run: RunItem | None, deps: Dependencies) -> None:

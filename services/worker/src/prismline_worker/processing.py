@@ -27,6 +27,7 @@ from prismline_runtime import (
     PermanentError,
     PrismlineError,
     ResourceUnavailableError,
+    TransientError,
     UnavailableError,
     describe_invalid,
     fault_point,
@@ -109,7 +110,10 @@ def _attempt(
         # The copy comes first, because a recovery needs it: a FAILED chunk without a dead letter cannot be recovered.
         deps.transport.dead_letter(message.delivery, {"error": str(error)})
         fault_point("chunk.dead_lettered", run_id=run_id, chunk_id=chunk_id)
-        return deps.ledger.fail_chunk(chunk, str(error), duration_ms=_milliseconds(began))
+        finished = deps.ledger.fail_chunk(chunk, str(error), duration_ms=_milliseconds(began))
+        if not finished.chunk.state.terminal:
+            raise TransientError(f"{chunk_id} was recovered while it was tried: it is tried again.") from error
+        return finished
     finished = deps.ledger.complete_chunk(
         chunk,
         output_key=outcome.output_key,
