@@ -252,14 +252,19 @@ class Faults:
 
         One in two that fail was done all the same, so that the task's message comes twice, with two tokens.
         """
-        machine = self._aws.stepfunctions
-        task = execution.machine.states[state]
-        service = "sqs" if ":sqs:" in task.raw["Resource"] else "events"
+        service = "sqs" if ":sqs:" in execution.machine.states[state].raw["Resource"] else "events"
         outage = self.outage(service)
         if outage is None and not self._strikes_task():
             return None
-        kind = "outage" if outage else "error"
-        if (outage is None or outage.lossy) and self._bus.chance(0.5):
+        done = (outage is None or outage.lossy) and self._bus.chance(0.5)
+        return self.fail_task(execution, state, done=done, kind="outage" if outage else "error")
+
+    def fail_task(self, execution: Any, state: str, *, done: bool, kind: str = "error") -> tuple[str, str]:
+        """What a task fails with that did not do what it should, or did (`done`) and had no answer."""
+        machine = self._aws.stepfunctions
+        task = execution.machine.states[state]
+        service = "sqs" if ":sqs:" in task.raw["Resource"] else "events"
+        if done:
             parameters = task.parameters(machine._input(execution, task), machine._context(execution))
             (machine._send_message if service == "sqs" else machine._put_events)(parameters)
             kind = f"{kind} after"

@@ -65,7 +65,8 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
             yield f"{name} was never split; its status is {status}: {state.get('error_message')}"
         return
     stopped = run.get("cancelled_at") is not None
-    if stopped and run_id not in users.cancelled and not submission.plan.invalid:
+    meddled = run_id in users.meddled
+    if stopped and run_id not in users.cancelled and not submission.plan.invalid and not meddled:
         yield f"{name} was stopped, and nobody asked for it; it is {status}: {state.get('error_message')}"
     if run.get("ended_status") != status or not run.get("ended_at"):
         yield f"{name} is {status}, and its end in the ledger is {run.get('ended_status')}"
@@ -80,6 +81,9 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
         tolerable = not total or 100 * failed / total <= submission.plan.tolerated_percent
         if status in {"completed", "failed"} and (status == "completed") != tolerable:
             yield f"{name} is {status} with {failed} of {total} chunks failed: {state.get('error_message')}"
+    for (drifted, counter), by in users.drifted.items():
+        if drifted == run_id and by:
+            yield f"{counter} of {name} is wrong by {by}, and nobody has mended it"
     bad, archive = submission.plan.bad, records(world) if submission.plan.bad else []
     for (sort, _), version in ledger.partition(run_id):
         chunk = version.plain
@@ -88,8 +92,9 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
         if chunk["status"] not in {"COMPLETED", "FAILED"} and not stopped:
             yield f"{sort[6:]} of {name} is {chunk['status']}"
         said = (sort[6:], chunk["status"]) in safety.endings[run_id]
-        # a chunk's message says its end again after its worker died: where it is lost too, nobody does
-        if chunk["status"] in {"COMPLETED", "FAILED"} and not said and not world.plan.loses_messages:
+        # a chunk's message says its end again after its worker died: where it is lost too, only a sweeper does, its own
+        heard = said or (world.plan.loses_messages and safety.ended_by.get((run_id, sort[6:])) != "sweeper")
+        if chunk["status"] in {"COMPLETED", "FAILED"} and not heard:
             yield f"nobody said that {sort[6:]} of {name} is {chunk['status']}"
         if chunk["status"] == "FAILED" and index_of(chunk, submission) in bad and not world.plan.loses_messages:
             kept = any(run_id in body and sort[6:] in body for body in archive)

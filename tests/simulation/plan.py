@@ -8,9 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tests.simulation.choices import Choices, Stream
+
+if TYPE_CHECKING:
+    from tests.simulation.script import Step
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 
@@ -137,6 +140,10 @@ class Plan:
     part_bytes: int | None = None
     #: Kinds of faults that strike only these services; empty: all.
     struck: tuple[str, ...] = ()
+    #: What befalls single calls.
+    script: tuple[Step, ...] = ()
+    #: Seconds after the last fault within which everything has to have ended; None: as long as in the search.
+    patience: float | None = None
 
     @property
     def faults_end(self) -> float:

@@ -6,12 +6,13 @@ The tables of allowed transitions are the simulation's own.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.workloads import SPECTRA_PER_CHUNK, caption_of, read_output
+from tests.simulation.workloads import SPECTRA_PER_CHUNK, OutputSummary, caption_of, read_output
 
 if TYPE_CHECKING:
     from tests.simulation.users import Submission, Users
@@ -53,6 +54,9 @@ ENDED_RUN = frozenset({"completed", "failed", "cancelled"})
 #: Attributes of a run item that stay what they are once they are set.
 FINAL = ("jobs_total", "latched_at", "plan", "manifest_key")
 
+#: Of a run that failed for its chunks: what share of them failed, and what share may.
+_PERCENTAGES = re.compile(r"\(([0-9.]+) %\), ([0-9.]+) % are tolerated")
+
 Item = Mapping[str, Any]
 
 
@@ -71,8 +75,12 @@ class Safety:
         self.drains: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         #: Ids of messages that are, or were, in the archive.
         self.archived: set[str] = set()
+        #: What each output says.
+        self._outputs: dict[str, OutputSummary | None] = {}
         #: Operations that were said to be done.
         self.recovered: set[str] = set()
+        #: Which service ended a chunk, by run and chunk.
+        self.ended_by: dict[tuple[str, str], str] = {}
         #: Endings of chunks that were said, by run: chunk and status.
         self.endings: dict[str, set[tuple[str, str]]] = defaultdict(set)
         world.aws.on_commit.append(self._on_commit)
@@ -114,6 +122,8 @@ class Safety:
             counted[now] += 1
             if was is not None:
                 counted[was] -= 1
+            if now in ENDED_CHUNK:
+                self.ended_by[run_id, after["SK"].removeprefix("CHUNK#")] = self._service()
         for rows in ("n_timed_out", "n_refit_failed"):
             counted[rows] += after.get(rows, 0) - (before or {}).get(rows, 0)
         if was is None:
@@ -166,6 +176,8 @@ class Safety:
         if not error:
             self._wrong("failed with a reason", f"{name} is FAILED without an error")
         submission = self._submissions.get(run_id)
+        if chunk.get("recovery") and not chunk.get("first_started_at"):
+            self._wrong("failed only for a reason", f"{name} is FAILED, and nobody has tried it since a recovery")
         if submission is not None and index_of(chunk, submission) in submission.plan.bad:
             return
         used = chunk.get("attempts", 0) - chunk.get("interruptions", 0)
@@ -223,7 +235,10 @@ class Safety:
             ("n_timed_out", "n_timed_out"),
             ("n_refit_failed", "n_refit_failed"),
         ):
-            if run.get(counter, 0) != counted[state]:
+            wrong_by = run.get(counter, 0) - counted[state]
+            if not wrong_by:
+                self._users.drifted.pop((run_id, counter), None)
+            elif wrong_by != self._users.drifted.get((run_id, counter)):
                 self._wrong(
                     "counters equal items",
                     f"{counter} of {name} is {run.get(counter, 0)}, but its items say {counted[state]}",
@@ -257,8 +272,10 @@ class Safety:
             self._wrong("drained when all have ended", f"{name} is drained and not latched")
         if was.get("cancelled_at") and not after.get("cancelled_at") and was.get("stop_reason") != "failed":
             self._wrong("a cancelled run stays so", f"{name} was {was.get('stop_reason')} and goes on")
-        if after.get("ended_at") and not was.get("ended_at"):
+        if after.get("ended_at") and after.get("ended_at") != was.get("ended_at"):
             self._end_recorded(run_id, name, after)
+        if after.get("cancelled_at") and not was.get("cancelled_at") and after.get("stop_reason") == "failed":
+            self._stopped_as_failed(run_id, name, after)
         if after.get("latched_at") and not was.get("latched_at"):
             self._latched(run_id, name, after)
         if not after.get("ended_at") and not after.get("GSI2_PK"):
@@ -290,6 +307,13 @@ class Safety:
                 return
         self._wrong("noted once", f"{attribute} of {name} was {before} and is {after}")
 
+    def _stopped_as_failed(self, run_id: str, name: str, run: Item) -> None:
+        """A failed run is stopped before that is said; what goes on in it afterwards is a recovery's."""
+        if run.get("drains"):
+            self._wrong("a recovery goes on", f"{name} was stopped, although it had drained")
+        if self.announced[run_id]["run.failed"] and self._service() == "status":
+            self._wrong("a recovery goes on", f"{name} was stopped after it was said to have failed")
+
     def _end_recorded(self, run_id: str, name: str, run: Item) -> None:
         """Once the end is recorded nobody says it again: so it has to have been said."""
         state = self._world.aws.tables[self._world.states_table].get(run_id) or {}
@@ -315,6 +339,9 @@ class Safety:
                 self._wrong("allowed transitions", f"{name} went from {was} to {now}")
         if now == "failed":
             reason = after.get("error_message")
+            numbers = _PERCENTAGES.search(reason or "")
+            if numbers and float(numbers[1]) <= float(numbers[2]):
+                self._wrong("failed beyond tolerance", f"{name} is failed because {reason}")
             if not reason:
                 self._wrong("failed with a reason", f"{name} is failed without a reason")
             if was == "failed" and before is not None and before.get("error_message") != reason:
@@ -398,6 +425,18 @@ class Safety:
     def _on_put(self, _bucket: str, key: str, found: Any) -> None:
         if key.startswith("dead-letter-archive/sqs/"):
             self.archived.add(json.loads(found.body)["messageId"])
+        if key.startswith("decompositions/"):
+            self._rewritten(key, read_output(found.body))
+
+    def _rewritten(self, key: str, output: OutputSummary | None) -> None:
+        """What has been fitted is kept by whoever writes an output anew."""
+        before, self._outputs[key] = self._outputs.get(key), output
+        lost = before is not None and (
+            output is None
+            or any(row is not None and row != now for row, now in zip(before.rows, output.rows, strict=True))
+        )
+        if lost:
+            self._wrong("what is fitted stays", f"{key} was {before} and is {output}")
 
     def _on_delete(self, queue: str, message: Any) -> None:
         if queue.endswith("-dlq") and message.message_id not in self.archived:
@@ -422,6 +461,11 @@ class Safety:
             )
 
     # ----
+
+    def _service(self) -> str:
+        """The service whose process writes."""
+        current = self._world.scheduler.current
+        return current.service if current is not None else ""
 
     def _name(self, run_id: str) -> str:
         submission = self._submissions.get(run_id)

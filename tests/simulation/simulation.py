@@ -13,6 +13,7 @@ from tests.simulation.liveness import PATIENCE, complaints
 from tests.simulation.plan import Plan, draw_plan
 from tests.simulation.safety import Safety
 from tests.simulation.scheduler import START
+from tests.simulation.script import Script, Step
 from tests.simulation.trace import Trace
 from tests.simulation.users import Users
 from tests.simulation.world import Finding, World
@@ -36,6 +37,8 @@ class Result:
     transitions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     struck: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     coverage: Coverage = field(default_factory=Coverage)
+    #: Steps of the plan's script that never came.
+    left: list[Step] = field(default_factory=list)
 
 
 def simulate(
@@ -57,6 +60,9 @@ def simulate(
             watcher = world.scheduler.adversary = Watcher(world)
             users = Users(world)
             safety = Safety(world, users)
+            script = Script(world, users, watcher) if chosen.script else None
+            if script is not None:
+                world.scheduler.adversary = script
             _live(world, users, safety)
     finally:
         if collecting:
@@ -71,6 +77,7 @@ def simulate(
         safety.transitions,
         world.faults.struck,
         watcher.finish(safety.transitions),
+        script.left if script is not None else [],
     )
 
 
@@ -80,7 +87,8 @@ def _live(world: World, users: Users, safety: Safety) -> None:
     users.start()
     never = lambda: scheduler.events > MOST_EVENTS  # noqa: E731
     scheduler.run(never, START + world.plan.planned_end)
-    step, deadline = 60.0, max(scheduler.time, START + world.plan.faults_end) + PATIENCE
+    patience = PATIENCE if world.plan.patience is None else world.plan.patience
+    step, deadline = 60.0, max(scheduler.time, START + world.plan.faults_end) + patience
     while not scheduler.stopped and scheduler.events <= MOST_EVENTS:
         until = scheduler.time + step
         scheduler.run(never, until)

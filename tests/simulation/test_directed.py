@@ -5,7 +5,10 @@ Nothing is drawn here: calls are quick, and only what the plan names goes wrong.
 
 from __future__ import annotations
 
+import pytest
+
 from tests.simulation.plan import HOUR, MINUTE, Outage, Plan, RunPlan
+from tests.simulation.scripts import SCRIPTS
 from tests.simulation.simulation import simulate
 
 
@@ -13,6 +16,12 @@ def assert_kept(plan: Plan) -> None:
     """Every promise is kept in the schedule of `plan`."""
     result = simulate(plan=plan, record={})
     assert result.finding is None, str(result.finding)
+    assert not result.left, "the script goes on: " + ", ".join(map(str, result.left))
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_comes_to_its_end(name: str) -> None:
+    assert_kept(SCRIPTS[name])
 
 
 def test_a_resumed_run_that_cannot_be_split_ends_again() -> None:

@@ -53,6 +53,10 @@ class Users:
         self.operations: list[str] = []
         #: Runs whose cancellation was asked for, and their status when it was.
         self.cancelled: dict[str, str] = {}
+        #: Runs whose source, or execution, somebody meddled with: they may fail.
+        self.meddled: set[str] = set()
+        #: What a counter of a run was put wrong by, and is until somebody mends it.
+        self.drifted: dict[tuple[str, str], int] = {}
         self._sweep_seconds = world.plan.sweep_seconds
 
     def start(self) -> None:
@@ -133,6 +137,42 @@ class Users:
                 messages, queue.messages = list(queue.messages.values()), {}
                 for message in messages:
                     sqs.enqueue(self._world.aws.queues[name.removesuffix("-dlq")], message.body, message.attributes)
+
+    def replace_source(self, number: int) -> None:
+        """Put another cube in the place of a run's."""
+        run_id, bucket = self.submissions[number - 1].run_id, self._world.bucket
+        (key,) = (key for key in self._world.aws.objects[bucket] if key.startswith("cubes/") and run_id in key)
+        cube = cube_file(number + 50, self.submissions[number - 1].plan)
+        self._world.aws.s3.put_object(Bucket=bucket, Key=key, Body=cube.read_bytes())
+        self.meddled.add(run_id)
+
+    def stop_execution(self, number: int) -> None:
+        """Stop the execution of a run, in the console."""
+        self._world.aws.stepfunctions.stop_execution(executionArn=self._execution(number))
+        self.meddled.add(self.submissions[number - 1].run_id)
+
+    def lose_execution(self, number: int) -> None:
+        """Have the execution of a run be gone without a word, as after the restart of an emulator."""
+        arn = self._execution(number)
+        self._world.aws.executions[arn].status = "ABORTED"
+        del self._world.aws.executions[arn]
+        self.meddled.add(self.submissions[number - 1].run_id)
+
+    def _execution(self, number: int) -> str:
+        run_id = self.submissions[number - 1].run_id
+        return next(arn for arn in self._world.aws.executions if arn.endswith(run_id))
+
+    def drift(self, number: int, counter: str, by: int) -> None:
+        """Put a counter of a run wrong, as an older release may have left it."""
+        run_id = self.submissions[number - 1].run_id
+        self.drifted[run_id, counter] = by
+        self._world.aws.dynamodb.update_item(
+            TableName=self._world.runs_table,
+            Key={"PK": {"S": run_id}, "SK": {"S": "RUN"}},
+            UpdateExpression="ADD #counter :by",
+            ExpressionAttributeNames={"#counter": counter},
+            ExpressionAttributeValues={":by": {"N": str(by)}},
+        )
 
     def _deploy(self, service: str) -> None:
         for consumer in self._world.consumers:

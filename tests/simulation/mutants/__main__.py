@@ -6,10 +6,13 @@ survives that is not shown to be equivalent.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Annotated
 
@@ -18,9 +21,13 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.simulation.mutants.catalogue import MUTANTS, Mutant
-from tests.simulation.mutants.schedules import RANDOM
+from tests.simulation.mutants.schedules import RANDOM, SCHEDULES
 from tests.simulation.mutants.trees import HangError, Runner, Tree, preload
+from tests.simulation.scripts import SCRIPTS
 
+README = Path(__file__).parent / "README.md"
+#: Of the part of the README that a whole run writes.
+HEADING = "## What was found"
 console = Console(soft_wrap=True, highlight=False)
 app = typer.Typer(add_completion=False)
 
@@ -48,7 +55,7 @@ class Verdict:
 def attempts(mutant: Mutant, directed: int, seeds: int) -> Iterator[tuple[str, int]]:
     """The schedules that are run with a mutant, in order: seeds of the plans that it names, then random plans."""
     for name in mutant.schedules:
-        for seed in range(directed):
+        for seed in range(1 if SCHEDULES[name].script else directed):
             yield name, seed
     for seed in range(seeds):
         yield RANDOM, seed
@@ -78,26 +85,82 @@ def hunt(mutant: Mutant, mutated: Tree, clean: Runner, directed: int, seeds: int
     return Verdict(mutant, done, time.monotonic() - began)
 
 
+class Hunter:
+    """A process that hunts one mutant after the other, with copies of the sources of its own."""
+
+    def __init__(self, folder: str) -> None:
+        own = Path(folder) / str(os.getpid())
+        self.mutated = Tree(own / "mutated")
+        self.clean = Runner(Tree(own / "clean"))
+
+    @classmethod
+    def start(cls, folder: str) -> None:
+        """Make this process's hunter."""
+        global _hunter  # noqa: PLW0603
+        _hunter = cls(folder)
+
+    @staticmethod
+    def hunt(mutant: Mutant, directed: int, seeds: int, seconds: float) -> Verdict:
+        """What comes of a mutant."""
+        assert _hunter is not None
+        return hunt(mutant, _hunter.mutated, _hunter.clean, directed, seeds, seconds)
+
+
+_hunter: Hunter | None = None
+
+
 @app.command()
 def main(
     only: Annotated[list[str] | None, typer.Argument(help="Names of mutants; all of them by default.")] = None,
     directed: Annotated[int, typer.Option(help="Seeds of each plan that a mutant names.")] = 25,
     seeds: Annotated[int, typer.Option(help="Seeds of random plans.")] = 150,
     seconds: Annotated[float, typer.Option(help="Longest time that is spent on one mutant.")] = 600.0,
+    cores: Annotated[int, typer.Option(help="Mutants that are hunted at the same time.")] = os.cpu_count() or 1,
+    write: Annotated[bool, typer.Option("--write", help="Write the table of README.md anew.")] = False,
 ) -> None:
     """Hunt mutants."""
     chosen = [mutant for mutant in MUTANTS if not only or mutant.name in only]
-    verdicts = []
+    began, found = time.monotonic(), {}
     preload()
-    with tempfile.TemporaryDirectory(prefix="prismline-mutants-") as folder:
-        unmutated, mutated = Tree(Path(folder) / "clean"), Tree(Path(folder) / "mutated")
-        with Runner(unmutated) as clean:
-            for mutant in chosen:
-                verdict = hunt(mutant, mutated, clean, directed, 0 if mutant.equivalent else seeds, seconds)
-                verdicts.append(verdict)
-                console.print(line(verdict), markup=False)
+    with (
+        tempfile.TemporaryDirectory(prefix="prismline-mutants-") as folder,
+        ProcessPoolExecutor(cores, get_context("fork"), Hunter.start, (folder,)) as hunters,
+    ):
+        hunts = [
+            hunters.submit(Hunter.hunt, mutant, directed, 0 if mutant.equivalent else seeds, seconds)
+            for mutant in chosen
+        ]
+        for done in as_completed(hunts):
+            verdict = done.result()
+            found[verdict.mutant.name] = verdict
+            console.print(line(verdict), markup=False)
+    verdicts = [found[mutant.name] for mutant in chosen]
     show(verdicts)
+    console.print(f"{time.monotonic() - began:.0f} s on {cores} cores.")
+    if write and not only:
+        README.write_text(README.read_text().partition(HEADING)[0] + HEADING + report(verdicts))
     raise typer.Exit(1 if any(verdict.failed for verdict in verdicts) else 0)
+
+
+def report(verdicts: list[Verdict]) -> str:
+    """The verdicts as the README shows them."""
+    rows = ["| mutant | what it would do to a user | found by | in schedule, seed |", "| --- | --- | --- | --- |"]
+    for verdict in verdicts:
+        mutant = verdict.mutant
+        if verdict.schedule is not None:
+            where = verdict.schedule if verdict.schedule in SCRIPTS else f"{verdict.schedule}, {verdict.seed}"
+            rows.append(f"| {mutant.name} | {mutant.harm} | {verdict.check} | {where} |")
+        else:
+            why = f"equivalent: {mutant.equivalent}" if mutant.equivalent else "**not found**"
+            rows.append(f"| {mutant.name} | {mutant.harm} | {why} | |")
+    return f"\n\n{summary(verdicts)}\n\n" + "\n".join(rows) + "\n"
+
+
+def summary(verdicts: list[Verdict]) -> str:
+    """How many there are of each kind."""
+    killed = sum(verdict.schedule is not None for verdict in verdicts)
+    survivors = sum(verdict.failed for verdict in verdicts)
+    return f"{len(verdicts)} mutants: {killed} found, {len(verdicts) - killed - survivors} equivalent, {survivors} not."
 
 
 def line(verdict: Verdict) -> str:
@@ -120,10 +183,7 @@ def show(verdicts: list[Verdict]) -> None:
                 verdict.mutant.name, verdict.check, verdict.schedule, str(verdict.seed), f"{verdict.seconds:.0f}"
             )
     console.print(table)
-    killed = sum(verdict.schedule is not None for verdict in verdicts)
-    survivors = sum(verdict.failed for verdict in verdicts)
-    equivalent = len(verdicts) - killed - survivors
-    console.print(f"{len(verdicts)} mutants: {killed} killed, {equivalent} equivalent, {survivors} survive.")
+    console.print(summary(verdicts))
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "while chunk.state in ALLOWED_FROM[to] and all(getattr(chunk, name) == getattr(read, name) for name in guard):",
         "guard = ()\n        while chunk.state in ALLOWED_FROM[to]:",
         "A chunk fails while a worker has just begun to work on it.",
-        ("workers die, freeze and come back", "workers and sweepers die", "workers die"),
+        ("a chunk that is given up is begun",),
     ),
     Mutant(
         "a failure is not taken back from the counter",
@@ -89,7 +89,7 @@ MUTANTS: tuple[Mutant, ...] = (
         'condition = as_read(run, "drained_at", "latched_at", "jobs_total", "jobs_completed", "jobs_failed")',
         'condition = as_read(run, "drained_at")',
         "A run that a recovery has just reopened is told to be over.",
-        ("recovered again and again", "recovered while consumers die"),
+        ("a run that drains is reopened",),
     ),
     Mutant(
         "drains are not counted",
@@ -113,7 +113,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "removes=END if late else (),",
         "removes=(),",
         "A chunk that completes after it was given up leaves its run failed.",
-        ("workers die, freeze and come back", "workers and sweepers die", "workers die"),
+        ("a chunk that was given up completes",),
     ),
     # ---- the ledger: attempts
     Mutant(
@@ -147,7 +147,7 @@ MUTANTS: tuple[Mutant, ...] = (
         'condition=Attr("PK").exists(),\n        )\n        return self._update_chunk(chunk.run_id, '
         "chunk.chunk_id, change) is not None\n\n    def record_error",
         "A worker that had been presumed dead takes a chunk back that has completed.",
-        ("workers die, freeze and come back", "two of everything, slowly", "everybody dies"),
+        ("an attempt ends after another one",),
     ),
     Mutant(
         "an outage counts as an attempt",
@@ -228,7 +228,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "bucket.replace(key, to_parquet(table), etag)",
         "bucket.write(key, to_parquet(table)) is None",
         "Of two patches that meet one is lost, and its rows are never fitted.",
-        ("two slow lanes, frozen", "two slow lanes"),
+        ("two patches meet",),
     ),
     # ---- the splitter
     Mutant(
@@ -246,7 +246,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "while name not in (plan := json.loads(self._run.plan or",
         "plan = {name: find()}\n        while name not in (plan or json.loads(self._run.plan or",
         "A cube that is replaced while it is split gives a run of two cubes.",
-        ("two of everything, slowly",),
+        ("a cube is replaced while it is split",),
     ),
     Mutant(
         "latched before the messages are sent",
@@ -334,7 +334,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if recovered(state, run):",
         "if False:",
         "A run is failed though none of its chunks is.",
-        ("workers die, freeze and come back", "everybody dies", "workers and sweepers die"),
+        ("recovered once the cause is mended",),
     ),
     Mutant(
         "an end is recorded before it is announced",
@@ -350,7 +350,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if run is not None and run.drained_at is not None:\n        _say_drained(run, deps)",
         "if False:\n        _say_drained(run, deps)",
         "Nobody hears that a run drained whose last worker died before saying so.",
-        ("a worker dies while the status service is away", "workers die", "everybody dies"),
+        ("an end is looked at before the drain is said",),
     ),
     Mutant(
         "an end is recorded of another reading",
@@ -358,12 +358,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "condition=as_read(run, *read) & over)",
         "condition=over)",
         "A run that went on meanwhile keeps a status that is not its own: failed, though nothing failed.",
-        (
-            "recovered while the status service freezes",
-            "workers die, freeze and come back",
-            "recovered again and again",
-            "workers and sweepers die",
-        ),
+        ("an end is recorded late",),
     ),
     Mutant(
         "a newer token overwrites an older one",
@@ -371,7 +366,7 @@ MUTANTS: tuple[Mutant, ...] = (
         'Change(includes={"waiting_tokens": {token}}, condition=running)',
         'Change({"waiting_tokens": {token}}, condition=running)',
         "The state machine waits a day with a token that nobody answers.",
-        ("tokens meet",),
+        ("two tokens meet",),
     ),
     Mutant(
         "the reason of a failure is overwritten",
@@ -379,8 +374,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "first = _FIRST_STAYS if status in TERMINAL else frozenset()",
         "first: frozenset[str] = frozenset()",
         "A person who looks why a run failed reads something else.",
-        equivalent="a second FAILED with another reason comes only after the first had no answer for seven days,"
-        " longer than a schedule lasts; the tests of the status service hold it",
+        ("a run fails for two reasons",),
     ),
     Mutant(
         "a status does not depend on the one before",
@@ -403,11 +397,19 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a late cleanup stops a recovery",
-        f"{STATUS}/lifecycle.py",
-        "and not run.terminal and never_drained(deps.ledger.get_run(request.run_id))",
-        "and True",
+        f"{LEDGER}/splitting.py",
+        'unless = unless & never_drained & unchanged({"resumed_at": resumed_at})',
+        'unless = unless & unchanged({"resumed_at": resumed_at})',
         "The chunks that somebody has recovered are skipped.",
-        ("recovered while events are late", "recovered again and again", "the bus loses events"),
+        ("a cleanup is carried out late",),
+    ),
+    Mutant(
+        "a late stop stops a recovery",
+        f"{LEDGER}/splitting.py",
+        'unless = unless & never_drained & unchanged({"resumed_at": resumed_at})',
+        "unless = unless & never_drained",
+        "The chunks that somebody has recovered are skipped.",
+        ("a stop comes late",),
     ),
     Mutant(
         "as many failures as tolerated are too many",
@@ -492,10 +494,15 @@ MUTANTS: tuple[Mutant, ...] = (
         "give_up_chunk(chunk, error, unsaid=True)",
         "give_up_chunk(chunk, error, unsaid=False)",
         "Nobody hears of a chunk that a sweeper gave up before it died.",
-        (
-            "sweepers give up",
-            "workers and sweepers die",
-        ),
+        ("a sweeper gives up and dies",),
+    ),
+    Mutant(
+        "counters are not corrected",
+        f"{DEAD}/sweeper.py",
+        "if wrong and not self._deps.ledger.correct_counters(run, wrong):",
+        "if wrong:",
+        "A run whose counters an older release left wrong never drains, or says other numbers than its chunks.",
+        ("a wrong counter moves",),
     ),
     Mutant(
         "counters are corrected at once",
@@ -503,7 +510,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if not again.confirms(counted):",
         "if False:",
         "A sweep that counts while chunks end writes numbers that were never true.",
-        ("recovered again and again", "two of everything, slowly"),
+        ("a sweep counts while a chunk is tried again",),
     ),
     Mutant(
         "counters are corrected to an old count",
@@ -511,7 +518,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "Change(counted, condition=as_read(run, *COUNTERS))",
         'Change(counted, condition=Attr("PK").exists())',
         "A sweep that is slow takes back what has been counted since.",
-        ("two of everything, slowly",),
+        ("a wrong counter moves",),
     ),
     # ---- the dead-letter consumer
     Mutant(
@@ -560,7 +567,15 @@ MUTANTS: tuple[Mutant, ...] = (
         " and chunk.recovery in (None, letter.recovery):",
         ":",
         "A chunk that was recovered fails again because of its old dead letter, which nobody has tried again.",
-        ("recovered again and again", "recovered while consumers die"),
+        ("an old letter comes after a recovery",),
+    ),
+    Mutant(
+        "an old attempt fails what a recovery reopened",
+        f"{LEDGER}/attempts.py",
+        'fields, guard=("recovery",))',
+        "fields)",
+        "A chunk that was recovered fails again because of what a worker met before.",
+        ("an old attempt fails after a recovery",),
     ),
     Mutant(
         "a chunk is given up on an old reading",
@@ -568,7 +583,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "finished = deps.ledger.give_up_chunk(chunk, error)",
         "finished = deps.ledger.fail_chunk(chunk, error)",
         "A chunk fails though a worker has begun to work on it meanwhile.",
-        ("workers die, freeze and come back", "workers die", "workers and sweepers die"),
+        ("a chunk that is given up is begun",),
     ),
     # ---- recoveries
     Mutant(
@@ -676,11 +691,19 @@ MUTANTS: tuple[Mutant, ...] = (
         ("S3 is down",),
     ),
     Mutant(
-        "a token that is gone was answered",
+        "a token that is gone is an outage",
         f"{RUNTIME}/transport.py",
-        "if error_code(error) in TOKEN_GONE_CODES:\n                    return False",
-        "if error_code(error) in TOKEN_GONE_CODES:\n                    return True",
-        "A run whose execution is gone is never ended by the status service.",
-        ("tokens meet", "the status service dies"),
+        "if error_code(error) not in TOKEN_GONE_CODES:",
+        "if error_code(error):",
+        "Nobody answers the state machine that still waits: before it one is answered for ever that does not.",
+        ("two tokens meet", "tokens meet"),
+    ),
+    Mutant(
+        "an execution that is gone is waited for",
+        f"{STATUS}/settling.py",
+        "    if deps.executions.is_running(run.run_id):\n        return False\n",
+        "    return False\n",
+        "A run whose execution is gone never ends.",
+        ("a drained run loses its execution",),
     ),
 )

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from tests.simulation import simulation
 from tests.simulation.mutants.schedules import SCHEDULES
 from tests.simulation.simulation import simulate
 
 
 def run(schedule: str, seed: int) -> dict[str, str] | None:
     """The finding of a schedule: which check, and what it says; None: it has none."""
-    directed = SCHEDULES.get(schedule)
-    names = vars(simulation)
-    usual = names["PATIENCE"]
-    try:
-        if directed is not None and directed.patience is not None:
-            names["PATIENCE"] = directed.patience
-        finding = simulate(seed, plan=directed.plan if directed is not None else None).finding
-    finally:
-        names["PATIENCE"] = usual
+    plan = SCHEDULES.get(schedule)
+    # a script says all that happens: nothing is drawn
+    scripted = plan is not None and plan.script
+    finding = (simulate(record={}, plan=plan) if scripted else simulate(seed, plan=plan)).finding
     return None if finding is None else {"check": finding.check, "message": finding.message}

@@ -1,0 +1,214 @@
+"""Schedules written by hand: who is held before which call until what, who dies there, what somebody does then.
+
+The steps of a plan's `script` say when and where, in the words of the trace. Everything else happens as the rest of the
+plan says, so that a script is as long as the interleaving that it is about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import httpx
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tests.simulation.faults import unreachable
+from tests.simulation.scheduler import Adversary, CrashedError, Process
+from tests.simulation.trace import describe
+from tests.simulation.workloads import SPECTRA_PER_CHUNK
+
+if TYPE_CHECKING:
+    from tests.simulation.users import Users
+    from tests.simulation.world import World
+
+#: What befalls a call. `hold`: its process stops, as if its machine did, before the call or after it.
+Does = Literal["hold", "hold after", "crash before", "crash after", "error before", "error after"]
+#: Seconds between two looks at a condition while nothing is written.
+LOOK_SECONDS = 10.0
+#: Who makes the calls of the state machine: its tasks, by the names of their states. They can only fail.
+STATE_MACHINE = "states"
+
+
+@dataclass(frozen=True)
+class Step:
+    """When a process of `who` is about to make the `nth` call that looks like `call`, that is what befalls it."""
+
+    #: A service, one of its processes, or `STATE_MACHINE`.
+    who: str
+    #: A regular expression that is found in the call as the trace has it: `dynamodb.update_item run/RUN SET ...`.
+    call: str
+    does: Does = "hold"
+    #: The process is held until this holds, and for at most so many seconds.
+    until: Callable[[Scene], bool] = lambda now: False
+    most: float = 12 * 3600.0
+    nth: int = 1
+    #: How many calls in a row it befalls.
+    times: int = 1
+    #: Only calls count that are made while this holds.
+    given: Callable[[Scene], bool] = lambda now: True
+    #: What somebody does at that moment.
+    then: Callable[[Scene], None] | None = None
+    #: What other steps call it: `now.has("...")`.
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.who}: {self.does} {self.call} ({self.nth}.)"
+
+
+@dataclass
+class Scene:
+    """What there is to see at a moment, and what somebody can do."""
+
+    world: World
+    users: Users
+    #: Names of the steps that have come.
+    came: set[str] = field(default_factory=set)
+
+    def has(self, name: str) -> bool:
+        """Whether the step of that name has come."""
+        return name in self.came
+
+    def run(self, number: int = 1) -> Mapping[str, Any]:
+        """The item of a run in the ledger; empty if there is none."""
+        return self.world.aws.tables[self.world.runs_table].get(self._run_id(number), "RUN") or {}
+
+    def chunk(self, index: int = 0, number: int = 1) -> Mapping[str, Any]:
+        """The item of a chunk of spectra; empty if there is none."""
+        key = f"CHUNK#chunk-{index * SPECTRA_PER_CHUNK:07d}"
+        return self.world.aws.tables[self.world.runs_table].get(self._run_id(number), key) or {}
+
+    def is_(self, status: str, index: int = 0) -> bool:
+        """Whether a chunk of the first run has this status."""
+        return self.chunk(index).get("status") == status
+
+    def state(self, number: int = 1) -> Mapping[str, Any]:
+        """What the outside world is told of a run; empty if that is nothing."""
+        return self.world.aws.tables[self.world.states_table].get(self._run_id(number)) or {}
+
+    def holds(self, queue: str, kind: str) -> bool:
+        """Whether a queue holds a message of that type."""
+        return any(kind in message.body for message in self.world.queue(queue).messages.values())
+
+    def later(self, seconds: float, act: Callable[[], None]) -> None:
+        """Have somebody do something after a while."""
+        scheduler = self.world.scheduler
+        scheduler.at(scheduler.time + seconds, act, "somebody acts")
+
+    def _run_id(self, number: int) -> str:
+        return self.users.submissions[number - 1].run_id
+
+
+@dataclass
+class _Held:
+    process: Process
+    until: Callable[[Scene], bool]
+    over: bool = False
+
+
+class Script:
+    """Plays the script of a world's plan. Use it as the scheduler's adversary, in front of the one that there is."""
+
+    def __init__(self, world: World, users: Users, behind: Adversary) -> None:
+        self._world, self._behind = world, behind
+        self._steps = world.plan.script
+        self._counts: Counter[int] = Counter()
+        self._held: list[_Held] = []
+        self.latency = behind.latency
+        self.scene = Scene(world, users)
+        world.aws.on_commit.append(lambda _: self._look())
+        self._task_fault = world.aws.stepfunctions.task_fault
+        world.aws.stepfunctions.task_fault = self._task
+
+    @property
+    def left(self) -> list[Step]:
+        """The steps that never came."""
+        return [step for number, step in enumerate(self._steps) if self._counts[number] < step.nth]
+
+    def perform(
+        self, process: Process, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]
+    ) -> Any:
+        """One call, with what the script says about it."""
+
+        def go_on() -> Any:
+            return self._behind.perform(process, service, operation, parameters, perform)
+
+        mine = [number for number, step in enumerate(self._steps) if step.who in (process.service, process.name)]
+        if not mine:
+            return go_on()
+        step = self._due(mine, f"{service}.{operation} {describe(service, operation, parameters)}")
+        if step is None:
+            return go_on()
+        self._come(step, process.name)
+        match step.does:
+            case "hold":
+                self._hold(process, step)
+                return go_on()
+            case "hold after":
+                answer = go_on()
+                self._hold(process, step)
+                return answer
+            case "error before":
+                raise unreachable(service)
+        if step.does != "crash before":
+            with suppress(ClientError, BotoCoreError, httpx.HTTPError):
+                go_on()
+        if step.does == "error after":
+            raise unreachable(service, lost=True)
+        process.running = False
+        raise CrashedError
+
+    def _due(self, mine: list[int], said: str) -> Step | None:
+        """The step whose turn it is with this call; all of those that mean it count it."""
+        due = None
+        for number in mine:
+            step = self._steps[number]
+            if re.search(step.call, said) and step.given(self.scene):
+                self._counts[number] += 1
+                if due is None and step.nth <= self._counts[number] < step.nth + step.times:
+                    due = step
+        return due
+
+    def _come(self, step: Step, who: str) -> None:
+        world = self._world
+        world.faults.harm += 1
+        world.trace.note(world.scheduler.time, who, f"SCRIPT {step}")
+        self.scene.came.add(step.name)
+        if step.then is not None:
+            with world.looking():
+                step.then(self.scene)
+        self._look()
+
+    def _hold(self, process: Process, step: Step) -> None:
+        scheduler = self._world.scheduler
+        held, end = _Held(process, step.until), scheduler.time + step.most
+        self._held.append(held)
+        process.frozen = True
+        while not held.over and scheduler.time < end:
+            held.over = held.over or step.until(self.scene)
+            if not held.over:
+                scheduler.wake_at(process, scheduler.time + LOOK_SECONDS)
+                scheduler.park(process)
+        process.frozen = False
+        self._held.remove(held)
+        self._world.trace.note(scheduler.time, process.name, "goes on")
+
+    def _look(self) -> None:
+        """Let those go whose condition is true at this moment, even if it will not be when they come to it."""
+        for held in self._held:
+            if not held.over and held.until(self.scene):
+                held.over = True
+                self._world.scheduler.wake_at(held.process, self._world.scheduler.time)
+
+    def _task(self, execution: Any, state: str) -> tuple[str, str] | None:
+        """What a task of the state machine fails with."""
+        mine = [number for number, step in enumerate(self._steps) if step.who == STATE_MACHINE]
+        step = self._due(mine, state)
+        if step is None:
+            fault: tuple[str, str] | None = self._task_fault(execution, state)
+            return fault
+        self._come(step, STATE_MACHINE)
+        return self._world.faults.fail_task(execution, state, done=step.does == "error after")

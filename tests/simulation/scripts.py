@@ -1,0 +1,240 @@
+"""Interleavings written by hand, each around one place where a condition, an order or a repetition is needed.
+
+`test_directed.py` plays them: every promise is kept. The mutation test plays them with the fault that each is about,
+and then one is broken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tests.simulation.plan import HOUR, Plan, RunPlan
+from tests.simulation.script import STATE_MACHINE, Scene, Step
+
+#: Calls, as the trace has them.
+ATTEMPT, GIVES_BACK = r"update_item .*CHUNK#.*:status=IN_PROGRESS", r"update_item .*CHUNK#.*#last_error"
+COMPLETES, FAILS = r"transact_write_items .*:status=COMPLETED", r"transact_write_items .*:status=FAILED"
+DRAINS, ENDS = r"update_item .*/RUN SET #drained_at", r"update_item .*/RUN SET #ended_at"
+STOPS = r"update_item .*/RUN SET #cancelled_at"
+WAITS_FOR_DRAIN = r"update_item .* (ADD|SET) #waiting_tokens"
+FAILS_RUN = r"update_item .*SET #status.*:status=failed"
+WRITES_OUTPUT, READS_CHUNKS = r"put_object decompositions/", r"dynamodb.query .*CHUNK#"
+
+ONE = RunPlan(chunks=1)
+#: A chunk that cannot be worked on until somebody mends its cause.
+BROKEN = RunPlan(chunks=1, bad=(0,), mended_at=50.0)
+
+
+def _reopened(now: Scene) -> bool:
+    return now.is_("PENDING") and "recovery" in now.chunk()
+
+
+SCRIPTS: Mapping[str, Plan] = {
+    # Its workers die until it is exhausted. The dead-letter consumer reads it, and before it gives it up somebody
+    # redrives its message, and a worker begins.
+    "a chunk that is given up is begun": Plan(
+        runs=(ONE,),
+        pauses=(("sweeper", 0.0, 5 * HOUR),),
+        script=(
+            Step("worker", WRITES_OUTPUT, "crash before", times=1000, given=lambda now: not now.has("given up")),
+            Step(
+                "dlq-consumer",
+                FAILS,
+                until=lambda now: now.has("begun"),
+                then=lambda now: now.later(90.0, now.users.redrive),
+                name="given up",
+            ),
+            Step("worker", WRITES_OUTPUT, most=60.0, given=lambda now: now.has("given up"), name="begun"),
+        ),
+    ),
+    # The worker reads that all chunks have ended. Before it says that the run drained, the sweeper does, and a recovery
+    # reopens the chunk.
+    "a run that drains is reopened": Plan(
+        runs=(BROKEN,),
+        recoveries=(100.0,),
+        script=(Step("worker", DRAINS, until=lambda now: now.run().get("drains") == 1 and _reopened(now)),),
+    ),
+    # One worker has the output and freezes, the others die. When the chunk has been given up and the run has ended, it
+    # goes on.
+    "a chunk that was given up completes": Plan(
+        runs=(ONE,),
+        workers=2,
+        script=(
+            Step("worker", COMPLETES, until=lambda now: "ended_at" in now.run()),
+            Step("worker", COMPLETES, "crash before", nth=2, times=1000, given=lambda now: "ended_at" not in now.run()),
+        ),
+    ),
+    # A worker cannot write its output, and freezes before it gives the chunk back. Another one completes it.
+    "an attempt ends after another one": Plan(
+        runs=(ONE,),
+        workers=2,
+        script=(
+            Step("worker", WRITES_OUTPUT, "error before", times=20, given=lambda now: not now.has("gives back")),
+            Step("worker", GIVES_BACK, until=lambda now: now.is_("COMPLETED"), name="gives back"),
+        ),
+    ),
+    # Each has time for one of the two rows. One has read the file and freezes; the other one patches both, one by one.
+    "two patches meet": Plan(
+        runs=(RunPlan(chunks=1, slow=(0, 1)),),
+        slow_lanes=2,
+        script=(Step("slow-lane", WRITES_OUTPUT, until=lambda now: now.chunk().get("n_timed_out", 0) == 0),),
+    ),
+    # The splitter dies between two chunk files, and somebody puts another cube in the place of the first.
+    "a cube is replaced while it is split": Plan(
+        runs=(RunPlan(chunks=2),),
+        script=(
+            Step(
+                "splitter",
+                r"put_object chunks/.*-0000002.npz",
+                "crash before",
+                then=lambda now: now.users.replace_source(1),
+            ),
+        ),
+    ),
+    # The last worker dies before it says that the run drained. The status service sees it in the ledger, because the
+    # state machine asks at that moment, and there is no sweep before the run has ended.
+    "an end is looked at before the drain is said": Plan(
+        runs=(ONE,),
+        sweep_seconds=900.0,
+        script=(
+            Step("worker", DRAINS, "crash after"),
+            Step("status", WAITS_FOR_DRAIN, until=lambda now: "drained_at" in now.run()),
+        ),
+    ),
+    # The status service has announced that the run failed. Before it records that, the run is recovered and completed.
+    "an end is recorded late": Plan(
+        runs=(BROKEN,),
+        status_services=2,
+        recoveries=(100.0,),
+        script=(Step("status", ENDS, until=lambda now: now.run().get("ended_status") == "completed"),),
+    ),
+    # The state machine asks twice, and the question that it no longer waits for is noted last.
+    "two tokens meet": Plan(
+        runs=(ONE,),
+        status_services=2,
+        patience=8 * HOUR,
+        script=(
+            Step(STATE_MACHINE, "AwaitChunks", "error after"),
+            Step("status", WAITS_FOR_DRAIN, until=lambda now: "waiting_tokens" in now.state()),
+        ),
+    ),
+    # One status service has the request to clean up and freezes; when it comes to it, the run is recovered.
+    "a cleanup comes late": Plan(
+        runs=(BROKEN,),
+        status_services=2,
+        recoveries=(100.0,),
+        script=(
+            Step(
+                "status",
+                r"receive_message .*-runs",
+                "hold after",
+                until=_reopened,
+                given=lambda now: now.holds("runs", "run.cleanup.requested"),
+            ),
+        ),
+    ),
+    # The same, but it freezes when it is about to stop the run.
+    "a cleanup is carried out late": Plan(
+        runs=(BROKEN,),
+        status_services=2,
+        recoveries=(100.0,),
+        script=(
+            Step("status", FAILS_RUN, until=lambda now: now.has("cleans up")),
+            Step("status", STOPS, until=_reopened, name="cleans up"),
+        ),
+    ),
+    # Workers die until the chunk is exhausted, and its messages are lost. The sweeper gives it up, and dies.
+    "a sweeper gives up and dies": Plan(
+        runs=(ONE,),
+        purges=(("chunks", 2.2 * HOUR), ("chunks-dlq", 2.2 * HOUR)),
+        script=(
+            Step("worker", WRITES_OUTPUT, "crash before", times=1000),
+            Step("sweeper", FAILS, "crash after"),
+        ),
+    ),
+    # The sweeper reads the run, whose chunk has failed; counts while it is reopened; and reads the run when it has
+    # failed again.
+    "a sweep counts while a chunk is tried again": Plan(
+        runs=(RunPlan(chunks=1, bad=(0,)),),
+        recoveries=(300.0,),
+        script=(
+            Step("sweeper", r"update_item .*SET #GSI2_SK", "hold after", until=_reopened),
+            Step("sweeper", READS_CHUNKS, "hold after", until=lambda now: now.is_("FAILED"), name="counted"),
+            Step("worker", ATTEMPT, nth=2, until=lambda now: now.has("counted")),
+        ),
+    ),
+    # A counter is wrong. The sweeper has counted, and before it corrects it another chunk completes.
+    "a wrong counter moves": Plan(
+        runs=(RunPlan(chunks=4),),
+        script=(
+            Step(
+                "worker",
+                COMPLETES,
+                nth=2,
+                until=lambda now: now.has("corrects"),
+                then=lambda now: now.users.drift(1, "jobs_completed", 1),
+            ),
+            Step("sweeper", r"SET #jobs_completed", until=lambda now: now.has("third"), name="corrects"),
+            Step("worker", ATTEMPT, nth=3, until=lambda now: now.run().get("jobs_completed") == 2, name="third"),
+        ),
+    ),
+    # A dead-letter consumer has a letter with an error and freezes. The chunk fails, and is reopened by a recovery; a
+    # worker is about to try it again.
+    "an old letter comes after a recovery": Plan(
+        runs=(BROKEN,),
+        dead_letter_consumers=2,
+        recoveries=(200.0,),
+        script=(
+            Step("dlq-consumer", r"batch_get_item .*CHUNK#", until=_reopened, name="reads"),
+            Step("worker", ATTEMPT, nth=2, most=60.0),
+        ),
+    ),
+    # Two workers find that the chunk cannot be worked on, and one of them freezes before it says so. A recovery reopens
+    # the chunk.
+    "an old attempt fails after a recovery": Plan(
+        runs=(BROKEN,),
+        workers=3,
+        recoveries=(200.0,),
+        script=(
+            Step("worker", FAILS, until=_reopened),
+            Step("worker", ATTEMPT, nth=3, most=60.0),
+        ),
+    ),
+    # Somebody stops the execution while a chunk has failed and another one is worked on. One status service is about to
+    # stop the run and freezes; the other one does, and then the run is recovered.
+    "a stop comes late": Plan(
+        runs=(RunPlan(chunks=2, bad=(1,), mended_at=50.0),),
+        status_services=2,
+        recoveries=(200.0,),
+        script=(
+            Step(
+                "worker",
+                ATTEMPT,
+                nth=2,
+                until=lambda now: "resumed_at" in now.run(),
+                then=lambda now: now.users.stop_execution(1),
+            ),
+            Step("status", STOPS, until=lambda now: "resumed_at" in now.run()),
+        ),
+    ),
+    # The execution is gone when the last chunk ends.
+    "a drained run loses its execution": Plan(
+        runs=(ONE,),
+        script=(Step("worker", COMPLETES, most=5.0, then=lambda now: now.users.lose_execution(1)),),
+    ),
+    # The submission makes no sense, which the state machine says. At the same time somebody stops its execution, and
+    # that is written second.
+    "a run fails for two reasons": Plan(
+        runs=(RunPlan(invalid=True),),
+        status_services=2,
+        script=(
+            Step(
+                "status",
+                FAILS_RUN,
+                until=lambda now: now.has("second"),
+                then=lambda now: now.users.stop_execution(1),
+            ),
+            Step("status", FAILS_RUN, nth=2, until=lambda now: now.state().get("status") == "failed", name="second"),
+        ),
+    ),
+}
