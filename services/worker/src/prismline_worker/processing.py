@@ -112,7 +112,9 @@ def _attempt(
         fault_point("chunk.dead_lettered", run_id=run_id, chunk_id=chunk_id)
         finished = deps.ledger.fail_chunk(chunk, str(error), duration_ms=_milliseconds(began))
         if not finished.chunk.state.terminal:
-            raise TransientError(f"{chunk_id} was recovered while it was tried: it is tried again.") from error
+            raise TransientError(
+                f"A recovery reopened {chunk_id} during this attempt, so it is tried again."
+            ) from error
         return finished
     finished = deps.ledger.complete_chunk(
         chunk,
