@@ -94,6 +94,13 @@ int main(int argc, char **argv)
         batch.correlation_mode = (int)(random_bits() % 3);
         batch.correlation = lags;
         batch.n_lags = 1 + (int)(random_bits() % 9);
+        double starts[3 * 5 * 12];
+        int64_t offsets[13] = {0};
+        for (int i = 0; i < 3 * 5 * 12; i++) starts[i] = n * (1.4 * uniform() - 0.2);
+        for (int i = 0; i < 8; i++) starts[random_bits() % (3 * 5 * 12)] = i % 2 ? NAN : 1e300;
+        for (int r = 0; r < rows; r++) offsets[r + 1] = offsets[r] + (int64_t)(random_bits() % 6);
+        batch.starts = round % 6 == 2 ? starts : NULL;
+        batch.start_offsets = offsets;
         gl_result result;
         if (gl_decompose_batch(&batch, &result) != 0) return 1;
         for (int r = 0; r < rows; r++) {

@@ -3,6 +3,7 @@
 #define BEST_H
 
 #include <math.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "bell.h"
@@ -360,11 +361,31 @@ static void refine_best(gl_workspace *ws)
     remove_redundant(ws);
 }
 
-static void decompose_best(gl_workspace *ws)
+/* The model of the k components that were given, three numbers each, without those that are no components here. */
+static void start_from_given(gl_workspace *ws, const double *given, int64_t k)
+{
+    set_model(ws, NULL, 0);
+    for (int64_t i = 0; i < k; i++) {
+        Comp c = {given[3 * i] / ws->unit, given[3 * i + 1], given[3 * i + 2]};
+        if (!(c.a > 0.0 && c.a < INFINITY && c.mu >= 0.0 && c.mu < ws->n && c.s >= WIDTH_MIN && c.s <= 0.5 * ws->n))
+            continue;
+        if (!add_component(ws, c)) break;
+    }
+    ws->n_curved = 0;
+    fit_touched(ws, TOL_SEARCH, COUPLING);
+    prune(ws, TOL_SEARCH);
+}
+
+/* The search, or the fit of the k components that were given and of nothing else. */
+static void decompose_best(gl_workspace *ws, const double *given, int64_t k)
 {
     ws->n_dead = ws->searched = 0;
-    start_from_peaks(ws);
-    refine_best(ws);
+    if (given) {
+        start_from_given(ws, given, k);
+    } else {
+        start_from_peaks(ws);
+        refine_best(ws);
+    }
     if (ws->n_curved > ws->n_comp && !out_of_budget(ws)) {
         double cost = chi_square(ws) + SECOND_COST * ws->n_comp;
         int n_first = ws->n_comp;

@@ -73,6 +73,8 @@ typedef struct {
     int correlation_mode;      /* GL_CORRELATION_* */
     const double *correlation; /* given: n_lags of them, the first one 1 */
     int32_t n_lags;
+    const double *starts;         /* NULL, or amplitude, mean and width of the components that fits start from */
+    const int64_t *start_offsets; /* n + 1: those of row i are start_offsets[i] to start_offsets[i + 1] */
     gl_params params;
     int threads;
     int isa;                /* GL_ISA_*; GL_ISA_AUTO takes the widest one this machine has */

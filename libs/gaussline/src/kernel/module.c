@@ -87,10 +87,19 @@ static PyObject *to_columns(const gl_result *result, size_t n)
     return columns;
 }
 
+/* Whether the offsets lie within so many starts, and rise. */
+static int starts_fit(const gl_batch *batch, Py_ssize_t n, Py_ssize_t starts, Py_ssize_t offsets)
+{
+    if (offsets != n + 1 || batch->start_offsets[0] < 0 || batch->start_offsets[n] > starts) return 0;
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (batch->start_offsets[i] > batch->start_offsets[i + 1]) return 0;
+    return 1;
+}
+
 static PyObject *py_decompose(PyObject *self, PyObject *args)
 {
-    Py_buffer data, noise, lags;
-    PyObject *noise_object, *lags_object;
+    Py_buffer data, noise, lags, starts, offsets;
+    PyObject *noise_object, *lags_object, *starts_object, *offsets_object;
     Py_ssize_t n, channels, row_stride, channel_stride;
     gl_batch batch;
     gl_result result;
@@ -98,8 +107,11 @@ static PyObject *py_decompose(PyObject *self, PyObject *args)
     memset(&batch, 0, sizeof batch);
     memset(&noise, 0, sizeof noise);
     memset(&lags, 0, sizeof lags);
-    if (!PyArg_ParseTuple(args, "y*nnpOpnniO(dddddddiiii)ii", &data, &n, &channels, &batch.is_float32, &noise_object,
+    memset(&starts, 0, sizeof starts);
+    memset(&offsets, 0, sizeof offsets);
+    if (!PyArg_ParseTuple(args, "y*nnpOpnniOOO(dddddddiiii)ii", &data, &n, &channels, &batch.is_float32, &noise_object,
                           &batch.noise_is_shape, &row_stride, &channel_stride, &batch.correlation_mode, &lags_object,
+                          &starts_object, &offsets_object,
                           &batch.params.beta, &batch.params.snr_min, &batch.params.mf_snr_min, &batch.params.f_sep,
                           &batch.params.neg_thresh, &batch.params.fwhm_min, &batch.params.time_budget_s,
                           &batch.params.max_refine_iter, &batch.params.max_components, &batch.params.preset,
@@ -133,6 +145,16 @@ static PyObject *py_decompose(PyObject *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "a given correlation has at least the lag zero");
         goto done;
     }
+    if (starts_object != Py_None) {
+        if (PyObject_GetBuffer(starts_object, &starts, PyBUF_SIMPLE) != 0) goto done;
+        if (PyObject_GetBuffer(offsets_object, &offsets, PyBUF_SIMPLE) != 0) goto done;
+        batch.starts = starts.buf;
+        batch.start_offsets = offsets.buf;
+        if (!starts_fit(&batch, n, starts.len / 24, offsets.len / 8)) {
+            PyErr_SetString(PyExc_ValueError, "the offsets of the starts do not rise from zero to their number");
+            goto done;
+        }
+    }
     batch.data = data.buf;
     batch.n = (size_t)n;
     batch.channels = (int32_t)channels;
@@ -151,6 +173,8 @@ static PyObject *py_decompose(PyObject *self, PyObject *args)
 done:
     if (noise.obj) PyBuffer_Release(&noise);
     if (lags.obj) PyBuffer_Release(&lags);
+    if (starts.obj) PyBuffer_Release(&starts);
+    if (offsets.obj) PyBuffer_Release(&offsets);
     PyBuffer_Release(&data);
     return columns;
 }

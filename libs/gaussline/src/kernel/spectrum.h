@@ -421,6 +421,13 @@ static int store(gl_workspace *ws, gl_summary *summary, gl_arena *arena)
     return 0;
 }
 
+/* The row's fit from the components that the batch gives for it. */
+static void fit_given(gl_workspace *ws, const gl_batch *batch, size_t row)
+{
+    const int64_t *at = batch->start_offsets + row;
+    decompose_best(ws, batch->starts + 3 * at[0], at[1] - at[0]);
+}
+
 /* One row, from load to store. */
 static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl_summary *out, gl_arena *arena)
 {
@@ -447,7 +454,8 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
             set_taps(ws);
         }
         if (batch->params.preset == GL_PRESET_COMPATIBLE) decompose_compatible(ws);
-        else decompose_best(ws);
+        else if (batch->starts) fit_given(ws, batch, row);
+        else decompose_best(ws, NULL, 0);
         if (ws->full || ws->work > WORK_LIMIT) out->flags |= GL_LIMIT_HIT;
         if (ws->out_of_time) out->flags |= GL_TIME_LIMIT;
         int converged = !(out->flags & (GL_LIMIT_HIT | GL_TIME_LIMIT));

@@ -17,6 +17,7 @@ from .cube import CubeSpectra, cube_spectra, decompose_cube
 from .models import evaluate
 from .noise import estimate_correlation, estimate_noise_shape
 from .params import Params, Preset
+from .spatial import refit_from_neighbours
 from .table import COMPONENT_COLUMNS, SPECTRUM_COLUMNS, ComponentFlag, Decomposition, Flag
 
 __version__ = "0.3.0"
@@ -40,4 +41,5 @@ __all__ = [
     "estimate_noise_shape",
     "evaluate",
     "kernel_available",
+    "refit_from_neighbours",
 ]

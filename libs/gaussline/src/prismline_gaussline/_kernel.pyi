@@ -12,6 +12,8 @@ def decompose(
     noise_channel_stride: int,
     correlation_mode: int,
     correlation: Buffer | None,
+    starts: Buffer | None,
+    start_offsets: Buffer | None,
     params: tuple[float, float, float, float, float, float, float, int, int, int, int],
     threads: int,
     instruction_set: int,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -54,6 +54,7 @@ def decompose(
     noise: ArrayLike | None = None,
     noise_is_shape: bool = False,
     correlation: str | ArrayLike = "estimate",
+    starts: Sequence[ArrayLike] | None = None,
     axis: SpectralAxis | None = None,
     threads: int = 1,
     instruction_set: str = "auto",
@@ -81,6 +82,9 @@ def decompose(
         Of the noise of neighbouring channels: ``"estimate"`` takes it from each spectrum, ``"white"`` says
         that there is none, and lags 0, 1, ... (the first one 1, at least two; those above seven are not
         used) give it, from :func:`estimate_correlation` of a whole cube say.
+    starts:
+        Components (k, 3) of each spectrum: amplitude, mean and width. Those are fitted, what does not pass the
+        thresholds is dropped, and nothing is searched for. For the preset ``best``, and not without the kernel.
     axis:
         The spectral axis, to have means and widths in physical units too.
     threads:
@@ -104,6 +108,8 @@ def decompose(
     array = _as_batch(spectra)
     sigma = None if noise is None else _as_noise(noise, array.shape)
     if _kernel is None:
+        if starts is not None:
+            raise ValueError("starts need the C kernel, which was not built")
         _warn_without_kernel()
         from .fallback import decompose_with_phspectra  # noqa: PLC0415 - phspectra is optional
 
@@ -116,6 +122,7 @@ def decompose(
         *_noise_buffer(sigma, noise_is_shape),
         mode,
         lags,
+        *_start_buffers(starts, array.shape, settings),
         (
             settings.beta,
             settings.snr_min,
@@ -194,6 +201,21 @@ def _noise_buffer(
         return None, False, 0, 0
     rows, channels = sigma.shape
     return sigma, is_shape, 0 if rows == 1 else channels, 0 if channels == 1 else 1
+
+
+def _start_buffers(
+    starts: Sequence[ArrayLike] | None, shape: tuple[int, ...], settings: Params
+) -> tuple[NDArray[np.float64] | None, NDArray[np.int64] | None]:
+    """The starts as the kernel takes them: components (m, 3), and the first one of each spectrum, (n + 1,)."""
+    if starts is None:
+        return None, None
+    if settings.preset is not Preset.BEST:
+        raise ValueError("starts are for the preset 'best'")
+    if len(starts) != shape[0]:
+        raise ValueError(f"starts must be one for each of the {shape[0]} spectra, not {len(starts)}")
+    rows = [np.asarray(start, dtype=np.float64).reshape(-1, 3) for start in starts]
+    offsets = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
+    return np.concatenate([*rows, np.zeros((1, 3))]), offsets  # one more, so that there is a buffer
 
 
 @cache

@@ -31,6 +31,9 @@ MATCH_WIDTH_RATIO = (0.3, 2.5)
 #: A match needs fitted over true amplitude strictly inside this range.
 MATCH_AMPLITUDE_RATIO = (0.0, 10.0)
 
+#: Clouds of :func:`make_cube`.
+_CLOUDS = 4
+
 #: The response that smooths the noise is cut off at this many of its standard deviations.
 _RESPONSE_REACH = 6.0
 
@@ -148,6 +151,53 @@ def make_spectra(per_category: int, seed: int, smoothing: float = 0.0) -> list[M
             signal = model(components, CHANNELS) + make_noise(rng, (1, CHANNELS), smoothing)[0]
             spectra.append(MadeSpectrum(category, signal, components))
     return spectra
+
+
+def make_cube(
+    shape: tuple[int, int], seed: int, channels: int = 200, smoothing: float = 0.0
+) -> tuple[NDArray[np.float64], list[Components]]:
+    """Spectra (ny * nx, channels) of clouds that are smooth over an image of ``shape`` (ny, nx), with noise as in
+    :func:`make_spectra`, and the components of each, (k, 3): those of two sigmas and more.
+
+    Height, velocity and width of each of the four clouds vary over the image, the velocity by up to 20 channels. Their
+    velocities are close, so that many are blended.
+    """
+    rng = np.random.default_rng(seed)
+    base = rng.uniform(0.35, 0.45) * channels
+    clouds = []
+    for _ in range(_CLOUDS):
+        height = _smooth_map(rng, shape, 6.0, -1.0, 3.0)
+        velocity = _smooth_map(rng, shape, 8.0, base, base + rng.uniform(8.0, 20.0))
+        clouds.append(np.stack((height, velocity, _smooth_map(rng, shape, 8.0, 2.5, 6.0)), axis=-1).reshape(-1, 3))
+        base += rng.uniform(6.0, 16.0)
+    truth = [pixel[pixel[:, 0] >= 2.0 * NOISE_K] for pixel in np.stack(clouds, axis=1)]
+    signals = np.array([model(components, channels) for components in truth])
+    return signals + make_noise(rng, (len(truth), channels), smoothing), truth
+
+
+def _smooth_map(
+    rng: np.random.Generator, shape: tuple[int, int], scale: float, low: float, high: float
+) -> NDArray[np.float64]:
+    """A sum of six plane waves of about ``scale`` pixels a radian, from ``low`` to ``high``."""
+    y, x = np.mgrid[: shape[0], : shape[1]]
+    total = np.zeros(shape)
+    for _ in range(6):
+        along_y, along_x = rng.normal(size=2) / scale
+        total += np.cos(along_y * y + along_x * x + rng.uniform(0.0, 2.0 * np.pi))
+    return np.asarray(low + (high - low) * (total - total.min()) / (np.ptp(total) + 1e-9))
+
+
+def count_jumps(models: Sequence[Components], shape: tuple[int, int]) -> int:
+    """Components (k, 3) of a pixel that a pixel beside, above or below it in the image ``shape`` (ny, nx) does not have
+    within a width, the narrower's, summed over all pairs of pixels. The truth has some, too: where a cloud begins."""
+    ny, nx = shape
+    pairs = [(i, i + 1) for i in range(ny * nx) if (i + 1) % nx] + [(i, i + nx) for i in range((ny - 1) * nx)]
+    return sum(_unshared(models[i], models[j]) + _unshared(models[j], models[i]) for i, j in pairs)
+
+
+def _unshared(a: Components, b: Components) -> int:
+    near = np.abs(a[:, None, 1] - b[None, :, 1]) <= np.minimum(a[:, None, 2], b[None, :, 2])
+    return int((~near.any(axis=1)).sum())
 
 
 def count_matches(truth: Components, fitted: Components) -> int:

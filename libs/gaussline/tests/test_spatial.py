@@ -1,0 +1,115 @@
+"""The second pass over an image: what neighbours agree on comes out, and nothing else changes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from prismline_gaussline import (
+    COMPONENT_COLUMNS,
+    SPECTRUM_COLUMNS,
+    Decomposition,
+    Params,
+    Preset,
+    decompose,
+    refit_from_neighbours,
+)
+from prismline_gaussline.synthetic import NOISE_K, count_jumps, count_matches, make_cube, model
+
+SHAPE = (20, 18)
+
+
+def f1(table: Decomposition, truth: list[NDArray[np.float64]]) -> float:
+    found = sum(count_matches(t, table.components(i)) for i, t in enumerate(truth))
+    return 2.0 * found / (len(table.mean) + sum(map(len, truth)))
+
+
+def jumps(table: Decomposition, shape: tuple[int, int] = SHAPE) -> int:
+    return count_jumps([table.components(i) for i in range(len(table))], shape)
+
+
+def bits(table: Decomposition, rows: list[int] | None = None) -> list[bytes]:
+    """Everything but the clock of some spectra."""
+    chosen = range(len(table)) if rows is None else rows
+    at = table.offsets
+    result = [getattr(table, name)[list(chosen)].tobytes() for name in SPECTRUM_COLUMNS if name != "seconds"]
+    return result + [
+        b"".join(getattr(table, name)[at[i] : at[i + 1]].tobytes() for i in chosen) for name in COMPONENT_COLUMNS
+    ]
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.7])
+def test_more_components_are_right_and_fewer_jump_from_pixel_to_pixel(smoothing: float) -> None:
+    spectra, truth = make_cube(SHAPE, 9601, smoothing=smoothing)
+    before = decompose(spectra)
+    after = refit_from_neighbours(spectra, before, SHAPE)
+    assert f1(after, truth) >= f1(before, truth) + 0.005
+    excess = jumps(before) - count_jumps(truth, SHAPE)
+    assert jumps(after) <= jumps(before) - 0.3 * excess
+
+
+def test_a_line_that_all_neighbours_have_is_found_where_it_was_missed_and_a_lone_one_stays_if_strong() -> None:
+    pair = np.array([[2.0, 95.0, 4.0], [1.5, 103.0, 4.0]])
+    spectra = model(pair, 200) + np.random.default_rng(9602).normal(0.0, 0.25, (49, 200))
+    spectra[24] += model(np.array([[4.0, 160.0, 5.0]]), 200)
+    table = decompose(spectra)
+    merged = decompose(spectra[24:25], starts=[[[2.4, 98.0, 6.0], [4.0, 160.0, 5.0]]])
+    assert merged.n_components[0] == 2
+    names = (*SPECTRUM_COLUMNS, *COMPONENT_COLUMNS)
+    first = table.offsets[24]
+    last = table.offsets[25]
+    wrong = {
+        name: np.concatenate((getattr(table, name)[:a], getattr(merged, name), getattr(table, name)[b:]))
+        for name in names
+        for a, b in [(24, 25) if name in SPECTRUM_COLUMNS else (first, last)]
+    }
+    start = Decomposition(**wrong, thread_seconds=table.thread_seconds)
+    found = refit_from_neighbours(spectra, start, (7, 7)).components(24)
+    np.testing.assert_allclose(found[:, 1], [95.0, 103.0, 160.0], atol=2.0)
+
+
+def test_a_piece_with_a_margin_of_the_rounds_gives_the_bits_of_the_whole_and_threads_change_none() -> None:
+    spectra, _ = make_cube(SHAPE, 9603, smoothing=0.7)
+    first = decompose(spectra)
+    whole = refit_from_neighbours(spectra, first, SHAPE)
+    assert bits(whole) != bits(first)
+    assert bits(refit_from_neighbours(spectra, first, SHAPE, threads=2)) == bits(whole)
+    rows = 11
+    piece = spectra[: rows * SHAPE[1]]
+    part = refit_from_neighbours(piece, decompose(piece), (rows, SHAPE[1]))
+    inner = list(range((rows - 2) * SHAPE[1]))
+    assert bits(part, inner) == bits(whole, inner)
+
+
+def test_blank_pixels_have_no_neighbours_and_are_none() -> None:
+    spectra, _ = make_cube((8, 8), 9604)
+    spectra[9] = np.nan
+    spectra[30, 50:60] = np.nan
+    noise = np.full((64, 1), NOISE_K)
+    table = refit_from_neighbours(spectra, decompose(spectra, noise=noise), (8, 8), noise=noise)
+    assert table.n_components[9] == 0
+    assert np.isnan(table.chi2_reduced[9])
+    assert np.isfinite(np.delete(table.chi2_reduced, 9)).all()
+    alone = decompose(spectra[:1])
+    assert bits(refit_from_neighbours(spectra[:1], alone, (1, 1))) == bits(alone)
+
+
+def test_starts_are_fitted_and_nothing_is_searched_for() -> None:
+    lines = np.array([[3.0, 60.0, 4.0], [3.0, 140.0, 4.0]])
+    spectra = model(lines, 200) + np.random.default_rng(9605).normal(0.0, 0.25, (2, 200))
+    nonsense = [[3.0, 62.0, 5.0], [-1.0, 20.0, 3.0], [1.0, np.nan, 3.0], [1.0, 900.0, 3.0], [1.0, 20.0, 0.0]]
+    table = decompose(spectra, starts=[nonsense, []])
+    assert table.n_components.tolist() == [1, 0]
+    assert table.mean[0] == pytest.approx(60.0, abs=0.5)
+
+
+def test_what_is_not_the_same_image_is_a_value_error() -> None:
+    spectra, _ = make_cube((4, 4), 9606)
+    table = decompose(spectra)
+    with pytest.raises(ValueError, match="not the same spectra"):
+        refit_from_neighbours(spectra, table, (4, 5))
+    with pytest.raises(ValueError, match="preset"):
+        decompose(spectra, Params(preset=Preset.COMPATIBLE), starts=[[]] * 16)
+    with pytest.raises(ValueError, match="16"):
+        decompose(spectra, starts=[[]] * 15)
