@@ -1,6 +1,7 @@
 """`python -m tests.simulation`: search schedules for broken promises, or replay one.
 
 python -m tests.simulation --seeds 100000 --cores 2     search
+python -m tests.simulation --seeds 300 --focus day      search one situation (plan.FOCUSES)
 python -m tests.simulation --seed 42                    replay, with the trace
 python -m tests.simulation --seed 42 --shrink           the smallest schedule that breaks the same promise
 """
@@ -12,17 +13,21 @@ import multiprocessing
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from tests.simulation.coverage import Coverage
+from tests.simulation.plan import FOCUSES
 from tests.simulation.shrink import MOST_SECONDS, shrink
 from tests.simulation.simulation import Result, simulate
 
 #: Schedules that a process of the search runs before it reports.
 BATCH = 25
+#: Schedules after which what they left behind is collected: little, so that it stays in the processor's caches.
+COLLECT = 2
 console = Console(soft_wrap=True, highlight=False)
 stderr = Console(stderr=True, highlight=False)
 app = typer.Typer(add_completion=False)
@@ -46,18 +51,19 @@ class Batch:
     coverage: Coverage
 
 
-def search(seeds: range) -> Batch:
-    """Run the schedules of `seeds`. What they leave behind is collected once, at the end."""
+def search(seeds: range, focus: str | None = None) -> Batch:
+    """Run the schedules of `seeds`."""
     batch = Batch(len(seeds), [], Coverage())
-    if gc.isenabled():
-        gc.disable()
-        gc.freeze()
+    gc.disable()
+    gc.collect()
+    gc.freeze()  # what is remembered from schedule to schedule is not looked at again
     for seed in seeds:
-        result = simulate(seed)
+        result = simulate(seed, focus=focus)
         batch.coverage.add(result.coverage)
         if result.finding is not None:
             batch.found.append(Found(seed, result.finding.check, result.finding.message))
-    gc.collect()
+        if seed % COLLECT == 0:
+            gc.collect()
     return batch
 
 
@@ -67,19 +73,24 @@ def main(
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     cores: Annotated[int, typer.Option(min=1, help="Processes that search at the same time.")] = 1,
     most: Annotated[int, typer.Option(help="Stop after so many findings.")] = 10,
+    focus: Annotated[str | None, typer.Option(help=f"Search one situation: {', '.join(FOCUSES)}.")] = None,
     seed: Annotated[int | None, typer.Option(help="Replay this schedule and print its trace.")] = None,
     smallest: Annotated[bool, typer.Option("--shrink", help="Replay the smallest schedule like it instead.")] = False,
     shrink_seconds: Annotated[float, typer.Option(help="Longest time to shrink.")] = MOST_SECONDS,
 ) -> None:
     """Search schedules for broken promises, or replay one. Exit code 1: something was found."""
+    if focus is not None and focus not in FOCUSES:
+        raise typer.BadParameter(f"There is no focus {focus}; there are {', '.join(FOCUSES)}.")
     if seed is not None:
-        result = shrink(seed, most_seconds=shrink_seconds) if smallest else simulate(seed, trace=True)
+        result = (
+            shrink(seed, focus, most_seconds=shrink_seconds) if smallest else simulate(seed, focus=focus, trace=True)
+        )
         show(result)
         raise typer.Exit(1 if result.finding else 0)
     began, done, found, coverage = time.monotonic(), 0, list[Found](), Coverage()
     parts = [range(start, min(start + BATCH, first + seeds)) for start in range(first, first + seeds, BATCH)]
     with multiprocessing.get_context("fork").Pool(cores) as pool:
-        for batch in pool.imap_unordered(search, parts):
+        for batch in pool.imap_unordered(partial(search, focus=focus), parts):
             done += batch.seeds
             found += batch.found
             coverage.add(batch.coverage)

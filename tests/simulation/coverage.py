@@ -134,6 +134,8 @@ class Watcher:
         self.coverage = Coverage()
         self._world = world
         self._faults = world.faults
+        self._perform = world.faults.perform
+        self._calls = self.coverage.calls
         self.latency = world.faults.latency
         #: (moment, phase) of each run, as they changed.
         self._phases: dict[str, list[tuple[float, str]]] = {}
@@ -143,15 +145,13 @@ class Watcher:
         self, process: Process, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]
     ) -> Any:
         """One call."""
-        self.coverage.calls[process.service, service, operation] += 1
-        struck = self._faults.struck
-        before = struck["crash before", service, operation]
+        called = (process.service, service, operation)
+        self._calls[called] = self._calls.get(called, 0) + 1
         try:
-            return self._faults.perform(process, service, operation, parameters, perform)
+            return self._perform(process, service, operation, parameters, perform)
         except CrashedError:
-            kind = _CRASHES[0] if struck["crash before", service, operation] > before else _CRASHES[1]
             if not process.running:
-                self.coverage.crashes[process.service, service, operation, kind] += 1
+                self.coverage.crashes[*called, self._faults.crash or _CRASHES[1]] += 1
             raise
 
     def _on_commit(self, changes: list[Any]) -> None:

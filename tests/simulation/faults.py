@@ -66,6 +66,8 @@ class Faults:
         self._outages = [outage for outage in plan.outages if outage.seconds > 0]
         #: When the outage of a dependency ends, for those that are down now and then.
         self.struck: Counter[tuple[str, str, str]] = Counter()
+        #: The fault that struck last, if it crashed its process.
+        self.crash = ""
 
     # ---- the adversary of the scheduler
 
@@ -82,20 +84,24 @@ class Faults:
         self, process: Process, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]
     ) -> Any:
         """One call, with what befalls it."""
-        if process.trusted:
-            return self._plainly(process, service, operation, parameters, perform)
-        outage = self.outage(dependency_of(service, parameters))
-        if outage is not None:
-            return self._during_outage(outage, process, service, operation, parameters, perform)
-        kind = self._strike(process, service, operation, parameters)
-        if kind is None:
-            return self._plainly(process, service, operation, parameters, perform)
-        return self._faultily(kind, process, service, operation, parameters, perform)
+        if not process.trusted:
+            if self._outages:
+                outage = self.outage(dependency_of(service, parameters))
+                if outage is not None:
+                    return self._during_outage(outage, process, service, operation, parameters, perform)
+            if self._left > 0:
+                kind = self._strike(process, service, operation, parameters)
+                if kind is not None:
+                    return self._faultily(kind, process, service, operation, parameters, perform)
+        if not self._scheduler.trace.on:
+            return perform()
+        return self._plainly(process, service, operation, parameters, perform)
 
     def outage(self, dependency: str) -> Outage | None:
         """What keeps a dependency down at this moment."""
+        since = self._scheduler.time - START
         for outage in self._outages:
-            if outage.dependency == dependency and outage.start <= self._scheduler.time - START < outage.end:
+            if outage.dependency == dependency and outage.start <= since < outage.end:
                 return outage
         return None
 
@@ -134,7 +140,8 @@ class Faults:
                 perform()
             done = ", but it was done"
         self.struck["outage", service, operation] += 1
-        self._trace(process, service, operation, parameters, f"OUTAGE of {outage.dependency}{done}")
+        if self._scheduler.trace.on:
+            self._trace(process, service, operation, parameters, f"OUTAGE of {outage.dependency}{done}")
         raise unreachable(service, lost=bool(done))
 
     def _strike(self, process: Process, service: str, operation: str, parameters: Mapping[str, Any]) -> str | None:
@@ -164,6 +171,7 @@ class Faults:
         perform: Callable[[], Any],
     ) -> Any:
         note = f"FAULT {kind}"
+        self.crash = kind if kind.startswith("crash") else ""
         match kind:
             case "crash before":
                 self._trace(process, service, operation, parameters, note)

@@ -216,12 +216,16 @@ class _Drawing:
         return scale * self.stream.below(40) / 40
 
 
-def draw_plan(choices: Choices) -> Plan:
-    """The plan of a schedule: from the whole space, or focused on a situation that is rarely met there."""
+def draw_plan(choices: Choices, focus: str | None = None) -> Plan:
+    """The plan of a schedule: from the whole space, or focused on a situation that is rarely met there.
+
+    `focus` names one of `FOCUSES` in place of the one that is drawn.
+    """
     draw = _Drawing(choices.stream("plan"))
-    focus = draw.one_of((12, *(1 for _ in FOCUSES)))
+    drawn = draw.one_of(tuple(weight for _, weight in FOCUSES.values()))
     plan = _anything(draw)
-    return FOCUSES[focus - 1](draw, plan) if focus else plan
+    focused, _ = FOCUSES[focus or list(FOCUSES)[drawn]]
+    return focused(draw, plan)
 
 
 def _anything(draw: _Drawing) -> Plan:
@@ -268,7 +272,7 @@ def _runs(draw: _Drawing) -> tuple[RunPlan, ...]:
 
 def _run(draw: _Drawing, *, first: bool) -> RunPlan:
     captions = draw.rarely(0.35)
-    chunks = 1 + draw.one_of((2, 4, 3, 2))
+    chunks = 1 + draw.one_of((4, 5, 2, 1))
     n = chunks * (1 if captions else 2)
     slow = tuple(i for i in range(n) if draw.rarely(0.4)) if not captions and draw.rarely(0.35) else ()
     hopeless = tuple(i for i in slow if draw.rarely(0.2)) if slow and draw.rarely(0.2) else ()
@@ -304,7 +308,7 @@ def _outages(draw: _Drawing, *, captions: bool) -> tuple[Outage, ...]:
         Outage(
             possible[draw.stream.below(len(possible))],
             start=draw.moment(),
-            seconds=OUTAGES[draw.one_of((6, 7, 3, 0.3, 0.03))],
+            seconds=OUTAGES[draw.one_of((6, 7, 3, 0.3, 0.005))],
             lossy=draw.rarely(0.3),
         )
         for _ in range(count)
@@ -371,7 +375,7 @@ def _deferred(draw: _Drawing, plan: Plan) -> Plan:
     captions = replace(plan.runs[0], workload="captions", slow=(), hopeless=(), bad=())
     spectra = RunPlan(at=draw.moment(), chunks=2, slow=(0,) if draw.rarely(0.5) else ())
     gone = draw.moment()
-    back = gone + draw.any_of((600.0, 2 * HOUR, 9 * HOUR))
+    back = gone + draw.any_of((600.0, 2 * HOUR, 4 * HOUR))
     purges = tuple(
         (LOSABLE[draw.stream.below(len(LOSABLE))], draw.moment() + back * draw.stream.below(4) / 4) for _ in range(2)
     )
@@ -433,15 +437,18 @@ def _away(draw: _Drawing, plan: Plan) -> Plan:
     return replace(plan, pauses=pauses)
 
 
-FOCUSES: tuple[Callable[[_Drawing, Plan], Plan], ...] = (
-    _backlog,
-    _exhausted,
-    _recovery,
-    _deferred,
-    _cancelled,
-    _split_again,
-    _refits,
-    _lost,
-    _day,
-    _away,
-)
+#: What a plan is drawn for, and how often. A schedule of a day costs as much as a hundred others, so that it is rare
+#: here; `--focus day` searches those by themselves.
+FOCUSES: dict[str, tuple[Callable[[_Drawing, Plan], Plan], float]] = {
+    "anything": (lambda _, plan: plan, 24.0),
+    "backlog": (_backlog, 2.0),
+    "exhausted": (_exhausted, 1.0),
+    "recovery": (_recovery, 2.0),
+    "deferred": (_deferred, 2.0),
+    "cancelled": (_cancelled, 2.0),
+    "split-again": (_split_again, 2.0),
+    "refits": (_refits, 2.0),
+    "lost": (_lost, 2.0),
+    "day": (_day, 0.05),
+    "away": (_away, 2.0),
+}

@@ -29,8 +29,9 @@ VISIBILITY_SECONDS = 60
 INVOCATION_SECONDS = 900.0
 #: Seconds until a process that crashed runs again.
 RESTART_SECONDS = (1.0, 10.0, 90.0)
-#: Seconds between two tries to receive while the queue cannot be reached.
-RECEIVE_PAUSE_SECONDS = 20.0
+#: Seconds between two tries to receive while the queue cannot be reached; longer each time, because the tries of an
+#: hour change nothing and cost as much as a run.
+RECEIVE_PAUSES = (20.0, 20.0, 60.0, 180.0, 600.0)
 
 Handler = Callable[[dict[str, Any], Any], Any]
 
@@ -127,6 +128,7 @@ class Consumer:
     def _serve(self, process: Process) -> None:
         handler = self._world.new_handler(self.service.handler)
         receives = self._scheduler.choices.stream(f"{self.name}/receive")
+        failures = 0
         while True:
             due = self._await_message(process)
             queue = due[receives.below(len(due))] if len(due) > 1 else due[0]
@@ -141,39 +143,43 @@ class Consumer:
                     **({} if self._world.plan.functions else {"VisibilityTimeout": VISIBILITY_SECONDS}),
                 )
             except (ClientError, BotoCoreError):
-                self._scheduler.wait(RECEIVE_PAUSE_SECONDS)
+                self._scheduler.wait(RECEIVE_PAUSES[min(failures, len(RECEIVE_PAUSES) - 1)])
+                failures += 1
                 continue
+            failures = 0
             if messages := answer.get("Messages"):
                 self._world.faults.repeat(queue, messages)
                 self._invoke(process, handler, queue, messages)
 
     def _await_message(self, process: Process) -> list[Any]:
         """Wait until a queue has a visible message; the queues that have."""
+        scheduler, next_visible = self._scheduler, self._world.next_visible
         while True:
-            moments = [self._world.next_visible(queue) for queue in self.queues]
-            due = [
-                queue
-                for queue, moment in zip(self.queues, moments, strict=True)
-                if moment is not None and moment <= self._scheduler.time
-            ]
+            due, earliest = [], float("inf")
+            for queue in self.queues:
+                if queue.messages and (moment := next_visible(queue)) is not None:
+                    if moment <= scheduler.time:
+                        due.append(queue)
+                    earliest = min(earliest, moment)
             if due:
                 self.looks_at = None
                 return due
             self.looks_at = float("inf")
-            self.look(moments)
-            self._scheduler.park(process)
+            self._wake_at(earliest)
+            scheduler.park(process)
 
-    def look(self, moments: list[float | None] | None = None) -> None:
-        """Have the process, if it waits for a message, wake up when there is one."""
+    def look(self, queue: Any) -> None:
+        """Have the process, if it waits for a message, wake up when there is one in `queue`."""
+        if self.looks_at is not None and queue.messages and (moment := self._world.next_visible(queue)) is not None:
+            self._wake_at(moment)
+
+    def _wake_at(self, moment: float) -> None:
         if self.looks_at is None or self.process is None or not self.process.running:
             return
-        if moments is None:
-            moments = [self._world.next_visible(queue) for queue in self.queues]
-        earliest = min((moment for moment in moments if moment is not None), default=float("inf"))
-        earliest = max(earliest, self._scheduler.time)
-        if earliest < self.looks_at:
-            self.looks_at = earliest
-            self._scheduler.wake_at(self.process, earliest)
+        moment = max(moment, self._scheduler.time)
+        if moment < self.looks_at:
+            self.looks_at = moment
+            self._scheduler.wake_at(self.process, moment)
 
     def _invoke(self, process: Process, handler: Handler, queue: Any, messages: list[Mapping[str, Any]]) -> None:
         scheduler, functions = self._scheduler, self._world.plan.functions

@@ -6,33 +6,30 @@ arguments alone is computed once by the project's own code and remembered. Nothi
 
 from __future__ import annotations
 
+import marshal
 from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from functools import lru_cache, wraps
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any, Self, cast
 
 import pyarrow as pa
 import tenacity
-from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
+import tenacity.nap
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from boto3.dynamodb.types import TypeSerializer
+from pydantic import BaseModel
 
 from prismline_contracts import base
-from prismline_runtime import dynamodb
+from prismline_runtime import dynamodb, routing
 from prismline_worker import decompose, output
+from tests.simulation.aws.dynamodb import Shown
 
 #: Results that are remembered of a function. Beyond, all of them are forgotten.
 MOST_REMEMBERED = 10_000
 
-_deserializer, _serializer = TypeDeserializer(), TypeSerializer()
-
-
-def plain(value: Mapping[str, Any]) -> Any:
-    """A value of DynamoDB's client as `Table.decode` makes it: whole numbers are int at once, not Decimal first."""
-    ((kind, content),) = value.items()
-    if kind == "S":
-        return content
-    if kind == "N" and content.isdecimal():
-        return int(content)
-    return _deserializer.deserialize(cast("Any", value))
+_serializer = TypeSerializer()
+_real_decode = dynamodb.decode
 
 
 def typed(value: Any) -> Any:
@@ -45,53 +42,100 @@ def typed(value: Any) -> Any:
     return _serializer.serialize(value)
 
 
-class FirstTry:
-    """The first attempt of a `QuickRetrying`, as tenacity's AttemptManager."""
+def decode(item: Mapping[str, Any]) -> dict[str, Any]:
+    """`prismline_runtime.dynamodb.decode`, once for each version of an item; sets, lists and dicts each time."""
+    if not isinstance(item, Shown):
+        return _decoded(item)
+    version = item.version
+    if version.remembered is None:
+        found = _decoded(version.wire)
+        version.remembered = found, [name for name, value in found.items() if isinstance(value, (set, list, dict))]
+    known, others = version.remembered
+    made: dict[str, Any] = known.copy()
+    for name in others:
+        made[name] = _real_decode({name: item[name]})[name]
+    return made
 
-    __slots__ = ("error",)
 
-    def __init__(self) -> None:
-        self.error: tuple[type[BaseException], BaseException, TracebackType | None] | None = None
+def _decoded(item: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in item.items():
+        for kind, content in value.items():
+            if kind == "S":
+                found[name] = content
+            elif kind == "N" and content.isdecimal():
+                found[name] = int(content)
+            else:
+                found |= _real_decode({name: value})
+    return found
+
+
+class Try:
+    """One attempt of a `QuickRetrying`: tenacity's AttemptManager and the Future that it fills, in one."""
+
+    __slots__ = ("attempt_number", "error")
+    failed = True
+
+    def __init__(self, number: int) -> None:
+        self.attempt_number = number
+        self.error: BaseException | None = None
 
     def __enter__(self) -> None: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
-        if kind is None or error is None:
-            return None
-        self.error = (kind, error, traceback)
-        return True
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> bool | None:
+        self.error = error
+        return None if error is None else True
+
+    def exception(self) -> BaseException | None:
+        """How the attempt ended."""
+        return self.error
 
 
 class QuickRetrying:
-    """tenacity's `Retrying` in a `for` loop, which is made only after the first attempt has failed."""
+    """tenacity's `Retrying` in a `for` loop, with its own rules and without what else it can do."""
 
-    def __init__(self, **options: Any) -> None:
-        self._options = options
+    def __init__(self, *, retry: Any, wait: Any, stop: Any, reraise: bool, sleep: Any = None) -> None:
+        assert reraise
+        self._retry, self._wait, self._stop, self._sleep = retry, wait, stop, sleep or tenacity.nap.sleep
 
     def __iter__(self) -> Iterator[Any]:
         clock: Any = vars(tenacity)["time"]
         began = clock.monotonic()
-        first = FirstTry()
-        yield first
-        if first.error is None:
+        attempt = Try(1)
+        yield attempt
+        if attempt.error is None:
             return
-        retrying = tenacity.Retrying(**self._options)
-        retrying.begin()
-        state = tenacity.RetryCallState(retrying, fn=None, args=(), kwargs={})
+        state: Any = tenacity.RetryCallState(cast("Any", self), fn=None, args=(), kwargs={})
         state.start_time = began
-        retrying.iter(retry_state=state)  # what it says is to make the attempt that was made
-        state.set_exception(first.error)
-        while True:
-            todo = retrying.iter(retry_state=state)
-            if isinstance(todo, tenacity.DoAttempt):
-                yield tenacity.AttemptManager(retry_state=state)
-            elif isinstance(todo, tenacity.DoSleep):
-                state.prepare_for_next_attempt()
-                retrying.sleep(todo)
-            else:
-                return
+        while attempt.error is not None:
+            state.outcome, state.outcome_timestamp = attempt, clock.monotonic()
+            if not self._retry(state):
+                raise attempt.error
+            seconds = state.upcoming_sleep = self._wait(state)
+            if self._stop(state):
+                raise attempt.error
+            state.idle_for += seconds
+            self._sleep(seconds)
+            state.attempt_number += 1
+            attempt = Try(state.attempt_number)
+            yield attempt
+
+
+class Batch:
+    """Powertools' BatchProcessor, and what it does with a batch of SQS: `process_partial_response`."""
+
+    def __init__(self, **_: Any) -> None: ...
+
+    @staticmethod
+    def process(*, event: Mapping[str, Any], record_handler: Callable[..., Any], processor: Any) -> dict[str, Any]:
+        """Hand each record over; the answer names those that raised."""
+        failures = []
+        for record in event["Records"]:
+            try:
+                record_handler(record=SQSRecord(record))
+            except Exception:
+                failures.append({"itemIdentifier": record["messageId"]})
+        return {"batchItemFailures": failures}
 
 
 def remembering(function: Callable[..., Any], key: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,6 +156,25 @@ def remembering(function: Callable[..., Any], key: Callable[..., Any]) -> Callab
         return found[0]
 
     return remembered
+
+
+_model_validate: Any = vars(BaseModel)["model_validate"].__func__
+_validated: dict[tuple[type, bytes], Any] = {}
+
+
+def model_validate(model: type[base.Contract], value: Any, **options: Any) -> Any:
+    """`Contract.model_validate`, once for each model and value: contracts do not change."""
+    try:
+        place = (model, marshal.dumps(value, 2))
+    except ValueError:  # a value that is no plain Python
+        return _model_validate(model, value, **options)
+    found = _validated.get(place)
+    if found is None:
+        found = _model_validate(model, value, **options)
+        if len(_validated) >= MOST_REMEMBERED:
+            _validated.clear()
+        _validated[place] = found
+    return found
 
 
 class _Writer:
@@ -164,12 +227,17 @@ class Parquet:
 
 
 _timestamp = base.timestamp
-_timestamp_at = lru_cache(maxsize=MOST_REMEMBERED)(_timestamp)
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _second(moment: int) -> str:
+    return _timestamp(datetime.fromtimestamp(moment, UTC)).removesuffix("000Z")
 
 
 def timestamp(moment: Any = None) -> str:
     """`prismline_contracts.timestamp`."""
-    return _timestamp_at(moment or base.now())
+    moment = moment or base.now()
+    return f"{_second(int(moment.replace(microsecond=0).timestamp()))}{moment.microsecond // 1000:03d}Z"
 
 
 #: What is remembered or shortened, by the id of what it stands for.
@@ -181,9 +249,12 @@ STAND_INS: dict[int, Any] = {
     id(output.timed_out_rows): remembering(output.timed_out_rows, id),
 }
 #: Names of the project's modules, and what they mean.
-NAMES: list[tuple[ModuleType, str, Any]] = [
+NAMES: list[tuple[Any, str, Any]] = [
+    (base.Contract, "model_validate", classmethod(model_validate)),
     (dynamodb, "_serialize", typed),
-    (dynamodb, "_deserialize", plain),
+    (dynamodb, "decode", decode),
+    (routing, "BatchProcessor", Batch),
+    (routing, "process_partial_response", Batch.process),
     (output, "pq", Parquet(vars(output)["pq"])),
     (
         decompose,

@@ -16,17 +16,24 @@ from tests.simulation.simulation import Result, simulate
 MOST_SECONDS = 60.0
 
 
-def shrink(seed: int, *, most_seconds: float = MOST_SECONDS, tell: Callable[[int], None] = lambda _: None) -> Result:
+def shrink(
+    seed: int,
+    focus: str | None = None,
+    *,
+    most_seconds: float = MOST_SECONDS,
+    tell: Callable[[int], None] = lambda _: None,
+) -> Result:
     """The smallest schedule found that breaks what the schedule of `seed` does, with its trace."""
-    first = simulate(seed, recording=True)
+    first = simulate(seed, focus=focus, recording=True)
     if first.finding is None:
-        return simulate(seed, trace=True)
-    return _Shrinking(first, time.monotonic() + most_seconds, tell).smallest()
+        return simulate(seed, focus=focus, trace=True)
+    return _Shrinking(first, focus, time.monotonic() + most_seconds, tell).smallest()
 
 
 class _Shrinking:
-    def __init__(self, first: Result, deadline: float, tell: Callable[[int], None]) -> None:
+    def __init__(self, first: Result, focus: str | None, deadline: float, tell: Callable[[int], None]) -> None:
         assert first.finding is not None
+        self._focus = focus
         self._kind = first.finding.kind
         self._best: dict[Place, int] = dict(first.record)
         self._deadline = deadline
@@ -43,7 +50,7 @@ class _Shrinking:
             self._lower()
             if self._best == before:
                 break
-        return simulate(record=self._best, trace=True)
+        return simulate(record=self._best, focus=self._focus, trace=True)
 
     def _over(self) -> bool:
         return time.monotonic() > self._deadline
@@ -70,7 +77,7 @@ class _Shrinking:
         return len(candidate) < len(self._best) and self._try(candidate)
 
     def _try(self, candidate: Record) -> bool:
-        result = simulate(record=candidate)
+        result = simulate(record=candidate, focus=self._focus)
         if result.finding is None or result.finding.kind != self._kind:
             return False
         self._best = dict(candidate)

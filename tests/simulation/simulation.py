@@ -46,12 +46,15 @@ def simulate(
     *,
     record: Record | None = None,
     plan: Plan | None = None,
+    focus: str | None = None,
     trace: bool = False,
     recording: bool = False,
 ) -> Result:
-    """Run the schedule of `seed`, or the one of `record`; `plan` in place of the one that would be drawn."""
+    """Run the schedule of `seed`, or the one of `record`; `plan` in place of the one that would be drawn, or `focus`
+    in place of what it would be drawn for.
+    """
     choices = Choices(seed, record=record, recording=recording)
-    chosen = plan or draw_plan(choices)
+    chosen = plan or draw_plan(choices, focus)
     world = World(chosen, choices, Trace(on=trace))
     collecting = gc.isenabled()
     gc.disable()  # what a collection unwinds, it unwinds at a moment of its own
@@ -99,7 +102,7 @@ def _live(world: World, users: Users, safety: Safety) -> None:
             return
         if scheduler.time >= deadline:
             break
-        step = min(step * 1.3, 3600.0)
+        step = min(step * 1.5, 3600.0)
     if scheduler.stopped:
         return
     what = "; ".join(islice(complaints(world, users, safety), 4))

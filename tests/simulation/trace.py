@@ -98,7 +98,13 @@ def _key(key: Mapping[str, Any]) -> str:
 
 
 def _values(values: Mapping[str, Any]) -> str:
-    return " ".join(f"{name}={next(iter(value.values()))}" for name, value in values.items())
+    return " ".join(f"{name}={_value(value)}" for name, value in values.items())
+
+
+def _value(value: Mapping[str, Any]) -> object:
+    """What a value is; the elements of a set in order, because a set has another one in every process."""
+    ((kind, content),) = value.items()
+    return sorted(content) if kind in {"SS", "NS", "BS"} else content
 
 
 def _sqs(parameters: Mapping[str, Any]) -> str:

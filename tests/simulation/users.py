@@ -22,6 +22,8 @@ from tests.simulation.world import World
 
 #: Longest time between two sweeps, seconds.
 LONGEST_SWEEP_SECONDS = 3600.0
+#: How much later than the one before each sweep comes.
+SWEEP_GROWTH = 1.5
 
 
 @dataclass(frozen=True)
@@ -198,7 +200,7 @@ class Users:
     def _sweep(self) -> None:
         """The sweeper's schedule, thinned out: sweeps that find nothing to do are the most of them, and cost time."""
         world = self._world
-        self._sweep_seconds = min(LONGEST_SWEEP_SECONDS, self._sweep_seconds * 1.3)
+        self._sweep_seconds = min(LONGEST_SWEEP_SECONDS, self._sweep_seconds * SWEEP_GROWTH)
         queue = world.queue("sweeps")
         if not world.is_down("sqs") and len(queue.messages) < 3:
             world.aws.sqs.enqueue(queue, json.dumps({"source": "aws.events", "detail-type": "Scheduled Event"}))

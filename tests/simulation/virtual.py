@@ -14,7 +14,6 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, tzinfo
-from types import ModuleType
 from typing import Any, Self
 
 import tenacity
@@ -181,7 +180,7 @@ _ids = random.Random(0)
 _jitter: random.Random = random.Random(0)
 
 
-def _replacements() -> list[tuple[ModuleType, str, Any]]:
+def _replacements() -> list[tuple[Any, str, Any]]:
     """Names of the project's modules that mean the real world, and what they mean in the virtual one."""
     stand_ins: dict[int, Any] = {
         id(time): _clock,
@@ -190,7 +189,7 @@ def _replacements() -> list[tuple[ModuleType, str, Any]]:
         id(concurrent.futures.ThreadPoolExecutor): InlineExecutor,
         **quick.STAND_INS,
     }
-    found: list[tuple[ModuleType, str, Any]] = []
+    found: list[tuple[Any, str, Any]] = []
     for name, module in sorted(sys.modules.items()):
         if name.startswith("prismline_cli.") and getattr(module, "datetime", None) is datetime:
             found.append((module, "datetime", _VirtualDatetime))
@@ -203,21 +202,24 @@ def _replacements() -> list[tuple[ModuleType, str, Any]]:
     return found + quick.NAMES
 
 
-_found: list[tuple[ModuleType, str, Any]] = []
+_found: list[tuple[Any, str, Any]] = []
 
 
 @contextmanager
 def replaced(names: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Names of modules mean something else within the block."""
+    """Names of modules and classes mean something else within the block."""
     before = []
     for module, name, value in names:
-        before.append((module, name, getattr(module, name)))
+        before.append((module, name, vars(module).get(name)))
         setattr(module, name, value)
     try:
         yield
     finally:
         for module, name, value in reversed(before):
-            setattr(module, name, value)
+            if value is None:  # a class's own, which it had inherited
+                delattr(module, name)
+            else:
+                setattr(module, name, value)
 
 
 @contextmanager

@@ -241,7 +241,8 @@ class World:
     def look_at(self, queue: str) -> None:
         """Wake who waits for a message of a queue, if there is one."""
         for consumer in self._consumers_of.get(queue, ()):
-            consumer.look()
+            if consumer.looks_at is not None:
+                consumer.look(self.aws.queues[queue])
 
     # ---- the model and the GPU
 

@@ -50,10 +50,20 @@ class Change(NamedTuple):
     after: Mapping[str, Any] | None
 
 
+class Shown(dict[str, Any]):
+    """An item as the client gives it, which knows the version that it shows."""
+
+    __slots__ = ("version",)
+
+    def __init__(self, version: Version) -> None:
+        super().__init__(version.wire)
+        self.version = version
+
+
 class Version:
     """One state of one item."""
 
-    __slots__ = ("_plain", "key", "size", "wire")
+    __slots__ = ("_plain", "key", "remembered", "size", "wire")
 
     def __init__(self, key: Key, wire: Wire, size: int) -> None:
         self.key = key
@@ -61,6 +71,8 @@ class Version:
         #: Bytes that the item counts as.
         self.size = size
         self._plain: dict[str, Any] | None = None
+        #: Room for what somebody makes of it again and again.
+        self.remembered: Any = None
 
     @property
     def plain(self) -> Mapping[str, Any]:
@@ -440,7 +452,7 @@ class DynamoDB(Client):
         version = table.version(key)
         if version is None:
             return {}
-        return {"Item": wanted.of(version.wire, names) if wanted else version.wire.copy()}
+        return {"Item": wanted.of(version.wire, names) if wanted else Shown(version)}
 
     @operation
     def put_item(self, *, TableName: str, Item: Mapping[str, Any], **options: Any) -> dict[str, Any]:
@@ -573,8 +585,8 @@ class DynamoDB(Client):
                 raise client_error(
                     "BatchGetItem", "ValidationException", "Provided list of item keys contains duplicates"
                 )
-            found = [version.wire for key in keys if (version := table.version(key)) is not None]
-            responses[name] = [wanted.of(wire, names) if wanted else wire.copy() for wire in found]
+            found = [version for key in keys if (version := table.version(key)) is not None]
+            responses[name] = [wanted.of(each.wire, names) if wanted else Shown(each) for each in found]
         return {"Responses": responses, "UnprocessedKeys": {}}
 
     @operation
@@ -801,7 +813,7 @@ class DynamoDB(Client):
             size += version.size
             last = version
             if filtered is None or filtered.holds(version.wire, names, values):
-                found.append(wanted.of(version.wire, names) if wanted else version.wire.copy())
+                found.append(wanted.of(version.wire, names) if wanted else Shown(version))
         answer: dict[str, Any] = {"Count": len(found), "ScannedCount": scanned}
         if options.get("Select") != "COUNT":
             answer["Items"] = found
@@ -939,7 +951,7 @@ def _returned(wanted: str, write: _Write) -> Wire | None:
     if version is None:
         return None
     if wanted.startswith("ALL"):
-        return version.wire.copy()
+        return Shown(version)
     return {name: version.wire[name] for name in write.named if name in version.wire}
 
 

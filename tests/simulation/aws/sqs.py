@@ -111,14 +111,18 @@ class Queue:
 
     def next_visible_at(self) -> float | None:
         """When the first message is or becomes visible; None: there is none."""
-        return min((message.visible_at for message in self.messages.values()), default=None)
+        if not self.messages:
+            return None
+        return min([message.visible_at for message in self.messages.values()])
 
     def expire(self, now: float) -> None:
         """Forget what is older than the retention period."""
         oldest = now - self.retention
         messages = self.messages
-        if any(message.sent <= oldest for message in messages.values()):
-            self.messages = {key: message for key, message in messages.items() if message.sent > oldest}
+        for message in messages.values():
+            if message.sent <= oldest:
+                self.messages = {key: each for key, each in messages.items() if each.sent > oldest}
+                return
 
     def depths(self, now: float) -> tuple[int, int, int]:
         """How many messages are visible, in flight and delayed."""

@@ -18,6 +18,7 @@ from prismline_runtime.errors import PermanentError, TransientError, Unavailable
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
+    from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sqs.type_defs import MessageAttributeValueTypeDef
     from mypy_boto3_stepfunctions import SFNClient
@@ -129,25 +130,21 @@ class Transport:
 
     def publish(self, *messages: Envelope) -> None:
         """Publish events on the bus. Raises PermanentError if one is too large, and TransientError as `send` does."""
+        entries: list[PutEventsRequestEntryTypeDef] = []
         for message in messages:
-            if len(message.to_json().encode()) > MAX_EVENT_BYTES:
+            detail = message.to_json()
+            if len(detail.encode()) > MAX_EVENT_BYTES:
                 raise PermanentError(f"The event {message.type} is larger than {MAX_EVENT_BYTES} bytes.")
-
-        def attempt(batch: list[Envelope]) -> list[Envelope]:
-            answer = self._events.put_events(
-                Entries=[
-                    {
-                        "EventBusName": f"prismline-{self.environment}",
-                        "Source": message.source,
-                        "DetailType": message.type,
-                        "Detail": message.to_json(),
-                    }
-                    for message in batch
-                ]
+            bus = f"prismline-{self.environment}"
+            entries.append(
+                {"EventBusName": bus, "Source": message.source, "DetailType": message.type, "Detail": detail}
             )
-            return [message for message, entry in zip(batch, answer["Entries"], strict=True) if entry.get("ErrorCode")]
 
-        for batch in batches(messages):
+        def attempt(batch: list[PutEventsRequestEntryTypeDef]) -> list[PutEventsRequestEntryTypeDef]:
+            answers = self._events.put_events(Entries=batch)["Entries"]
+            return [entry for entry, answer in zip(batch, answers, strict=True) if answer.get("ErrorCode")]
+
+        for batch in batches(entries):
             _until_all_taken("publish", batch, attempt)
 
     def dead_letter(self, delivery: Delivery, why: Mapping[str, str]) -> None:
