@@ -97,11 +97,11 @@ def run_child(name: str, environment: str, n_records: int) -> dict[str, float]:
 
 def recover(n_records: int) -> dict[str, float]:
     from prismline_contracts import DeadlettersRecover, Envelope, timestamp
-    from prismline_dlq_consumer.dependencies import from_environment
+    from prismline_dlq_consumer.dependencies import Dependencies
     from prismline_dlq_consumer.recovery import on_recover
     from prismline_runtime import Delivery, Message
 
-    deps = from_environment()
+    deps = Dependencies.from_environment()
     request = DeadlettersRecover(operation_id="op", requested_at=timestamp())
     message = Message(
         Envelope.wrap(request, source="benchmark", traceparent=None), Delivery("recoveries", "m", "h", "", 1)

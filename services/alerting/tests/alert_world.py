@@ -10,7 +10,7 @@ from typing import Any
 import boto3
 import pytest
 
-from prismline_alerting.dependencies import NotifierDependencies, notifier_from_environment
+from prismline_alerting.dependencies import NotifierDependencies
 from prismline_alerting.handler import build_handler
 from prismline_contracts.alerts import muted_until_parameter
 from prismline_ledger import Ledger, NewChunk
@@ -60,7 +60,14 @@ class World:
         """A notifier on what is there, as the environment variables say."""
         sqs = boto3.client("sqs")
         urls = {queue: sqs.get_queue_url(QueueName=f"prismline-{environment}-{queue}")["QueueUrl"] for queue in QUEUES}
-        return cls(environment, notifier_from_environment(), sqs, boto3.client("ssm"), boto3.client("cloudwatch"), urls)
+        return cls(
+            environment,
+            NotifierDependencies.from_environment(),
+            sqs,
+            boto3.client("ssm"),
+            boto3.client("cloudwatch"),
+            urls,
+        )
 
     @property
     def ledger(self) -> Ledger:

@@ -20,7 +20,7 @@ import pytest
 import uvicorn
 from fastapi import FastAPI
 
-from prismline_alerting.dependencies import PROMPT_CONFIG, InteractionDependencies, interactions_from_environment
+from prismline_alerting.dependencies import PROMPT_CONFIG, InteractionDependencies
 from prismline_alerting.interactions import MAX_BODY_BYTES, build_app, create_app
 from prismline_alerting.interactions import handler as lambda_handler
 from prismline_alerting.parameters import AlertParameters
@@ -80,7 +80,7 @@ class Endpoint:
 @pytest.fixture
 def endpoint(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch, discord: DiscordStandIn) -> Endpoint:
     monkeypatch.setenv("DISCORD_PUBLIC_KEY", discord.public_key)
-    return Endpoint(aws_env["ENVIRONMENT"], discord, interactions_from_environment(), boto3.client("ssm"))
+    return Endpoint(aws_env["ENVIRONMENT"], discord, InteractionDependencies.from_environment(), boto3.client("ssm"))
 
 
 def logged(caplog: pytest.LogCaptureFixture, message: str) -> list[Any]:
@@ -152,7 +152,7 @@ def test_only_who_has_an_allowed_role_may_mute(endpoint: Endpoint) -> None:
 
 def test_roles_are_read_from_the_environment(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISCORD_ALLOWED_ROLES", '["11"]')
-    assert interactions_from_environment().allowed_roles == {"11"}
+    assert InteractionDependencies.from_environment().allowed_roles == {"11"}
 
 
 def test_what_is_registered_is_what_is_understood(endpoint: Endpoint) -> None:
@@ -230,7 +230,7 @@ def test_a_replay_is_known_to_a_process_that_did_not_see_the_first(endpoint: End
     signed = endpoint.discord.sign(slash_command("mute-alerts"))
     endpoint.post(signed)
     endpoint.ssm.put_parameter(Name=muted_until_parameter(endpoint.environment), Value="0", Overwrite=True)
-    endpoint.deps = interactions_from_environment()
+    endpoint.deps = InteractionDependencies.from_environment()
     endpoint.post(signed)
     assert endpoint.muted_until() == "0"
 
@@ -359,7 +359,7 @@ def test_the_public_key_is_read_from_its_parameter(endpoint: Endpoint, monkeypat
     monkeypatch.delenv("DISCORD_PUBLIC_KEY")
     name = public_key_parameter(endpoint.environment)
     endpoint.ssm.put_parameter(Name=name, Value=endpoint.discord.public_key, Type="String")
-    endpoint.deps = interactions_from_environment()
+    endpoint.deps = InteractionDependencies.from_environment()
     assert "flags" not in endpoint.type("mute-alerts")
 
 
@@ -368,7 +368,7 @@ def test_without_a_key_everything_is_refused_and_the_log_says_what_to_do(
     endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, key: str
 ) -> None:
     monkeypatch.setenv("DISCORD_PUBLIC_KEY", key)
-    endpoint.deps = interactions_from_environment()
+    endpoint.deps = InteractionDependencies.from_environment()
     assert endpoint.post(endpoint.discord.sign({"id": "1", "type": 1})).status_code == 401
     (line,) = logged(caplog, "interactions_not_configured")
     assert "public key" in line.reason

@@ -18,7 +18,7 @@ import pytest
 from alert_world import BACKLOG, NOON, World, later
 from botocore.config import Config
 
-from prismline_alerting.dependencies import notifier_from_environment
+from prismline_alerting.dependencies import NotifierDependencies
 from prismline_alerting.discord import Webhook
 from prismline_alerting.embeds import GREEN, RED
 from prismline_alerting.parameters import AlertParameters
@@ -304,7 +304,7 @@ def test_what_discord_refuses_becomes_a_dead_letter_with_the_reason(
     world: World, discord: DiscordStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISCORD_WEBHOOK_URL", discord.webhook_url + "x")
-    deps = replace(notifier_from_environment(), clock=world.deps.clock)
+    deps = replace(NotifierDependencies.from_environment(), clock=world.deps.clock)
     world.send(world.alarm())
     assert world.handle(deps) == []
     (letter,) = world.dead_letters()
@@ -341,7 +341,7 @@ def test_without_a_webhook_the_alert_is_logged_in_full_once(
     world: World, discord: DiscordStandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("DISCORD_WEBHOOK_URL", "")
-    deps = replace(notifier_from_environment(), clock=world.deps.clock)
+    deps = replace(NotifierDependencies.from_environment(), clock=world.deps.clock)
     world.send(world.alarm())
     world.send(world.alarm())
     assert world.handle(deps) == []
@@ -357,7 +357,7 @@ def test_the_webhook_is_read_from_a_secret_parameter_and_never_logged(
     monkeypatch.delenv("DISCORD_WEBHOOK_URL")
     name = webhook_url_parameter(world.environment)
     world.ssm.put_parameter(Name=name, Value=discord.webhook_url, Type="SecureString")
-    deps = replace(notifier_from_environment(), clock=world.deps.clock)
+    deps = replace(NotifierDependencies.from_environment(), clock=world.deps.clock)
     world.send(world.alarm())
     assert world.handle(deps) == []
     assert len(discord.messages) == 1

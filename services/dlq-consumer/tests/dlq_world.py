@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from prismline_contracts import ARCHIVE_PREFIX, ChunkItem, ChunkProcess, Envelope, RunItem, now, timestamp
-from prismline_dlq_consumer.dependencies import Dependencies, from_environment
+from prismline_dlq_consumer.dependencies import Dependencies
 from prismline_dlq_consumer.handler import build_handler
 from prismline_ledger import Ledger, NewChunk, Started
 from prismline_localstack.testing import create_runs_table, observe_bus
@@ -114,7 +114,7 @@ class World:
         clients = {name: Client(boto3.client(name)) for name in CLIENTS}
         for name, client in clients.items():
             patch.setattr(f"prismline_runtime.clients.{name}", lambda client=client: client)
-        return cls(environment, from_environment(), sqs, s3, urls, Bucket(s3, bucket), clients)
+        return cls(environment, Dependencies.from_environment(), sqs, s3, urls, Bucket(s3, bucket), clients)
 
     @property
     def ledger(self) -> Ledger:

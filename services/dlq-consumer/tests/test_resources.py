@@ -9,6 +9,7 @@ import pytest
 
 from prismline_dlq_consumer.decisions import Resource
 from prismline_dlq_consumer.resources import Ec2Resources, asked_once
+from prismline_runtime import Instances
 
 pytestmark = pytest.mark.emulator
 
@@ -19,7 +20,7 @@ def environment(aws_env: dict[str, str]) -> str:
 
 
 def resources(environment: str) -> Ec2Resources:
-    return Ec2Resources(boto3.client("ssm"), boto3.client("ec2"), environment)
+    return Ec2Resources(Instances(boto3.client("ssm"), boto3.client("ec2"), environment))
 
 
 def set_instance(environment: str, value: str) -> None:

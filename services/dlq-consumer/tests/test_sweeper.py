@@ -64,7 +64,7 @@ class World:
                 stepfunctions=clients["stepfunctions"],
             ),
             sqs=clients["sqs"],
-            bucket="the-bucket",
+            bucket_name="the-bucket",
             patience=Patience(),
             limits=SweepLimits(),
             logger=service_logger("sweeper-tests"),

@@ -24,7 +24,7 @@ from prismline_ledger import Ledger, Started
 from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_runtime import Bucket, Transport, UnavailableError
 from prismline_splitter import splitting
-from prismline_splitter.dependencies import Dependencies, from_environment
+from prismline_splitter.dependencies import Dependencies
 from prismline_splitter.handler import build_handler
 from prismline_splitter.workloads import spectra
 
@@ -102,7 +102,7 @@ class World:
             events=events,
             stepfunctions=state_machine,  # type: ignore[arg-type]
         )
-        deps = replace(from_environment(), transport=transport)
+        deps = replace(Dependencies.from_environment(), transport=transport)
         world = cls(deps, bucket, state_machine, sqs, s3, urls, folder)
         for module in (splitting, spectra):
             patch.setattr(module, "fault_point", world._at_fault_point)
@@ -124,7 +124,7 @@ class World:
             raise UnavailableError(f"Could not reach {name}.")
 
         deps = self.deps
-        self.deps = replace(deps, bucket=no_bucket)
+        self.deps = replace(deps, open_bucket=no_bucket)
         yield
         self.deps = deps
 

@@ -22,7 +22,7 @@ from prismline_contracts import (
 from prismline_ledger import Ledger, NewChunk
 from prismline_localstack.testing import create_runs_table
 from prismline_worker import model_endpoint
-from prismline_worker.dependencies import from_environment
+from prismline_worker.dependencies import Dependencies
 from prismline_worker.handler import build_handler
 
 pytestmark = pytest.mark.emulator
@@ -48,7 +48,7 @@ class World:
                 monkeypatch.delenv(name)
             else:
                 monkeypatch.setenv(name, value)
-        self.handler = build_handler(from_environment())
+        self.handler = build_handler(Dependencies.from_environment())
 
     def set_gpu(self, value: str) -> None:
         name = f"/prismline/{self.environment}/resources/gpu/instance_id"
@@ -129,7 +129,7 @@ def world(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[
         monkeypatch.setenv("RUNS_TABLE", table)
         monkeypatch.setenv("CAPTION_BASE_URL", server.url)
         monkeypatch.setenv("CAPTION_TRIES", "1")
-        deps = from_environment()
+        deps = Dependencies.from_environment()
         deps.ledger.open_run(
             run_id=RUN_ID, survey="s-1", job_id="j", workload="captions", params=None, traceparent=None
         )

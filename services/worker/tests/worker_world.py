@@ -19,7 +19,7 @@ from botocore.exceptions import EndpointConnectionError
 from prismline_contracts import ChunkItem, ChunkProcess, Envelope, RunItem, chunk_id, chunk_key
 from prismline_ledger import Ledger, NewChunk
 from prismline_localstack.testing import create_runs_table, observe_bus
-from prismline_worker.dependencies import Dependencies, from_environment
+from prismline_worker.dependencies import Dependencies
 from prismline_worker.fit_process import Fit, FitError, FitTimeoutError
 from prismline_worker.handler import build_handler
 
@@ -234,6 +234,6 @@ def spectra_world(environment: str, monkeypatch: Any) -> World:
     monkeypatch.setenv("RUNS_TABLE", table)
     fitter, aws = Fitter(), Aws()
     with aws.watched():
-        deps = dataclasses.replace(from_environment(), fitter=fitter)
+        deps = dataclasses.replace(Dependencies.from_environment(), fitter=fitter)
         handler = build_handler(deps)
     return World(environment, bucket, deps, fitter, handler, observe_bus(sqs, boto3.client("events"), bus), aws)

@@ -387,10 +387,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an announcement is noted and not made",
         f"{STATUS}/announcements.py",
-        "    deps.transport.publish(deps.transport.wrap(event, traceparent=run.traceparent))\n"
+        "    deps.transport.publish_event(event, traceparent=run.traceparent)\n"
         '    fault_point("status.published", run_id=run.run_id, status=run.status)\n    deps.table.mark_announced(run)',
         "    deps.table.mark_announced(run)\n"
-        "    deps.transport.publish(deps.transport.wrap(event, traceparent=run.traceparent))\n"
+        "    deps.transport.publish_event(event, traceparent=run.traceparent)\n"
         '    fault_point("status.published", run_id=run.run_id, status=run.status)',
         "A status service that dies in between leaves a run whose end nobody hears of.",
         ("the status service dies",),

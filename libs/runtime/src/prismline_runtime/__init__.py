@@ -12,6 +12,7 @@ from prismline_runtime.errors import (
     error_code,
 )
 from prismline_runtime.faults import fault_point
+from prismline_runtime.instances import Instances
 from prismline_runtime.routing import Message, describe_invalid, queue_handler
 from prismline_runtime.settings import ServiceSettings
 from prismline_runtime.storage import Bucket
@@ -22,6 +23,7 @@ __all__ = [
     "Bucket",
     "Change",
     "Delivery",
+    "Instances",
     "Message",
     "PermanentError",
     "PrismlineError",

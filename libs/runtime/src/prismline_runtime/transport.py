@@ -128,6 +128,10 @@ class Transport:
         for batch in batches(messages):
             _until_all_taken(f"send to {queue}", batch, attempt)
 
+    def publish_event(self, data: Wrappable, *, traceparent: str | None, key: tuple[str, ...] = ()) -> None:
+        """Publish `data` as an event of this service. `key` as in `Envelope.wrap`, errors as in `publish`."""
+        self.publish(self.wrap(data, traceparent=traceparent, key=key))
+
     def publish(self, *messages: Envelope) -> None:
         """Publish events on the bus. Raises PermanentError if one is too large, and TransientError as `send` does."""
         entries: list[PutEventsRequestEntryTypeDef] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import boto3
 import httpx
@@ -75,28 +75,28 @@ class NotifierDependencies:
                 DelaySeconds=max(1, min(seconds, self.settings.recheck_seconds)),
             )
 
-
-def notifier_from_environment() -> NotifierDependencies:
-    """Make the notifier's dependencies with real clients and the settings in the environment."""
-    quiet_http_logs()
-    settings = NotifierSettings()
-    logger = service_logger(SERVICE)
-    return NotifierDependencies(
-        settings=settings,
-        transport=Transport.connect(settings.environment, SERVICE),
-        parameters=AlertParameters(boto3.client("ssm", config=HELP_CONFIG), settings.environment, logger),
-        posts=Posts(Bucket(clients.s3(), settings.bucket), settings.claim_seconds),
-        alarms=Alarms(boto3.client("cloudwatch", config=HELP_CONFIG)),
-        facts=FactFinder(
-            boto3.client("sqs", config=HELP_CONFIG),
-            Ledger(boto3.client("dynamodb", config=HELP_CONFIG), settings.runs_table),
-            settings.environment,
-            logger,
-        ),
-        webhook=Webhook(httpx.Client(), settings.post_seconds),
-        sqs=clients.sqs(),
-        logger=logger,
-    )
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Make the notifier's dependencies with real clients and the settings in the environment."""
+        quiet_http_logs()
+        settings = NotifierSettings()
+        logger = service_logger(SERVICE)
+        return cls(
+            settings=settings,
+            transport=Transport.connect(settings.environment, SERVICE),
+            parameters=AlertParameters(boto3.client("ssm", config=HELP_CONFIG), settings.environment, logger),
+            posts=Posts(Bucket(clients.s3(), settings.bucket), settings.claim_seconds),
+            alarms=Alarms(boto3.client("cloudwatch", config=HELP_CONFIG)),
+            facts=FactFinder(
+                boto3.client("sqs", config=HELP_CONFIG),
+                Ledger(boto3.client("dynamodb", config=HELP_CONFIG), settings.runs_table),
+                settings.environment,
+                logger,
+            ),
+            webhook=Webhook(httpx.Client(), settings.post_seconds),
+            sqs=clients.sqs(),
+            logger=logger,
+        )
 
 
 @dataclass(frozen=True)
@@ -110,15 +110,15 @@ class InteractionDependencies:
     logger: Logger
     clock: Callable[[], datetime] = utc_now
 
-
-def interactions_from_environment() -> InteractionDependencies:
-    """Make the endpoint's dependencies with real clients and the settings in the environment."""
-    settings = InteractionSettings()
-    logger = service_logger(SERVICE)
-    parameters = AlertParameters(boto3.client("ssm", config=PROMPT_CONFIG), settings.environment, logger)
-    return InteractionDependencies(
-        parameters=parameters,
-        public_key=PublicKey(settings.discord_public_key, parameters.public_key),
-        allowed_roles=frozenset(settings.discord_allowed_roles),
-        logger=logger,
-    )
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Make the endpoint's dependencies with real clients and the settings in the environment."""
+        settings = InteractionSettings()
+        logger = service_logger(SERVICE)
+        parameters = AlertParameters(boto3.client("ssm", config=PROMPT_CONFIG), settings.environment, logger)
+        return cls(
+            parameters=parameters,
+            public_key=PublicKey(settings.discord_public_key, parameters.public_key),
+            allowed_roles=frozenset(settings.discord_allowed_roles),
+            logger=logger,
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import Any
 
-from prismline_alerting.dependencies import NotifierDependencies, notifier_from_environment
+from prismline_alerting.dependencies import NotifierDependencies
 from prismline_alerting.notifier import on_notification, on_run_failed
 from prismline_contracts import RunFailed
 from prismline_runtime import queue_handler
@@ -24,7 +24,7 @@ def build_handler(deps: NotifierDependencies) -> LambdaHandler:
 
 @cache
 def _handler() -> LambdaHandler:
-    return build_handler(notifier_from_environment())
+    return build_handler(NotifierDependencies.from_environment())
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:

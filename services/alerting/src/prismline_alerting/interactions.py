@@ -28,7 +28,7 @@ from prismline_alerting.commands import (
     answer,
     decide,
 )
-from prismline_alerting.dependencies import InteractionDependencies, interactions_from_environment
+from prismline_alerting.dependencies import InteractionDependencies
 from prismline_alerting.signatures import signed_at
 from prismline_runtime import PermanentError, PrismlineError, TransientError, describe_invalid
 
@@ -38,7 +38,7 @@ MAX_BODY_BYTES = 64 * 1024
 
 def create_app() -> FastAPI:
     """The application, with the settings in the environment."""
-    return build_app(interactions_from_environment())
+    return build_app(InteractionDependencies.from_environment())
 
 
 def build_app(deps: InteractionDependencies) -> FastAPI:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 from aws_lambda_powertools import Logger
 
@@ -11,7 +12,7 @@ from prismline_dlq_consumer.resources import Ec2Resources, Resources
 from prismline_dlq_consumer.settings import DlqConsumerSettings
 from prismline_dlq_consumer.sweeper import SweeperDependencies
 from prismline_ledger import Ledger, Operations
-from prismline_runtime import Bucket, Transport, clients, service_logger
+from prismline_runtime import Bucket, Instances, Transport, clients, service_logger
 
 
 @dataclass(frozen=True)
@@ -27,29 +28,29 @@ class Dependencies:
     sweeper: SweeperDependencies
     logger: Logger
 
-
-def from_environment() -> Dependencies:
-    """Make the dependencies with real clients and the settings in the environment."""
-    settings = DlqConsumerSettings()
-    dynamodb, s3, sqs = clients.dynamodb(), clients.s3(), clients.sqs()
-    ledger = Ledger(dynamodb, settings.runs_table)
-    transport = Transport.connect(settings.environment, "dlq-consumer")
-    logger = service_logger("dlq-consumer")
-    return Dependencies(
-        settings=settings,
-        ledger=ledger,
-        operations=Operations(dynamodb, settings.runs_table),
-        transport=transport,
-        archive=Archive(Bucket(s3, settings.bucket), s3),
-        resources=Ec2Resources(clients.ssm(), clients.ec2(), settings.environment),
-        sweeper=SweeperDependencies(
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Make the dependencies with real clients and the settings in the environment."""
+        settings = DlqConsumerSettings()
+        dynamodb, s3, sqs = clients.dynamodb(), clients.s3(), clients.sqs()
+        ledger = Ledger(dynamodb, settings.runs_table)
+        transport = Transport.connect(settings.environment, "dlq-consumer")
+        logger = service_logger("dlq-consumer")
+        return cls(
+            settings=settings,
             ledger=ledger,
+            operations=Operations(dynamodb, settings.runs_table),
             transport=transport,
-            sqs=sqs,
-            bucket=settings.bucket,
-            patience=settings.patience,
-            limits=settings.sweep_limits,
+            archive=Archive(Bucket(s3, settings.bucket), s3),
+            resources=Ec2Resources(Instances(clients.ssm(), clients.ec2(), settings.environment)),
+            sweeper=SweeperDependencies(
+                ledger=ledger,
+                transport=transport,
+                sqs=sqs,
+                bucket_name=settings.bucket,
+                patience=settings.patience,
+                limits=settings.sweep_limits,
+                logger=logger,
+            ),
             logger=logger,
-        ),
-        logger=logger,
-    )
+        )

@@ -6,7 +6,7 @@ from functools import cache, partial
 from typing import Any
 
 from prismline_contracts import DeadlettersRecover, DeadlettersRecoverRequested, dead_letter_queue_name
-from prismline_dlq_consumer.dependencies import Dependencies, from_environment
+from prismline_dlq_consumer.dependencies import Dependencies
 from prismline_dlq_consumer.healing import on_dead_letters
 from prismline_dlq_consumer.recovery import on_recover
 from prismline_dlq_consumer.sweeper import on_sweep
@@ -35,7 +35,7 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
 
 @cache
 def _handler() -> LambdaHandler:
-    return build_handler(from_environment())
+    return build_handler(Dependencies.from_environment())
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:

@@ -202,12 +202,10 @@ def _say_decision(letter: DeadLetter, receive_count: int, key: str, decision: De
         run_id=letter.command.run_id if letter.command is not None else None,
         chunk_id=letter.chunk_name[1] if letter.chunk_name is not None else None,
     )
-    deps.transport.publish(
-        deps.transport.wrap(
-            archived,
-            traceparent=letter.envelope.traceparent if letter.envelope else None,
-            key=(letter.message_id, str(receive_count)),
-        )
+    deps.transport.publish_event(
+        archived,
+        traceparent=letter.envelope.traceparent if letter.envelope else None,
+        key=(letter.message_id, str(receive_count)),
     )
 
 

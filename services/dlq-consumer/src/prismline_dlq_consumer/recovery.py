@@ -87,7 +87,7 @@ def _say_recovered(operation: RecoveryOperationItem, message: Message, deps: Dep
         **counts,
     )
     traceparent = message.envelope.traceparent
-    deps.transport.publish(deps.transport.wrap(recovered, traceparent=traceparent, key=(operation.operation_id,)))
+    deps.transport.publish_event(recovered, traceparent=traceparent, key=(operation.operation_id,))
     deps.logger.info("deadletters_recovered", extra={"operation_id": operation.operation_id, **counts})
 
 

@@ -218,7 +218,7 @@ def settled(before: RunItem, after: RunItem) -> bool:
 # ---- resent messages
 
 
-def process_command(chunk: ChunkItem, run: RunItem, bucket: str) -> ChunkProcess:
+def process_command(chunk: ChunkItem, run: RunItem, bucket_name: str) -> ChunkProcess:
     """The `chunk.process` command of a chunk, as the splitter sent it."""
     return ChunkProcess(
         run_id=run.run_id,
@@ -227,7 +227,7 @@ def process_command(chunk: ChunkItem, run: RunItem, bucket: str) -> ChunkProcess
         workload=run.workload,
         chunk_id=chunk.chunk_id,
         n_items=chunk.n_items,
-        bucket=bucket,
+        bucket=bucket_name,
         chunk_key=chunk.chunk_key,
         params=json.loads(run.params or "{}"),
         attempt=chunk.resends + 2,  # the splitter sent the first
@@ -235,22 +235,22 @@ def process_command(chunk: ChunkItem, run: RunItem, bucket: str) -> ChunkProcess
     )
 
 
-def refit_command(chunk: ChunkItem, run: RunItem, bucket: str) -> SpectraRefit:
+def refit_command(chunk: ChunkItem, run: RunItem, bucket_name: str) -> SpectraRefit:
     """The `spectra.refit` command of a chunk, as the worker sent it."""
     return SpectraRefit(
         run_id=run.run_id,
         survey=run.survey,
         chunk_id=chunk.chunk_id,
-        bucket=bucket,
+        bucket=bucket_name,
         chunk_key=chunk.chunk_key,
         output_key=chunk.output_key or "",
         params=FitParams.model_validate(json.loads(run.params or "{}")),
     )
 
 
-def split_command(run: RunItem, bucket: str) -> RunSplit:
+def split_command(run: RunItem, bucket_name: str) -> RunSplit:
     """The `run.split` command of a run."""
-    return RunSplit(run_id=run.run_id, job_id=run.job_id, bucket=bucket, manifest_key=run.manifest_key or "")
+    return RunSplit(run_id=run.run_id, job_id=run.job_id, bucket=bucket_name, manifest_key=run.manifest_key or "")
 
 
 def _duration(seconds: float) -> str:

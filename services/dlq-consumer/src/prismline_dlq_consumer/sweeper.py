@@ -87,12 +87,12 @@ _DEPTHS: list[QueueAttributeNameType] = [
 
 @dataclass(frozen=True)
 class SweeperDependencies:
-    """What the sweeper uses. `bucket` is the name of the bucket that chunks are in."""
+    """What the sweeper uses. `bucket_name` is the bucket that chunks are in."""
 
     ledger: Ledger
     transport: Transport
     sqs: SQSClient
-    bucket: str
+    bucket_name: str
     patience: Patience
     limits: SweepLimits
     logger: Logger
@@ -241,12 +241,12 @@ class _Sweep:
 
     def _resend(self, lost: list[tuple[ChunkItem, str]], run: RunItem) -> None:
         """Send, then record. A sweep that dies in between sends again, which is harmless."""
-        wrap, bucket = self._deps.transport.wrap, self._deps.bucket
+        wrap, bucket_name = self._deps.transport.wrap, self._deps.bucket_name
         self._send(
             Queue.CHUNKS,
             run,
             (
-                wrap(process_command(chunk, run, bucket), traceparent=run.traceparent, key=(chunk.chunk_id,))
+                wrap(process_command(chunk, run, bucket_name), traceparent=run.traceparent, key=(chunk.chunk_id,))
                 for chunk, _ in lost
             ),
         )
@@ -256,12 +256,12 @@ class _Sweep:
             self._deps.logger.warning("chunk_resent", extra={"chunk_id": chunk.chunk_id, "reason": reason})
 
     def _resend_refits(self, unfitted: list[ChunkItem], run: RunItem) -> None:
-        wrap, bucket = self._deps.transport.wrap, self._deps.bucket
+        wrap, bucket_name = self._deps.transport.wrap, self._deps.bucket_name
         self._send(
             Queue.REFITS,
             run,
             (
-                wrap(refit_command(chunk, run, bucket), traceparent=run.traceparent, key=(chunk.chunk_id,))
+                wrap(refit_command(chunk, run, bucket_name), traceparent=run.traceparent, key=(chunk.chunk_id,))
                 for chunk in unfitted
             ),
         )
@@ -291,7 +291,7 @@ class _Sweep:
         decision = sweep_split(run, self._now, self._deps.limits)
         if decision is None:
             return
-        command = split_command(run, self._deps.bucket)
+        command = split_command(run, self._deps.bucket_name)
         message = self._deps.transport.wrap(command, traceparent=run.traceparent, tasktoken=run.split_token)
         self._send(Queue.SPLIT, run, [message])
         self._deps.ledger.record_split_resend(run)
@@ -339,7 +339,7 @@ class _Sweep:
         fault_point("sweep.sent", run_id=run.run_id)
 
     def _publish(self, event: ChunkFailed | RunDrained | RunCheckRequested, run: RunItem, *key: str) -> None:
-        self._deps.transport.publish(self._deps.transport.wrap(event, traceparent=run.traceparent, key=key))
+        self._deps.transport.publish_event(event, traceparent=run.traceparent, key=key)
 
 
 def _publish_metrics(tally: Tally, deps: SweeperDependencies) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from aws_lambda_powertools import Logger
 
@@ -15,23 +16,23 @@ from prismline_splitter.settings import SplitterSettings
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What the splitter's functions use. `bucket` returns the bucket with a given name."""
+    """What the splitter's functions use. `open_bucket` returns the bucket with a given name."""
 
     ledger: Ledger
     transport: Transport
-    bucket: Callable[[str], Bucket]
+    open_bucket: Callable[[str], Bucket]
     workdir: Path
     logger: Logger
 
-
-def from_environment() -> Dependencies:
-    """Make the dependencies with real clients and the settings in the environment."""
-    settings = SplitterSettings()
-    s3 = clients.s3()
-    return Dependencies(
-        ledger=Ledger(clients.dynamodb(), settings.runs_table),
-        transport=Transport.connect(settings.environment, "splitter"),
-        bucket=lambda name: Bucket(s3, name),
-        workdir=settings.workdir,
-        logger=service_logger("splitter"),
-    )
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Make the dependencies with real clients and the settings in the environment."""
+        settings = SplitterSettings()
+        s3 = clients.s3()
+        return cls(
+            ledger=Ledger(clients.dynamodb(), settings.runs_table),
+            transport=Transport.connect(settings.environment, "splitter"),
+            open_bucket=lambda name: Bucket(s3, name),
+            workdir=settings.workdir,
+            logger=service_logger("splitter"),
+        )

@@ -8,7 +8,7 @@ from typing import Any
 from prismline_contracts import RunSplit
 from prismline_runtime import queue_handler
 from prismline_runtime.routing import LambdaHandler
-from prismline_splitter.dependencies import Dependencies, from_environment
+from prismline_splitter.dependencies import Dependencies
 from prismline_splitter.splitting import on_run_split
 from prismline_splitter.submission import on_object_created
 
@@ -25,7 +25,7 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
 
 @cache
 def _handler() -> LambdaHandler:
-    return build_handler(from_environment())
+    return build_handler(Dependencies.from_environment())
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:

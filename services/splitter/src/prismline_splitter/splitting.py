@@ -70,7 +70,7 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
     Nothing more is done if the run was stopped, or if another delivery has latched it.
     """
     ledger, transport, run_id = deps.ledger, deps.transport, command.run_id
-    bucket = deps.bucket(command.bucket)
+    bucket = deps.open_bucket(command.bucket)
     manifest = parse_manifest(pinned_manifest(bucket, run_id, command.manifest_key), command.manifest_key)
     run = ledger.open_run(
         run_id=run_id,
@@ -117,7 +117,7 @@ def announce(run: RunItem, deps: Dependencies) -> None:
     """Publish that the run is split and, if all its chunks have ended but its end is not recorded, that it drained."""
 
     def publish(data: Wrappable, *key: str) -> None:
-        deps.transport.publish(deps.transport.wrap(data, traceparent=run.traceparent, key=key))
+        deps.transport.publish_event(data, traceparent=run.traceparent, key=key)
 
     publish(
         RunSplitCompleted(

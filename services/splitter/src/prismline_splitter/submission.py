@@ -27,29 +27,30 @@ from prismline_splitter.workload import workloads
 def on_object_created(event: dict[str, Any], _delivery: Delivery, deps: Dependencies) -> None:
     """Publish `run.submitted` for a new object `manifests/*.json`. Other objects are ignored."""
     try:
-        bucket, item = event["detail"]["bucket"]["name"], event["detail"]["object"]
+        bucket_name, item = event["detail"]["bucket"]["name"], event["detail"]["object"]
         key, version = item["key"], item.get("sequencer") or item["etag"]
     except (KeyError, TypeError) as error:
         raise PermanentError(f"The Object Created event lacks the field {error}.") from error
     if not (key.startswith(MANIFEST_PREFIX) and key.endswith(".json")):
         return
-    body = deps.bucket(bucket).read(key)
-    run_id = run_of_submission(bucket, key, version, body)
-    body = pin_manifest(deps.bucket(bucket), run_id, body)
-    submitted, traceparent = describe_submission(run_id, bucket, key, body)
-    deps.transport.publish(deps.transport.wrap(submitted, traceparent=traceparent))
+    bucket = deps.open_bucket(bucket_name)
+    body = bucket.read(key)
+    run_id = run_of_submission(bucket_name, key, version, body)
+    body = pin_manifest(bucket, run_id, body)
+    submitted, traceparent = describe_submission(run_id, bucket_name, key, body)
+    deps.transport.publish_event(submitted, traceparent=traceparent)
     deps.logger.info("run_submitted", extra={"run_id": submitted.run_id, "manifest_key": key})
 
 
-def run_of_submission(bucket: str, key: str, version: str, body: bytes) -> str:
+def run_of_submission(bucket_name: str, key: str, version: str, body: bytes) -> str:
     """The id of the run that a manifest starts, derived from its idempotency key or else from this upload."""
     idempotency_key = _lenient(body).get("idempotency_key")
     if isinstance(idempotency_key, str) and idempotency_key:
-        return run_id_of(bucket, idempotency_key)
-    return derived_id("run", bucket, key, version)
+        return run_id_of(bucket_name, idempotency_key)
+    return derived_id("run", bucket_name, key, version)
 
 
-def describe_submission(run_id: str, bucket: str, key: str, body: bytes) -> tuple[RunSubmitted, str]:
+def describe_submission(run_id: str, bucket_name: str, key: str, body: bytes) -> tuple[RunSubmitted, str]:
     """The `run.submitted` event of a manifest, and the run's trace context.
 
     An invalid manifest starts a run too. The run fails with the reason, which the submitter can see.
@@ -61,14 +62,14 @@ def describe_submission(run_id: str, bucket: str, key: str, body: bytes) -> tupl
         return RunSubmitted(
             run_id=run_id,
             job_id=PurePosixPath(key).stem,
-            bucket=bucket,
+            bucket=bucket_name,
             manifest_key=key,
             survey=survey if isinstance(survey, str) and is_survey(survey) else None,
         ), traceparent_of(run_id)
     return RunSubmitted(
         run_id=run_id,
         job_id=manifest.job_id or PurePosixPath(key).stem,
-        bucket=bucket,
+        bucket=bucket_name,
         manifest_key=key,
         survey=manifest.survey,
         workload=manifest.workload,

@@ -35,6 +35,6 @@ def announce(run: RunState, deps: UpdateDependencies) -> None:
     if event is None or run.announced == run.status:
         return
     fault_point("status.written", run_id=run.run_id, status=run.status)
-    deps.transport.publish(deps.transport.wrap(event, traceparent=run.traceparent))
+    deps.transport.publish_event(event, traceparent=run.traceparent)
     fault_point("status.published", run_id=run.run_id, status=run.status)
     deps.table.mark_announced(run)

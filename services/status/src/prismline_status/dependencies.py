@@ -23,7 +23,7 @@ class UpdateDependencies:
 
     @classmethod
     def from_environment(cls) -> UpdateDependencies:
-        """Dependencies with real clients, as the environment says."""
+        """Make the dependencies with real clients and the settings in the environment."""
         settings = UpdateStatusSettings()
         return UpdateDependencies(
             table=WorkflowStateTable(clients.dynamodb(), settings.workflow_state_table),
@@ -41,7 +41,7 @@ class Dependencies(UpdateDependencies):
 
     @classmethod
     def from_environment(cls) -> Dependencies:
-        """Dependencies with real clients, as the environment says."""
+        """Make the dependencies with real clients and the settings in the environment."""
         settings = StatusSettings()
         update = UpdateDependencies.from_environment()
         return Dependencies(

@@ -98,7 +98,7 @@ def _say_drained(run: RunItem, deps: Dependencies) -> None:
     The service that drained it may have died before it published that, and after the end is recorded nobody else will.
     """
     drained = RunDrained.of(run)
-    deps.transport.publish(deps.transport.wrap(drained, traceparent=run.traceparent, key=drained.key))
+    deps.transport.publish_event(drained, traceparent=run.traceparent, key=drained.key)
 
 
 def _complete(state: RunState, deps: Dependencies) -> RunState:

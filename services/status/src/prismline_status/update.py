@@ -55,7 +55,7 @@ def update_status(input: StatusUpdate | Any, deps: UpdateDependencies) -> Lambda
         announce(applied.after, deps)
     elif applied is not None and applied.after.announced != applied.after.status:
         check = RunCheckRequested(run_id=update.run_id)
-        deps.transport.publish(deps.transport.wrap(check, traceparent=applied.after.traceparent))
+        deps.transport.publish_event(check, traceparent=applied.after.traceparent)
     return response(update, environment, updated=applied is not None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 from aws_lambda_powertools import Logger
 
@@ -15,25 +16,25 @@ from prismline_worker.settings import WorkerSettings
 
 @dataclass(frozen=True)
 class Dependencies:
-    """What the worker's functions use. `bucket` returns the bucket with a given name."""
+    """What the worker's functions use. `open_bucket` returns the bucket with a given name."""
 
     settings: WorkerSettings
     ledger: Ledger
     transport: Transport
-    bucket: Callable[[str], Bucket]
+    open_bucket: Callable[[str], Bucket]
     fitter: FitProcess
     logger: Logger
 
-
-def from_environment() -> Dependencies:
-    """Make the dependencies with real clients and the settings in the environment."""
-    settings = WorkerSettings()
-    s3 = clients.s3()
-    return Dependencies(
-        settings=settings,
-        ledger=Ledger(clients.dynamodb(), settings.runs_table),
-        transport=Transport.connect(settings.environment, "worker"),
-        bucket=lambda name: Bucket(s3, name),
-        fitter=FitProcess(),
-        logger=service_logger("worker"),
-    )
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Make the dependencies with real clients and the settings in the environment."""
+        settings = WorkerSettings()
+        s3 = clients.s3()
+        return cls(
+            settings=settings,
+            ledger=Ledger(clients.dynamodb(), settings.runs_table),
+            transport=Transport.connect(settings.environment, "worker"),
+            open_bucket=lambda name: Bucket(s3, name),
+            fitter=FitProcess(),
+            logger=service_logger("worker"),
+        )

@@ -8,7 +8,7 @@ from typing import Any
 from prismline_contracts import ChunkProcess, SpectraRefit
 from prismline_runtime import queue_handler
 from prismline_runtime.routing import LambdaHandler
-from prismline_worker.dependencies import Dependencies, from_environment
+from prismline_worker.dependencies import Dependencies
 from prismline_worker.going_runs import GoingRuns
 from prismline_worker.processing import on_chunk_process
 from prismline_worker.slow_lane import on_spectra_refit
@@ -30,7 +30,7 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
 
 @cache
 def _handler() -> LambdaHandler:
-    return build_handler(from_environment())
+    return build_handler(Dependencies.from_environment())
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:

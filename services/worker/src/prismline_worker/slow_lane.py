@@ -80,7 +80,7 @@ def on_spectra_refit(command: SpectraRefit, message: Message, deps: Dependencies
 
 def _refit(command: SpectraRefit, chunk: ChunkItem, message: Message, deps: Dependencies) -> _Progress:
     """Fit as many rows as the time allows, and patch the output."""
-    bucket = deps.bucket(command.bucket)
+    bucket = deps.open_bucket(command.bucket)
     table = from_parquet(bucket.read(command.output_key))
     waiting = timed_out_rows(table)
     if len(waiting) < chunk.n_timed_out + chunk.n_refit_failed:

@@ -20,7 +20,7 @@ from prismline_contracts import (
     caption_key,
     timestamp,
 )
-from prismline_runtime import Bucket, Message, PermanentError, clients, describe_invalid, fault_point
+from prismline_runtime import Bucket, Instances, Message, PermanentError, clients, describe_invalid, fault_point
 from prismline_worker.caption_client import CaptionClient
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.gpu import Gpu, GpuUnavailableError
@@ -54,7 +54,7 @@ class Captions:
             timeout_seconds=settings.caption_timeout_seconds,
             tries=settings.caption_tries,
         )
-        gpu = Gpu(clients.ssm(), clients.ec2(), settings.environment, settings.gpu_resource)
+        gpu = Gpu(Instances(clients.ssm(), clients.ec2(), settings.environment), settings.gpu_resource)
         return cls(deps, ModelEndpoint(gpu, client, base_url=settings.caption_base_url), client)
 
     def require(self, command: ChunkProcess) -> None:
@@ -70,7 +70,7 @@ class Captions:
 
     def process(self, command: ChunkProcess, message: Message) -> Outcome:
         """Caption the chunk's window. If two workers do, the caption that is written first counts."""
-        bucket = self._deps.bucket(command.bucket)
+        bucket = self._deps.open_bucket(command.bucket)
         params, window = _params(command), _window(bucket, command.chunk_key)
         key = caption_key(window.session_id, command.run_id, command.chunk_id)
         began = time.monotonic()

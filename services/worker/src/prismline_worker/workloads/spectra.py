@@ -52,7 +52,7 @@ class Spectra:
             params = FitParams.model_validate(command.params)
         except ValidationError as error:
             raise PermanentError(f"The parameters are invalid: {describe_invalid(error)}.") from error
-        bucket = self._deps.bucket(command.bucket)
+        bucket = self._deps.open_bucket(command.bucket)
         key = output_key(command.survey, command.run_id, command.chunk_id)
         body, rows = self._decompose(command, params, bucket, message)
         fault_point("chunk.decomposed", run_id=command.run_id, chunk_id=command.chunk_id)
