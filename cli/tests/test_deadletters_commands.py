@@ -9,11 +9,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
-from prismline_cli.commands.deadletters import register
 from prismline_cli.connection import Connection
+from prismline_cli.main import app
 from prismline_cli.recovering import progress_of
 from prismline_contracts import DeadlettersRecover, Envelope, RecoveryCounts, RecoveryOperationItem
 from prismline_ledger import Operations
@@ -68,8 +67,6 @@ def consumer(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Consum
 
 
 def run(*arguments: str) -> Result:
-    app = typer.Typer()
-    register(app)
     return CliRunner(env={"COLUMNS": "300"}).invoke(app, ["deadletters", *arguments])
 
 

@@ -6,20 +6,17 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from pathlib import Path
 from typing import Any
 
 import duckdb
 import pytest
-import typer
 from typer.testing import CliRunner, Result
 
 from prismline_cli import deadletters_search
-from prismline_cli.commands.deadletters import register
 from prismline_cli.connection import Connection
 from prismline_cli.deadletters_search import BY_CAUSE, LATEST_FIRST, Search, dead_letters, rows_of
+from prismline_cli.main import app
 from prismline_contracts import DeadLetterRecord
-from prismline_localstack.state import make_client
 
 pytestmark = pytest.mark.emulator
 
@@ -75,14 +72,10 @@ class Archive:
 
 
 @pytest.fixture
-def archive(aws_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
-    environment = aws_env["ENVIRONMENT"]
-    monkeypatch.setenv("PRISMLINE_HOME", str(tmp_path / "home"))
-    bucket = f"prismline-{environment}"
-    make_client("s3", aws_env).create_bucket(Bucket=bucket)
-    name = f"/prismline/{environment}/platform/bucket"
-    make_client("ssm", aws_env).put_parameter(Name=name, Value=bucket, Type="String")
-    made = Archive(Connection(environment), [], [])
+def archive(world: Any, monkeypatch: pytest.MonkeyPatch) -> Archive:
+    made = Archive(world.connection, [], [])
+    for run_id in RUNS:
+        world.add_run(run_id)
     monkeypatch.setattr(Connection, "open", lambda: made.connection)
     made.connection.s3.meta.events.register(
         "provide-client-params.s3.GetObject", lambda params, **_: made.fetched.append(params["Key"])
@@ -237,7 +230,20 @@ class TestCommands:
         both = json.loads(run("show", "2026-03-10-message-0003", "--json").stdout)
         assert [entry["receive_count"] for entry in both] == [6, 7]
         assert both[1]["body"] == "the [bold] body\n\u2603"
+        ambiguous = run("show", "2026-03-10-message", "--json", expect=2)
+        assert len(json.loads(ambiguous.stdout)["candidates"]) == 20
         assert "There is no dead letter nonesuch" in run("show", "nonesuch", expect=2).stderr
+
+    def test_a_dead_letter_without_an_error_has_that_of_its_chunk(self, archive: Archive, world: Any) -> None:
+        crashed = world.add_chunk("run-a", 7, status="PENDING", last_error="Its worker ran out of memory.", attempts=5)
+        archive.add("2026-03-10", record("2026-03-10", 30, run_id="run-a", chunk_id=crashed, error=None))
+        days = ("--from", "2026-03-10", "--to", "2026-03-10", "--error", "out of MEMORY", "--json")
+        (row,) = json.loads(run("ls", *days).stdout)
+        assert (row["chunk_id"], row["error"]) == (crashed, "Its worker ran out of memory.")
+        (cause,) = json.loads(run("stats", *days).stdout)
+        assert (cause["records"], cause["error"]) == (1, "Its worker ran out of memory.")
+        failed = json.loads(CliRunner().invoke(app, ["chunks", "run-a", "--json"]).stdout)
+        assert [chunk["last_error"] for chunk in failed] == [row["error"]], "the ledger's own words"
 
     def test_stats_counts_by_cause(self, archive: Archive) -> None:
         rows = json.loads(run("stats", "--from", "2026-03-09", "--to", "2026-03-11", "--json").stdout)
@@ -253,8 +259,6 @@ class TestCommands:
 
 
 def run(*arguments: str, expect: int = 0) -> Result:
-    app = typer.Typer()
-    register(app)
     result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["deadletters", *arguments])
     assert result.exit_code == expect, result.output
     return result

@@ -22,7 +22,8 @@ from prismline_contracts import (
     derived_id,
     traceparent_of,
 )
-from prismline_contracts.schemas import DOCUMENTS, MESSAGES, MODELS, schema_of
+from prismline_contracts.outputs import OUTPUT_MODELS
+from prismline_contracts.schemas import DOCUMENTS, MESSAGES, MODELS, OUTPUTS_FOLDER, output_schema_of, schema_of
 
 ROOT = Path(__file__).parents[1]
 NAMES = sorted(MODELS)
@@ -51,6 +52,17 @@ def test_the_schema_file_is_what_the_model_says(name: str) -> None:
     committed = json.loads((ROOT / "schemas" / f"{name}.json").read_text())
     jsonschema.Draft202012Validator.check_schema(committed)
     assert committed == schema_of(name), "run `make schemas`"
+
+
+@pytest.mark.parametrize("name", OUTPUT_MODELS)
+def test_the_schema_file_of_what_a_command_prints_is_what_the_model_says(name: str) -> None:
+    committed = json.loads((ROOT / "schemas" / OUTPUTS_FOLDER / f"{name}.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(committed)
+    assert committed == output_schema_of(name), "run `make schemas`"
+
+
+def test_there_is_no_schema_of_what_no_command_prints() -> None:
+    assert sorted(p.stem for p in (ROOT / "schemas" / OUTPUTS_FOLDER).glob("*.json")) == sorted(OUTPUT_MODELS)
 
 
 def test_there_is_no_schema_or_example_without_a_contract() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,10 @@ def test_asking_where_nothing_runs_is_exit_code_3_with_a_sentence(tmp_path: Path
     result = run(tmp_path, *command)
     assert result.exit_code == 3
     assert str(tmp_path) in result.stderr.replace("\n", "")
-    assert result.stdout == ""
+    if "--json" in command:
+        assert json.loads(result.stdout)["exit_code"] == 3
+    else:
+        assert result.stdout == ""
 
 
 def test_down_where_nothing_runs_is_no_error(tmp_path: Path) -> None:

@@ -7,18 +7,14 @@ it points the AWS environment variables at it and returns None, or returns the s
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from prismline_cli.output import ExitCode, fail
 from prismline_ledger import Ledger
-from prismline_runtime import PermanentError, PrismlineError, ServiceSettings, Transport, clients
+from prismline_runtime import ServiceSettings, Transport, clients
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -60,7 +56,12 @@ class Connection:
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger of runs and chunks."""
-        return Ledger(self.dynamodb, f"prismline-{self.environment}-runs")
+        return Ledger(self.dynamodb, self.runs_table)
+
+    @cached_property
+    def runs_table(self) -> str:
+        """Name of the ledger's table."""
+        return f"prismline-{self.environment}-runs"
 
     @cached_property
     def workflow_state_table(self) -> str:
@@ -87,14 +88,3 @@ def _connect_here() -> list[str] | None:
             return None
         reasons.append(reason)
     return reasons
-
-
-@contextmanager
-def reachable() -> Iterator[None]:
-    """Turn what goes wrong on the way to AWS into a sentence and an exit code."""
-    try:
-        yield
-    except PermanentError as error:
-        fail(str(error))
-    except (PrismlineError, ClientError, BotoCoreError) as error:
-        fail(f"Cannot reach Prismline: {error}", ExitCode.UNREACHABLE)

@@ -193,12 +193,22 @@ def _was_within(record: DeadLetterRecord, search: Search) -> bool:
 
 
 def _rows(connection: Connection, search: Search) -> Iterator[str]:
-    """The records as JSON lines, `READERS` of them in memory."""
-    for key, record in found_records(connection, search):
-        yield _row(key, record)
+    """The records as JSON lines, `READERS` of them in memory. A message that its queue gave up on without a reason
+    (its worker died, or the attempt may succeed later) has the error of its chunk, as the ledger has it.
+    """
+    for found in batches(found_records(connection, search), READERS):
+        silent = [name for _, record in found if record.error is None and (name := _chunk_name(record)) is not None]
+        chunks = connection.ledger.find(silent) if silent else {}
+        for key, record in found:
+            chunk = chunks.get(_chunk_name(record) or ("", "")) if record.error is None else None
+            yield _row(key, record, (chunk.error or chunk.last_error) if chunk is not None else None)
 
 
-def _row(key: str, record: DeadLetterRecord) -> str:
+def _chunk_name(record: DeadLetterRecord) -> tuple[str, str] | None:
+    return (record.run_id, record.chunk_id) if record.run_id and record.chunk_id else None
+
+
+def _row(key: str, record: DeadLetterRecord, chunk_error: str | None) -> str:
     recovering = key.startswith(RECOVERING_PREFIX)
     place = {
         "eventdate": (record.archived_at or "")[:10] if recovering else key.split("/")[-2],
@@ -207,7 +217,8 @@ def _row(key: str, record: DeadLetterRecord) -> str:
         "recovery_failed": key.startswith(FAILED_DEAD_LETTERS_PREFIX),
         "body_bytes": len(record.body.encode(errors="surrogatepass")),
     }
-    return json.dumps(place | record.model_dump(exclude={"body"}))
+    fields = record.model_dump(exclude={"body"})
+    return json.dumps(fields | place | {"error": record.error or chunk_error})
 
 
 def _portions(lines: Iterable[str]) -> Iterator[list[str]]:

@@ -1,26 +1,69 @@
-"""Find what an id on the command line means."""
+"""Find what an id on the command line means: every command takes the whole id or its beginning."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
-from prismline_cli.runs import RunView, list_runs, load_run
+from prismline_cli.recovering import load_operation, operation_ids
+from prismline_cli.runs import RunView, load_run, run_ids, surveys
 from prismline_contracts import RunItem
 
+#: Candidates that are shown for an ambiguous id.
+MAX_CANDIDATES = 20
 
-def find_run(connection: Connection, run_id: str) -> RunView:
-    """The run with this id, or the only one whose id begins with it."""
-    view = load_run(connection, run_id)
+
+def match(given: str, ids: Iterable[str], *, what: str) -> str:
+    """The only one of `ids` that is `given` or begins with it.
+
+    what: what has such ids, e.g. `run`. Ends the command, with the candidates, if there is not exactly one.
+    """
+    if not given:
+        fail(f"The id of a {what} is empty.")
+    found = sorted({name for name in ids if name.startswith(given)})
+    if given in found:
+        return given
+    if not found:
+        fail(f"There is no {what} {given}.")
+    if len(found) > 1:
+        more = f", the first {MAX_CANDIDATES} of them:" if len(found) > MAX_CANDIDATES else ":"
+        fail(f"{len(found)} {what}s begin with {given}{more}", candidates=found[:MAX_CANDIDATES])
+    return found[0]
+
+
+def find_run(connection: Connection, given: str) -> RunView:
+    """The run that `given` names."""
+    view = load_run(connection, given) if given else None
     if view is None:
-        matches = [other for other in list_runs(connection, None, 1000) if other.run_id.startswith(run_id)]
-        if len(matches) != 1:
-            fail(f"There is no run {run_id}." if not matches else f"{len(matches)} runs begin with {run_id}.")
-        view = matches[0]
+        view = load_run(connection, run_id := match(given, run_ids(connection), what="run"))
+        if view is None:
+            fail(f"There is no run {run_id} any more.")
     return view
+
+
+def find_chunk(connection: Connection, run_id: str, given: str) -> str:
+    """The id of the chunk of the run that `given` names, with or without `chunk-` and leading zeros."""
+    ids = [chunk.chunk_id for chunk in connection.ledger.chunks(run_id)]
+    if given.isdecimal():
+        given = f"chunk-{int(given):07d}"
+    return match(given, ids, what=f"chunk of run {run_id}")
+
+
+def find_operation(connection: Connection, given: str) -> str:
+    """The id of the recovery that `given` names."""
+    if given and load_operation(connection, given) is not None:
+        return given
+    return match(given, operation_ids(connection), what="recovery operation")
+
+
+def find_session(connection: Connection, given: str) -> str:
+    """The id of the session that `given` names: the survey of its runs."""
+    return match(given, surveys(connection), what="session")
 
 
 def item_of(view: RunView) -> RunItem:
     """The run's item in the ledger; ends the command with the reason if there is none."""
     if view.item is None:
-        fail(f"Run {view.run_id} has no chunks: {view.state.error_message if view.state else 'it is being submitted'}")
+        fail(f"Run {view.run_id} has no chunks: {view.error or 'it is being submitted'}")
     return view.item

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from io import TextIOWrapper
+
 import typer
 
+from prismline_cli.application import Application
 from prismline_cli.commands import register_all
 
 app = typer.Typer(
     name="prismline",
+    cls=Application,
     help="Decompose spectral cubes on queues, and never lose sight of a chunk.",
     no_args_is_help=True,
     add_completion=False,
@@ -17,7 +22,10 @@ register_all(app)
 
 
 def main() -> None:
-    """Entry point of `prismline`."""
+    """Entry point of `prismline`. Text that the terminal cannot show is shown escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app()
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 
+from botocore.exceptions import BotoCoreError, ClientError
+from urllib3.exceptions import HTTPError
+
 from prismline_cli.connection import Connection
-from prismline_cli.output import stderr
+from prismline_cli.output import CommandError, ExitCode, stderr
 from prismline_contracts import (
+    OPERATION_SK,
     DeadlettersRecover,
     Envelope,
     Queue,
@@ -16,6 +22,7 @@ from prismline_contracts import (
     timestamp,
 )
 from prismline_ledger import Operations
+from prismline_runtime import TransientError
 
 #: Seconds between two looks at a recovery.
 POLL_SECONDS = 0.5
@@ -35,7 +42,20 @@ def request_recovery(connection: Connection, *, prefix: str, run_id: str | None,
 
 def load_operation(connection: Connection, operation_id: str) -> RecoveryOperationItem | None:
     """The operation's item; None while nobody has begun it."""
-    return Operations(connection.dynamodb, f"prismline-{connection.environment}-runs").get(operation_id)
+    return Operations(connection.dynamodb, connection.runs_table).get(operation_id)
+
+
+def operation_ids(connection: Connection) -> Iterator[str]:
+    """The ids of all recoveries, by a scan of the ledger: only for ids that are not whole."""
+    pages = connection.dynamodb.get_paginator("scan").paginate(
+        TableName=connection.runs_table,
+        FilterExpression="SK = :operation",
+        ExpressionAttributeValues={":operation": {"S": OPERATION_SK}},
+        ProjectionExpression="PK",
+    )
+    for page in pages:
+        for item in page["Items"]:
+            yield item["PK"]["S"]
 
 
 def wait_for_operation(connection: Connection, operation_id: str) -> RecoveryOperationItem:
@@ -48,6 +68,18 @@ def wait_for_operation(connection: Connection, operation_id: str) -> RecoveryOpe
                     return operation
                 status.update(progress_of(operation))
             time.sleep(POLL_SECONDS)
+
+
+@contextmanager
+def looking_again(operation_id: str) -> Iterator[None]:
+    """When the waiting ends before the recovery does, say that it goes on, and how to look again."""
+    again = f"Recovery {operation_id} goes on. Look again with `prismline deadletters operation {operation_id}`."
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise CommandError(f"Stopped waiting. {again}", ExitCode.INTERRUPTED) from None
+    except (TransientError, ClientError, BotoCoreError, HTTPError) as error:
+        raise CommandError(f"Lost the connection to Prismline: {error} {again}", ExitCode.UNREACHABLE) from error
 
 
 def progress_of(operation: RecoveryOperationItem) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -30,6 +30,11 @@ class RunView:
     def status(self) -> str:
         """`pending`, `running`, `completed`, `failed` or `cancelled`."""
         return self.state.status if self.state else "pending"
+
+    @property
+    def error(self) -> str | None:
+        """Why the run failed or was cancelled. One that went on since, and completed, has no such reason any more."""
+        return self.state.error_message if self.state and self.status in {"failed", "cancelled"} else None
 
     @property
     def ended(self) -> bool:
@@ -106,7 +111,7 @@ class RunView:
             "job_id": state.job_id if state else None,
             "survey": (state and state.survey) or (item and item.survey),
             "status": self.status,
-            "error": state.error_message if state else None,
+            "error": self.error,
             "n_spectra": item.n_spectra if item else None,
             "n_blank": item.n_blank if item else None,
             "n_timed_out": item.n_timed_out if item else None,
@@ -142,6 +147,27 @@ def list_runs(connection: Connection, survey: str | None, limit: int) -> list[Ru
     pages = connection.dynamodb.get_paginator("scan").paginate(TableName=connection.workflow_state_table)
     states = [_state(item) for page in pages for item in page["Items"]]
     return [_with_item(connection, state) for state in _newest(states, limit)]
+
+
+def run_ids(connection: Connection) -> Iterator[str]:
+    """The ids of all runs, by a scan of the workflow-state table, which has one small item a run."""
+    pages = connection.dynamodb.get_paginator("scan").paginate(
+        TableName=connection.workflow_state_table, ProjectionExpression="run_id"
+    )
+    for page in pages:
+        for item in page["Items"]:
+            yield item["run_id"]["S"]
+
+
+def surveys(connection: Connection) -> Iterator[str]:
+    """The surveys of all runs, repeated, by the same scan."""
+    pages = connection.dynamodb.get_paginator("scan").paginate(
+        TableName=connection.workflow_state_table, ProjectionExpression="survey"
+    )
+    for page in pages:
+        for item in page["Items"]:
+            if "survey" in item:
+                yield item["survey"]["S"]
 
 
 def _newest(states: Iterable[WorkflowStateItem], limit: int) -> list[WorkflowStateItem]:

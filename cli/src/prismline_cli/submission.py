@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
-from prismline_contracts import MANIFEST_PREFIX, Manifest, SpectraManifest, run_id_of
+from prismline_contracts import MANIFEST_PREFIX, SURVEY_RULE, Manifest, SpectraManifest, is_survey, run_id_of
 from prismline_runtime import Bucket, describe_invalid
 
 M = TypeVar("M", bound=Manifest)
@@ -24,6 +24,7 @@ def submit(connection: Connection, cube: str, fields: dict[str, Any], *, noise: 
     a text file of channels, local or in the bucket as the cube.
     """
     idempotency_key = fields.get("idempotency_key") or str(uuid4())
+    check_survey(fields["survey"])
     run_id = run_id_of(connection.bucket, idempotency_key)
     folder = f"{fields['survey']}/{run_id}"
     cube_key, uploads = _placed(connection, cube, f"cubes/{folder}")
@@ -39,13 +40,23 @@ def submit(connection: Connection, cube: str, fields: dict[str, Any], *, noise: 
     return put_manifest(connection, manifest, idempotency_key)
 
 
+def check_survey(survey: str) -> None:
+    """End the command with the rule if `survey` cannot be the name of a survey."""
+    if not is_survey(survey):
+        fail(f"{survey!r} cannot be the name of a survey: {SURVEY_RULE}.")
+
+
 def _placed(connection: Connection, file: str, folder: str) -> tuple[str, dict[str, Path]]:
     """The key that `file` has or gets, and what has to be uploaded for that, by key."""
     if file.startswith("s3://"):
         key = file.removeprefix(f"s3://{connection.bucket}/")
         if key == file:
             fail(f"{file} is not in s3://{connection.bucket}; upload it there or give a local file.")
+        if not key:
+            fail(f"{file} names a bucket, not a file in it.")
         return key, {}
+    if not file:
+        fail("The name of the file is empty.")
     if Path(file).is_dir():
         fail(f"{file} is a folder; give a file.")
     if not Path(file).is_file():

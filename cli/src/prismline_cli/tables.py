@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 import typer
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
 
 from prismline_cli.output import ExitCode, console, print_json, stderr
 from prismline_cli.runs import RunView
-from prismline_contracts import ChunkItem
+from prismline_contracts import ChunkItem, ChunkStatus
 
 
 def show_run(view: RunView, *, as_json: bool) -> None:
@@ -31,7 +34,7 @@ def warn(view: RunView) -> None:
     """Print what must not be overlooked about an ended run to standard error."""
     if view.ended:
         for warning in view.warnings:
-            stderr.print(f"Warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+            stderr.print(f"Warning: {warning}", style="yellow", soft_wrap=True)
 
 
 def _shown(value: Any) -> str:
@@ -41,23 +44,83 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-def show_chunks(found: list[ChunkItem], *, as_json: bool) -> None:
-    """Print chunks."""
+#: Columns below which a table of runs is the narrow one.
+WIDE = 130
+#: Characters of an id in the narrow table; more where they would not tell runs apart.
+SHORT_ID = 8
+
+
+def runs_table(views: Sequence[RunView], width: int) -> Table:
+    """Runs, one a line, in `width` columns: without whole ids, seconds and years if there is no room for them."""
+    wide = width >= WIDE
+    columns = [
+        Column("run", no_wrap=True),
+        Column("survey", no_wrap=True, overflow="ellipsis", min_width=6),
+        Column("status", no_wrap=True),
+        Column("chunks", no_wrap=True, justify="right"),
+        Column("failed", no_wrap=True, justify="right"),
+        *([Column("spectra", no_wrap=True, justify="right")] if wide else []),
+        Column("submitted", no_wrap=True),
+    ]
+    table = Table(*columns, box=None, padding=(0, 2 if wide else 1, 0, 0))
+    shown = short_ids([view.run_id for view in views])
+    for view in views:
+        row = view.as_json()
+        created = row["created_at"] or "-"
+        table.add_row(
+            view.run_id if wide else shown[view.run_id],
+            row["survey"] or "-",
+            coloured(view.status),
+            f"{view.completed + view.failed}/{view.total or '?'}",
+            str(view.failed),
+            *([str(row["n_spectra"] or "-")] if wide else []),
+            created if wide else created[5:16].replace("T", " "),
+        )
+    return table
+
+
+def short_ids(ids: Sequence[str]) -> dict[str, str]:
+    """For each id the beginning that tells it from the others, `SHORT_ID` characters at least."""
+    length = SHORT_ID
+    while len({name[:length] for name in ids}) < len(set(ids)):
+        length += 1
+    return {name: name[:length] for name in ids}
+
+
+def show_chunks(found: Sequence[ChunkItem], *, as_json: bool, why: Mapping[str, str] | None = None) -> None:
+    """Print chunks. why: by chunk id, what is wrong with it."""
     if as_json:
-        print_json([chunk_json(chunk) for chunk in found])
+        print_json([chunk_json(chunk) | ({"why": why[chunk.chunk_id]} if why is not None else {}) for chunk in found])
         return
-    table = Table("chunk", "status", "items", "attempts", "started", "ms", "error", box=None)
+    last = "error" if why is None else "why"
+    table = Table("chunk", "status", "items", "attempts", "started", "seconds", last, box=None)
     for chunk in found:
+        said = why[chunk.chunk_id] if why is not None else error_of(chunk)
         table.add_row(
             chunk.chunk_id,
             coloured(chunk.status),
             str(chunk.n_items),
             str(chunk.attempts),
             chunk.started_at or "-",
-            str(chunk.duration_ms or "-"),
-            chunk.error or chunk.last_error or "",
+            duration_of(chunk),
+            said or "",
         )
     console.print(table if found else "No chunks.")
+
+
+def error_of(chunk: ChunkItem) -> str | None:
+    """Why the chunk failed or waits. One that completed has no error any more."""
+    return None if chunk.state is ChunkStatus.COMPLETED else chunk.error or chunk.last_error
+
+
+def duration_of(chunk: ChunkItem) -> str:
+    """Seconds that the latest attempt took, or, of a chunk that was given up, from its first attempt to its end."""
+    if chunk.duration_ms is not None:
+        return f"{chunk.duration_ms / 1000:.1f}"
+    if chunk.completed_at is None or (began := chunk.first_started_at or chunk.started_at) is None:
+        return "-"
+    took = datetime.fromisoformat(chunk.completed_at) - datetime.fromisoformat(began)
+    return f"{took.total_seconds():.1f}"
 
 
 def chunk_json(chunk: ChunkItem) -> dict[str, Any]:
@@ -66,8 +129,7 @@ def chunk_json(chunk: ChunkItem) -> dict[str, Any]:
     return {"run_id": chunk.run_id, "chunk_id": chunk.chunk_id} | document
 
 
-def coloured(status: str) -> str:
-    """A status in its colour, as markup."""
+def coloured(status: str) -> Text:
+    """A status in its colour."""
     colours = {"completed": "green", "failed": "red", "cancelled": "yellow", "running": "cyan", "in_progress": "cyan"}
-    colour = colours.get(status.lower())
-    return f"[{colour}]{status}[/]" if colour else status
+    return Text(status, style=colours.get(status.lower(), ""))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
+from botocore.exceptions import BotoCoreError, ClientError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from urllib3.exceptions import HTTPError
 
 from prismline_cli.connection import Connection
-from prismline_cli.output import ExitCode, fail, stderr
+from prismline_cli.output import CommandError, ExitCode, stderr
 from prismline_cli.runs import RunView, load_run
+from prismline_runtime import TransientError
 
 #: Seconds between two looks at a run.
 POLL_SECONDS = 0.5
@@ -27,14 +31,41 @@ def follow(connection: Connection, run_id: str, *, appear_within: float) -> Iter
             if view.ended:
                 return
         elif time.monotonic() > deadline:
-            fail(f"There is no run {run_id}.", ExitCode.USAGE)
+            raise CommandError(
+                f"Run {run_id} was submitted, but no service has begun it after {appear_within:.0f} s. It begins when"
+                f" the services run. Look again with `prismline watch {run_id}`.",
+                ExitCode.UNREACHABLE,
+                run_id=run_id,
+            )
         time.sleep(POLL_SECONDS)
 
 
 def watch(connection: Connection, run_id: str, *, appear_within: float = 0.0) -> RunView:
     """Show the run's progress on standard error until it has ended, and return how it ended."""
     show = _show_live if stderr.is_terminal else _show_lines
-    return show(follow(connection, run_id, appear_within=appear_within))
+    with goes_on_without_us(run_id):
+        return show(follow(connection, run_id, appear_within=appear_within))
+
+
+@contextmanager
+def goes_on_without_us(run_id: str) -> Iterator[None]:
+    """When the watching ends before the run does, say that the run is not affected, and how to look again."""
+    again = f"Look again with `prismline watch {run_id}`."
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise CommandError(
+            f"Stopped watching. Run {run_id} goes on. {again} `prismline cancel {run_id}` ends it.",
+            ExitCode.INTERRUPTED,
+            run_id=run_id,
+        ) from None
+    except (TransientError, ClientError, BotoCoreError, HTTPError) as error:
+        raise CommandError(
+            f"Lost the connection to Prismline while watching run {run_id}: {error} The run goes on if Prismline does."
+            f" {again}",
+            ExitCode.UNREACHABLE,
+            run_id=run_id,
+        ) from error
 
 
 def _show_live(views: Iterator[RunView]) -> RunView:

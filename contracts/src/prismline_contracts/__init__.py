@@ -3,7 +3,7 @@
 Every service imports this package. It imports no other package of the repository.
 """
 
-from prismline_contracts.base import Contract, chunk_id, derived_id, is_survey, now, timestamp
+from prismline_contracts.base import SURVEY_RULE, Contract, chunk_id, derived_id, is_survey, now, timestamp
 from prismline_contracts.captions import (
     CAPTIONS_PREFIX,
     MAX_FRAMES,
@@ -113,6 +113,7 @@ __all__ = [
     "RECOVERING_PREFIX",
     "RUN_SK",
     "STOP_SK",
+    "SURVEY_RULE",
     "Caption",
     "CaptionParams",
     "CaptionWindow",

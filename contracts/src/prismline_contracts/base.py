@@ -15,6 +15,12 @@ ID_NAMESPACE = uuid.UUID("6f0e9ef0-54e1-5c0e-9d3b-6d1c5f8f6a51")
 #: A survey is part of S3 keys and a partition value of a Hive dataset, so it has no slash and no equals sign.
 SURVEY_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
+#: The same in words.
+SURVEY_RULE = (
+    "a survey's name has 1 to 64 characters, which are letters, digits, '.', '_' or '-', and begins with a letter or a"
+    " digit"
+)
+
 #: ISO 8601 with a time zone.
 TIMESTAMP_PATTERN = (
     r"^\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$"

@@ -17,8 +17,12 @@ from prismline_contracts.events import EVENTS
 from prismline_contracts.items import ChunkItem, RunItem, WorkflowStateItem
 from prismline_contracts.manifest import SpectraManifest
 from prismline_contracts.objects import CubeGeometry
+from prismline_contracts.outputs import OUTPUT_MODELS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+#: Folder, among the schemas, of those of what commands print.
+OUTPUTS_FOLDER = "outputs"
 
 #: Contracts that are not the `data` of a message, by schema name.
 DOCUMENTS: dict[str, type[BaseModel]] = {
@@ -48,14 +52,21 @@ MODELS: dict[str, type[BaseModel]] = DOCUMENTS | {
 
 def schema_of(name: str) -> dict[str, Any]:
     """The JSON Schema of the contract `name`, e.g. `chunk.process.v1`."""
-    schema = MODELS[name].model_json_schema()
-    return {"$schema": DIALECT, "$id": f"{name}.json"} | schema
+    return {"$schema": DIALECT, "$id": f"{name}.json"} | MODELS[name].model_json_schema()
+
+
+def output_schema_of(name: str) -> dict[str, Any]:
+    """The JSON Schema of what a command prints, e.g. `deadletters_ls.v1`."""
+    return {"$schema": DIALECT, "$id": f"{OUTPUTS_FOLDER}/{name}.json"} | OUTPUT_MODELS[name].model_json_schema()
 
 
 def write_schemas(directory: Path) -> None:
-    """Write `<name>.json` for every contract into `directory`."""
+    """Write `<name>.json` for every contract into `directory`, those of what commands print below `outputs/`."""
     for name in MODELS:
         (directory / f"{name}.json").write_text(json.dumps(schema_of(name), indent=2) + "\n")
+    (directory / OUTPUTS_FOLDER).mkdir(exist_ok=True)
+    for name in OUTPUT_MODELS:
+        (directory / OUTPUTS_FOLDER / f"{name}.json").write_text(json.dumps(output_schema_of(name), indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prismline_localstack.errors import NotRunningError
+from prismline_localstack.errors import HarnessError
 from prismline_localstack.harness import load_state
 
 
@@ -10,6 +10,6 @@ def connect() -> str | None:
     """Set the AWS environment variables to what runs under `PRISMLINE_HOME`; why not, if nothing does."""
     try:
         load_state().activate()
-    except NotRunningError as error:
+    except HarnessError as error:
         return str(error)
     return None

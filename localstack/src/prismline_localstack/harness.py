@@ -13,12 +13,12 @@ import sys
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from botocore.exceptions import BotoCoreError, ClientError
 
 from prismline_localstack.errors import HarnessError, NotRunningError
 from prismline_localstack.home import SUPERVISOR, Home
+from prismline_localstack.log_files import LogFiles, LogLine
 from prismline_localstack.plan import HOME_TAKEN, Plan
 from prismline_localstack.processes import stop
 from prismline_localstack.queues import depths, queue_statuses
@@ -156,13 +156,6 @@ def status(home: Path | None = None) -> Status:
     )
 
 
-class LogLine(NamedTuple):
-    """A line that a process wrote."""
-
-    process: str
-    text: str
-
-
 def logs(home: Path | None = None, service: str | None = None, *, follow: bool = False) -> Iterator[LogLine]:
     """What the processes wrote since the last `up`, file by file; with `follow` on and on, while the system runs.
 
@@ -170,29 +163,8 @@ def logs(home: Path | None = None, service: str | None = None, *, follow: bool =
     Raises NotRunningError when there is no such log.
     """
     place = Home.at(home)
-    state = State.load(place.state)
-    entries = state.processes.values() if state is not None else []
-    names = {service} | {entry.name for entry in entries if entry.service == service}
-    position: dict[Path, int] = {}
-
-    def paths() -> list[Path]:
-        every = sorted(place.logs.glob("*.log"))
-        return [path for path in every if service is None or path.stem in names]
-
-    def new_lines() -> Iterator[LogLine]:
-        for path in paths():
-            with path.open("rb") as log:
-                log.seek(position.get(path, 0))
-                for line in log:
-                    if not line.endswith(b"\n"):  # it is being written
-                        break
-                    position[path] = position.get(path, 0) + len(line)
-                    yield LogLine(path.stem, line.decode(errors="replace").rstrip("\n"))
-
-    if not paths():
-        what = f"of {service} " if service else ""
-        raise NotRunningError(f"There is no log {what}in {place.path}.")
-    yield from new_lines()
+    files = LogFiles(place, service)
+    yield from files.new_lines()
     while follow and is_up(place.path):
         time.sleep(FOLLOW_SECONDS)
-        yield from new_lines()
+        yield from files.new_lines()

@@ -12,7 +12,7 @@ from pydantic import SecretStr, ValidationError
 from pydantic_settings import BaseSettings
 
 from prismline_cli.commands.options import AsJson
-from prismline_cli.connection import Connection, reachable
+from prismline_cli.connection import Connection
 from prismline_cli.output import ExitCode, console, fail, print_json
 from prismline_contracts.alerts import (
     DEFAULT_MUTE,
@@ -47,23 +47,20 @@ def mute_command(
         until = int(time.time()) + parse_duration(duration)
     except DurationError as error:
         fail(str(error))
-    with reachable():
-        _write(Connection.open(), str(until))
+    _write(Connection.open(), str(until))
     _show(until, as_json=as_json)
 
 
 def unmute_command(as_json: AsJson = False) -> None:
     """Have alerts posted again. An alarm that is still on is posted within a quarter of an hour."""
-    with reachable():
-        _write(Connection.open(), NOT_MUTED)
+    _write(Connection.open(), NOT_MUTED)
     _show(0, as_json=as_json)
 
 
 def status_command(as_json: AsJson = False) -> None:
     """Show whether alerts are muted, and until when."""
-    with reachable():
-        connection = Connection.open()
-        value = _read(connection)
+    connection = Connection.open()
+    value = _read(connection)
     try:
         until = parse_muted_until(value)
     except ValueError:
@@ -80,6 +77,7 @@ def register_command(
         str | None, typer.Option(help="Only in the server with this id, where it takes effect at once.")
     ] = None,
     base_url: Annotated[str, typer.Option(help="Address of Discord's API.")] = DISCORD_API,
+    as_json: AsJson = False,
 ) -> None:
     """Register /mute-alerts and /unmute-alerts in place of all commands of the Discord application.
 
@@ -97,6 +95,9 @@ def register_command(
     registered = _overwrite(
         f"{base_url}/applications/{settings.application_id}{scope}/commands", settings.bot_token.get_secret_value()
     )
+    if as_json:
+        print_json(registered)
+        return
     for command in registered:
         console.print(f"/{command.get('name')}", markup=False)
 

@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from prismline_cli.captions import segments_of, submit_frames
 from prismline_cli.commands.options import AsJson, IdempotencyKey
-from prismline_cli.connection import Connection, reachable
-from prismline_cli.output import ExitCode, console, fail, print_json
+from prismline_cli.connection import Connection
+from prismline_cli.finding import find_session
+from prismline_cli.output import ExitCode, console, print_json
 from prismline_contracts import MAX_FRAMES
 
 Session = Annotated[str, typer.Option("--session", help="The recording.")]
@@ -32,17 +34,14 @@ def caption(
     fields = {"session_id": session, "user_id": user, "params": params}
     if idempotency_key is not None:
         fields["idempotency_key"] = idempotency_key
-    with reachable():
-        run_id = submit_frames(Connection.open(), frames, window, fields)
+    run_id = submit_frames(Connection.open(), frames, window, fields)
     print_json({"run_id": run_id}) if as_json else console.print(run_id)
 
 
 def segments(session: Session, as_json: AsJson = False) -> None:
     """List a session's windows: pending, complete or failed. Exit code 1 if one failed."""
-    with reachable():
-        found = segments_of(Connection.open(), session)
-    if not found:
-        fail(f"There is no session {session}.")
+    connection = Connection.open()
+    found = segments_of(connection, find_session(connection, session))
     if as_json:
         print_json([segment.as_json() for segment in found])
     else:
@@ -51,7 +50,7 @@ def segments(session: Session, as_json: AsJson = False) -> None:
         for segment in found:
             table.add_row(
                 str(segment.window_index),
-                f"[{colours[segment.status]}]{segment.status}[/]",
+                Text(segment.status, style=colours[segment.status]),
                 str(segment.attempts),
                 str(segment.deferrals),
                 segment.caption or segment.reason or "",

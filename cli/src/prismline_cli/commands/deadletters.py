@@ -10,16 +10,17 @@ import typer
 from rich.table import Table
 
 from prismline_cli.commands.options import AsJson
-from prismline_cli.connection import Connection, reachable
+from prismline_cli.connection import Connection
 from prismline_cli.deadletters_search import BY_CAUSE, LATEST_FIRST, Search, dead_letters, found_records, rows_of
-from prismline_cli.output import ExitCode, console, fail, print_json
-from prismline_cli.recovering import load_operation, request_recovery, wait_for_operation
+from prismline_cli.finding import find_operation, find_run, match
+from prismline_cli.output import ExitCode, console, fail, print_json, stderr
+from prismline_cli.recovering import load_operation, looking_again, request_recovery, wait_for_operation
+from prismline_cli.submission import check_survey
 from prismline_contracts import (
     ARCHIVE_PREFIX,
     DEAD_LETTERS_PREFIX,
     RecoveryCounts,
     RecoveryOperationItem,
-    is_survey,
 )
 
 #: Days that are searched unless `--from` says otherwise, today included.
@@ -37,7 +38,9 @@ LastDay = Annotated[
     datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day, in UTC.", show_default="today")
 ]
 Survey = Annotated[str | None, typer.Option(help="Only this survey's.")]
-Run = Annotated[str | None, typer.Option("--run", metavar="ID", help="Only this run's.")]
+Run = Annotated[
+    str | None, typer.Option("--run", metavar="ID", help="Only this run's: its id, or the beginning of it.")
+]
 ErrorText = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only those whose error says this.")]
 
 
@@ -51,8 +54,9 @@ def ls(
     as_json: AsJson = False,
 ) -> None:
     """List archived dead letters, the latest first."""
-    search = _search(first, last, survey, run, error)
-    with reachable(), dead_letters(Connection.open(), search) as database:
+    connection = Connection.open()
+    search = _search(connection, first, last, survey, run, error)
+    with dead_letters(connection, search) as database:
         rows = rows_of(database, LATEST_FIRST, limit=limit)
         [[total]] = database.execute("SELECT count(*) FROM dead_letters").fetchall()
     if as_json:
@@ -61,7 +65,7 @@ def ls(
     table = Table("archived", "queue", "received", "run", "chunk", "error", "message", box=None)
     for row in rows:
         table.add_row(
-            row["archived_at"] or row["eventdate"],
+            row["archived_at"] or row["eventdate"] or "-",
             row["source_queue"] or "-",
             str(row["receive_count"] or "-"),
             row["run_id"] or "-",
@@ -82,11 +86,10 @@ def show(
 ) -> None:
     """Show all that is known of a dead letter, its body included."""
     search = Search(first=first.date() if first else date.min, last=last.date() if last else date.max)
-    with reachable():
-        connection = Connection.open()
-        found = dict(found_records(connection, search, message_id))
-    if not found:
-        fail(f"There is no dead letter {message_id} in the archive.")
+    connection = Connection.open()
+    found = dict(found_records(connection, search, message_id)) if message_id else {}
+    whole = match(message_id, (record.messageId or key for key, record in found.items()), what="dead letter")
+    found = {key: record for key, record in found.items() if (record.messageId or key) == whole}
     if as_json:
         print_json([{"key": key, **record.model_dump()} for key, record in found.items()])
         return
@@ -107,8 +110,9 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Count archived dead letters by day, queue and error."""
-    search = _search(first, last, survey, run, error)
-    with reachable(), dead_letters(Connection.open(), search) as database:
+    connection = Connection.open()
+    search = _search(connection, first, last, survey, run, error)
+    with dead_letters(connection, search) as database:
         rows = rows_of(database, BY_CAUSE)
     if as_json:
         print_json(rows)
@@ -122,7 +126,7 @@ def stats(
 
 def recover(
     prefix: Annotated[str, typer.Option(help="Only records below this prefix of the archive.")] = DEAD_LETTERS_PREFIX,
-    run: Annotated[str | None, typer.Option(help="Only records of this run.")] = None,
+    run: Run = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done, and do nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the chunks of all have ended.")] = False,
     as_json: AsJson = False,
@@ -133,25 +137,29 @@ def recover(
     """
     if not prefix.startswith(ARCHIVE_PREFIX):
         fail(f"The prefix has to begin with {ARCHIVE_PREFIX}.")
-    with reachable():
-        connection = Connection.open()
-        operation_id = request_recovery(connection, prefix=prefix, run_id=run, dry_run=dry_run)
-        if not wait:
-            print_json({"operation_id": operation_id}) if as_json else console.print(operation_id)
-            return
+    connection = Connection.open()
+    run_id = find_run(connection, run).run_id if run is not None else None
+    operation_id = request_recovery(connection, prefix=prefix, run_id=run_id, dry_run=dry_run)
+    if not wait:
+        print_json({"operation_id": operation_id}) if as_json else console.print(operation_id)
+        return
+    stderr.print(f"Asked for {operation_id}.", soft_wrap=True)
+    with looking_again(operation_id):
         found = wait_for_operation(connection, operation_id)
     _show_operation(found, as_json=as_json)
 
 
 def operation(
-    operation_id: Annotated[str, typer.Argument(help="The id that `recover` printed.", metavar="ID")],
+    operation_id: Annotated[
+        str, typer.Argument(help="The id that `recover` printed, or the beginning of it.", metavar="ID")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Show how far a recovery is."""
-    with reachable():
-        found = load_operation(Connection.open(), operation_id)
+    connection = Connection.open()
+    found = load_operation(connection, find_operation(connection, operation_id))
     if found is None:
-        fail(f"There is no recovery {operation_id}, or nobody has begun it yet.")
+        fail(f"There is no recovery operation {operation_id} any more.")
     _show_operation(found, as_json=as_json)
 
 
@@ -180,15 +188,21 @@ def _show_operation(operation: RecoveryOperationItem, *, as_json: bool) -> None:
 
 
 def _search(
-    first: datetime | None, last: datetime | None, survey: str | None, run: str | None, error: str | None
+    connection: Connection,
+    first: datetime | None,
+    last: datetime | None,
+    survey: str | None,
+    run: str | None,
+    error: str | None,
 ) -> Search:
     end = last.date() if last else datetime.now(UTC).date()
     begin = first.date() if first else end - timedelta(days=DEFAULT_DAYS - 1)
     if begin > end:
         fail(f"Nothing can be found from {begin} to {end}: the first day is after the last.")
-    if survey is not None and not is_survey(survey):
-        fail(f"{survey} cannot be the name of a survey.")
-    return Search(first=begin, last=end, survey=survey, run_id=run, error=error)
+    if survey is not None:
+        check_survey(survey)
+    run_id = find_run(connection, run).run_id if run is not None else None
+    return Search(first=begin, last=end, survey=survey, run_id=run_id, error=error)
 
 
 def _short(error: str | None) -> str:

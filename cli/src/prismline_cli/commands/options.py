@@ -8,5 +8,6 @@ import typer
 
 RunId = Annotated[str, typer.Argument(help="The run's id, or the beginning of it.", metavar="ID")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
+Survey = Annotated[str | None, typer.Option(help="Only this survey's.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Watch the run until it has ended.")]
 IdempotencyKey = Annotated[str | None, typer.Option(help="Submitting again with the same key runs once.")]

@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from prismline_cli.commands.options import AsJson, RunId
-from prismline_cli.connection import Connection, reachable
+from prismline_cli.connection import Connection
 from prismline_cli.finding import find_run, item_of
 from prismline_cli.output import console, fail, print_json, stderr
 
@@ -35,14 +35,13 @@ def download_results(
     """Download a run's Parquet files as a Hive-partitioned dataset, or write its maps as FITS files."""
     from prismline_cli import fits_results, results  # noqa: PLC0415
 
-    with reachable():
-        connection = Connection.open()
-        item = item_of(find_run(connection, run_id))
-        with stderr.status("downloading"):
-            if form is ResultsForm.FITS:
-                paths = fits_results.write_maps(connection, item, to, cubes=cubes)
-            else:
-                paths = results.download(connection, item, to)
+    connection = Connection.open()
+    item = item_of(find_run(connection, run_id))
+    with stderr.status("downloading"):
+        if form is ResultsForm.FITS:
+            paths = fits_results.write_maps(connection, item, to, cubes=cubes)
+        else:
+            paths = results.download(connection, item, to)
     if as_json:
         print_json({"run_id": item.run_id, "files": [str(path) for path in paths]})
     else:
@@ -57,6 +56,7 @@ def plot(
     diagnose: Annotated[
         bool, typer.Option("--diagnostics", help="What the fits leave over: residual autocorrelation and pulls.")
     ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Draw a run's maps and a gallery of its spectra, or one spectrum, with the fitted components."""
     if (x is None) != (y is None):
@@ -67,18 +67,20 @@ def plot(
 
     if to is not None:
         plotting.check_target(to)
-    with reachable():
-        connection = Connection.open()
-        view = find_run(connection, run_id)
-        item = item_of(view)
-        with stderr.status("drawing"):
-            if diagnose:
-                path = plotting.draw_diagnostics(connection, view, item, to or Path(f"{item.run_id}-diagnostics.png"))
-            elif x is None or y is None:
-                path = plotting.draw_run(connection, view, item, to or Path(f"{item.run_id}.png"))
-            else:
-                path = plotting.draw_spectrum(connection, view, item, x, y, to or Path(f"{item.run_id}-{x}-{y}.png"))
-    console.print(str(path), soft_wrap=True)
+    connection = Connection.open()
+    view = find_run(connection, run_id)
+    item = item_of(view)
+    with stderr.status("drawing"):
+        if diagnose:
+            path = plotting.draw_diagnostics(connection, view, item, to or Path(f"{item.run_id}-diagnostics.png"))
+        elif x is None or y is None:
+            path = plotting.draw_run(connection, view, item, to or Path(f"{item.run_id}.png"))
+        else:
+            path = plotting.draw_spectrum(connection, view, item, x, y, to or Path(f"{item.run_id}-{x}-{y}.png"))
+    if as_json:
+        print_json({"run_id": item.run_id, "files": [str(path)]})
+    else:
+        console.print(str(path), soft_wrap=True)
 
 
 def register(app: typer.Typer) -> None:

@@ -5,71 +5,57 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.table import Column, Table
 
-from prismline_cli.commands.options import AsJson, RunId
-from prismline_cli.connection import Connection, reachable
+from prismline_cli.commands.options import AsJson, RunId, Survey
+from prismline_cli.connection import Connection
 from prismline_cli.finding import find_run
 from prismline_cli.output import console, fail, print_json
 from prismline_cli.runs import list_runs
-from prismline_cli.tables import coloured, show_run
+from prismline_cli.tables import runs_table, show_run
 from prismline_cli.watching import watch as watch_run
 from prismline_contracts import Envelope, RunCancelRequested, timestamp
 
 
 def runs(
-    survey: Annotated[str | None, typer.Option(help="Only this survey's.")] = None,
+    survey: Survey = None,
     limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List the latest runs, newest first."""
-    with reachable():
-        views = list_runs(Connection.open(), survey, limit)
+    views = list_runs(Connection.open(), survey, limit)
     if as_json:
         print_json([view.as_json() for view in views])
         return
-    table = Table(Column("run", no_wrap=True), "survey", "status", "chunks", "failed", "spectra", "submitted", box=None)
-    for view in views:
-        row = view.as_json()
-        table.add_row(
-            view.run_id,
-            row["survey"] or "-",
-            coloured(view.status),
-            f"{view.completed + view.failed}/{view.total or '?'}",
-            str(view.failed),
-            str(row["n_spectra"] or "-"),
-            row["created_at"] or "-",
-        )
-    console.print(table if views else "No runs.")
+    console.print(runs_table(views, console.width) if views else "No runs.")
 
 
 def run(run_id: RunId, as_json: AsJson = False) -> None:
     """Show one run. Exit code 1 if it failed or chunks of it did."""
-    with reachable():
-        view = find_run(Connection.open(), run_id)
+    view = find_run(Connection.open(), run_id)
     show_run(view, as_json=as_json)
 
 
 def watch(run_id: RunId, as_json: AsJson = False) -> None:
     """Follow a run until it has ended. Exit code as `run`."""
-    with reachable():
-        connection = Connection.open()
-        view = watch_run(connection, find_run(connection, run_id).run_id)
+    connection = Connection.open()
+    view = watch_run(connection, find_run(connection, run_id).run_id)
     show_run(view, as_json=as_json)
 
 
-def cancel(run_id: RunId) -> None:
+def cancel(run_id: RunId, as_json: AsJson = False) -> None:
     """Cancel a run: chunks that have not started will not."""
-    with reachable():
-        connection = Connection.open()
-        view = find_run(connection, run_id)
-        if view.status in {"completed", "failed", "cancelled"}:
-            fail(f"Run {view.run_id} is {view.status} already.")
-        transport = connection.transport
-        request = RunCancelRequested(run_id=view.run_id, requested_at=timestamp())
-        traceparent = view.state.traceparent if view.state else None
-        transport.publish(Envelope.wrap(request, source=transport.source, traceparent=traceparent))
-    console.print(f"Asked to cancel {view.run_id}.")
+    connection = Connection.open()
+    view = find_run(connection, run_id)
+    if view.status in {"completed", "failed", "cancelled"}:
+        fail(f"Run {view.run_id} is {view.status} already.")
+    transport = connection.transport
+    request = RunCancelRequested(run_id=view.run_id, requested_at=timestamp())
+    traceparent = view.state.traceparent if view.state else None
+    transport.publish(Envelope.wrap(request, source=transport.source, traceparent=traceparent))
+    if as_json:
+        print_json({"run_id": view.run_id, "requested": "cancel"})
+    else:
+        console.print(f"Asked to cancel {view.run_id}.")
 
 
 def register(app: typer.Typer) -> None:

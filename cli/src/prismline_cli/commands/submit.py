@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from prismline_cli.commands.options import AsJson, IdempotencyKey, Wait
-from prismline_cli.connection import Connection, reachable
-from prismline_cli.output import console, print_json
+from prismline_cli.connection import Connection
+from prismline_cli.output import console, print_json, stderr
 from prismline_cli.submission import submit as submit_cube
 from prismline_cli.tables import show_run
 from prismline_cli.watching import PICKED_UP_SECONDS
@@ -59,13 +59,13 @@ def submit(
         "job_id": job_id,
         "idempotency_key": idempotency_key,
     }
-    with reachable():
-        connection = Connection.open()
-        run_id = submit_cube(connection, cube, _given(fields), noise=noise)
-        if not wait:
-            print_json({"run_id": run_id}) if as_json else console.print(run_id)
-            return
-        view = watch_run(connection, run_id, appear_within=PICKED_UP_SECONDS)
+    connection = Connection.open()
+    run_id = submit_cube(connection, cube, _given(fields), noise=noise)
+    if not wait:
+        print_json({"run_id": run_id}) if as_json else console.print(run_id)
+        return
+    stderr.print(f"Submitted run {run_id}.", soft_wrap=True)
+    view = watch_run(connection, run_id, appear_within=PICKED_UP_SECONDS)
     show_run(view, as_json=as_json)
 
 

@@ -7,8 +7,10 @@ from typing import Annotated
 
 import typer
 
-from prismline_cli.connection import reachable
-from prismline_cli.output import ExitCode
+from prismline_cli.commands.options import AsJson
+from prismline_cli.output import ExitCode, print_json, story_on_stderr
+from prismline_localstack.commands.failing import harness_errors
+from prismline_localstack.demos import DemoResult
 
 
 def demo(
@@ -16,41 +18,48 @@ def demo(
     survey: Annotated[str | None, typer.Option(help="The survey's name; default: from the file's name.")] = None,
     chunk_size: Annotated[int | None, typer.Option(min=1, help="Spectra in a chunk; default: 20 chunks.")] = None,
     to: Annotated[Path, typer.Option(help="Where the cube, the results and the picture go.")] = Path("demo-output"),
+    as_json: AsJson = False,
 ) -> None:
     """Start everything, decompose a cube, show what came of it, and shut down."""
     from prismline_localstack.demos.cube import demo as run_demo  # noqa: PLC0415
 
-    with reachable():
-        ok = run_demo(cube, survey, chunk_size, to)
-    if not ok:
-        raise typer.Exit(ExitCode.FAILED_CHUNKS)
+    with harness_errors(), story_on_stderr(as_json):
+        done = run_demo(cube, survey, chunk_size, to)
+    _end(done, as_json=as_json)
 
 
 def demo_captions(
     to: Annotated[Path, typer.Option(help="Where the frames, the logs and the state go.")] = Path("demo-output"),
+    as_json: AsJson = False,
 ) -> None:
     """Caption a recording through a GPU outage: the alert, the mute, the captions."""
     from prismline_localstack.demos.captions import demo_captions as run_demo  # noqa: PLC0415
 
-    with reachable():
-        ok = run_demo(to)
-    if not ok:
-        raise typer.Exit(ExitCode.FAILED_CHUNKS)
+    with harness_errors(), story_on_stderr(as_json):
+        done = run_demo(to)
+    _end(done, as_json=as_json)
 
 
 def demo_faults(
     to: Annotated[Path, typer.Option(help="Where the cube, the logs and the state go.")] = Path("demo-output"),
+    as_json: AsJson = False,
 ) -> None:
     """Start everything, let everything go wrong at once, and show what becomes of each chunk."""
     from prismline_localstack.demos.faults import demo_faults as run_demo  # noqa: PLC0415
 
-    with reachable():
-        ok = run_demo(to)
-    if not ok:
-        raise typer.Exit(ExitCode.FAILED_CHUNKS)
+    with harness_errors(), story_on_stderr(as_json):
+        done = run_demo(to)
+    _end(done, as_json=as_json)
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
     for command in (demo, demo_faults, demo_captions):
         app.command()(command)
+
+
+def _end(done: DemoResult, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"ok": done.ok, "run_id": done.run_id})
+    if not done.ok:
+        raise typer.Exit(ExitCode.FAILED_CHUNKS)

@@ -5,22 +5,23 @@ from __future__ import annotations
 import typer
 
 from prismline_cli.commands.options import AsJson
-from prismline_cli.connection import Connection, reachable
+from prismline_cli.connection import Connection
 from prismline_cli.output import console, print_json
 from prismline_localstack.gpu import gpu_status, start_gpu, stop_gpu
 
 
-def up_command() -> None:
+def up_command(as_json: AsJson = False) -> None:
     """Start the GPU instance in the emulator."""
-    with reachable():
-        instance_id = start_gpu(Connection.open())
-    console.print(f"GPU up: {instance_id}.")
+    instance_id = start_gpu(Connection.open())
+    print_json({"instance_ids": [instance_id]}) if as_json else console.print(f"GPU up: {instance_id}.")
 
 
-def down_command() -> None:
+def down_command(as_json: AsJson = False) -> None:
     """Terminate the GPU instance in the emulator: captions wait until it is up again."""
-    with reachable():
-        stopped = stop_gpu(Connection.open())
+    stopped = stop_gpu(Connection.open())
+    if as_json:
+        print_json({"instance_ids": stopped})
+        return
     console.print(f"GPU down: {', '.join(stopped)} terminated." if stopped else "GPU down: nothing was running.")
 
 
@@ -28,8 +29,7 @@ def status_command(
     as_json: AsJson = False,
 ) -> None:
     """Show the GPU instance, and whether its model answers."""
-    with reachable():
-        status = gpu_status(Connection.open())
+    status = gpu_status(Connection.open())
     print_json({"up": status.up} | status._asdict()) if as_json else console.print(str(status), soft_wrap=True)
 
 

@@ -1,9 +1,7 @@
-"""`prismline up | down | status | logs`: the system on this machine."""
+"""`prismline up | down | status`: the system on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,24 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from prismline_cli.commands.options import AsJson
-from prismline_cli.output import ExitCode, console, fail, stderr
+from prismline_cli.output import console, print_json, stderr
 from prismline_localstack import harness
-from prismline_localstack.errors import HarnessError
+from prismline_localstack.commands.failing import harness_errors
 from prismline_localstack.state import Status
 
 HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Folder of state and logs.", envvar="PRISMLINE_HOME", show_default=".prismline"),
 ]
-
-
-@contextmanager
-def _running() -> Iterator[None]:
-    """Turn what the harness raises into a sentence and an exit code."""
-    try:
-        yield
-    except HarnessError as error:
-        fail(str(error), ExitCode.UNREACHABLE)
 
 
 def _pairs(values: list[str]) -> dict[str, str]:
@@ -50,24 +39,32 @@ def up(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Environment variable for the services.")
     ] = None,
     environment: Annotated[str, typer.Option(help="Part of every resource's name.")] = "local",
+    as_json: AsJson = False,
 ) -> None:
     """Start emulator and services; deploy the stacks."""
     settings = _pairs(setting or [])
-    with _running():
+    with harness_errors():
         already = harness.is_up(home)
         with stderr.status("Starting ..."):
             state = harness.up(home, workers=workers, services=service, settings=settings, environment=environment)
-        console.print(f"{'Already up' if already else 'Up'} at {state.endpoint}.")
-        if state.resumed and not already:
-            console.print(f"Runs that had not ended go on: {', '.join(state.resumed)}. See `prismline watch ID`.")
-        _print_status(harness.status(home))
+        now = harness.status(home)
+    resumed = [] if already else state.resumed
+    if as_json:
+        print_json(now.model_dump(mode="json") | {"resumed": resumed})
+        return
+    console.print(f"{'Already up' if already else 'Up'} at {state.endpoint}.")
+    if resumed:
+        console.print(f"Runs that had not ended go on: {', '.join(resumed)}. See `prismline watch ID`.")
+    _print_status(now)
 
 
-def down(home: HomeOption = None) -> None:
+def down(home: HomeOption = None, as_json: AsJson = False) -> None:
     """Stop services and emulator."""
-    with _running():
-        with stderr.status("Stopping ..."):
-            ran = harness.down(home)
+    with harness_errors(), stderr.status("Stopping ..."):
+        ran = harness.down(home)
+    if as_json:
+        print_json({"stopped": ran})
+    else:
         console.print("Stopped." if ran else "Nothing was running.")
 
 
@@ -76,26 +73,13 @@ def status(
     as_json: AsJson = False,
 ) -> None:
     """Show processes and queues."""
-    with _running():
+    with harness_errors():
         now = harness.status(home)
     if as_json:
-        typer.echo(now.model_dump_json(indent=2))
+        print_json(now.model_dump(mode="json"))
     else:
         console.print(f"{now.phase.capitalize()} at {now.endpoint}.")
         _print_status(now)
-
-
-def logs(
-    service: Annotated[
-        str | None, typer.Argument(help="A service or one of its processes.", show_default="all")
-    ] = None,
-    home: HomeOption = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the system stops.")] = False,
-) -> None:
-    """Show what the processes wrote."""
-    with _running():
-        for line in harness.logs(home, service, follow=follow):
-            typer.echo(f"{line.process} | {line.text}")
 
 
 def _print_status(now: Status) -> None:
@@ -113,5 +97,5 @@ def _print_status(now: Status) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (up, down, status, logs):
+    for command in (up, down, status):
         app.command()(command)

@@ -27,6 +27,7 @@ from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import put_manifest
 from prismline_contracts import SpectraManifest
 from prismline_localstack import harness
+from prismline_localstack.demos import DemoResult
 from prismline_localstack.demos.waiting import wait_for
 from prismline_localstack.gpu import start_gpu, stop_gpu
 from prismline_localstack.home import Home
@@ -116,8 +117,8 @@ def type_command(discord: DiscordStandIn, interactions: str, name: str, **option
     return readable(content)
 
 
-def demo_captions(to: Path) -> bool:
-    """Run the demonstration on a harness of its own; whether every window got its caption."""
+def demo_captions(to: Path) -> DemoResult:
+    """Run the demonstration on a harness of its own; it is ok if every window got its caption."""
     home, frames = to / "captions-home", to / "frames"
     if harness.is_up(home):
         fail(f"Something runs in {home} already. Stop it with `prismline down --home {home}`.")
@@ -144,7 +145,7 @@ def demo_captions(to: Path) -> bool:
         table.add_row(str(segment.window_index), segment.status, str(segment.deferrals), segment.caption or "-")
     console.print(table)
     console.print(f"{len(discord.messages)} messages were posted.")
-    return all(segment.status == "complete" for segment in segments)
+    return DemoResult(all(segment.status == "complete" for segment in segments), run_id)
 
 
 def show_message(embed: dict[str, Any]) -> None:
@@ -163,7 +164,7 @@ def readable(text: str) -> str:
             return f"{max(0, round(time.time()) - int(match[1]))} seconds ago"
         return datetime.fromtimestamp(int(match[1]), UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
-    return re.sub(r"<t:(\d+)(?::(\w))?>", moment, text).replace("[", r"\[")
+    return re.sub(r"<t:(\d+)(?::(\w))?>", moment, text)
 
 
 def _waiting(connection: Connection) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 from pathlib import Path
 
@@ -15,9 +14,10 @@ from prismline_cli import plotting, results, synthetic
 from prismline_cli.connection import Connection
 from prismline_cli.output import console, fail, stderr
 from prismline_cli.runs import RunView
-from prismline_cli.submission import submit
+from prismline_cli.submission import check_survey, submit
 from prismline_cli.watching import PICKED_UP_SECONDS, watch
 from prismline_localstack import harness
+from prismline_localstack.demos import DemoResult
 
 #: Chunks that a demonstration is cut into, so that there is something to watch.
 DEMO_CHUNKS = 20
@@ -25,16 +25,17 @@ DEMO_CHUNKS = 20
 SMALL_CUBE = 10_000
 
 
-def demo(cube: Path | None, survey: str | None, chunk_size: int | None, to: Path) -> bool:
-    """Run the demonstration; whether every chunk completed. A harness that ran before goes on running."""
+def demo(cube: Path | None, survey: str | None, chunk_size: int | None, to: Path) -> DemoResult:
+    """Run the demonstration; it is ok if every chunk completed. A harness that ran before goes on running."""
     to.mkdir(parents=True, exist_ok=True)
     if cube is None:
         cube = to / "demo-cube.fits"
         synthetic.make_cube(cube)
         console.print(f"Generated {cube}: 40 x 50 spectra with known components.")
     elif not cube.is_file():
-        fail(f"There is no file {cube}.")
-    survey = survey or re.sub(r"[^A-Za-z0-9._-]", "-", cube.stem)[:64]
+        fail(f"{cube} is a directory, not a FITS file." if cube.is_dir() else f"There is no file {cube}.")
+    survey = survey or cube.stem
+    check_survey(survey)
     was_up = harness.is_up()
     if not was_up:
         with stderr.status("starting an AWS emulator and the services"):
@@ -45,7 +46,7 @@ def demo(cube: Path | None, survey: str | None, chunk_size: int | None, to: Path
         if not was_up:
             with stderr.status("shutting down"):
                 harness.down()
-    return view.ok
+    return DemoResult(view.ok, view.run_id)
 
 
 def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> RunView:

@@ -1,0 +1,43 @@
+"""Which chunks do not get on, and why that is thought. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from prismline_contracts import ChunkItem, ChunkStatus
+
+#: Attempts without an end of their own after which a chunk is taken for one that ends its workers.
+CRASHES = 2
+
+
+def troubles(chunks: Iterable[ChunkItem], *, now: datetime, after: timedelta) -> list[tuple[ChunkItem, str]]:
+    """The chunks that do not get on, each with the reason."""
+    return [(chunk, why) for chunk in chunks if (why := trouble(chunk, now=now, after=after)) is not None]
+
+
+def trouble(chunk: ChunkItem, *, now: datetime, after: timedelta) -> str | None:
+    """Why the chunk does not get on; None: it has ended, it waits, or it is worked on as it should be."""
+    if chunk.state.terminal:
+        return None
+    reasons = []
+    if chunk.state is ChunkStatus.IN_PROGRESS and chunk.started_at is not None:
+        since = now - datetime.fromisoformat(chunk.started_at)
+        if since > after:
+            reasons.append(f"in progress for {_minutes(since)}: its worker has died or hangs")
+    # an attempt that ends by itself, with an error, notes when; a worker that dies notes nothing
+    silent = chunk.attempts > 1 and (
+        chunk.attempt_ended_at is None or chunk.attempt_ended_at < (chunk.started_at or "")
+    )
+    if chunk.attempts - chunk.interruptions >= CRASHES and (silent or chunk.resends):
+        reasons.append(f"{chunk.attempts} attempts, and the latest ended without a word: it may end its workers")
+    if chunk.resends:
+        times = "once" if chunk.resends == 1 else f"{chunk.resends} times"
+        reasons.append(f"the sweeper sent it again {times}, last at {chunk.sent_at}")
+    if reasons and chunk.last_error:
+        reasons.append(f"last error: {chunk.last_error}")
+    return "; ".join(reasons) or None
+
+
+def _minutes(time: timedelta) -> str:
+    return f"{time.total_seconds() / 60:.0f} min" if time >= timedelta(minutes=1) else f"{time.total_seconds():.0f} s"

@@ -1,0 +1,83 @@
+"""What `chunks`, `failures`, `stuck` and `run` say of chunks in trouble and of repaired ones."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from prismline_cli.troubles import trouble
+from prismline_contracts import ChunkItem, timestamp
+
+NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
+BEFORE = timestamp(NOW - timedelta(minutes=2))
+LONG_AGO = timestamp(NOW - timedelta(hours=2))
+
+
+def why(**fields: Any) -> str | None:
+    base = {
+        "PK": "run",
+        "SK": "CHUNK#chunk-0000000",
+        "status": "PENDING",
+        "chunk_key": "k",
+        "n_spectra": 1,
+        "n_items": 1,
+        "created_at": LONG_AGO,
+    }
+    return trouble(ChunkItem.model_validate(base | fields), now=NOW, after=timedelta(minutes=15))
+
+
+def test_what_waits_or_is_worked_on_is_not_stuck() -> None:
+    assert why() is None
+    assert why(status="IN_PROGRESS", attempts=1, started_at=BEFORE) is None
+    assert why(status="FAILED", attempts=5, resends=3, started_at=LONG_AGO) is None
+
+
+def test_an_attempt_that_failed_with_an_error_is_not_stuck() -> None:
+    assert why(attempts=3, started_at=LONG_AGO, attempt_ended_at=BEFORE, last_error="no memory") is None
+
+
+def test_a_chunk_whose_worker_never_ended_is_stuck() -> None:
+    assert "120 min" in (why(status="IN_PROGRESS", attempts=1, started_at=LONG_AGO) or "")
+
+
+def test_a_chunk_that_ends_its_workers_is_stuck_even_while_it_has_just_begun_again() -> None:
+    assert "4 attempts" in (why(status="IN_PROGRESS", attempts=4, started_at=BEFORE) or "")
+
+
+def test_what_the_sweeper_took_back_is_shown_with_what_it_said() -> None:
+    said = why(attempts=1, resends=2, sent_at=BEFORE, started_at=LONG_AGO, last_error="Its worker is gone.")
+    assert said is not None
+    assert "sent it again 2 times" in said
+    assert "Its worker is gone." in said
+
+
+@pytest.mark.emulator
+class TestCommands:
+    def test_stuck_lists_reasons_and_is_exit_code_1(self, world: Any) -> None:
+        world.add_run("run", status="running")
+        world.add_chunk("run", 0)
+        looping = world.add_chunk("run", 2, status="IN_PROGRESS", attempts=3, started_at=timestamp())
+        (found,) = world.json("stuck", "run", expect=1)
+        assert (found["chunk_id"], "3 attempts" in found["why"]) == (looping, True)
+        assert "3 attempts" in world.run("stuck", "run", expect=1).stdout
+
+    def test_failures_show_how_long_and_how_often(self, world: Any) -> None:
+        world.add_run("run", status="failed", jobs_failed=2, error_message="2 of 2 chunks failed.")
+        times = {"first_started_at": "2026-03-10T12:00:00.000Z", "completed_at": "2026-03-10T14:00:30.000Z"}
+        world.add_chunk("run", 0, status="FAILED", error="No spectrum.", attempts=1, duration_ms=1500)
+        world.add_chunk("run", 2, status="FAILED", error="Given up.", attempts=5, **times)
+        shown = world.run("failures", "run", expect=1).stdout
+        assert "chunk-0000000 (1 attempt, 1.5 s): No spectrum." in shown
+        assert "chunk-0000002 (5 attempts, 7230.0 s): Given up." in shown
+
+    def test_a_repaired_run_shows_no_reason_of_before(self, world: Any) -> None:
+        world.add_run("run", status="completed", jobs_total=1, jobs_completed=1, error_message="1 of 1 chunks failed.")
+        world.add_chunk("run", 0, last_error="Injected.", attempts=6)
+        assert world.json("run", "run")["error"] is None
+        assert "Nothing failed." in world.run("failures", "run").stdout
+        for command in ("run", "chunks"):
+            shown = world.run(command, "run").stdout
+            assert "Injected." not in shown
+            assert "chunks failed." not in shown

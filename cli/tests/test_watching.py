@@ -1,0 +1,64 @@
+"""A submission that is watched says what to look for first, and how to look again when the watching ends early."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.exceptions import EndpointConnectionError
+
+from prismline_cli import watching
+from prismline_cli.runs import RunView
+
+pytestmark = pytest.mark.emulator
+
+
+@pytest.fixture
+def cube(tmp_path: Path) -> str:
+    path = tmp_path / "cube.fits"
+    path.write_bytes(b"a cube, for all that the command knows")
+    return str(path)
+
+
+def interrupted_by(error: BaseException, seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the second look at a run end with `error`."""
+
+    def look(_connection: Any, run_id: str) -> RunView:
+        seen.append(run_id)
+        if len(seen) > 1:
+            raise error
+        return RunView(run_id, None, None)
+
+    monkeypatch.setattr(watching, "load_run", look)
+    monkeypatch.setattr(watching, "POLL_SECONDS", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (KeyboardInterrupt(), 130, "goes on"),
+        (EndpointConnectionError(endpoint_url="http://127.0.0.1:9"), 3, "Lost the connection"),
+    ],
+    ids=["ctrl-C", "the emulator was killed"],
+)
+def test_what_ends_the_watching_leaves_the_id_and_how_to_look_again(
+    world: Any, cube: str, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
+) -> None:
+    seen: list[str] = []
+    interrupted_by(error, seen, monkeypatch)
+    result = world.run("submit", cube, "--survey", "s", "--wait", "--json", expect=code)
+    run_id = seen[0]
+    lines = result.stderr.splitlines()
+    assert lines[0] == f"Submitted run {run_id}.", "before anything else"
+    assert said in lines[-1]
+    assert f"prismline watch {run_id}" in lines[-1]
+    document = json.loads(result.stdout)
+    assert (document["run_id"], document["exit_code"]) == (run_id, code)
+
+
+def test_a_run_that_no_service_begins_is_named_too(world: Any, cube: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prismline_cli.commands.submit.PICKED_UP_SECONDS", 0.0)
+    document = world.json("submit", cube, "--survey", "s", "--wait", expect=3)
+    assert f"prismline watch {document['run_id']}" in document["error"]

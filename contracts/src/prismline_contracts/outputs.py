@@ -1,0 +1,327 @@
+"""What each command of the command line prints with `--json`, and what it prints when it fails.
+
+A command checks what it prints against these models. Readers ignore fields that they do not know: within a major
+version fields are added, never removed.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
+
+from prismline_contracts.base import ChunkId, Contract, Count, RunId, Timestamp
+from prismline_contracts.deadletters import DeadLetterRecord, RecoveryCounts
+from prismline_contracts.items import ChunkItem
+
+
+def _for_readers(schema: dict[str, Any]) -> None:
+    """The writer is strict about its own fields; a reader has to take more."""
+    schema.pop("additionalProperties", None)
+
+
+class Output(Contract):
+    """Base of what commands print."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, json_schema_extra=_for_readers)
+
+
+class ErrorOutput(Output):
+    """Any command that could not do what it was asked for."""
+
+    #: A sentence for a person.
+    error: str
+    #: 1 chunks failed, 2 usage, 3 Prismline cannot be reached, 70 a fault of the command, 130 interrupted.
+    exit_code: int
+    #: Ids that may have been meant.
+    candidates: list[str] = Field(default_factory=list)
+    #: The run that goes on, although the command stopped watching it.
+    run_id: RunId | None = None
+
+
+class SubmittedOutput(Output):
+    """What was submitted."""
+
+    run_id: RunId
+
+
+class RunOutput(Output):
+    """A run. Counts are null while they are unknown."""
+
+    run_id: RunId
+    job_id: str | None
+    survey: str | None
+    status: Literal["pending", "running", "completed", "failed", "cancelled"]
+    #: Why the run failed, while it is a run that failed.
+    error: str | None
+    n_spectra: Count | None
+    n_blank: Count | None
+    n_timed_out: Count | None
+    n_refit_failed: Count | None
+    chunks_total: Count | None
+    chunks_completed: Count
+    chunks_failed: Count
+    #: All parameters in force.
+    params: dict[str, Any]
+    #: What somebody who looks at the results must not overlook.
+    warnings: list[str]
+    created_at: Timestamp | None
+    started_at: Timestamp | None
+    completed_at: Timestamp | None
+    #: Time since the run was submitted, or that it took.
+    seconds: float
+    trace_id: str | None
+
+
+_CHUNK_FIELDS: dict[str, Any] = {
+    name: (field.annotation, field) for name, field in ChunkItem.model_fields.items() if name not in ("PK", "SK")
+}
+#: A chunk: the attributes of its item in the ledger, without those that are null.
+ChunkOutput = create_model(
+    "ChunkOutput", __base__=Output, run_id=(RunId, ...), chunk_id=(ChunkId, ...), **_CHUNK_FIELDS
+)
+#: A chunk that is in trouble, and why it is thought so.
+StuckChunkOutput = create_model("StuckChunkOutput", __base__=ChunkOutput, why=(str, ...))
+
+
+class FailuresOutput(Output):
+    """Why a run failed, and each of its chunks that did."""
+
+    run_id: RunId
+    error: str | None
+    chunks: list[ChunkOutput]
+
+
+class CancelOutput(Output):
+    """A run that was asked to be cancelled."""
+
+    run_id: RunId
+    requested: Literal["cancel"]
+
+
+class FilesOutput(Output):
+    """Files that were written for a run."""
+
+    run_id: RunId
+    files: list[str]
+
+
+class DeadLetterOutput(Output):
+    """A record of the archive, without its body."""
+
+    eventdate: str | None
+    key: str
+    recovering: bool
+    recovery_failed: bool
+    body_bytes: Count
+    #: The record's error, or that of its chunk.
+    error: str | None
+    execution: str | None
+    time: str | None
+    collection: str | None
+    granules: list[str | None] | None
+    stateMachine: str | None
+    status: str | None
+    md5OfBody: str | None
+    eventSource: str | None
+    awsRegion: str | None
+    messageId: str | None
+    run_id: str | None
+    chunk_id: str | None
+    source_queue: str | None
+    receive_count: int | None
+    archived_at: str | None
+    recovery: str | None
+
+
+class WholeDeadLetterOutput(DeadLetterRecord):
+    """A record of the archive with its key."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, json_schema_extra=_for_readers)
+
+    key: str
+
+
+class DeadLetterCountOutput(Output):
+    """How many records have this day, queue and error."""
+
+    eventdate: str | None
+    source_queue: str | None
+    error: str | None
+    records: Count
+    messages: Count
+    runs: Count
+    chunks: Count
+
+
+class OperationRequestedOutput(Output):
+    """A recovery that was asked for."""
+
+    operation_id: RunId
+
+
+class OperationOutput(RecoveryCounts):
+    """A recovery."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, json_schema_extra=_for_readers)
+
+    operation_id: RunId
+    status: Literal["RUNNING", "COMPLETED"]
+    prefix: str
+    only_run: RunId | None
+    dry_run: bool
+    started_at: Timestamp
+    finished_at: Timestamp | None
+
+
+class MuteOutput(Output):
+    """Whether alerts are muted, and until when in unix seconds."""
+
+    muted: bool
+    muted_until: int | None
+
+
+class SegmentOutput(Output):
+    """A window of a session."""
+
+    window_index: Count
+    status: Literal["pending", "complete", "failed"]
+    caption: str | None
+    reason: str | None
+    attempts: Count
+    deferrals: Count
+    run_id: RunId
+
+
+class ProcessOutput(Output):
+    """A process of the system on this machine."""
+
+    name: str
+    service: str
+    pid: int | None
+    alive: bool
+    url: str | None
+    restarts: Count
+
+
+class QueueOutput(Output):
+    """A queue: messages waiting, being worked on, and in its dead-letter queue."""
+
+    name: str
+    visible: Count
+    in_flight: Count
+    dead_letters: Count
+
+
+class StatusOutput(Output):
+    """The system on this machine."""
+
+    environment: str
+    endpoint: str
+    embedded: bool
+    phase: Literal["starting", "ready", "failed"]
+    processes: list[ProcessOutput]
+    queues: list[QueueOutput]
+
+
+class UpOutput(StatusOutput):
+    """The system that was started."""
+
+    #: Runs that had not ended when the system last stopped, and go on now.
+    resumed: list[RunId]
+
+
+class DownOutput(Output):
+    """Whether anything ran that was stopped."""
+
+    stopped: bool
+
+
+class LogLineOutput(Output):
+    """A line that a process wrote: one document a line. Absent fields were not in the line."""
+
+    process: str
+    time: str | None = None
+    level: str | None = None
+    message: str
+    run_id: str | None = None
+    chunk_id: str | None = None
+    #: What else the line says.
+    fields: dict[str, Any] = Field(default_factory=dict)
+
+
+class DemoOutput(Output):
+    """Whether a demonstration went as it should, and its run."""
+
+    ok: bool
+    run_id: RunId | None
+
+
+class GpuOutput(Output):
+    """The GPU."""
+
+    up: bool
+    instance_id: str | None
+    state: str | None
+    endpoint: str | None
+    healthy: bool
+
+
+class InstancesOutput(Output):
+    """Instances that were started or terminated."""
+
+    instance_ids: list[str]
+
+
+#: What each command prints, by its name as it is typed.
+OUTPUTS: dict[str, type[BaseModel]] = {
+    "submit": RootModel[SubmittedOutput | RunOutput],
+    "runs": RootModel[list[RunOutput]],
+    "run": RunOutput,
+    "watch": RunOutput,
+    "cancel": CancelOutput,
+    "chunks": RootModel[list[ChunkOutput]],
+    "stuck": RootModel[list[StuckChunkOutput]],
+    "failures": FailuresOutput,
+    "results": FilesOutput,
+    "plot": FilesOutput,
+    "deadletters ls": RootModel[list[DeadLetterOutput]],
+    "deadletters show": RootModel[list[WholeDeadLetterOutput]],
+    "deadletters stats": RootModel[list[DeadLetterCountOutput]],
+    "deadletters recover": RootModel[OperationOutput | OperationRequestedOutput],
+    "deadletters operation": OperationOutput,
+    "alerts mute": MuteOutput,
+    "alerts unmute": MuteOutput,
+    "alerts status": MuteOutput,
+    "alerts register-commands": RootModel[list[dict[str, Any]]],
+    "caption": SubmittedOutput,
+    "segments": RootModel[list[SegmentOutput]],
+    "up": UpOutput,
+    "status": StatusOutput,
+    "down": DownOutput,
+    "logs": LogLineOutput,
+    "demo": DemoOutput,
+    "demo-faults": DemoOutput,
+    "demo-captions": DemoOutput,
+    "gpu up": InstancesOutput,
+    "gpu down": InstancesOutput,
+    "gpu status": GpuOutput,
+}
+
+
+def output_schema_name(command: str) -> str:
+    """Name of the schema of what `command` prints, e.g. `deadletters_ls.v1` for `deadletters ls`."""
+    return re.sub(r"[^a-z]+", "_", command) + ".v1"
+
+
+#: The models of all that is printed, by schema name.
+OUTPUT_MODELS: dict[str, type[BaseModel]] = {"error.v1": ErrorOutput} | {
+    output_schema_name(command): model for command, model in OUTPUTS.items()
+}
+
+
+def checked_output(command: str, document: Any) -> None:
+    """Raise `pydantic.ValidationError` if `document` is not what `command` prints. Unknown commands are not checked."""
+    if command in OUTPUTS:
+        OUTPUTS[command].model_validate(document)

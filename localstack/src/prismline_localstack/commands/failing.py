@@ -1,0 +1,18 @@
+"""Turns what the harness raises into a sentence and an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prismline_cli.output import ExitCode, fail
+from prismline_localstack.errors import HarnessError
+
+
+@contextmanager
+def harness_errors() -> Iterator[None]:
+    """Ends the command when the harness cannot do something."""
+    try:
+        yield
+    except HarnessError as error:
+        fail(str(error), ExitCode.UNREACHABLE)
