@@ -64,6 +64,32 @@ SCRIPTS: Mapping[str, Plan] = {
             Step("worker", COMPLETES, "crash before", nth=2, times=1000, given=lambda now: "ended_at" not in now.run()),
         ),
     ),
+    # A worker has a chunk when its run is cancelled, and completes it when the end of the run has been recorded.
+    "a cancelled run drains": Plan(
+        runs=(RunPlan(chunks=1, cancel_at=0.3),),
+        script=(Step("worker", COMPLETES, until=lambda now: "ended_at" in now.run()),),
+    ),
+    # Two workers have one chunk, and complete it at once.
+    "two workers complete a chunk": Plan(
+        runs=(ONE,), workers=2, script=(Step("worker", COMPLETES, until=lambda now: now.is_("COMPLETED")),)
+    ),
+    # The last chunk ends before the splitter closes the latch.
+    "a chunk ends before the latch": Plan(
+        runs=(ONE,),
+        script=(Step("splitter", r"update_item .*SET #latched_at", until=lambda now: now.is_("COMPLETED")),),
+    ),
+    # A worker cannot write its output for a while.
+    "an output cannot be written": Plan(runs=(ONE,), script=(Step("worker", WRITES_OUTPUT, "error before", times=8),)),
+    # A worker has its output and freezes; another one writes it, and the slow lane patches it.
+    "an output comes late": Plan(
+        runs=(RunPlan(chunks=1, slow=(0,)),),
+        workers=2,
+        script=(
+            Step(
+                "worker", WRITES_OUTPUT, until=lambda now: now.is_("COMPLETED") and not now.chunk().get("n_timed_out")
+            ),
+        ),
+    ),
     # A worker cannot write its output, and freezes before it gives the chunk back. Another one completes it.
     "an attempt ends after another one": Plan(
         runs=(ONE,),
@@ -78,6 +104,24 @@ SCRIPTS: Mapping[str, Plan] = {
         runs=(RunPlan(chunks=1, slow=(0, 1)),),
         slow_lanes=2,
         script=(Step("slow-lane", WRITES_OUTPUT, until=lambda now: now.chunk().get("n_timed_out", 0) == 0),),
+    ),
+    # One has patched a row and freezes before it says so; the other one patches the rest, and says that.
+    "a patch is recorded late": Plan(
+        runs=(RunPlan(chunks=1, slow=(0, 1)),),
+        slow_lanes=2,
+        script=(Step("slow-lane", WRITES_OUTPUT, "hold after", until=lambda now: now.chunk().get("n_timed_out") == 0),),
+    ),
+    # The same, but it has read the chunk already.
+    "a patch is recorded on an old reading": Plan(
+        runs=(RunPlan(chunks=1, slow=(0, 1)),),
+        slow_lanes=2,
+        script=(
+            Step(
+                "slow-lane",
+                r"transact_write_items .*SET #n_timed_out",
+                until=lambda now: now.chunk().get("n_timed_out") == 0,
+            ),
+        ),
     ),
     # The splitter dies between two chunk files, and somebody puts another cube in the place of the first.
     "a cube is replaced while it is split": Plan(
@@ -117,6 +161,20 @@ SCRIPTS: Mapping[str, Plan] = {
             Step(STATE_MACHINE, "AwaitChunks", "error after"),
             Step("status", WAITS_FOR_DRAIN, until=lambda now: "waiting_tokens" in now.state()),
         ),
+    ),
+    # The last worker dies before it says that the run drained, and its message is lost.
+    "a drain is said by nobody else": Plan(
+        runs=(ONE,), purges=(("chunks", 10.0),), patience=8 * HOUR, script=(Step("worker", DRAINS, "crash after"),)
+    ),
+    # The sweeper is about to look at a run no more that has ended, when a recovery reopens it.
+    "a run is closed when it is reopened": Plan(
+        runs=(BROKEN,), recoveries=(200.0,), script=(Step("sweeper", r"REMOVE #GSI2_PK", until=_reopened),)
+    ),
+    # A recovery is done, and its consumer dies before it says so.
+    "a recovery is done and not said": Plan(
+        runs=(BROKEN,),
+        recoveries=(100.0,),
+        script=(Step("recovery", r"put_events deadletters.recovered", "crash before"),),
     ),
     # One status service has the request to clean up and freezes; when it comes to it, the run is recovered.
     "a cleanup comes late": Plan(

@@ -20,6 +20,8 @@ from tests.simulation.world import Finding, World
 
 #: Events after which a schedule is given up: a loop without an end.
 MOST_EVENTS = 300_000
+#: Complaints of which a finding tells.
+MOST_COMPLAINTS = 4
 
 
 @dataclass
@@ -105,7 +107,7 @@ def _live(world: World, users: Users, safety: Safety) -> None:
         step = min(step * 1.5, 3600.0)
     if scheduler.stopped:
         return
-    what = "; ".join(islice(complaints(world, users, safety), 4))
+    what = "; ".join(islice(complaints(world, users, safety), MOST_COMPLAINTS))
     if scheduler.events > MOST_EVENTS:
         what = f"after {MOST_EVENTS} events: {what}"
     world.finding = Finding("everything ends", what)

@@ -28,6 +28,8 @@ from tests.simulation.scripts import SCRIPTS
 README = Path(__file__).parent / "README.md"
 #: Of the part of the README that a whole run writes.
 HEADING = "## What was found"
+TABLE = ("| mutant | what it would do to a user | found by | in schedule, seed |", "| --- | --- | --- | --- |")
+NOT_FOUND, EQUIVALENT = "**not found**", "equivalent"
 console = Console(soft_wrap=True, highlight=False)
 app = typer.Typer(add_completion=False)
 
@@ -116,7 +118,7 @@ def main(
     seeds: Annotated[int, typer.Option(help="Seeds of random plans.")] = 150,
     seconds: Annotated[float, typer.Option(help="Longest time that is spent on one mutant.")] = 600.0,
     cores: Annotated[int, typer.Option(help="Mutants that are hunted at the same time.")] = os.cpu_count() or 1,
-    write: Annotated[bool, typer.Option("--write", help="Write the table of README.md anew.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Write what was found into the table of README.md.")] = False,
 ) -> None:
     """Hunt mutants."""
     chosen = [mutant for mutant in MUTANTS if not only or mutant.name in only]
@@ -134,26 +136,34 @@ def main(
             verdict = done.result()
             found[verdict.mutant.name] = verdict
             console.print(line(verdict), markup=False)
+            if write:
+                README.write_text(updated(README.read_text(), [verdict]))
     verdicts = [found[mutant.name] for mutant in chosen]
     show(verdicts)
     console.print(f"{time.monotonic() - began:.0f} s on {cores} cores.")
-    if write and not only:
-        README.write_text(README.read_text().partition(HEADING)[0] + HEADING + report(verdicts))
     raise typer.Exit(1 if any(verdict.failed for verdict in verdicts) else 0)
 
 
-def report(verdicts: list[Verdict]) -> str:
-    """The verdicts as the README shows them."""
-    rows = ["| mutant | what it would do to a user | found by | in schedule, seed |", "| --- | --- | --- | --- |"]
-    for verdict in verdicts:
-        mutant = verdict.mutant
-        if verdict.schedule is not None:
-            where = verdict.schedule if verdict.schedule in SCRIPTS else f"{verdict.schedule}, {verdict.seed}"
-            rows.append(f"| {mutant.name} | {mutant.harm} | {verdict.check} | {where} |")
-        else:
-            why = f"equivalent: {mutant.equivalent}" if mutant.equivalent else "**not found**"
-            rows.append(f"| {mutant.name} | {mutant.harm} | {why} | |")
-    return f"\n\n{summary(verdicts)}\n\n" + "\n".join(rows) + "\n"
+def updated(text: str, verdicts: list[Verdict]) -> str:
+    """The README with these verdicts in its table, and those that it had of other mutants."""
+    text, heading, before = text.partition(HEADING)
+    rows = {line.split(" | ")[0].removeprefix("| "): line for line in before.splitlines() if line.startswith("| ")}
+    rows |= {verdict.mutant.name: row(verdict) for verdict in verdicts}
+    kept = [rows.get(mutant.name, f"| {mutant.name} | {mutant.harm} | {NOT_FOUND} | |") for mutant in MUTANTS]
+    missing = sum(NOT_FOUND in line for line in kept)
+    equivalent = sum(EQUIVALENT in line for line in kept)
+    said = f"{len(kept)} mutants: {len(kept) - missing - equivalent} found, {equivalent} equivalent, {missing} not."
+    return "\n".join([f"{text}{heading}", "", said, "", *TABLE, *kept, ""])
+
+
+def row(verdict: Verdict) -> str:
+    """A line of the README's table."""
+    mutant = verdict.mutant
+    if verdict.schedule is None:
+        why = f"{EQUIVALENT}: {mutant.equivalent}" if mutant.equivalent else NOT_FOUND
+        return f"| {mutant.name} | {mutant.harm} | {why} | |"
+    where = verdict.schedule if verdict.schedule in SCRIPTS else f"{verdict.schedule}, {verdict.seed}"
+    return f"| {mutant.name} | {mutant.harm} | {verdict.check} | {where} |"
 
 
 def summary(verdicts: list[Verdict]) -> str:

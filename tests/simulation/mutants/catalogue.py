@@ -57,7 +57,7 @@ MUTANTS: tuple[Mutant, ...] = (
         'Change(fields, removes=removes, condition=as_read(chunk, "status", *guard))',
         'Change(fields, removes=removes, condition=Attr("PK").exists())',
         "Two workers that finish one chunk count it twice: the run is over while chunks are still worked on.",
-        ("two of everything, slowly",),
+        ("two workers complete a chunk",),
     ),
     Mutant(
         "a chunk is given up though something happened to it",
@@ -81,7 +81,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "return self.latched_at is not None and self.terminal_chunks >= (self.jobs_total or 0)",
         "return self.jobs_total is not None and self.terminal_chunks >= self.jobs_total",
         "A run may be told to be over before the splitter is done with it.",
-        ("two of everything, slowly",),
+        ("a chunk ends before the latch",),
     ),
     Mutant(
         "a run drains on an old reading",
@@ -105,7 +105,7 @@ MUTANTS: tuple[Mutant, ...] = (
         'change = Change(sets, adds={"drains": 1}, removes=END, condition=condition)',
         'change = Change(sets, adds={"drains": 1}, condition=condition)',
         "A stopped run whose last chunks end afterwards keeps the end of the stop, and nobody hears that it drained.",
-        ("cancelled at once", "cancelled with dead letters", "everybody dies"),
+        ("a cancelled run drains",),
     ),
     Mutant(
         "a late success does not have the run looked at",
@@ -175,11 +175,19 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "a lease is ignored",
-        f"{LEDGER}/judgement.py",
-        "if chunk.state.terminal or leased(chunk, now, patience):",
-        "if chunk.state.terminal:",
+        f"{DEAD}/decisions.py",
+        "if not leased(chunk, now, of_chunk):",
+        "if True:",
         "A chunk is failed while a worker is at work on it.",
-        ("sweepers give up", "workers die, freeze and come back", "workers and sweepers die", "workers die"),
+        ("a chunk that is given up is begun",),
+    ),
+    Mutant(
+        "a sweep ignores leases",
+        f"{DEAD}/sweep_decisions.py",
+        "if leased(chunk, now, patience):",
+        "if False:",
+        "A chunk is failed, or begun a second time, while a worker is at work on it.",
+        ("a sweeper gives up and dies",),
     ),
     # ---- the ledger: the slow lane
     Mutant(
@@ -196,7 +204,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if remaining >= chunk.n_timed_out + chunk.n_refit_failed:",
         "if remaining == chunk.n_timed_out + chunk.n_refit_failed:",
         "Of two refits that overlap the slower one brings rows back that nobody fits: `wait` goes on for ever.",
-        ("two slow lanes, frozen", "two slow lanes"),
+        ("a patch is recorded late",),
     ),
     Mutant(
         "rows are counted on an old reading",
@@ -204,7 +212,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "condition=as_read(chunk, *rows),",
         'condition=Attr("PK").exists(),',
         "Two refits that overlap take the same rows off the run's number twice.",
-        ("two slow lanes, frozen", "two slow lanes"),
+        ("a patch is recorded on an old reading",),
     ),
     Mutant(
         "rows of chunk and run in two writes",
@@ -286,6 +294,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "_give_back(start.chunk, error, deps)\n        raise",
         "_give_back(start.chunk, error, deps)\n        return",
         "A chunk that met an error waits until the sweeper finds that its message is lost.",
+        ("an output cannot be written",),
     ),
     Mutant(
         "an existing output is taken for a complete one",
@@ -301,7 +310,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if not bucket.create(key, body):",
         "if bucket.write(key, body):  # type: ignore[func-returns-value]",
         "A message that comes twice throws away what the slow lane has fitted.",
-        ("workers freeze over slow rows", "two slow lanes, frozen", "two slow lanes"),
+        ("an output comes late",),
     ),
     Mutant(
         "a permanent error leaves no dead letter",
@@ -424,6 +433,7 @@ MUTANTS: tuple[Mutant, ...] = (
         '"Default": "TooManyFailures"',
         '"Default": "UpdateStatusCompleted"',
         "A run with failed chunks is called completed.",
+        ("recovered once the cause is mended",),
     ),
     Mutant(
         "nobody waits for the chunks",
@@ -463,7 +473,7 @@ MUTANTS: tuple[Mutant, ...] = (
         'done = Attr("ended_at").exists() & as_read(run, "ended_at", "n_timed_out", "cancelled_at")',
         'done = Attr("PK").exists()',
         "A run that a recovery reopened at that moment is looked at no more.",
-        ("recovered again and again", "recovered while consumers die"),
+        ("a run is closed when it is reopened",),
     ),
     Mutant(
         "a run is never closed",
@@ -478,7 +488,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if run.drained_at is not None:\n        return RunNews.DRAINED",
         "if run.drained_at is not None:\n        return None",
         "A run whose drain nobody heard stays running for 14 days.",
-        ("a worker dies and its message is lost", "the bus loses events", "workers die"),
+        ("a drain is said by nobody else",),
     ),
     Mutant(
         "a lost message is not missed",
@@ -548,7 +558,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "receipts are counted",
         f"{DEAD}/decisions.py",
-        "if error := exhausted(chunk, now, replace(of_chunk, lease_seconds=0.0)):",
+        "if error := exhausted(chunk, now, of_chunk):",
         'if error := ("Given up." if letter.attempt + letter.receive_count > 4 else None):',
         "An outage of some minutes fails every chunk whose message was received meanwhile.",
         ("S3 is down", "the GPU comes and goes"),
@@ -648,7 +658,7 @@ MUTANTS: tuple[Mutant, ...] = (
         'if operation.status == "COMPLETED":\n        _say_recovered(operation, message, deps)\n        return',
         'if operation.status == "COMPLETED":\n        return',
         "Nobody hears that a recovery is done whose consumer died before saying so.",
-        ("recovered while consumers die",),
+        ("a recovery is done and not said",),
     ),
     Mutant(
         "a recovery is not handed on",

@@ -44,8 +44,11 @@ def leased(chunk: ChunkItem, now: datetime, patience: Patience) -> bool:
 
 
 def exhausted(chunk: ChunkItem, now: datetime, patience: Patience) -> str | None:
-    """The reason why the chunk is given up, as a sentence. None if it is not given up."""
-    if chunk.state.terminal or leased(chunk, now, patience):
+    """The reason why the chunk is given up, as a sentence. None if it is not given up.
+
+    Callers do not give up a chunk that is `leased`.
+    """
+    if chunk.state.terminal:
         return None
     used, began = attempts_used(chunk), chunk.first_started_at
     if used < patience.max_attempts or began is None or seconds_since(began, now) < patience.seconds:

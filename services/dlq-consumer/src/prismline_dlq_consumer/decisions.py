@@ -201,7 +201,7 @@ def _judge_chunk(
     if letter.error is not None and letter.unknown is None and chunk.recovery in (None, letter.recovery):
         return Decision(Action.FAIL, letter.error)
     of_chunk = patience.of_workload(letter.workload)
-    if error := exhausted(chunk, now, replace(of_chunk, lease_seconds=0.0)):
+    if error := exhausted(chunk, now, of_chunk):
         if not leased(chunk, now, of_chunk):
             return Decision(Action.FAIL, error)
         # a message that is sent back would begin another attempt within the lease of the last one, again and again

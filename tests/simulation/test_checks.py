@@ -1,0 +1,161 @@
+"""Every check can fire. Most do in the mutation test; the others do here, where somebody writes what nobody may."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.simulation import mutants, safety, simulation
+from tests.simulation.plan import HOUR, Plan, RunPlan
+from tests.simulation.script import Scene, Step
+from tests.simulation.scripts import COMPLETES, DRAINS, ENDS
+from tests.simulation.simulation import simulate
+
+Forge = Callable[[Scene], None]
+
+
+def written(key: str, **attributes: Any) -> Forge:
+    """Somebody sets these attributes of an item of the first run; None: removes them. `state` is what it is told."""
+
+    def forge(now: Scene) -> None:
+        world, run_id = now.world, now.users.submissions[0].run_id
+        if key == "state":
+            place: dict[str, Any] = {"TableName": world.states_table, "Key": {"run_id": {"S": run_id}}}
+        else:
+            place = {"TableName": world.runs_table, "Key": {"PK": {"S": run_id}, "SK": {"S": key}}}
+        for name, value in attributes.items():
+            if value is None:
+                change: dict[str, Any] = {"UpdateExpression": "REMOVE #name"}
+            else:
+                kind = "N" if isinstance(value, int) else "S"
+                change = {
+                    "UpdateExpression": "SET #name = :value",
+                    "ExpressionAttributeValues": {":value": {kind: str(value)}},
+                }
+            world.aws.dynamodb.update_item(**place, ExpressionAttributeNames={"#name": name}, **change)
+
+    return forge
+
+
+def deleted(table: str, sort: str | None) -> Forge:
+    """Somebody deletes an item of the first run."""
+
+    def forge(now: Scene) -> None:
+        run_id = now.users.submissions[0].run_id
+        key = {"run_id": {"S": run_id}} if sort is None else {"PK": {"S": run_id}, "SK": {"S": sort}}
+        now.world.aws.dynamodb.delete_item(TableName=getattr(now.world, table), Key=key)
+
+    return forge
+
+
+def said(kind: str, **data: Any) -> Forge:
+    """Somebody says something of the first run, with an id that nobody has used."""
+
+    def forge(now: Scene) -> None:
+        run_id = now.users.submissions[0].run_id
+        detail = {"specversion": "1.0", "id": f"forged {kind}", "runid": run_id, "data": {"run_id": run_id, **data}}
+        now.world.aws.events.put_events(
+            Entries=[
+                {
+                    "EventBusName": "prismline-sim",
+                    "Source": "prismline/sim/forged",
+                    "DetailType": f"prismline.{kind}.v1",
+                    "Detail": json.dumps(detail),
+                }
+            ]
+        )
+
+    return forge
+
+
+def output_deleted(now: Scene) -> None:
+    """Somebody deletes the output of a chunk."""
+    bucket = now.world.bucket
+    (key,) = (key for key in now.world.aws.objects[bucket] if key.startswith("decompositions/"))
+    now.world.aws.s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": key}]})
+
+
+def chunk_added(now: Scene) -> None:
+    """Somebody adds a chunk to the first run."""
+    table, run_id = now.world.runs_table, now.users.submissions[0].run_id
+    key = {"PK": {"S": run_id}, "SK": {"S": CHUNK}}
+    item = now.world.aws.dynamodb.get_item(TableName=table, Key=key)["Item"]
+    now.world.aws.dynamodb.put_item(TableName=table, Item={**item, "SK": {"S": "CHUNK#chunk-0000002"}})
+
+
+CHUNK, RUN = "CHUNK#chunk-0000000", "RUN"
+WRITES_CHUNKS = r"put_object chunks/.*-0000000.npz"
+
+#: By check: at which call of which service somebody does what.
+FORGED: Mapping[str, tuple[str, str, Forge]] = {
+    "items stay": ("worker", COMPLETES, deleted("runs_table", CHUNK)),
+    "failed with a reason": ("worker", COMPLETES, written(CHUNK, status="FAILED")),
+    "output before COMPLETED": ("worker", COMPLETES, output_deleted),
+    "output whole before COMPLETED": ("worker", COMPLETES, written(CHUNK, n_items=5)),
+    "total equals items": ("worker", r"update_item .*CHUNK", chunk_added),
+    "latched with a total": ("splitter", WRITES_CHUNKS, written(RUN, latched_at="2026-03-01T12:00:00.000Z")),
+    "noted once": ("worker", COMPLETES, written(RUN, jobs_total=2)),
+    "completed when drained": ("worker", COMPLETES, written("state", status="completed")),
+    "said once": ("status", ENDS, said("run.completed")),
+    "said when it is so": ("worker", COMPLETES, said("run.completed")),
+    "drains are counted": ("worker", DRAINS, written(RUN, drains=7)),
+}
+
+
+@pytest.mark.parametrize("check", FORGED)
+def test_what_nobody_may_write_is_found(check: str) -> None:
+    who, call, forge = FORGED[check]
+    plan = Plan(runs=(RunPlan(chunks=1),), script=(Step(who, call, most=1.0, then=forge),))
+    finding = simulate(plan=plan, record={}).finding
+    assert finding is not None
+    assert finding.check == check
+
+
+#: What is said at the end where one process goes no further than before a call.
+UNFINISHED = {
+    "run 1 has no status": ("status", "put_item"),
+    "run 1 was never split": ("splitter", "put_item"),
+    "run 1 is pending": ("status", "SET #status"),
+    "nobody said that run 1 is completed": ("status", "put_events run.completed"),
+    "its end in the ledger is None": ("status", ENDS),
+    "run 1 is still looked at by the sweeper": ("sweeper", "REMOVE #GSI2_PK"),
+    "run 1 has not drained: 0 + 0 of 1": ("worker", COMPLETES),
+    "chunk-0000000 of run 1 is PENDING": ("worker", COMPLETES),
+    "nobody said that chunk-0000000 of run 1 is COMPLETED": ("worker", "put_events chunk.completed"),
+    "1 rows still wait for the slow lane": ("slow-lane", "get_object chunks/"),
+    "1 unfitted rows in the ledger, 0 in its file": ("slow-lane", "transact_write_items"),
+    "`wait` for run 1 goes on": ("status", "put_item"),
+    "the execution": ("status", "SET #status"),
+    "holds 1 messages": ("worker", COMPLETES),
+    "is unknown": ("recovery", "update_item"),
+    "nobody said that": ("recovery", "put_events"),
+    "no record in the archive says so": ("dlq-consumer", "put_object"),
+}
+
+
+@pytest.mark.parametrize("complaint", UNFINISHED)
+def test_what_does_not_come_to_its_end_is_said(complaint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulation, "MOST_COMPLAINTS", 99)
+    who, call = UNFINISHED[complaint]
+    run = RunPlan(
+        chunks=1, slow=(0,) if who == "slow-lane" else (), bad=(0,) if who in {"recovery", "dlq-consumer"} else ()
+    )
+    recoveries = (60.0,) if who == "recovery" else ()
+    step = Step(who, call, times=1000)
+    finding = simulate(
+        plan=Plan(runs=(run,), recoveries=recoveries, script=(step,), patience=2 * HOUR), record={}
+    ).finding
+    assert finding is not None
+    assert complaint in finding.message
+
+
+def test_every_check_is_known_to_fire() -> None:
+    """Here, or in the table of the mutation test."""
+    found = set(re.findall(r"\\| ([^|]*) \\| [^|]* \\|\n", (Path(mutants.__file__).parent / "README.md").read_text()))
+    checks = set(re.findall(r'_wrong\(\s*"([^"]+)"', Path(safety.__file__).read_text()))
+    assert checks - found - set(FORGED) == set()
