@@ -25,7 +25,7 @@ import heapq
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -332,15 +332,17 @@ TWO_BY_TWO = Plan(runs=(RunPlan(chunks=2),), workers=2, sweep_seconds=900.0)
 def main(
     seconds: Annotated[float, typer.Option(help="Longest time for all of it.")] = 300.0,
     faults: Annotated[int, typer.Option(min=0, max=2, help="Most faults in a schedule.")] = 2,
+    chunks: Annotated[int, typer.Option(min=1, max=2, help="Chunks of the run.")] = 2,
 ) -> None:
     """Explore with no fault, then with one, then with two. Exit code 1: something was found."""
+    plan = replace(TWO_BY_TWO, runs=(RunPlan(chunks=chunks),))
     end = time.monotonic() + seconds
     table = Table("faults", "states", "runs", "to their end", "seconds", "space", box=None)
     found: tuple[int, bytes] | None = None
     gc.disable()
     for most in range(faults + 1):
         began = time.monotonic()
-        result = explore(TWO_BY_TWO, faults=most, seconds=end - began)
+        result = explore(plan, faults=most, seconds=end - began)
         took = f"{time.monotonic() - began:.0f}"
         space = f"{result.left} ways are left" if result.left else "exhausted"
         table.add_row(str(most), str(result.states), str(result.runs), str(result.schedules), took, space)
@@ -350,7 +352,7 @@ def main(
             break
     console.print(table)
     if found:
-        world = replay(TWO_BY_TWO, faults=found[0], choices=found[1])
+        world = replay(plan, faults=found[0], choices=found[1])
         console.print(world.trace.text(), markup=False)
         console.print(f"FOUND {world.finding}", markup=False)
     raise typer.Exit(1 if found else 0)

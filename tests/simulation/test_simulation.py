@@ -12,10 +12,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
+from boto3.dynamodb.conditions import Attr
 
 from prismline_dlq_consumer import decisions, sweep_decisions
-from prismline_ledger import attempts_used
+from prismline_ledger import attempts, attempts_used
 from tests.simulation.choices import Choices
+from tests.simulation.exhaustive import explore, replay
 from tests.simulation.plan import DAY, DEPENDENCIES, Outage, Plan, RunPlan, draw_plan
 from tests.simulation.seeds import ONCE_FAILED
 from tests.simulation.shrink import shrink
@@ -128,3 +130,17 @@ def test_a_planted_fault_is_found_and_shrinks(monkeypatch: pytest.MonkeyPatch) -
     assert "FOUND" in smallest.trace.text()
     again = simulate(record=smallest.record, trace=True)
     assert again.trace.digest() == smallest.trace.digest()
+
+
+@pytest.mark.slow
+def test_a_planted_fault_is_found_by_the_exhaustive_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message that comes twice begins a completed chunk anew: it takes a worker that dies at one call of many."""
+    monkeypatch.setattr(attempts, "_MAY_START", Attr("PK").exists())
+    plan = Plan(runs=(RunPlan(chunks=1),), workers=2, sweep_seconds=900.0)
+    without = explore(plan, faults=0, seconds=60)
+    assert (without.found, without.left) == (None, 0), "nothing goes wrong, and nothing is left"
+    found = explore(plan, faults=1, seconds=60).found
+    assert found is not None
+    finding = replay(plan, faults=1, choices=found).finding
+    assert finding is not None
+    assert finding.check == "allowed transitions"
