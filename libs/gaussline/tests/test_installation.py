@@ -23,7 +23,7 @@ LIBRARY = Path(__file__).resolve().parent.parent
 @pytest.fixture
 def no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_kernel", None)
-    module._warn_without_kernel.cache_clear()
+    module._warn_without_kernel.cache_clear()  # noqa: SLF001  the warning comes once in a process
 
 
 @pytest.mark.without_kernel

@@ -21,14 +21,14 @@ def rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The rules file; it does not exist yet."""
     path = tmp_path / "faults.json"
     monkeypatch.setenv("PRISMLINE_FAULTS_FILE", str(path))
-    faults._rules_file.cache_clear()
+    faults.rules_file.cache_clear()
     return path
 
 
 @pytest.fixture(autouse=True)
 def _forget_the_rules_file() -> Any:
     yield
-    faults._rules_file.cache_clear()
+    faults.rules_file.cache_clear()
 
 
 def write(path: Path, *rules: dict[str, Any]) -> None:
@@ -48,9 +48,9 @@ def hits(count: int, **context: str) -> int:
 
 def test_nothing_happens_without_a_rules_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PRISMLINE_FAULTS_FILE", raising=False)
-    faults._rules_file.cache_clear()
+    faults.rules_file.cache_clear()
     fault_point("p")
-    assert faults._rules_file() is None
+    assert faults.rules_file() is None
 
 
 def test_rules_can_come_and_go_while_the_service_runs(rules: Path) -> None:

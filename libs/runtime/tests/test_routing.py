@@ -21,6 +21,7 @@ from prismline_runtime import (
     service_logger,
 )
 from prismline_runtime.routing import MAX_BACKOFF_SECONDS, backoff_seconds
+from tests.kit import Context, lambda_event_of
 
 RUN_ID = "7b0b3f0e-2f5e-5d0c-8c39-9a1f3c1f7a11"
 OBJECT_CREATED = {
@@ -46,22 +47,10 @@ class FakeTransport:
         self.postponed.append((delivery.body, seconds))
 
 
-class Context:
-    def get_remaining_time_in_millis(self) -> int:
-        return 1000
-
-
 def record(body: str, message_id: str = "m", receive_count: int = 1) -> dict[str, Any]:
-    return {
-        "messageId": message_id,
-        "receiptHandle": "r",
-        "body": body,
-        "attributes": {"ApproximateReceiveCount": str(receive_count)},
-        "messageAttributes": {},
-        "eventSource": "aws:sqs",
-        "eventSourceARN": "arn:aws:sqs:us-east-1:000000000000:prismline-test-runs",
-        "awsRegion": "us-east-1",
-    }
+    event = lambda_event_of(body, "test", "runs", message_id=message_id, receive_count=receive_count)
+    (only,) = event["Records"]
+    return dict(only)
 
 
 def drained() -> Envelope:
@@ -95,7 +84,7 @@ class Service:
 
     def failed(self, *records: dict[str, Any]) -> list[str]:
         """Handle `records`; the ids of those that are to be delivered again."""
-        answer = self.handler({"Records": list(records)}, Context())
+        answer = self.handler({"Records": list(records)}, Context(1.0))
         return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
 
 

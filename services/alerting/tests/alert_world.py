@@ -15,6 +15,7 @@ from prismline_alerting.handler import build_handler
 from prismline_contracts.alerts import muted_until_parameter
 from prismline_ledger import Ledger, NewChunk
 from prismline_localstack.testing import create_runs_table
+from tests.kit import Context, lambda_event
 
 #: Name of the alarm that most tests are about, after the environment.
 BACKLOG = "chunks-dlq-backlog"
@@ -23,15 +24,8 @@ QUEUES = ("alerts", "alerts-dlq", "chunks-dlq")
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
-class Context:
-    """What Lambda passes as context."""
-
-    def get_remaining_time_in_millis(self) -> int:
-        return 60_000
-
-
 @dataclass
-class World:
+class AlertingWorld:
     environment: str
     deps: NotifierDependencies
     sqs: Any
@@ -42,7 +36,7 @@ class World:
     now: datetime = field(default=NOON)
 
     @classmethod
-    def create(cls, environment: str, patch: pytest.MonkeyPatch) -> World:
+    def create(cls, environment: str, patch: pytest.MonkeyPatch) -> AlertingWorld:
         """A world of its own queues, table and bucket."""
         sqs, table, bucket = boto3.client("sqs"), f"runs-{environment}", f"bucket-{environment}"
         boto3.client("s3").create_bucket(Bucket=bucket)
@@ -56,7 +50,7 @@ class World:
         return world
 
     @classmethod
-    def connect(cls, environment: str) -> World:
+    def connect(cls, environment: str) -> AlertingWorld:
         """A notifier on what is there, as the environment variables say."""
         sqs = boto3.client("sqs")
         urls = {queue: sqs.get_queue_url(QueueName=f"prismline-{environment}-{queue}")["QueueUrl"] for queue in QUEUES}
@@ -131,7 +125,7 @@ class World:
         ).get("Messages", [])
         if not messages:
             return None
-        answer = build_handler(deps or self.deps)(self._event(messages), Context())
+        answer = build_handler(deps or self.deps)(lambda_event(messages, self.environment, "alerts"), Context(60.0))
         left = [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
         for message in messages:
             if message["MessageId"] not in left:
@@ -142,26 +136,6 @@ class World:
         """Send a message and have it handled; the ids of messages that the notifier leaves."""
         self.send(body)
         return self.handle()
-
-    def _event(self, messages: list[dict[str, Any]]) -> dict[str, Any]:
-        return {
-            "Records": [
-                {
-                    "messageId": message["MessageId"],
-                    "receiptHandle": message["ReceiptHandle"],
-                    "body": message["Body"],
-                    "attributes": message["Attributes"],
-                    "messageAttributes": {
-                        name: {"stringValue": value.get("StringValue"), "dataType": value["DataType"]}
-                        for name, value in message.get("MessageAttributes", {}).items()
-                    },
-                    "eventSource": "aws:sqs",
-                    "eventSourceARN": f"arn:aws:sqs:us-east-1:000000000000:prismline-{self.environment}-alerts",
-                    "awsRegion": "us-east-1",
-                }
-                for message in messages
-            ]
-        }
 
     def dead_letters(self) -> list[dict[str, Any]]:
         """What the notifier gave up on."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import boto3
 import pytest
-from alert_world import World
+from alert_world import AlertingWorld
 from cfnlint.decode import cfn_yaml
 
 from prismline_alerting.embeds import GREEN, RED
@@ -28,7 +28,7 @@ PERIOD = 2
 @pytest.fixture
 def deployed(
     aws_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, discord: DiscordStandIn
-) -> Iterator[World]:
+) -> Iterator[AlertingWorld]:
     """The platform, the worker's stack with the alarm, and the alerting stack; a notifier on them."""
     for stack in STACKS:
         (tmp_path / stack).mkdir(parents=True)
@@ -38,13 +38,13 @@ def deployed(
     for name, value in deploy(cloudformation, s3, tmp_path, aws_env["ENVIRONMENT"], parameters).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("DISCORD_WEBHOOK_URL", discord.webhook_url)
-    yield World.connect(aws_env["ENVIRONMENT"])
+    yield AlertingWorld.connect(aws_env["ENVIRONMENT"])
     alarms = boto3.client("cloudwatch")
     names = [alarm["AlarmName"] for alarm in alarms.describe_alarms()["MetricAlarms"]]
     alarms.delete_alarms(AlarmNames=[name for name in names if aws_env["ENVIRONMENT"] in name])
 
 
-def publish(world: World) -> None:
+def publish(world: AlertingWorld) -> None:
     """What the harness does every five seconds."""
     publish_depths(world.cloudwatch, depths(world.sqs, world.environment))
 
@@ -55,7 +55,7 @@ def colours(discord: DiscordStandIn) -> list[int]:
 
 @pytest.mark.emulator
 def test_a_backlog_is_posted_once_hidden_messages_included_and_called_off_when_it_is_gone(
-    deployed: World, discord: DiscordStandIn
+    deployed: AlertingWorld, discord: DiscordStandIn
 ) -> None:
     deployed.fill("chunks-dlq", 5)
     deployed.sqs.receive_message(QueueUrl=deployed.urls["chunks-dlq"], MaxNumberOfMessages=10, VisibilityTimeout=900)
@@ -79,7 +79,7 @@ def test_a_backlog_is_posted_once_hidden_messages_included_and_called_off_when_i
 
 
 @pytest.mark.emulator
-def test_another_queue_that_is_full_sets_off_nothing(deployed: World, discord: DiscordStandIn) -> None:
+def test_another_queue_that_is_full_sets_off_nothing(deployed: AlertingWorld, discord: DiscordStandIn) -> None:
     url = deployed.sqs.get_queue_url(QueueName=f"prismline-{deployed.environment}-chunks")["QueueUrl"]
     for _ in range(5):
         deployed.sqs.send_message(QueueUrl=url, MessageBody="x")
@@ -89,7 +89,7 @@ def test_another_queue_that_is_full_sets_off_nothing(deployed: World, discord: D
 
 
 @pytest.mark.emulator
-def test_a_run_that_the_bus_says_failed_is_posted(deployed: World, discord: DiscordStandIn) -> None:
+def test_a_run_that_the_bus_says_failed_is_posted(deployed: AlertingWorld, discord: DiscordStandIn) -> None:
     event = RunFailed(run_id="run-1", completed_at=timestamp(), error="Too many chunks failed.")
     transport = deployed.deps.transport
     transport.publish(Envelope.wrap(event, source=transport.source, traceparent=None))

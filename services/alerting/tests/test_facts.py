@@ -7,7 +7,7 @@ from typing import Any
 
 import boto3
 import pytest
-from alert_world import NOON, World
+from alert_world import NOON, AlertingWorld
 from botocore.config import Config
 
 from prismline_alerting.alerts import Alert, State
@@ -44,13 +44,13 @@ def test_what_is_wrong_with_a_chunk() -> None:
     assert trouble_of(item(status="COMPLETED", last_error="once")) is None
 
 
-def alert(world: World, **fields: Any) -> Alert:
+def alert(world: AlertingWorld, **fields: Any) -> Alert:
     queue = f"prismline-{world.environment}-chunks-dlq"
     return Alert("alarms/a", State.ALARM, NOON, "a", queue=queue, **fields)
 
 
 @pytest.mark.emulator
-def test_depth_counts_what_is_hidden_and_errors_are_those_of_open_runs(world: World) -> None:
+def test_depth_counts_what_is_hidden_and_errors_are_those_of_open_runs(world: AlertingWorld) -> None:
     world.fill("chunks-dlq", 3)
     world.sqs.receive_message(QueueUrl=world.urls["chunks-dlq"], MaxNumberOfMessages=2, VisibilityTimeout=600)
     world.run("run-1", {"chunk-0000000": "GPU is down", "chunk-0000001": "GPU is down", "chunk-0000002": "Timeout"})
@@ -67,7 +67,7 @@ def test_depth_counts_what_is_hidden_and_errors_are_those_of_open_runs(world: Wo
 
 
 @pytest.mark.emulator
-def test_a_failed_run_comes_with_its_own_errors(world: World) -> None:
+def test_a_failed_run_comes_with_its_own_errors(world: AlertingWorld) -> None:
     world.run("run-1", {"chunk-0000000": "GPU is down"})
     world.run("run-2", {"chunk-0000000": "Timeout"})
     facts = world.deps.facts.find(Alert("runs/run-2", State.ALARM, NOON, "run-2", run_id="run-2"))
@@ -75,7 +75,7 @@ def test_a_failed_run_comes_with_its_own_errors(world: World) -> None:
 
 
 @pytest.mark.emulator
-def test_an_alarm_that_is_not_about_chunks_comes_without_their_errors(world: World) -> None:
+def test_an_alarm_that_is_not_about_chunks_comes_without_their_errors(world: AlertingWorld) -> None:
     world.run("run-1", {"chunk-0000000": "GPU is down"})
     queue = f"prismline-{world.environment}-alerts-dlq"
     assert world.deps.facts.find(replace(alert(world), queue=queue)) == Facts(depth=0)
@@ -83,7 +83,7 @@ def test_an_alarm_that_is_not_about_chunks_comes_without_their_errors(world: Wor
 
 
 @pytest.mark.emulator
-def test_queue_and_ledger_that_do_not_answer_leave_the_facts_empty(world: World) -> None:
+def test_queue_and_ledger_that_do_not_answer_leave_the_facts_empty(world: AlertingWorld) -> None:
     dead = Config(retries={"total_max_attempts": 1}, connect_timeout=0.2, read_timeout=0.2)
     nowhere: dict[str, Any] = {"endpoint_url": "http://127.0.0.1:1", "config": dead}
     finder = FactFinder(
@@ -96,7 +96,7 @@ def test_queue_and_ledger_that_do_not_answer_leave_the_facts_empty(world: World)
 
 
 @pytest.mark.emulator
-def test_a_queue_that_is_gone_and_an_item_that_is_broken_leave_the_rest(world: World) -> None:
+def test_a_queue_that_is_gone_and_an_item_that_is_broken_leave_the_rest(world: AlertingWorld) -> None:
     world.run("run-1", {"chunk-0000000": "GPU is down"})
     table = boto3.resource("dynamodb").Table(world.deps.settings.runs_table)
     table.put_item(Item={"PK": "run-1", "SK": "CHUNK#chunk-0000001", "status": "LOST"})
@@ -108,7 +108,7 @@ def test_a_queue_that_is_gone_and_an_item_that_is_broken_leave_the_rest(world: W
 
 
 @pytest.mark.emulator
-def test_a_ledger_that_is_slow_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_is_slow_is_not_waited_for(world: AlertingWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run("run-1", {f"chunk-{n:07d}": "GPU is down" for n in range(3)})
     monkeypatch.setattr("prismline_alerting.facts.READ_SECONDS", -1.0)
     assert world.deps.facts.find(alert(world)) == Facts(depth=0)

@@ -15,7 +15,7 @@ from typing import Any
 import boto3
 import httpx
 import pytest
-from alert_world import BACKLOG, NOON, World, later
+from alert_world import BACKLOG, NOON, AlertingWorld, later
 from botocore.config import Config
 
 from prismline_alerting.dependencies import NotifierDependencies
@@ -46,7 +46,9 @@ def run_failed(run_id: str = "run-1") -> str:
 # ---- the mute
 
 
-def test_alert_suppressed_when_muted(world: World, discord: DiscordStandIn, caplog: pytest.LogCaptureFixture) -> None:
+def test_alert_suppressed_when_muted(
+    world: AlertingWorld, discord: DiscordStandIn, caplog: pytest.LogCaptureFixture
+) -> None:
     until = later(hours=1)
     world.mute(until)
     assert world.deliver(world.alarm()) == [], "acknowledged"
@@ -55,18 +57,18 @@ def test_alert_suppressed_when_muted(world: World, discord: DiscordStandIn, capl
     assert line.muted_until == int(until.timestamp())
 
 
-def test_alert_fires_when_unmuted(world: World, discord: DiscordStandIn) -> None:
+def test_alert_fires_when_unmuted(world: AlertingWorld, discord: DiscordStandIn) -> None:
     world.mute("0")
     assert world.deliver(world.alarm()) == []
     assert titles(discord) == [f"Alarm: prismline-{world.environment}-{BACKLOG}"]
 
 
-def test_alert_fires_when_param_missing(world: World, discord: DiscordStandIn) -> None:
+def test_alert_fires_when_param_missing(world: AlertingWorld, discord: DiscordStandIn) -> None:
     assert world.deliver(world.alarm()) == []
     assert len(discord.messages) == 1
 
 
-def test_a_mute_that_has_ended_mutes_nothing(world: World, discord: DiscordStandIn) -> None:
+def test_a_mute_that_has_ended_mutes_nothing(world: AlertingWorld, discord: DiscordStandIn) -> None:
     world.mute(NOON)
     assert world.deliver(world.alarm()) == []
     assert len(discord.messages) == 1
@@ -74,7 +76,7 @@ def test_a_mute_that_has_ended_mutes_nothing(world: World, discord: DiscordStand
 
 @pytest.mark.parametrize("value", ["tomorrow", "1e12", "-5", "9" * 400, "12 34", "\u0665"])
 def test_a_mute_that_makes_no_sense_mutes_nothing_and_is_complained_of(
-    world: World, discord: DiscordStandIn, caplog: pytest.LogCaptureFixture, value: str
+    world: AlertingWorld, discord: DiscordStandIn, caplog: pytest.LogCaptureFixture, value: str
 ) -> None:
     world.mute(value)
     assert world.deliver(world.alarm()) == []
@@ -82,7 +84,7 @@ def test_a_mute_that_makes_no_sense_mutes_nothing_and_is_complained_of(
     assert len(logged(caplog, "mute_unreadable")) == 1
 
 
-def test_a_mute_that_cannot_be_read_mutes_nothing(world: World, discord: DiscordStandIn) -> None:
+def test_a_mute_that_cannot_be_read_mutes_nothing(world: AlertingWorld, discord: DiscordStandIn) -> None:
     dead = Config(retries={"total_max_attempts": 1}, connect_timeout=0.2, read_timeout=0.2)
     ssm = boto3.client("ssm", endpoint_url="http://127.0.0.1:1", config=dead)
     world.deps = replace(world.deps, parameters=AlertParameters(ssm, world.environment, world.deps.logger))
@@ -90,7 +92,7 @@ def test_a_mute_that_cannot_be_read_mutes_nothing(world: World, discord: Discord
     assert len(discord.messages) == 1
 
 
-def test_an_alarm_that_outlasts_its_mute_is_posted_then(world: World, discord: DiscordStandIn) -> None:
+def test_an_alarm_that_outlasts_its_mute_is_posted_then(world: AlertingWorld, discord: DiscordStandIn) -> None:
     world.put_alarm("ALARM")
     world.mute(later(seconds=1))
     assert world.deliver(world.alarm()) == []
@@ -102,7 +104,7 @@ def test_an_alarm_that_outlasts_its_mute_is_posted_then(world: World, discord: D
 
 
 def test_a_muted_alarm_is_looked_at_before_the_mute_ends_as_people_may_unmute(
-    world: World, discord: DiscordStandIn
+    world: AlertingWorld, discord: DiscordStandIn
 ) -> None:
     world.put_alarm("ALARM")
     world.set(recheck_seconds=1)
@@ -117,7 +119,7 @@ def test_a_muted_alarm_is_looked_at_before_the_mute_ends_as_people_may_unmute(
 
 @pytest.mark.parametrize("state", ["OK", None])
 def test_an_alarm_that_was_over_before_its_mute_is_never_posted(
-    world: World, discord: DiscordStandIn, state: str | None
+    world: AlertingWorld, discord: DiscordStandIn, state: str | None
 ) -> None:
     if state is not None:
         world.put_alarm(state)
@@ -130,7 +132,7 @@ def test_an_alarm_that_was_over_before_its_mute_is_never_posted(
 
 
 def test_an_alarm_that_ended_under_a_mute_is_called_off_when_the_mute_ends(
-    world: World, discord: DiscordStandIn
+    world: AlertingWorld, discord: DiscordStandIn
 ) -> None:
     world.deliver(world.alarm())
     world.put_alarm("OK")
@@ -143,7 +145,7 @@ def test_an_alarm_that_ended_under_a_mute_is_called_off_when_the_mute_ends(
     assert [message["embeds"][0]["color"] for message in discord.messages] == [RED, GREEN]
 
 
-def test_a_mute_drops_a_failed_run(world: World, discord: DiscordStandIn) -> None:
+def test_a_mute_drops_a_failed_run(world: AlertingWorld, discord: DiscordStandIn) -> None:
     world.mute(later(seconds=1))
     assert world.deliver(run_failed()) == []
     world.now = later(seconds=2)
@@ -154,19 +156,19 @@ def test_a_mute_drops_a_failed_run(world: World, discord: DiscordStandIn) -> Non
 # ---- one post a change
 
 
-def test_ok_is_posted_in_green_after_its_alarm(world: World, discord: DiscordStandIn) -> None:
+def test_ok_is_posted_in_green_after_its_alarm(world: AlertingWorld, discord: DiscordStandIn) -> None:
     world.deliver(world.alarm())
     world.deliver(world.alarm("OK", at=later(seconds=30)))
     world.deliver(world.alarm("INSUFFICIENT_DATA", at=later(seconds=40)))
     assert [message["embeds"][0]["color"] for message in discord.messages] == [RED, GREEN]
 
 
-def test_the_ok_of_a_new_deployment_is_not_posted(world: World, discord: DiscordStandIn) -> None:
+def test_the_ok_of_a_new_deployment_is_not_posted(world: AlertingWorld, discord: DiscordStandIn) -> None:
     assert world.deliver(world.alarm("OK")) == []
     assert discord.posts == 0
 
 
-def test_duplicates_of_one_change_are_posted_once(world: World, discord: DiscordStandIn) -> None:
+def test_duplicates_of_one_change_are_posted_once(world: AlertingWorld, discord: DiscordStandIn) -> None:
     for _ in range(3):
         world.send(world.alarm())
     assert world.handle() == []
@@ -174,7 +176,7 @@ def test_duplicates_of_one_change_are_posted_once(world: World, discord: Discord
     assert len(discord.messages) == 1
 
 
-def test_two_notifiers_at_once_post_once(world: World, discord: DiscordStandIn) -> None:
+def test_two_notifiers_at_once_post_once(world: AlertingWorld, discord: DiscordStandIn) -> None:
     """The second begins while the first is posting; it leaves its message, and finds it posted when it comes back."""
     world.put_alarm("ALARM")
     between = threading.Barrier(2, timeout=10)
@@ -201,7 +203,7 @@ def test_two_notifiers_at_once_post_once(world: World, discord: DiscordStandIn) 
     assert len(discord.messages) == 1
 
 
-def test_of_many_notifiers_at_the_same_moment_one_posts(world: World, discord: DiscordStandIn) -> None:
+def test_of_many_notifiers_at_the_same_moment_one_posts(world: AlertingWorld, discord: DiscordStandIn) -> None:
     bodies = [world.alarm()] * 6
     for body in bodies:
         world.send(body)
@@ -213,7 +215,7 @@ def test_of_many_notifiers_at_the_same_moment_one_posts(world: World, discord: D
     assert len(discord.messages) == 1
 
 
-def test_a_post_that_fails_does_not_swallow_the_alert(world: World, discord: DiscordStandIn) -> None:
+def test_a_post_that_fails_does_not_swallow_the_alert(world: AlertingWorld, discord: DiscordStandIn) -> None:
     world.put_alarm("ALARM")
     world.deps = replace(world.deps, webhook=Webhook(httpx.Client(), 0.0))
     discord.fail(503)
@@ -223,14 +225,14 @@ def test_a_post_that_fails_does_not_swallow_the_alert(world: World, discord: Dis
     assert len(discord.messages) == 1
 
 
-def _handle_in_child_that_dies(world: World, point: str, folder: Path) -> None:
+def _handle_in_child_that_dies(world: AlertingWorld, point: str, folder: Path) -> None:
     """A notifier in a process of its own, killed at `point`."""
     faults = folder / "faults.json"
     faults.write_text(json.dumps([{"point": point, "action": "kill"}]))
     world.send(world.alarm())
     code = (
-        "import sys; from dataclasses import replace; from alert_world import NOON, World;"
-        "world = World.connect(sys.argv[1]); world.handle(replace(world.deps, clock=lambda: NOON))"
+        "import sys; from dataclasses import replace; from alert_world import NOON, AlertingWorld;"
+        "world = AlertingWorld.connect(sys.argv[1]); world.handle(replace(world.deps, clock=lambda: NOON))"
     )
     environment = os.environ | {"PRISMLINE_FAULTS_FILE": str(faults)}
     command = [sys.executable, "-c", code, world.environment]
@@ -240,7 +242,7 @@ def _handle_in_child_that_dies(world: World, point: str, folder: Path) -> None:
 
 
 def test_a_notifier_killed_before_it_posted_is_made_up_for(
-    world: World, discord: DiscordStandIn, tmp_path: Path
+    world: AlertingWorld, discord: DiscordStandIn, tmp_path: Path
 ) -> None:
     _handle_in_child_that_dies(world, "alert.claimed", tmp_path)
     assert discord.posts == 0
@@ -251,7 +253,7 @@ def test_a_notifier_killed_before_it_posted_is_made_up_for(
 
 
 def test_a_notifier_killed_after_it_posted_says_it_twice_rather_than_never(
-    world: World, discord: DiscordStandIn, tmp_path: Path
+    world: AlertingWorld, discord: DiscordStandIn, tmp_path: Path
 ) -> None:
     _handle_in_child_that_dies(world, "alert.posted", tmp_path)
     assert len(discord.messages) == 1
@@ -260,7 +262,7 @@ def test_a_notifier_killed_after_it_posted_says_it_twice_rather_than_never(
     assert len(discord.messages) == 2
 
 
-def test_what_was_remembered_and_is_broken_posts_rather_than_not(world: World, discord: DiscordStandIn) -> None:
+def test_what_was_remembered_and_is_broken_posts_rather_than_not(world: AlertingWorld, discord: DiscordStandIn) -> None:
     world.deliver(world.alarm())
     (found,) = boto3.client("s3").list_objects_v2(Bucket=world.deps.settings.bucket)["Contents"]
     boto3.client("s3").put_object(Bucket=world.deps.settings.bucket, Key=found["Key"], Body=b"{")
@@ -271,14 +273,18 @@ def test_what_was_remembered_and_is_broken_posts_rather_than_not(world: World, d
 # ---- what comes late
 
 
-def test_a_message_that_comes_late_counts_for_what_the_alarm_says_now(world: World, discord: DiscordStandIn) -> None:
+def test_a_message_that_comes_late_counts_for_what_the_alarm_says_now(
+    world: AlertingWorld, discord: DiscordStandIn
+) -> None:
     world.put_alarm("OK")
     world.now = later(minutes=10)
     assert world.deliver(world.alarm()) == []
     assert discord.posts == 0
 
 
-def test_an_alarm_that_ended_while_discord_was_down_is_not_posted(world: World, discord: DiscordStandIn) -> None:
+def test_an_alarm_that_ended_while_discord_was_down_is_not_posted(
+    world: AlertingWorld, discord: DiscordStandIn
+) -> None:
     world.deps = replace(world.deps, webhook=Webhook(httpx.Client(), 0.0))
     discord.fail(503)
     assert len(world.deliver(world.alarm()) or []) == 1
@@ -288,7 +294,7 @@ def test_an_alarm_that_ended_while_discord_was_down_is_not_posted(world: World, 
 
 
 def test_alarm_and_ok_that_arrive_late_and_in_the_wrong_order_leave_no_red_behind(
-    world: World, discord: DiscordStandIn
+    world: AlertingWorld, discord: DiscordStandIn
 ) -> None:
     world.put_alarm("OK")
     world.now = later(minutes=10)
@@ -301,7 +307,7 @@ def test_alarm_and_ok_that_arrive_late_and_in_the_wrong_order_leave_no_red_behin
 
 
 def test_what_discord_refuses_becomes_a_dead_letter_with_the_reason(
-    world: World, discord: DiscordStandIn, monkeypatch: pytest.MonkeyPatch
+    world: AlertingWorld, discord: DiscordStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISCORD_WEBHOOK_URL", discord.webhook_url + "x")
     deps = replace(NotifierDependencies.from_environment(), clock=world.deps.clock)
@@ -314,7 +320,7 @@ def test_what_discord_refuses_becomes_a_dead_letter_with_the_reason(
 
 
 @pytest.mark.parametrize("body", ["hello", "{}", '{"Type": "Notification", "TopicArn": "t", "Message": "lunch"}'])
-def test_what_is_no_alert_becomes_a_dead_letter(world: World, discord: DiscordStandIn, body: str) -> None:
+def test_what_is_no_alert_becomes_a_dead_letter(world: AlertingWorld, discord: DiscordStandIn, body: str) -> None:
     assert world.deliver(body) == []
     assert [letter["Body"] for letter in world.dead_letters()] == [body]
     assert discord.posts == 0
@@ -323,7 +329,7 @@ def test_what_is_no_alert_becomes_a_dead_letter(world: World, discord: DiscordSt
 # ---- failed runs
 
 
-def test_a_failed_run_is_posted_once_with_its_errors(world: World, discord: DiscordStandIn) -> None:
+def test_a_failed_run_is_posted_once_with_its_errors(world: AlertingWorld, discord: DiscordStandIn) -> None:
     world.run("run-1", {"chunk-0000000": "No caption"})
     assert world.deliver(run_failed()) == []
     assert world.deliver(run_failed()) == []
@@ -338,7 +344,7 @@ def test_a_failed_run_is_posted_once_with_its_errors(world: World, discord: Disc
 
 
 def test_without_a_webhook_the_alert_is_logged_in_full_once(
-    world: World, discord: DiscordStandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: AlertingWorld, discord: DiscordStandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("DISCORD_WEBHOOK_URL", "")
     deps = replace(NotifierDependencies.from_environment(), clock=world.deps.clock)
@@ -351,7 +357,7 @@ def test_without_a_webhook_the_alert_is_logged_in_full_once(
 
 
 def test_the_webhook_is_read_from_a_secret_parameter_and_never_logged(
-    world: World, discord: DiscordStandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: AlertingWorld, discord: DiscordStandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
     monkeypatch.delenv("DISCORD_WEBHOOK_URL")

@@ -8,10 +8,10 @@ import pytest
 # The tests and the children that they start import dlq_world by name.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from dlq_world import World
+from dlq_world import DlqConsumerWorld
 
 
 @pytest.fixture
-def world(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> World:
+def world(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> DlqConsumerWorld:
     """Queues, table, bucket and bus of an environment of its own, and a dead-letter consumer on them."""
-    return World.create(aws_env["ENVIRONMENT"], monkeypatch)
+    return DlqConsumerWorld.create(aws_env["ENVIRONMENT"], monkeypatch)

@@ -15,20 +15,14 @@ from botocore.exceptions import ClientError
 from prismline_contracts import ARCHIVE_PREFIX, ChunkItem, ChunkProcess, Envelope, RunItem, now, timestamp
 from prismline_dlq_consumer.dependencies import Dependencies
 from prismline_dlq_consumer.handler import build_handler
-from prismline_ledger import Ledger, NewChunk, Started
+from prismline_ledger import Ledger, Started
 from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_runtime import Bucket
+from tests.kit import Context, lambda_event, split_run
 
 QUEUES = ("alerts", "split", "chunks", "refits", "status", "runs", "recoveries")
 #: Clients that the consumer uses.
 CLIENTS = ("dynamodb", "events", "s3", "sqs", "ssm", "stepfunctions")
-
-
-class Context:
-    """What Lambda passes as context."""
-
-    def get_remaining_time_in_millis(self) -> int:
-        return 900_000
 
 
 class Client:
@@ -80,7 +74,7 @@ class Client:
 
 
 @dataclass
-class World:
+class DlqConsumerWorld:
     environment: str
     deps: Dependencies
     sqs: Any
@@ -93,7 +87,7 @@ class World:
     delivered: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def create(cls, environment: str, patch: pytest.MonkeyPatch) -> World:
+    def create(cls, environment: str, patch: pytest.MonkeyPatch) -> DlqConsumerWorld:
         sqs, s3 = boto3.client("sqs"), boto3.client("s3")
         dynamodb, table, bucket = boto3.client("dynamodb"), f"runs-{environment}", f"bucket-{environment}"
         s3.create_bucket(Bucket=bucket)
@@ -133,12 +127,7 @@ class World:
 
     def run(self, run_id: str, n_chunks: int = 1) -> list[str]:
         """A run that has been split; the ids of its chunks."""
-        self.ledger.open_run(run_id=run_id, survey="grs", job_id="j", workload="spectra", params=None, traceparent=None)
-        chunks = [NewChunk(f"chunk-{n:07d}", f"chunks/{run_id}/{n}.npz", 1) for n in range(n_chunks)]
-        self.ledger.add_chunks(run_id, chunks)
-        self.ledger.set_total(run_id, jobs_total=n_chunks, n_spectra=n_chunks, n_blank=0)
-        self.ledger.latch(run_id)
-        return [chunk.chunk_id for chunk in chunks]
+        return split_run(self.ledger, run_id, n_chunks)
 
     def item(self, run_id: str) -> RunItem:
         return self.ledger.run(run_id)
@@ -182,25 +171,7 @@ class World:
         self.delivered[queue] = self.delivered.get(queue, 0) + len(messages)
         if not messages:
             return None
-        return {
-            "Records": [
-                {
-                    "messageId": message["MessageId"],
-                    "receiptHandle": message["ReceiptHandle"],
-                    "body": message["Body"],
-                    "md5OfBody": message["MD5OfBody"],
-                    "attributes": message["Attributes"],
-                    "messageAttributes": {
-                        name: {"stringValue": value.get("StringValue"), "dataType": value["DataType"]}
-                        for name, value in message.get("MessageAttributes", {}).items()
-                    },
-                    "eventSource": "aws:sqs",
-                    "eventSourceARN": f"arn:aws:sqs:us-east-1:000000000000:prismline-{self.environment}-{queue}",
-                    "awsRegion": "us-east-1",
-                }
-                for message in messages
-            ]
-        }
+        return lambda_event(messages, self.environment, queue)
 
     def handle(self, queue: str, batch: int = 10, visibility: int = 30) -> list[str] | None:
         """Have the consumer take a batch; the message ids that it leaves. None: the queue is empty."""

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from dlq_world import World, chunk_message
+from dlq_world import DlqConsumerWorld, chunk_message
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -174,7 +174,7 @@ def test_a_record_of_which_sqs_says_nothing_is_archived(missing: dict[str, Any])
 
 
 @pytest.mark.emulator
-def test_a_body_of_one_mebibyte_that_nobody_can_parse_is_kept_whole(world: World) -> None:
+def test_a_body_of_one_mebibyte_that_nobody_can_parse_is_kept_whole(world: DlqConsumerWorld) -> None:
     body = "é{" * (2**20 // 3)
     world.send("chunks-dlq", body)
     assert world.handle("chunks-dlq") == []
@@ -184,7 +184,7 @@ def test_a_body_of_one_mebibyte_that_nobody_can_parse_is_kept_whole(world: World
 
 
 @pytest.mark.emulator
-def test_a_message_has_one_record_however_often_it_is_received(world: World) -> None:
+def test_a_message_has_one_record_however_often_it_is_received(world: DlqConsumerWorld) -> None:
     """A day's outage of a resource is 96 receipts of each message that waits for it."""
     first = {"ApproximateFirstReceiveTimestamp": "1772409599000"}  # a second before the end of 1 March
     for receipt, day in ((1, 1), (2, 2), (96, 3)):

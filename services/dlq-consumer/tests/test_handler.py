@@ -6,7 +6,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from dlq_world import World, chunk_message
+from dlq_world import DlqConsumerWorld, chunk_message
 
 from prismline_contracts import DeadlettersRecoverRequested, Envelope, Queue, dead_letter_queue_name, timestamp
 
@@ -24,7 +24,7 @@ def test_every_queue_of_the_system_has_its_dead_letters_consumed() -> None:
 
 
 @pytest.mark.emulator
-def test_a_batch_of_a_dead_letter_queue_is_healed_and_a_request_is_a_recovery(world: World) -> None:
+def test_a_batch_of_a_dead_letter_queue_is_healed_and_a_request_is_a_recovery(world: DlqConsumerWorld) -> None:
     (chunk_id,) = world.run("r")
     world.send("chunks-dlq", chunk_message("r", chunk_id))
     assert world.handle("chunks-dlq") == []
@@ -38,7 +38,7 @@ def test_a_batch_of_a_dead_letter_queue_is_healed_and_a_request_is_a_recovery(wo
 
 
 @pytest.mark.emulator
-def test_a_recovery_that_makes_no_sense_is_a_dead_letter_and_in_the_archive(world: World) -> None:
+def test_a_recovery_that_makes_no_sense_is_a_dead_letter_and_in_the_archive(world: DlqConsumerWorld) -> None:
     request = DeadlettersRecoverRequested(operation_id="op", requested_at=timestamp())
     message = Envelope.wrap(request, source="prismline/test", traceparent=None)
     bad = message.model_copy(update={"data": message.data | {"prefix": "chunks/"}}).to_json()

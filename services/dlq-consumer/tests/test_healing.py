@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from aws_lambda_powertools import Logger
-from dlq_world import World, chunk_message
+from dlq_world import DlqConsumerWorld, chunk_message
 
 from prismline_contracts import (
     ChunkStatus,
@@ -46,7 +46,7 @@ class Gpu:
         return Resource(name, up=self.up)
 
 
-def use_gpu(world: World, *, up: bool, deferral_seconds: int = 0) -> Gpu:
+def use_gpu(world: DlqConsumerWorld, *, up: bool, deferral_seconds: int = 0) -> Gpu:
     gpu = Gpu(up)
     world.deps = replace(world.deps, resources=gpu)
     world.set(workload_resources={"spectra": "gpu"}, deferral_seconds=deferral_seconds)
@@ -60,7 +60,7 @@ def split_message(*, ago: timedelta = timedelta(0), token: str | None = None) ->
     return message.model_copy(update={"time": timestamp(now() - ago)}).to_json()
 
 
-def test_a_message_goes_back_to_its_queue_with_its_attempt(world: World) -> None:
+def test_a_message_goes_back_to_its_queue_with_its_attempt(world: DlqConsumerWorld) -> None:
     (chunk_id,) = world.run("r")
     sent = chunk_message("r", chunk_id)
     world.send("chunks-dlq", sent)
@@ -75,7 +75,7 @@ def test_a_message_goes_back_to_its_queue_with_its_attempt(world: World) -> None
     assert said["data"]["key"] in world.records()
 
 
-def test_a_message_that_goes_back_is_held_back_for_longer_each_time(world: World) -> None:
+def test_a_message_that_goes_back_is_held_back_for_longer_each_time(world: DlqConsumerWorld) -> None:
     world.set(resend_seconds=15)
     (chunk_id,) = world.run("r")
     for attempt in (1, 2, 30):
@@ -86,7 +86,7 @@ def test_a_message_that_goes_back_is_held_back_for_longer_each_time(world: World
     assert world.depth("chunks") == 3
 
 
-def test_garbage_is_archived_and_acknowledged(world: World) -> None:
+def test_garbage_is_archived_and_acknowledged(world: DlqConsumerWorld) -> None:
     for body in ("\x7fELF", "[]", '{"specversion": "1.0"}', '{"a": 1}'):
         world.send("status-dlq", body)
     while world.handle("status-dlq") is not None:
@@ -97,7 +97,7 @@ def test_garbage_is_archived_and_acknowledged(world: World) -> None:
     assert world.depth("status") == world.depth("status-dlq") == 0
 
 
-def test_a_chunk_whose_attempts_are_used_up_is_failed_with_its_last_error(world: World) -> None:
+def test_a_chunk_whose_attempts_are_used_up_is_failed_with_its_last_error(world: DlqConsumerWorld) -> None:
     (chunk_id,) = world.run("r")
     world.exhaust("r", chunk_id)
     world.send("chunks-dlq", chunk_message("r", chunk_id))
@@ -112,7 +112,7 @@ def test_a_chunk_whose_attempts_are_used_up_is_failed_with_its_last_error(world:
     assert world.depth("chunks") == world.depth("chunks-dlq") == 0
 
 
-def test_the_last_chunk_that_is_given_up_drains_its_run_and_says_so(world: World) -> None:
+def test_the_last_chunk_that_is_given_up_drains_its_run_and_says_so(world: DlqConsumerWorld) -> None:
     (chunk_id,) = world.run("r")
     world.exhaust("r", chunk_id)
     world.send("chunks-dlq", chunk_message("r", chunk_id))
@@ -121,7 +121,7 @@ def test_the_last_chunk_that_is_given_up_drains_its_run_and_says_so(world: World
     assert drained["data"]["jobs_failed"] == 1
 
 
-def test_receipts_while_the_ledger_is_down_give_up_nothing(world: World) -> None:
+def test_receipts_while_the_ledger_is_down_give_up_nothing(world: DlqConsumerWorld) -> None:
     """The queue gives a message to five workers of which none reads the ledger; then the consumer does not either."""
     (chunk_id,) = world.run("r")
     world.send("chunks", chunk_message("r", chunk_id))
@@ -138,7 +138,7 @@ def test_receipts_while_the_ledger_is_down_give_up_nothing(world: World) -> None
     assert world.depth("chunks") == 1
 
 
-def test_a_message_whose_ledger_is_down_is_not_asked_for_all_the_time(world: World) -> None:
+def test_a_message_whose_ledger_is_down_is_not_asked_for_all_the_time(world: DlqConsumerWorld) -> None:
     world.set(resend_seconds=15)
     (chunk_id,) = world.run("r")
     world.send("chunks-dlq", chunk_message("r", chunk_id))
@@ -149,7 +149,7 @@ def test_a_message_whose_ledger_is_down_is_not_asked_for_all_the_time(world: Wor
 
 
 def test_a_chunk_that_an_attempt_begins_at_while_it_is_judged_is_judged_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (chunk_id,) = world.run("r")
     world.exhaust("r", chunk_id)
@@ -173,7 +173,7 @@ def test_a_chunk_that_an_attempt_begins_at_while_it_is_judged_is_judged_again(
     assert call["VisibilityTimeout"] == 1
 
 
-def test_a_permanent_error_fails_its_chunk_though_its_worker_died_before_it_could(world: World) -> None:
+def test_a_permanent_error_fails_its_chunk_though_its_worker_died_before_it_could(world: DlqConsumerWorld) -> None:
     (chunk_id,) = world.run("r")
     world.attempt("r", chunk_id)
     world.send("chunks-dlq", chunk_message("r", chunk_id), error="The chunk file is no archive.")
@@ -182,7 +182,7 @@ def test_a_permanent_error_fails_its_chunk_though_its_worker_died_before_it_coul
     assert (chunk.state, chunk.error) == (ChunkStatus.FAILED, "The chunk file is no archive.")
 
 
-def test_a_chunk_that_failed_for_good_is_in_the_archive_so_that_it_can_be_recovered(world: World) -> None:
+def test_a_chunk_that_failed_for_good_is_in_the_archive_so_that_it_can_be_recovered(world: DlqConsumerWorld) -> None:
     (chunk_id,) = world.run("r")
     world.fail("r", chunk_id, "The chunk file is no archive.")
     world.send("chunks-dlq", chunk_message("r", chunk_id), error="The chunk file is no archive.")
@@ -191,7 +191,7 @@ def test_a_chunk_that_failed_for_good_is_in_the_archive_so_that_it_can_be_recove
     assert (record["chunk_id"], record["error"]) == (chunk_id, "The chunk file is no archive.")
 
 
-def test_a_message_waits_as_long_as_its_resource_is_down_and_uses_up_no_attempt(world: World) -> None:
+def test_a_message_waits_as_long_as_its_resource_is_down_and_uses_up_no_attempt(world: DlqConsumerWorld) -> None:
     gpu = use_gpu(world, up=False)
     (chunk_id,) = world.run("r")
     world.send("chunks-dlq", chunk_message("r", chunk_id))
@@ -209,7 +209,7 @@ def test_a_message_waits_as_long_as_its_resource_is_down_and_uses_up_no_attempt(
     assert record["receive_count"] == 9, "every receipt has rewritten the record"
 
 
-def test_a_deferred_message_is_hidden_for_a_quarter_of_an_hour(world: World) -> None:
+def test_a_deferred_message_is_hidden_for_a_quarter_of_an_hour(world: DlqConsumerWorld) -> None:
     use_gpu(world, up=False, deferral_seconds=900)
     (chunk_id,) = world.run("r")
     world.send("chunks-dlq", chunk_message("r", chunk_id))
@@ -219,7 +219,7 @@ def test_a_deferred_message_is_hidden_for_a_quarter_of_an_hour(world: World) -> 
     assert world.handle("chunks-dlq") is None
 
 
-def test_a_message_that_says_what_it_waits_for_is_not_given_up(world: World) -> None:
+def test_a_message_that_says_what_it_waits_for_is_not_given_up(world: DlqConsumerWorld) -> None:
     gpu = use_gpu(world, up=False)
     world.set(workload_resources={})
     (chunk_id,) = world.run("r")
@@ -231,7 +231,7 @@ def test_a_message_that_says_what_it_waits_for_is_not_given_up(world: World) -> 
     assert world.depth("chunks") == 1
 
 
-def test_a_resource_that_runs_and_does_not_serve_is_waited_for(world: World) -> None:
+def test_a_resource_that_runs_and_does_not_serve_is_waited_for(world: DlqConsumerWorld) -> None:
     use_gpu(world, up=True, deferral_seconds=900)
     (chunk_id,) = world.run("r")
     world.send("chunks-dlq", chunk_message("r", chunk_id), waits_for="gpu", source_queue="chunks")
@@ -242,7 +242,7 @@ def test_a_resource_that_runs_and_does_not_serve_is_waited_for(world: World) -> 
     assert world.depth("chunks") == 0
 
 
-def test_a_batch_asks_for_its_resource_once(world: World) -> None:
+def test_a_batch_asks_for_its_resource_once(world: DlqConsumerWorld) -> None:
     gpu = use_gpu(world, up=True)
     for chunk_id in world.run("r", 7):
         world.send("chunks-dlq", chunk_message("r", chunk_id))
@@ -252,7 +252,7 @@ def test_a_batch_asks_for_its_resource_once(world: World) -> None:
     assert world.depth("chunks") == 7
 
 
-def test_what_has_ended_or_was_stopped_is_acknowledged_and_stays_in_the_archive(world: World) -> None:
+def test_what_has_ended_or_was_stopped_is_acknowledged_and_stays_in_the_archive(world: DlqConsumerWorld) -> None:
     first, second = world.run("r", 2)
     world.complete("r", first)
     world.send("chunks-dlq", chunk_message("r", first))
@@ -271,7 +271,7 @@ def test_what_has_ended_or_was_stopped_is_acknowledged_and_stays_in_the_archive(
 
 
 @pytest.mark.parametrize("status", ["completed", "failed"])
-def test_the_end_of_a_chunk_whose_worker_died_before_it_said_so_is_said(world: World, status: str) -> None:
+def test_the_end_of_a_chunk_whose_worker_died_before_it_said_so_is_said(world: DlqConsumerWorld, status: str) -> None:
     (chunk_id,) = world.run("r")
     world.complete("r", chunk_id) if status == "completed" else world.fail("r", chunk_id)
     world.send("chunks-dlq", chunk_message("r", chunk_id))
@@ -282,7 +282,7 @@ def test_the_end_of_a_chunk_whose_worker_died_before_it_said_so_is_said(world: W
     assert drained["id"] == derived_id(RunDrained.TYPE, "r")
 
 
-def test_a_command_that_was_given_up_fails_the_task_that_waits_for_it(world: World) -> None:
+def test_a_command_that_was_given_up_fails_the_task_that_waits_for_it(world: DlqConsumerWorld) -> None:
     world.clients["stepfunctions"].answer("send_task_failure", lambda **_: {})
     world.send("split-dlq", split_message(ago=timedelta(days=2.9), token="patient"))
     world.send("split-dlq", split_message(ago=timedelta(days=3.1), token="token"))
@@ -297,7 +297,7 @@ def test_a_command_that_was_given_up_fails_the_task_that_waits_for_it(world: Wor
     assert world.depth("split") == 1
 
 
-def test_rows_whose_refit_is_given_up_are_waited_for_no_more(world: World) -> None:
+def test_rows_whose_refit_is_given_up_are_waited_for_no_more(world: DlqConsumerWorld) -> None:
     (chunk_id,) = world.run("r")
     world.complete("r", chunk_id, n_timed_out=1)
     command = SpectraRefit(
@@ -315,7 +315,7 @@ def test_rows_whose_refit_is_given_up_are_waited_for_no_more(world: World) -> No
     assert chunk.refit_error == "Given up after 3.0 days."
 
 
-def test_an_alert_that_discord_could_not_take_for_hours_is_tried_again(world: World) -> None:
+def test_an_alert_that_discord_could_not_take_for_hours_is_tried_again(world: DlqConsumerWorld) -> None:
     """Its queue gives it a hundred times before it moves it."""
     notification = json.dumps({"Type": "Notification", "MessageId": "m", "Message": "{}"})
     policy = {"deadLetterTargetArn": world.arn("alerts-dlq"), "maxReceiveCount": 100}
@@ -330,7 +330,7 @@ def test_an_alert_that_discord_could_not_take_for_hours_is_tried_again(world: Wo
     assert record["body"] == notification
 
 
-def test_an_event_that_eventbridge_could_not_deliver_reaches_its_queue(world: World) -> None:
+def test_an_event_that_eventbridge_could_not_deliver_reaches_its_queue(world: DlqConsumerWorld) -> None:
     event = RunDrained(
         run_id="r", jobs_total=1, jobs_completed=1, jobs_failed=0, failed_percent=0.0, drained_at=timestamp()
     )
@@ -343,7 +343,7 @@ def test_an_event_that_eventbridge_could_not_deliver_reaches_its_queue(world: Wo
     assert record["error"] == "NO_PERMISSIONS: not authorized"
 
 
-def test_nothing_is_acknowledged_while_the_archive_cannot_be_written(world: World) -> None:
+def test_nothing_is_acknowledged_while_the_archive_cannot_be_written(world: DlqConsumerWorld) -> None:
     (chunk_id,) = world.run("r")
     world.send("chunks-dlq", chunk_message("r", chunk_id))
     world.clients["s3"].fail("put_object")
@@ -358,7 +358,7 @@ def test_nothing_is_acknowledged_while_the_archive_cannot_be_written(world: Worl
     assert world.ledger.chunk("r", chunk_id).state is ChunkStatus.PENDING
 
 
-def test_a_message_that_cannot_be_sent_back_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_cannot_be_sent_back_stays(world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prismline_runtime.transport.MAX_ATTEMPTS", 2)
     monkeypatch.setattr("prismline_runtime.transport.LAST_WAIT_SECONDS", 0.1)
     (chunk_id,) = world.run("r")
@@ -371,7 +371,7 @@ def test_a_message_that_cannot_be_sent_back_stays(world: World, monkeypatch: pyt
     assert world.depth("chunks") == 1
 
 
-def test_throttling_that_passes_is_sat_out(world: World) -> None:
+def test_throttling_that_passes_is_sat_out(world: DlqConsumerWorld) -> None:
     (chunk_id,) = world.run("r")
     world.send("chunks-dlq", chunk_message("r", chunk_id))
     world.clients["sqs"].fail("send_message_batch", "Throttling", times=2)
@@ -379,7 +379,7 @@ def test_throttling_that_passes_is_sat_out(world: World) -> None:
     assert world.depth("chunks") == 1
 
 
-def test_a_chunk_that_kills_each_worker_is_given_up(world: World) -> None:
+def test_a_chunk_that_kills_each_worker_is_given_up(world: DlqConsumerWorld) -> None:
     """Each attempt begins within the lease of the one before; after the last one its letter waits for the lease."""
     world.set(patience_seconds=0.0, sweep_lease_seconds=2.0, max_attempts=7)
     (chunk_id,) = world.run("r")
@@ -398,7 +398,7 @@ def test_a_chunk_that_kills_each_worker_is_given_up(world: World) -> None:
     assert world.depth("chunks") == world.depth("chunks-dlq") == 0
 
 
-def test_unexpected_errors_leave_the_message_too(world: World) -> None:
+def test_unexpected_errors_leave_the_message_too(world: DlqConsumerWorld) -> None:
     (chunk_id,) = world.run("r")
     world.send("chunks-dlq", chunk_message("r", chunk_id))
 
@@ -419,7 +419,7 @@ def replace_write(archive: Archive, write: Callable[..., None]) -> Any:
     return Broken()
 
 
-def test_the_log_says_what_document_003_asks_for(world: World) -> None:
+def test_the_log_says_what_document_003_asks_for(world: DlqConsumerWorld) -> None:
     written = io.StringIO()
     world.deps = replace(world.deps, logger=Logger(service="test-of-the-log", stream=written))
     gpu = use_gpu(world, up=False)
@@ -437,7 +437,7 @@ def test_the_log_says_what_document_003_asks_for(world: World) -> None:
     assert {"chunk_id", "receive_count"} <= set(logs["dlq_exhausted"])
 
 
-def test_errors_of_the_lookup_leave_the_message(world: World) -> None:
+def test_errors_of_the_lookup_leave_the_message(world: DlqConsumerWorld) -> None:
     (chunk_id,) = world.run("r")
     world.set(workload_resources={"spectra": "gpu"})
 
@@ -451,7 +451,7 @@ def test_errors_of_the_lookup_leave_the_message(world: World) -> None:
     assert world.depth("chunks") == 0
 
 
-def test_a_long_dead_letter_queue_is_drained_without_growing_memory(world: World) -> None:
+def test_a_long_dead_letter_queue_is_drained_without_growing_memory(world: DlqConsumerWorld) -> None:
     world.deps = replace(world.deps, logger=Logger(service="test-of-memory", stream=io.StringIO(), level="CRITICAL"))
     for client in world.clients.values():
         client.forget()
@@ -476,7 +476,7 @@ def test_a_long_dead_letter_queue_is_drained_without_growing_memory(world: World
 @pytest.mark.parametrize("point", ["deadletter.archived", "deadletter.sent", "deadletter.failed"])
 @pytest.mark.parametrize("exhausted", [False, True])
 def test_a_consumer_that_dies_between_any_two_steps_loses_nothing(
-    world: World, monkeypatch: pytest.MonkeyPatch, point: str, exhausted: bool
+    world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch, point: str, exhausted: bool
 ) -> None:
     """It dies by SystemExit, which nothing catches; the message is delivered again."""
     died = []

@@ -16,7 +16,7 @@ from typing import Any
 
 import boto3
 import pytest
-from dlq_world import World, chunk_message
+from dlq_world import DlqConsumerWorld, chunk_message
 
 from prismline_contracts import (
     ChunkStatus,
@@ -40,7 +40,7 @@ TODAY = datetime.now(UTC).date().isoformat()
 FAILED_FOLDER = f"dead-letter-archive/failed-sqs/{TODAY}/"
 
 
-def archive(world: World, body: str, message_id: str, *, date: str = "2026-03-01", **fields: Any) -> str:
+def archive(world: DlqConsumerWorld, body: str, message_id: str, *, date: str = "2026-03-01", **fields: Any) -> str:
     """Put a record into the archive as the consumer does; its key."""
     key = f"dead-letter-archive/sqs/{date}/{message_id}.json"
     fields = {"source_queue": "chunks", "archived_at": f"{date}T12:00:00.000Z"} | fields
@@ -48,7 +48,7 @@ def archive(world: World, body: str, message_id: str, *, date: str = "2026-03-01
     return key
 
 
-def failed_run(world: World, run_id: str, n_chunks: int) -> list[str]:
+def failed_run(world: DlqConsumerWorld, run_id: str, n_chunks: int) -> list[str]:
     """A drained run whose every chunk FAILED."""
     chunk_ids = world.run(run_id, n_chunks)
     for chunk_id in chunk_ids:
@@ -56,31 +56,31 @@ def failed_run(world: World, run_id: str, n_chunks: int) -> list[str]:
     return chunk_ids
 
 
-def ask(world: World, operation_id: str = "op-1", **fields: Any) -> None:
+def ask(world: DlqConsumerWorld, operation_id: str = "op-1", **fields: Any) -> None:
     request = DeadlettersRecover(operation_id=operation_id, requested_at=timestamp(), **fields)
     message = Envelope.wrap(request, source="prismline/test", traceparent=None, key=(operation_id,))
     world.send("recoveries", message.to_json())
 
 
-def go_on(world: World, operation_id: str = "op-1") -> RecoveryOperationItem:
+def go_on(world: DlqConsumerWorld, operation_id: str = "op-1") -> RecoveryOperationItem:
     """Have the recovery do all that it can at the moment."""
     assert world.handle("recoveries") == []
     return operation(world, operation_id)
 
 
-def operation(world: World, operation_id: str = "op-1") -> RecoveryOperationItem:
+def operation(world: DlqConsumerWorld, operation_id: str = "op-1") -> RecoveryOperationItem:
     found = world.deps.operations.get(operation_id)
     assert found is not None
     return found
 
 
-def begin(world: World, operation_id: str = "op-1", **fields: Any) -> RecoveryOperationItem:
+def begin(world: DlqConsumerWorld, operation_id: str = "op-1", **fields: Any) -> RecoveryOperationItem:
     """Ask for a recovery and let it send what there is."""
     ask(world, operation_id, **fields)
     return go_on(world, operation_id)
 
 
-def work(world: World) -> list[dict[str, Any]]:
+def work(world: DlqConsumerWorld) -> list[dict[str, Any]]:
     """A worker completes every chunk whose message is in the queue; the messages."""
     messages = world.taken("chunks")
     for message in messages:
@@ -89,7 +89,7 @@ def work(world: World) -> list[dict[str, Any]]:
     return messages
 
 
-def recover(world: World, operation_id: str = "op-1", **fields: Any) -> RecoveryOperationItem:
+def recover(world: DlqConsumerWorld, operation_id: str = "op-1", **fields: Any) -> RecoveryOperationItem:
     """A recovery from beginning to end, with a worker that completes what it is sent."""
     done = begin(world, operation_id, **fields)
     while done.status != "COMPLETED":
@@ -105,7 +105,7 @@ def counts(found: RecoveryOperationItem) -> dict[str, int]:
     return {name: value for name in names if (value := getattr(found, f"n_{name}"))}
 
 
-def test_a_failed_chunk_is_tried_again_and_its_recovery_is_over_when_it_is_done(world: World) -> None:
+def test_a_failed_chunk_is_tried_again_and_its_recovery_is_over_when_it_is_done(world: DlqConsumerWorld) -> None:
     (chunk_id,) = failed_run(world, "r", 1)
     archive(world, chunk_message("r", chunk_id, attempt=6), "m", archived_at="2026-03-01T12:00:00.000Z")
     waiting = begin(world)
@@ -127,7 +127,7 @@ def test_a_failed_chunk_is_tried_again_and_its_recovery_is_over_when_it_is_done(
     assert (run.jobs_completed, run.jobs_failed, run.drains) == (1, 0, 2)
 
 
-def test_what_fails_again_is_found_among_the_records_that_failed_with_the_new_error(world: World) -> None:
+def test_what_fails_again_is_found_among_the_records_that_failed_with_the_new_error(world: DlqConsumerWorld) -> None:
     (chunk_id,) = failed_run(world, "r", 1)
     archive(world, chunk_message("r", chunk_id), "m")
     begin(world)
@@ -139,7 +139,7 @@ def test_what_fails_again_is_found_among_the_records_that_failed_with_the_new_er
     assert (record["error"], record["recovery"]) == ("failed again", "op-1")
 
 
-def test_a_message_of_a_recovery_that_is_a_dead_letter_again_is_healed_like_any_other(world: World) -> None:
+def test_a_message_of_a_recovery_that_is_a_dead_letter_again_is_healed_like_any_other(world: DlqConsumerWorld) -> None:
     (chunk_id,) = failed_run(world, "r", 1)
     archive(world, chunk_message("r", chunk_id), "m")
     begin(world)
@@ -153,7 +153,7 @@ def test_a_message_of_a_recovery_that_is_a_dead_letter_again_is_healed_like_any_
     assert len(world.events("deadletters.recovered")) == 1
 
 
-def test_a_recovery_waits_for_longer_each_time(world: World) -> None:
+def test_a_recovery_waits_for_longer_each_time(world: DlqConsumerWorld) -> None:
     world.set(resend_seconds=15)
     (chunk_id,) = failed_run(world, "r", 1)
     archive(world, chunk_message("r", chunk_id), "m")
@@ -171,7 +171,7 @@ def test_a_recovery_waits_for_longer_each_time(world: World) -> None:
     assert world.delays().count(0) == 1, "and sends each message once"
 
 
-def test_several_records_of_one_chunk_send_it_once(world: World) -> None:
+def test_several_records_of_one_chunk_send_it_once(world: DlqConsumerWorld) -> None:
     (chunk_id,) = failed_run(world, "r", 1)
     for receipt in range(1, 8):
         archive(world, chunk_message("r", chunk_id), f"m-{receipt}", date=f"2026-03-0{receipt}")
@@ -180,14 +180,14 @@ def test_several_records_of_one_chunk_send_it_once(world: World) -> None:
     assert world.records() == {}
 
 
-def test_a_chunk_that_has_not_ended_is_sent_once_more(world: World) -> None:
+def test_a_chunk_that_has_not_ended_is_sent_once_more(world: DlqConsumerWorld) -> None:
     """Its message was lost, or is under way."""
     (chunk_id,) = world.run("r")
     archive(world, chunk_message("r", chunk_id), "m")
     assert counts(recover(world)) == {"records": 1, "sent": 1, "recovered": 1}
 
 
-def test_what_is_done_is_deleted_and_what_cannot_be_is_moved_with_the_reason(world: World) -> None:
+def test_what_is_done_is_deleted_and_what_cannot_be_is_moved_with_the_reason(world: DlqConsumerWorld) -> None:
     first, _ = world.run("r", 2)
     world.complete("r", first)
     archive(world, chunk_message("r", first), "done")
@@ -206,7 +206,7 @@ def test_what_is_done_is_deleted_and_what_cannot_be_is_moved_with_the_reason(wor
     assert world.bucket.read(f"{FAILED_FOLDER}nothing.json") == b"\xff no record"
 
 
-def test_records_of_two_runs_that_fail_again_are_both_kept(world: World) -> None:
+def test_records_of_two_runs_that_fail_again_are_both_kept(world: DlqConsumerWorld) -> None:
     for run_id in ("a", "b"):
         (chunk_id,) = failed_run(world, run_id, 1)
         archive(world, chunk_message(run_id, chunk_id), f"m-{run_id}")
@@ -217,7 +217,7 @@ def test_records_of_two_runs_that_fail_again_are_both_kept(world: World) -> None
     assert set(world.records()) == {f"{FAILED_FOLDER}m-a.json", f"{FAILED_FOLDER}m-b.json"}
 
 
-def test_records_that_failed_may_be_recovered_from_where_they_went(world: World) -> None:
+def test_records_that_failed_may_be_recovered_from_where_they_went(world: DlqConsumerWorld) -> None:
     archive(world, chunk_message("late", "chunk-0000000"), "m")
     assert counts(recover(world)) == {"records": 1, "failed": 1}
     again = recover(world, "op-2", prefix="dead-letter-archive/failed-sqs/")
@@ -229,7 +229,7 @@ def test_records_that_failed_may_be_recovered_from_where_they_went(world: World)
     assert world.records() == {}
 
 
-def test_a_recovery_can_be_of_one_run_or_one_day(world: World) -> None:
+def test_a_recovery_can_be_of_one_run_or_one_day(world: DlqConsumerWorld) -> None:
     for run_id, date in (("a", "2026-03-01"), ("a", "2026-03-02"), ("b", "2026-03-01")):
         if world.ledger.get_run(run_id) is None:
             failed_run(world, run_id, 2)
@@ -243,7 +243,7 @@ def test_a_recovery_can_be_of_one_run_or_one_day(world: World) -> None:
 
 
 @pytest.mark.parametrize("window", [2, 200])
-def test_a_rehearsal_predicts_what_a_recovery_does_and_does_nothing(world: World, window: int) -> None:
+def test_a_rehearsal_predicts_what_a_recovery_does_and_does_nothing(world: DlqConsumerWorld, window: int) -> None:
     world.set(recovery_window=window)
     failed, done, open_ = world.run("r", 3)
     world.fail("r", failed)
@@ -273,7 +273,7 @@ def test_a_rehearsal_predicts_what_a_recovery_does_and_does_nothing(world: World
     assert counts(rehearsal) == {"records": 7, "sent": 3, "settled": 2, "failed": 1, "left": 1}
 
 
-def test_messages_without_a_chunk_go_back_as_they_came(world: World) -> None:
+def test_messages_without_a_chunk_go_back_as_they_came(world: DlqConsumerWorld) -> None:
     split = RunSplit(run_id="r", job_id="j", bucket="b", manifest_key="m")
     body = Envelope.wrap(split, source="prismline/test", traceparent=None).to_json()
     archive(world, body, "m-1", source_queue="split")
@@ -289,7 +289,7 @@ def test_messages_without_a_chunk_go_back_as_they_came(world: World) -> None:
     assert world.records() == {}
 
 
-def test_a_run_that_was_stopped_because_it_had_failed_goes_on(world: World) -> None:
+def test_a_run_that_was_stopped_because_it_had_failed_goes_on(world: DlqConsumerWorld) -> None:
     failed, skipped = world.run("r", 2)
     world.fail("r", failed)
     world.ledger.stop_run("r", "failed")
@@ -302,7 +302,7 @@ def test_a_run_that_was_stopped_because_it_had_failed_goes_on(world: World) -> N
     assert go_on(world).n_recovered == 1
 
 
-def test_a_refit_of_a_run_that_was_stopped_because_it_had_failed_goes_on(world: World) -> None:
+def test_a_refit_of_a_run_that_was_stopped_because_it_had_failed_goes_on(world: DlqConsumerWorld) -> None:
     (chunk_id,) = world.run("r")
     world.ledger.stop_run("r", "failed")
     world.complete("r", chunk_id, n_timed_out=1)
@@ -316,7 +316,7 @@ def test_a_refit_of_a_run_that_was_stopped_because_it_had_failed_goes_on(world: 
     assert world.depth("refits") == 1
 
 
-def test_the_records_of_a_run_that_somebody_cancelled_stay_where_they_are(world: World) -> None:
+def test_the_records_of_a_run_that_somebody_cancelled_stay_where_they_are(world: DlqConsumerWorld) -> None:
     (chunk_id,) = world.run("r")
     world.ledger.stop_run("r", "cancelled")
     key = archive(world, chunk_message("r", chunk_id), "m")
@@ -324,7 +324,7 @@ def test_the_records_of_a_run_that_somebody_cancelled_stay_where_they_are(world:
     assert set(world.records()) == {key}
 
 
-def test_a_run_that_is_cancelled_while_it_is_recovered_is_not_waited_for(world: World) -> None:
+def test_a_run_that_is_cancelled_while_it_is_recovered_is_not_waited_for(world: DlqConsumerWorld) -> None:
     (chunk_id,) = failed_run(world, "r", 1)
     key = archive(world, chunk_message("r", chunk_id), "m")
     begin(world)
@@ -334,7 +334,7 @@ def test_a_run_that_is_cancelled_while_it_is_recovered_is_not_waited_for(world: 
     assert set(world.records()) == {key}
 
 
-def test_a_recovery_does_not_take_what_another_one_works_on(world: World) -> None:
+def test_a_recovery_does_not_take_what_another_one_works_on(world: DlqConsumerWorld) -> None:
     (chunk_id,) = failed_run(world, "r", 1)
     archive(world, chunk_message("r", chunk_id), "m")
     begin(world)
@@ -343,7 +343,7 @@ def test_a_recovery_does_not_take_what_another_one_works_on(world: World) -> Non
     assert counts(operation(world)) == {"records": 1, "sent": 1}
 
 
-def test_two_recoveries_of_a_chunk_that_fails_each_time_both_end(world: World) -> None:
+def test_two_recoveries_of_a_chunk_that_fails_each_time_both_end(world: DlqConsumerWorld) -> None:
     (chunk_id,) = failed_run(world, "r", 1)
     for operation_id in ("op-1", "op-2"):
         archive(world, chunk_message("r", chunk_id), f"m-{operation_id}")
@@ -358,7 +358,9 @@ def test_two_recoveries_of_a_chunk_that_fails_each_time_both_end(world: World) -
     assert set(world.records()) == {f"{FAILED_FOLDER}m-op-{n}.json" for n in (1, 2)}
 
 
-def test_a_chunk_that_ends_while_it_is_reopened_is_not_sent(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_that_ends_while_it_is_reopened_is_not_sent(
+    world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (chunk_id,) = failed_run(world, "r", 1)
     archive(world, chunk_message("r", chunk_id), "m")
     dynamodb, other = world.clients["dynamodb"], boto3.client("dynamodb")
@@ -375,7 +377,7 @@ def test_a_chunk_that_ends_while_it_is_reopened_is_not_sent(world: World, monkey
     assert world.ledger.chunk("r", chunk_id).state is ChunkStatus.COMPLETED
 
 
-def test_a_request_that_comes_again_does_nothing_but_say_so(world: World) -> None:
+def test_a_request_that_comes_again_does_nothing_but_say_so(world: DlqConsumerWorld) -> None:
     (chunk_id,) = failed_run(world, "r", 1)
     archive(world, chunk_message("r", chunk_id), "m-1")
     first = recover(world)
@@ -385,7 +387,7 @@ def test_a_request_that_comes_again_does_nothing_but_say_so(world: World) -> Non
     assert len({event["id"] for event in world.events("deadletters.recovered")}) == 1
 
 
-def test_a_recovery_goes_on_after_an_outage_of_any_length(world: World) -> None:
+def test_a_recovery_goes_on_after_an_outage_of_any_length(world: DlqConsumerWorld) -> None:
     """Its command is a dead letter; it comes back, as young as it was when the recovery last went round."""
     (chunk_id,) = failed_run(world, "r", 1)
     archive(world, chunk_message("r", chunk_id), "m")
@@ -402,7 +404,7 @@ def test_a_recovery_goes_on_after_an_outage_of_any_length(world: World) -> None:
     assert go_on(world).status == "COMPLETED"
 
 
-def test_of_two_at_once_one_waits_until_the_others_lease_is_over(world: World) -> None:
+def test_of_two_at_once_one_waits_until_the_others_lease_is_over(world: DlqConsumerWorld) -> None:
     now = [datetime(2026, 3, 1, tzinfo=UTC)]
     operations = Operations(boto3.client("dynamodb"), world.deps.settings.runs_table, clock=lambda: now[0])
     request = DeadlettersRecover(operation_id="op", requested_at=timestamp())
@@ -417,7 +419,7 @@ def test_of_two_at_once_one_waits_until_the_others_lease_is_over(world: World) -
         operations.finish(first)
 
 
-def test_an_invocation_that_runs_out_of_time_hands_the_rest_on(world: World) -> None:
+def test_an_invocation_that_runs_out_of_time_hands_the_rest_on(world: DlqConsumerWorld) -> None:
     world.set(resend_seconds=15)
     for chunk_id in failed_run(world, "r", 5):
         archive(world, chunk_message("r", chunk_id), chunk_id)
@@ -433,7 +435,7 @@ def test_an_invocation_that_runs_out_of_time_hands_the_rest_on(world: World) -> 
 class Process:
     """The recovery as a process of its own, with faults."""
 
-    def __init__(self, world: World, folder: Path) -> None:
+    def __init__(self, world: DlqConsumerWorld, folder: Path) -> None:
         self._faults = folder / "faults.json"
         self._environment = os.environ | {
             "PRISMLINE_FAULTS_FILE": str(self._faults),
@@ -468,7 +470,7 @@ class Process:
         return child.wait()
 
 
-def _check_killed_recovery(world: World, folder: Path, n_records: int, kills: list[str]) -> Counter[str]:
+def _check_killed_recovery(world: DlqConsumerWorld, folder: Path, n_records: int, kills: list[str]) -> Counter[str]:
     """Recover `n_records`, with `kills` on the way; how often each chunk was sent."""
     chunk_ids = failed_run(world, "r", n_records) if n_records <= 100 else world.run("r", n_records)
     with ThreadPoolExecutor(8) as pool:
@@ -504,7 +506,7 @@ def _check_killed_recovery(world: World, folder: Path, n_records: int, kills: li
 
 
 @pytest.mark.parametrize("kill_at", ["recovery.taken", "recovery.sent", "recovery.counted"])
-def test_a_recovery_that_is_killed_goes_on_where_it_was(world: World, tmp_path: Path, kill_at: str) -> None:
+def test_a_recovery_that_is_killed_goes_on_where_it_was(world: DlqConsumerWorld, tmp_path: Path, kill_at: str) -> None:
     world.set(recovery_window=10)
     times_sent = _check_killed_recovery(world, tmp_path, 30, [kill_at])
     copies = {chunk_id: times for chunk_id, times in times_sent.items() if times > 1}
@@ -513,7 +515,7 @@ def test_a_recovery_that_is_killed_goes_on_where_it_was(world: World, tmp_path: 
 
 @pytest.mark.e2e
 @pytest.mark.timeout(1200)
-def test_thousands_of_records_survive_two_kills(world: World, tmp_path: Path) -> None:
+def test_thousands_of_records_survive_two_kills(world: DlqConsumerWorld, tmp_path: Path) -> None:
     n_records = int(os.environ.get("PRISMLINE_TEST_RECORDS", "1000"))
     times_sent = _check_killed_recovery(world, tmp_path, n_records, ["recovery.taken", "recovery.sent"])
     assert len(times_sent) == n_records

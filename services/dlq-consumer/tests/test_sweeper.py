@@ -22,6 +22,7 @@ from prismline_localstack.settings import client_environment
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_runtime import Change, Table, Transport, UnavailableError, queue_handler, service_logger
+from tests.kit import Context, lambda_event_of, split_run
 
 pytestmark = pytest.mark.emulator
 
@@ -34,7 +35,7 @@ class DiedError(Exception):
 
 
 @dataclass
-class World:
+class SweeperWorld:
     """A ledger, queues and a bus on the emulator, a sweeper on them, and a clock that all of them go by."""
 
     env: dict[str, str]
@@ -46,7 +47,7 @@ class World:
     changes_left: int | None = None
 
     @classmethod
-    def create(cls, env: dict[str, str], clients: dict[str, Any]) -> World:
+    def create(cls, env: dict[str, str], clients: dict[str, Any]) -> SweeperWorld:
         environment = env["ENVIRONMENT"]
         table, bus = f"prismline-{environment}-runs", f"prismline-{environment}"
         create_runs_table(clients["dynamodb"], table)
@@ -95,22 +96,18 @@ class World:
     def split(
         self, run_id: str, n_chunks: int, *, latch: bool = True, token: str | None = None, workload: str = "spectra"
     ) -> list[str]:
-        self.ledger.open_run(
-            run_id=run_id,
+        return split_run(
+            self.ledger,
+            run_id,
+            [NewChunk(f"chunk-{n:07d}", f"in/{n}", 1) for n in range(n_chunks)],
+            latch=latch,
             survey="s",
-            job_id="j",
             workload=workload,
             params='{"beta": 4.0}',
             traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
             manifest_key="manifests/m.json",
             split_token=token,
         )
-        chunks = [NewChunk(f"chunk-{n:07d}", f"in/{n}", 1) for n in range(n_chunks)]
-        self.ledger.add_chunks(run_id, chunks)
-        self.ledger.set_total(run_id, jobs_total=n_chunks, n_spectra=n_chunks, n_blank=0)
-        if latch:
-            self.ledger.latch(run_id)
-        return [chunk.chunk_id for chunk in chunks]
 
     def start(self, run_id: str, chunk_id: str) -> ChunkItem:
         started = self.ledger.start_chunk(run_id, chunk_id)
@@ -173,8 +170,8 @@ def clients(emulator_endpoint: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def world(aws_env: dict[str, str], clients: dict[str, Any]) -> Iterator[World]:
-    world = World.create(aws_env, clients)
+def world(aws_env: dict[str, str], clients: dict[str, Any]) -> Iterator[SweeperWorld]:
+    world = SweeperWorld.create(aws_env, clients)
     for client in clients.values():
         client.meta.events.register("before-call", world.count_change)
     yield world
@@ -187,7 +184,7 @@ def chunk_ids(messages: list[Any]) -> list[str]:
 
 
 class TestDeadWorkers:
-    def test_a_chunk_whose_worker_died_is_sent_again_once(self, world: World) -> None:
+    def test_a_chunk_whose_worker_died_is_sent_again_once(self, world: SweeperWorld) -> None:
         dead, done, waiting = world.split("r", 3)
         world.put("chunks")
         for chunk_id in (dead, done):
@@ -217,7 +214,7 @@ class TestDeadWorkers:
         assert (chunk.state, chunk.attempts) == (ChunkStatus.PENDING, 1)
         assert world.ledger.chunk("r", waiting).resends == 0
 
-    def test_an_exhausted_chunk_fails_and_its_run_is_announced(self, world: World) -> None:
+    def test_an_exhausted_chunk_fails_and_its_run_is_announced(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1)
         world.exhaust("r", only)
         tally = world.sweep()
@@ -233,14 +230,16 @@ class TestDeadWorkers:
         world.sweep()
         assert world.said("chunk.failed") == [], "what was said is not said again"
 
-    def test_a_chunk_that_used_up_its_attempts_in_minutes_is_tried_on(self, world: World) -> None:
+    def test_a_chunk_that_used_up_its_attempts_in_minutes_is_tried_on(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1)
         for _ in range(5):
             world.start("r", only)
         tally = world.sweep(21)
         assert (tally.chunks_given_up, tally.chunks_resent) == (0, 1)
 
-    def test_attempts_that_ended_with_errors_do_not_fail_a_chunk_that_waits_in_a_backlog(self, world: World) -> None:
+    def test_attempts_that_ended_with_errors_do_not_fail_a_chunk_that_waits_in_a_backlog(
+        self, world: SweeperWorld
+    ) -> None:
         (only,) = world.split("r", 1)
         for _ in range(5):
             chunk = world.start("r", only)
@@ -253,7 +252,7 @@ class TestDeadWorkers:
 
     @pytest.mark.parametrize("happening", ["start", "complete", "defer", "give back"])
     def test_a_chunk_that_something_happens_to_just_before_it_is_given_up_is_spared(
-        self, world: World, monkeypatch: pytest.MonkeyPatch, happening: str
+        self, world: SweeperWorld, monkeypatch: pytest.MonkeyPatch, happening: str
     ) -> None:
         (only,) = world.split("r", 1)
         world.exhaust("r", only)
@@ -278,7 +277,9 @@ class TestDeadWorkers:
 
 class TestLostMessages:
     @pytest.mark.parametrize("holder", ["chunks", "chunks-dlq"])
-    def test_a_waiting_chunk_is_sent_again_soon_once_no_message_can_be_its_own(self, world: World, holder: str) -> None:
+    def test_a_waiting_chunk_is_sent_again_soon_once_no_message_can_be_its_own(
+        self, world: SweeperWorld, holder: str
+    ) -> None:
         sqs = world.clients["sqs"]
         world.split("r", 2)
         world.put(holder)
@@ -290,7 +291,7 @@ class TestLostMessages:
         assert world.sweep().chunks_resent == 0
         assert chunk_ids(world.take("chunks")) == ["chunk-0000000", "chunk-0000001"]
 
-    def test_a_message_that_waits_for_a_resource_hides_no_lost_one(self, world: World) -> None:
+    def test_a_message_that_waits_for_a_resource_hides_no_lost_one(self, world: SweeperWorld) -> None:
         """A letter in the dead-letter queue is heard of every 15 minutes, so an hour's silence is another chunk's."""
         (deferred,) = world.split("captions", 1, workload="captions")
         (lost,) = world.split("r", 1)
@@ -305,13 +306,13 @@ class TestLostMessages:
         assert chunk_ids(world.take("chunks")) == [lost]
         assert world.ledger.chunk("captions", deferred).resends == 0
 
-    def test_a_backlog_hides_a_lost_message_for_a_day_and_then_for_twice_as_long(self, world: World) -> None:
+    def test_a_backlog_hides_a_lost_message_for_a_day_and_then_for_twice_as_long(self, world: SweeperWorld) -> None:
         world.split("r", 1)
         world.put("chunks")
         resent = [world.sweep(DAY / 2 + 1).chunks_resent for _ in range(2 * 3)]
         assert resent == [0, 1, 0, 0, 0, 1]
 
-    def test_messages_that_get_lost_every_time_fail_no_chunk(self, world: World) -> None:
+    def test_messages_that_get_lost_every_time_fail_no_chunk(self, world: SweeperWorld) -> None:
         world.split("r", 1)
         for _ in range(20):
             assert world.sweep(10).chunks_resent == 1
@@ -319,7 +320,7 @@ class TestLostMessages:
         chunk = world.ledger.chunk("r", "chunk-0000000")
         assert (chunk.state, chunk.resends, chunk.error) == (ChunkStatus.PENDING, 20, None)
 
-    def test_chunks_that_a_stopped_run_skipped_are_sent_once_it_is_resumed(self, world: World) -> None:
+    def test_chunks_that_a_stopped_run_skipped_are_sent_once_it_is_resumed(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1)
         world.ledger.stop_run("r", "failed")
         world.hear("r", "failed")
@@ -331,7 +332,7 @@ class TestLostMessages:
 
 
 class TestSlowLane:
-    def test_rows_that_nobody_refits_are_sent_to_the_slow_lane_again(self, world: World) -> None:
+    def test_rows_that_nobody_refits_are_sent_to_the_slow_lane_again(self, world: SweeperWorld) -> None:
         waiting, done = world.split("r", 2)
         world.complete("r", waiting, n_timed_out=3)
         world.complete("r", done)
@@ -354,7 +355,7 @@ class TestSlowLane:
 
     @pytest.mark.parametrize(("holder", "minutes"), [("refits-dlq", HOUR), ("refits", DAY)])
     def test_a_refit_that_may_still_be_in_a_queue_is_given_time(
-        self, world: World, holder: str, minutes: float
+        self, world: SweeperWorld, holder: str, minutes: float
     ) -> None:
         (only,) = world.split("r", 1)
         world.complete("r", only, n_timed_out=3)
@@ -364,7 +365,7 @@ class TestSlowLane:
         assert world.sweep(2).refits_resent == 1
 
     @pytest.mark.parametrize("ending", ["fitted", "given up"])
-    def test_a_run_stays_open_until_the_slow_lane_is_empty(self, world: World, ending: str) -> None:
+    def test_a_run_stays_open_until_the_slow_lane_is_empty(self, world: SweeperWorld, ending: str) -> None:
         (only,) = world.split("r", 1)
         world.complete("r", only, n_timed_out=3)
         world.hear("r")
@@ -381,7 +382,7 @@ class TestSlowLane:
 
 
 class TestEndings:
-    def test_a_drained_run_is_announced_with_the_same_id_until_its_end_was_heard(self, world: World) -> None:
+    def test_a_drained_run_is_announced_with_the_same_id_until_its_end_was_heard(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1)
         world.complete("r", only)
         for _ in range(3):
@@ -395,7 +396,7 @@ class TestEndings:
         assert world.said() == []
         assert world.sweep().runs_swept == 0
 
-    def test_a_run_that_nobody_drained_is_drained_and_announced(self, world: World) -> None:
+    def test_a_run_that_nobody_drained_is_drained_and_announced(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1, latch=False)
         world.complete("r", only)
         latched = Change({"latched_at": timestamp()})  # a splitter that died between latch and drain
@@ -403,7 +404,7 @@ class TestEndings:
         assert world.sweep().drains_said == 1
         assert [event.data["jobs_completed"] for event in world.said("drained")] == [1]
 
-    def test_a_late_success_is_announced_until_it_was_heard_too(self, world: World) -> None:
+    def test_a_late_success_is_announced_until_it_was_heard_too(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1)
         world.fail("r", only)
         world.hear("r", "failed")
@@ -419,7 +420,7 @@ class TestEndings:
         assert world.said() == []
         assert not world.is_open("r")
 
-    def test_a_reopened_run_is_announced_with_another_id(self, world: World) -> None:
+    def test_a_reopened_run_is_announced_with_another_id(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1)
         world.fail("r", only)
         world.sweep()
@@ -433,7 +434,7 @@ class TestEndings:
 
     @pytest.mark.parametrize("reason", ["cancelled", "failed"])
     def test_a_stopped_run_is_looked_at_until_its_end_was_heard_and_its_chunks_are_left_alone(
-        self, world: World, reason: Any
+        self, world: SweeperWorld, reason: Any
     ) -> None:
         begun, _, timed_out = world.split("r", 3)
         world.start("r", begun)
@@ -449,7 +450,7 @@ class TestEndings:
         assert world.take("chunks") == world.take("refits") == []
 
     def test_a_stopped_run_whose_last_chunk_ends_after_all_is_announced_although_it_was_closed(
-        self, world: World
+        self, world: SweeperWorld
     ) -> None:
         (only,) = world.split("r", 1)
         world.start("r", only)
@@ -460,7 +461,7 @@ class TestEndings:
         world.complete("r", only)
         assert world.sweep().drains_said == 1
 
-    def test_a_run_that_goes_on_is_looked_at_every_quarter_of_an_hour(self, world: World) -> None:
+    def test_a_run_that_goes_on_is_looked_at_every_quarter_of_an_hour(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1)
         world.put("chunks")
         assert [world.sweep(4).checks_requested for _ in range(9)] == [0, 0, 0, 1, 0, 0, 0, 1, 0]
@@ -471,7 +472,7 @@ class TestEndings:
 
 
 class TestSplit:
-    def test_a_run_that_was_never_latched_is_split_again_with_the_token_that_waits(self, world: World) -> None:
+    def test_a_run_that_was_never_latched_is_split_again_with_the_token_that_waits(self, world: SweeperWorld) -> None:
         world.split("r", 1, latch=False, token="the-token")
         assert world.sweep(39).splits_resent == 0
         assert world.sweep(2).splits_resent == 1
@@ -486,13 +487,13 @@ class TestSplit:
             "manifest_key": "manifests/m.json",
         }
 
-    def test_a_split_is_asked_for_as_long_as_it_takes_and_its_run_is_not_stopped(self, world: World) -> None:
+    def test_a_split_is_asked_for_as_long_as_it_takes_and_its_run_is_not_stopped(self, world: SweeperWorld) -> None:
         world.split("r", 1, latch=False)
         assert [world.sweep(41).splits_resent for _ in range(8)] == [1] * 8
         assert world.ledger.run("r").cancelled_at is None
 
     def test_a_run_that_was_latched_just_before_its_split_is_asked_for_again_goes_on(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+        self, world: SweeperWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         world.split("r", 1, latch=False)
         for _ in range(4):
@@ -510,7 +511,7 @@ class TestSplit:
         assert (run.cancelled_at, run.split_resends) == (None, 4)
         assert run.latched_at is not None
 
-    def test_a_stopped_run_is_not_split(self, world: World) -> None:
+    def test_a_stopped_run_is_not_split(self, world: SweeperWorld) -> None:
         world.split("r", 1, latch=False)
         world.ledger.stop_run("r", "cancelled")
         assert world.sweep(DAY).splits_resent == 0
@@ -518,7 +519,7 @@ class TestSplit:
 
 class TestCounters:
     def test_counters_that_disagree_with_the_items_are_corrected_and_measured(
-        self, world: World, capsys: pytest.CaptureFixture[str]
+        self, world: SweeperWorld, capsys: pytest.CaptureFixture[str]
     ) -> None:
         first, second, third, _ = world.split("r", 4)
         world.complete("r", first, n_timed_out=2)
@@ -534,7 +535,7 @@ class TestCounters:
         assert world.sweep().ledger_drift == 0
         assert emf(capsys, "LedgerDrift") == [1.0, 0.0]
 
-    def test_drift_that_kept_a_run_from_draining_is_mended_in_the_same_sweep(self, world: World) -> None:
+    def test_drift_that_kept_a_run_from_draining_is_mended_in_the_same_sweep(self, world: SweeperWorld) -> None:
         first, second = world.split("r", 2)
         world.complete("r", first)
         world.table.update({"PK": "r", "SK": RUN_SK}, Change({"jobs_completed": 0}))
@@ -545,7 +546,7 @@ class TestCounters:
         assert world.ledger.run("r").jobs_completed == 2
 
     def test_a_counter_that_moves_while_it_is_checked_is_not_called_wrong(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+        self, world: SweeperWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (only,) = world.split("r", 1)
         read = world.ledger.chunks
@@ -559,7 +560,7 @@ class TestCounters:
         assert world.ledger.run("r").jobs_completed == 1
 
     def test_a_chunk_that_is_reopened_while_another_fails_is_not_counted_twice(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+        self, world: SweeperWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """The counters are the same before and after, and the listing saw both chunks FAILED."""
         reopened, fails = world.split("r", 2)
@@ -578,14 +579,16 @@ class TestCounters:
         assert world.sweep().ledger_drift == 0
         assert world.ledger.run("r").jobs_failed == 1
 
-    def test_a_missing_item_is_measured(self, world: World) -> None:
+    def test_a_missing_item_is_measured(self, world: SweeperWorld) -> None:
         world.split("r", 2)
         key = {"PK": {"S": "r"}, "SK": {"S": "CHUNK#chunk-0000001"}}
         world.clients["dynamodb"].delete_item(TableName=world.table.name, Key=key)
         assert world.sweep().ledger_drift == 1
         assert world.ledger.run("r").jobs_total == 2
 
-    def test_a_run_whose_numbers_were_wrong_is_looked_at_once_more_before_it_is_closed(self, world: World) -> None:
+    def test_a_run_whose_numbers_were_wrong_is_looked_at_once_more_before_it_is_closed(
+        self, world: SweeperWorld
+    ) -> None:
         (only,) = world.split("r", 1)
         world.complete("r", only, n_timed_out=2)
         world.hear("r")
@@ -596,7 +599,7 @@ class TestCounters:
 
 
 class TestTogetherAndApart:
-    def test_two_sweeps_at_once_do_each_thing_once(self, world: World) -> None:
+    def test_two_sweeps_at_once_do_each_thing_once(self, world: SweeperWorld) -> None:
         for n in range(6):
             for chunk_id in world.split(f"r{n}", 4):
                 world.start(f"r{n}", chunk_id)
@@ -612,7 +615,7 @@ class TestTogetherAndApart:
         }
         assert sum(tally.runs_swept for tally in tallies) >= 12
 
-    def test_a_sweep_may_die_before_any_of_its_writes_and_the_next_one_does_the_rest(self, world: World) -> None:
+    def test_a_sweep_may_die_before_any_of_its_writes_and_the_next_one_does_the_rest(self, world: SweeperWorld) -> None:
         for n in count():
             story = Story(world, f"dies-{n}")
             world.changes_left = n
@@ -631,7 +634,7 @@ class TestTogetherAndApart:
                 return
 
     def test_a_sweep_sees_to_a_bounded_number_of_chunks_and_the_next_goes_on(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+        self, world: SweeperWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sweeper, "REPAIRS_PER_SWEEP", 3)
         for chunk_id in world.split("r", 8):
@@ -640,7 +643,7 @@ class TestTogetherAndApart:
         assert len(set(chunk_ids(world.take("chunks")))) == 8
 
     def test_a_run_is_not_closed_before_all_that_was_not_said_of_it_is(
-        self, world: World, monkeypatch: pytest.MonkeyPatch
+        self, world: SweeperWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sweeper, "REPAIRS_PER_SWEEP", 1)
         for chunk_id in world.split("r", 3):
@@ -654,7 +657,7 @@ class TestTogetherAndApart:
 
     @pytest.mark.parametrize("bound", ["RUNS_PER_SWEEP", "CHUNKS_PER_SWEEP"])
     def test_runs_that_a_sweep_has_no_room_for_are_first_at_the_next(
-        self, world: World, monkeypatch: pytest.MonkeyPatch, bound: str
+        self, world: SweeperWorld, monkeypatch: pytest.MonkeyPatch, bound: str
     ) -> None:
         monkeypatch.setattr(sweeper, bound, 1)
         for n in range(3):
@@ -665,11 +668,11 @@ class TestTogetherAndApart:
             assert world.sweep().runs_swept == 1
         assert sorted(message["runid"] for message in world.take("chunks")) == ["r0", "r1", "r2"]
 
-    def test_a_sweep_that_has_no_time_left_begins_no_run(self, world: World) -> None:
+    def test_a_sweep_that_has_no_time_left_begins_no_run(self, world: SweeperWorld) -> None:
         world.split("r", 1)
         assert sweep(world.deps, now=world.now(), deadline=0.0).runs_swept == 0
 
-    def test_a_run_that_cannot_be_swept_stops_no_other(self, world: World) -> None:
+    def test_a_run_that_cannot_be_swept_stops_no_other(self, world: SweeperWorld) -> None:
         for run_id in ("broken", "whole"):
             (only,) = world.split(run_id, 1)
             world.start(run_id, only)
@@ -677,7 +680,7 @@ class TestTogetherAndApart:
         assert world.sweep(21).runs_swept == 2
         assert [message["runid"] for message in world.take("chunks")] == ["whole"]
 
-    def test_a_queue_that_cannot_be_reached_leaves_the_work_to_the_next_sweep(self, world: World) -> None:
+    def test_a_queue_that_cannot_be_reached_leaves_the_work_to_the_next_sweep(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1)
         world.start("r", only)
 
@@ -698,7 +701,7 @@ class TestTogetherAndApart:
         assert world.ledger.chunk("r", only).state is ChunkStatus.IN_PROGRESS
         assert world.sweep().chunks_resent == 1
 
-    def test_the_schedules_event_starts_a_sweep(self, world: World) -> None:
+    def test_the_schedules_event_starts_a_sweep(self, world: SweeperWorld) -> None:
         (only,) = world.split("r", 1)
         world.complete("r", only)
         world.hear("r")
@@ -708,27 +711,16 @@ class TestTogetherAndApart:
             {},
             {"aws.events/Scheduled Event": lambda event, delivery: on_sweep(event, delivery, world.deps)},
         )
-        record = {
-            "messageId": "m",
-            "receiptHandle": "h",
-            "body": json.dumps({"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}),
-            "attributes": {"ApproximateReceiveCount": "1"},
-            "eventSourceARN": f"arn:aws:sqs:us-east-1:000000000000:prismline-{world.env['ENVIRONMENT']}-sweeps",
-        }
-
-        class Context:
-            @staticmethod
-            def get_remaining_time_in_millis() -> int:
-                return 900_000
-
-        assert handler({"Records": [record]}, Context()) == {"batchItemFailures": []}
+        body = json.dumps({"source": "aws.events", "detail-type": "Scheduled Event", "detail": {}})
+        event = lambda_event_of(body, world.env["ENVIRONMENT"], "sweeps")
+        assert handler(event, Context()) == {"batchItemFailures": []}
         assert not world.is_open("r")
 
 
 class Story:
     """A run of each kind that a sweep does something about, and what has to have come of them."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: SweeperWorld, name: str) -> None:
         self.world = world
         self.mixed, self.unsplit, self.ended = f"{name}-mixed", f"{name}-unsplit", f"{name}-ended"
         self.exhausted, self.dead, self.unfitted, self.lost = world.split(self.mixed, 4)

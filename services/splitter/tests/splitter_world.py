@@ -27,16 +27,10 @@ from prismline_splitter import splitting
 from prismline_splitter.dependencies import Dependencies
 from prismline_splitter.handler import build_handler
 from prismline_splitter.workloads import spectra
+from tests.kit import Context, lambda_event_of
 
 QUEUES = ("split", "split-dlq", "chunks", "chunks-dlq")
 TOKEN = "token"
-
-
-class Context:
-    """What Lambda passes as context."""
-
-    def get_remaining_time_in_millis(self) -> int:
-        return 900_000
 
 
 class DeathError(BaseException):
@@ -72,7 +66,7 @@ class StateMachine:
 
 
 @dataclass
-class World:
+class SplitterWorld:
     deps: Dependencies
     bucket: str
     state_machine: StateMachine
@@ -84,7 +78,7 @@ class World:
     hooks: dict[str, Callable[[], None]] = field(default_factory=dict)
 
     @classmethod
-    def create(cls, environment: str, patch: pytest.MonkeyPatch, folder: Path) -> World:
+    def create(cls, environment: str, patch: pytest.MonkeyPatch, folder: Path) -> SplitterWorld:
         sqs, s3, events = boto3.client("sqs"), boto3.client("s3"), boto3.client("events")
         table, bucket, bus = f"runs-{environment}", f"bucket-{environment}", f"prismline-{environment}"
         s3.create_bucket(Bucket=bucket)
@@ -170,18 +164,9 @@ class World:
         assert self.split(run_id, manifest_key)
 
     def deliver(self, body: str) -> bool:
-        record = {
-            "messageId": "message",
-            "receiptHandle": "receipt",
-            "body": body,
-            "attributes": {"ApproximateReceiveCount": "1"},
-            "messageAttributes": {},
-            "eventSource": "aws:sqs",
-            "eventSourceARN": f"arn:aws:sqs:us-east-1:000000000000:prismline-{self.deps.transport.environment}-split",
-            "awsRegion": "us-east-1",
-        }
+        event = lambda_event_of(body, self.deps.transport.environment, "split")
         try:
-            return not build_handler(self.deps)({"Records": [record]}, Context())["batchItemFailures"]
+            return not build_handler(self.deps)(event, Context())["batchItemFailures"]
         except DeathError:
             return False
 

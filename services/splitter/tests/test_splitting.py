@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from splitter_world import World, cube_file, die
+from splitter_world import SplitterWorld, cube_file, die
 
 from prismline_contracts import run_id_of
 from prismline_splitter import chunking
@@ -27,7 +27,7 @@ POINTS = (
 RUN, KEY = "run-1", "manifests/job.json"
 
 
-def assert_split(world: World, run_id: str, data: np.ndarray, size: int) -> None:
+def assert_split(world: SplitterWorld, run_id: str, data: np.ndarray, size: int) -> None:
     """The run is split into chunks of `size` spectra that together are `data`, and whoever waits has heard it."""
     run, chunks = world.ledger.run(run_id), list(world.ledger.chunks(run_id))
     assert run.latched_at is not None
@@ -41,7 +41,9 @@ def assert_split(world: World, run_id: str, data: np.ndarray, size: int) -> None
 # ---- sources that are replaced
 
 
-def test_two_submissions_with_one_file_name_are_each_split_from_their_own_cube(world: World, tmp_path: Path) -> None:
+def test_two_submissions_with_one_file_name_are_each_split_from_their_own_cube(
+    world: SplitterWorld, tmp_path: Path
+) -> None:
     """The first splitter dies between items and total; then somebody submits another cube of the same name."""
     files = {}
     for folder, n in (("a", 8), ("b", 16)):
@@ -69,7 +71,9 @@ def test_two_submissions_with_one_file_name_are_each_split_from_their_own_cube(w
 
 @pytest.mark.parametrize("point", ["split.inputs_written", "split.items_written"])
 @pytest.mark.parametrize("n", [8, 16], ids=["of the same shape", "of another shape"])
-def test_a_run_whose_cube_was_replaced_meanwhile_fails_with_what_to_do(world: World, point: str, n: int) -> None:
+def test_a_run_whose_cube_was_replaced_meanwhile_fails_with_what_to_do(
+    world: SplitterWorld, point: str, n: int
+) -> None:
     world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     world.die_at(point)
@@ -83,7 +87,7 @@ def test_a_run_whose_cube_was_replaced_meanwhile_fails_with_what_to_do(world: Wo
     assert world.messages() == {}
 
 
-def test_a_cube_that_was_replaced_before_the_splitter_looked_at_it_is_split_as_it_is(world: World) -> None:
+def test_a_cube_that_was_replaced_before_the_splitter_looked_at_it_is_split_as_it_is(world: SplitterWorld) -> None:
     world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     world.die_at("split.run_opened")
@@ -93,7 +97,7 @@ def test_a_cube_that_was_replaced_before_the_splitter_looked_at_it_is_split_as_i
     assert_split(world, RUN, data, size=2)
 
 
-def test_a_cube_that_is_replaced_while_the_run_is_sent_changes_nothing(world: World) -> None:
+def test_a_cube_that_is_replaced_while_the_run_is_sent_changes_nothing(world: SplitterWorld) -> None:
     data = world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     world.die_at("split.total_set")
@@ -105,7 +109,7 @@ def test_a_cube_that_is_replaced_while_the_run_is_sent_changes_nothing(world: Wo
 
 @pytest.mark.parametrize("point", ["split.inputs_written", "split.items_written"])
 def test_a_newer_release_with_other_costs_goes_on_cutting_as_the_older_one_began(
-    world: World, point: str, monkeypatch: pytest.MonkeyPatch
+    world: SplitterWorld, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = world.put_cube("cubes/c.fits", n=48)
     world.put_manifest(KEY)
@@ -123,7 +127,7 @@ def test_a_newer_release_with_other_costs_goes_on_cutting_as_the_older_one_began
 @pytest.mark.parametrize("point", ["split.run_opened", "split.items_written", "split.total_set"])
 @pytest.mark.parametrize("replaced", [True, False], ids=["overwritten", "deleted"])
 def test_a_manifest_that_is_gone_after_the_run_was_announced_changes_nothing(
-    world: World, point: str, replaced: bool
+    world: SplitterWorld, point: str, replaced: bool
 ) -> None:
     data = world.put_cube("cubes/c.fits", n=8)
     world.put_cube("cubes/other.fits", n=16)
@@ -139,7 +143,9 @@ def test_a_manifest_that_is_gone_after_the_run_was_announced_changes_nothing(
     assert world.ledger.run(run_id).survey == "grs"
 
 
-def test_two_runs_that_were_submitted_under_one_manifest_key_are_each_split_from_their_own(world: World) -> None:
+def test_two_runs_that_were_submitted_under_one_manifest_key_are_each_split_from_their_own(
+    world: SplitterWorld,
+) -> None:
     first_data, second_data = world.put_cube("cubes/a.fits", n=8), world.put_cube("cubes/b.fits", n=16, seed=1)
     first = world.notify(world.put_manifest(KEY, cube_key="cubes/a.fits", chunk_size=2))
     second = world.notify(world.put_manifest(KEY, cube_key="cubes/b.fits", chunk_size=4))
@@ -150,7 +156,7 @@ def test_two_runs_that_were_submitted_under_one_manifest_key_are_each_split_from
         assert_split(world, run_id, data, size)
 
 
-def test_a_submission_that_is_notified_twice_is_announced_as_it_was_first_read(world: World) -> None:
+def test_a_submission_that_is_notified_twice_is_announced_as_it_was_first_read(world: SplitterWorld) -> None:
     """Its idempotency key makes a second upload the same run, whatever it says."""
     first = world.put_manifest(KEY, idempotency_key="once", tolerated_failure_percent=10.0)
     assert world.notify(first) == run_id_of(world.bucket, "once")
@@ -161,14 +167,14 @@ def test_a_submission_that_is_notified_twice_is_announced_as_it_was_first_read(w
     assert said["data"]["tolerated_failure_percent"] == 10.0
 
 
-def test_a_run_that_somebody_else_announced_is_split_too(world: World) -> None:
+def test_a_run_that_somebody_else_announced_is_split_too(world: SplitterWorld) -> None:
     data = world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     assert world.split(RUN, KEY)
     assert_split(world, RUN, data, size=2)
 
 
-def test_a_manifest_that_is_not_there_fails_its_run(world: World) -> None:
+def test_a_manifest_that_is_not_there_fails_its_run(world: SplitterWorld) -> None:
     assert world.split(RUN, KEY)
     ((error, cause),) = world.state_machine.refusals
     assert error == "ValidationFailed"
@@ -179,7 +185,7 @@ def test_a_manifest_that_is_not_there_fails_its_run(world: World) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_splitter_that_dies_is_taken_over_by_the_next_delivery(world: World, point: str) -> None:
+def test_a_splitter_that_dies_is_taken_over_by_the_next_delivery(world: SplitterWorld, point: str) -> None:
     data = world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     world.die_at(point)
@@ -195,7 +201,7 @@ def test_a_splitter_that_dies_is_taken_over_by_the_next_delivery(world: World, p
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_two_splitters_at_once_split_the_run_once(world: World, point: str) -> None:
+def test_two_splitters_at_once_split_the_run_once(world: SplitterWorld, point: str) -> None:
     data = world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     world.hooks[point] = lambda: world.assert_split_by_another(RUN, KEY)
@@ -205,7 +211,7 @@ def test_two_splitters_at_once_split_the_run_once(world: World, point: str) -> N
 
 
 @pytest.mark.parametrize("source", ["cubes/c.fits", KEY, f"chunks/{RUN}/manifest.json"])
-def test_a_run_that_is_latched_is_not_failed_for_a_source_that_is_gone(world: World, source: str) -> None:
+def test_a_run_that_is_latched_is_not_failed_for_a_source_that_is_gone(world: SplitterWorld, source: str) -> None:
     data = world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     assert world.split(RUN, KEY)
@@ -214,7 +220,7 @@ def test_a_run_that_is_latched_is_not_failed_for_a_source_that_is_gone(world: Wo
     assert_split(world, RUN, data, size=2)
 
 
-def test_a_run_that_is_latched_is_said_to_be_split_while_the_bucket_does_not_answer(world: World) -> None:
+def test_a_run_that_is_latched_is_said_to_be_split_while_the_bucket_does_not_answer(world: SplitterWorld) -> None:
     data = world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     world.die_at("split.latched")
@@ -224,7 +230,7 @@ def test_a_run_that_is_latched_is_said_to_be_split_while_the_bucket_does_not_ans
     assert_split(world, RUN, data, size=2)
 
 
-def test_a_splitter_that_lost_the_source_does_not_fail_the_run_that_another_has_latched(world: World) -> None:
+def test_a_splitter_that_lost_the_source_does_not_fail_the_run_that_another_has_latched(world: SplitterWorld) -> None:
     data = world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
 
@@ -238,7 +244,7 @@ def test_a_splitter_that_lost_the_source_does_not_fail_the_run_that_another_has_
     assert world.dead_letters() == []
 
 
-def test_a_state_machine_that_takes_no_answer_for_long_costs_no_second_message(world: World) -> None:
+def test_a_state_machine_that_takes_no_answer_for_long_costs_no_second_message(world: SplitterWorld) -> None:
     data = world.put_cube("cubes/c.fits", n=80)
     world.put_manifest(KEY, chunk_size=2)
     world.state_machine.out_of_order = True
@@ -252,7 +258,7 @@ def test_a_state_machine_that_takes_no_answer_for_long_costs_no_second_message(w
     assert world.dead_letters() == []
 
 
-def test_what_the_bus_did_not_take_is_said_by_the_next_delivery(world: World) -> None:
+def test_what_the_bus_did_not_take_is_said_by_the_next_delivery(world: SplitterWorld) -> None:
     world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     world.die_at("split.latched")
@@ -263,7 +269,7 @@ def test_what_the_bus_did_not_take_is_said_by_the_next_delivery(world: World) ->
 
 
 def test_a_run_whose_chunks_ended_before_the_latch_is_said_to_have_drained_until_its_end_is_heard(
-    world: World,
+    world: SplitterWorld,
 ) -> None:
     world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
@@ -286,7 +292,7 @@ def test_a_run_whose_chunks_ended_before_the_latch_is_said_to_have_drained_until
 
 
 @pytest.mark.parametrize("token", ["token", None])
-def test_a_run_that_was_cancelled_before_it_was_opened_is_not_split(world: World, token: str | None) -> None:
+def test_a_run_that_was_cancelled_before_it_was_opened_is_not_split(world: SplitterWorld, token: str | None) -> None:
     world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     world.ledger.stop_run(RUN, "cancelled")
@@ -302,7 +308,7 @@ def test_a_run_that_was_cancelled_before_it_was_opened_is_not_split(world: World
 )
 @pytest.mark.parametrize("reason", ["cancelled", "failed"])
 def test_a_run_that_is_stopped_while_it_is_split_gets_no_messages(
-    world: World, point: str, inputs: int, items: int, reason: str
+    world: SplitterWorld, point: str, inputs: int, items: int, reason: str
 ) -> None:
     world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
@@ -322,7 +328,7 @@ def test_a_run_that_is_stopped_while_it_is_split_gets_no_messages(
 @pytest.mark.parametrize(
     ("point", "items"), [("split.inputs_written", 0), ("split.items_written", 4), ("split.total_set", 4)]
 )
-def test_a_splitter_notices_that_its_run_is_stopped(world: World, point: str, items: int) -> None:
+def test_a_splitter_notices_that_its_run_is_stopped(world: SplitterWorld, point: str, items: int) -> None:
     world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     world.hooks[point] = lambda: world.ledger.stop_run(RUN, "cancelled")
@@ -331,14 +337,14 @@ def test_a_splitter_notices_that_its_run_is_stopped(world: World, point: str, it
     assert world.ledger.count_chunks(RUN) == items
 
 
-def test_a_stopped_run_whose_source_is_gone_has_ended_and_is_not_invalid(world: World) -> None:
+def test_a_stopped_run_whose_source_is_gone_has_ended_and_is_not_invalid(world: SplitterWorld) -> None:
     world.put_manifest(KEY, cube_key="cubes/nowhere.fits")
     world.hooks["split.run_opened"] = lambda: world.ledger.stop_run(RUN, "cancelled")
     assert world.split(RUN, KEY)
     assert_stopped(world)
 
 
-def test_a_run_that_a_recovery_resumed_and_that_cannot_be_split_is_stopped_again(world: World) -> None:
+def test_a_run_that_a_recovery_resumed_and_that_cannot_be_split_is_stopped_again(world: SplitterWorld) -> None:
     world.put_manifest(KEY, cube_key="cubes/nowhere.fits")
     assert world.split(RUN, KEY)
     assert world.ledger.run(RUN).cancelled_at is None, "the state machine fails the run, and that stops it"
@@ -349,7 +355,7 @@ def test_a_run_that_a_recovery_resumed_and_that_cannot_be_split_is_stopped_again
     assert [error for error, _ in world.state_machine.refusals] == ["ValidationFailed"] * 2
 
 
-def assert_stopped(world: World, *, told: bool = True) -> None:
+def assert_stopped(world: SplitterWorld, *, told: bool = True) -> None:
     """The run goes no further, and nobody is told that it was split."""
     assert world.messages() == {}
     assert world.state_machine.answers == []

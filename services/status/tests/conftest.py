@@ -17,11 +17,11 @@ import pytest
 # The tests import status_scene by name.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from status_scene import Scene, make_scene
+from status_scene import StatusScene, make_scene
 
 from prismline_contracts import Envelope, Queue, RunItem, RunSubmitted, queue_name, traceparent_of
 from prismline_contracts.envelope import Wrappable
-from prismline_ledger import Ledger, NewChunk
+from prismline_ledger import Ledger
 from prismline_localstack.deploy import deploy
 from prismline_localstack.settings import REPOSITORY
 from prismline_localstack.state import make_client
@@ -32,6 +32,7 @@ from prismline_runtime.settings import ConsumerSettings
 from prismline_status.dependencies import Dependencies
 from prismline_status.handler import build_handler
 from prismline_status.workflow_state import RunState
+from tests.kit import split_run
 
 #: Longest time, in seconds, that something is waited for.
 PATIENCE = 40.0
@@ -40,7 +41,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class Stage:
+class RunningStatus:
     """The service, running, with the splitter's part played by the test."""
 
     deps: Dependencies
@@ -110,12 +111,7 @@ class Stage:
 
     def open(self, run_id: str, chunks: int = 4) -> list[str]:
         """Play the splitter as far as the ledger is concerned; the chunks' ids."""
-        self.ledger.open_run(run_id=run_id, survey="s", job_id="job", workload="spectra", params=None, traceparent=None)
-        new = [NewChunk(f"chunk-{n:07d}", "in", 1) for n in range(chunks)]
-        self.ledger.add_chunks(run_id, new)
-        self.ledger.set_total(run_id, jobs_total=chunks, n_spectra=chunks, n_blank=0)
-        self.ledger.latch(run_id)
-        return [chunk.chunk_id for chunk in new]
+        return split_run(self.ledger, run_id, chunks)
 
     def run(self, run_id: str) -> RunState | None:
         return self.deps.table.get(run_id)
@@ -170,7 +166,7 @@ def deployed(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[s
 
 
 @pytest.fixture
-def stage(aws_env: dict[str, str], deployed: dict[str, str]) -> Iterator[Stage]:
+def stage(aws_env: dict[str, str], deployed: dict[str, str]) -> Iterator[RunningStatus]:
     """The whole stage, for one test."""
     outputs, deps = deployed, Dependencies.from_environment()
     handler, logger, turn = build_handler(deps), service_logger("test"), threading.Lock()
@@ -190,7 +186,7 @@ def stage(aws_env: dict[str, str], deployed: dict[str, str]) -> Iterator[Stage]:
     for thread in threads:
         thread.start()
     sqs, events = make_client("sqs", aws_env), make_client("events", aws_env)
-    yield Stage(
+    yield RunningStatus(
         deps,
         sqs,
         events,
@@ -205,6 +201,6 @@ def stage(aws_env: dict[str, str], deployed: dict[str, str]) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def scene(aws_env: dict[str, str]) -> Scene:
+def scene(aws_env: dict[str, str]) -> StatusScene:
     """The service without consumers, for one test."""
     return make_scene(aws_env["ENVIRONMENT"])

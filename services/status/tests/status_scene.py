@@ -22,13 +22,14 @@ from prismline_contracts import (
     Wrappable,
     queue_name,
 )
-from prismline_ledger import Ledger, NewChunk
+from prismline_ledger import Ledger
 from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_runtime import Transport, clients, service_logger
 from prismline_status.dependencies import Dependencies
 from prismline_status.executions import Executions
 from prismline_status.handler import build_handler
 from prismline_status.workflow_state import RunState, WorkflowStateTable
+from tests.kit import Context, lambda_event_of, split_run
 
 #: The executions' ARN, but for their names.
 EXECUTION = "arn:aws:states:us-east-1:000000000000:execution:prismline-test-run"
@@ -85,7 +86,7 @@ class StepFunctions:
 
 
 @dataclass
-class Scene:
+class StatusScene:
     """The service with real tables and a real bus, and what the test does to it."""
 
     environment: str
@@ -111,12 +112,7 @@ class Scene:
 
     def open(self, chunks: int = 4) -> list[str]:
         """Play the splitter; the chunks' ids."""
-        ledger, run_id, new = self.ledger, self.run_id, [NewChunk(f"chunk-{n:07d}", "in", 1) for n in range(chunks)]
-        ledger.open_run(run_id=run_id, survey="s", job_id="j", workload="spectra", params=None, traceparent=None)
-        ledger.add_chunks(run_id, new)
-        ledger.set_total(run_id, jobs_total=chunks, n_spectra=chunks, n_blank=0)
-        ledger.latch(run_id)
-        return [chunk.chunk_id for chunk in new]
+        return split_run(self.ledger, self.run_id, chunks)
 
     def running(self, *, tolerated: float = 0.0) -> list[str]:
         """A run that was split into four chunks and is worked off; the chunks' ids."""
@@ -155,17 +151,10 @@ class Scene:
             body = json.dumps(data)
         else:
             body = Envelope.wrap(data, source="test", traceparent=None, tasktoken=token).to_json()
-        record = {
-            "messageId": "m",
-            "receiptHandle": "r",
-            "body": body,
-            "attributes": {"ApproximateReceiveCount": "1"},
-            "messageAttributes": {},
-            "eventSource": "aws:sqs",
-            "eventSourceARN": f"arn:aws:sqs:us-east-1:000000000000:{queue_name(self.environment, Queue.RUNS)}",
-        }
         try:
-            return not self.handler({"Records": [record]}, _Context())["batchItemFailures"]
+            return not self.handler(lambda_event_of(body, self.environment, Queue.RUNS), Context(30.0))[
+                "batchItemFailures"
+            ]
         except Crash:
             return False
 
@@ -232,15 +221,7 @@ def _called(hook: Callable[[str], None], moment: str, **_: Any) -> None:
     hook(moment)
 
 
-class _Context:
-    """What Lambda tells a function about its invocation."""
-
-    @staticmethod
-    def get_remaining_time_in_millis() -> int:
-        return 30_000
-
-
-def make_scene(environment: str) -> Scene:
+def make_scene(environment: str) -> StatusScene:
     """A scene on the emulator that the environment points at."""
     dynamodb, events, sqs = clients.dynamodb(), clients.events(), clients.sqs()
     runs, states, bus = (f"prismline-{environment}{suffix}" for suffix in ("-runs", "-workflow-state", ""))
@@ -266,7 +247,7 @@ def make_scene(environment: str) -> Scene:
         ledger=Ledger(own, runs),
         executions=Executions(stepfunctions, EXECUTION.replace(":execution:", ":stateMachine:")),
     )
-    return Scene(
+    return StatusScene(
         environment=environment,
         table=WorkflowStateTable(dynamodb, states),
         ledger=Ledger(dynamodb, runs),

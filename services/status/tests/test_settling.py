@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
-from status_scene import Crash, Scene, refused
+from status_scene import Crash, StatusScene, refused
 
 from prismline_contracts import (
     RunCancelRequested,
@@ -26,23 +26,23 @@ pytestmark = pytest.mark.emulator
 RECEIPTS = 5
 
 
-def drained(scene: Scene) -> RunDrained:
+def drained(scene: StatusScene) -> RunDrained:
     return RunDrained.of(scene.item())
 
 
-def recovered(scene: Scene, chunk_id: str) -> RunRecovered:
+def recovered(scene: StatusScene, chunk_id: str) -> RunRecovered:
     return RunRecovered(chunk_id=chunk_id, **drained(scene).model_dump(exclude={"drained_at", "drains"}))
 
 
-def cancelling(scene: Scene) -> RunCancelRequested:
+def cancelling(scene: StatusScene) -> RunCancelRequested:
     return RunCancelRequested(run_id=scene.run_id, requested_at=timestamp())
 
 
-def completing(scene: Scene) -> StatusUpdate:
+def completing(scene: StatusScene) -> StatusUpdate:
     return StatusUpdate(job_id=scene.run_id, status="COMPLETED")
 
 
-def failing(scene: Scene, error: str) -> StatusUpdate:
+def failing(scene: StatusScene, error: str) -> StatusUpdate:
     return StatusUpdate(job_id=scene.run_id, status="FAILED", error=error, completed_at=timestamp())
 
 
@@ -57,7 +57,7 @@ def outage(code: str = "ThrottlingException") -> Callable[[str], None]:
 
 
 class TestDrained:
-    def test_the_task_that_waits_is_answered_with_the_counts(self, scene: Scene) -> None:
+    def test_the_task_that_waits_is_answered_with_the_counts(self, scene: StatusScene) -> None:
         chunks = scene.running()
         assert scene.wait("t")
         scene.drain(chunks, failed=1)
@@ -66,14 +66,14 @@ class TestDrained:
         assert (told["jobs_total"], told["jobs_failed"], told["failed_percent"]) == (4, 1, 25.0)
         assert scene.run().status == "running", "its execution ends it"
 
-    def test_a_drain_that_was_never_said_is_found_when_somebody_asks(self, scene: Scene) -> None:
+    def test_a_drain_that_was_never_said_is_found_when_somebody_asks(self, scene: StatusScene) -> None:
         chunks = scene.running()
         assert scene.wait("t")
         scene.drain(chunks)
         assert scene.check()
         assert scene.stepfunctions.told["t"]["jobs_completed"] == 4
 
-    def test_a_drain_that_was_never_said_is_said_before_the_end_is_recorded(self, scene: Scene) -> None:
+    def test_a_drain_that_was_never_said_is_said_before_the_end_is_recorded(self, scene: StatusScene) -> None:
         """The splitter or worker that drained the run died; the execution, which looks by itself, was faster."""
         scene.drain(scene.running())
         assert scene.wait("t")
@@ -81,12 +81,12 @@ class TestDrained:
         assert scene.item().ended_status == "completed"
         assert scene.drains_said() == [1]
 
-    def test_a_task_that_begins_to_wait_after_the_drain_is_answered(self, scene: Scene) -> None:
+    def test_a_task_that_begins_to_wait_after_the_drain_is_answered(self, scene: StatusScene) -> None:
         scene.drain(scene.running())
         assert scene.wait("t")
         assert scene.stepfunctions.told["t"]["jobs_completed"] == 4
 
-    def test_every_task_that_waits_is_answered_whichever_came_last(self, scene: Scene) -> None:
+    def test_every_task_that_waits_is_answered_whichever_came_last(self, scene: StatusScene) -> None:
         """An older question that is delivered again does not hide the one that the execution waits with."""
         chunks = scene.running()
         assert scene.wait("of a question that timed out")
@@ -98,7 +98,7 @@ class TestDrained:
         assert list(scene.stepfunctions.told) == ["the one that waits"]
         assert scene.run().tokens == [], "nobody waits any more"
 
-    def test_a_token_that_version_1_0_remembered_is_answered(self, scene: Scene) -> None:
+    def test_a_token_that_version_1_0_remembered_is_answered(self, scene: StatusScene) -> None:
         chunks = scene.running()
         scene.clients[0].update_item(
             TableName=f"prismline-{scene.environment}-workflow-state",
@@ -115,7 +115,7 @@ class TestDrained:
     @pytest.mark.parametrize("started", [False, True])
     @pytest.mark.parametrize(("failed", "status"), [(1, "completed"), (2, "failed")])
     def test_a_run_whose_execution_is_gone_is_ended_from_the_ledger(
-        self, scene: Scene, started: bool, failed: int, status: str
+        self, scene: StatusScene, started: bool, failed: int, status: str
     ) -> None:
         if started:
             chunks = scene.running(tolerated=25.0)
@@ -132,14 +132,14 @@ class TestDrained:
         assert (scene.run().status, scene.run().error_message) == (status, reason if failed == 2 else None)
         assert (scene.item().ended_status, scene.said()[0]) == (status, status)
 
-    def test_a_run_whose_execution_is_under_way_is_left_to_it(self, scene: Scene) -> None:
+    def test_a_run_whose_execution_is_under_way_is_left_to_it(self, scene: StatusScene) -> None:
         scene.submit()
         scene.drain(scene.open())
         assert scene.check()
         assert scene.run().status == "pending"
         assert scene.item().ended_at is None, "the sweeper goes on asking"
 
-    def test_a_run_that_nobody_submitted_is_left_alone(self, scene: Scene) -> None:
+    def test_a_run_that_nobody_submitted_is_left_alone(self, scene: StatusScene) -> None:
         scene.drain(scene.open())
         assert scene.check()
         assert scene.table.get("run") is None
@@ -148,7 +148,7 @@ class TestDrained:
 class TestOutages:
     """What a message could not do, the next one about the run does."""
 
-    def test_step_functions_that_refuses_all_receipts_of_a_drain_fails_no_run(self, scene: Scene) -> None:
+    def test_step_functions_that_refuses_all_receipts_of_a_drain_fails_no_run(self, scene: StatusScene) -> None:
         chunks = scene.running()
         assert scene.wait("t")
         scene.drain(chunks)
@@ -159,7 +159,7 @@ class TestOutages:
         assert scene.stepfunctions.told["t"]["jobs_completed"] == 4
 
     @pytest.mark.parametrize("code", ["ThrottlingException", "ProvisionedThroughputExceededException"])
-    def test_a_throttled_table_refuses_no_task_and_loses_no_status(self, scene: Scene, code: str) -> None:
+    def test_a_throttled_table_refuses_no_task_and_loses_no_status(self, scene: StatusScene, code: str) -> None:
         scene.running()
         completed, token = completing(scene), "t"
         scene.stepfunctions.waiting.add(token)
@@ -171,7 +171,7 @@ class TestOutages:
         assert scene.stepfunctions.told[token]["data"]["updated"]
         assert scene.said() == ["completed", "started"]
 
-    def test_a_bus_that_refuses_the_announcement_is_tried_again(self, scene: Scene) -> None:
+    def test_a_bus_that_refuses_the_announcement_is_tried_again(self, scene: StatusScene) -> None:
         scene.drain(scene.running())
         scene.clients[1].meta.events.register("before-call", _refuse, unique_id="bus")
         assert not scene.deliver(completing(scene))
@@ -187,7 +187,7 @@ def _refuse(**_: Any) -> None:
 
 
 class TestFailedThenRecovered:
-    def test_a_recovery_that_was_said_before_the_failure_is_written_completes_the_run(self, scene: Scene) -> None:
+    def test_a_recovery_that_was_said_before_the_failure_is_written_completes_the_run(self, scene: StatusScene) -> None:
         chunks = scene.running()
         scene.drain(chunks, failed=1)
         scene.end_chunk(chunks[-1])
@@ -196,7 +196,7 @@ class TestFailedThenRecovered:
         assert (scene.run().status, scene.run().error_message) == ("completed", None)
         assert scene.said() == ["completed", "started"], "it is not said to have failed"
 
-    def test_a_late_success_after_the_failure_completes_the_run(self, scene: Scene) -> None:
+    def test_a_late_success_after_the_failure_completes_the_run(self, scene: StatusScene) -> None:
         chunks = scene.running()
         scene.drain(chunks, failed=1)
         assert scene.deliver(failing(scene, "TooManyFailures: 1 of 4 chunks failed."))
@@ -207,7 +207,7 @@ class TestFailedThenRecovered:
         assert scene.said() == ["completed", "failed", "started"]
         assert scene.item().ended_status == "completed"
 
-    def test_a_late_success_while_the_failure_is_told_is_seen(self, scene: Scene) -> None:
+    def test_a_late_success_while_the_failure_is_told_is_seen(self, scene: StatusScene) -> None:
         """It comes after the ledger was read: the end of another run than the one that was read is not recorded."""
         chunks = scene.running()
         scene.drain(chunks, failed=1)
@@ -226,7 +226,7 @@ class TestFailedThenRecovered:
     @pytest.mark.parametrize("gone", [False, True])
     @pytest.mark.parametrize("said", [False, True])
     def test_of_a_late_success_and_a_failure_at_once_one_sees_the_other(
-        self, scene: Scene, gone: bool, said: bool
+        self, scene: StatusScene, gone: bool, said: bool
     ) -> None:
         """The late success comes before each of the calls in turn, and its message is delivered at once or is late. The
         failure is written by the execution, or, where that is gone, from the ledger.
@@ -258,24 +258,24 @@ class TestFailedThenRecovered:
                 assert "failed" not in scene.said(), "it was never true"
         assert number > 4
 
-    def test_an_execution_that_ends_badly_after_a_good_drain_completes_its_run(self, scene: Scene) -> None:
+    def test_an_execution_that_ends_badly_after_a_good_drain_completes_its_run(self, scene: StatusScene) -> None:
         scene.drain(scene.running())
         assert scene.deliver(scene.execution_ended("TIMED_OUT"))
         assert (scene.run().status, scene.said()) == ("completed", ["completed", "started"])
 
-    def test_an_execution_that_ends_badly_after_a_bad_drain_does_not_hide_the_reason(self, scene: Scene) -> None:
+    def test_an_execution_that_ends_badly_after_a_bad_drain_does_not_hide_the_reason(self, scene: StatusScene) -> None:
         scene.drain(scene.running(), failed=2)
         assert scene.deliver(scene.execution_ended("TIMED_OUT"))
         assert scene.run().error_message == "TooManyFailures: 2 of 4 chunks failed (50 %), 0 % are tolerated."
 
-    def test_an_execution_that_ends_before_the_drain_fails_its_run(self, scene: Scene) -> None:
+    def test_an_execution_that_ends_before_the_drain_fails_its_run(self, scene: StatusScene) -> None:
         scene.running()
         assert scene.deliver(scene.execution_ended("ABORTED", cause="maintenance"))
         said = "The state machine execution was stopped before the run had ended: maintenance."
         assert (scene.run().status, scene.run().error_message) == ("failed", said)
         assert (scene.item().stop_reason, scene.item().ended_status) == ("failed", "failed")
 
-    def test_chunks_that_were_at_work_when_the_run_failed_may_complete_it(self, scene: Scene) -> None:
+    def test_chunks_that_were_at_work_when_the_run_failed_may_complete_it(self, scene: StatusScene) -> None:
         chunks = scene.running()
         scene.drain(chunks[:-1])
         assert scene.deliver(scene.execution_ended("ABORTED"))
@@ -284,7 +284,7 @@ class TestFailedThenRecovered:
         assert (scene.run().status, scene.item().ended_status) == ("completed", "completed")
 
     @pytest.mark.parametrize("stopped", [False, True])
-    def test_a_recovery_that_is_under_way_is_not_stopped(self, scene: Scene, stopped: bool) -> None:
+    def test_a_recovery_that_is_under_way_is_not_stopped(self, scene: StatusScene, stopped: bool) -> None:
         """Nor is it by a cleanup that is delivered late."""
         chunks = scene.running()
         if stopped:
@@ -302,7 +302,7 @@ class TestFailedThenRecovered:
         assert scene.check()
         assert (scene.run().status, scene.item().ended_status) == ("completed", "completed")
 
-    def test_a_failure_that_is_written_while_a_recovery_is_under_way_stops_nothing(self, scene: Scene) -> None:
+    def test_a_failure_that_is_written_while_a_recovery_is_under_way_stops_nothing(self, scene: StatusScene) -> None:
         chunks = scene.running()
         scene.drain(chunks, failed=1)
         scene.reopen(chunks[-1])
@@ -313,7 +313,7 @@ class TestFailedThenRecovered:
         assert scene.check()
         assert scene.run().status == "completed"
 
-    def test_of_two_that_complete_a_recovered_run_the_first_says_when(self, scene: Scene) -> None:
+    def test_of_two_that_complete_a_recovered_run_the_first_says_when(self, scene: StatusScene) -> None:
         scene.running()
         assert scene.deliver(failing(scene, "TooManyFailures"))
         assert scene.table.complete_recovered(scene.run_id) is not None
@@ -321,7 +321,7 @@ class TestFailedThenRecovered:
         assert scene.table.complete_recovered(scene.run_id) is None
         assert scene.run() == first
 
-    def test_a_completed_run_stays_completed_while_what_it_tolerated_is_recovered(self, scene: Scene) -> None:
+    def test_a_completed_run_stays_completed_while_what_it_tolerated_is_recovered(self, scene: StatusScene) -> None:
         chunks = scene.running(tolerated=25.0)
         scene.drain(chunks, failed=1)
         assert scene.deliver(completing(scene))
@@ -335,7 +335,7 @@ class TestFailedThenRecovered:
 
 
 class TestStopped:
-    def test_a_cancel_before_the_split_is_there_when_the_run_is_opened(self, scene: Scene) -> None:
+    def test_a_cancel_before_the_split_is_there_when_the_run_is_opened(self, scene: StatusScene) -> None:
         scene.submit()
         assert scene.deliver(cancelling(scene))
         scene.open()
@@ -344,7 +344,7 @@ class TestStopped:
         assert scene.item().ended_status == "cancelled"
         assert scene.said() == ["cancelled"]
 
-    def test_a_cancelled_run_stops_its_chunks_and_its_execution_and_frees_who_waits(self, scene: Scene) -> None:
+    def test_a_cancelled_run_stops_its_chunks_and_its_execution_and_frees_who_waits(self, scene: StatusScene) -> None:
         scene.running()
         assert scene.wait("t")
         for _ in range(2):
@@ -354,7 +354,7 @@ class TestStopped:
         assert scene.stepfunctions.told == {"t": "RunEnded"}
         assert scene.said() == ["cancelled", "started"]
 
-    def test_a_cancel_is_not_heard_before_the_execution_was_stopped(self, scene: Scene) -> None:
+    def test_a_cancel_is_not_heard_before_the_execution_was_stopped(self, scene: StatusScene) -> None:
         scene.running()
         scene.stepfunctions.hook = outage("ServiceUnavailable")
         assert not scene.deliver(cancelling(scene))
@@ -365,7 +365,7 @@ class TestStopped:
         assert not scene.stepfunctions.running
         assert scene.item().ended_status == "cancelled"
 
-    def test_a_run_that_cannot_be_split_fails_without_an_item_in_the_ledger(self, scene: Scene) -> None:
+    def test_a_run_that_cannot_be_split_fails_without_an_item_in_the_ledger(self, scene: StatusScene) -> None:
         scene.submit()
         for _ in range(2):
             assert scene.deliver(failing(scene, "ValidationFailed: The cube is empty."), token="t")
@@ -374,7 +374,7 @@ class TestStopped:
         scene.open()
         assert scene.item().stop_reason == "failed", "a split that comes late does not begin"
 
-    def test_a_run_that_was_stopped_and_never_failed_is_failed(self, scene: Scene) -> None:
+    def test_a_run_that_was_stopped_and_never_failed_is_failed(self, scene: StatusScene) -> None:
         scene.running()
         assert scene.deliver(RunCleanupRequested(run_id=scene.run_id))
         assert (scene.item().stop_reason, scene.run().status) == ("failed", "running")
@@ -383,7 +383,7 @@ class TestStopped:
         assert "its history says why" in (scene.run().error_message or "")
         assert (scene.item().ended_status, scene.said()) == ("failed", ["failed", "started"])
 
-    def test_a_task_that_begins_to_wait_while_the_run_is_cancelled_is_told_so(self, scene: Scene) -> None:
+    def test_a_task_that_begins_to_wait_while_the_run_is_cancelled_is_told_so(self, scene: StatusScene) -> None:
         """The cancel comes before each of the calls in turn."""
         for number in range(100):
             scene.run_id, calls, cancelled = f"run-{number}", itertools.count(), []
@@ -404,7 +404,7 @@ class TestStopped:
             assert scene.stepfunctions.told[scene.run_id] == "RunEnded", number
         assert number > 2
 
-    def test_a_run_that_waits_after_it_ended_is_told_so(self, scene: Scene) -> None:
+    def test_a_run_that_waits_after_it_ended_is_told_so(self, scene: StatusScene) -> None:
         scene.running()
         assert scene.deliver(cancelling(scene))
         assert scene.wait("t")
@@ -417,7 +417,7 @@ class End:
 
     name: str
     ended_chunks: int
-    message: Callable[[Scene], Any]
+    message: Callable[[StatusScene], Any]
     status: str
     waits: bool = False
     execution_is_gone: bool = False
@@ -431,12 +431,12 @@ ENDS = [
     End("failed and recovered", 4, lambda scene: failing(scene, "TooManyFailures"), "completed"),
     End("cancelled", 1, cancelling, "cancelled", waits=True),
     End("drained without an execution", 4, drained, "completed", waits=True, execution_is_gone=True),
-    End("ended without its execution", 1, Scene.execution_ended, "failed", execution_is_gone=True),
+    End("ended without its execution", 1, StatusScene.execution_ended, "failed", execution_is_gone=True),
 ]
 
 
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.name.replace(" ", "-"))
-def test_a_service_that_dies_between_any_two_steps_is_made_up_for(scene: Scene, end: End) -> None:
+def test_a_service_that_dies_between_any_two_steps_is_made_up_for(scene: StatusScene, end: End) -> None:
     """It dies before and after each of its calls to AWS in turn; then the sweeper asks, and the message comes again."""
     for number in range(100):
         scene.run_id, calls = f"run-{number}", itertools.count()

@@ -24,6 +24,7 @@ from prismline_localstack.testing import create_runs_table
 from prismline_worker import model_endpoint
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.handler import build_handler
+from tests.kit import Clock, Context, lambda_event_of, split_run
 
 pytestmark = pytest.mark.emulator
 
@@ -32,7 +33,7 @@ SEGMENT_ID = f"{RUN_ID}/{CHUNK_ID}"
 
 
 @dataclass
-class World:
+class CaptionsWorld:
     """A worker whose run has one window, and everything that it touches."""
 
     environment: str
@@ -70,15 +71,8 @@ class World:
             chunk_key=chunk_key(RUN_ID, CHUNK_ID, "json"),
             params={"prompt": "What is it?"},
         )
-        record = {
-            "messageId": "m",
-            "receiptHandle": "h",
-            "body": Envelope.wrap(command, source="test", traceparent=None).to_json(),
-            "attributes": {"ApproximateReceiveCount": "1"},
-            "messageAttributes": {},
-            "eventSourceARN": f"arn:aws:sqs:us-east-1:000000000000:prismline-{self.environment}-chunks",
-        }
-        answer = self.handler({"Records": [record]}, Context())
+        body = Envelope.wrap(command, source="test", traceparent=None).to_json()
+        answer = self.handler(lambda_event_of(body, self.environment, "chunks"), Context())
         return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
 
     def dead_letters(self) -> list[dict[str, str]]:
@@ -97,23 +91,8 @@ class World:
         return Caption.model_validate_json(boto3.client("s3").get_object(Bucket=self.bucket, Key=key)["Body"].read())
 
 
-class Clock:
-    """`time`, as far as `model_endpoint` asks it."""
-
-    def __init__(self) -> None:
-        self.seconds = 1000.0
-
-    def monotonic(self) -> float:
-        return self.seconds
-
-
-class Context:
-    def get_remaining_time_in_millis(self) -> int:
-        return 900_000
-
-
 @pytest.fixture
-def world(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[CaptionsWorld]:
     environment = aws_env["ENVIRONMENT"]
     s3, sqs, bucket, table = boto3.client("s3"), boto3.client("sqs"), f"bucket-{environment}", f"runs-{environment}"
     s3.create_bucket(Bucket=bucket)
@@ -130,18 +109,14 @@ def world(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[
         monkeypatch.setenv("CAPTION_BASE_URL", server.url)
         monkeypatch.setenv("CAPTION_TRIES", "1")
         deps = Dependencies.from_environment()
-        deps.ledger.open_run(
-            run_id=RUN_ID, survey="s-1", job_id="j", workload="captions", params=None, traceparent=None
-        )
-        deps.ledger.add_chunks(RUN_ID, [NewChunk(CHUNK_ID, chunk_key(RUN_ID, CHUNK_ID, "json"), 1)])
-        deps.ledger.set_total(RUN_ID, jobs_total=1, n_spectra=1, n_blank=0)
-        deps.ledger.latch(RUN_ID)
-        yield World(environment, bucket, deps.ledger, build_handler(deps), server)
+        new = NewChunk(CHUNK_ID, chunk_key(RUN_ID, CHUNK_ID, "json"), 1)
+        split_run(deps.ledger, RUN_ID, [new], survey="s-1", workload="captions")
+        yield CaptionsWorld(environment, bucket, deps.ledger, build_handler(deps), server)
 
 
 @pytest.mark.parametrize("sentinel", [None, "none", " NONE ", "None"])
 def test_ingest_window_gpu_unavailable_raises(
-    world: World, caplog: pytest.LogCaptureFixture, sentinel: str | None
+    world: CaptionsWorld, caplog: pytest.LogCaptureFixture, sentinel: str | None
 ) -> None:
     if sentinel is not None:
         world.set_gpu(sentinel)
@@ -155,7 +130,7 @@ def test_ingest_window_gpu_unavailable_raises(
     assert not world.server.requests
 
 
-def test_ingest_window_encoder_exception_propagates(world: World) -> None:
+def test_ingest_window_encoder_exception_propagates(world: CaptionsWorld) -> None:
     world.set_gpu("i-0123456789abcdef0")
     world.server.replies.append(Reply(500))
     assert world.deliver() == [], "the message is not tried again on its own queue"
@@ -168,7 +143,7 @@ def test_ingest_window_encoder_exception_propagates(world: World) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 503])
-def test_no_attempt_begins_while_the_model_does_not_answer(world: World, status: int) -> None:
+def test_no_attempt_begins_while_the_model_does_not_answer(world: CaptionsWorld, status: int) -> None:
     """The instance runs, and what runs on it does not."""
     world.set_gpu("i-0123456789abcdef0")
     world.server.models = Reply(status)
@@ -183,7 +158,7 @@ def test_no_attempt_begins_while_the_model_does_not_answer(world: World, status:
 
 
 def test_a_model_that_answers_again_is_noticed_after_a_few_seconds(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: CaptionsWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
     monkeypatch.setattr(model_endpoint, "time", clock)
@@ -191,12 +166,12 @@ def test_a_model_that_answers_again_is_noticed_after_a_few_seconds(
     world.server.models = Reply(503)
     world.deliver()
     world.server.models = ModelServer("").models
-    clock.seconds += 5.0
+    clock.advance(5.0)
     assert world.deliver() == []
     assert world.segment().state is ChunkStatus.COMPLETED
 
 
-def test_a_model_that_is_gone_costs_no_window(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_gone_costs_no_window(world: CaptionsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.set_gpu("i-0123456789abcdef0")
     with model_server() as gone:
         pass
@@ -207,7 +182,7 @@ def test_a_model_that_is_gone_costs_no_window(world: World, monkeypatch: pytest.
 
 
 def test_an_instance_without_an_address_is_a_resource_that_is_down(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: CaptionsWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.set_gpu("i-0123456789abcdef0")
     world.rebuild(monkeypatch, CAPTION_BASE_URL=None)
@@ -216,7 +191,7 @@ def test_an_instance_without_an_address_is_a_resource_that_is_down(
     assert world.segment().last_error == "The instance i-0123456789abcdef0 has no address."
 
 
-def test_a_window_that_has_ended_does_not_wait_for_a_gpu(world: World) -> None:
+def test_a_window_that_has_ended_does_not_wait_for_a_gpu(world: CaptionsWorld) -> None:
     world.set_gpu("i-0123456789abcdef0")
     world.deliver()
     world.set_gpu("none")
@@ -225,14 +200,14 @@ def test_a_window_that_has_ended_does_not_wait_for_a_gpu(world: World) -> None:
     assert world.segment().state is ChunkStatus.COMPLETED
 
 
-def test_a_window_of_a_stopped_run_does_not_wait_for_a_gpu(world: World) -> None:
+def test_a_window_of_a_stopped_run_does_not_wait_for_a_gpu(world: CaptionsWorld) -> None:
     world.ledger.stop_run(RUN_ID, "cancelled")
     assert world.deliver() == []
     assert world.dead_letters() == []
     assert world.segment().attempts == 0
 
 
-def test_a_model_with_too_much_to_do_is_asked_again_from_the_queue(world: World) -> None:
+def test_a_model_with_too_much_to_do_is_asked_again_from_the_queue(world: CaptionsWorld) -> None:
     world.set_gpu("i-0123456789abcdef0")
     world.server.replies.append(Reply(429, headers={"Retry-After": "7"}))
     assert world.deliver() == ["m"]
@@ -241,7 +216,7 @@ def test_a_model_with_too_much_to_do_is_asked_again_from_the_queue(world: World)
     assert world.dead_letters() == []
 
 
-def test_the_gpus_parameter_is_read_anew_for_each_message(world: World) -> None:
+def test_the_gpus_parameter_is_read_anew_for_each_message(world: CaptionsWorld) -> None:
     world.set_gpu("none")
     world.deliver()
     world.set_gpu("i-0123456789abcdef0")
@@ -250,7 +225,7 @@ def test_the_gpus_parameter_is_read_anew_for_each_message(world: World) -> None:
     world.set_gpu("none")
 
 
-def test_a_window_is_complete_with_the_caption_of_its_frames(world: World) -> None:
+def test_a_window_is_complete_with_the_caption_of_its_frames(world: CaptionsWorld) -> None:
     world.set_gpu("i-0123456789abcdef0")
     assert world.deliver() == []
     segment, caption = world.segment(), world.caption()
@@ -263,7 +238,7 @@ def test_a_window_is_complete_with_the_caption_of_its_frames(world: World) -> No
     assert world.ledger.run(RUN_ID).drained_at is not None
 
 
-def test_the_first_caption_of_a_window_counts(world: World) -> None:
+def test_the_first_caption_of_a_window_counts(world: CaptionsWorld) -> None:
     world.set_gpu("i-0123456789abcdef0")
     world.deliver()
     first = world.caption()
@@ -274,7 +249,7 @@ def test_the_first_caption_of_a_window_counts(world: World) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "  ", None])
-def test_a_window_without_a_real_caption_is_never_complete(world: World, content: str | None) -> None:
+def test_a_window_without_a_real_caption_is_never_complete(world: CaptionsWorld, content: str | None) -> None:
     world.set_gpu("i-0123456789abcdef0")
     world.server.replies.append(Reply(200, {"model": "m", "choices": [{"message": {"content": content}}]}))
     assert world.deliver() == ["m"]
@@ -282,7 +257,7 @@ def test_a_window_without_a_real_caption_is_never_complete(world: World, content
     assert (segment.state, segment.attempts, segment.interruptions) == (ChunkStatus.PENDING, 1, 0)
 
 
-def test_a_caption_file_that_is_damaged_fails_the_window_and_does_not_quote_it(world: World) -> None:
+def test_a_caption_file_that_is_damaged_fails_the_window_and_does_not_quote_it(world: CaptionsWorld) -> None:
     world.set_gpu("i-0123456789abcdef0")
     key = f"captions/session=s-1/run={RUN_ID}/{CHUNK_ID}.json"
     boto3.client("s3").put_object(Bucket=world.bucket, Key=key, Body=b'{"caption": "secret"')
@@ -293,7 +268,7 @@ def test_a_caption_file_that_is_damaged_fails_the_window_and_does_not_quote_it(w
     assert "secret" not in (segment.error or "")
 
 
-def test_frames_that_are_missing_fail_the_window_with_the_reason(world: World) -> None:
+def test_frames_that_are_missing_fail_the_window_with_the_reason(world: CaptionsWorld) -> None:
     world.set_gpu("i-0123456789abcdef0")
     boto3.client("s3").delete_object(Bucket=world.bucket, Key="f/1.png")
     assert world.deliver() == []
@@ -302,6 +277,6 @@ def test_frames_that_are_missing_fail_the_window_with_the_reason(world: World) -
     assert "f/1.png: it does not exist" in (segment.error or "")
 
 
-def test_a_workload_that_the_worker_does_not_know_fails_the_chunk(world: World) -> None:
+def test_a_workload_that_the_worker_does_not_know_fails_the_chunk(world: CaptionsWorld) -> None:
     assert world.deliver(workload="paint") == []
     assert world.segment().error == "There is no workload paint; there are captions, spectra."

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -128,7 +129,7 @@ def test_an_interrupted_fit_does_not_answer_for_the_next_spectrum(obedient, monk
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(type(obedient._pipe), "poll", interrupted)
+        patch.setattr(Connection, "poll", interrupted)
         with pytest.raises(KeyboardInterrupt):
             obedient.fit(order(2.0), {})
     assert obedient.fit(order(3.0), {}).components[0][0] == 3.0

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from pydantic import BaseModel, ValidationError
-from worker_world import FIRST, HOPELESS, RUN_ID, SECOND, World
+from worker_world import FIRST, HOPELESS, RUN_ID, SECOND, WorkerWorld
 
 from prismline_contracts import ChunkStatus, now
 from prismline_runtime import Bucket, ResourceUnavailableError, TransientError, Transport, UnavailableError
@@ -45,7 +45,7 @@ def kinds(said: list[tuple[str, str]]) -> list[str]:
 
 
 def test_a_chunk_costs_six_calls_when_its_run_was_seen_a_moment_ago(
-    world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    world: WorkerWorld, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long the chunk before took: its drain check has seen the run."""
     fit = world.fitter.fit
@@ -62,7 +62,7 @@ def test_a_chunk_costs_six_calls_when_its_run_was_seen_a_moment_ago(
     assert world.aws.calls == HOT_PATH
 
 
-def test_whoever_ends_the_last_chunk_says_that_the_run_has_drained(world: World) -> None:
+def test_whoever_ends_the_last_chunk_says_that_the_run_has_drained(world: WorkerWorld) -> None:
     world.open_run(FIRST, SECOND)
     world.process(FIRST)
     assert kinds(world.said()) == ["chunk.completed"]
@@ -71,7 +71,7 @@ def test_whoever_ends_the_last_chunk_says_that_the_run_has_drained(world: World)
     assert world.run().jobs_completed == 2
 
 
-def test_a_redelivery_says_the_same_again_until_the_runs_end_was_heard(world: World) -> None:
+def test_a_redelivery_says_the_same_again_until_the_runs_end_was_heard(world: WorkerWorld) -> None:
     world.open_run()
     world.process()
     first = world.said()
@@ -84,7 +84,7 @@ def test_a_redelivery_says_the_same_again_until_the_runs_end_was_heard(world: Wo
     assert world.chunk().attempts == 1
 
 
-def test_an_end_whose_answer_got_lost_is_said_by_the_redelivery(world: World) -> None:
+def test_an_end_whose_answer_got_lost_is_said_by_the_redelivery(world: WorkerWorld) -> None:
     world.open_run()
     world.aws.lost = {"TransactWriteItems"}
     assert not world.process()
@@ -95,7 +95,7 @@ def test_an_end_whose_answer_got_lost_is_said_by_the_redelivery(world: World) ->
     assert world.run().jobs_completed == 1
 
 
-def test_a_late_success_in_a_drained_run_is_said(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_success_in_a_drained_run_is_said(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody gave the chunk up while its worker was only slow, and the run ended with it."""
     world.open_run()
     create = Bucket.create
@@ -115,7 +115,7 @@ def test_a_late_success_in_a_drained_run_is_said(world: World, monkeypatch: pyte
 # ---- an attempt that ends without a result
 
 
-def test_an_attempt_that_an_outage_cut_short_gives_the_chunk_back(world: World) -> None:
+def test_an_attempt_that_an_outage_cut_short_gives_the_chunk_back(world: WorkerWorld) -> None:
     world.open_run()
     world.aws.down = {"GetObject"}
     assert not world.process(), "the message comes again"
@@ -138,7 +138,7 @@ def test_an_attempt_that_an_outage_cut_short_gives_the_chunk_back(world: World) 
     ],
 )
 def test_an_attempt_that_fails_by_itself_gives_the_chunk_back_and_counts(
-    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
     world.open_run()
 
@@ -154,7 +154,7 @@ def test_an_attempt_that_fails_by_itself_gives_the_chunk_back_and_counts(
 
 
 def test_where_not_even_giving_back_works_the_message_comes_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.open_run()
 
@@ -172,7 +172,7 @@ def test_where_not_even_giving_back_works_the_message_comes_again(
 
 
 def test_a_chunk_that_cannot_be_given_back_waits_for_its_resource_all_the_same(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.open_run()
 
@@ -185,7 +185,9 @@ def test_a_chunk_that_cannot_be_given_back_waits_for_its_resource_all_the_same(
     assert [attributes["waits_for"] for _, attributes in world.take("chunks-dlq")] == ["gpu"]
 
 
-def test_an_attempt_gives_nothing_back_once_another_has_begun(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_attempt_gives_nothing_back_once_another_has_begun(
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world.open_run()
 
     def fit(*_: Any, **__: Any) -> Any:
@@ -214,7 +216,7 @@ def test_a_reason_tells_no_payload() -> None:
 # ---- a permanent error
 
 
-def test_a_permanent_error_leaves_a_dead_letter_with_the_reason(world: World) -> None:
+def test_a_permanent_error_leaves_a_dead_letter_with_the_reason(world: WorkerWorld) -> None:
     world.open_run(spectra={FIRST: [HOPELESS]})
     world.write_chunk(FIRST, [])
     assert world.process()
@@ -226,14 +228,14 @@ def test_a_permanent_error_leaves_a_dead_letter_with_the_reason(world: World) ->
     assert kinds(world.said()) == ["chunk.failed", "run.drained"]
 
 
-def test_a_workload_that_nobody_knows_leaves_a_dead_letter_too(world: World) -> None:
+def test_a_workload_that_nobody_knows_leaves_a_dead_letter_too(world: WorkerWorld) -> None:
     world.open_run()
     assert world.process(workload="paint")
     assert world.chunk().error == "There is no workload paint; there are captions, spectra."
     assert len(world.take("chunks-dlq")) == 1
 
 
-def test_a_chunk_fails_only_after_its_message_was_copied(world: World) -> None:
+def test_a_chunk_fails_only_after_its_message_was_copied(world: WorkerWorld) -> None:
     world.open_run()
     world.write_chunk(FIRST, [])
     world.aws.down = {"SendMessage"}
@@ -256,7 +258,7 @@ def test_a_chunk_fails_only_after_its_message_was_copied(world: World) -> None:
 
 
 def test_a_chunk_that_was_recovered_while_it_was_tried_is_tried_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another worker failed it meanwhile, and somebody mended the cause and had it recovered."""
     world.open_run()
@@ -275,7 +277,7 @@ def test_a_chunk_that_was_recovered_while_it_was_tried_is_tried_again(
     assert world.chunk().state is ChunkStatus.COMPLETED
 
 
-def test_a_chunk_that_does_not_exist_is_a_dead_letter(world: World) -> None:
+def test_a_chunk_that_does_not_exist_is_a_dead_letter(world: WorkerWorld) -> None:
     world.open_run()
     assert world.process("chunk-0000777")
     assert world.process(run_id="run-777")
@@ -290,7 +292,7 @@ def test_a_chunk_that_does_not_exist_is_a_dead_letter(world: World) -> None:
 # ---- a run that was stopped
 
 
-def test_a_chunk_of_a_stopped_run_is_skipped_in_silence(world: World) -> None:
+def test_a_chunk_of_a_stopped_run_is_skipped_in_silence(world: WorkerWorld) -> None:
     world.open_run()
     world.ledger.stop_run(RUN_ID, "cancelled")
     assert world.process()
@@ -298,7 +300,7 @@ def test_a_chunk_of_a_stopped_run_is_skipped_in_silence(world: World) -> None:
     assert world.said() == []
 
 
-def test_a_chunk_of_a_stopped_run_that_had_ended_says_so(world: World) -> None:
+def test_a_chunk_of_a_stopped_run_that_had_ended_says_so(world: WorkerWorld) -> None:
     world.open_run(FIRST, SECOND)
     world.aws.down = {"PutEvents"}
     assert not world.process(FIRST)
@@ -308,7 +310,7 @@ def test_a_chunk_of_a_stopped_run_that_had_ended_says_so(world: World) -> None:
     assert kinds(world.said()) == ["chunk.completed"]
 
 
-def test_a_stop_is_honoured_within_five_seconds(world: World, clock: Clock) -> None:
+def test_a_stop_is_honoured_within_five_seconds(world: WorkerWorld, clock: Clock) -> None:
     world.open_run(FIRST, SECOND)
     world.process(FIRST)
     world.ledger.stop_run(RUN_ID, "cancelled")
@@ -317,7 +319,7 @@ def test_a_stop_is_honoured_within_five_seconds(world: World, clock: Clock) -> N
     assert world.chunk(SECOND).attempts == 0
 
 
-def test_a_run_that_is_resumed_is_not_skipped_for_a_moment_more(world: World, clock: Clock) -> None:
+def test_a_run_that_is_resumed_is_not_skipped_for_a_moment_more(world: WorkerWorld, clock: Clock) -> None:
     world.open_run()
     world.ledger.stop_run(RUN_ID, "failed")
     assert world.process()
@@ -326,7 +328,7 @@ def test_a_run_that_is_resumed_is_not_skipped_for_a_moment_more(world: World, cl
     assert world.chunk().state is ChunkStatus.COMPLETED
 
 
-def test_the_runs_that_are_remembered_are_bounded(world: World, clock: Clock) -> None:
+def test_the_runs_that_are_remembered_are_bounded(world: WorkerWorld, clock: Clock) -> None:
     going = going_runs.GoingRuns(world.ledger, most=2)
     for run_id in ("a", "b", "c"):
         world.ledger.open_run(run_id=run_id, survey="s", job_id="j", workload="w", params=None, traceparent=None)

@@ -6,7 +6,7 @@ import json
 
 import boto3
 import pytest
-from worker_world import FIRST, GOOD, HOPELESS, RUN_ID, SLOW, World
+from worker_world import FIRST, GOOD, HOPELESS, RUN_ID, SLOW, WorkerWorld
 
 from prismline_contracts import ChunkStatus
 from prismline_contracts.decomposition import arrow_schema
@@ -17,7 +17,7 @@ from prismline_worker.output import from_parquet, to_parquet
 pytestmark = pytest.mark.emulator
 
 
-def waiting(world: World) -> tuple[int, int]:
+def waiting(world: WorkerWorld) -> tuple[int, int]:
     """Rows that wait, as the chunk and as the run say it."""
     return world.chunk().n_timed_out, world.run().n_timed_out
 
@@ -30,7 +30,7 @@ def with_rows(body: str, rows: list[int]) -> str:
 
 
 @pytest.fixture
-def body(world: World) -> str:
+def body(world: WorkerWorld) -> str:
     """The message to the slow lane of a chunk whose rows 1 to 4 ran out of time."""
     world.open_run(spectra={FIRST: [GOOD, SLOW, SLOW, SLOW, SLOW]})
     assert world.process()
@@ -39,7 +39,7 @@ def body(world: World) -> str:
     return message
 
 
-def test_rows_that_ran_out_of_time_are_fitted_and_counted(world: World, body: str) -> None:
+def test_rows_that_ran_out_of_time_are_fitted_and_counted(world: WorkerWorld, body: str) -> None:
     assert world.refit(body)
     assert world.rows() == ["fitted"] * 5
     assert waiting(world) == (0, 0)
@@ -48,7 +48,7 @@ def test_rows_that_ran_out_of_time_are_fitted_and_counted(world: World, body: st
     assert waiting(world) == (0, 0)
 
 
-def test_the_message_is_small_however_many_rows_ran_out_of_time(world: World) -> None:
+def test_the_message_is_small_however_many_rows_ran_out_of_time(world: WorkerWorld) -> None:
     """SQS takes messages of at most 1 MiB; a chunk whose worker had no time at all is 200,000 rows late."""
     world.open_run(spectra={FIRST: [GOOD] * 200_000})
     assert world.process(seconds=0.0)
@@ -57,7 +57,7 @@ def test_the_message_is_small_however_many_rows_ran_out_of_time(world: World) ->
     assert len(message) < 2000
 
 
-def test_what_does_not_fit_into_one_invocation_is_handed_on(world: World, body: str) -> None:
+def test_what_does_not_fit_into_one_invocation_is_handed_on(world: WorkerWorld, body: str) -> None:
     world.fitter.most_slow = 3
     assert world.refit(body)
     assert world.rows() == ["fitted"] * 4 + ["timed_out"]
@@ -67,7 +67,9 @@ def test_what_does_not_fit_into_one_invocation_is_handed_on(world: World, body: 
     assert waiting(world) == (0, 0)
 
 
-def test_a_refit_that_waits_while_a_worker_with_more_columns_is_deployed_succeeds(world: World, body: str) -> None:
+def test_a_refit_that_waits_while_a_worker_with_more_columns_is_deployed_succeeds(
+    world: WorkerWorld, body: str
+) -> None:
     key = world.chunk().output_key
     assert key is not None
     table = from_parquet(Bucket(boto3.client("s3"), world.bucket).read(key))
@@ -78,14 +80,14 @@ def test_a_refit_that_waits_while_a_worker_with_more_columns_is_deployed_succeed
     assert world.take("refits-dlq") == []
 
 
-def test_a_message_for_which_there_was_no_time_comes_again(world: World, body: str) -> None:
+def test_a_message_for_which_there_was_no_time_comes_again(world: WorkerWorld, body: str) -> None:
     world.fitter.most_slow = 0
     assert not world.refit(body)
     assert waiting(world) == (4, 4)
     assert world.take("refits") == []
 
 
-def test_the_rows_that_an_older_worker_names_are_a_filter(world: World, body: str) -> None:
+def test_the_rows_that_an_older_worker_names_are_a_filter(world: WorkerWorld, body: str) -> None:
     assert world.refit(with_rows(body, [0, 2, 3]))
     assert world.rows() == ["fitted", "timed_out", "fitted", "fitted", "timed_out"]
     assert waiting(world) == (2, 2)
@@ -93,7 +95,7 @@ def test_the_rows_that_an_older_worker_names_are_a_filter(world: World, body: st
 
 
 def test_the_number_of_rows_that_wait_never_rises_again(
-    world: World, body: str, monkeypatch: pytest.MonkeyPatch
+    world: WorkerWorld, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One worker patches the output and is slow to say so; meanwhile another one fits the rest."""
     record = Ledger.record_refit
@@ -113,7 +115,7 @@ def test_the_number_of_rows_that_wait_never_rises_again(
 
 
 def test_two_refits_that_meet_lose_no_patch_and_fit_nothing_twice(
-    world: World, body: str, monkeypatch: pytest.MonkeyPatch
+    world: WorkerWorld, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While one worker has fitted rows 1 and 2 and writes them, another one has written rows 3 and 4."""
     replace = Bucket.replace
@@ -134,7 +136,7 @@ def test_two_refits_that_meet_lose_no_patch_and_fit_nothing_twice(
     assert len(fits) == 4
 
 
-def test_a_patch_whose_answer_got_lost_is_found_by_the_redelivery(world: World, body: str) -> None:
+def test_a_patch_whose_answer_got_lost_is_found_by_the_redelivery(world: WorkerWorld, body: str) -> None:
     world.aws.lost = {"PutObject"}
     assert not world.refit(body)
     world.aws.lost = set()
@@ -145,7 +147,7 @@ def test_a_patch_whose_answer_got_lost_is_found_by_the_redelivery(world: World, 
 # ---- what cannot be fitted
 
 
-def test_rows_that_can_never_be_fitted_are_given_up_with_the_reason(world: World) -> None:
+def test_rows_that_can_never_be_fitted_are_given_up_with_the_reason(world: WorkerWorld) -> None:
     world.open_run(spectra={FIRST: [GOOD, SLOW, HOPELESS]})
     world.process()
     assert waiting(world) == (2, 2)
@@ -160,7 +162,7 @@ def test_rows_that_can_never_be_fitted_are_given_up_with_the_reason(world: World
     assert FIRST in letter
 
 
-def test_rows_are_given_up_only_after_the_message_was_copied(world: World) -> None:
+def test_rows_are_given_up_only_after_the_message_was_copied(world: WorkerWorld) -> None:
     world.open_run(spectra={FIRST: [HOPELESS]})
     world.process()
     ((message, _),) = world.take("refits")
@@ -177,7 +179,7 @@ def test_rows_are_given_up_only_after_the_message_was_copied(world: World) -> No
 
 
 def test_rows_that_were_given_up_can_be_fitted_when_the_cause_is_mended(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.open_run(spectra={FIRST: [GOOD, HOPELESS]})
     world.process()
@@ -194,7 +196,7 @@ def test_rows_that_were_given_up_can_be_fitted_when_the_cause_is_mended(
 # ---- what has to wait, and what is skipped
 
 
-def test_a_refit_waits_until_its_chunk_is_completed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refit_waits_until_its_chunk_is_completed(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.open_run(spectra={FIRST: [SLOW]})
     world.aws.down = {"TransactWriteItems"}
     assert not world.process()
@@ -208,7 +210,7 @@ def test_a_refit_waits_until_its_chunk_is_completed(world: World, monkeypatch: p
     assert waiting(world) == (0, 0)
 
 
-def test_a_refit_of_a_chunk_that_failed_is_not_kept(world: World) -> None:
+def test_a_refit_of_a_chunk_that_failed_is_not_kept(world: WorkerWorld) -> None:
     world.open_run(spectra={FIRST: [SLOW]})
     world.aws.down = {"TransactWriteItems"}
     assert not world.process()
@@ -219,7 +221,7 @@ def test_a_refit_of_a_chunk_that_failed_is_not_kept(world: World) -> None:
     assert world.rows() == ["timed_out"]
 
 
-def test_a_refit_of_a_stopped_run_is_skipped(world: World) -> None:
+def test_a_refit_of_a_stopped_run_is_skipped(world: WorkerWorld) -> None:
     world.open_run(FIRST, "chunk-0000100", spectra={FIRST: [SLOW]})
     world.process()
     ((message, _),) = world.take("refits")
@@ -230,7 +232,9 @@ def test_a_refit_of_a_stopped_run_is_skipped(world: World) -> None:
 
 
 @pytest.mark.parametrize("missing", [{"run_id": "run-777"}, {"chunk_id": "chunk-0000777"}])
-def test_a_refit_of_what_does_not_exist_is_one_dead_letter(world: World, body: str, missing: dict[str, str]) -> None:
+def test_a_refit_of_what_does_not_exist_is_one_dead_letter(
+    world: WorkerWorld, body: str, missing: dict[str, str]
+) -> None:
     message = json.loads(body)
     message["data"] |= missing
     assert world.refit(json.dumps(message))

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from worker_world import FIRST, World
+from worker_world import FIRST, WorkerWorld
 
 REPOSITORY = Path(__file__).parents[3]
 #: Most files that somebody has to open to follow a chunk, the contracts' models and the workload's inside left out.
@@ -42,7 +42,7 @@ class Walk:
                 self._inside = frame
 
 
-def test_the_walk_from_queue_to_ledger_is_the_one_that_is_drawn(world: World) -> None:
+def test_the_walk_from_queue_to_ledger_is_the_one_that_is_drawn(world: WorkerWorld) -> None:
     world.open_run(FIRST)
     walk = Walk()
     sys.setprofile(walk)

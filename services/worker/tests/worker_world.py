@@ -22,6 +22,7 @@ from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.fit_process import Fit, FitError, FitTimeoutError
 from prismline_worker.handler import build_handler
+from tests.kit import Context, lambda_event_of, split_run
 
 RUN_ID = "run-1"
 FIRST, SECOND = chunk_id(0), chunk_id(100)
@@ -52,16 +53,6 @@ class Fitter:
         if spectrum[0] == HOPELESS:
             raise FitError("ValueError: it cannot be fitted")
         return Fit(0.1, [(float(spectrum[0]), 2.0, 3.0)])
-
-
-class Context:
-    """What Lambda passes to a handler; `seconds` are left."""
-
-    def __init__(self, seconds: float = 900.0) -> None:
-        self.seconds = seconds
-
-    def get_remaining_time_in_millis(self) -> int:
-        return round(self.seconds * 1000)
 
 
 class Aws:
@@ -97,7 +88,7 @@ class Aws:
 
 
 @dataclass
-class World:
+class WorkerWorld:
     environment: str
     bucket: str
     deps: Dependencies
@@ -124,15 +115,11 @@ class World:
     def open_run(self, *chunks: str, spectra: Mapping[str, list[float]] | None = None) -> None:
         """Open a run of `chunks`, each with spectra of the kinds that `spectra` says, else a good one."""
         contents = {chunk: (spectra or {}).get(chunk, [GOOD]) for chunk in chunks or (FIRST,)}
-        self.ledger.open_run(run_id=RUN_ID, survey="grs", job_id="j", workload="spectra", params=None, traceparent=None)
-        self.ledger.add_chunks(
-            RUN_ID, [NewChunk(chunk, chunk_key(RUN_ID, chunk), len(kinds)) for chunk, kinds in contents.items()]
-        )
         for chunk, kinds in contents.items():
             self.sizes[chunk] = len(kinds)
             self.write_chunk(chunk, kinds)
-        self.ledger.set_total(RUN_ID, jobs_total=len(contents), n_spectra=1, n_blank=0)
-        self.ledger.latch(RUN_ID)
+        new = [NewChunk(chunk, chunk_key(RUN_ID, chunk), len(kinds)) for chunk, kinds in contents.items()]
+        split_run(self.ledger, RUN_ID, new)
 
     def write_chunk(self, chunk: str, kinds: list[float]) -> None:
         spectra = np.zeros((len(kinds), 3), np.float32)
@@ -168,15 +155,8 @@ class World:
 
     def deliver(self, body: str, queue: str, *, seconds: float = 900.0) -> bool:
         """Deliver a message. Whether it was acknowledged."""
-        record = {
-            "messageId": "m",
-            "receiptHandle": "h",
-            "body": body,
-            "attributes": {"ApproximateReceiveCount": str(self.receive_count)},
-            "messageAttributes": {},
-            "eventSourceARN": f"arn:aws:sqs:us-east-1:000000000000:prismline-{self.environment}-{queue}",
-        }
-        answer = self.handler({"Records": [record]}, Context(seconds))
+        event = lambda_event_of(body, self.environment, queue, receive_count=self.receive_count)
+        answer = self.handler(event, Context(seconds))
         return not answer["batchItemFailures"]
 
     def take(self, queue: str) -> list[tuple[str, dict[str, str]]]:
@@ -221,7 +201,7 @@ class World:
         return statuses
 
 
-def spectra_world(environment: str, monkeypatch: Any) -> World:
+def spectra_world(environment: str, monkeypatch: Any) -> WorkerWorld:
     """A world with no run in it yet."""
     sqs, bucket, table = boto3.client("sqs"), f"bucket-{environment}", f"runs-{environment}"
     boto3.client("s3").create_bucket(Bucket=bucket)
@@ -236,4 +216,4 @@ def spectra_world(environment: str, monkeypatch: Any) -> World:
     with aws.watched():
         deps = dataclasses.replace(Dependencies.from_environment(), fitter=fitter)
         handler = build_handler(deps)
-    return World(environment, bucket, deps, fitter, handler, observe_bus(sqs, boto3.client("events"), bus), aws)
+    return WorkerWorld(environment, bucket, deps, fitter, handler, observe_bus(sqs, boto3.client("events"), bus), aws)

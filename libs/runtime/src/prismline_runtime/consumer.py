@@ -163,7 +163,7 @@ class Consumer:
         received = {message["MessageId"] for message in messages}
         context = InvocationContext(self._queue_name, time.monotonic() + self._settings.invocation_seconds)
         try:
-            answer = self._handler({"Records": [_record(message, self._arn) for message in messages]}, context)
+            answer = self._handler({"Records": [lambda_record(message, self._arn) for message in messages]}, context)
         except Exception:
             self._logger.exception("handler_raised", extra={"queue": self._queue_name})
             return received
@@ -222,7 +222,7 @@ def unfinished(answer: Any, received: set[str]) -> set[str]:
     return failed if failed <= received else received
 
 
-def _record(message: MessageTypeDef, arn: str) -> dict[str, Any]:
+def lambda_record(message: MessageTypeDef, arn: str) -> dict[str, Any]:
     """Convert a message to a record of Lambda's SQS event."""
     return {
         "messageId": message["MessageId"],

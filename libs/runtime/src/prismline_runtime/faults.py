@@ -37,7 +37,8 @@ class FaultRule(BaseModel):
 
 
 @cache
-def _rules_file() -> Path | None:
+def rules_file() -> Path | None:
+    """The rules file of this process, or None. Cached: the setting is read once."""
     return FaultSettings().faults_file
 
 
@@ -46,7 +47,7 @@ def fault_point(point: str, **context: str) -> None:
 
     Every call reads the rules file again, so a test can change the rules while services run.
     """
-    path = _rules_file()
+    path = rules_file()
     if path is None:
         return
     for number, rule in enumerate(_rules(path)):

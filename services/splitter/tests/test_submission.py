@@ -1,0 +1,137 @@
+"""A manifest that has arrived: the run that it starts, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from prismline_contracts import CaptionsManifest, Envelope, RunSubmitted, SpectraManifest, run_id_of, traceparent_of
+from prismline_runtime import Bucket, Delivery, PermanentError, service_logger
+from prismline_splitter.dependencies import Dependencies
+from prismline_splitter.submission import (
+    describe_submission,
+    on_object_created,
+    parse_manifest,
+    run_of_submission,
+)
+
+KEY = "manifests/job-7.json"
+CUBE = {"survey": "grs", "cube_key": "cubes/c.fits"}
+DELIVERY = Delivery("prismline-test-split", "message", "receipt", "{}", 1)
+
+
+def manifest(**fields: Any) -> bytes:
+    return json.dumps(CUBE | fields).encode()
+
+
+class Objects:
+    """A bucket in memory."""
+
+    def __init__(self, **objects: bytes) -> None:
+        self.objects = dict(objects)
+
+    def read(self, key: str) -> bytes:
+        return self.objects[key]
+
+    def create(self, key: str, body: bytes) -> bool:
+        return self.objects.setdefault(key, body) is body
+
+
+class Splitter:
+    """The splitter's dependencies, with a bucket in memory and a transport that keeps what it is given."""
+
+    def __init__(self, key: str, body: bytes) -> None:
+        self.bucket = Objects(**{key: body})
+        self.published: list[Envelope] = []
+        transport: Any = SimpleNamespace(publish_event=self._publish)
+        bucket: Any = self.bucket
+        ledger: Any = None
+        self.deps = Dependencies(ledger, transport, self._open(bucket), Path(), service_logger("test"))
+
+    @staticmethod
+    def _open(bucket: Bucket) -> Any:
+        return lambda _: bucket
+
+    def _publish(self, data: RunSubmitted, *, traceparent: str | None) -> None:
+        self.published.append(Envelope.wrap(data, source="test", traceparent=traceparent))
+
+    def notify(self, key: str, **item: str) -> None:
+        detail = {"bucket": {"name": "the-bucket"}, "object": {"key": key, "etag": "e-1"} | item}
+        on_object_created({"detail": detail}, DELIVERY, self.deps)
+
+
+def test_a_manifest_is_announced_as_a_run_with_the_trace_of_its_submitter() -> None:
+    traceparent = traceparent_of("somebody")
+    splitter = Splitter(KEY, manifest(traceparent=traceparent, tolerated_failure_percent=5.0))
+    splitter.notify(KEY)
+    (said,) = splitter.published
+    assert (said.traceparent, said.data["survey"], said.data["job_id"]) == (traceparent, "grs", "job-7")
+    assert (said.data["bucket"], said.data["manifest_key"]) == ("the-bucket", KEY)
+    assert said.data["tolerated_failure_percent"] == 5.0
+
+
+@pytest.mark.parametrize("key", ["cubes/c.json", "manifests/readme.txt", "manifests-of-old/job.json"])
+def test_another_object_starts_no_run(key: str) -> None:
+    splitter = Splitter(key, manifest())
+    splitter.notify(key)
+    assert splitter.published == []
+
+
+def test_a_repeated_notification_announces_the_run_of_the_first_manifest() -> None:
+    """The manifest is replaced before the notification comes again; the run keeps what it was announced with."""
+    splitter = Splitter(KEY, manifest(idempotency_key="once"))
+    splitter.notify(KEY)
+    splitter.bucket.objects[KEY] = manifest(idempotency_key="once", survey="other")
+    splitter.notify(KEY)
+    assert [said.data["survey"] for said in splitter.published] == ["grs", "grs"]
+    assert len({said.id for said in splitter.published}) == 1
+
+
+def test_an_upload_is_a_run_of_its_own_unless_an_idempotency_key_says_otherwise() -> None:
+    first = run_of_submission("b", KEY, "v-1", manifest())
+    assert run_of_submission("b", KEY, "v-1", manifest()) == first
+    assert run_of_submission("b", KEY, "v-2", manifest()) != first
+    assert run_of_submission("b", KEY, "v-1", manifest(idempotency_key="k")) == run_id_of("b", "k")
+    assert run_of_submission("b", "manifests/x.json", "v-9", manifest(idempotency_key="k")) == run_id_of("b", "k")
+
+
+@pytest.mark.parametrize("field", ["bucket", "object"])
+def test_an_event_that_lacks_a_field_is_refused_by_name(field: str) -> None:
+    detail = {"bucket": {"name": "b"}, "object": {"key": KEY, "etag": "e"}}
+    del detail[field]
+    with pytest.raises(PermanentError, match=f"lacks the field '{field}'"):
+        on_object_created({"detail": detail}, DELIVERY, Splitter(KEY, manifest()).deps)
+
+
+@pytest.mark.parametrize(
+    ("body", "survey"),
+    [(b"not JSON", None), (manifest(cube_key=""), "grs"), (manifest(survey="a/b"), None), (b"[]", None)],
+)
+def test_an_invalid_manifest_is_announced_too_so_that_its_run_can_fail(body: bytes, survey: str | None) -> None:
+    submitted, traceparent = describe_submission("run", "b", KEY, body)
+    assert (submitted.run_id, submitted.job_id, submitted.survey) == ("run", "job-7", survey)
+    assert traceparent == traceparent_of("run")
+
+
+def test_a_manifest_is_read_as_its_workloads() -> None:
+    window = {"window_index": 0, "frame_count": 1, "frames": ["f.png"]}
+    captions = {"workload": "captions", "session_id": "s", "user_id": "u", "windows": [window]}
+    assert isinstance(parse_manifest(manifest(), KEY), SpectraManifest)
+    assert isinstance(parse_manifest(json.dumps(captions).encode(), KEY), CaptionsManifest)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (manifest(workload="x"), "there is no workload 'x'; there are captions, spectra"),
+        (manifest(params={"beta": 0}), "params.beta: Input should be greater than 0"),
+        (b"{", "Invalid JSON"),
+    ],
+)
+def test_what_is_wrong_with_a_manifest_is_said(body: bytes, reason: str) -> None:
+    with pytest.raises(PermanentError, match=reason):
+        parse_manifest(body, KEY)

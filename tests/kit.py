@@ -1,0 +1,85 @@
+"""What the tests of all services share: Lambda's context and SQS event, a run that is split, a clock.
+
+This module needs neither the emulator nor the harness. A world, which puts a service on real queues and tables, is
+named after its service and lives beside that service's tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from prismline_contracts import chunk_id, timestamp
+from prismline_ledger import Ledger, NewChunk
+from prismline_runtime.consumer import lambda_record
+
+
+class Context:
+    """Lambda's context of an invocation that has `seconds` left."""
+
+    def __init__(self, seconds: float = 900.0) -> None:
+        self.seconds = seconds
+
+    def get_remaining_time_in_millis(self) -> int:
+        return round(self.seconds * 1000)
+
+
+class Clock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self, now: datetime = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)) -> None:
+        self._start = self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def text(self) -> str:
+        """The time as the contracts write it."""
+        return timestamp(self.now)
+
+    def monotonic(self) -> float:
+        """Seconds since the clock was made, for code that takes the module `time`."""
+        return (self.now - self._start).total_seconds()
+
+    def advance(self, seconds: float) -> None:
+        self.now += timedelta(seconds=seconds)
+
+
+def queue_arn(environment: str, queue: str) -> str:
+    """The ARN of a queue, by its short name."""
+    return f"arn:aws:sqs:us-east-1:000000000000:prismline-{environment}-{queue}"
+
+
+def lambda_event(messages: Iterable[Mapping[str, Any]], environment: str, queue: str) -> dict[str, Any]:
+    """Lambda's event of messages that SQS's `ReceiveMessage` returned."""
+    arn = queue_arn(environment, queue)
+    return {"Records": [lambda_record(message, arn) for message in messages]}  # type: ignore[arg-type]
+
+
+def lambda_event_of(
+    body: str, environment: str, queue: str, *, message_id: str = "message", receive_count: int = 1
+) -> dict[str, Any]:
+    """Lambda's event of one message that is in no queue."""
+    attributes = {"ApproximateReceiveCount": str(receive_count)}
+    message = {"MessageId": message_id, "ReceiptHandle": "receipt", "Body": body, "Attributes": attributes}
+    return lambda_event([message], environment, queue)
+
+
+def split_run(
+    ledger: Ledger, run_id: str, chunks: int | Iterable[NewChunk] = 1, *, latch: bool = True, **fields: Any
+) -> list[str]:
+    """Do the splitter's writes for a run, and return the ids of its chunks.
+
+    chunks: how many, or which. fields: arguments of `Ledger.open_run` that replace the defaults.
+    """
+    opened = {"survey": "grs", "job_id": "j", "workload": "spectra", "params": None, "traceparent": None} | fields
+    if isinstance(chunks, int):
+        chunks = [NewChunk(chunk_id(n), f"chunks/{run_id}/{n}.npz", 1) for n in range(chunks)]
+    new = list(chunks)
+    ledger.open_run(run_id=run_id, **opened)
+    ledger.add_chunks(run_id, new)
+    ledger.set_total(run_id, jobs_total=len(new), n_spectra=len(new), n_blank=0)
+    if latch:
+        ledger.latch(run_id)
+    return [chunk.chunk_id for chunk in new]
