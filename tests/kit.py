@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from prismline_contracts import chunk_id, timestamp
+from prismline_contracts import ChunkItem, chunk_id, timestamp
 from prismline_ledger import Ledger, NewChunk
 from prismline_runtime.consumer import lambda_record
 
@@ -46,6 +46,20 @@ class Clock:
         self.now += timedelta(seconds=seconds)
 
 
+def chunk_item(status: str = "PENDING", *, created_at: str, **fields: Any) -> ChunkItem:
+    """The item of the first chunk of the run `r`, for functions that decide from an item."""
+    base = {
+        "PK": "r",
+        "SK": "CHUNK#chunk-0000000",
+        "status": status,
+        "chunk_key": "in/0",
+        "n_spectra": 1,
+        "n_items": 1,
+        "created_at": created_at,
+    }
+    return ChunkItem.model_validate(base | fields)
+
+
 def queue_arn(environment: str, queue: str) -> str:
     """The ARN of a queue, by its short name."""
     return f"arn:aws:sqs:us-east-1:000000000000:prismline-{environment}-{queue}"
@@ -58,7 +72,7 @@ def lambda_event(messages: Iterable[Mapping[str, Any]], environment: str, queue:
 
 
 def lambda_event_of(
-    body: str, environment: str, queue: str, *, message_id: str = "message", receive_count: int = 1
+    body: str, environment: str, queue: str, *, message_id: str = "m", receive_count: int = 1
 ) -> dict[str, Any]:
     """Lambda's event of one message that is in no queue."""
     attributes = {"ApproximateReceiveCount": str(receive_count)}

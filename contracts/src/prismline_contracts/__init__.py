@@ -61,6 +61,7 @@ from prismline_contracts.events import (
     RunSplitCompleted,
     RunStarted,
     RunSubmitted,
+    ending_of,
 )
 from prismline_contracts.items import (
     CHUNK_SK_PREFIX,
@@ -166,6 +167,7 @@ __all__ = [
     "dead_letter_key",
     "dead_letter_queue_name",
     "derived_id",
+    "ending_of",
     "geometry_key",
     "instance_id_parameter",
     "is_linear_axis",

@@ -17,7 +17,7 @@ from prismline_contracts.deadletters import (
     DeadlettersRecoverRequested,
 )
 from prismline_contracts.envelope import MessageData
-from prismline_contracts.items import RunItem
+from prismline_contracts.items import ChunkItem, ChunkStatus, RunItem
 
 Percent = Annotated[float, Field(ge=0, le=100)]
 
@@ -165,6 +165,23 @@ class ChunkFailed(MessageData):
     survey: Survey | None = None
     chunk_id: ChunkId
     error: str
+
+
+def ending_of(chunk: ChunkItem, survey: str) -> ChunkCompleted | ChunkFailed:
+    """The event of a chunk that has ended."""
+    if chunk.state is ChunkStatus.FAILED:
+        error = chunk.error or "The error is unknown."
+        return ChunkFailed(run_id=chunk.run_id, survey=survey, chunk_id=chunk.chunk_id, error=error)
+    assert chunk.output_key is not None, "a chunk is COMPLETED together with its output's key"
+    return ChunkCompleted(
+        run_id=chunk.run_id,
+        survey=survey,
+        chunk_id=chunk.chunk_id,
+        output_key=chunk.output_key,
+        n_items=chunk.n_items,
+        n_timed_out=chunk.n_timed_out,
+        duration_ms=chunk.duration_ms or 0,
+    )
 
 
 #: The models of all events, by subject.

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from prismline_contracts import LIMITS, ChunkItem, Queue, timestamp
 from prismline_ledger import Patience, attempts_used, exhausted, leased, seconds_since
+from tests import kit
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PATIENCE = Patience(max_attempts=5, seconds=7200.0, lease_seconds=1200.0)
@@ -21,16 +22,7 @@ def after(seconds: float) -> datetime:
 
 
 def chunk_item(status: str = "PENDING", **fields: Any) -> ChunkItem:
-    base = {
-        "PK": "r",
-        "SK": "CHUNK#chunk-0000000",
-        "status": status,
-        "chunk_key": "in/0",
-        "n_spectra": 1,
-        "n_items": 1,
-        "created_at": timestamp(START),
-    }
-    return ChunkItem.model_validate(base | fields)
+    return kit.chunk_item(status, **{"created_at": timestamp(START)} | fields)
 
 
 def tried(attempts: int, **fields: Any) -> ChunkItem:

@@ -24,7 +24,7 @@ from prismline_contracts import (
     SpectraRefit,
     timestamp,
 )
-from prismline_dlq_consumer.dead_letter import DeadLetter, read_archived, read_dead_letter
+from prismline_dlq_consumer.dead_letter import DeadLetterMessage, read_archived, read_dead_letter
 from prismline_dlq_consumer.decisions import (
     Action,
     Decision,
@@ -38,6 +38,7 @@ from prismline_dlq_consumer.decisions import (
 )
 from prismline_dlq_consumer.sending import Dispatch
 from prismline_ledger import Patience
+from tests import kit
 
 UP, DOWN = Resource("gpu", up=True), Resource("gpu", up=False)
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
@@ -45,7 +46,9 @@ HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 PATIENCE = LetterPatience()
 
 
-def letter(body: str | None = None, *, age: timedelta = HOUR, queue: str = "chunks", **attributes: str) -> DeadLetter:
+def letter(
+    body: str | None = None, *, age: timedelta = HOUR, queue: str = "chunks", **attributes: str
+) -> DeadLetterMessage:
     """A letter whose message was sent some time ago."""
     record = {
         "messageId": "m",
@@ -57,16 +60,7 @@ def letter(body: str | None = None, *, age: timedelta = HOUR, queue: str = "chun
 
 
 def item(status: str = "PENDING", **fields: Any) -> ChunkItem:
-    base = {
-        "PK": "r",
-        "SK": "CHUNK#chunk-0000000",
-        "status": status,
-        "chunk_key": "k",
-        "n_spectra": 1,
-        "n_items": 1,
-        "created_at": timestamp(NOW - 10 * DAY),
-    }
-    return ChunkItem.model_validate(base | fields)
+    return kit.chunk_item(status, **{"created_at": timestamp(NOW - 10 * DAY)} | fields)
 
 
 def used_up(*, since: timedelta = DAY, **fields: Any) -> ChunkItem:
@@ -112,7 +106,7 @@ def drained(*, age: timedelta = HOUR) -> str:
 
 
 def decided(
-    message: DeadLetter,
+    message: DeadLetterMessage,
     chunk: ChunkItem | None = None,
     run: RunItem | None = None,
     resource: Resource | None = None,

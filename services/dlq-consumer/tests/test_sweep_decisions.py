@@ -33,6 +33,7 @@ from prismline_dlq_consumer.sweep_decisions import (
     total_is_wrong,
 )
 from prismline_ledger import Patience
+from tests import kit
 
 LIMITS = SweepLimits(workload_lease_seconds={"captions": 60.0})
 PATIENCE = Patience()
@@ -68,16 +69,7 @@ STOPPED = run_item(cancelled_at=at(0), stop_reason="failed")
 
 
 def chunk_item(status: str = "PENDING", **fields: Any) -> ChunkItem:
-    base = {
-        "PK": "r",
-        "SK": "CHUNK#chunk-0000000",
-        "status": status,
-        "chunk_key": "in/0",
-        "n_spectra": 1,
-        "n_items": 1,
-        "created_at": at(0),
-    }
-    return ChunkItem.model_validate(base | fields)
+    return kit.chunk_item(status, **{"created_at": at(0)} | fields)
 
 
 def begun(**fields: Any) -> ChunkItem:

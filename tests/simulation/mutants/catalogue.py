@@ -679,8 +679,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "refused events are forgotten",
         f"{RUNTIME}/transport.py",
-        'strict=True) if entry.get("ErrorCode")]',
-        'strict=True) if entry.get("ErrorCode") == ""]',
+        'strict=True) if answer.get("ErrorCode")]',
+        'strict=True) if answer.get("ErrorCode") == ""]',
         "An event that EventBridge refused counts as said.",
         ("answers are lost",),
     ),

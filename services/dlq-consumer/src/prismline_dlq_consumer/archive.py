@@ -20,7 +20,7 @@ from prismline_contracts import (
 )
 from prismline_dlq_consumer.dead_letter import (
     EVENTBRIDGE_REASONS,
-    DeadLetter,
+    DeadLetterMessage,
     describe,
     json_object,
     read_archived,
@@ -45,7 +45,7 @@ _CHUNK_RECORD = re.compile(r"(?P<run_id>[^/]+)/(?P<chunk_id>chunk-[0-9]{7,})\.js
 
 
 def dead_letter_record(
-    record: Mapping[str, Any], letter: DeadLetter, archived_at: str, environment: str
+    record: Mapping[str, Any], letter: DeadLetterMessage, archived_at: str, environment: str
 ) -> DeadLetterRecord:
     """The archive's record of a dead letter. `record` is the message in Lambda's SQS event."""
     found = describe(letter.body, record.get("eventSourceARN") or "", environment)
@@ -100,7 +100,7 @@ class ArchivedRecord:
         return cls(key, content, json_object(content.decode("utf-8", errors="replace")) or {})
 
     @cached_property
-    def letter(self) -> DeadLetter:
+    def letter(self) -> DeadLetterMessage:
         """The dead letter in the record."""
         return read_archived(self.document)
 

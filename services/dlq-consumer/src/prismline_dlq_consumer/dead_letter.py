@@ -1,6 +1,6 @@
 """Parses dead letters. Pure, and total: it describes any message, also one that no service understands.
 
-A dead letter is parsed from Lambda's SQS event or from its record in the archive. Both give the same `DeadLetter`.
+A dead letter is parsed from Lambda's SQS event or from its record in the archive, with the same result.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ EVENTBRIDGE_REASONS = ("ERROR_CODE", "ERROR_MESSAGE")
 
 
 @dataclass(frozen=True)
-class DeadLetter:
+class DeadLetterMessage:
     """A parsed message of a dead-letter queue."""
 
     message_id: str
@@ -120,7 +120,7 @@ def sqs_moment(record: Mapping[str, Any], attribute: str) -> datetime | None:
         return None
 
 
-def read_dead_letter(record: Mapping[str, Any], source_queue: str) -> DeadLetter:
+def read_dead_letter(record: Mapping[str, Any], source_queue: str) -> DeadLetterMessage:
     """Parse a dead letter from a record of Lambda's SQS event."""
     body, carried = record["body"], text_attributes(record)
     document = json_object(body)
@@ -131,7 +131,7 @@ def read_dead_letter(record: Mapping[str, Any], source_queue: str) -> DeadLetter
     if isinstance(data, ChunkProcess):
         attempt, recovery = data.attempt, data.recovery
     sent = sqs_moment(record, "SentTimestamp") or now()
-    return DeadLetter(
+    return DeadLetterMessage(
         message_id=record["messageId"],
         source_queue=source_queue,
         body=body,
@@ -150,7 +150,7 @@ def read_dead_letter(record: Mapping[str, Any], source_queue: str) -> DeadLetter
     )
 
 
-def read_archived(document: Mapping[str, Any]) -> DeadLetter:
+def read_archived(document: Mapping[str, Any]) -> DeadLetterMessage:
     """Parse a dead letter from a record of the archive, valid or not."""
     queue, message_id = str(document.get("source_queue")), _text(document, "messageId") or ""
     letter = read_dead_letter({**document, "body": _text(document, "body") or "", "messageId": message_id}, queue)

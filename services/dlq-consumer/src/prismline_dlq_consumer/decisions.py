@@ -23,7 +23,7 @@ from prismline_contracts import (
     RunSplitCompleted,
     SpectraRefit,
 )
-from prismline_dlq_consumer.dead_letter import DeadLetter
+from prismline_dlq_consumer.dead_letter import DeadLetterMessage
 from prismline_ledger import Patience, exhausted, leased, seconds_since
 
 #: Events after which the status service checks whether a run has ended. They are sent back only once, because the
@@ -103,7 +103,7 @@ class LetterPatience:
         return min(LONGEST_DELAY_SECONDS, self.first_delay_seconds << min(dispatch - 1, 16))
 
 
-def judge(letter: DeadLetter, facts: Facts, now: datetime, patience: LetterPatience) -> Decision:
+def judge(letter: DeadLetterMessage, facts: Facts, now: datetime, patience: LetterPatience) -> Decision:
     """Decide what to do with a message in a dead-letter queue."""
     if letter.invalid is not None:
         return Decision(Action.ARCHIVE, letter.invalid)
@@ -125,7 +125,7 @@ def judge(letter: DeadLetter, facts: Facts, now: datetime, patience: LetterPatie
     return _again(letter, patience)
 
 
-def judge_record(letter: DeadLetter, facts: Facts) -> Decision:
+def judge_record(letter: DeadLetterMessage, facts: Facts) -> Decision:
     """Decide what a recovery does with a record of the archive.
 
     The earlier error plays no role, because a person asked to try again.
@@ -176,7 +176,7 @@ def _failed(run: RunItem) -> bool:
     return run.stop_reason == "failed"
 
 
-def _unknown_or_done(letter: DeadLetter, facts: Facts, *, recovering: bool = False) -> Decision | None:
+def _unknown_or_done(letter: DeadLetterMessage, facts: Facts, *, recovering: bool = False) -> Decision | None:
     """The decision about a letter whose chunk does not exist or needs nothing more. None if neither is the case."""
     if letter.chunk_name is None:
         return None
@@ -195,7 +195,7 @@ def _unknown_or_done(letter: DeadLetter, facts: Facts, *, recovering: bool = Fal
 
 
 def _judge_chunk(
-    letter: DeadLetter, chunk: ChunkItem, resource: Resource | None, now: datetime, patience: LetterPatience
+    letter: DeadLetterMessage, chunk: ChunkItem, resource: Resource | None, now: datetime, patience: LetterPatience
 ) -> Decision:
     # an error from before a recovery reopened the chunk does not count
     if letter.error is not None and letter.unknown is None and chunk.recovery in (None, letter.recovery):
@@ -220,6 +220,6 @@ def _judge_chunk(
     return Decision(Action.RESEND, f"The resource {letter.waits_for} is up.")
 
 
-def _again(letter: DeadLetter, patience: LetterPatience) -> Decision:
+def _again(letter: DeadLetterMessage, patience: LetterPatience) -> Decision:
     reason = letter.unknown or f"It is sent back to {letter.source_queue}."
     return Decision(Action.RESEND, reason, patience.delay(letter.attempt))

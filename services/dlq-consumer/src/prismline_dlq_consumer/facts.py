@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from prismline_contracts import ChunkItem, RunItem
-from prismline_dlq_consumer.dead_letter import DeadLetter
+from prismline_dlq_consumer.dead_letter import DeadLetterMessage
 from prismline_dlq_consumer.decisions import Facts, Resource
 from prismline_ledger import Ledger
 from prismline_runtime import TransientError
@@ -20,9 +20,9 @@ class LookUp:
 
     def __init__(
         self,
-        letters: Iterable[DeadLetter],
+        letters: Iterable[DeadLetterMessage],
         ledger: Ledger,
-        resource_of: Callable[[DeadLetter], Resource | None] = lambda _: None,
+        resource_of: Callable[[DeadLetterMessage], Resource | None] = lambda _: None,
     ) -> None:
         known = [letter for letter in letters if letter.invalid is None]
         self._names = {letter.chunk_name for letter in known if letter.chunk_name is not None}
@@ -31,7 +31,7 @@ class LookUp:
         self._resource_of = resource_of
         self._read: tuple[dict[tuple[str, str], ChunkItem], dict[str, RunItem]] | TransientError | None = None
 
-    def facts(self, letter: DeadLetter) -> Facts:
+    def facts(self, letter: DeadLetterMessage) -> Facts:
         """The facts of `letter`. Raises TransientError if they cannot be read."""
         if letter.command is None:
             return Facts()

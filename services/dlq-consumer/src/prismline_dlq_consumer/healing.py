@@ -15,21 +15,19 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from prismline_contracts import (
-    ChunkCompleted,
-    ChunkFailed,
     ChunkItem,
     ChunkProcess,
-    ChunkStatus,
     DeadletterArchived,
     DeadLetterRecord,
     RunDrained,
     RunItem,
     SpectraRefit,
+    ending_of,
     now,
     timestamp,
 )
 from prismline_dlq_consumer.archive import dead_letter_record
-from prismline_dlq_consumer.dead_letter import DeadLetter, read_dead_letter, source_queue_of
+from prismline_dlq_consumer.dead_letter import DeadLetterMessage, read_dead_letter, source_queue_of
 from prismline_dlq_consumer.decisions import Action, Decision, Facts, Resource, judge
 from prismline_dlq_consumer.dependencies import Dependencies
 from prismline_dlq_consumer.facts import LookUp
@@ -42,11 +40,11 @@ GIVEN_UP = "DeadLetterGivenUp"
 
 
 @dataclass(frozen=True)
-class _Received:
-    """A dead letter of the batch: the SQS record, the parsed letter, and the delivery."""
+class _Case:
+    """A dead letter of the batch: the SQS record, the parsed message, and the delivery."""
 
     record: Mapping[str, Any]
-    letter: DeadLetter
+    letter: DeadLetterMessage
     delivery: Delivery
 
 
@@ -72,18 +70,18 @@ def on_dead_letters(event: Mapping[str, Any], context: Any, deps: Dependencies) 
     return {"batchItemFailures": failures}
 
 
-def _receive(record: Mapping[str, Any], remaining_ms: Callable[[], int], deps: Dependencies) -> _Received:
+def _receive(record: Mapping[str, Any], remaining_ms: Callable[[], int], deps: Dependencies) -> _Case:
     queue = source_queue_of(record.get("eventSourceARN") or "", deps.settings.environment)
-    return _Received(record, read_dead_letter(record, queue), Delivery.of(SQSRecord(dict(record)), remaining_ms))
+    return _Case(record, read_dead_letter(record, queue), Delivery.of(SQSRecord(dict(record)), remaining_ms))
 
 
-def _resource_of(letter: DeadLetter, *, ask: Callable[[str], Resource], deps: Dependencies) -> Resource | None:
+def _resource_of(letter: DeadLetterMessage, *, ask: Callable[[str], Resource], deps: Dependencies) -> Resource | None:
     needed = letter.waits_for or deps.settings.workload_resources.get(letter.workload or "")
     return ask(needed) if needed else None
 
 
 @contextmanager
-def _left_in_queue(received: _Received, deps: Dependencies) -> Iterator[None]:
+def _left_in_queue(received: _Case, deps: Dependencies) -> Iterator[None]:
     """Keep the message in its queue if the block fails. It is hidden for longer with each receipt."""
     try:
         yield
@@ -101,7 +99,7 @@ def _left_in_queue(received: _Received, deps: Dependencies) -> Iterator[None]:
         raise TransientError(str(error)) from error
 
 
-def _heal(received: _Received, look_up: LookUp, deps: Dependencies) -> None:
+def _heal(received: _Case, look_up: LookUp, deps: Dependencies) -> None:
     """Archive a message, decide about it and act. Raises _DeferredError if it stays in its dead-letter queue."""
     letter = received.letter
     deps.logger.info("dlq_received", extra={"receive_count": letter.receive_count, "attempt": letter.attempt})
@@ -127,7 +125,7 @@ def _heal(received: _Received, look_up: LookUp, deps: Dependencies) -> None:
 
 
 def _give_up(
-    letter: DeadLetter, facts: Facts, decision: Decision, record: DeadLetterRecord, deps: Dependencies
+    letter: DeadLetterMessage, facts: Facts, decision: Decision, record: DeadLetterRecord, deps: Dependencies
 ) -> None:
     deps.logger.warning("dlq_exhausted", extra={"receive_count": letter.receive_count, "reason": decision.reason})
     deps.archive.write(record.model_copy(update={"error": decision.reason}))
@@ -139,7 +137,7 @@ def _give_up(
         deps.transport.refuse(letter.envelope.tasktoken, GIVEN_UP, decision.reason)
 
 
-def _fail_chunk(letter: DeadLetter, chunk: ChunkItem, error: str, deps: Dependencies) -> None:
+def _fail_chunk(letter: DeadLetterMessage, chunk: ChunkItem, error: str, deps: Dependencies) -> None:
     """Fail the chunk. Raises TransientError if it has changed since it was read, so that the letter is judged again."""
     if letter.error is not None:
         finished = deps.ledger.fail_chunk(chunk, error)
@@ -151,38 +149,23 @@ def _fail_chunk(letter: DeadLetter, chunk: ChunkItem, error: str, deps: Dependen
     _say_ending(letter, finished.chunk, finished.run, deps)
 
 
-def _repeat_ending(letter: DeadLetter, facts: Facts, deps: Dependencies) -> None:
+def _repeat_ending(letter: DeadLetterMessage, facts: Facts, deps: Dependencies) -> None:
     """Publish a chunk's end again, with the same ids, because the service that ended it may have died before that."""
     chunk = facts.chunk
     if isinstance(letter.data, ChunkProcess) and chunk is not None and chunk.state.terminal:
         _say_ending(letter, chunk, deps.ledger.drain(chunk.run_id), deps)
 
 
-def _say_ending(letter: DeadLetter, chunk: ChunkItem, run: RunItem, deps: Dependencies) -> None:
+def _say_ending(letter: DeadLetterMessage, chunk: ChunkItem, run: RunItem, deps: Dependencies) -> None:
     wrap = partial(deps.transport.wrap, traceparent=letter.envelope.traceparent if letter.envelope else None)
-    events = [wrap(_ending_of(chunk, run), key=(chunk.chunk_id,))]
+    events = [wrap(ending_of(chunk, run.survey), key=(chunk.chunk_id,))]
     if run.drained_at is not None and run.ended_at is None:
         drained = RunDrained.of(run)
         events.append(wrap(drained, key=drained.key))
     deps.transport.publish(*events)
 
 
-def _ending_of(chunk: ChunkItem, run: RunItem) -> ChunkCompleted | ChunkFailed:
-    if chunk.state is ChunkStatus.FAILED:
-        error = chunk.error or "The error is unknown."
-        return ChunkFailed(run_id=chunk.run_id, survey=run.survey, chunk_id=chunk.chunk_id, error=error)
-    return ChunkCompleted(
-        run_id=chunk.run_id,
-        survey=run.survey,
-        chunk_id=chunk.chunk_id,
-        output_key=chunk.output_key or "",
-        n_items=chunk.n_items,
-        n_timed_out=chunk.n_timed_out,
-        duration_ms=chunk.duration_ms or 0,
-    )
-
-
-def _defer(received: _Received, decision: Decision, deps: Dependencies) -> None:
+def _defer(received: _Case, decision: Decision, deps: Dependencies) -> None:
     command = received.letter.data
     if decision.action is Action.DEFER and isinstance(command, ChunkProcess):
         deps.ledger.record_deferral(command.run_id, command.chunk_id)
@@ -191,7 +174,9 @@ def _defer(received: _Received, decision: Decision, deps: Dependencies) -> None:
     raise _DeferredError
 
 
-def _say_decision(letter: DeadLetter, receive_count: int, key: str, decision: Decision, deps: Dependencies) -> None:
+def _say_decision(
+    letter: DeadLetterMessage, receive_count: int, key: str, decision: Decision, deps: Dependencies
+) -> None:
     archived = DeadletterArchived(
         message_id=letter.message_id,
         key=key,
@@ -209,7 +194,7 @@ def _say_decision(letter: DeadLetter, receive_count: int, key: str, decision: De
     )
 
 
-def _trace(letter: DeadLetter) -> dict[str, str]:
+def _trace(letter: DeadLetterMessage) -> dict[str, str]:
     keys = {
         "trace_id": letter.envelope.trace_id if letter.envelope else None,
         "run_id": letter.command.run_id if letter.command else None,
@@ -218,7 +203,7 @@ def _trace(letter: DeadLetter) -> dict[str, str]:
     return {name: value for name, value in keys.items() if value}
 
 
-def _count(decision: Decision, letter: DeadLetter, deps: Dependencies) -> None:
+def _count(decision: Decision, letter: DeadLetterMessage, deps: Dependencies) -> None:
     with service_metrics("DeadLetters") as metrics:
         metrics.add_dimension("Environment", deps.settings.environment)
         metrics.add_dimension("Queue", letter.source_queue)

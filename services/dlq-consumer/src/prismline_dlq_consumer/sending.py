@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from prismline_contracts import ChunkItem, ChunkProcess, timestamp
-from prismline_dlq_consumer.dead_letter import DeadLetter
+from prismline_dlq_consumer.dead_letter import DeadLetterMessage
 from prismline_runtime import Transport
 
 
@@ -16,7 +16,7 @@ from prismline_runtime import Transport
 class Dispatch:
     """A dead letter that is sent back, with the message attributes that it carries."""
 
-    letter: DeadLetter
+    letter: DeadLetterMessage
     chunk: ChunkItem | None
     #: How often the message has been dispatched, this time included.
     attempt: int
@@ -25,12 +25,12 @@ class Dispatch:
     first_sent: datetime
 
     @classmethod
-    def next_of(cls, letter: DeadLetter, chunk: ChunkItem | None) -> Dispatch:
+    def next_of(cls, letter: DeadLetterMessage, chunk: ChunkItem | None) -> Dispatch:
         """The next dispatch of the letter."""
         return cls(letter, chunk, letter.attempt + 1, letter.recovery, letter.first_sent)
 
     @classmethod
-    def recovered(cls, letter: DeadLetter, chunk: ChunkItem | None, recovery: str, now: datetime) -> Dispatch:
+    def recovered(cls, letter: DeadLetterMessage, chunk: ChunkItem | None, recovery: str, now: datetime) -> Dispatch:
         """The first dispatch of the letter by a recovery. Its age starts again."""
         return cls(letter, chunk, 1, recovery, now)
 

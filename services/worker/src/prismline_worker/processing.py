@@ -12,14 +12,12 @@ from collections.abc import Mapping
 from pydantic import ValidationError
 
 from prismline_contracts import (
-    ChunkCompleted,
-    ChunkFailed,
     ChunkItem,
     ChunkProcess,
-    ChunkStatus,
     RunDrained,
     RunItem,
     RunRecovered,
+    ending_of,
 )
 from prismline_ledger import Finished, Skipped
 from prismline_runtime import (
@@ -156,7 +154,7 @@ def announce(finished: Finished, command: ChunkProcess, message: Message, deps: 
     """
     chunk, run, traceparent = finished.chunk, finished.run, message.envelope.traceparent
     wrap = deps.transport.wrap
-    events = [wrap(_ended(chunk, command.survey), traceparent=traceparent, key=(chunk.chunk_id,))]
+    events = [wrap(ending_of(chunk, command.survey), traceparent=traceparent, key=(chunk.chunk_id,))]
     if run.drained_at is not None:
         drained = RunDrained.of(run)
         if run.ended_at is None:
@@ -166,23 +164,6 @@ def announce(finished: Finished, command: ChunkProcess, message: Message, deps: 
     deps.transport.publish(*events)
     if finished.changed:
         _count(chunk, deps)
-
-
-def _ended(chunk: ChunkItem, survey: str) -> ChunkCompleted | ChunkFailed:
-    if chunk.state is ChunkStatus.FAILED:
-        return ChunkFailed(
-            run_id=chunk.run_id, survey=survey, chunk_id=chunk.chunk_id, error=chunk.error or "The error is unknown."
-        )
-    assert chunk.output_key is not None, "a chunk is COMPLETED together with its output's key"
-    return ChunkCompleted(
-        run_id=chunk.run_id,
-        survey=survey,
-        chunk_id=chunk.chunk_id,
-        output_key=chunk.output_key,
-        n_items=chunk.n_items,
-        n_timed_out=chunk.n_timed_out,
-        duration_ms=chunk.duration_ms or 0,
-    )
 
 
 def _recovered(run: RunItem, chunk: ChunkItem) -> RunRecovered:
