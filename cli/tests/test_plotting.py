@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
-from prismline_cli import plotting
+from prismline_cli import plotting, tables
 from prismline_cli.main import app
 from prismline_cli.results import Decomposition
 from prismline_cli.runs import RunView
+from prismline_cli.tables import runs_table
 from prismline_contracts import CubeGeometry, RunItem, WorkflowStateItem
 
 
@@ -73,3 +75,24 @@ def test_a_title_names_object_survey_run_and_job_and_all_parameters() -> None:
 def test_what_must_not_be_overlooked_is_a_warning(counts: dict[str, int], said: str) -> None:
     assert view(**counts).warnings == [said]
     assert view(**counts).as_json()["warnings"] == [said]
+
+
+def test_runs_are_listed_with_their_jobs_and_all_their_parameters() -> None:
+    console = Console(width=240)
+    with console.capture() as captured:
+        console.print(runs_table([view()], 240))
+    assert "first light" in captured.get()
+    assert "beta 4.5, preset best" in captured.get()
+    narrow = Console(width=60)
+    with narrow.capture() as captured:
+        narrow.print(runs_table([view()], 60))
+    assert max(len(line) for line in captured.get().splitlines()) <= 60
+
+
+def test_one_run_is_shown_with_all_its_parameters() -> None:
+    shown = Console(width=240)
+    with shown.capture() as captured, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tables, "console", shown)
+        tables.show_run(view(), as_json=False)
+    assert "beta 4.5, preset best" in captured.get()
+    assert "first light" in captured.get()

@@ -101,6 +101,26 @@ def test_a_given_noise_is_the_noise_of_the_results(system: System, tmp_path: Pat
     assert found == {(x, y): pytest.approx(float(values[y, x])) for y in range(2) for x in range(3)}
 
 
+def test_two_runs_of_a_cube_are_compared(system: System, finished: str, tmp_path: Path) -> None:
+    cube = write_cube(tmp_path / "cube.fits", ny=2, nx=3)
+    runs = [system.submit(cube, survey="compared", params={"snr_min": least}) for least in (1.5, 100.0)]
+    for run_id in runs:
+        system.wait(run_id)
+    to = tmp_path / "difference.pdf"
+    document = json.loads(system.cli("compare", *runs, "--to", str(to), "--json"))
+    assert to.read_bytes().startswith(b"%PDF")
+    assert document["runs"] == runs
+    assert document["params"] == {"snr_min": [1.5, 100.0]}
+    assert document["pixels"]["compared"] == 6
+    first, second = document["counts"]
+    assert first["components"] > second["components"]
+    assert document["most_different"][0]["difference"] > 0
+    shown = system.cli("compare", *runs, "--to", str(to))
+    assert "6 pixels that both looked at" in shown
+    said = system.cli("compare", runs[0], finished, expect=2, stream="stderr")
+    assert "The cubes of the two runs cannot be compared: one has 3 columns and the other 4." in said
+
+
 def test_a_stuck_chunk_is_seen(system: System, tmp_path: Path) -> None:
     system.set_faults([{"point": "chunk.started", "action": "hang", "seconds": 60}])
     run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=1, nx=1))

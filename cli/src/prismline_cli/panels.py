@@ -222,10 +222,24 @@ def draw_legend(part: Any, kinds: NDArray[np.int_], note: str = "") -> None:
         for kind, meaning in _MEANINGS.items()
         if (count := int((kinds == kind).sum()))
     ]
-    if handles:
-        part.legend(handles=handles, loc="outside lower right", ncols=len(handles), handlelength=1.0, handleheight=1.0)
-    if note:
-        part.supxlabel(note, x=0.01, ha="left", fontsize=8, color="#404040")
+    if handles or note:
+        part.legend(
+            handles=handles,
+            loc="outside lower right",
+            ncols=max(1, len(handles)),
+            handlelength=1.0,
+            handleheight=1.0,
+            title=note or None,
+            title_fontsize=8,
+            alignment="right",
+        )
+
+
+def kinds_of_both(first: NDArray[np.int_], second: NDArray[np.int_]) -> NDArray[np.int_]:
+    """Why a pixel has no value in one of two maps of one field: the graver of the two reasons."""
+    order = (PixelKind.UNPROCESSED, PixelKind.BLANK, PixelKind.TIMED_OUT, PixelKind.EMPTY)
+    either = [(first == kind) | (second == kind) for kind in order]
+    return np.select(either, order, PixelKind.FITTED)
 
 
 def _draw(panel: Any, values: Map, kinds: NDArray[np.int_], **scale: Any) -> Any:

@@ -149,7 +149,7 @@ def maps(table: pa.Table, geometry: CubeGeometry) -> Maps:
     y, x = table["y"].to_numpy(), table["x"].to_numpy()
     status = np.asarray(table["status"].to_pylist(), dtype=object)
     looked_at = np.isin(status, ["fitted", "empty"])
-    row, amplitude, mean, stddev = _flat_components(table)
+    row, amplitude, mean, stddev = flat_components(table)
 
     areas = amplitude * stddev * math.sqrt(2 * math.pi) * abs(axis.step)
     integrated = np.full(shape, np.nan)
@@ -167,7 +167,7 @@ def maps(table: pa.Table, geometry: CubeGeometry) -> Maps:
 
 def gallery_pixels(table: pa.Table, n: int = GALLERY) -> list[Pixel]:
     """The pixels of `n` spectra that stand for all: evenly spaced in the order of components, then of brightness."""
-    row, amplitude, _, stddev = _flat_components(table)
+    row, amplitude, _, stddev = flat_components(table)
     areas = np.bincount(row, amplitude * stddev, len(table))
     counts = table["n_components"].to_numpy()
     order = np.lexsort((areas, counts))
@@ -332,7 +332,7 @@ def _quantity(bunit: str) -> str:
     return f"Intensity ({bunit})" if bunit else "Intensity"
 
 
-def _flat_components(
+def flat_components(
     table: pa.Table,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Row of the table, amplitude, mean and stddev of every component."""

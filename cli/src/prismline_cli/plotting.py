@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from matplotlib.figure import Figure
 
-from prismline_cli import diagnostics, picture, results
+from prismline_cli import comparing, diagnostics, picture, results
+from prismline_cli.comparison import Comparison, compare, mismatch
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.runs import RunView
@@ -59,6 +61,41 @@ def draw_diagnostics(connection: Connection, view: RunView, run: RunItem, to: Pa
     except ValueError as error:
         fail(f"Run {run.run_id} has {error}.")
     return _save(diagnostics.draw(seen, title=title_of(view, found, "What the fits leave over: ")), to)
+
+
+def draw_comparison(
+    connection: Connection, views: tuple[RunView, RunView], runs: tuple[RunItem, RunItem], to: Path
+) -> tuple[Comparison, Path]:
+    """Compare two runs of one cube and draw what came of it into the file `to`."""
+    first, second = (_load(connection, run) for run in runs)
+    if why := mismatch(first.geometry, second.geometry):
+        fail(f"The cubes of the two runs cannot be compared: {why}.")
+    found = compare(first.table, second.table, first.geometry)
+    pixels = [(pixel.x, pixel.y) for pixel in found.pixels[: comparing.SPECTRA] if pixel.difference != 0.0]
+    values = results.spectra(connection, runs[0], pixels, first.geometry.nx)
+    spectra = {
+        pixel: (
+            values[pixel],
+            picture.spectrum_at(first.table, pixel, values[pixel]).components,
+            picture.spectrum_at(second.table, pixel, values[pixel]).components,
+        )
+        for pixel in pixels
+        if pixel in values
+    }
+    titles = title_of(views[0], first), title_of(views[1], second)
+    differing = [f"{name} {one} and {other}" for name, (one, other) in differing_params(*views).items()]
+    warnings = [f"{view.run_id[:8]}: {warning}" for view in views for warning in view.warnings]
+    other = runs[1].run_id[:8] if runs[0].survey == runs[1].survey else titles[1].heading
+    lines = *titles[0].lines, f"Parameters that differ: {', '.join(differing) or 'none'}"
+    title = Title(f"{titles[0].heading} and {other}", lines, tuple(warnings))
+    names = runs[0].run_id[:8], runs[1].run_id[:8]
+    return found, _save(comparing.draw(found, spectra, names, title=title), to)
+
+
+def differing_params(first: RunView, second: RunView) -> dict[str, list[Any]]:
+    """The parameters that are not the same for both runs, with both values."""
+    pairs = {name: [first.params.get(name), second.params.get(name)] for name in {**first.params, **second.params}}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def title_of(view: RunView, found: results.Decomposition, prefix: str = "") -> Title:

@@ -51,7 +51,7 @@ SHORT_ID = 8
 
 
 def runs_table(views: Sequence[RunView], width: int) -> Table:
-    """Runs, one a line, in `width` columns: without whole ids, seconds and years if there is no room for them."""
+    """Runs, one a line, in `width` columns: the narrow table has neither whole ids nor parameters."""
     wide = width >= WIDE
     columns = [
         Column("run", no_wrap=True),
@@ -61,6 +61,7 @@ def runs_table(views: Sequence[RunView], width: int) -> Table:
         Column("failed", no_wrap=True, justify="right"),
         *([Column("spectra", no_wrap=True, justify="right")] if wide else []),
         Column("submitted", no_wrap=True),
+        *([Column("job", overflow="fold"), Column("parameters", overflow="fold")] if wide else []),
     ]
     table = Table(*columns, box=None, padding=(0, 2 if wide else 1, 0, 0))
     shown = short_ids([view.run_id for view in views])
@@ -75,6 +76,7 @@ def runs_table(views: Sequence[RunView], width: int) -> Table:
             str(view.failed),
             *([str(row["n_spectra"] or "-")] if wide else []),
             created if wide else created[5:16].replace("T", " "),
+            *([row["job_id"] or "-", _shown(row["params"]) or "-"] if wide else []),
         )
     return table
 

@@ -107,6 +107,62 @@ class FilesOutput(Output):
     files: list[str]
 
 
+class RunCountsOutput(Output):
+    """Pixels of a run by what became of them, and its components."""
+
+    fitted: Count
+    empty: Count
+    blank: Count
+    timed_out: Count
+    not_processed: Count
+    components: Count
+
+
+class SpreadOutput(Output):
+    """`n` values of which 16, 50 and 84 percent are smaller than these; null where there are none."""
+
+    n: Count
+    p16: float | None
+    median: float | None
+    p84: float | None
+
+
+class ComparedPixelsOutput(Output):
+    """Pixels that both runs looked at: all, those with equal components, those whose models the noise tells apart."""
+
+    compared: Count
+    identical: Count
+    distinct: Count
+
+
+class PixelDifferenceOutput(Output):
+    """A pixel that both runs looked at. Pairs are (first run, second run)."""
+
+    x: Count
+    y: Count
+    longitude: float | None
+    latitude: float | None
+    #: Root of the integral over the channels of the squared difference of the models, in units of the noise.
+    difference: float | None
+    components: list[Count]
+    integrated: list[float]
+    strongest: list[float | None]
+
+
+class CompareOutput(Output):
+    """Two runs of one cube. Pairs are (first run, second run)."""
+
+    runs: list[RunId]
+    #: The parameters that are not the same.
+    params: dict[str, list[Any]]
+    counts: list[RunCountsOutput]
+    #: By quantity, with its unit.
+    distributions: dict[str, list[SpreadOutput]]
+    pixels: ComparedPixelsOutput
+    most_different: list[PixelDifferenceOutput]
+    picture: str
+
+
 class DeadLetterOutput(Output):
     """A record of the archive, without its body."""
 
@@ -286,6 +342,7 @@ OUTPUTS: dict[str, type[BaseModel]] = {
     "failures": FailuresOutput,
     "results": FilesOutput,
     "plot": FilesOutput,
+    "compare": CompareOutput,
     "deadletters ls": RootModel[list[DeadLetterOutput]],
     "deadletters show": RootModel[list[WholeDeadLetterOutput]],
     "deadletters stats": RootModel[list[DeadLetterCountOutput]],
