@@ -47,6 +47,12 @@ SCRIPTS: Mapping[str, Plan] = {
             Step("worker", WRITES_OUTPUT, most=60.0, given=lambda now: now.has("given up"), name="begun"),
         ),
     ),
+    # Its workers die until it is exhausted. Its letter comes while the last attempt may still be under way, and waits.
+    "a letter comes before its lease is over": Plan(
+        runs=(ONE,),
+        pauses=(("sweeper", 0.0, 5 * HOUR),),
+        script=(Step("worker", WRITES_OUTPUT, "crash before", times=1000),),
+    ),
     # The worker reads that all chunks have ended. Before it says that the run drained, the sweeper does, and a recovery
     # reopens the chunk.
     "a run that drains is reopened": Plan(

@@ -179,7 +179,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if not leased(chunk, now, of_chunk):",
         "if True:",
         "A chunk is failed while a worker is at work on it.",
-        ("a chunk that is given up is begun",),
+        ("a letter comes before its lease is over",),
     ),
     Mutant(
         "a sweep ignores leases",
