@@ -9,6 +9,8 @@ PACKAGES := contracts libs/runtime libs/ledger libs/gaussline $(sort $(wildcard 
 KERNEL   := libs/gaussline/setup.py $(wildcard libs/gaussline/src/kernel/*)
 SOURCES  := $(addsuffix /src,$(PACKAGES))
 CHECKED  := contracts libs services localstack cli tests benchmarks docs/pages.py
+# Tests that need neither emulator nor services nor much time.
+QUICK    := not e2e and not emulator and not slow and not compose
 
 .PHONY: docs format model help demo demo-faults demo-captions test test-fast check mutants install install-dev schemas lock clean
 .DEFAULT_GOAL := help
@@ -25,15 +27,22 @@ demo-faults: $(VENV)/.installed  ## Break things on purpose and watch every chun
 demo-captions: $(VENV)/.installed  ## Caption a recording through a GPU outage: the alert, the mute, the captions.
 	$(BIN)/prismline demo-captions
 
+# Measuring coverage costs half as much processor time again, so the quick tests alone are measured.
 test: check  ## Run all checks and all tests; SERVICE=worker for one service's.
-	$(BIN)/pytest -m 'not compose' $(if $(SERVICE),services/$(SERVICE))
+ifdef SERVICE
+	$(BIN)/pytest -m 'not compose' services/$(SERVICE)
+else
+	$(BIN)/pytest -m '$(QUICK)' --cov --cov-report=
+	@echo "The quick tests cover $$($(BIN)/coverage report --format=total) % of the lines."
+	$(BIN)/pytest -m 'not compose and not ($(QUICK))'
+endif
 
 format: $(VENV)/.installed-dev  ## Format and sort imports.
 	$(BIN)/ruff format $(CHECKED)
 	$(BIN)/ruff check --select I --fix $(CHECKED)
 
 test-fast: check  ## Run the checks and the quick tests that need neither emulator nor services (under two minutes).
-	$(BIN)/pytest -m 'not e2e and not emulator and not slow and not compose'
+	$(BIN)/pytest -m '$(QUICK)'
 
 check: $(VENV)/.installed-dev  ## Format, lint, types, imports, templates, documentation.
 	$(BIN)/ruff format --check $(CHECKED)
