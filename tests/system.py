@@ -26,6 +26,7 @@ from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import submit
 from prismline_contracts import ChunkItem, ChunkStatus, RunItem, run_id_of
 from prismline_localstack import harness
+from prismline_localstack.settings import REPOSITORY
 from prismline_localstack.testing import observe_bus
 from prismline_runtime import clients
 
@@ -99,12 +100,14 @@ class System:
         services: list[str] | None = None,
         endpoint: str | None = None,
         parameters: dict[str, str] | None = None,
+        root: Path = REPOSITORY,
         **settings: str,
     ) -> Iterator[System]:
         """Start the system in `folder`; environment variables are set through `patch`. It is down afterwards.
 
         endpoint: the emulator to use; default: the shared one, in an environment that no other system has, or else
-        one of its own, whatever another system has set. parameters: of the templates.
+        one of its own, whatever another system has set. parameters: of the templates. root: the checkout whose
+        services run.
         """
         home, faults_file = folder / "home", folder / "faults.json"
         patch.setenv("PRISMLINE_HOME", str(home))
@@ -117,6 +120,7 @@ class System:
             workers=2,
             services=services,
             parameters=parameters,
+            root=root,
             settings={
                 "PRISMLINE_VISIBILITY_SECONDS": str(VISIBILITY_SECONDS),
                 "PRISMLINE_WAIT_SECONDS": "1",

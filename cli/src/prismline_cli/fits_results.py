@@ -7,7 +7,7 @@ from pathlib import Path
 
 from astropy.io import fits
 
-from prismline_cli import fits_maps, results
+from prismline_cli import fits_maps, outputs
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_contracts import CubeGeometry, RunItem, geometry_key
@@ -23,13 +23,13 @@ def write_maps(connection: Connection, run: RunItem, to: Path, *, cubes: bool = 
     body = connection.s3.get_object(Bucket=connection.bucket, Key=geometry_key(run.run_id))["Body"].read()
     geometry = CubeGeometry.model_validate_json(body)
     with tempfile.TemporaryDirectory() as folder:
-        outputs = [path for path in results.download(connection, run, Path(folder)) if path.suffix == ".parquet"]
+        tables = outputs.download(connection, run, Path(folder))
         cube = None
         if cubes:
             cube = Path(folder) / "cube.fits"
             connection.s3.download_file(connection.bucket, geometry.cube_key, str(cube))
         header = cube_header(connection, geometry.cube_key)
-        return fits_maps.write(outputs, geometry, header, to, cubes=cubes, cube=cube)
+        return fits_maps.write(tables, geometry, header, to, cubes=cubes, cube=cube)
 
 
 def cube_header(connection: Connection, key: str) -> fits.Header:

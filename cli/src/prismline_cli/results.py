@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -33,17 +32,6 @@ def output_keys(connection: Connection, run: RunItem) -> Iterator[str]:
     for page in pages:
         for item in page.get("Contents", []):
             yield item["Key"]
-
-
-def download(connection: Connection, run: RunItem, to: Path) -> list[Path]:
-    """Copy the run's outputs below `to`, as the Hive-partitioned dataset they are."""
-    paths = []
-    for key in output_keys(connection, run):
-        path = to / key
-        path.parent.mkdir(parents=True, exist_ok=True)
-        connection.s3.download_file(connection.bucket, key, str(path))
-        paths.append(path)
-    return paths
 
 
 def load(connection: Connection, run: RunItem) -> Decomposition:

@@ -134,6 +134,7 @@ __all__ = [
     "Envelope",
     "FitParams",
     "FrameWindow",
+    "Key",
     "Manifest",
     "MessageData",
     "Params",

@@ -16,6 +16,7 @@ from prismline_cli.commands.options import AsJson, RunId
 from prismline_cli.connection import Connection
 from prismline_cli.finding import find_run, item_of
 from prismline_cli.output import console, fail, print_json, stderr
+from prismline_cli.pictures import picture_of, require_spectra
 
 
 class ResultsForm(StrEnum):
@@ -29,19 +30,22 @@ def download_results(
     run_id: RunId,
     to: Annotated[Path, typer.Option(help="A directory; created if need be.")],
     as_json: AsJson = False,
-    form: Annotated[ResultsForm, typer.Option("--format", help="The dataset as it is, or maps.")] = ResultsForm.PARQUET,
+    form: Annotated[
+        ResultsForm, typer.Option("--format", help="The outputs as they are, or maps.")
+    ] = ResultsForm.PARQUET,
     cubes: Annotated[bool, typer.Option("--cubes", help="With fits: the model and the residual, too.")] = False,
 ) -> None:
-    """Download a run's Parquet files as a Hive-partitioned dataset, or write its maps as FITS files."""
-    from prismline_cli import fits_results, results  # noqa: PLC0415
+    """Download a run's outputs, of spectra a Hive-partitioned dataset, or write its maps as FITS files."""
+    from prismline_cli import fits_results, outputs  # noqa: PLC0415
 
     connection = Connection.open()
     item = item_of(find_run(connection, run_id))
     with stderr.status("downloading"):
         if form is ResultsForm.FITS:
+            require_spectra(connection, item)
             paths = fits_results.write_maps(connection, item, to, cubes=cubes)
         else:
-            paths = results.download(connection, item, to)
+            paths = outputs.download(connection, item, to)
     if as_json:
         print_json({"run_id": item.run_id, "files": [str(path) for path in paths]})
     else:
@@ -58,7 +62,7 @@ def plot(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a run's maps and a gallery of its spectra, or one spectrum, with the fitted components."""
+    """Draw a run: of spectra the maps and a gallery, or one spectrum, with the fitted components."""
     if (x is None) != (y is None):
         fail("Give both --x and --y, or neither.")
     if diagnose and x is not None:
@@ -70,11 +74,14 @@ def plot(
     connection = Connection.open()
     view = find_run(connection, run_id)
     item = item_of(view)
+    draw = picture_of(item.workload)
+    if diagnose or x is not None:
+        require_spectra(connection, item)
     with stderr.status("drawing"):
         if diagnose:
             path = plotting.draw_diagnostics(connection, view, item, to or Path(f"{item.run_id}-diagnostics.png"))
         elif x is None or y is None:
-            path = plotting.draw_run(connection, view, item, to or Path(f"{item.run_id}.png"))
+            path = draw(connection, view, item, to or Path(f"{item.run_id}.png"))
         else:
             path = plotting.draw_spectrum(connection, view, item, x, y, to or Path(f"{item.run_id}-{x}-{y}.png"))
     if as_json:

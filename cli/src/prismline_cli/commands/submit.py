@@ -1,14 +1,16 @@
-"""`prismline submit`: submit a cube."""
+"""`prismline submit`: submit a cube, or the manifest of any workload."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from prismline_cli.commands.options import AsJson, IdempotencyKey, Wait
 from prismline_cli.connection import Connection
-from prismline_cli.output import console, print_json, stderr
+from prismline_cli.manifests import submit_manifest
+from prismline_cli.output import console, fail, print_json, stderr
 from prismline_cli.submission import submit as submit_cube
 from prismline_cli.tables import show_run
 from prismline_cli.watching import PICKED_UP_SECONDS
@@ -16,8 +18,17 @@ from prismline_cli.watching import watch as watch_run
 
 
 def submit(
-    cube: Annotated[str, typer.Argument(help="A FITS file, or s3://BUCKET/KEY of one in Prismline's bucket.")],
-    survey: Annotated[str, typer.Option(help="The survey that the cube belongs to.")],
+    cube: Annotated[
+        str | None, typer.Argument(help="A FITS file, or s3://BUCKET/KEY of one in Prismline's bucket.")
+    ] = None,
+    survey: Annotated[str | None, typer.Option(help="The survey that the cube belongs to.")] = None,
+    manifest: Annotated[
+        Path | None, typer.Option(help="Submit this manifest, a JSON file, of any workload in place of a cube.")
+    ] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FIELD=FILE", help="Upload a file; the manifest's field gets its key. May be repeated."),
+    ] = None,
     beta: Annotated[float | None, typer.Option(help="Persistence threshold in units of the noise.")] = None,
     max_refine_iter: Annotated[int | None, typer.Option(help="Most refinement iterations.")] = None,
     snr_min: Annotated[float | None, typer.Option(help="Least amplitude over noise of a component.")] = None,
@@ -40,7 +51,7 @@ def submit(
     wait: Wait = False,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a cube. Prints the id of its run."""
+    """Submit a cube, or the manifest of any workload. Prints the id of its run."""
     params = {
         "beta": beta,
         "max_refine_iter": max_refine_iter,
@@ -59,8 +70,17 @@ def submit(
         "job_id": job_id,
         "idempotency_key": idempotency_key,
     }
-    connection = Connection.open()
-    run_id = submit_cube(connection, cube, _given(fields), noise=noise)
+    given = _given(fields)
+    if manifest is not None:
+        if cube is not None or noise is not None or given.keys() - {"idempotency_key"}:
+            fail("With --manifest, everything but --file and --idempotency-key is said in the manifest.")
+        connection = Connection.open()
+        run_id = submit_manifest(connection, manifest, file or [], idempotency_key)
+    elif cube is None or survey is None or file:
+        fail("Give a cube and its --survey, or the --manifest of any workload, with a --file for each of its files.")
+    else:
+        connection = Connection.open()
+        run_id = submit_cube(connection, cube, given, noise=noise)
     if not wait:
         print_json({"run_id": run_id}) if as_json else console.print(run_id)
         return

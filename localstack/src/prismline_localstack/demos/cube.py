@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from astropy.io import fits
 from rich.table import Table
 
-from prismline_cli import plotting, results, synthetic
+from prismline_cli import outputs, plotting, results, synthetic
 from prismline_cli.connection import Connection
 from prismline_cli.output import console, fail, stderr
 from prismline_cli.runs import RunView
@@ -61,7 +61,7 @@ def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> Run
         console.print(f"The run failed: {view.state.error_message if view.state else 'nobody knows why'}", markup=False)
         return view
     with stderr.status("drawing"):
-        files = results.download(connection, view.item, to)
+        files = outputs.download(connection, view.item, to)
         decomposition = results.load(connection, view.item)
         picture = plotting.draw_run(connection, view, view.item, to / f"{survey}.png")
     components = pc.sum(pc.max_element_wise(decomposition.table["n_components"], 0)).as_py()

@@ -1,0 +1,74 @@
+"""Submit a manifest of any workload. What only the workload knows is checked by the splitter, which fails the run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from prismline_cli.connection import Connection
+from prismline_cli.output import fail
+from prismline_contracts import DEFAULT_WORKLOAD, MANIFEST_PREFIX, Manifest, run_id_of
+from prismline_runtime import Bucket, describe_invalid
+
+#: Root of the files that are uploaded for one submission.
+SOURCES_PREFIX = "sources/"
+
+
+def submit_manifest(connection: Connection, path: Path, files: list[str], idempotency_key: str | None = None) -> str:
+    """Submit the manifest in the JSON file `path`, and return the id of its run.
+
+    files: `FIELD=FILE`, each of which is uploaded under a key of the run's own, which the manifest says in the field.
+    """
+    document = read_manifest(path)
+    key = idempotency_key or document.get("idempotency_key") or str(uuid4())
+    run_id = run_id_of(connection.bucket, key)
+    uploads: dict[str, Path] = {}
+    for field, file in (_field_and_file(given) for given in files):
+        document[field] = f"{SOURCES_PREFIX}{run_id}/{file.name}"
+        if uploads.setdefault(document[field], file) != file:
+            fail(f"Two files are called {file.name}; rename one.")
+    for object_key, file in uploads.items():
+        Bucket(connection.s3, connection.bucket).upload(file, object_key)
+    connection.s3.put_object(
+        Bucket=connection.bucket,
+        Key=f"{MANIFEST_PREFIX}{key}.json",
+        Body=json.dumps({**document, "idempotency_key": key}).encode(),
+        ContentType="application/json",
+    )
+    return run_id
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest in a JSON file, with what all manifests say checked; a wrong one ends the command with the reason.
+
+    What a workload adds, the fields of `params` included, is only known to the workload.
+    """
+    try:
+        document = json.loads(path.read_text())
+    except OSError as error:
+        fail(f"Cannot read {path}: {error.strerror}.")
+    except ValueError as error:
+        fail(f"{path} is not JSON: {error}.")
+    if not isinstance(document, dict):
+        fail(f"{path} is not a manifest: it has to be a JSON object.")
+    common = {name: document[name] for name in Manifest.model_fields if name in document and name != "params"}
+    try:  # a workload may call the survey otherwise
+        Manifest.model_validate({"survey": "unnamed", "workload": DEFAULT_WORKLOAD, **common})
+    except ValidationError as error:
+        fail(f"{path} is invalid: {describe_invalid(error)}.")
+    if not isinstance(document.get("params", {}), dict):
+        fail(f"{path} is invalid: params is not a JSON object.")
+    return document
+
+
+def _field_and_file(given: str) -> tuple[str, Path]:
+    field, _, file = given.partition("=")
+    if not field or not file:
+        fail(f"{given} is not FIELD=FILE.")
+    if not Path(file).is_file():
+        fail(f"There is no file {file}.")
+    return field, Path(file)

@@ -1,0 +1,47 @@
+"""Which picture a run has: what a workload's entry point draws."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Protocol, cast
+
+from botocore.exceptions import ClientError
+
+from prismline_cli.connection import Connection
+from prismline_cli.output import fail
+from prismline_cli.runs import RunView
+from prismline_contracts import RunItem, geometry_key
+from prismline_runtime import error_code
+
+#: An entry point of this group, of the name of a workload, is a `Draw`.
+ENTRY_POINTS = "prismline.pictures"
+
+
+class Draw(Protocol):
+    """Draws a run of a workload."""
+
+    def __call__(self, connection: Connection, view: RunView, run: RunItem, to: Path) -> Path:
+        """Write the picture to the file `to`, and return its path."""
+        ...
+
+
+def picture_of(workload: str) -> Draw:
+    """What draws a run of the workload; ends the command, and says how to give it a picture, if nothing does."""
+    found = tuple(entry_points(group=ENTRY_POINTS, name=workload))
+    if not found:
+        fail(
+            f"The workload {workload} has no picture. `prismline results` downloads its outputs. To give it a picture,"
+            f" add an entry point {workload} to the group {ENTRY_POINTS}: docs/workloads.md says how."
+        )
+    return cast("Draw", found[0].load())
+
+
+def require_spectra(connection: Connection, run: RunItem) -> None:
+    """End the command with a sentence if the run is not of a cube: it has no maps and no pixels."""
+    try:
+        connection.s3.head_object(Bucket=connection.bucket, Key=geometry_key(run.run_id))
+    except ClientError as error:
+        if error_code(error) not in {"404", "NoSuchKey", "NotFound"}:
+            raise
+        fail(f"Run {run.run_id} is of the workload {run.workload}: it has no cube, so no maps and no pixels.")

@@ -1,0 +1,186 @@
+"""A kit for testing a workload: its two files, a bucket that is a folder, and no AWS.
+
+    kit = Kit(tmp_path)
+    kit.put("a.txt", b"one two")
+    for chunk in kit.run({"workload": "words", "survey": "test", "text_key": "a.txt"}):
+        print(chunk.chunk_id, chunk.output)
+
+Whatever a redelivery would do again is done twice, and has to come out the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import pkgutil
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, BinaryIO, cast
+
+from prismline_contracts import ChunkProcess, Envelope, Manifest
+from prismline_ledger import NewChunk
+from prismline_runtime import Bucket, Delivery, Message, PermanentError, service_logger
+from prismline_splitter import workloads as splitter_workloads
+from prismline_splitter.workload import Source, Split
+from prismline_worker import workloads as worker_workloads
+from prismline_worker.workload import Outcome
+
+RUN_ID = "run-1"
+BUCKET = "bucket"
+
+
+@dataclass(frozen=True)
+class Worked:
+    """A chunk that was worked off: its input, its output and what the worker says about it."""
+
+    chunk_id: str
+    n_items: int
+    input: bytes
+    output: bytes
+    output_key: str
+    summary: str | None
+
+
+class FolderBucket:
+    """What a workload may ask of a `Bucket`, in a folder."""
+
+    name = BUCKET
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        #: Keys that were written, in order.
+        self.written: list[str] = []
+
+    def _path(self, key: str) -> Path:
+        path = self._folder / key
+        if not path.is_file():
+            raise PermanentError(f"s3://{BUCKET}/{key} does not exist.")
+        return path
+
+    def read(self, key: str) -> bytes:
+        return self._path(key).read_bytes()
+
+    def read_versioned(self, key: str) -> tuple[bytes, str]:
+        return self.read(key), self.version(key)
+
+    def version(self, key: str) -> str:
+        return f'"{hashlib.md5(self.read(key)).hexdigest()}"'
+
+    def open(self, key: str) -> BinaryIO:
+        return io.BytesIO(self.read(key))
+
+    def download(self, key: str, to: Path, *, etag: str | None = None) -> None:
+        if etag is not None and self.version(key) != etag:
+            raise PermanentError(f"s3://{BUCKET}/{key} was replaced after the run had been submitted.")
+        shutil.copy(self._path(key), to)
+
+    def write(self, key: str, body: bytes) -> None:
+        path = self._folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(body)
+        self.written.append(key)
+
+    def upload(self, path: Path, key: str) -> None:
+        self.write(key, path.read_bytes())
+
+    def create(self, key: str, body: bytes) -> bool:
+        if (self._folder / key).exists():
+            return False
+        self.write(key, body)
+        return True
+
+    def replace(self, key: str, body: bytes, etag: str) -> bool:
+        if self.version(key) != etag:
+            return False
+        self.write(key, body)
+        return True
+
+
+class Kit:
+    """Splits a manifest and works off its chunks, each twice."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bucket = FolderBucket(folder / "bucket")
+        self._workdir = folder / "work"
+        self._workdir.mkdir()
+
+    def put(self, key: str, body: bytes) -> None:
+        """Put a source into the bucket."""
+        self.bucket.write(key, body)
+
+    def run(self, manifest: dict[str, Any], **settings: Any) -> list[Worked]:
+        """Work off a manifest. Raises what the workload raises.
+
+        settings: what the workload reads of the worker's settings, by name.
+        """
+        splitter = _workload(splitter_workloads, manifest["workload"])
+        model = splitter.manifest.model_validate_json(json.dumps(manifest))
+        plan: dict[str, Any] = {}
+        first = self._split(splitter, model, plan)
+        inputs = {chunk.chunk_id: self.bucket.read(chunk.chunk_key) for chunk in first.chunks}
+        assert len(inputs) == len(first.chunks), "two chunks have the same id"
+        assert sum(chunk.n_items for chunk in first.chunks) <= first.n_items, (
+            "the chunks hold more items than there are"
+        )
+        again = self._split(splitter, model, plan)
+        assert again == first, "a redelivery of the split gives other chunks"
+        assert inputs == {chunk.chunk_id: self.bucket.read(chunk.chunk_key) for chunk in again.chunks}, (
+            "a redelivery of the split writes other inputs"
+        )
+        deps = SimpleNamespace(
+            settings=SimpleNamespace(**settings),
+            bucket=lambda name: self.bucket,
+            logger=service_logger("worker"),
+        )
+        worker = _workload(worker_workloads, manifest["workload"]).connect(deps)
+        worked = [self._work_off(worker, model, chunk, inputs[chunk.chunk_id]) for chunk in first.chunks]
+        assert len({chunk.output_key for chunk in worked}) == len(worked), "two chunks have the same output"
+        return worked
+
+    def _split(self, splitter: Any, manifest: Manifest, plan: dict[str, Any]) -> Split:
+        def pinned(name: str, find: Callable[[], Any]) -> Any:
+            if name not in plan:
+                plan[name] = find()
+            return plan[name]
+
+        split = splitter.split(manifest, Source(RUN_ID, cast("Bucket", self.bucket), self._workdir, pinned))
+        return Split(tuple(split.chunks), split.n_items, split.n_blank)
+
+    def _work_off(self, worker: Any, manifest: Manifest, chunk: NewChunk, given: bytes) -> Worked:
+        command = ChunkProcess(
+            run_id=RUN_ID,
+            job_id=manifest.job_id or "job",
+            survey=manifest.survey,
+            workload=manifest.workload,
+            chunk_id=chunk.chunk_id,
+            n_items=chunk.n_items,
+            bucket=BUCKET,
+            chunk_key=chunk.chunk_key,
+            params=manifest.params.model_dump(mode="json"),
+        )
+        message = Message(
+            Envelope.wrap(command, source="prismline/test/kit", traceparent=None, key=(chunk.chunk_id,)),
+            Delivery("chunks", "message", "receipt", "", 1),
+        )
+        outcomes: list[tuple[Outcome, bytes]] = []
+        for _ in range(2):
+            worker.require(command)
+            outcome = worker.process(command, message)
+            outcomes.append((outcome, self.bucket.read(outcome.output_key)))
+        (first, output), (second, later) = outcomes
+        assert second.output_key == first.output_key, "a second processing writes another object"
+        assert later == output, "a second processing changes the output"
+        return Worked(chunk.chunk_id, chunk.n_items, given, output, first.output_key, first.summary)
+
+
+def _workload(package: ModuleType, name: str) -> Any:
+    for module in pkgutil.iter_modules(package.__path__):
+        workload = import_module(f"{package.__name__}.{module.name}").WORKLOAD
+        if workload.name == name:
+            return workload
+    raise LookupError(f"There is no workload {name} in {package.__name__}.")
