@@ -3,7 +3,7 @@
 Every service imports this package. It imports no other package of the repository.
 """
 
-from prismline_contracts.base import SURVEY_RULE, Contract, chunk_id, derived_id, is_survey, now, timestamp
+from prismline_contracts.base import SURVEY_RULE, Contract, Key, chunk_id, derived_id, is_survey, now, timestamp
 from prismline_contracts.captions import (
     CAPTIONS_PREFIX,
     MAX_FRAMES,
