@@ -28,6 +28,8 @@ from prismline_runtime import Bucket, Delivery, Message, PermanentError, service
 from prismline_splitter import workloads as splitter_workloads
 from prismline_splitter.workload import Source, Split
 from prismline_worker import workloads as worker_workloads
+from prismline_worker.dependencies import Dependencies
+from prismline_worker.settings import WorkerSettings
 from prismline_worker.workload import Outcome
 
 RUN_ID = "run-1"
@@ -132,9 +134,13 @@ class Kit:
         assert inputs == {chunk.chunk_id: self.bucket.read(chunk.chunk_key) for chunk in again.chunks}, (
             "a redelivery of the split writes other inputs"
         )
-        deps = SimpleNamespace(
-            settings=SimpleNamespace(**settings),
-            bucket=lambda name: self.bucket,
+        nothing: Any = None
+        deps = Dependencies(
+            settings=cast("WorkerSettings", SimpleNamespace(**settings)),
+            ledger=nothing,
+            transport=nothing,
+            open_bucket=lambda _: cast("Bucket", self.bucket),
+            fitter=nothing,
             logger=service_logger("worker"),
         )
         worker = _workload(worker_workloads, manifest["workload"]).connect(deps)
