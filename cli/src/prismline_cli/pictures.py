@@ -44,4 +44,7 @@ def require_spectra(connection: Connection, run: RunItem) -> None:
     except ClientError as error:
         if error_code(error) not in {"404", "NoSuchKey", "NotFound"}:
             raise
-        fail(f"Run {run.run_id} is of the workload {run.workload}: it has no cube, so no maps and no pixels.")
+        fail(
+            f"Run {run.run_id} of the workload {run.workload} has no maps and no pixels:"
+            f" the geometry of a cube is not in the bucket."
+        )
