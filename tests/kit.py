@@ -93,7 +93,7 @@ def split_run(
     new = list(chunks)
     ledger.open_run(run_id=run_id, **opened)
     ledger.add_chunks(run_id, new)
-    ledger.set_total(run_id, jobs_total=len(new), n_spectra=len(new), n_blank=0)
+    ledger.set_total(run_id, n_chunks=len(new), n_items=len(new), n_blank=0)
     if latch:
         ledger.latch(run_id)
     return [chunk.chunk_id for chunk in new]

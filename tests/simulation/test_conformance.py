@@ -867,7 +867,7 @@ def test_the_ledger_leaves_the_same_items(backend: Backend, table: str) -> None:
     chunks = [NewChunk(f"chunk-{number:07}", f"chunks/{number}", 10) for number in range(6)]
     ledger.add_chunks("r", chunks[:3])
     ledger.add_chunks("r", chunks)
-    ledger.set_total("r", jobs_total=6, n_spectra=60, n_blank=0)
+    ledger.set_total("r", n_chunks=6, n_items=60, n_blank=0)
     assert [run.run_id for run in ledger.open_runs()] == ["r"]
     assert [run.run_id for run in ledger.runs_of("s", not_before="2026")] == ["r"]
     for number, new in enumerate(chunks):

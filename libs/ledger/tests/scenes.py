@@ -109,7 +109,7 @@ class Scene:
         """As the splitter does, any number of times."""
         self.open(**arguments)
         self.ledger.add_chunks(self.run_id, new_chunks(n_chunks))
-        self.ledger.set_total(self.run_id, jobs_total=n_chunks, n_spectra=n_chunks, n_blank=0)
+        self.ledger.set_total(self.run_id, n_chunks=n_chunks, n_items=n_chunks, n_blank=0)
         if latch:
             self.ledger.latch(self.run_id)
 

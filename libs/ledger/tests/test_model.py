@@ -110,7 +110,7 @@ def call_of_run(op: Op, run_id: str, now: str, old: Look) -> Call | None:
             )
         case "set_total":
             return Call(
-                lambda ledger: ledger.set_total(run_id, jobs_total=2, n_spectra=2, n_blank=0),
+                lambda ledger: ledger.set_total(run_id, n_chunks=2, n_items=2, n_blank=0),
                 lambda model: model.set_total(now, 2),
             )
         case "latch":

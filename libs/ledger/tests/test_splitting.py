@@ -57,16 +57,16 @@ def test_a_total_that_is_not_the_number_of_items_is_refused(scene: Scene, total:
     scene.open()
     scene.ledger.add_chunks(scene.run_id, new_chunks(3))
     with pytest.raises(PermanentError, match=f"cut into {total} chunks, but the ledger holds 3: submit it again"):
-        scene.ledger.set_total(scene.run_id, jobs_total=total, n_spectra=3, n_blank=0)
+        scene.ledger.set_total(scene.run_id, n_chunks=total, n_items=3, n_blank=0)
     assert scene.run.jobs_total is None
 
 
 def test_a_latched_total_cannot_be_changed(scene: Scene) -> None:
     scene.split(2)
-    scene.ledger.set_total(scene.run_id, jobs_total=2, n_spectra=2, n_blank=0)
+    scene.ledger.set_total(scene.run_id, n_chunks=2, n_items=2, n_blank=0)
     scene.ledger.add_chunks(scene.run_id, new_chunks(3))
     with pytest.raises(PermanentError, match="another number of chunks"):
-        scene.ledger.set_total(scene.run_id, jobs_total=3, n_spectra=3, n_blank=0)
+        scene.ledger.set_total(scene.run_id, n_chunks=3, n_items=3, n_blank=0)
     assert scene.run.jobs_total == 2
 
 
@@ -108,5 +108,5 @@ def test_a_message_about_nothing_is_a_permanent_error(scene: Scene) -> None:
     with pytest.raises(PermanentError, match="no run"):
         scene.ledger.latch(scene.run_id)
     with pytest.raises(PermanentError, match="closed with another"):
-        scene.ledger.set_total(scene.run_id, jobs_total=0, n_spectra=0, n_blank=0)
+        scene.ledger.set_total(scene.run_id, n_chunks=0, n_items=0, n_blank=0)
     assert scene.ledger.get_run(scene.run_id) is None

@@ -242,7 +242,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the total is not checked",
         f"{LEDGER}/splitting.py",
-        "if items != jobs_total:",
+        "if written != n_chunks:",
         "if False:",
         "Two different cuts of one source would make a run that ends at 8 of 4.",
         equivalent="the source and the chunk size are pinned, so that no two deliveries count differently;"

@@ -113,21 +113,21 @@ class Splitting(LedgerBase):
                 except RefusedError as refused:
                     items = [item for item, there in zip(items, refused.failed, strict=True) if not there]
 
-    def set_total(self, run_id: str, *, jobs_total: int, n_spectra: int, n_blank: int) -> None:
-        """Set the total of chunks, after all their items are written.
+    def set_total(self, run_id: str, *, n_chunks: int, n_items: int, n_blank: int) -> None:
+        """Set the total of chunks, after their items are written. They hold `n_items`, of which `n_blank` are blank.
 
         Raises PermanentError if the ledger holds another number of items, because the source was then cut in two
         different ways, or if the run is latched with another total.
         """
-        items = self.count_chunks(run_id)
-        if items != jobs_total:
+        written = self.count_chunks(run_id)
+        if written != n_chunks:
             raise PermanentError(
-                f"Run {run_id} was cut into {jobs_total} chunks, but the ledger holds {items}: submit it again."
+                f"Run {run_id} was cut into {n_chunks} chunks, but the ledger holds {written}: submit it again."
             )
-        sets = {"jobs_total": jobs_total, "n_chunks": jobs_total, "n_spectra": n_spectra, "n_blank": n_blank}
-        same = Attr("latched_at").not_exists() | Attr("jobs_total").eq(jobs_total)
+        sets = {"jobs_total": n_chunks, "n_chunks": n_chunks, "n_spectra": n_items, "n_blank": n_blank}
+        same = Attr("latched_at").not_exists() | Attr("jobs_total").eq(n_chunks)
         if self._update_run(run_id, Change(sets, condition=Attr("PK").exists() & same)) is None:
-            raise PermanentError(f"Run {run_id} is closed with another number of chunks than {jobs_total}.")
+            raise PermanentError(f"Run {run_id} is closed with another number of chunks than {n_chunks}.")
 
     def latch(self, run_id: str) -> RunItem:
         """Declare the total final, and drain the run if all its chunks have ended already. Return the current run."""

@@ -117,7 +117,7 @@ def judge(letter: DeadLetterMessage, facts: Facts, now: datetime, patience: Lett
         return Decision(Action.FAIL, letter.error)
     repeated = isinstance(letter.data, SAID_AGAIN) or letter.source_queue == Queue.SWEEPS
     if repeated and letter.unknown is None and letter.attempt > 1:
-        return Decision(Action.SETTLE, "It is said again until it is heard.")
+        return Decision(Action.SETTLE, "The sweeper repeats it until the end of the run is recorded.")
     if (now - letter.first_sent).total_seconds() >= patience.message_seconds:
         last = letter.error or letter.unknown
         days = f"Given up after {patience.message_seconds / 86_400:.1f} days."

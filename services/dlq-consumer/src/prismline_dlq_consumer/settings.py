@@ -44,7 +44,7 @@ class DlqConsumerSettings(ServiceSettings):
     recovery_concurrency: int = Field(default=8, ge=1, le=64, description="Reads and sends of a recovery at a time.")
     recovery_window: int = Field(default=200, ge=1, le=1000, description="Records that a recovery counts together.")
     recovery_lease_seconds: int = Field(
-        default=60, ge=1, description="After this time without progress somebody else may go on with a recovery."
+        default=60, ge=1, description="After this time without progress another process may continue a recovery."
     )
     deadline_margin_seconds: float = Field(
         default=60.0, ge=0, description="Time kept back from an invocation's for handing a recovery on."

@@ -92,7 +92,7 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
             return run
         ledger.add_chunks(run_id, split.chunks)
         fault_point("split.items_written", run_id=run_id)
-        ledger.set_total(run_id, jobs_total=len(split.chunks), n_spectra=split.n_items, n_blank=split.n_blank)
+        ledger.set_total(run_id, n_chunks=len(split.chunks), n_items=split.n_items, n_blank=split.n_blank)
     fault_point("split.total_set", run_id=run_id)
     if _closed(run := ledger.run(run_id)):
         return run
