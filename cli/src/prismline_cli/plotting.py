@@ -33,7 +33,8 @@ def draw_run(connection: Connection, view: RunView, run: RunItem, to: Path) -> P
     """Draw the run's maps and a gallery of its spectra into the file `to`."""
     found = _load(connection, run)
     pixels = picture.gallery_pixels(found.table)
-    spectra = results.spectra(connection, run, pixels, found.geometry.nx)
+    fetched = results.spectra(connection, run, pixels, found.geometry.nx)
+    spectra = {pixel: fetched[pixel] for pixel in pixels if pixel in fetched}
     figure = picture.overview(found.table, found.geometry, spectra, title=title_of(view, found))
     return _save(figure, to)
 
