@@ -9,9 +9,9 @@ from typing import Any
 
 import boto3
 import pytest
-from typer import Exit
 
 from prismline_cli.connection import Connection
+from prismline_cli.output import CommandError
 from prismline_cli.submission import submit
 
 pytestmark = pytest.mark.emulator
@@ -75,7 +75,7 @@ def test_a_cube_in_the_bucket_stays_where_it_is(connection: Connection) -> None:
 
 @pytest.mark.parametrize("fields", [{"survey": "a/b"}, {"survey": "grs", "chunk_size": 0}])
 def test_a_wrong_submission_uploads_nothing(connection: Connection, cube: Path, fields: dict[str, Any]) -> None:
-    with pytest.raises(Exit):
+    with pytest.raises(CommandError):
         submit(connection, str(cube), fields)
     assert keys(connection, "") == set()
 
@@ -102,6 +102,6 @@ def test_a_noise_map_is_uploaded_beside_the_cube(connection: Connection, cube: P
     ("noise", "params"), [("-1", {}), ("nan", {}), ("nowhere.fits", {}), ("0.25", {"decomposer": "phspectra"})]
 )
 def test_a_wrong_noise_uploads_nothing(connection: Connection, cube: Path, noise: str, params: dict[str, Any]) -> None:
-    with pytest.raises(Exit):
+    with pytest.raises(CommandError):
         submit(connection, str(cube), {"survey": "grs", "params": params}, noise=noise)
     assert keys(connection, "") == set()

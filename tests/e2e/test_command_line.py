@@ -57,6 +57,20 @@ def test_chunks_can_be_listed_by_status(system: System, finished: str) -> None:
     assert [chunk["error"] for chunk in shown["chunks"]] == ["Injected permanent fault at chunk.started."]
 
 
+def test_a_chunk_that_failed_for_good_is_tried_again_until_the_run_has_completed(
+    system: System, tmp_path: Path
+) -> None:
+    system.set_faults([{"point": "chunk.started", "action": "permanent", "where": {"chunk_id": "chunk-0000002"}}])
+    run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=2, nx=2), chunk_size=2)
+    assert system.wait(run_id).status == "failed"
+    system.set_faults([])
+    done = json.loads(system.cli("retry", run_id[:12], "--failed", "--wait", "--json"))
+    assert (done["n_sent"], done["n_recovered"], done["n_failed"]) == (1, 1, 0)
+    wait_for(lambda: (view := system.view(run_id)) and view.status == "completed", "the run to complete")
+    assert json.loads(system.cli("run", run_id, "--json"))["error"] is None
+    assert f"No chunk of run {run_id} has failed." in system.cli("retry", run_id, expect=2, stream="stderr")
+
+
 def test_a_picture_is_drawn_of_what_completed(system: System, finished: str, tmp_path: Path) -> None:
     for arguments in (("--to", str(tmp_path / "run.png")), ("--x", "1", "--y", "0", "--to", str(tmp_path / "one.png"))):
         system.cli("plot", finished, *arguments)

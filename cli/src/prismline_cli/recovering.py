@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
@@ -33,6 +33,25 @@ def request_recovery(connection: Connection, *, prefix: str, run_id: str | None,
     operation_id = f"recovery-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     request = DeadlettersRecover(
         operation_id=operation_id, prefix=prefix, only_run=run_id, dry_run=dry_run, requested_at=timestamp()
+    )
+    transport = connection.transport
+    message = Envelope.wrap(request, source=transport.source, traceparent=None, key=(operation_id,))
+    transport.send(Queue.RECOVERIES, [message])
+    return operation_id
+
+
+def request_retry(
+    connection: Connection, run_id: str, *, chunk_ids: Sequence[str] | None = None, dry_run: bool = False
+) -> str:
+    """Ask for the failed chunks of a run to be tried again, or for the named ones; the operation's id."""
+    operation_id = f"retry-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+    request = DeadlettersRecover(
+        operation_id=operation_id,
+        only_run=run_id,
+        retry=True,
+        chunk_ids=list(chunk_ids) if chunk_ids else None,
+        dry_run=dry_run,
+        requested_at=timestamp(),
     )
     transport = connection.transport
     message = Envelope.wrap(request, source=transport.source, traceparent=None, key=(operation_id,))

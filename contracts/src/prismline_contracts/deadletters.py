@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from prismline_contracts.base import Contract, Count, Key, Name, RunId, Timestamp
+from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId, Timestamp
 
 #: Prefix of the whole archive.
 ARCHIVE_PREFIX = "dead-letter-archive/"
@@ -23,6 +23,8 @@ DEAD_LETTERS_PREFIX = f"{ARCHIVE_PREFIX}sqs/"
 FAILED_DEAD_LETTERS_PREFIX = f"{ARCHIVE_PREFIX}failed-sqs/"
 #: Records whose messages a recovery has sent and whose chunks have not ended yet, by operation.
 RECOVERING_PREFIX = f"{ARCHIVE_PREFIX}recovering/"
+#: Chunks that one retry can name.
+MAX_RETRIED_CHUNKS = 1000
 #: Sort key of a recovery operation in the ledger's table.
 OPERATION_SK = "OPERATION"
 
@@ -76,7 +78,17 @@ class DeadlettersRecover(Contract):
     only_run: RunId | None = None
     #: Only count what a recovery would do.
     dry_run: bool = False
+    #: Try the failed chunks of `only_run` again, whether the archive has a record of them or not. `prefix` is not used.
+    retry: bool = False
+    #: With `retry`, only these chunks.
+    chunk_ids: Annotated[list[ChunkId], Field(max_length=MAX_RETRIED_CHUNKS)] | None = None
     requested_at: Timestamp
+
+    @model_validator(mode="after")
+    def _retries_a_run(self) -> DeadlettersRecover:
+        if self.retry and self.only_run is None:
+            raise ValueError("a retry names the run: only_run")
+        return self
 
     @property
     def run_id(self) -> None:
@@ -145,6 +157,8 @@ class RecoveryOperationItem(RecoveryCounts):
     prefix: str
     only_run: RunId | None = None
     dry_run: bool = False
+    retry: bool = False
+    chunk_ids: list[ChunkId] | None = None
     requested_at: Timestamp
     started_at: Timestamp
     updated_at: Timestamp

@@ -227,6 +227,9 @@ class OperationOutput(RecoveryCounts):
     prefix: str
     only_run: RunId | None
     dry_run: bool
+    #: Whether chunks are tried again by the ledger, and which if not all that failed.
+    retry: bool
+    chunk_ids: list[ChunkId] | None
     started_at: Timestamp
     finished_at: Timestamp | None
 
@@ -348,6 +351,7 @@ OUTPUTS: dict[str, type[BaseModel]] = {
     "deadletters stats": RootModel[list[DeadLetterCountOutput]],
     "deadletters recover": RootModel[OperationOutput | OperationRequestedOutput],
     "deadletters operation": OperationOutput,
+    "retry": RootModel[OperationOutput | OperationRequestedOutput],
     "alerts mute": MuteOutput,
     "alerts unmute": MuteOutput,
     "alerts status": MuteOutput,

@@ -520,3 +520,99 @@ def test_thousands_of_records_survive_two_kills(world: DlqConsumerWorld, tmp_pat
     times_sent = _check_killed_recovery(world, tmp_path, n_records, ["recovery.taken", "recovery.sent"])
     assert len(times_sent) == n_records
     assert times_sent.total() - n_records <= 2 * world.deps.settings.recovery_window
+
+
+# ---- a retry: by the ledger, not by the archive
+
+
+def test_chunks_that_failed_are_tried_again_although_the_archive_has_no_record_of_them(world: World) -> None:
+    world.run("r", 3)
+    world.complete("r", "chunk-0000000")
+    for n in (1, 2):
+        world.fail("r", f"chunk-{n:07d}", "broken")
+    rehearsal = begin(world, "dry", only_run="r", retry=True, dry_run=True)
+    assert (rehearsal.status, counts(rehearsal), world.records()) == ("COMPLETED", {"records": 2, "sent": 2}, {})
+    waiting = begin(world, only_run="r", retry=True)
+    assert counts(waiting) == {"records": 2, "sent": 2}
+    assert (world.item("r").jobs_failed, world.item("r").drained_at) == (0, None)
+    assert {message["data"]["chunk_id"] for message in work(world)} == {"chunk-0000001", "chunk-0000002"}
+    done = go_on(world)
+    assert (done.status, counts(done)) == ("COMPLETED", {"records": 2, "sent": 2, "recovered": 2})
+    assert (world.item("r").jobs_completed, world.records()) == (3, {})
+
+
+def test_only_the_named_chunks_are_tried_again_and_only_if_they_failed(world: World) -> None:
+    world.run("r", 4)
+    world.complete("r", "chunk-0000000")
+    for n in (1, 2):
+        world.fail("r", f"chunk-{n:07d}")
+    named = ["chunk-0000000", "chunk-0000001", "chunk-0000003"]
+    done = recover(world, only_run="r", retry=True, chunk_ids=named)
+    assert counts(done) == {"records": 3, "sent": 1, "settled": 1, "left": 1, "recovered": 1}
+    assert world.ledger.chunk("r", "chunk-0000002").state is ChunkStatus.FAILED
+    assert world.ledger.chunk("r", "chunk-0000003").state is ChunkStatus.PENDING
+
+
+def test_a_retry_in_small_windows_takes_each_chunk_once(world: World) -> None:
+    world.set(recovery_window=2)
+    failed_run(world, "r", 5)
+    assert counts(recover(world, only_run="r", retry=True)) == {"records": 5, "sent": 5, "recovered": 5}
+
+
+def test_a_retry_leaves_a_cancelled_run_alone_and_has_a_failed_one_go_on(world: World) -> None:
+    for run_id, reason in (("c", "cancelled"), ("f", "failed")):
+        world.run(run_id, 2)
+        world.fail(run_id, "chunk-0000000")
+        world.ledger.stop_run(run_id, reason)
+    assert counts(begin(world, "op-c", only_run="c", retry=True)) == {"records": 1, "left": 1}
+    assert world.item("c").cancelled_at is not None
+    begin(world, "op-f", only_run="f", retry=True)
+    assert world.item("f").cancelled_at is None
+    assert [message["data"]["chunk_id"] for message in work(world)] == ["chunk-0000000"]
+
+
+def test_what_a_retry_fails_to_mend_is_kept_with_the_new_error_and_can_be_tried_again(world: World) -> None:
+    failed_run(world, "r", 1)
+    begin(world, only_run="r", retry=True)
+    world.taken("chunks")
+    world.fail("r", "chunk-0000000", "failed again")
+    assert counts(go_on(world)) == {"records": 1, "sent": 1, "failed": 1}
+    ((key, record),) = world.records().items()
+    assert key.startswith(FAILED_FOLDER)
+    assert record["error"] == "failed again"
+    assert recover(world, "op-2", only_run="r", retry=True).n_recovered == 1
+
+
+def test_a_retry_that_dies_after_taking_is_not_counted_twice(
+    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    failed_run(world, "r", 2)
+    commit, dying = Operations.commit, ["once"]
+
+    def die(*arguments: Any, **named: Any) -> RecoveryOperationItem:
+        if dying:
+            dying.pop()
+            raise SystemExit
+        return commit(*arguments, **named)
+
+    monkeypatch.setattr(Operations, "commit", die)
+    ask(world, only_run="r", retry=True)
+    with pytest.raises(SystemExit):
+        world.handle("recoveries")
+    monkeypatch.setattr("prismline_ledger.operations.Operations.claim", _claim_at_once(Operations.claim))
+    ask(world, only_run="r", retry=True)
+    waiting = go_on(world)
+    assert counts(waiting) == {"records": 2, "sent": 2}
+    assert len(work(world)) == 2
+
+
+def _claim_at_once(claim: Any) -> Any:
+    """`Operations.claim` as if the lease of whoever died were over."""
+
+    def after_the_lease(self: Operations, request: DeadlettersRecover, owner: str, lease: timedelta) -> Any:
+        found = self.get(request.operation_id)
+        if found is not None and found.status == "RUNNING":
+            self.release(found)
+        return claim(self, request, owner, lease)
+
+    return after_the_lease

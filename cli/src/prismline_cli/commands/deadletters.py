@@ -146,7 +146,7 @@ def recover(
     stderr.print(f"Asked for {operation_id}.", soft_wrap=True)
     with looking_again(operation_id):
         found = wait_for_operation(connection, operation_id)
-    _show_operation(found, as_json=as_json)
+    show_operation(found, as_json=as_json)
 
 
 def operation(
@@ -160,7 +160,7 @@ def operation(
     found = load_operation(connection, find_operation(connection, operation_id))
     if found is None:
         fail(f"There is no recovery operation {operation_id} any more.")
-    _show_operation(found, as_json=as_json)
+    show_operation(found, as_json=as_json)
 
 
 def register(app: typer.Typer) -> None:
@@ -171,9 +171,20 @@ def register(app: typer.Typer) -> None:
     app.add_typer(group, name="deadletters")
 
 
-def _show_operation(operation: RecoveryOperationItem, *, as_json: bool) -> None:
+def show_operation(operation: RecoveryOperationItem, *, as_json: bool) -> None:
+    """Print a recovery. Exit code 1 if chunks of it failed again."""
     shown: dict[str, Any] = {"operation_id": operation.operation_id} | operation.model_dump(
-        include={"status", "prefix", "only_run", "dry_run", "started_at", "finished_at", *RecoveryCounts.model_fields}
+        include={
+            "status",
+            "prefix",
+            "only_run",
+            "dry_run",
+            "retry",
+            "chunk_ids",
+            "started_at",
+            "finished_at",
+            *RecoveryCounts.model_fields,
+        }
     )
     if as_json:
         print_json(shown)

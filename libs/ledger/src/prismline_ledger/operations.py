@@ -56,7 +56,9 @@ class Operations:
                 "started_at": timestamp(moment),
                 "to_delete": [],
             }
-            | ({"only_run": request.only_run} if request.only_run else {}),
+            | ({"only_run": request.only_run} if request.only_run else {})
+            | ({"retry": True} if request.retry else {})
+            | ({"chunk_ids": request.chunk_ids} if request.chunk_ids is not None else {}),
             condition=Attr("PK").not_exists() | (Attr("status").eq("RUNNING") & free),
         )
         try:

@@ -1,5 +1,7 @@
 """Executes recoveries: sends archived dead letters back to their queues and keeps the records until the chunks end.
 
+A retry does the same without the archive: it makes the record of each failed chunk of a run from the ledger.
+
 In the first phase the operation lists the archive in windows of records. It moves each record to its own prefix,
 deletes it if the work is done, or moves it to the failed records. In the second phase it makes rounds, with a delay
 that doubles. A round sends the messages that are not sent yet and checks the chunks of the others. When a chunk has
@@ -21,12 +23,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from itertools import islice
 
 from prismline_contracts import (
     RECOVERING_PREFIX,
     ChunkItem,
     ChunkProcess,
     ChunkStatus,
+    DeadLetterRecord,
     DeadlettersRecover,
     DeadlettersRecovered,
     Queue,
@@ -36,11 +40,12 @@ from prismline_contracts import (
     now,
     timestamp,
 )
-from prismline_dlq_consumer.archive import ArchivedRecord, recovering_chunk, recovering_prefix
-from prismline_dlq_consumer.decisions import Action, Step, judge_record, next_step
+from prismline_dlq_consumer.archive import ArchivedRecord, recovering_chunk, recovering_prefix, to_json
+from prismline_dlq_consumer.decisions import Action, Step, cancelled, judge_record, next_step
 from prismline_dlq_consumer.dependencies import Dependencies
 from prismline_dlq_consumer.facts import LookUp
 from prismline_dlq_consumer.sending import Dispatch, send_back
+from prismline_dlq_consumer.sweep_decisions import process_command
 from prismline_ledger import LeaseLostError
 from prismline_runtime import Message, PermanentError, PrismlineError, TransientError, batches, fault_point
 
@@ -122,14 +127,23 @@ class _Recovery:
         while not self.operation.listed:
             if time.monotonic() >= deadline:
                 return 0
-            keys = self._list(self.operation.prefix, after=self.operation.cursor or "")
-            if keys:
-                self._take(keys)
-            elif self.operation.dry_run:
+            after = self.operation.cursor or ""
+            if self.operation.retry:
+                chunks = self._failed_chunks(after=after)
+                more = bool(chunks)
+                if chunks:
+                    self._take_chunks(chunks)
+            else:
+                keys = self._list(self.operation.prefix, after=after)
+                more = bool(keys)
+                if keys:
+                    self._take(keys)
+            if more:
+                continue
+            if self.operation.dry_run:
                 self.operation = self._deps.operations.finish(self.operation)
                 return 0
-            else:
-                break
+            break
         self.operation = self._deps.operations.await_endings(self.operation)
         left = self._go_round(deadline)
         if left is None:
@@ -181,6 +195,52 @@ class _Recovery:
             counts["n_settled"] += own.count(False)
         fault_point("recovery.taken", operation_id=self._id)
         self._commit(counts, cursor=keys[-1], gone=gone)
+
+    def _failed_chunks(self, *, after: str) -> list[ChunkItem]:
+        """The next chunks of a retry in the order of their ids: those that are named, else all that FAILED."""
+        run_id, window = self.operation.only_run or "", self._deps.settings.recovery_window
+        if self.operation.chunk_ids is None:
+            failed = self._deps.ledger.chunks(run_id, status=ChunkStatus.FAILED)
+            return list(islice((chunk for chunk in failed if chunk.chunk_id > after), window))
+        names = sorted({name for name in self.operation.chunk_ids if name > after})[:window]
+        found = self._deps.ledger.find((run_id, name) for name in names)
+        return [found[name] for name in sorted(found)]
+
+    def _take_chunks(self, chunks: list[ChunkItem]) -> None:
+        """Make a record of each chunk that FAILED, from the ledger, and take it like one of the archive.
+
+        The guards are those of the archive's records: a run that a person cancelled stays as it is, and what has
+        completed needs nothing.
+        """
+        run = self._deps.ledger.run(chunks[0].run_id)
+        failed = [] if cancelled(run) else [chunk for chunk in chunks if chunk.state is ChunkStatus.FAILED]
+        completed = sum(chunk.state is ChunkStatus.COMPLETED for chunk in chunks)
+        counts = Counter(n_records=len(chunks), n_settled=completed, n_left=len(chunks) - completed - len(failed))
+        if self.operation.dry_run:
+            counts += Counter(n_sent=len(failed))
+        else:
+            records = [self._record_of(chunk, run) for chunk in failed]
+            # False means that an earlier invocation has taken the chunk: nobody else writes below our own prefix
+            list(self._pool.map(lambda record: self._deps.archive.take(record, self._id), records))
+        fault_point("recovery.taken", operation_id=self._id)
+        self._commit(counts, cursor=chunks[-1].chunk_id, gone=[])
+
+    def _record_of(self, chunk: ChunkItem, run: RunItem) -> ArchivedRecord:
+        """What the archive would hold if the chunk's message were a dead letter."""
+        command = process_command(chunk, run, self._deps.settings.bucket)
+        message = self._deps.transport.wrap(command, traceparent=run.traceparent, key=(chunk.chunk_id, self._id))
+        record = DeadLetterRecord(
+            body=message.to_json(),
+            error=chunk.error,
+            collection=run.survey,
+            granules=[chunk.chunk_id],
+            messageId=f"{chunk.run_id}.{chunk.chunk_id}",
+            run_id=chunk.run_id,
+            chunk_id=chunk.chunk_id,
+            source_queue=Queue.CHUNKS.value,
+            archived_at=self.operation.started_at,
+        )
+        return ArchivedRecord.read("", to_json(record))
 
     def _is_anothers(self, key: str) -> bool:
         """Whether an operation has taken this record, and this request does not ask for records of operations."""

@@ -1,0 +1,57 @@
+"""`prismline retry`: what it asks the dead-letter consumer for, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from prismline_contracts import DeadlettersRecover, Envelope
+from prismline_localstack.state import make_client
+
+pytestmark = pytest.mark.emulator
+
+
+@pytest.fixture
+def failed(world: Any, aws_env: dict[str, str]) -> Any:
+    """A run of three chunks, two of which failed; the world, with the queue of recoveries."""
+    world.add_run("e4e1aaaa-0000", status="failed", jobs_total=3, jobs_completed=1, jobs_failed=2)
+    world.add_chunk("e4e1aaaa-0000", 0)
+    for start in (2, 4):
+        world.add_chunk("e4e1aaaa-0000", start, status="FAILED", error="broken")
+    sqs: Any = make_client("sqs", aws_env)
+    world.sqs, world.url = sqs, sqs.create_queue(QueueName=f"prismline-{aws_env['ENVIRONMENT']}-recoveries")["QueueUrl"]
+    return world
+
+
+def asked(world: Any) -> DeadlettersRecover:
+    (message,) = world.sqs.receive_message(QueueUrl=world.url, WaitTimeSeconds=5)["Messages"]
+    return DeadlettersRecover.model_validate(Envelope.model_validate_json(message["Body"]).data)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "chunk_ids"),
+    [(("--failed",), None), ((), None), (("2", "chunk-0000004"), ["chunk-0000002", "chunk-0000004"])],
+)
+def test_it_asks_for_the_chunks_that_are_named_or_all_that_failed(
+    failed: Any, arguments: tuple[str, ...], chunk_ids: list[str] | None
+) -> None:
+    printed = failed.json("retry", "e4e1", *arguments)
+    request = asked(failed)
+    assert (request.operation_id, request.only_run) == (printed["operation_id"], "e4e1aaaa-0000")
+    assert (request.retry, request.chunk_ids, request.dry_run) == (True, chunk_ids, False)
+
+
+def test_what_cannot_be_tried_again_is_refused(failed: Any) -> None:
+    failed.add_run(
+        "cccc", status="cancelled", jobs_failed=1, stop_reason="cancelled", cancelled_at="2026-03-10T12:00:00Z"
+    )
+    failed.add_run("dddd", jobs_total=1, jobs_completed=1)
+    for arguments, said in (
+        (("cccc",), "a cancelled run does not go on"),
+        (("dddd",), "No chunk of run dddd has failed."),
+        (("e4e1", "99"), "There is no chunk"),
+        (("e4e1", "2", "--failed"), "not both"),
+        (("nope",), "There is no run nope"),
+    ):
+        assert said in failed.run("retry", *arguments, expect=2).stderr
