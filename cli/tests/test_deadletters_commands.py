@@ -11,13 +11,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from prismline_cli.connection import Connection
 from prismline_cli.main import app
 from prismline_cli.recovering import progress_of
 from prismline_contracts import DeadlettersRecover, Envelope, RecoveryCounts, RecoveryOperationItem
 from prismline_ledger import Operations
 from prismline_localstack.state import make_client
-from prismline_localstack.testing import create_runs_table
 
 LEASE = timedelta(seconds=60)
 
@@ -56,14 +54,11 @@ class Consumer:
 
 
 @pytest.fixture
-def consumer(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Consumer:
-    environment = aws_env["ENVIRONMENT"]
-    dynamodb, sqs = make_client("dynamodb", aws_env), make_client("sqs", aws_env)
-    create_runs_table(dynamodb, f"prismline-{environment}-runs")
-    url = sqs.create_queue(QueueName=f"prismline-{environment}-recoveries")["QueueUrl"]
-    connection = Connection(environment)
-    monkeypatch.setattr(Connection, "open", lambda: connection)
-    return Consumer(sqs, url, Operations(dynamodb, f"prismline-{environment}-runs"))
+def consumer(world: Any, aws_env: dict[str, str]) -> Consumer:
+    world.add_run("r", status="failed")
+    sqs = make_client("sqs", aws_env)
+    url = sqs.create_queue(QueueName=f"prismline-{aws_env['ENVIRONMENT']}-recoveries")["QueueUrl"]
+    return Consumer(sqs, url, Operations(world.connection.dynamodb, world.connection.runs_table))
 
 
 def run(*arguments: str) -> Result:
@@ -74,11 +69,11 @@ def run(*arguments: str) -> Result:
 @pytest.mark.parametrize(("n_failed", "exit_code"), [(0, 0), (1, 1)])
 def test_whoever_waits_learns_whether_all_could_be_recovered(consumer: Consumer, n_failed: int, exit_code: int) -> None:
     counts = RecoveryCounts(n_records=3, n_sent=3, n_recovered=3 - n_failed, n_failed=n_failed)
-    thread = threading.Thread(target=consumer.end, args=(counts,))
+    thread = threading.Thread(target=consumer.end, args=(counts,), daemon=True)
     thread.start()
     result = run("recover", "--run", "r", "--wait", "--json")
+    assert result.exit_code == exit_code, result.output
     thread.join()
-    assert result.exit_code == exit_code
     shown = json.loads(result.stdout)
     assert (shown["status"], shown["only_run"]) == ("COMPLETED", "r")
     assert (shown["n_sent"], shown["n_recovered"], shown["n_failed"]) == (3, 3 - n_failed, n_failed)
