@@ -525,7 +525,7 @@ def test_thousands_of_records_survive_two_kills(world: DlqConsumerWorld, tmp_pat
 # ---- a retry: by the ledger, not by the archive
 
 
-def test_chunks_that_failed_are_tried_again_although_the_archive_has_no_record_of_them(world: World) -> None:
+def test_chunks_that_failed_are_tried_again_although_the_archive_has_no_record_of_them(world: DlqConsumerWorld) -> None:
     world.run("r", 3)
     world.complete("r", "chunk-0000000")
     for n in (1, 2):
@@ -541,7 +541,7 @@ def test_chunks_that_failed_are_tried_again_although_the_archive_has_no_record_o
     assert (world.item("r").jobs_completed, world.records()) == (3, {})
 
 
-def test_only_the_named_chunks_are_tried_again_and_only_if_they_failed(world: World) -> None:
+def test_only_the_named_chunks_are_tried_again_and_only_if_they_failed(world: DlqConsumerWorld) -> None:
     world.run("r", 4)
     world.complete("r", "chunk-0000000")
     for n in (1, 2):
@@ -553,13 +553,13 @@ def test_only_the_named_chunks_are_tried_again_and_only_if_they_failed(world: Wo
     assert world.ledger.chunk("r", "chunk-0000003").state is ChunkStatus.PENDING
 
 
-def test_a_retry_in_small_windows_takes_each_chunk_once(world: World) -> None:
+def test_a_retry_in_small_windows_takes_each_chunk_once(world: DlqConsumerWorld) -> None:
     world.set(recovery_window=2)
     failed_run(world, "r", 5)
     assert counts(recover(world, only_run="r", retry=True)) == {"records": 5, "sent": 5, "recovered": 5}
 
 
-def test_a_retry_leaves_a_cancelled_run_alone_and_has_a_failed_one_go_on(world: World) -> None:
+def test_a_retry_leaves_a_cancelled_run_alone_and_has_a_failed_one_go_on(world: DlqConsumerWorld) -> None:
     for run_id, reason in (("c", "cancelled"), ("f", "failed")):
         world.run(run_id, 2)
         world.fail(run_id, "chunk-0000000")
@@ -571,7 +571,7 @@ def test_a_retry_leaves_a_cancelled_run_alone_and_has_a_failed_one_go_on(world: 
     assert [message["data"]["chunk_id"] for message in work(world)] == ["chunk-0000000"]
 
 
-def test_what_a_retry_fails_to_mend_is_kept_with_the_new_error_and_can_be_tried_again(world: World) -> None:
+def test_what_a_retry_fails_to_mend_is_kept_with_the_new_error_and_can_be_tried_again(world: DlqConsumerWorld) -> None:
     failed_run(world, "r", 1)
     begin(world, only_run="r", retry=True)
     world.taken("chunks")
@@ -584,7 +584,7 @@ def test_what_a_retry_fails_to_mend_is_kept_with_the_new_error_and_can_be_tried_
 
 
 def test_a_retry_that_dies_after_taking_is_not_counted_twice(
-    world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     failed_run(world, "r", 2)
     commit, dying = Operations.commit, ["once"]
