@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import math
+import mmap
+import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -92,6 +95,45 @@ def test_model_and_residual_add_up_to_the_cube(outputs, tmp_path):
     np.testing.assert_allclose((model + residual)[:, 0, 0], data[:, 0, 0], rtol=1e-5, atol=1e-5)
     assert model[20, 0, 0] == pytest.approx(3.0, abs=1e-3)
     assert np.isnan(residual[:, 2, 2]).all()
+
+
+@pytest.mark.parametrize("axes", [(1, CHANNELS, NY, NX), (CHANNELS, 1, NY, NX)])
+def test_the_residual_is_of_the_scaled_values_and_degenerate_axes_do_not_matter(outputs, tmp_path, axes):
+    counts = np.random.default_rng(2).integers(-1000, 1000, (CHANNELS, NY, NX)).astype(np.int16)
+    image = fits.PrimaryHDU(counts.reshape(axes), HEADER)
+    image.header["BSCALE"], image.header["BZERO"] = 0.01, 5.0
+    cube = tmp_path / "cube.fits"
+    image.writeto(cube)
+    fits_maps.write(outputs, GEOMETRY, HEADER, tmp_path / "maps", cubes=True, cube=cube)
+    residual = fits.getdata(tmp_path / "maps" / "residual.fits")
+    np.testing.assert_allclose(residual[:, 0, 1], 0.01 * counts[:, 0, 1] + 5.0, rtol=1e-5)
+
+
+@pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="this system keeps the pages of files")
+def test_the_files_that_are_filled_are_not_kept_in_memory(tmp_path, monkeypatch):
+    side, channels = 64, 600
+    geometry = GEOMETRY.model_copy(update={"nx": side, "ny": side, "n_channels": channels})
+    paths = [
+        chunk(tmp_path / f"{y:03}.parquet", *((x, y, "fitted", [(1.0, 300.0, 4.0)]) for x in range(side)))
+        for y in range(side)
+    ]
+    mapped = []
+    fill = fits_maps._fill
+
+    def watched(*arguments):
+        mapped.append(mapped_bytes())
+        fill(*arguments)
+
+    monkeypatch.setattr(fits_maps, "_fill", watched)
+    fits_maps.write(paths, geometry, HEADER, tmp_path / "maps", cubes=True)
+    size = (tmp_path / "maps" / "model.fits").stat().st_size
+    assert max(mapped) - mapped[0] < size / 4
+
+
+def mapped_bytes():
+    """Memory of this process that belongs to files."""
+    status = Path("/proc/self/status").read_text()
+    return 1024 * int(re.search(r"RssFile:\s+(\d+)", status)[1])
 
 
 def test_a_run_of_phspectra_has_no_map_of_flags(outputs, tmp_path):

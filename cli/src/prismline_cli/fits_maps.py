@@ -1,15 +1,17 @@
 """A run's results as FITS: maps and cubes with the celestial coordinates of its cube, written chunk by chunk.
 
-Every file is created at its full size, empty, and filled where a chunk has pixels, so that memory does not grow
-with the
-cube: pages of the files come and go. The files are plain primary images of float32, which DS9 and CARTA open.
+Every file is created at its full size, empty, and filled where a chunk has pixels. The pages that were touched are
+let go after every batch of pixels, and the cube is read where the batch lies, so that memory does not grow with the
+cube. The files are plain primary images of float32, which DS9 and CARTA open.
 """
 
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -39,10 +41,30 @@ _BATCH_ROWS = 4096
 
 @dataclass(frozen=True)
 class _Image:
-    """A FITS file that is being filled: `values` is its data, an array on disk."""
+    """A FITS file that is being filled: `values` is its data, an array on the `pages` of the file."""
 
     path: Path
     values: NDArray[np.float32]
+    pages: mmap.mmap
+    #: Byte at which the data start.
+    start: int
+
+    def write_spectra(self, y: NDArray[np.int64], x: NDArray[np.int64], spectra: NDArray[np.floating]) -> None:
+        """Write spectra (channels, len(y)) at these pixels: a stretch of pixels at a time, as they lie in the file."""
+        area, places = math.prod(self.values.shape[1:]), y * self.values.shape[2] + x
+        order = np.argsort(places, kind="stable")
+        places, rows = places[order], spectra[:, order].astype(">f4")
+        bounds = [0, *(np.flatnonzero(np.diff(places) != 1) + 1), len(places)]
+        with self.path.open("r+b") as file:
+            for channel, row in enumerate(rows):
+                for begin, end in pairwise(bounds):
+                    file.seek(self.start + 4 * (channel * area + int(places[begin])))
+                    file.write(row[begin:end].tobytes())
+
+    def let_go(self) -> None:
+        """Give back the memory of the pages. What was written is the system's to store."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.pages.madvise(mmap.MADV_DONTNEED)
 
 
 def write(
@@ -70,12 +92,13 @@ def write(
     most = max((pc.max(count).as_py() or 0 for count in counts), default=0)
     axis = SpectralAxis.of(geometry)
     images = _create(geometry, axis, header, to, columns, max(most, 1), cubes, cube is not None)
-    source = _cube_data(cube) if cube is not None and cubes else None
     for path in files:
         for batch in pq.ParquetFile(path).iter_batches(_BATCH_ROWS, columns=columns):
-            _fill(images, pa.Table.from_batches([batch]), geometry, axis, source)
+            _fill(images, pa.Table.from_batches([batch]), geometry, axis, cube if cubes else None)
+            for image in images.values():
+                image.let_go()
     for image in images.values():
-        image.values.flush()  # type: ignore[attr-defined]
+        image.pages.flush()
     return [image.path for image in images.values()]
 
 
@@ -138,20 +161,28 @@ def _empty_image(path: Path, shape: tuple[int, ...], unit: str, coordinates: fit
         header["BUNIT"] = unit
     start = header.tostring(sep="", endcard=True, padding=True).encode("ascii")
     size = math.prod(shape) * 4
-    with path.open("wb") as file:
+    plane = np.full(shape[-2:], np.nan, dtype=">f4").tobytes()
+    with path.open("w+b") as file:
         file.write(start)
+        for _ in range(math.prod(shape[:-2])):
+            file.write(plane)
         file.truncate(len(start) + -(-size // _BLOCK) * _BLOCK)
-    values = np.memmap(path, dtype=">f4", mode="r+", offset=len(start), shape=shape)
-    for plane in values if len(shape) > 2 else [values]:
-        plane[:] = np.nan
-    return _Image(path, values)
+        file.flush()
+        pages = mmap.mmap(file.fileno(), 0)
+    values = np.ndarray(shape, dtype=">f4", buffer=pages, offset=len(start))
+    return _Image(path, values, pages, len(start))
 
 
-def _cube_data(path: Path) -> NDArray[np.floating]:
-    """The data of the cube, (channels, ny, nx), on disk."""
-    with fits.open(path, memmap=True) as opened:
-        data: NDArray[np.floating] = next(unit.data for unit in opened if unit.data is not None)
-        return data.squeeze()
+def _read_spectra(path: Path, y: NDArray[np.int64], x: NDArray[np.int64]) -> NDArray[np.floating]:
+    """The spectra of the cube at these pixels, (channels, len(y)); no more of it is read than the rectangle around."""
+    with fits.open(path, memmap=False) as opened:  # a section is read by itself; pages of scaled values cannot be
+        section = next(unit.section for unit in opened if unit.header.get("NAXIS", 0) > 2)
+        top, left = int(y.min()), int(x.min())
+        rectangle = (slice(top, int(y.max()) + 1), slice(left, int(x.max()) + 1))
+        deep = int(np.argmax(section.shape[:-2]))  # the other axes before the sky's are degenerate
+        whole = tuple(slice(None) if axis == deep else 0 for axis in range(len(section.shape) - 2))
+        found = section[(*whole, *rectangle)]
+        return np.asarray(found[:, y - top, x - left])
 
 
 def _components(table: pa.Table) -> Iterator[tuple[int, NDArray[np.float64]]]:
@@ -168,7 +199,7 @@ def _fill(
     table: pa.Table,
     geometry: CubeGeometry,
     axis: SpectralAxis,
-    source: NDArray[np.floating] | None,
+    cube: Path | None,
 ) -> None:
     """Write the pixels of `table` into the images."""
     y, x = table["y"].to_numpy(), table["x"].to_numpy()
@@ -180,8 +211,7 @@ def _fill(
         if name in images:
             images[name].values[y, x] = np.array(table[column].to_pylist(), dtype=np.float64)
     channels = np.arange(geometry.n_channels, dtype=np.float64)[:, None]
-    if "model" in images:
-        images["model"].values[:, y[looked_at], x[looked_at]] = 0.0
+    model = np.zeros((geometry.n_channels if "model" in images else 0, len(y)), dtype=np.float32)
     for row, found in _components(table):
         amplitude, velocity, width = found[:, 0], axis.at(found[:, 1]), found[:, 2] * abs(axis.step)
         at = (y[row], x[row])
@@ -191,7 +221,9 @@ def _fill(
             images[f"component_{name}"].values[(slice(len(found)), *at)] = values
         if "model" in images:
             bells = np.exp(-0.5 * ((channels - found[:, 1]) / found[:, 2]) ** 2)
-            images["model"].values[(slice(None), *at)] = bells @ amplitude
-    if source is not None and "residual" in images:
-        seen = (slice(None), y[looked_at], x[looked_at])
-        images["residual"].values[seen] = source[seen] - images["model"].values[seen]
+            model[:, row] = bells @ amplitude
+    if "model" in images and looked_at.any():
+        seen = (y[looked_at], x[looked_at])
+        images["model"].write_spectra(*seen, model[:, looked_at])
+        if cube is not None:
+            images["residual"].write_spectra(*seen, _read_spectra(cube, *seen) - model[:, looked_at])

@@ -75,11 +75,11 @@ def test_a_piece_with_a_margin_of_the_rounds_gives_the_bits_of_the_whole_and_thr
     whole = refit_from_neighbours(spectra, first, SHAPE)
     assert bits(whole) != bits(first)
     assert bits(refit_from_neighbours(spectra, first, SHAPE, threads=2)) == bits(whole)
-    rows = 11
-    piece = spectra[: rows * SHAPE[1]]
-    part = refit_from_neighbours(piece, decompose(piece), (rows, SHAPE[1]))
-    inner = list(range((rows - 2) * SHAPE[1]))
-    assert bits(part, inner) == bits(whole, inner)
+    cut, margin = 9, 2
+    piece = spectra[cut * SHAPE[1] :]
+    part = refit_from_neighbours(piece, decompose(piece), (SHAPE[0] - cut, SHAPE[1]))
+    inner = range((cut + margin) * SHAPE[1], len(spectra))
+    assert bits(part, [i - cut * SHAPE[1] for i in inner]) == bits(whole, list(inner))
 
 
 def test_blank_pixels_have_no_neighbours_and_are_none() -> None:
@@ -95,6 +95,39 @@ def test_blank_pixels_have_no_neighbours_and_are_none() -> None:
     assert bits(refit_from_neighbours(spectra[:1], alone, (1, 1))) == bits(alone)
 
 
+def test_a_model_is_replaced_by_a_better_one_only() -> None:
+    spectra, _ = make_cube(SHAPE, 9608)
+    first = decompose(spectra)
+    second = refit_from_neighbours(spectra, first, SHAPE, rounds=1)
+    models = [first.components(i) for i in range(len(first))]
+
+    def price(table: Decomposition, i: int) -> float:
+        y, x = divmod(i, SHAPE[1])
+        around = [
+            models[v * SHAPE[1] + u]
+            for v in range(max(y - 1, 0), min(y + 2, SHAPE[0]))
+            for u in range(max(x - 1, 0), min(x + 2, SHAPE[1]))
+            if (v, u) != (y, x)
+        ]
+        model = table.components(i)
+        chi2 = table.chi2_reduced[i] * (spectra.shape[1] - 3 * len(model))
+        disagreement = np.mean([count_jumps([model, other], (1, 2)) for other in around])
+        return float(chi2 + 10.0 * len(model) + 10.0 * disagreement)
+
+    changed = [i for i in range(len(first)) if bits(first, [i]) != bits(second, [i])]
+    assert len(changed) > 20
+    assert all(price(second, i) < price(first, i) for i in changed)
+
+
+def test_a_pixel_among_blank_ones_is_left_alone() -> None:
+    spectra, _ = make_cube(SHAPE, 9607)
+    image = spectra.reshape(*SHAPE, -1)
+    lonely = np.full_like(image, np.nan)
+    lonely[::2, ::2] = image[::2, ::2]
+    first = decompose(lonely.reshape(spectra.shape))
+    assert bits(refit_from_neighbours(lonely.reshape(spectra.shape), first, SHAPE)) == bits(first)
+
+
 def test_starts_are_fitted_and_nothing_is_searched_for() -> None:
     lines = np.array([[3.0, 60.0, 4.0], [3.0, 140.0, 4.0]])
     spectra = model(lines, 200) + np.random.default_rng(9605).normal(0.0, 0.25, (2, 200))
@@ -102,6 +135,14 @@ def test_starts_are_fitted_and_nothing_is_searched_for() -> None:
     table = decompose(spectra, starts=[nonsense, []])
     assert table.n_components.tolist() == [1, 0]
     assert table.mean[0] == pytest.approx(60.0, abs=0.5)
+
+
+def test_starts_are_in_the_unit_of_the_spectra() -> None:
+    pair = np.array([[3.0, 94.0, 4.0], [3.0, 106.0, 4.0]])
+    spectra = model(pair, 200) + np.random.default_rng(9609).normal(0.0, 0.05, (20, 200))
+    table = decompose(1e-9 * spectra, starts=[pair * [1e-9, 1.0, 1.0]] * 20)
+    assert (table.n_components == 2).all()
+    np.testing.assert_allclose(table.mean.reshape(20, 2), np.tile(pair[:, 1], (20, 1)), atol=0.5)
 
 
 def test_what_is_not_the_same_image_is_a_value_error() -> None:
