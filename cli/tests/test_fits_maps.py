@@ -118,7 +118,7 @@ def test_the_files_that_are_filled_are_not_kept_in_memory(tmp_path, monkeypatch)
         for y in range(side)
     ]
     mapped = []
-    fill = fits_maps._fill
+    fill = fits_maps._fill  # noqa: SLF001 - once for each batch, which nothing public shows
 
     def watched(*arguments):
         mapped.append(mapped_bytes())
