@@ -18,8 +18,8 @@ from tests.simulation.trace import Trace
 from tests.simulation.users import Users
 from tests.simulation.world import Finding, World
 
-#: Events after which a schedule is given up: a loop without an end.
-MOST_EVENTS = 300_000
+#: Events after which a schedule is given up: a loop without an end. An outage of EventBridge for a day takes 400,000.
+MOST_EVENTS = 1_000_000
 #: Complaints of which a finding tells.
 MOST_COMPLAINTS = 4
 
