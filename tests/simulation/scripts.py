@@ -53,6 +53,21 @@ SCRIPTS: Mapping[str, Plan] = {
         pauses=(("sweeper", 0.0, 5 * HOUR),),
         script=(Step("worker", WRITES_OUTPUT, "crash before", times=1000),),
     ),
+    # The same, but it is the sweeper that looks, when one more attempt has just begun.
+    "a sweep comes when an attempt begins": Plan(
+        runs=(ONE,),
+        script=(
+            Step("worker", ATTEMPT, most=0.0, given=lambda now: now.world.seconds() > 7210.0, name="begins"),
+            Step("worker", WRITES_OUTPUT, "crash before", times=1000),
+            Step(
+                "sweeper",
+                r"receive_message .*-sweeps",
+                "hold after",
+                until=lambda now: now.has("begins"),
+                given=lambda now: now.world.seconds() > 5000.0,
+            ),
+        ),
+    ),
     # The worker reads that all chunks have ended. Before it says that the run drained, the sweeper does, and a recovery
     # reopens the chunk.
     "a run that drains is reopened": Plan(

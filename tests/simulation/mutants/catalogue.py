@@ -187,7 +187,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "if leased(chunk, now, patience):",
         "if False:",
         "A chunk is failed, or begun a second time, while a worker is at work on it.",
-        ("a sweeper gives up and dies",),
+        ("a sweep comes when an attempt begins",),
     ),
     # ---- the ledger: the slow lane
     Mutant(
