@@ -93,6 +93,22 @@ class FailuresOutput(Output):
     chunks: list[ChunkOutput]
 
 
+class PrunedRunOutput(Output):
+    """A run that was deleted, or would be, and what its objects take."""
+
+    run_id: RunId
+    objects: Count
+    bytes: Count
+
+
+class PruneOutput(Output):
+    """What was freed, or would be by other than a dry run."""
+
+    dry_run: bool
+    bytes: Count
+    runs: list[PrunedRunOutput]
+
+
 class CancelOutput(Output):
     """A run that was asked to be cancelled."""
 
@@ -340,6 +356,7 @@ OUTPUTS: dict[str, type[BaseModel]] = {
     "run": RunOutput,
     "watch": RunOutput,
     "cancel": CancelOutput,
+    "prune": PruneOutput,
     "chunks": RootModel[list[ChunkOutput]],
     "stuck": RootModel[list[StuckChunkOutput]],
     "failures": FailuresOutput,

@@ -1,0 +1,93 @@
+"""`prismline prune`: delete runs that are over, and what belongs to them."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from prismline_cli.commands.options import AsJson
+from prismline_cli.connection import Connection
+from prismline_cli.finding import find_run
+from prismline_cli.output import console, fail, print_json
+from prismline_cli.pruning import Belongings, Pruning, ended_at
+from prismline_cli.runs import RunView, load_run, run_ids
+from prismline_contracts import now
+
+#: What an age is given in.
+UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
+
+
+def prune(
+    run_id: Annotated[
+        list[str] | None, typer.Argument(help="Runs, by their ids or the beginnings of them.", metavar="[ID]...")
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="All runs that ended longer ago, e.g. 12h, 30d or 8w.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be freed.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Delete runs that are over: items, inputs, outputs and sources that no other run names. Dead letters stay."""
+    if bool(run_id) == (older_than is not None):
+        fail("Give runs or --older-than.")
+    age = None if older_than is None else parse_age(older_than)
+    if as_json and not (yes or dry_run):
+        fail("With --json nobody is asked: give --yes or --dry-run.")
+    connection = Connection.open()
+    pruning = Pruning(connection)
+    found = pruning.belongings(_chosen(connection, run_id or [], age))
+    if not as_json:
+        _show(found)
+    if found and not dry_run:
+        if not yes and not typer.confirm("Delete them?", err=True):
+            fail("Nothing was deleted.")
+        for belongings in found:
+            pruning.delete(belongings)
+    if as_json:
+        runs = [{"run_id": each.view.run_id, "objects": len(each.objects), "bytes": each.size} for each in found]
+        print_json({"dry_run": dry_run, "bytes": sum(each.size for each in found), "runs": runs})
+    else:
+        size = sum(each.size for each in found) / 1e6
+        console.print(f"{'Would free' if dry_run else 'Freed'} {size:.1f} MB of {len(found)} runs.")
+
+
+def parse_age(text: str) -> timedelta:
+    """An age like `30d`. Ends the command with the reason if it is none."""
+    match = re.fullmatch(r"([0-9]{1,6})([hdw])", text)
+    if match is None:
+        fail(f"{text} is no age: give a number and h, d or w, as in 30d.")
+    return int(match[1]) * UNITS[match[2]]
+
+
+def _chosen(connection: Connection, given: list[str], age: timedelta | None) -> list[RunView]:
+    if age is None:
+        chosen = {view.run_id: view for view in (find_run(connection, each) for each in given)}
+        for view in chosen.values():
+            if ended_at(view) is None:
+                fail(f"Run {view.run_id} is not over: nothing was deleted. `prismline run {view.run_id}` shows it.")
+        return list(chosen.values())
+    views = [found for run_id in run_ids(connection) if (found := load_run(connection, run_id)) is not None]
+    return [view for view in views if (moment := ended_at(view)) is not None and now() - moment > age]
+
+
+def _show(found: list[Belongings]) -> None:
+    table = Table("run", "survey", "status", "ended", "objects", "MB", box=None)
+    for each in found:
+        state = each.view.state
+        assert state is not None, "a run that is over has a status"
+        ended = state.completed_at or state.updated_at
+        table.add_row(
+            each.view.run_id, state.survey or "-", state.status, ended, str(len(each.objects)), f"{each.size / 1e6:.1f}"
+        )
+    if found:
+        console.print(table)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command()(prune)

@@ -1,0 +1,167 @@
+"""Delete runs that are over, with all that belongs to them alone: items, inputs, outputs, sources and the manifest.
+
+The run's item goes first, on the condition that the run is still over: without it, nothing in the run can go on. Its
+status goes last: until then a prune that was interrupted can be asked for again. Dead letters stay in the archive.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from prismline_cli.connection import Connection
+from prismline_cli.output import fail
+from prismline_cli.runs import ENDED, RunView
+from prismline_contracts import MANIFEST_PREFIX, manifest_copy_key, now, output_prefix, run_id_of
+from prismline_runtime import error_code
+
+#: A run without an item in the ledger may be about to get one, for as long after its end.
+UNOPENED = timedelta(hours=1)
+#: Keys that S3, and items that DynamoDB, takes in one deletion.
+OBJECTS_PER_DELETION, ITEMS_PER_DELETION = 1000, 25
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """What a run leaves in the bucket: sizes in bytes by key, the manifest included."""
+
+    view: RunView
+    objects: dict[str, int]
+
+    @property
+    def size(self) -> int:
+        """Bytes of all objects."""
+        return sum(self.objects.values())
+
+
+def ended_at(view: RunView) -> datetime | None:
+    """When the run ended; None while it is not over: its status is final, everybody has heard, nothing is refitted."""
+    state, item = view.state, view.item
+    if state is None or state.status not in ENDED or not view.ended:
+        return None
+    moment = datetime.fromisoformat(state.completed_at or state.updated_at)
+    if item is None:
+        return moment if now() - moment >= UNOPENED else None
+    return moment if item.ended_at is not None and item.ended_status == state.status else None
+
+
+class Pruning:
+    """Finds and deletes what belongs to runs. Manifests are read once."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._manifests = {key: self._document(key) for key, _ in self._list(MANIFEST_PREFIX)}
+
+    def belongings(self, views: list[RunView]) -> list[Belongings]:
+        """What each of the runs has alone. A source that a run that stays refers to stays, too."""
+        pruned = {key for view in views for key in self._manifest_keys(view)}
+        needed = {text for key, document in self._manifests.items() if key not in pruned for text in _texts(document)}
+        return [Belongings(view, dict(self._objects(view, needed))) for view in views]
+
+    def delete(self, found: Belongings) -> None:
+        """Delete a run. Ends the command if the run goes on by now."""
+        connection, run_id = self._connection, found.view.run_id
+        if found.view.item is not None:
+            self._delete_run_item(found.view)
+        keys = iter(sorted(found.objects, key=lambda key: not key.startswith(MANIFEST_PREFIX)))
+        while batch := list(islice(keys, OBJECTS_PER_DELETION)):
+            answer = connection.s3.delete_objects(
+                Bucket=connection.bucket, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
+            )
+            if errors := answer.get("Errors"):
+                fail(f"{errors[0].get('Key')} cannot be deleted: {errors[0].get('Message')}. Prune {run_id} again.")
+        self._delete_items(run_id)
+        connection.dynamodb.delete_item(TableName=connection.workflow_state_table, Key={"run_id": {"S": run_id}})
+
+    def _delete_run_item(self, view: RunView) -> None:
+        assert view.item is not None
+        assert view.item.ended_at is not None
+        try:
+            self._connection.dynamodb.delete_item(
+                TableName=self._connection.runs_table,
+                Key={"PK": {"S": view.run_id}, "SK": {"S": view.item.SK}},
+                ConditionExpression="ended_at = :ended_at",
+                ExpressionAttributeValues={":ended_at": {"S": view.item.ended_at}},
+            )
+        except ClientError as error:
+            if error_code(error) == "ConditionalCheckFailedException":
+                fail(f"Run {view.run_id} goes on: it was not pruned.")
+            raise
+
+    def _delete_items(self, run_id: str) -> None:
+        connection = self._connection
+        pages = connection.dynamodb.get_paginator("query").paginate(
+            TableName=connection.runs_table,
+            KeyConditionExpression="PK = :run",
+            ExpressionAttributeValues={":run": {"S": run_id}},
+            ProjectionExpression="PK, SK",
+        )
+        keys = (item for page in pages for item in page["Items"])
+        while batch := list(islice(keys, ITEMS_PER_DELETION)):
+            left: Any = {connection.runs_table: [{"DeleteRequest": {"Key": key}} for key in batch]}
+            while left:
+                left = connection.dynamodb.batch_write_item(RequestItems=left).get("UnprocessedItems")
+
+    def _objects(self, view: RunView, needed: set[str]) -> Iterator[tuple[str, int]]:
+        run_id, survey = view.run_id, (view.state and view.state.survey) or (view.item and view.item.survey)
+        outputs = [chunk.output_key for chunk in self._connection.ledger.chunks(run_id) if chunk.output_key]
+        texts = [*outputs, *_texts(self._document(manifest_copy_key(run_id)))]
+        folders = {f"{text.partition(f'/{run_id}/')[0]}/{run_id}/" for text in texts if f"/{run_id}/" in text}
+        folders |= {f"chunks/{run_id}/", *([output_prefix(survey, run_id)] if survey else [])}
+        for folder in sorted(folders):
+            yield from ((key, size) for key, size in self._list(folder) if key not in needed)
+        for key in [*outputs, *self._manifest_keys(view)]:
+            if not any(key.startswith(folder) for folder in folders):
+                yield from ((found, size) for found, size in self._list(key) if found == key)
+
+    def _manifest_keys(self, view: RunView) -> list[str]:
+        """The keys of the manifests that start this run."""
+        given = view.item.manifest_key if view.item else None
+        return [
+            key
+            for key, document in self._manifests.items()
+            if (
+                (name := document.get("idempotency_key"))
+                and run_id_of(self._connection.bucket, str(name)) == view.run_id
+            )
+            or (not name and (key == given or PurePosixPath(key).stem == view.run_id))
+        ]
+
+    def _list(self, prefix: str) -> Iterator[tuple[str, int]]:
+        pages = self._connection.s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self._connection.bucket, Prefix=prefix
+        )
+        for page in pages:
+            yield from ((entry["Key"], entry["Size"]) for entry in page.get("Contents", []))
+
+    def _document(self, key: str) -> dict[str, Any]:
+        """The JSON object under a key; empty if there is none."""
+        try:
+            body = self._connection.s3.get_object(Bucket=self._connection.bucket, Key=key)["Body"].read()
+            document = json.loads(body)
+        except ValueError:
+            return {}
+        except ClientError as error:
+            if error_code(error) in {"NoSuchKey", "404"}:
+                return {}
+            raise
+        return document if isinstance(document, dict) else {}
+
+
+def _texts(document: Any) -> Iterator[str]:
+    """All strings in a JSON document."""
+    if isinstance(document, str):
+        yield document
+    elif isinstance(document, dict):
+        for value in document.values():
+            yield from _texts(value)
+    elif isinstance(document, list):
+        for value in document:
+            yield from _texts(value)
