@@ -18,6 +18,7 @@ DRAINS, ENDS = r"update_item .*/RUN SET #drained_at", r"update_item .*/RUN SET #
 STOPS = r"update_item .*/RUN SET #cancelled_at"
 WAITS_FOR_DRAIN = r"update_item .* (ADD|SET) #waiting_tokens"
 FAILS_RUN = r"update_item .*SET #status.*:status=failed"
+SAYS = r"events.put_events "
 WRITES_OUTPUT, READS_CHUNKS = r"put_object decompositions/", r"dynamodb.query .*CHUNK#"
 
 ONE = RunPlan(chunks=1)
@@ -83,6 +84,16 @@ SCRIPTS: Mapping[str, Plan] = {
         script=(
             Step("worker", COMPLETES, until=lambda now: "ended_at" in now.run()),
             Step("worker", COMPLETES, "crash before", nth=2, times=1000, given=lambda now: "ended_at" not in now.run()),
+        ),
+    ),
+    # The same, but it dies before it says so, and no message is left.
+    "a chunk that was given up completes in silence": Plan(
+        runs=(ONE,),
+        workers=2,
+        script=(
+            Step("worker", COMPLETES, until=lambda now: "ended_at" in now.run()),
+            Step("worker", COMPLETES, "crash before", nth=2, times=1000, given=lambda now: "ended_at" not in now.run()),
+            Step("worker", SAYS, "crash before", given=lambda now: now.is_("COMPLETED")),
         ),
     ),
     # A worker has a chunk when its run is cancelled, and completes it when the end of the run has been recorded.

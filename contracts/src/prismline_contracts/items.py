@@ -158,7 +158,8 @@ class ChunkItem(Contract):
     refit_sent_at: Timestamp | None = None
     #: The recovery that last reopened the chunk.
     recovery: Name | None = None
-    #: Whether the sweeper gave the chunk up and has not published `chunk.failed` yet.
+    #: Whether the chunk's end may not have been published yet, and no message would have it published: the sweeper gave
+    #: the chunk up, or a worker completed it after it had FAILED.
     unsaid: bool = False
 
     @property

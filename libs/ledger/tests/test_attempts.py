@@ -175,7 +175,7 @@ class TestEndings:
         assert (late.changed, late.late) == (True, True)
         assert (late.chunk, late.run) == (scene.chunk(), scene.run)
         assert scene.counters() == (2, 0)
-        assert (scene.chunk().error, scene.chunk().unsaid) == (None, False)
+        assert (scene.chunk().error, scene.chunk().unsaid) == (None, True)
         assert scene.is_open
         assert (scene.run.ended_at, scene.run.ended_status) == (None, None)
         assert scene.run.drained_at is not None

@@ -20,7 +20,7 @@ from prismline_dlq_consumer.sweep_decisions import (
     Resend,
     ResendRefit,
     RunNews,
-    SayFailed,
+    SayEnd,
     SweepLimits,
     drift,
     news_of,
@@ -201,11 +201,17 @@ class TestLostMessages:
                 assert decide(chunk, now + timedelta(seconds=LIMITS.idle_seconds - 1)) is None
 
 
-class TestFailuresThatWereNotSaid:
+class TestEndsThatWereNotSaid:
     @pytest.mark.parametrize("run", [run_item(), STOPPED, run_item(ended_at=at(0))])
-    def test_a_failure_that_was_not_said_is_said_whatever_the_run_does(self, run: RunItem) -> None:
-        chunk = chunk_item("FAILED", unsaid=True, error="The kernel died.", completed_at=at(0))
-        assert decide(chunk, START, run=run) == SayFailed("The kernel died.")
+    @pytest.mark.parametrize(
+        "chunk",
+        [
+            chunk_item("FAILED", unsaid=True, error="The kernel died.", completed_at=at(0)),
+            chunk_item("COMPLETED", unsaid=True, output_key="o", n_timed_out=1, completed_at=at(0)),
+        ],
+    )
+    def test_an_end_that_was_not_said_is_said_whatever_the_run_does(self, chunk: ChunkItem, run: RunItem) -> None:
+        assert decide(chunk, START, run=run) == SayEnd()
 
 
 class TestSlowLane:

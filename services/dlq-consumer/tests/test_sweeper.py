@@ -651,7 +651,7 @@ class TestTogetherAndApart:
         world.hear("r", "failed")
         for said in (1, 1, 1):
             assert world.is_open("r")
-            assert world.sweep().failures_said == said
+            assert world.sweep().ends_said == said
         assert not world.is_open("r")
         assert len({event.data["chunk_id"] for event in world.said("chunk.failed")}) == 3
 

@@ -142,6 +142,12 @@ def test_an_output_with_damaged_bytes_is_refused_or_read(data):
         from_parquet(bytes(body))
 
 
+def test_an_output_whose_column_has_no_readable_name_is_refused():
+    body = to_parquet(table_of(ALL)).replace(b"min_persistence", b"\x80in_persistence")
+    with pytest.raises(PermanentError, match="not a whole Parquet file"):
+        from_parquet(body)
+
+
 def test_timed_out_rows_are_found():
     assert timed_out_rows(table_of(["timed_out", "fitted", "blank", "timed_out"])) == [0, 3]
     assert timed_out_rows(table_of(["fitted"])) == []

@@ -108,6 +108,7 @@ def test_a_late_success_in_a_drained_run_is_said(world: WorkerWorld, monkeypatch
     monkeypatch.setattr(Bucket, "create", slow)
     assert world.process()
     assert kinds(world.said()) == ["chunk.completed", "run.drained", "run.recovered"]
+    assert not world.chunk().unsaid
     run = world.run()
     assert (run.jobs_completed, run.jobs_failed) == (1, 0)
 

@@ -115,6 +115,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "A chunk that completes after it was given up leaves its run failed.",
         ("a chunk that was given up completes",),
     ),
+    Mutant(
+        "a late success is said once",
+        f"{LEDGER}/base.py",
+        ' | ({"unsaid": True} if late else {})',
+        "",
+        "Nobody hears that a chunk completed whose worker died between writing its late success and saying so.",
+        ("a chunk that was given up completes in silence",),
+    ),
     # ---- the ledger: attempts
     Mutant(
         "an attempt begins after the end",

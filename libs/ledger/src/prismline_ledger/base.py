@@ -150,14 +150,15 @@ class LedgerBase:
         """
         read = chunk
         while chunk.state in ALLOWED_FROM[to] and all(getattr(chunk, name) == getattr(read, name) for name in guard):
-            fields = {"status": to.value, "completed_at": self._clock(), **fields}
-            removes = ("error", "unsaid") if to is ChunkStatus.COMPLETED else ()
             late = chunk.state is ChunkStatus.FAILED
+            # The message of a chunk that had FAILED may be gone, so the sweeper repeats what the caller has to say.
+            sets = {"status": to.value, "completed_at": self._clock(), **fields} | ({"unsaid": True} if late else {})
+            removes = ("error",) if to is ChunkStatus.COMPLETED else ()
             try:
                 self._table.transact(
                     self._table.changing(
                         chunk_key_of(chunk.run_id, chunk.chunk_id),
-                        Change(fields, removes=removes, condition=as_read(chunk, "status", *guard)),
+                        Change(sets, removes=removes, condition=as_read(chunk, "status", *guard)),
                     ),
                     self._table.changing(
                         run_key(chunk.run_id),
@@ -173,7 +174,7 @@ class LedgerBase:
                 chunk = self.chunk(chunk.run_id, chunk.chunk_id)
                 continue
             absent = {name: ChunkItem.model_fields[name].default for name in removes}
-            ended = chunk.model_copy(update={**fields, **absent})
+            ended = chunk.model_copy(update={**sets, **absent})
             return Finished(changed=True, chunk=ended, run=self.drain(chunk.run_id), late=late)
         return Finished(changed=False, chunk=chunk, run=self.drain(chunk.run_id))
 

@@ -40,7 +40,7 @@ class Sweeping(LedgerBase):
         return self._update_run(run, Change(removes=("GSI2_PK", "GSI2_SK"), condition=done)) is not None
 
     def mark_said(self, chunk: ChunkItem) -> None:
-        """Record that `chunk.failed` was published for a chunk that the sweeper gave up."""
+        """Record that the end of a chunk that is `unsaid` was published."""
         self._update_chunk(
             chunk.run_id, chunk.chunk_id, Change(removes=("unsaid",), condition=as_read(chunk, "completed_at"))
         )

@@ -69,10 +69,8 @@ class GiveUp:
 
 
 @dataclass(frozen=True)
-class SayFailed:
-    """Publish `chunk.failed` for a chunk that an earlier sweep gave up: that sweep may have died before it did so."""
-
-    error: str
+class SayEnd:
+    """Publish the chunk's end: the sweep or the worker that ended it may have died before it did so."""
 
 
 class RunNews(Enum):
@@ -91,13 +89,13 @@ def sweep_chunk(
     *,
     chunks: Callable[[], Held],
     refits: Callable[[], Held],
-) -> Resend | ResendRefit | GiveUp | SayFailed | None:
+) -> Resend | ResendRefit | GiveUp | SayEnd | None:
     """Decide what a sweep does with a chunk. None: nothing.
 
     chunks, refits: return where the messages of the queues `chunks` and `refits` are. They are called only if needed.
     """
     if chunk.unsaid:
-        return SayFailed(chunk.error or "")
+        return SayEnd()
     if run.cancelled_at is not None:
         return None
     match chunk.state:

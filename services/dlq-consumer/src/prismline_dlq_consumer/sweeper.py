@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 
 from prismline_contracts import (
+    ChunkCompleted,
     ChunkFailed,
     ChunkItem,
     Envelope,
@@ -28,6 +29,7 @@ from prismline_contracts import (
     RunDrained,
     RunItem,
     dead_letter_queue_name,
+    ending_of,
     now,
     queue_name,
     timestamp,
@@ -39,7 +41,7 @@ from prismline_dlq_consumer.sweep_decisions import (
     Resend,
     ResendRefit,
     RunNews,
-    SayFailed,
+    SayEnd,
     SweepLimits,
     drift,
     news_of,
@@ -120,7 +122,7 @@ class Tally:
     chunks_resent: int = 0
     chunks_given_up: int = 0
     #: `chunk.failed` events that an earlier sweep may not have published.
-    failures_said: int = 0
+    ends_said: int = 0
     refits_resent: int = 0
     splits_resent: int = 0
     #: Drained runs whose end is not recorded.
@@ -132,7 +134,7 @@ class Tally:
     @property
     def repairs(self) -> int:
         """The number of repairs of chunks."""
-        return self.chunks_resent + self.chunks_given_up + self.failures_said + self.refits_resent
+        return self.chunks_resent + self.chunks_given_up + self.ends_said + self.refits_resent
 
 
 def on_sweep(_event: dict[str, Any], delivery: Delivery, deps: SweeperDependencies) -> None:
@@ -219,16 +221,16 @@ class _Sweep:
                     unfitted.append(chunk)
                 case GiveUp(error):
                     self._give_up(chunk, run, error)
-                case SayFailed(error):
-                    self._say_failed(chunk, run, error)
-                    self._tally.failures_said += 1
+                case SayEnd():
+                    self._say_end(chunk, run)
+                    self._tally.ends_said += 1
         for batch in batches(lost, RESEND_BATCH):
             self._resend(batch, run)
         for refits in batches(unfitted, RESEND_BATCH):
             self._resend_refits(refits, run)
         return counted, seen_to_all
 
-    def _decide(self, chunk: ChunkItem, run: RunItem) -> Resend | ResendRefit | GiveUp | SayFailed | None:
+    def _decide(self, chunk: ChunkItem, run: RunItem) -> Resend | ResendRefit | GiveUp | SayEnd | None:
         return sweep_chunk(
             chunk,
             run,
@@ -277,11 +279,10 @@ class _Sweep:
         fault_point("sweep.given_up", run_id=run.run_id, chunk_id=chunk.chunk_id)
         self._tally.chunks_given_up += 1
         self._deps.logger.error("chunk_given_up", extra={"chunk_id": chunk.chunk_id, "reason": error})
-        self._say_failed(finished.chunk, run, error)
+        self._say_end(finished.chunk, run)
 
-    def _say_failed(self, chunk: ChunkItem, run: RunItem, error: str) -> None:
-        failed = ChunkFailed(run_id=run.run_id, survey=run.survey, chunk_id=chunk.chunk_id, error=error)
-        self._publish(failed, run, chunk.chunk_id)
+    def _say_end(self, chunk: ChunkItem, run: RunItem) -> None:
+        self._publish(ending_of(chunk, run.survey), run, chunk.chunk_id)
         fault_point("sweep.said", run_id=run.run_id, chunk_id=chunk.chunk_id)
         self._deps.ledger.mark_said(chunk)
 
@@ -338,7 +339,9 @@ class _Sweep:
         self._deps.transport.send(queue, messages)
         fault_point("sweep.sent", run_id=run.run_id)
 
-    def _publish(self, event: ChunkFailed | RunDrained | RunCheckRequested, run: RunItem, *key: str) -> None:
+    def _publish(
+        self, event: ChunkCompleted | ChunkFailed | RunDrained | RunCheckRequested, run: RunItem, *key: str
+    ) -> None:
         self._deps.transport.publish_event(event, traceparent=run.traceparent, key=key)
 
 

@@ -33,6 +33,7 @@ _DAMAGED = (
     pa.ArrowKeyError,
     pa.ArrowIndexError,
     pa.ArrowCapacityError,
+    UnicodeDecodeError,  # the name of a column
 )
 
 

@@ -162,6 +162,8 @@ def announce(finished: Finished, command: ChunkProcess, message: Message, deps: 
         if finished.late:
             events.append(wrap(_recovered(run, chunk), traceparent=traceparent, key=(chunk.chunk_id,)))
     deps.transport.publish(*events)
+    if chunk.unsaid:
+        deps.ledger.mark_said(chunk)
     if finished.changed:
         _count(chunk, deps)
 
