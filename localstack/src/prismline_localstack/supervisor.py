@@ -207,7 +207,10 @@ class Supervisor:
             if any(restarted):
                 self._save()
             if self._emulator is not None and self._emulator.child.poll() is not None:
-                raise HarnessError(f"The emulator ended by itself. Its log is {self._home.log(EMULATOR)}.")
+                raise HarnessError(
+                    f"The emulator ended by itself. Its log is {self._home.log(EMULATOR)}. "
+                    "`prismline up` starts it again, with all runs."
+                )
             if emulated and time.monotonic() >= next_metrics:
                 due = self._emulator is not None and time.monotonic() >= next_sweep
                 self._see_to_queues(sweep=due)

@@ -54,7 +54,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a chunk ends whatever it is",
         f"{LEDGER}/base.py",
-        'Change(fields, removes=removes, condition=as_read(chunk, "status", *guard))',
+        'Change(sets, removes=removes, condition=as_read(chunk, "status", *guard))',
         'Change(fields, removes=removes, condition=Attr("PK").exists())',
         "Two workers that finish one chunk count it twice: the run is over while chunks are still worked on.",
         ("two workers complete a chunk",),
