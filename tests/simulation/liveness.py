@@ -65,6 +65,10 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
             yield f"{name} was never split; its status is {status}: {state.get('error_message')}"
         return
     stopped = run.get("cancelled_at") is not None
+    if run_id in safety.went_on and status == "cancelled" and not stopped:
+        yield f"{name} went on and is still {status}"
+    if (run_id, run.get("cancelled_at")) in users.wishes:
+        yield f"{name} is still stopped, and somebody wanted it to go on"
     meddled = run_id in users.meddled
     if stopped and run_id not in users.cancelled and not submission.plan.invalid and not meddled:
         yield f"{name} was stopped, and nobody asked for it; it is {status}: {state.get('error_message')}"

@@ -85,6 +85,9 @@ class RunPlan:
     invalid: bool = False
     tolerated_percent: float = 0.0
     cancel_at: float | None = None
+    #: When somebody has the cancelled run go on, and when somebody cancels it once more.
+    go_on_at: float | None = None
+    cancel_again_at: float | None = None
     #: Whether the submitter sends the manifest twice.
     twice: bool = False
 
@@ -160,7 +163,8 @@ class Plan:
         moments += [moment + seconds for _, moment, seconds in self.pauses]
         moments += [run.mended_at for run in self.runs if run.mended_at is not None]
         moments += [moment for moment, _ in self.gpu]
-        moments += [run.cancel_at for run in self.runs if run.cancel_at is not None]
+        for run in self.runs:
+            moments += [each for each in (run.cancel_at, run.go_on_at, run.cancel_again_at) if each is not None]
         moments += [run.at for run in self.runs]
         moments += [*self.recoveries, *self.redrives]
         return max(moments)
@@ -225,7 +229,16 @@ def draw_plan(choices: Choices, focus: str | None = None) -> Plan:
     drawn = draw.one_of(tuple(weight for _, weight in FOCUSES.values()))
     plan = _anything(draw)
     focused, _ = FOCUSES[focus or list(FOCUSES)[drawn]]
-    return focused(draw, plan)
+    plan = focused(draw, plan)
+    return replace(plan, runs=tuple(_second_thoughts(_Drawing(choices.stream("thoughts")), run) for run in plan.runs))
+
+
+def _second_thoughts(draw: _Drawing, run: RunPlan) -> RunPlan:
+    """Some of those who cancel want the run to go on after all, and some of these do not."""
+    if run.cancel_at is None or not draw.rarely(0.3):
+        return run
+    again = run.cancel_at + 1.0 + draw.moment()
+    return replace(run, go_on_at=again, cancel_again_at=again + 1.0 + draw.moment() if draw.rarely(0.3) else None)
 
 
 def _anything(draw: _Drawing) -> Plan:

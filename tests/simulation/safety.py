@@ -47,6 +47,8 @@ RUN_TRANSITIONS = frozenset(
         ("running", "failed"),
         ("running", "cancelled"),
         ("failed", "completed"),
+        ("cancelled", "completed"),  # only if somebody wished that it goes on: see `_left_cancelled`
+        ("cancelled", "failed"),
     }
 )
 ENDED_CHUNK = frozenset({"COMPLETED", "FAILED"})
@@ -81,6 +83,8 @@ class Safety:
         self.recovered: set[str] = set()
         #: Which service ended a chunk, by run and chunk.
         self.ended_by: dict[tuple[str, str], str] = {}
+        #: Runs that went on after they were cancelled, because somebody wished it.
+        self.went_on: set[str] = set()
         #: Endings of chunks that were said, by run: chunk and status.
         self.endings: dict[str, set[tuple[str, str]]] = defaultdict(set)
         world.aws.on_commit.append(self._on_commit)
@@ -267,8 +271,13 @@ class Safety:
             self._wrong("drains are counted", f"{name}: {was.get('drains', 0)} drains, then {drains}")
         if drained and not after.get("latched_at"):
             self._wrong("drained when all have ended", f"{name} is drained and not latched")
-        if was.get("cancelled_at") and not after.get("cancelled_at") and was.get("stop_reason") != "failed":
-            self._wrong("a cancelled run stays so", f"{name} was {was.get('stop_reason')} and goes on")
+        if was.get("cancelled_at") and not after.get("cancelled_at"):
+            if (run_id, was["cancelled_at"]) in self._users.wishes:
+                self.went_on.add(run_id)
+            elif was.get("stop_reason") != "failed":
+                self._wrong("a cancelled run stays so", f"{name} was {was.get('stop_reason')} and goes on")
+        if after.get("cancelled_at") and not was.get("cancelled_at") and after.get("stop_reason") == "cancelled":
+            self._stopped_as_cancelled(run_id, name)
         if after.get("ended_at") and after.get("ended_at") != was.get("ended_at"):
             self._end_recorded(run_id, name, after)
         if after.get("cancelled_at") and not was.get("cancelled_at") and after.get("stop_reason") == "failed":
@@ -284,8 +293,8 @@ class Safety:
 
     def _latched(self, run_id: str, name: str, run: Item) -> None:
         """Each chunk's message has been sent: it is there, or the chunk has ended."""
-        if run.get("cancelled_at") or self._world.plan.loses_messages:
-            return
+        if run.get("cancelled_at") or self._world.plan.loses_messages or run_id in self.went_on:
+            return  # messages were skipped while it was stopped: the sweeper sends them
         for (sort, _), version in self._world.aws.tables[self._world.runs_table].partition(run_id):
             if sort.startswith("CHUNK#") and version.plain["status"] not in ENDED_CHUNK:
                 chunk_id = sort.removeprefix("CHUNK#")
@@ -311,6 +320,11 @@ class Safety:
         if self.announced[run_id]["run.failed"] and self._service() == "status":
             self._wrong("a recovery goes on", f"{name} was stopped after it was said to have failed")
 
+    def _stopped_as_cancelled(self, run_id: str, name: str) -> None:
+        """A run that somebody had go on is stopped only if somebody cancels it who knows that."""
+        if run_id in self.went_on and run_id not in self._users.cancelled_again:
+            self._wrong("who wishes it goes on", f"{name} went on, was stopped again, and nobody asked for that")
+
     def _end_recorded(self, run_id: str, name: str, run: Item) -> None:
         """Once the end is recorded nobody says it again: so it has to have been said."""
         state = self._world.aws.tables[self._world.states_table].get(run_id) or {}
@@ -334,6 +348,8 @@ class Safety:
             self.transitions["run", str(was), now] += 1
             if (was, now) not in RUN_TRANSITIONS:
                 self._wrong("allowed transitions", f"{name} went from {was} to {now}")
+            if was == "cancelled":
+                self._left_cancelled(run_id, name, now)
         if now == "failed":
             reason = after.get("error_message")
             numbers = _PERCENTAGES.search(reason or "")
@@ -347,6 +363,12 @@ class Safety:
                 )
         if now == "completed" and was != "completed":
             self._completed(run_id, name, after)
+
+    def _left_cancelled(self, run_id: str, name: str, now: str) -> None:
+        """`cancelled` is left only by a run that somebody had go on, and that was not cancelled again."""
+        run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") or {}
+        if run_id not in self.went_on or run.get("stop_reason") == "cancelled":
+            self._wrong("a cancelled run stays so", f"{name} was cancelled and is {now}: {dict(run)}")
 
     def _completed(self, run_id: str, name: str, state: Item) -> None:
         run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") or {}
@@ -411,7 +433,8 @@ class Safety:
     def _ending_said(self, run_id: str, name: str, kind: str) -> None:
         state = self._world.aws.tables[self._world.states_table].get(run_id) or {}
         status = kind.removeprefix("run.")
-        if state.get("status") != status and not (status == "failed" and state.get("status") == "completed"):
+        since = {"failed": {"completed"}, "cancelled": {"completed", "failed"} if run_id in self.went_on else set()}
+        if state.get("status") not in {status} | since.get(status, set()):
             self._wrong("said when it is so", f"{name} was said to be {status} and is {state.get('status')}")
 
     # ---- messages and objects
@@ -446,6 +469,8 @@ class Safety:
         table = self._world.aws.tables[self._world.runs_table]
         chunk, run = table.get(run_id, f"CHUNK#{chunk_id}"), table.get(run_id, "RUN")
         if chunk is None or run is None or chunk["status"] in ENDED_CHUNK or run.get("cancelled_at"):
+            return
+        if run_id in self.went_on:  # it may have been skipped a moment ago: the sweeper sends it
             return
         others = [other for other in self._messages_of(run_id, chunk_id) if other is not message]
         if not others and not self._world.plan.loses_messages:

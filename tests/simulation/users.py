@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prismline_cli.captions import submit_frames
-from prismline_cli.recovering import request_recovery
+from prismline_cli.recovering import request_recovery, request_retry
 from prismline_cli.submission import submit
 from prismline_contracts import DEAD_LETTERS_PREFIX, Envelope, RunCancelRequested, run_id_of, timestamp
 from tests.simulation.plan import RunPlan
@@ -55,6 +55,10 @@ class Users:
         self.operations: list[str] = []
         #: Runs whose cancellation was asked for, and their status when it was.
         self.cancelled: dict[str, str] = {}
+        #: Runs that somebody cancelled once more, after they had gone on.
+        self.cancelled_again: set[str] = set()
+        #: Stops of runs that somebody wanted taken back: run and `cancelled_at`.
+        self.wishes: set[tuple[str, str]] = set()
         #: Runs whose source, or execution, somebody meddled with: they may fail.
         self.meddled: set[str] = set()
         #: What a counter of a run was put wrong by, and is until somebody mends it.
@@ -70,6 +74,16 @@ class Users:
             if submission.plan.cancel_at is not None:
                 self._at(
                     submission.plan.cancel_at, f"canceller-{submission.number}", lambda s=submission: self.cancel(s)
+                )
+            if submission.plan.go_on_at is not None:
+                self._at(
+                    submission.plan.go_on_at, f"resumer-{submission.number}", lambda s=submission: self.have_go_on(s)
+                )
+            if submission.plan.cancel_again_at is not None:
+                self._at(
+                    submission.plan.cancel_again_at,
+                    f"canceller-{submission.number}-again",
+                    lambda s=submission: self.cancel(s),
                 )
         for number, moment in enumerate(plan.recoveries, 1):
             self._at(moment, f"operator-{number}", self.recover)
@@ -118,12 +132,25 @@ class Users:
         """Ask for a run to be cancelled, as `prismline cancel` does."""
         item = self._world.aws.tables[self._world.states_table].get(submission.run_id)
         status = item["status"] if item else "unknown"
-        if status in {"completed", "failed", "cancelled"}:
+        run = self._world.aws.tables[self._world.runs_table].get(submission.run_id, "RUN") or {}
+        seen = run.get("uncancelled_at") if status == "cancelled" and not run.get("cancelled_at") else None
+        if status in {"completed", "failed", "cancelled"} and seen is None:
             return
         self.cancelled[submission.run_id] = status
-        request = RunCancelRequested(run_id=submission.run_id, requested_at=timestamp())
+        if seen is not None:
+            self.cancelled_again.add(submission.run_id)
+        request = RunCancelRequested(run_id=submission.run_id, requested_at=timestamp(), uncancelled_at=seen)
         transport = self.connection.transport
         transport.publish(Envelope.wrap(request, source=transport.source, traceparent=None))
+
+    def have_go_on(self, submission: Submission) -> None:
+        """Ask for a cancelled run to go on, as `prismline retry --cancelled` does."""
+        state = self._world.aws.tables[self._world.states_table].get(submission.run_id) or {}
+        run = self._world.aws.tables[self._world.runs_table].get(submission.run_id, "RUN") or {}
+        stopped = run.get("cancelled_at")
+        if state.get("status") == "cancelled" and stopped:
+            self.wishes.add((submission.run_id, stopped))
+            self.operations.append(request_retry(self.connection, submission.run_id, cancelled_at=stopped))
 
     def recover(self) -> None:
         """Ask for all dead letters to be recovered, as `prismline deadletters recover` does."""

@@ -41,15 +41,24 @@ def request_recovery(connection: Connection, *, prefix: str, run_id: str | None,
 
 
 def request_retry(
-    connection: Connection, run_id: str, *, chunk_ids: Sequence[str] | None = None, dry_run: bool = False
+    connection: Connection,
+    run_id: str,
+    *,
+    chunk_ids: Sequence[str] | None = None,
+    cancelled_at: str | None = None,
+    dry_run: bool = False,
 ) -> str:
-    """Ask for the failed chunks of a run to be tried again, or for the named ones; the operation's id."""
+    """Ask for the failed chunks of a run to be tried again, or for the named ones; the operation's id.
+
+    With `cancelled_at` of the run's item, ask instead that the run goes on that was cancelled.
+    """
     operation_id = f"retry-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     request = DeadlettersRecover(
         operation_id=operation_id,
         only_run=run_id,
         retry=True,
         chunk_ids=list(chunk_ids) if chunk_ids else None,
+        cancelled_at=cancelled_at,
         dry_run=dry_run,
         requested_at=timestamp(),
     )

@@ -39,8 +39,16 @@ class RunView:
     @property
     def ended(self) -> bool:
         """Whether the status is final and nothing is left in the slow lane."""
+        if self.goes_on:
+            return False
         waiting = self.item is not None and self.item.n_timed_out > 0
         return self.status in ENDED and not (self.status == "completed" and waiting)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether it was cancelled and goes on, because somebody wished that: its status has yet to change."""
+        item = self.item
+        return self.status == "cancelled" and item is not None and item.goes_on_after_cancel
 
     @property
     def total(self) -> int:

@@ -82,12 +82,16 @@ class DeadlettersRecover(Contract):
     retry: bool = False
     #: With `retry`, only these chunks.
     chunk_ids: Annotated[list[ChunkId], Field(max_length=MAX_RETRIED_CHUNKS)] | None = None
+    #: With `retry`, have `only_run` go on, if it is the stop of this moment that stopped it. No failed chunk is tried.
+    cancelled_at: Timestamp | None = None
     requested_at: Timestamp
 
     @model_validator(mode="after")
     def _retries_a_run(self) -> DeadlettersRecover:
         if self.retry and self.only_run is None:
             raise ValueError("a retry names the run: only_run")
+        if self.cancelled_at is not None and (not self.retry or self.chunk_ids is not None):
+            raise ValueError("cancelled_at belongs to a retry of a whole run")
         return self
 
     @property
@@ -159,6 +163,7 @@ class RecoveryOperationItem(RecoveryCounts):
     dry_run: bool = False
     retry: bool = False
     chunk_ids: list[ChunkId] | None = None
+    cancelled_at: Timestamp | None = None
     requested_at: Timestamp
     started_at: Timestamp
     updated_at: Timestamp

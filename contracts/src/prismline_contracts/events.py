@@ -130,6 +130,8 @@ class RunCancelRequested(MessageData):
     TYPE: ClassVar[str] = "prismline.run.cancel.requested.v1"
 
     requested_at: Timestamp
+    #: `uncancelled_at` of the run as the user saw it. Without it, a run that went on is not cancelled again.
+    uncancelled_at: Timestamp | None = None
 
 
 class RunCleanupRequested(MessageData):

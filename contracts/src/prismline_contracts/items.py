@@ -84,8 +84,10 @@ class RunItem(Contract):
     cancelled_at: Timestamp | None = None
     #: Why it was stopped.
     stop_reason: Literal["cancelled", "failed"] | None = None
-    #: When a recovery last resumed the run after it failed. The state machine of such a run has ended.
+    #: When the run was last resumed after it failed or was cancelled. The state machine of such a run has ended.
     resumed_at: Timestamp | None = None
+    #: When a person last had the run go on after it was cancelled. Only such a run may leave the status `cancelled`.
+    uncancelled_at: Timestamp | None = None
     #: When the status service had written and announced the terminal status of the latest drain or stop.
     ended_at: Timestamp | None = None
     #: That terminal status.
@@ -113,6 +115,11 @@ class RunItem(Contract):
     def all_terminal(self) -> bool:
         """Whether the total is final and all chunks have ended."""
         return self.latched_at is not None and self.terminal_chunks >= (self.jobs_total or 0)
+
+    @property
+    def goes_on_after_cancel(self) -> bool:
+        """Whether a person had the run go on after it was cancelled, and it was not stopped again."""
+        return self.uncancelled_at is not None and self.cancelled_at is None
 
 
 class ChunkItem(Contract):

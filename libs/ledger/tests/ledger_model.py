@@ -77,7 +77,7 @@ class Model:
             self.run = {"created_at": now, "GSI1_SK": now, "GSI2_PK": "OPEN", "GSI2_SK": now}
         yield
         if self.note is not None and not self.note.get("resumed_at"):
-            self._stop_now(now, self.note["stop_reason"])
+            self._stop_now(now, self.note["stop_reason"], {})
         yield
 
     def set_plan(self, now: str, read: Item, plan: str) -> Steps[str]:
@@ -213,20 +213,24 @@ class Model:
 
     # ---- the status service
 
-    def stop(self, now: str, reason: str) -> Steps[None]:
-        """A run that is not open yet is stopped when it opens."""
+    def stop(self, now: str, reason: str, known: Item) -> Steps[None]:
+        """A run that is not open yet is stopped when it opens; one that was resumed, by who knows that it was."""
         if self.run is None:
             yield
             self.note = self.note or {"stop_reason": reason, "at": now}
         yield
-        self._stop_now(now, reason)
+        self._stop_now(now, reason, known)
         yield
 
-    def _stop_now(self, now: str, reason: str) -> None:
+    def _stop_now(self, now: str, reason: str, known: Item) -> None:
         over = self.run is None or self.run.get("cancelled_at") or self.run.get("drained_at")
         if self.run is None or over:
             return
-        if reason != "failed" or not (self.run.get("drains") or self.run.get("resumed_at")):
+        if (
+            same(self.run, known, "uncancelled_at")
+            if reason == "cancelled"
+            else (same(self.run, known, "resumed_at") and not self.run.get("drains"))
+        ):
             self.run.update(cancelled_at=now, stop_reason=reason)
 
     def record_end(self, now: str, read: Item, status: str) -> Steps[bool]:
@@ -265,17 +269,20 @@ class Model:
         yield
         return True
 
-    def resume(self, now: str, read: Item) -> Steps[bool]:
-        """Only from the stop that was read, and only if it was because the run had failed."""
-        if not read.get("cancelled_at") or read["stop_reason"] != "failed":
+    def resume(self, now: str, read: Item, wish: str | None = None) -> Steps[bool]:
+        """Only from the stop that was read: because the run had failed, or a person wishes it who saw that stop."""
+        cancelled = read.get("ended_status") == "cancelled" and wish == read.get("cancelled_at")
+        if not read.get("cancelled_at") or not (cancelled if wish else read["stop_reason"] == "failed"):
             return False
-        if self.note is not None and self.note["stop_reason"] == "failed":
+        if self.note is not None and self.note["stop_reason"] == read["stop_reason"]:
             self.note["resumed_at"] = now
         yield
         assert self.run is not None
         if not same(self.run, read, "cancelled_at", "stop_reason"):
             return False
         self.run.update(cancelled_at=None, stop_reason=None, resumed_at=now)
+        if wish:
+            self.run["uncancelled_at"] = now
         self.open_again(now)
         yield
         return True

@@ -90,7 +90,11 @@ def call(op: Op, run_id: str, now: str, looks: list[Look]) -> Call | None:
             )
         case "stop":
             reason: Any = ("cancelled", "failed")[op.number % 2]
-            return Call(lambda ledger: ledger.stop_run(run_id, reason), lambda model: model.stop(now, reason))
+            read = (old.model.run or {}) if op.number // 2 % 2 else {}
+            known = {name: read.get(name) for name in ("resumed_at", "uncancelled_at")}
+            return Call(
+                lambda ledger: ledger.stop_run(run_id, reason, **known), lambda model: model.stop(now, reason, known)
+            )
     if fresh.run is None:
         return None
     of_run = call_of_run(op, run_id, now, old)
@@ -125,12 +129,15 @@ def call_of_run(op: Op, run_id: str, now: str, old: Look) -> Call | None:
             plan = f"{run.plan or ''}{op.number}"
             return Call(lambda ledger: ledger.set_plan(run, plan).plan, lambda model: model.set_plan(now, read, plan))
         case "record_end":
+            status = ("completed", "cancelled")[op.number % 2]
             return Call(
-                lambda ledger: ledger.record_end(run, "completed"),
-                lambda model: model.record_end(now, read, "completed"),
+                lambda ledger: ledger.record_end(run, status), lambda model: model.record_end(now, read, status)
             )
         case "resume":
-            return Call(lambda ledger: ledger.resume_run(run), lambda model: model.resume(now, read))
+            wish = (None, run.cancelled_at, run.cancelled_at, "another stop")[op.number % 4]
+            return Call(
+                lambda ledger: ledger.resume_run(run, cancelled_at=wish), lambda model: model.resume(now, read, wish)
+            )
         case "claim":
             return Call(lambda ledger: ledger.claim_sweep(run) is not None, lambda model: model.claim(now, read))
         case "close":

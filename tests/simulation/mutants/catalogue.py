@@ -647,10 +647,26 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a cancelled run is resumed",
         f"{LEDGER}/recovering.py",
-        'if run.cancelled_at is None or run.stop_reason != "failed":',
+        "if run.cancelled_at is None or not _may_go_on(run, cancelled_at):",
         "if run.cancelled_at is None:",
         "A run that a person cancelled goes on.",
         ("cancelled with dead letters", "cancelled at once"),
+    ),
+    Mutant(
+        "an old cancellation stops a run that went on",
+        f"{LEDGER}/splitting.py",
+        'unless = unless & unchanged({"uncancelled_at": uncancelled_at})',
+        "del uncancelled_at",
+        "Somebody had a cancelled run go on, and the next message about it stops it.",
+        ("cancelled, and goes on after all",),
+    ),
+    Mutant(
+        "a run that went on stays cancelled",
+        f"{STATUS}/endings.py",
+        "if state.status != CANCELLED or run is None or run.uncancelled_at is None or not over(run):",
+        "if True:",
+        "All of its chunks complete, and nobody hears of it.",
+        ("cancelled, and goes on after all",),
     ),
     Mutant(
         "a recovery is done when its messages are sent",

@@ -175,6 +175,12 @@ SCHEDULES: Mapping[str, Plan] = {
         network=2,
         recoveries=(100.0, 900.0),
     ),
+    "cancelled, and goes on after all": Plan(
+        runs=(RunPlan(chunks=3, cancel_at=2.0, go_on_at=300.0),),
+        workers=1,
+        status_services=2,
+        pauses=(("worker", 1.0, 600.0),),
+    ),
     "cancelled while no worker runs": Plan(
         runs=(RunPlan(chunks=3, cancel_at=60.0),), pauses=(("worker", 0.0, 4 * HOUR),)
     ),

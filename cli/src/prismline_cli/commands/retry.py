@@ -1,4 +1,4 @@
-"""`prismline retry`: try chunks that failed again."""
+"""`prismline retry`: try chunks that failed again, or have a cancelled run go on."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from prismline_cli.connection import Connection
 from prismline_cli.finding import find_chunk, find_run, item_of
 from prismline_cli.output import console, fail, print_json, stderr
 from prismline_cli.recovering import looking_again, request_retry, wait_for_operation
+from prismline_cli.runs import RunView
 from prismline_contracts.deadletters import MAX_RETRIED_CHUNKS
 
 
@@ -21,27 +22,59 @@ def retry(
         list[str] | None, typer.Argument(metavar="CHUNK", help="Only these chunks.", show_default="all that failed")
     ] = None,
     failed: Annotated[bool, typer.Option("--failed", help="All chunks that failed; so it is without chunks.")] = False,
+    cancelled: Annotated[
+        bool,
+        typer.Option("--cancelled", help="Have a run go on that was cancelled, with the chunks that were skipped."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done, and do nothing.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until all of the chunks have ended.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Try failed chunks of a run again, with all their attempts, whether the archive has their messages or not.
 
-    With --wait, until each has ended; then exit code 1 if some failed again.
+    With --wait, until each has ended; then exit code 1 if some failed again. With --cancelled, nothing that failed is
+    tried, and the wait is over when the run goes on; follow it with `prismline watch`.
     """
     if failed and chunks:
         fail("Give chunks or --failed, not both.")
+    if cancelled and (failed or chunks):
+        fail("Give --cancelled alone: what failed can be tried again once the run goes on.")
     connection = Connection.open()
     view = find_run(connection, run_id)
+    if cancelled:
+        operation_id = request_retry(connection, view.run_id, cancelled_at=_cancelled_at(view), dry_run=dry_run)
+        _show(connection, operation_id, wait=wait, as_json=as_json)
+        return
     run = item_of(view)
     if run.cancelled_at is not None and run.stop_reason == "cancelled":
-        fail(f"Run {run.run_id} was cancelled, and a cancelled run does not go on. Submit its cube again.")
+        fail(f"Run {run.run_id} was cancelled. Have it go on first: prismline retry {run.run_id} --cancelled")
     if len(chunks or []) > MAX_RETRIED_CHUNKS:
         fail(f"Name at most {MAX_RETRIED_CHUNKS} chunks, or none for all that failed.")
     names = [find_chunk(connection, run.run_id, chunk) for chunk in chunks or []]
     if not names and run.jobs_failed == 0:
         fail(f"No chunk of run {run.run_id} has failed.")
     operation_id = request_retry(connection, run.run_id, chunk_ids=names, dry_run=dry_run)
+    _show(connection, operation_id, wait=wait, as_json=as_json)
+
+
+def _cancelled_at(view: RunView) -> str:
+    """When the run was stopped that is to go on; ends the command if it is none that was cancelled."""
+    run_id, item = view.run_id, view.item
+    if view.status != "cancelled":
+        fail(f"Run {run_id} was not cancelled: it is {view.status}.")
+    if item is None:
+        fail(f"Run {run_id} was cancelled before its source was read: there is nothing to go on with. Submit it again.")
+    if view.goes_on:
+        fail(f"Run {run_id} goes on already.")
+    if item.cancelled_at is None and item.drained_at is not None:
+        fail(f"Run {run_id} was cancelled when all of its chunks had ended: nothing is left to do.")
+    if item.cancelled_at is None:
+        fail(f"Run {run_id} is being cancelled. Try again in a moment.")
+    return item.cancelled_at
+
+
+def _show(connection: Connection, operation_id: str, *, wait: bool, as_json: bool) -> None:
+    """Print the operation's id, or, after waiting for it, what it did."""
     if not wait:
         print_json({"operation_id": operation_id}) if as_json else console.print(operation_id)
         return

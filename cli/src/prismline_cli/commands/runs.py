@@ -46,10 +46,11 @@ def cancel(run_id: RunId, as_json: AsJson = False) -> None:
     """Cancel a run: chunks that have not started will not."""
     connection = Connection.open()
     view = find_run(connection, run_id)
-    if view.status in {"completed", "failed", "cancelled"}:
+    if view.status in {"completed", "failed", "cancelled"} and not view.goes_on:
         fail(f"Run {view.run_id} is {view.status} already.")
     transport = connection.transport
-    request = RunCancelRequested(run_id=view.run_id, requested_at=timestamp())
+    seen = view.item.uncancelled_at if view.item and view.goes_on else None
+    request = RunCancelRequested(run_id=view.run_id, requested_at=timestamp(), uncancelled_at=seen)
     traceparent = view.state.traceparent if view.state else None
     transport.publish(Envelope.wrap(request, source=transport.source, traceparent=traceparent))
     if as_json:

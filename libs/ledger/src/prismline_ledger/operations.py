@@ -58,7 +58,8 @@ class Operations:
             }
             | ({"only_run": request.only_run} if request.only_run else {})
             | ({"retry": True} if request.retry else {})
-            | ({"chunk_ids": request.chunk_ids} if request.chunk_ids is not None else {}),
+            | ({"chunk_ids": request.chunk_ids} if request.chunk_ids is not None else {})
+            | ({"cancelled_at": request.cancelled_at} if request.cancelled_at is not None else {}),
             condition=Attr("PK").not_exists() | (Attr("status").eq("RUNNING") & free),
         )
         try:

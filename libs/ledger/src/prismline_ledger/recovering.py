@@ -1,4 +1,4 @@
-"""Writes of the dead-letter consumer and of recoveries: count a deferral, reopen a chunk, resume a failed run."""
+"""Writes of the dead-letter consumer and of recoveries: count a deferral, reopen a chunk, resume a stopped run."""
 
 from __future__ import annotations
 
@@ -62,20 +62,31 @@ class Recovering(LedgerBase):
             return False
         return True
 
-    def resume_run(self, run: RunItem) -> bool:
+    def resume_run(self, run: RunItem, *, cancelled_at: str | None = None) -> bool:
         """Take back the stop of a run that failed, so that its remaining chunks are processed.
 
-        False if the run was not stopped, was cancelled, or has changed since it was read. The sweeper sends the chunks
-        that had been skipped. A stop item, written before the run was opened, has no effect from now on.
+        cancelled_at: a person wishes that the run goes on although it was cancelled. This is the moment of the stop
+        that the person saw. Such a run is resumed once its end is recorded, that is, its cancellation was announced.
+
+        False if the run was not stopped, was cancelled and nobody has wished for it, or has changed since it was read.
+        The sweeper sends the chunks that had been skipped. A stop item, written before the run was opened, has no
+        effect from now on.
         """
-        if run.cancelled_at is None or run.stop_reason != "failed":
+        if run.cancelled_at is None or not _may_go_on(run, cancelled_at):
             return False
-        noted = Change({"resumed_at": self._clock()}, condition=Attr("stop_reason").eq("failed"))
+        noted = Change({"resumed_at": self._clock()}, condition=Attr("stop_reason").eq(run.stop_reason))
         with suppress(RefusedError):
             self._table.update({"PK": run.run_id, "SK": STOP_SK}, noted)
+        moment = self._clock()
         change = Change(
-            {"resumed_at": self._clock(), **self._opened()},
+            {"resumed_at": moment, **({"uncancelled_at": moment} if cancelled_at else {}), **self._opened()},
             removes=("cancelled_at", "stop_reason", *END),
             condition=as_read(run, "cancelled_at", "stop_reason"),
         )
         return self._update_run(run, change) is not None
+
+
+def _may_go_on(run: RunItem, cancelled_at: str | None) -> bool:
+    if cancelled_at is None:
+        return run.stop_reason == "failed"
+    return run.cancelled_at == cancelled_at and run.ended_status == "cancelled"

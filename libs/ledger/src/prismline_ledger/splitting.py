@@ -75,16 +75,21 @@ class Splitting(LedgerBase):
         same = Attr("PK").exists() & as_read(run, "plan")
         return self._update_run(run, Change({"plan": plan}, condition=same)) or self.run(run.run_id)
 
-    def _stop(self, run_id: str, reason: str, *, resumed_at: str | None = None) -> RunItem | None:
+    def _stop(
+        self, run_id: str, reason: str, *, resumed_at: str | None = None, uncancelled_at: str | None = None
+    ) -> RunItem | None:
         """Stop the run. None if it has no item, is already stopped, or has drained.
 
         With the reason `failed`, also None if the run has ever drained, or `resumed_at` is not the one that was read:
-        then its chunks belong to a recovery.
+        then its chunks belong to a recovery. With the reason `cancelled`, also None if `uncancelled_at` is not the one
+        that was read: then a person had the run go on since.
         """
         unless = Attr("PK").exists() & Attr("cancelled_at").not_exists() & Attr("drained_at").not_exists()
         if reason == "failed":
             never_drained = Attr("drains").not_exists() | Attr("drains").eq(0)
             unless = unless & never_drained & unchanged({"resumed_at": resumed_at})
+        else:
+            unless = unless & unchanged({"uncancelled_at": uncancelled_at})
         sets = {"cancelled_at": self._clock(), "stop_reason": reason}
         return self._update_run(run_id, Change(sets, condition=unless))
 

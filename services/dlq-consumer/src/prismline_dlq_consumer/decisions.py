@@ -167,6 +167,30 @@ def next_step(chunk: ChunkItem | None, run: RunItem | None, operation_id: str, *
     return Step.WAIT if sent else Step.SEND
 
 
+class Wish(StrEnum):
+    """What a recovery does that a person asked for so that a cancelled run goes on."""
+
+    #: Resume the run.
+    RESUME = "resume"
+    #: Look again: the cancellation is not announced yet.
+    WAIT = "wait"
+    #: Nothing: the run goes on already.
+    DONE = "done"
+    #: Nothing: the run was not stopped at that moment.
+    LEAVE = "leave"
+
+
+def judge_wish(run: RunItem | None, cancelled_at: str) -> Wish:
+    """Decide about a run that is to go on although it was cancelled. cancelled_at: the stop that the person saw."""
+    if run is None:
+        return Wish.LEAVE
+    if run.cancelled_at == cancelled_at:
+        if run.ended_status is None:
+            return Wish.WAIT
+        return Wish.RESUME if run.ended_status == "cancelled" else Wish.LEAVE
+    return Wish.DONE if run.uncancelled_at is not None and run.uncancelled_at > cancelled_at else Wish.LEAVE
+
+
 def cancelled(run: RunItem) -> bool:
     """Whether a person cancelled the run."""
     return run.cancelled_at is not None and not _failed(run)

@@ -1,6 +1,7 @@
 """Executes recoveries: sends archived dead letters back to their queues and keeps the records until the chunks end.
 
-A retry does the same without the archive: it makes the record of each failed chunk of a run from the ledger.
+A retry does the same without the archive: it makes the record of each failed chunk of a run from the ledger. A retry
+that names a stop only has its run go on that a person had cancelled: the sweeper sends what had been skipped.
 
 In the first phase the operation lists the archive in windows of records. It moves each record to its own prefix,
 deletes it if the work is done, or moves it to the failed records. In the second phase it makes rounds, with a delay
@@ -41,7 +42,7 @@ from prismline_contracts import (
     timestamp,
 )
 from prismline_dlq_consumer.archive import ArchivedRecord, recovering_chunk, recovering_prefix, to_json
-from prismline_dlq_consumer.decisions import Action, Step, cancelled, judge_record, next_step
+from prismline_dlq_consumer.decisions import Action, Step, Wish, cancelled, judge_record, judge_wish, next_step
 from prismline_dlq_consumer.dependencies import Dependencies
 from prismline_dlq_consumer.facts import LookUp
 from prismline_dlq_consumer.sending import Dispatch, send_back
@@ -123,6 +124,8 @@ class _Recovery:
 
         Returns the delay, in seconds, until the operation should continue.
         """
+        if self.operation.cancelled_at is not None:
+            return self._have_go_on(self.operation.cancelled_at)
         self._deps.archive.delete(self.operation.to_delete)
         while not self.operation.listed:
             if time.monotonic() >= deadline:
@@ -153,6 +156,23 @@ class _Recovery:
             return 0
         self._deps.logger.info("recovery_waits", extra={"left": left, "rounds": self.operation.rounds})
         return self._deps.settings.letter_patience.delay(self.operation.rounds)
+
+    def _have_go_on(self, cancelled_at: str) -> int:
+        """Resume the run that was cancelled at that moment. Counts the chunks that had not ended. Returns 0."""
+        if self.operation.cursor is None:
+            run = self._deps.ledger.get_run(self.operation.only_run or "")
+            wish = judge_wish(run, cancelled_at)
+            if wish is Wish.WAIT:
+                raise TransientError(f"Run {self.operation.only_run} is being cancelled: it goes on after that.")
+            if wish is Wish.RESUME and run is not None and not self.operation.dry_run:
+                if not self._deps.ledger.resume_run(run, cancelled_at=cancelled_at):
+                    raise TransientError(f"Run {run.run_id} has changed since it was read.")
+                fault_point("recovery.resumed", operation_id=self._id)
+            chunks = max(0, (run.jobs_total or 0) - run.terminal_chunks) if run is not None else 0
+            left = chunks if wish is Wish.LEAVE else 0
+            self._commit(Counter(n_records=chunks, n_sent=chunks - left, n_left=left), cursor="resumed", gone=[])
+        self.operation = self._deps.operations.finish(self.operation)
+        return 0
 
     def _list(self, prefix: str, *, after: str) -> list[str]:
         return self._deps.archive.list(prefix, after=after, limit=self._deps.settings.recovery_window)

@@ -15,6 +15,11 @@ ABANDONED = StepFunctionsError(
     Error="ExecutionEnded",
     Cause="The state machine execution ended while the run was being failed; its history says why.",
 )
+#: The error of a run that went on after it was cancelled, and that cannot be split.
+NOT_SPLIT = StepFunctionsError(
+    Error="SplitFailed",
+    Cause="The run went on after it was cancelled, and could not be split. Submit its source again.",
+)
 
 
 def counts(drained: RunDrained) -> dict[str, Any]:
@@ -53,7 +58,8 @@ def stop_reason(state: RunState, run: RunItem | None) -> Literal["cancelled", "f
     """The reason to stop the remaining chunks of an ended run. None if the run must not be stopped.
 
     A failed run is stopped before its status is announced and never afterwards, because a recovery may then have
-    reopened its chunks. The ledger does not stop a failed run that has ever drained or was resumed.
+    reopened its chunks. The ledger does not stop a failed run that has ever drained or was resumed, nor a cancelled one
+    that a person had go on.
     """
     if over(run):
         return None
@@ -67,6 +73,28 @@ def recovered(state: RunState, run: RunItem | None) -> bool:
     if state.status != FAILED or run is None or run.drained_at is None:
         return False
     return RunDrained.of(run).failed_percent <= state.tolerated
+
+
+def ending_after_cancel(state: RunState, run: RunItem | None, now: str) -> StatusUpdate | None:
+    """The update that ends a run that a person had go on after it was cancelled. None if its status stays.
+
+    It ends by the same rule as any other run. If it is cancelled again, it stays cancelled.
+    """
+    if state.status != CANCELLED or run is None or run.uncancelled_at is None or not over(run):
+        return None
+    if run.stop_reason == CANCELLED:
+        return None
+    if run.drained_at is None:
+        return StatusUpdate(job_id=state.run_id, status="FAILED", completed_at=now, error=NOT_SPLIT)
+    return ending(state, run, now)[-1]
+
+
+def may_cancel_again(seen: str | None, run: RunItem | None) -> bool:
+    """Whether a cancellation stops a run that went on after an earlier one.
+
+    seen: `uncancelled_at` as the person saw it who cancels. An earlier cancellation that comes late has another one.
+    """
+    return run is not None and not over(run) and seen is not None and seen == run.uncancelled_at
 
 
 def heard(state: RunState, run: RunItem | None) -> bool:

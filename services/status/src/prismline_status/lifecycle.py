@@ -18,7 +18,7 @@ from prismline_contracts import (
 )
 from prismline_runtime import Delivery, Message, PermanentError, TransientError
 from prismline_status.dependencies import Dependencies
-from prismline_status.endings import CANCELLED
+from prismline_status.endings import CANCELLED, may_cancel_again
 from prismline_status.settling import settle
 from prismline_status.transitions import stored_status
 from prismline_status.update import change_status
@@ -67,13 +67,30 @@ def on_run_changed(data: MessageData, _message: Message, deps: Dependencies) -> 
 
 
 def on_cancel_requested(request: RunCancelRequested, _message: Message, deps: Dependencies) -> None:
-    """Cancel the run, unless it has ended. Its remaining chunks are skipped and its execution is stopped."""
+    """Cancel the run, unless it has ended. Its remaining chunks are skipped and its execution is stopped.
+
+    A cancelled run that a person had go on is stopped again.
+    """
     run = _end_run(StatusUpdate(job_id=request.run_id, status="CANCELLED", completed_at=timestamp()), deps)
     if run is None:
         raise TransientError(f"Run {request.run_id} cannot be cancelled: it is not known, or not known yet.")
     if run.status != CANCELLED:
         deps.logger.info("cancel_came_too_late", extra={"run_id": run.run_id, "status": run.status})
+    elif request.uncancelled_at is not None:
+        _cancel_again(request, deps)
     settle(run.run_id, deps)
+
+
+def _cancel_again(request: RunCancelRequested, deps: Dependencies) -> None:
+    """Stop a cancelled run that went on, unless the request is of before that.
+
+    The status is written again first: who is about to complete or fail the run finds that it has changed.
+    """
+    seen = request.uncancelled_at
+    if not may_cancel_again(seen, deps.ledger.get_run(request.run_id)):
+        return
+    if change_status(StatusUpdate(job_id=request.run_id, status="CANCELLED"), deps) is not None:
+        deps.ledger.stop_run(request.run_id, "cancelled", uncancelled_at=seen)
 
 
 def on_cleanup_requested(request: RunCleanupRequested, _message: Message, deps: Dependencies) -> None:

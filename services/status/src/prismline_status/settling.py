@@ -15,7 +15,16 @@ from prismline_contracts import RunDrained, RunItem, timestamp
 from prismline_runtime import TransientError, fault_point
 from prismline_status.announcements import announce
 from prismline_status.dependencies import Dependencies
-from prismline_status.endings import CANCELLED, counts, ending, heard, over, recovered, stop_reason
+from prismline_status.endings import (
+    CANCELLED,
+    counts,
+    ending,
+    ending_after_cancel,
+    heard,
+    over,
+    recovered,
+    stop_reason,
+)
 from prismline_status.update import change_status
 from prismline_status.workflow_state import RunState
 
@@ -76,6 +85,12 @@ def _answer_waiting(state: RunState, run: RunItem, deps: Dependencies) -> None:
 def _tell(state: RunState, run: RunItem | None, deps: Dependencies) -> None:
     """Stop the run in the ledger, announce its terminal status, fail waiting tasks, and record the end."""
     if heard(state, run):
+        return
+    update = ending_after_cancel(state, run, timestamp())
+    if update is not None:
+        if deps.table.end_after_cancel(state, update) is not None:
+            deps.logger.info("cancelled_run_ended", extra={"run_id": state.run_id, "status": update.status})
+        settle(state.run_id, deps)  # with the ledger as it is after the status was written
         return
     reason = stop_reason(state, run)
     if reason is not None:

@@ -17,7 +17,8 @@ ALLOWED_FROM: Mapping[RunStatus, tuple[RunStatus, ...]] = {
     RunStatus.FAILED: (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.FAILED),
     RunStatus.CANCELLED: (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.CANCELLED),
 }
-#: Terminal statuses. The only way out of one: a failed run whose chunks are recovered becomes completed.
+#: Terminal statuses. There are two ways out of one: a failed run whose chunks are recovered becomes completed, and a
+#: cancelled run that a person has go on becomes completed or failed.
 TERMINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
 #: The error message of a failed run whose update gave no reason.
 NO_REASON = "The run failed; no reason was given."

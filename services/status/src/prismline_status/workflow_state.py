@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from boto3.dynamodb.conditions import Attr
 
 from prismline_contracts import RunStatus, StatusUpdate, WorkflowStateItem, timestamp
-from prismline_runtime import Change, RefusedError, Table
-from prismline_status.transitions import TERMINAL, build_change, stored_status
+from prismline_runtime import Change, RefusedError, Table, unchanged
+from prismline_status.transitions import TERMINAL, build_change, error_message, stored_status
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -85,6 +85,16 @@ class WorkflowStateTable:
         sets = {"status": stored_status(RunStatus.COMPLETED), "updated_at": now, "completed_at": now}
         condition = Attr("status").eq(stored_status(RunStatus.FAILED))
         return self._change(run_id, Change(sets, removes=("error_message",), condition=condition))
+
+    def end_after_cancel(self, read: RunState, update: StatusUpdate) -> RunState | None:
+        """Complete or fail a cancelled run that went on. None if its item has changed since it was read."""
+        now = self._clock()
+        sets = {"status": stored_status(RunStatus(update.status)), "updated_at": now, "completed_at": now}
+        if update.error is not None:
+            sets["error_message"] = error_message(update.error)
+        removes = () if update.error is not None else ("error_message",)
+        condition = unchanged({"status": read.status, "updated_at": read.updated_at})
+        return self._change(read.run_id, Change(sets, removes=removes, condition=condition))
 
     def add_waiting(self, run_id: str, token: str) -> bool:
         """Add the token of a task that waits for the drain. False if the run is not running."""
