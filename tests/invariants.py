@@ -15,11 +15,14 @@ from tests.system import System, wait_for
 ENDINGS = frozenset(f"prismline.run.{ending}.v1" for ending in ("completed", "failed", "cancelled"))
 
 
-def assert_invariants(system: System, run_id: str, *, nx: int | None = None, recovered: bool = False) -> None:
+def assert_invariants(
+    system: System, run_id: str, *, nx: int | None = None, recovered: bool = False, cancelled: bool = False
+) -> None:
     """All that has to hold of a run that has ended.
 
     nx: width of its cube, to check which spectra a chunk holds.
     recovered: it had failed, and completed when its chunks were recovered.
+    cancelled: it had been cancelled, and somebody had it go on.
     """
     view = system.view(run_id)
     assert view is not None
@@ -48,7 +51,8 @@ def assert_invariants(system: System, run_id: str, *, nx: int | None = None, rec
         assert states[ChunkStatus.FAILED] or "chunks failed" not in view.state.error_message
     if view.item is not None and view.item.drained_at:
         _assert_heard(system, view.item)
-    _assert_endings(system, run_id, {"failed", view.status} if recovered else {view.status})
+    before = {"failed"} if recovered else {"cancelled"} if cancelled else set()
+    _assert_endings(system, run_id, before | {view.status})
 
 
 def _assert_heard(system: System, run: RunItem) -> None:

@@ -42,13 +42,36 @@ def test_it_asks_for_the_chunks_that_are_named_or_all_that_failed(
     assert (request.retry, request.chunk_ids, request.dry_run) == (True, chunk_ids, False)
 
 
+def test_it_asks_for_a_cancelled_run_to_go_on_from_the_stop_that_there_is(failed: Any) -> None:
+    failed.add_run("cccc", status="cancelled", stop_reason="cancelled", cancelled_at="2026-03-10T12:00:00Z")
+    printed = failed.json("retry", "cccc", "--cancelled", "--dry-run")
+    request = asked(failed)
+    assert (request.operation_id, request.only_run) == (printed["operation_id"], "cccc")
+    assert (request.retry, request.cancelled_at, request.dry_run) == (True, "2026-03-10T12:00:00Z", True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"uncancelled_at": "2026-03-10T12:00:00Z"}, "goes on already"),
+        ({"drained_at": "2026-03-10T12:00:00Z"}, "nothing is left to do"),
+        ({}, "is being cancelled. Try again in a moment."),
+    ],
+)
+def test_a_cancelled_run_that_cannot_go_on_is_refused(failed: Any, fields: dict[str, str], said: str) -> None:
+    failed.add_run("cccc", status="cancelled", **fields)
+    assert said in " ".join(failed.run("retry", "cccc", "--cancelled", expect=2).stderr.split())
+
+
 def test_what_cannot_be_tried_again_is_refused(failed: Any) -> None:
     failed.add_run(
         "cccc", status="cancelled", jobs_failed=1, stop_reason="cancelled", cancelled_at="2026-03-10T12:00:00Z"
     )
     failed.add_run("dddd", jobs_total=1, jobs_completed=1)
     for arguments, said in (
-        (("cccc",), "a cancelled run does not go on"),
+        (("cccc",), "prismline retry cccc --cancelled"),
+        (("cccc", "--cancelled", "--failed"), "--cancelled alone"),
+        (("dddd", "--cancelled"), "was not cancelled"),
         (("dddd",), "No chunk of run dddd has failed."),
         (("e4e1", "99"), "There is no chunk"),
         (("e4e1", "2", "--failed"), "not both"),

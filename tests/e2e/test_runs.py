@@ -133,6 +133,25 @@ def test_a_cancelled_run_processes_no_further_chunk(faults: System, tmp_path: Pa
     assert "cancelled already" in system_error(system, "cancel", run_id)
 
 
+def test_a_cancelled_run_goes_on_and_completes(tmp_path_factory: pytest.TempPathFactory, tmp_path: Path) -> None:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        System.running(tmp_path_factory.mktemp("goes-on"), patch, SWEEP_IDLE_SECONDS="2") as system,
+    ):
+        system.set_faults([{"point": "chunk.started", "action": "hang", "seconds": 5.0}])
+        run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=4, nx=5), chunk_size=1)
+        wait_for(lambda: system.events(run_id, "chunk.completed"), "the first chunk to complete")
+        system.cli("cancel", run_id)
+        assert system.wait(run_id).status == "cancelled"
+        wait_for(lambda: system.item(run_id).ended_status == "cancelled", "its end to be recorded")
+        system.set_faults([])
+        system.cli("retry", run_id, "--cancelled", "--wait")
+        view = system.wait(run_id)
+        assert (view.status, view.completed, view.total) == ("completed", 20, 20)
+        system.wait_until_idle()
+        assert_invariants(system, run_id, nx=5, cancelled=True)
+
+
 @pytest.mark.parametrize("decomposer", ["phspectra", "gaussline"])
 def test_spectra_that_run_out_of_time_are_done_in_the_slow_lane(
     tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, decomposer: str

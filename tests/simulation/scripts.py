@@ -307,6 +307,14 @@ SCRIPTS: Mapping[str, Plan] = {
             Step("status", STOPS, until=lambda now: "resumed_at" in now.run()),
         ),
     ),
+    # Somebody has a cancelled run go on. A status service is about to stop it, as one that is cancelled and goes on,
+    # and freezes; the run completes.
+    "a cancelled run is stopped late": Plan(
+        runs=(RunPlan(chunks=2, cancel_at=2.0, go_on_at=300.0),),
+        status_services=2,
+        pauses=(("worker", 1.0, 4 * HOUR),),
+        script=(Step("status", STOPS, nth=2, until=lambda now: now.run().get("ended_status") == "completed"),),
+    ),
     # The execution is gone when the last chunk ends.
     "a drained run loses its execution": Plan(
         runs=(ONE,),

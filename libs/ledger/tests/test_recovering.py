@@ -164,6 +164,55 @@ def test_a_run_that_somebody_cancelled_is_not_resumed(scene: Scene) -> None:
     assert scene.run == stopped
 
 
+def cancelled_and_over(scene: Scene) -> str:
+    """Have the run be cancelled and its end be recorded; when it was stopped."""
+    scene.ledger.stop_run(scene.run_id, "cancelled")
+    scene.close("cancelled")
+    assert scene.run.cancelled_at is not None
+    return scene.run.cancelled_at
+
+
+def test_a_run_that_somebody_cancelled_goes_on_if_that_is_wished(scene: Scene) -> None:
+    scene.split(1)
+    stopped = cancelled_and_over(scene)
+    assert not scene.ledger.resume_run(scene.run), "nobody wishes it"
+    assert scene.ledger.resume_run(scene.run, cancelled_at=stopped)
+    run = scene.run
+    assert (run.cancelled_at, run.stop_reason, run.ended_at, run.ended_status) == (None, None, None, None)
+    assert run.goes_on_after_cancel
+    assert scene.is_open
+    assert not scene.ledger.resume_run(run, cancelled_at=stopped), "it goes on"
+
+
+def test_a_cancelled_run_goes_on_only_after_its_end_is_recorded(scene: Scene) -> None:
+    """So the cancellation was announced, and nobody is about to stop the run because of it."""
+    scene.split(1)
+    scene.ledger.stop_run(scene.run_id, "cancelled")
+    assert not scene.ledger.resume_run(scene.run, cancelled_at=scene.run.cancelled_at)
+    scene.close("cancelled")
+    assert scene.ledger.resume_run(scene.run, cancelled_at=scene.run.cancelled_at)
+
+
+def test_a_wish_takes_back_the_stop_that_the_person_saw_and_no_other(scene: Scene) -> None:
+    scene.split(1)
+    first = cancelled_and_over(scene)
+    read = scene.run
+    assert scene.ledger.resume_run(read, cancelled_at=first)
+    scene.ledger.stop_run(scene.run_id, "cancelled", uncancelled_at=scene.run.uncancelled_at)
+    scene.close("cancelled")
+    assert not scene.ledger.resume_run(read, cancelled_at=first)
+    assert not scene.ledger.resume_run(scene.run, cancelled_at=first)
+    assert scene.run.stop_reason == "cancelled"
+
+
+def test_a_run_that_was_cancelled_before_it_was_opened_goes_on_when_it_is_split_again(scene: Scene) -> None:
+    scene.ledger.stop_run(scene.run_id, "cancelled")
+    scene.open()
+    scene.close("cancelled")
+    assert scene.ledger.resume_run(scene.run, cancelled_at=scene.run.cancelled_at)
+    assert scene.open().cancelled_at is None
+
+
 def test_a_run_that_was_stopped_again_since_it_was_read_is_not_resumed(scene: Scene) -> None:
     scene.split(1)
     scene.ledger.stop_run(scene.run_id, "failed")

@@ -51,6 +51,19 @@ def test_a_resumed_run_is_stopped_again_only_by_who_knows_that_it_was(scene: Sce
     assert scene.run.stop_reason == "failed"
 
 
+def test_a_run_that_went_on_is_cancelled_again_only_by_who_knows_that_it_did(scene: Scene) -> None:
+    scene.split(1)
+    scene.ledger.stop_run(scene.run_id, "cancelled")
+    scene.close("cancelled")
+    assert scene.ledger.resume_run(scene.run, cancelled_at=scene.run.cancelled_at)
+    scene.ledger.stop_run(scene.run_id, "cancelled")
+    scene.ledger.stop_run(scene.run_id, "cancelled", uncancelled_at="2026-01-01T00:00:00.000Z")
+    scene.ledger.stop_run(scene.run_id, "failed")
+    assert scene.run.cancelled_at is None
+    scene.ledger.stop_run(scene.run_id, "cancelled", uncancelled_at=scene.run.uncancelled_at)
+    assert scene.run.stop_reason == "cancelled"
+
+
 @pytest.mark.parametrize("reason", ["cancelled", "failed"])
 def test_a_run_that_is_stopped_before_it_is_opened_is_stopped_when_it_opens(scene: Scene, reason: Any) -> None:
     scene.ledger.stop_run(scene.run_id, reason)

@@ -32,8 +32,10 @@ from prismline_dlq_consumer.decisions import (
     LetterPatience,
     Resource,
     Step,
+    Wish,
     judge,
     judge_record,
+    judge_wish,
     next_step,
 )
 from prismline_dlq_consumer.sending import Dispatch
@@ -328,6 +330,21 @@ class TestRecovery:
         )
         assert judge_record(letter(), Facts(item(), failed)).action is Action.RESEND
         assert judge_record(letter(), Facts(item(), stopped)).action is Action.LEAVE
+
+    @pytest.mark.parametrize(
+        ("run", "wish"),
+        [
+            ({"cancelled_at": "2026-03-01T12:00:00Z", "ended_status": "cancelled"}, Wish.RESUME),
+            ({"cancelled_at": "2026-03-01T12:00:00Z"}, Wish.WAIT),
+            ({"cancelled_at": "2026-03-01T12:00:00Z", "ended_status": "failed"}, Wish.LEAVE),
+            ({"cancelled_at": "2026-03-01T13:00:00Z", "ended_status": "cancelled"}, Wish.LEAVE),
+            ({"uncancelled_at": "2026-03-01T12:30:00Z"}, Wish.DONE),
+            ({"uncancelled_at": "2026-03-01T11:00:00Z"}, Wish.LEAVE),
+            ({}, Wish.LEAVE),
+        ],
+    )
+    def test_a_cancelled_run_goes_on_from_the_stop_that_the_person_saw(self, run: dict[str, str], wish: Wish) -> None:
+        assert judge_wish(run_item(**run), "2026-03-01T12:00:00Z") is wish
 
     def test_what_can_never_be_worked_on_is_not_sent(self) -> None:
         assert judge_record(letter("garbage"), Facts()).action is Action.ARCHIVE

@@ -571,6 +571,67 @@ def test_a_retry_leaves_a_cancelled_run_alone_and_has_a_failed_one_go_on(world: 
     assert [message["data"]["chunk_id"] for message in work(world)] == ["chunk-0000000"]
 
 
+def cancelled_run(world: DlqConsumerWorld, *, over: bool = True) -> str:
+    """A run of three chunks, one of which has completed, that a person cancelled; when it was stopped."""
+    chunk_ids = world.run("c", 3)
+    world.complete("c", chunk_ids[0])
+    world.ledger.stop_run("c", "cancelled")
+    if over:
+        assert world.ledger.record_end(world.item("c"), "cancelled")
+    return world.item("c").cancelled_at or ""
+
+
+def test_a_cancelled_run_goes_on_if_that_is_wished(world: DlqConsumerWorld) -> None:
+    stopped = cancelled_run(world)
+    rehearsal = begin(world, "dry", only_run="c", retry=True, cancelled_at=stopped, dry_run=True)
+    assert (rehearsal.status, counts(rehearsal)) == ("COMPLETED", {"records": 2, "sent": 2})
+    assert world.item("c").cancelled_at == stopped
+    done = begin(world, only_run="c", retry=True, cancelled_at=stopped)
+    assert (done.status, counts(done)) == ("COMPLETED", {"records": 2, "sent": 2})
+    assert world.item("c").goes_on_after_cancel
+    assert [event["data"]["operation_id"] for event in world.events("prismline.deadletters.recovered.v1")][-1] == "op-1"
+
+
+def test_a_wish_waits_until_the_cancellation_is_announced(world: DlqConsumerWorld) -> None:
+    stopped = cancelled_run(world, over=False)
+    ask(world, only_run="c", retry=True, cancelled_at=stopped)
+    assert world.handle("recoveries", visibility=0) != []
+    assert world.item("c").cancelled_at == stopped
+    assert world.ledger.record_end(world.item("c"), "cancelled")
+    assert go_on(world).status == "COMPLETED"
+    assert world.item("c").goes_on_after_cancel
+
+
+def test_a_wish_that_comes_again_does_not_take_back_a_later_cancellation(world: DlqConsumerWorld) -> None:
+    stopped = cancelled_run(world)
+    begin(world, only_run="c", retry=True, cancelled_at=stopped)
+    world.ledger.stop_run("c", "cancelled", uncancelled_at=world.item("c").uncancelled_at)
+    assert world.ledger.record_end(world.item("c"), "cancelled")
+    for operation_id in ("op-1", "op-2"):
+        assert begin(world, operation_id, only_run="c", retry=True, cancelled_at=stopped).status == "COMPLETED"
+    assert world.item("c").stop_reason == "cancelled"
+
+
+def test_a_wish_whose_recovery_dies_after_the_run_was_resumed_is_counted_once(
+    world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped, commit, dying = cancelled_run(world), Operations.commit, ["once"]
+
+    def die(*arguments: Any, **named: Any) -> RecoveryOperationItem:
+        if dying:
+            dying.pop()
+            raise SystemExit
+        return commit(*arguments, **named)
+
+    monkeypatch.setattr(Operations, "commit", die)
+    ask(world, only_run="c", retry=True, cancelled_at=stopped)
+    with pytest.raises(SystemExit):
+        world.handle("recoveries")
+    monkeypatch.setattr("prismline_ledger.operations.Operations.claim", _claim_at_once(Operations.claim))
+    done = begin(world, only_run="c", retry=True, cancelled_at=stopped)
+    assert (done.status, counts(done)) == ("COMPLETED", {"records": 2, "sent": 2})
+
+
 def test_what_a_retry_fails_to_mend_is_kept_with_the_new_error_and_can_be_tried_again(world: DlqConsumerWorld) -> None:
     failed_run(world, "r", 1)
     begin(world, only_run="r", retry=True)

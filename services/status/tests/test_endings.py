@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from prismline_contracts import RunItem
-from prismline_status.endings import ending, heard, over, recovered, stop_reason
+from prismline_status.endings import (
+    ending,
+    ending_after_cancel,
+    heard,
+    may_cancel_again,
+    over,
+    recovered,
+    stop_reason,
+)
 from prismline_status.workflow_state import RunState
 
 NOW = "2026-03-01T12:00:00.000Z"
@@ -71,6 +79,35 @@ def test_a_failed_run_is_recovered_when_it_has_drained_and_no_more_failed_than_i
     status: str, tolerated: str, run: dict[str, Any] | None, is_recovered: bool
 ) -> None:
     assert recovered(state(status, tolerated=tolerated), item(run)) is is_recovered
+
+
+@pytest.mark.parametrize(
+    ("status", "tolerated", "run", "update"),
+    [
+        ("cancelled", "25", DRAINED | {"uncancelled_at": NOW}, "COMPLETED"),
+        ("cancelled", "0", DRAINED | {"uncancelled_at": NOW}, "FAILED"),
+        ("cancelled", "25", GOING_ON | {"uncancelled_at": NOW}, None),
+        ("cancelled", "25", STOPPED | {"uncancelled_at": NOW}, "FAILED"),
+        ("cancelled", "25", STOPPED | {"uncancelled_at": NOW, "stop_reason": "cancelled"}, None),
+        ("cancelled", "25", DRAINED, None),
+        ("failed", "25", DRAINED | {"uncancelled_at": NOW}, None),
+        ("cancelled", "25", None, None),
+    ],
+)
+def test_a_cancelled_run_that_went_on_ends_by_the_same_rule_as_any_other(
+    status: str, tolerated: str, run: dict[str, Any] | None, update: str | None
+) -> None:
+    found = ending_after_cancel(state(status, status, tolerated), item(run), NOW)
+    assert (found.status if found else None) == update
+
+
+def test_a_run_that_went_on_is_cancelled_again_by_who_saw_that() -> None:
+    goes_on = GOING_ON | {"uncancelled_at": NOW}
+    assert may_cancel_again(NOW, item(goes_on))
+    assert not may_cancel_again(None, item(GOING_ON)), "it never was cancelled"
+    assert not may_cancel_again(None, item(goes_on))
+    assert not may_cancel_again("2026-03-01T11:00:00.000Z", item(goes_on))
+    assert not may_cancel_again(NOW, item(STOPPED | {"uncancelled_at": NOW}))
 
 
 @pytest.mark.parametrize(("run", "is_over"), [(None, False), (GOING_ON, False), (DRAINED, True), (STOPPED, True)])

@@ -469,3 +469,77 @@ def test_a_service_that_dies_between_any_two_steps_is_made_up_for(scene: StatusS
         scene.run_id = f"run-{died}"
         assert scene.said() == [end.status, "started"], died
         assert scene.drains_said() == [1] * scene.item().drains, died
+
+
+class TestGoesOnAfterCancel:
+    @staticmethod
+    def _goes_on(scene: StatusScene, *, tolerated: float = 0.0) -> list[str]:
+        """A run that was cancelled, whose end is recorded, and that somebody had go on; the chunks' ids."""
+        chunks = scene.running(tolerated=tolerated)
+        assert scene.deliver(cancelling(scene))
+        assert scene.item().ended_status == "cancelled"
+        assert scene.ledger.resume_run(scene.item(), cancelled_at=scene.item().cancelled_at)
+        return chunks
+
+    @pytest.mark.parametrize(("failed", "status"), [(0, "completed"), (1, "completed"), (2, "failed")])
+    def test_it_ends_by_the_same_rule_as_any_other_and_says_so_once(
+        self, scene: StatusScene, failed: int, status: str
+    ) -> None:
+        chunks = self._goes_on(scene, tolerated=25.0)
+        assert scene.check()
+        assert (scene.run().status, scene.item().cancelled_at) == ("cancelled", None), "it goes on"
+        scene.drain(chunks, failed=failed)
+        for _ in range(2):
+            assert scene.deliver(drained(scene))
+        assert (scene.run().status, scene.item().ended_status) == (status, status)
+        assert (scene.run().error_message is not None) == (status == "failed")
+        assert scene.said() == sorted(["cancelled", "started", status])
+
+    def test_what_came_late_of_before_does_not_stop_it(self, scene: StatusScene) -> None:
+        request = cancelling(scene)
+        chunks = self._goes_on(scene)
+        assert scene.deliver(request)
+        assert scene.deliver(RunCleanupRequested(run_id=scene.run_id))
+        assert scene.deliver(scene.execution_ended("ABORTED"))
+        assert scene.deliver(failing(scene, "late"))
+        assert scene.item().cancelled_at is None
+        scene.drain(chunks)
+        assert scene.check()
+        assert scene.run().status == "completed"
+
+    def test_who_saw_that_it_goes_on_can_cancel_it_again(self, scene: StatusScene) -> None:
+        chunks = self._goes_on(scene)
+        again = cancelling(scene).model_copy(update={"uncancelled_at": scene.item().uncancelled_at})
+        assert scene.deliver(again)
+        assert (scene.item().stop_reason, scene.item().ended_status) == ("cancelled", "cancelled")
+        scene.drain(chunks)
+        assert scene.check()
+        assert scene.run().status == "cancelled"
+        assert scene.said() == ["cancelled", "started"]
+
+    def test_one_that_cannot_be_split_fails(self, scene: StatusScene) -> None:
+        self._goes_on(scene)
+        scene.ledger.stop_run(scene.run_id, "failed", resumed_at=scene.item().resumed_at)
+        assert scene.check()
+        assert scene.run().status == scene.item().ended_status == "failed"
+        assert "could not be split" in (scene.run().error_message or "")
+
+    def test_its_end_is_told_whatever_dies_on_the_way(self, scene: StatusScene) -> None:
+        """A service that dies before any of its calls leaves a run that the next message ends."""
+        chunks = self._goes_on(scene)
+        scene.drain(chunks)
+        for dies_at in itertools.count(1):
+            calls = itertools.count(1)
+
+            def die(moment: str, calls: Iterator[int] = calls, dies_at: int = dies_at) -> None:
+                if moment == "before" and next(calls) == dies_at:
+                    raise Crash
+
+            scene.on_calls(die)
+            done = scene.check()
+            scene.on_calls(None)
+            if done:
+                break
+        assert scene.check()
+        assert (scene.run().status, scene.item().ended_status) == ("completed", "completed")
+        assert scene.said() == ["cancelled", "completed", "started"]

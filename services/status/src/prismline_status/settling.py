@@ -86,17 +86,17 @@ def _tell(state: RunState, run: RunItem | None, deps: Dependencies) -> None:
     """Stop the run in the ledger, announce its terminal status, fail waiting tasks, and record the end."""
     if heard(state, run):
         return
+    reason = stop_reason(state, run)
+    if reason is not None:
+        deps.ledger.stop_run(state.run_id, reason)
+        fault_point("run.stopped", run_id=state.run_id)
+        run = deps.ledger.get_run(state.run_id)
     update = ending_after_cancel(state, run, timestamp())
     if update is not None:
         if deps.table.end_after_cancel(state, update) is not None:
             deps.logger.info("cancelled_run_ended", extra={"run_id": state.run_id, "status": update.status})
         settle(state.run_id, deps)  # with the ledger as it is after the status was written
         return
-    reason = stop_reason(state, run)
-    if reason is not None:
-        deps.ledger.stop_run(state.run_id, reason)
-        fault_point("run.stopped", run_id=state.run_id)
-        run = deps.ledger.get_run(state.run_id)
     if recovered(state, run):
         state = _complete(state, deps)
     announce(state, deps)
