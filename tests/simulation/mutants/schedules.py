@@ -179,7 +179,7 @@ SCHEDULES: Mapping[str, Plan] = {
         runs=(RunPlan(chunks=3, cancel_at=2.0, go_on_at=300.0),),
         workers=1,
         status_services=2,
-        pauses=(("worker", 1.0, 600.0),),
+        pauses=(("worker", 1.0, 4 * HOUR),),
     ),
     "cancelled while no worker runs": Plan(
         runs=(RunPlan(chunks=3, cancel_at=60.0),), pauses=(("worker", 0.0, 4 * HOUR),)
