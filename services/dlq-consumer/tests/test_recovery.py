@@ -589,7 +589,8 @@ def test_a_cancelled_run_goes_on_if_that_is_wished(world: DlqConsumerWorld) -> N
     done = begin(world, only_run="c", retry=True, cancelled_at=stopped)
     assert (done.status, counts(done)) == ("COMPLETED", {"records": 2, "sent": 2})
     assert world.item("c").goes_on_after_cancel
-    assert [event["data"]["operation_id"] for event in world.events("prismline.deadletters.recovered.v1")][-1] == "op-1"
+    said = [event["data"]["operation_id"] for event in world.events("deadletters.recovered")]
+    assert sorted(said) == ["dry", "op-1"]
 
 
 def test_a_wish_waits_until_the_cancellation_is_announced(world: DlqConsumerWorld) -> None:
@@ -598,7 +599,7 @@ def test_a_wish_waits_until_the_cancellation_is_announced(world: DlqConsumerWorl
     assert world.handle("recoveries", visibility=0) != []
     assert world.item("c").cancelled_at == stopped
     assert world.ledger.record_end(world.item("c"), "cancelled")
-    assert go_on(world).status == "COMPLETED"
+    assert begin(world, only_run="c", retry=True, cancelled_at=stopped).status == "COMPLETED"
     assert world.item("c").goes_on_after_cancel
 
 
