@@ -246,6 +246,8 @@ class OperationOutput(RecoveryCounts):
     #: Whether chunks are tried again by the ledger, and which if not all that failed.
     retry: bool
     chunk_ids: list[ChunkId] | None
+    #: The stop that is taken back, if it has a cancelled run go on.
+    cancelled_at: Timestamp | None
     started_at: Timestamp
     finished_at: Timestamp | None
 

@@ -181,6 +181,7 @@ def show_operation(operation: RecoveryOperationItem, *, as_json: bool) -> None:
             "dry_run",
             "retry",
             "chunk_ids",
+            "cancelled_at",
             "started_at",
             "finished_at",
             *RecoveryCounts.model_fields,
