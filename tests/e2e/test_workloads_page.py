@@ -63,6 +63,7 @@ def run(checkout: Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_pages_code_is_as_clean_as_ours_and_its_test_passes(checkout: Path) -> None:
     written = [name for name in files() if name.endswith(".py")]
     assert len(written) == 3, "the splitter's file, the worker's, and their test"

@@ -433,6 +433,7 @@ def test_blocks_outside_the_cube_are_a_callers_mistake(size: int, start: int, sm
         list(open_cube(small, tmp_path).blocks(size, start))
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300, suppress_health_check=REUSES_TMP_PATH)
 @given(
     packed=st.booleans(),
