@@ -472,6 +472,8 @@ class Safety:
             return
         if run_id in self.went_on:  # it may have been skipped a moment ago: the sweeper sends it
             return
+        if chunk.get("recovery") and chunk.get("started_at", "") < chunk.get("sent_at", ""):
+            return  # a message of before the recovery, which keeps a record until the chunk has ended, and sends it
         others = [other for other in self._messages_of(run_id, chunk_id) if other is not message]
         if not others and not self._world.plan.loses_messages:
             self._wrong(

@@ -9,4 +9,5 @@ from __future__ import annotations
 #: What each seed found, in a few words.
 ONCE_FAILED: dict[int, str] = {
     5_002_362: "nobody says that a chunk completed after it had failed: its worker died before it spoke",
+    17_725: "nothing: a check took a message of before a recovery for the last one of its chunk",
 }
