@@ -336,7 +336,7 @@ def test_a_killed_supervisor_leaves_no_orphan_and_up_recovers(system: System) ->
         status(system.home)
     after = system.up()
     assert after.supervisor != before.supervisor
-    system.wait_for("busy", "begin", times=2)
+    system.wait_for("busy", "begin", times=2, seconds=120)  # once it is visible again
 
 
 def test_a_stale_state_does_not_harm_the_process_that_has_its_pid_now(system: System) -> None:
