@@ -102,6 +102,15 @@ def test_a_message_reaches_the_function_of_its_type() -> None:
     assert not service.transport.postponed
 
 
+def test_an_event_that_eventbridge_could_not_deliver_and_a_person_redrove_reaches_its_function() -> None:
+    service, sent = Service(), drained()
+    event = {"detail-type": sent.type, "source": sent.source, "detail": json.loads(sent.to_json())}
+    assert service.failed(record(json.dumps(event))) == []
+    [(_, message)] = service.seen
+    assert message.envelope == sent
+    assert not service.transport.dead
+
+
 @pytest.mark.parametrize("event", [OBJECT_CREATED, NOTIFICATION])
 def test_an_aws_event_reaches_the_function_of_its_source_and_type(event: dict[str, Any]) -> None:
     service = Service()

@@ -13,7 +13,7 @@ from prismline_runtime.errors import (
 )
 from prismline_runtime.faults import fault_point
 from prismline_runtime.instances import Instances
-from prismline_runtime.routing import Message, describe_invalid, queue_handler
+from prismline_runtime.routing import Message, describe_invalid, queue_handler, undelivered_envelope
 from prismline_runtime.settings import ServiceSettings
 from prismline_runtime.storage import Bucket
 from prismline_runtime.telemetry import service_logger, service_metrics
@@ -45,4 +45,5 @@ __all__ = [
     "service_logger",
     "service_metrics",
     "unchanged",
+    "undelivered_envelope",
 ]

@@ -115,6 +115,7 @@ class _Router:
 
     def _dispatch(self, delivery: Delivery) -> None:
         document = _parse(delivery.body)
+        document = undelivered_envelope(document) or document
         if "specversion" not in document:
             self._dispatch_aws_event(document, delivery)
             return
@@ -141,6 +142,18 @@ class _Router:
         if name not in self._aws_events:
             raise PermanentError("The message is neither an envelope nor an AWS event that this service takes.")
         self._aws_events[name](document, delivery)
+
+
+def undelivered_envelope(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The envelope in an event that EventBridge could not deliver to its queue. None if `document` is no such event.
+
+    EventBridge moves the whole event to the dead-letter queue, with the envelope as its `detail`. A person may then
+    redrive it to the queue as it is.
+    """
+    if "specversion" in document or "detail-type" not in document:
+        return None
+    detail = document.get("detail")
+    return detail if isinstance(detail, dict) and "specversion" in detail else None
 
 
 def _type_of(model: type[BaseModel]) -> str:

@@ -25,7 +25,7 @@ from prismline_contracts import (
     state_machine_name,
 )
 from prismline_contracts.schemas import MESSAGES
-from prismline_runtime import describe_invalid
+from prismline_runtime import describe_invalid, undelivered_envelope
 
 #: The AWS events that queues of Prismline subscribe to, as source and detail type.
 AWS_EVENTS = (
@@ -124,7 +124,7 @@ def read_dead_letter(record: Mapping[str, Any], source_queue: str) -> DeadLetter
     """Parse a dead letter from a record of Lambda's SQS event."""
     body, carried = record["body"], text_attributes(record)
     document = json_object(body)
-    event = _undelivered(document)
+    event = undelivered_envelope(document) if document is not None else None
     content = body if event is None else json.dumps(event)
     envelope, data, invalid, unknown = _parse(document if event is None else event)
     attempt, recovery = _count(carried.get("attempt")), carried.get("recovery")
@@ -165,14 +165,6 @@ def _own_receipts(record: Mapping[str, Any], source_queue: str) -> int:
     if "DeadLetterQueueSourceArn" in _mapping(record, "attributes") and source_queue in set(Queue):
         received -= LIMITS[Queue(source_queue)].max_receives
     return max(1, received)
-
-
-def _undelivered(document: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """The envelope in an event that EventBridge could not deliver. None if the document is not such an event."""
-    if document is None or "specversion" in document or "detail-type" not in document:
-        return None
-    detail = json_object(document.get("detail"))
-    return detail if detail is not None and "specversion" in detail else None
 
 
 def _parse(
@@ -236,7 +228,7 @@ def describe(body: str, queue_arn: str = "", environment: str = "") -> Descripti
     other message, the execution's ARN is built from the run id and the account and region of `queue_arn`.
     """
     document = json_object(body) or {}
-    document = _undelivered(document) or document
+    document = undelivered_envelope(document) or document
     time = _text(document, "time")
     if document.get("detail-type") == EXECUTION_CHANGE:
         detail = json_object(document.get("detail")) or {}
