@@ -78,6 +78,8 @@ def test_what_has_ended_is_not_given_up(status: str) -> None:
 def test_the_reason_says_what_went_wrong_last_and_how_often_it_was_tried() -> None:
     error = exhausted(tried(9, interruptions=2, last_error="The kernel died."), after(10**6), PATIENCE)
     assert error == "The kernel died. Given up after 7 attempts."
+    error = exhausted(tried(5, last_error="TypeError: not a number"), after(10**6), PATIENCE)
+    assert error == "TypeError: not a number. Given up after 5 attempts."
     assert exhausted(tried(5), after(10**6), PATIENCE) == (
         "Its workers died without saying why. Given up after 5 attempts."
     )

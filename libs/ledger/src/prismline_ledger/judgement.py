@@ -54,4 +54,5 @@ def exhausted(chunk: ChunkItem, now: datetime, patience: Patience) -> str | None
     if used < patience.max_attempts or began is None or seconds_since(began, now) < patience.seconds:
         return None
     last = chunk.last_error or "Its workers died without saying why."
+    last = last if last.endswith((".", "!", "?", "…")) else f"{last}."
     return f"{last} Given up after {used} attempts."
