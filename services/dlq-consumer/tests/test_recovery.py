@@ -613,22 +613,25 @@ def test_a_wish_that_comes_again_does_not_take_back_a_later_cancellation(world: 
     assert world.item("c").stop_reason == "cancelled"
 
 
+def die_before_the_commit(world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the recovery die before it records its progress. The next one does not wait for its lease."""
+
+    def die(*_: Any, **__: Any) -> RecoveryOperationItem:
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Operations, "commit", die)
+        with pytest.raises(SystemExit):
+            world.handle("recoveries")
+    monkeypatch.setattr(Operations, "claim", _claim_at_once(Operations.claim))
+
+
 def test_a_wish_whose_recovery_dies_after_the_run_was_resumed_is_counted_once(
     world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stopped, commit, dying = cancelled_run(world), Operations.commit, ["once"]
-
-    def die(*arguments: Any, **named: Any) -> RecoveryOperationItem:
-        if dying:
-            dying.pop()
-            raise SystemExit
-        return commit(*arguments, **named)
-
-    monkeypatch.setattr(Operations, "commit", die)
+    stopped = cancelled_run(world)
     ask(world, only_run="c", retry=True, cancelled_at=stopped)
-    with pytest.raises(SystemExit):
-        world.handle("recoveries")
-    monkeypatch.setattr("prismline_ledger.operations.Operations.claim", _claim_at_once(Operations.claim))
+    die_before_the_commit(world, monkeypatch)
     done = begin(world, only_run="c", retry=True, cancelled_at=stopped)
     assert (done.status, counts(done)) == ("COMPLETED", {"records": 2, "sent": 2})
 
@@ -646,22 +649,11 @@ def test_what_a_retry_fails_to_mend_is_kept_with_the_new_error_and_can_be_tried_
 
 
 def test_a_retry_that_dies_after_taking_is_not_counted_twice(
-    world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed_run(world, "r", 2)
-    commit, dying = Operations.commit, ["once"]
-
-    def die(*arguments: Any, **named: Any) -> RecoveryOperationItem:
-        if dying:
-            dying.pop()
-            raise SystemExit
-        return commit(*arguments, **named)
-
-    monkeypatch.setattr(Operations, "commit", die)
     ask(world, only_run="r", retry=True)
-    with pytest.raises(SystemExit):
-        world.handle("recoveries")
-    monkeypatch.setattr("prismline_ledger.operations.Operations.claim", _claim_at_once(Operations.claim))
+    die_before_the_commit(world, monkeypatch)
     ask(world, only_run="r", retry=True)
     waiting = go_on(world)
     assert counts(waiting) == {"records": 2, "sent": 2}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from types import NoneType
 from typing import Any, ClassVar
 
 import pytest
@@ -168,8 +169,13 @@ class TestLostMessages:
         def asked() -> Held:
             raise AssertionError("nobody has to ask")
 
-        for chunk, now in [(chunk_item(), after(300)), (begun(), after(DAY)), (unfitted(), after(300))]:
-            sweep_chunk(chunk, run_item(), now, PATIENCE, LIMITS, chunks=asked, refits=asked)
+        for chunk, now, expected in [
+            (chunk_item(), after(300), NoneType),
+            (begun(), after(DAY), Resend),
+            (unfitted(), after(300), NoneType),
+        ]:
+            decided = sweep_chunk(chunk, run_item(), now, PATIENCE, LIMITS, chunks=asked, refits=asked)
+            assert isinstance(decided, expected)
 
     @given(
         st.lists(

@@ -45,7 +45,7 @@ _DAMAGED = (
     IndexError,
     TypeError,
     OverflowError,
-    RuntimeError,  # includes NotImplementedError and RecursionError
+    RuntimeError,
 )
 
 #: Compression methods of `numpy.savez` and `numpy.savez_compressed`.
