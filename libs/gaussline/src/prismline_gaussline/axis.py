@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 #: First four letters of the CTYPEn of a spectral axis, and the unit that it has when the header gives no CUNITn
 #: (Greisen et al. 2006, A&A 446, 747, table 1; FELO is AIPS's optical velocity on a grid that is regular in frequency).
-_SI_UNITS = {
+SPECTRAL_TYPES = {
     "VRAD": "m/s",
     "VOPT": "m/s",
     "VELO": "m/s",
@@ -58,7 +58,7 @@ class SpectralAxis:
             return None
         reference = float(str(header.get(f"CRPIX{number}", 1.0)))
         width = float(str(step))
-        unit = str(header.get(f"CUNIT{number}", "")).strip() or _SI_UNITS.get(kind[:4], "")
+        unit = str(header.get(f"CUNIT{number}", "")).strip() or SPECTRAL_TYPES.get(kind[:4], "")
         return cls(float(str(start)) + (1.0 - reference) * width, width, unit)
 
 
@@ -66,5 +66,5 @@ def spectral_axes(header: Mapping[str, object]) -> list[int]:
     """The numbers (from 1) of the axes whose CTYPEn is spectral, those of one channel last."""
     names = (str(name) for name in header)
     numbers = sorted(int(name[5:]) for name in names if name.startswith("CTYPE") and name[5:].isdigit())
-    spectral = [n for n in numbers if str(header.get(f"CTYPE{n}", "")).strip().upper()[:4] in _SI_UNITS]
+    spectral = [n for n in numbers if str(header.get(f"CTYPE{n}", "")).strip().upper()[:4] in SPECTRAL_TYPES]
     return sorted(spectral, key=lambda n: header.get(f"NAXIS{n}") == 1)
