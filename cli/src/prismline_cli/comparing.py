@@ -27,7 +27,7 @@ _AROUND_MAP_IN, _LEGEND_IN, _HISTOGRAM_IN, _SPECTRA_IN = 0.75, 0.6, 2.1, 1.85
 
 _BINS = 40
 
-#: Colours of the two runs, which the colour-blind tell apart (Okabe and Ito), and of what is the same for both.
+#: Colours of the first run, the second run and the spectra. Colour-blind readers can tell them apart (Okabe and Ito).
 _FIRST, _SECOND, _DATA = "#0072b2", "#d55e00", "#9a9a9a"
 
 

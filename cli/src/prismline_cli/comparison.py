@@ -125,7 +125,7 @@ def compare(first: pa.Table, second: pa.Table, geometry: CubeGeometry) -> Compar
 
 
 def as_json(found: Comparison, runs: Sequence[str], differing: Mapping[str, Sequence[Any]], top: int) -> dict[str, Any]:
-    """`found` as a JSON document with the `top` pixels that differ most; what is not a number is null.
+    """`found` as a JSON document with the `top` pixels that differ most. NaN becomes null.
 
     `differing` has the parameters that are not the same, (first run's, second run's) by name.
     """

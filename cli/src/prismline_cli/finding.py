@@ -17,7 +17,8 @@ MAX_CANDIDATES = 20
 def match(given: str, ids: Iterable[str], *, what: str) -> str:
     """The only one of `ids` that is `given` or begins with it.
 
-    what: what has such ids, e.g. `run`. Ends the command, with the candidates, if there is not exactly one.
+    what: the noun for error messages, such as `run`. If no id matches, or several do, the command ends with a sentence
+    and the candidates.
     """
     if not given:
         fail(f"The id of a {what} is empty.")

@@ -1,4 +1,4 @@
-"""Events: what has happened. Published on the bus for any subscriber.
+"""Events: a service publishes them on the bus when something has happened, for any subscriber.
 
 They are sorted by subject: the run, the chunk. Events about dead letters are in `deadletters`.
 """

@@ -140,13 +140,7 @@ def recover(
     connection = Connection.open()
     run_id = find_run(connection, run).run_id if run is not None else None
     operation_id = request_recovery(connection, prefix=prefix, run_id=run_id, dry_run=dry_run)
-    if not wait:
-        print_json({"operation_id": operation_id}) if as_json else console.print(operation_id)
-        return
-    stderr.print(f"Asked for {operation_id}.", soft_wrap=True)
-    with looking_again(operation_id):
-        found = wait_for_operation(connection, operation_id)
-    show_operation(found, as_json=as_json)
+    show_request(connection, operation_id, wait=wait, as_json=as_json)
 
 
 def operation(
@@ -169,6 +163,17 @@ def register(app: typer.Typer) -> None:
     for command in (ls, show, stats, recover, operation):
         group.command()(command)
     app.add_typer(group, name="deadletters")
+
+
+def show_request(connection: Connection, operation_id: str, *, wait: bool, as_json: bool) -> None:
+    """Print the id of a recovery that was asked for. With `wait`, print what it did once it has ended."""
+    if not wait:
+        print_json({"operation_id": operation_id}) if as_json else console.print(operation_id)
+        return
+    stderr.print(f"Asked for {operation_id}.", soft_wrap=True)
+    with looking_again(operation_id):
+        found = wait_for_operation(connection, operation_id)
+    show_operation(found, as_json=as_json)
 
 
 def show_operation(operation: RecoveryOperationItem, *, as_json: bool) -> None:

@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from prismline_cli.commands.deadletters import show_operation
+from prismline_cli.commands.deadletters import show_request
 from prismline_cli.commands.options import AsJson, RunId
 from prismline_cli.connection import Connection
 from prismline_cli.finding import find_chunk, find_run, item_of
-from prismline_cli.output import console, fail, print_json, stderr
-from prismline_cli.recovering import looking_again, request_retry, wait_for_operation
+from prismline_cli.output import fail
+from prismline_cli.recovering import request_retry
 from prismline_cli.runs import RunView
 from prismline_contracts.deadletters import MAX_RETRIED_CHUNKS
 
@@ -43,7 +43,7 @@ def retry(
     view = find_run(connection, run_id)
     if cancelled:
         operation_id = request_retry(connection, view.run_id, cancelled_at=_cancelled_at(view), dry_run=dry_run)
-        _show(connection, operation_id, wait=wait, as_json=as_json)
+        show_request(connection, operation_id, wait=wait, as_json=as_json)
         return
     run = item_of(view)
     if run.cancelled_at is not None and run.stop_reason == "cancelled":
@@ -54,7 +54,7 @@ def retry(
     if not names and run.jobs_failed == 0:
         fail(f"No chunk of run {run.run_id} has failed.")
     operation_id = request_retry(connection, run.run_id, chunk_ids=names, dry_run=dry_run)
-    _show(connection, operation_id, wait=wait, as_json=as_json)
+    show_request(connection, operation_id, wait=wait, as_json=as_json)
 
 
 def _cancelled_at(view: RunView) -> str:
@@ -71,17 +71,6 @@ def _cancelled_at(view: RunView) -> str:
     if item.cancelled_at is None:
         fail(f"Run {run_id} is being cancelled. Try again in a moment.")
     return item.cancelled_at
-
-
-def _show(connection: Connection, operation_id: str, *, wait: bool, as_json: bool) -> None:
-    """Print the operation's id, or, after waiting for it, what it did."""
-    if not wait:
-        print_json({"operation_id": operation_id}) if as_json else console.print(operation_id)
-        return
-    stderr.print(f"Asked for {operation_id}.", soft_wrap=True)
-    with looking_again(operation_id):
-        found = wait_for_operation(connection, operation_id)
-    show_operation(found, as_json=as_json)
 
 
 def register(app: typer.Typer) -> None:
