@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,11 @@ from prismline_contracts import (
     Envelope,
     FitParams,
     SpectraManifest,
+    UrlsManifest,
     derived_id,
+    partition,
+    shard_of,
+    task_id,
     traceparent_of,
 )
 from prismline_contracts.outputs import OUTPUT_MODELS
@@ -91,7 +97,10 @@ JSON_VALUES = st.one_of(
 
 
 #: Fields that the model compares with one another, which a JSON Schema cannot.
-COMPARED = {"caption_window.v1": {"frame_count", "frames"}}
+COMPARED = {
+    "caption_window.v1": {"frame_count", "frames"},
+    "urls_manifest.v1": {"urls", "list", "batches", "rerun"},
+}
 
 
 @given(name=st.sampled_from(NAMES), data=st.data())
@@ -167,3 +176,29 @@ def test_the_session_of_captions_is_what_their_runs_are_listed_by() -> None:
 def test_windows_that_contradict_themselves_are_refused(windows: object, wrong: str) -> None:
     with pytest.raises(ValidationError, match=wrong):
         CaptionsManifest.model_validate(captions(windows=windows))
+
+
+@pytest.mark.parametrize(
+    "sources",
+    [{}, {"urls": ["https://example.org"], "list": {"key": "uploads/t/1"}}, {"urls": []}, {"urls": ["u"] * 1001}],
+)
+def test_a_manifest_of_urls_has_one_source(sources: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        UrlsManifest.model_validate({"workload": "urls", "survey": "s"} | sources)
+
+
+def test_a_task_has_the_id_that_the_specification_says() -> None:
+    assert task_id("r", 0) == hashlib.sha256(b"r:0").hexdigest()
+
+
+@given(st.lists(st.integers(0, 10**7), min_size=1, max_size=20, unique=True), st.integers(1, 256))
+def test_every_task_is_in_one_partition_of_its_run(indices: list[int], shard_count: int) -> None:
+    partitions = {partition("r", shard, shard_count) for shard in range(shard_count)}
+    assert len(partitions) == shard_count
+    assert {partition("r", shard_of(task_id("r", n), shard_count), shard_count) for n in indices} <= partitions
+
+
+def test_the_tasks_of_a_run_are_spread_evenly_over_its_shards() -> None:
+    tasks = Counter(shard_of(task_id("r", index), 16) for index in range(16_000))
+    assert len(tasks) == 16
+    assert max(tasks.values()) < 1.15 * min(tasks.values())

@@ -46,6 +46,8 @@ ChunkId = Annotated[str, StringConstraints(pattern=r"^chunk-[0-9]{7,}$")]
 Survey = Annotated[str, StringConstraints(pattern=SURVEY_PATTERN)]
 #: An S3 key.
 Key = Annotated[str, StringConstraints(min_length=1, max_length=1024)]
+#: Who submits jobs. It is part of S3 keys and of keys of items.
+Tenant = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Count = Annotated[int, Field(ge=0)]
 

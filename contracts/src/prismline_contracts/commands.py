@@ -11,6 +11,7 @@ from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId,
 from prismline_contracts.deadletters import DeadlettersRecover
 from prismline_contracts.envelope import MessageData
 from prismline_contracts.manifest import FitParams
+from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, TaskId
 
 
 class Queue(StrEnum):
@@ -66,6 +67,45 @@ class ChunkProcess(MessageData):
     deferrals: Count = 0
     #: Id of the recovery that sent this message.
     recovery: Name | None = None
+    #: Most chunks of the run that are processed at a time. Absent: no limit.
+    max_concurrency: Annotated[int, Field(ge=1)] | None = None
+
+
+class JobIngest(MessageData):
+    """Start a run whose manifest lies under `jobs/`. To the splitter, which handles it as a new manifest."""
+
+    TYPE: ClassVar[str] = "prismline.job.ingest.v1"
+
+    job_id: Name
+    bucket: Name
+    manifest_key: Key
+
+
+class TasksProcess(MessageData):
+    """Process some tasks of one shard. To the worker, through the shared queue of tasks or the run's own.
+
+    The tasks themselves are in the ledger. A worker leaves alone what has ended, and sends the rest again.
+    """
+
+    TYPE: ClassVar[str] = "prismline.tasks.process.v1"
+
+    job_id: Name
+    workload: Name
+    survey: Survey
+    bucket: Name
+    shard: Count = 0
+    shard_count: Annotated[int, Field(ge=1)] = 1
+    task_ids: Annotated[list[TaskId], Field(min_length=1, max_length=MAX_TASKS_PER_MESSAGE)]
+    #: Parameters of the workload. Only the workload reads them.
+    params: dict[str, JsonValue]
+    #: How often these tasks have been dispatched, this time included. A redelivery by the queue is not a dispatch.
+    attempt: Annotated[int, Field(ge=1)] = 1
+    #: How often the message was put off before this dispatch because no lease or no dependency was there.
+    deferrals: Count = 0
+    #: Id of the recovery that sent this message.
+    recovery: Name | None = None
+    #: Most tasks of the run that are processed at a time. Absent: no limit.
+    max_concurrency: Annotated[int, Field(ge=1)] | None = None
 
 
 class SpectraRefit(MessageData):
@@ -123,9 +163,13 @@ class StatusUpdate(Contract):
 
 
 #: The models of all commands.
-COMMANDS: tuple[type[RunSplit | ChunkProcess | SpectraRefit | StatusUpdate | DeadlettersRecover], ...] = (
+COMMANDS: tuple[
+    type[RunSplit | JobIngest | ChunkProcess | TasksProcess | SpectraRefit | StatusUpdate | DeadlettersRecover], ...
+] = (
     RunSplit,
+    JobIngest,
     ChunkProcess,
+    TasksProcess,
     SpectraRefit,
     StatusUpdate,
     DeadlettersRecover,

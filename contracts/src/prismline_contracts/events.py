@@ -1,6 +1,6 @@
 """Events: a service publishes them on the bus when something has happened, for any subscriber.
 
-They are sorted by subject: the run, the chunk. Events about dead letters are in `deadletters`.
+They are sorted by subject: the run, the chunk, the export, the job. Events about dead letters are in `deadletters`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field
 
-from prismline_contracts.base import ChunkId, Count, Key, Name, Survey, Timestamp
+from prismline_contracts.base import ChunkId, Count, Key, Name, RunId, Survey, Tenant, Timestamp
 from prismline_contracts.deadletters import (
     DeadletterArchived,
     DeadlettersRecover,
@@ -169,6 +169,40 @@ class ChunkFailed(MessageData):
     error: str
 
 
+class ExportRequested(MessageData):
+    """A user asked for all results of a run in one object."""
+
+    TYPE: ClassVar[str] = "prismline.export.requested.v1"
+
+    export_id: RunId
+    tenant: Tenant | None = None
+    requested_by: Name | None = None
+
+
+class ExportCompleted(MessageData):
+    """An export is whole, or `error` says why there will be none."""
+
+    TYPE: ClassVar[str] = "prismline.export.completed.v1"
+
+    export_id: RunId
+    key: Key | None = None
+    bytes: Count | None = None
+    #: Results in the export.
+    entries: Count | None = None
+    error: str | None = None
+
+
+class JobDeleteRequested(MessageData):
+    """A user asked to delete a job: its runs are cancelled, then its items and objects are removed."""
+
+    TYPE: ClassVar[str] = "prismline.job.delete.requested.v1"
+
+    job_id: Name
+    #: All runs of the job. `run_id` is the latest of them.
+    run_ids: list[RunId]
+    tenant: Tenant
+
+
 def ending_of(chunk: ChunkItem, survey: str) -> ChunkCompleted | ChunkFailed:
     """The event of a chunk that has ended."""
     if chunk.state is ChunkStatus.FAILED:
@@ -201,6 +235,9 @@ EVENTS: tuple[type[MessageData | DeadlettersRecover | DeadletterArchived | Deadl
     RunCheckRequested,
     ChunkCompleted,
     ChunkFailed,
+    ExportRequested,
+    ExportCompleted,
+    JobDeleteRequested,
     DeadletterArchived,
     DeadlettersRecoverRequested,
     DeadlettersRecovered,

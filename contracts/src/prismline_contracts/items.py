@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId, Survey, Timestamp
+from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId, Survey, Tenant, Timestamp
 
 #: Sort key of a run item.
 RUN_SK = "RUN"
@@ -22,6 +22,8 @@ STOP_SK = "STOP"
 CHUNK_SK_PREFIX = "CHUNK#"
 #: Longest `error` and `last_error` of a chunk item, in UTF-8 bytes.
 MAX_CHUNK_ERROR_BYTES = 1024
+#: Priority of a run that names none. 1 is the lowest, 9 the highest.
+DEFAULT_PRIORITY = 5
 #: Longest `summary` of a chunk item, in UTF-8 bytes.
 MAX_SUMMARY_BYTES = 1024
 #: Longest `error_message` of a workflow-state item, in characters.
@@ -57,8 +59,16 @@ class RunItem(Contract):
     workload: Name
     job_id: Name
     created_at: Timestamp
+    #: Who submitted the job over HTTP. Absent: it was submitted by a manifest in the bucket.
+    tenant: Tenant | None = None
+    #: What the run consists of: the items that are counted below.
+    unit: Literal["chunk", "task"] = "chunk"
+    #: Shards that the counters are divided into. With more than one, the counters below are set when the run drains;
+    #: until then the shard items hold them.
     shard_count: Annotated[int, Field(ge=1)] = 1
-    #: Chunks to process; absent until the splitter has written all of their items.
+    #: How often something that had ended was changed: a late success, or a recovery. Only counted with several shards.
+    moves: Count = 0
+    #: Chunks, or tasks, to process; absent until the splitter has written all of their items.
     jobs_total: Count | None = None
     jobs_completed: Count = 0
     jobs_failed: Count = 0
@@ -101,6 +111,18 @@ class RunItem(Contract):
     #: When the sweeper last sent `run.split` again, and how often it has.
     split_sent_at: Timestamp | None = None
     split_resends: Count = 0
+    #: How far the ingestion of a list of tasks has come, as JSON.
+    checkpoint: str | None = None
+    #: Lines of the list that are no task, and the object that says why.
+    n_rejected: Count = 0
+    rejects_key: Key | None = None
+    #: Full name of the run's own queue of tasks. Absent: its tasks are in the shared queue.
+    task_queue: Name | None = None
+    priority: Annotated[int, Field(ge=1, le=9)] = DEFAULT_PRIORITY
+    #: Most chunks or tasks of the run that are processed at a time.
+    max_concurrency: Annotated[int, Field(ge=1)] | None = None
+    #: The run is stopped at this moment if it has not ended.
+    deadline_at: Timestamp | None = None
 
     @property
     def run_id(self) -> str:
@@ -129,6 +151,8 @@ class ChunkItem(Contract):
     SK: Annotated[str, StringConstraints(pattern=r"^CHUNK#chunk-[0-9]{7,}$")]
     status: Literal["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED"]
     chunk_key: Key
+    #: The shard whose item counts this chunk. Absent: the run item counts it.
+    shard: Count | None = None
     n_spectra: Count
     n_items: Count
     created_at: Timestamp

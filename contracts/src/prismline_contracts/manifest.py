@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from prismline_contracts.base import Contract, Key, Name, Survey, derived_id
+from prismline_contracts.base import Contract, Key, Name, Survey, Tenant, Timestamp, derived_id
 from prismline_contracts.envelope import TraceParent
 
 #: The workload of a manifest that does not name one.
@@ -59,6 +59,14 @@ class Manifest(Contract):
     #: Submissions with the same key start one run.
     idempotency_key: Name | None = None
     job_id: Name | None = None
+    #: Who submitted the job over HTTP.
+    tenant: Tenant | None = None
+    #: Most chunks or tasks of the run that are processed at a time.
+    max_concurrency: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    #: 1 (lowest) to 9. Absent: 5.
+    priority: Annotated[int, Field(ge=1, le=9)] | None = None
+    #: The run is stopped at this moment if it has not ended.
+    deadline_at: Timestamp | None = None
     #: W3C trace context of the submitter. Absent: the run starts its own trace.
     traceparent: TraceParent | None = None
 

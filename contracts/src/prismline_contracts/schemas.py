@@ -15,9 +15,11 @@ from prismline_contracts.deadletters import DeadLetterRecord, RecoveryOperationI
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import EVENTS
 from prismline_contracts.items import ChunkItem, RunItem, WorkflowStateItem
+from prismline_contracts.jobs import ApiKeyItem, BatchItem, ExportItem, IdempotencyItem, JobItem, WebhookItem
 from prismline_contracts.manifest import SpectraManifest
 from prismline_contracts.objects import CubeGeometry
 from prismline_contracts.outputs import OUTPUT_MODELS
+from prismline_contracts.tasks import ShardItem, TaskItem, UrlsManifest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -29,11 +31,20 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "envelope.v1": Envelope,
     "manifest.v1": SpectraManifest,
     "captions_manifest.v1": CaptionsManifest,
+    "urls_manifest.v1": UrlsManifest,
     "caption_window.v1": CaptionWindow,
     "caption.v1": Caption,
     "cube_geometry.v1": CubeGeometry,
     "run_item.v1": RunItem,
     "chunk_item.v1": ChunkItem,
+    "task_item.v1": TaskItem,
+    "shard_item.v1": ShardItem,
+    "job_item.v1": JobItem,
+    "batch_item.v1": BatchItem,
+    "idempotency_item.v1": IdempotencyItem,
+    "api_key_item.v1": ApiKeyItem,
+    "export_item.v1": ExportItem,
+    "webhook_item.v1": WebhookItem,
     "workflow_state_item.v1": WorkflowStateItem,
     "dead_letter_record.v1": DeadLetterRecord,
     "recovery_operation_item.v1": RecoveryOperationItem,

@@ -38,6 +38,7 @@ START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READING = ("Get", "Query", "BatchGet")
 #: What is the same in every item of its kind.
 RUN_CONSTANTS: Item = {"GSI1_PK": "s", "survey": "s", "workload": "spectra", "job_id": "j", "shard_count": 1}
+RUN_CONSTANTS |= {"unit": "chunk", "priority": 5}
 CHUNK_CONSTANTS: Item = {"chunk_key": "in", "n_items": 1, "n_spectra": 1}
 CONSTANT = {"PK", "SK", *RUN_CONSTANTS, "chunk_key", "n_items"}
 #: What callers of a run that is returned go by.

@@ -1,0 +1,240 @@
+"""Jobs: what people submit over HTTP, and the items of the table `prismline-<environment>-jobs`.
+
+The `api` service owns the table. The exporter writes export items, and the webhooks process writes webhook items. Every
+key begins with the tenant, the run or the hash of an API key, so a reader that knows one tenant cannot name another
+one's item.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, StringConstraints
+
+from prismline_contracts.base import Contract, Count, Key, Name, RunId, Survey, Tenant, Timestamp
+
+#: Sort keys of the items.
+JOB_SK = "JOB"
+IDEMPOTENCY_SK = "IDEMPOTENCY"
+API_KEY_SK = "APIKEY"
+#: Prefixes of sort keys. The index of the first task, the export's id, or the event's id follows.
+BATCH_SK_PREFIX = "BATCH#"
+EXPORT_SK_PREFIX = "EXPORT#"
+WEBHOOK_SK_PREFIX = "WEBHOOK#"
+#: Prefixes in the bucket.
+JOBS_PREFIX = "jobs/"
+UPLOADS_PREFIX = "uploads/"
+EXPORTS_PREFIX = "exports/"
+
+#: SHA-256 in hexadecimal digits.
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+#: Seconds since 1970, for DynamoDB's time to live.
+EpochSeconds = Annotated[int, Field(ge=0)]
+Scope = Literal["read", "submit", "operate"]
+
+
+def jobs_table_name(environment: str) -> str:
+    """The full name of the jobs table."""
+    return f"prismline-{environment}-jobs"
+
+
+def tenant_key(tenant: str) -> str:
+    """`GSI1_PK` of the tenant's jobs."""
+    return f"TENANT#{tenant}"
+
+
+def job_key(tenant: str, job_id: str) -> dict[str, str]:
+    """The key of a job's item."""
+    return {"PK": f"TENANT#{tenant}#JOB#{job_id}", "SK": JOB_SK}
+
+
+def batch_key(tenant: str, job_id: str, first_index: int) -> dict[str, str]:
+    """The key of the item of a batch of an open job, whose first task has this index."""
+    return {"PK": f"TENANT#{tenant}#JOB#{job_id}", "SK": f"{BATCH_SK_PREFIX}{first_index:012d}"}
+
+
+def idempotency_key(tenant: str, key: str) -> dict[str, str]:
+    """The key of the item of a request with an `Idempotency-Key`."""
+    return {"PK": f"TENANT#{tenant}#IDEMPOTENCY#{key}", "SK": IDEMPOTENCY_SK}
+
+
+def api_key_key(sha256: str) -> dict[str, str]:
+    """The key of the item of the API key with this hash."""
+    return {"PK": f"APIKEY#{sha256}", "SK": API_KEY_SK}
+
+
+def export_key(run_id: str, export_id: str) -> dict[str, str]:
+    """The key of an export's item."""
+    return {"PK": f"RUN#{run_id}", "SK": f"{EXPORT_SK_PREFIX}{export_id}"}
+
+
+def webhook_key(run_id: str, event_id: str) -> dict[str, str]:
+    """The key of the item of a webhook's delivery."""
+    return {"PK": f"RUN#{run_id}", "SK": f"{WEBHOOK_SK_PREFIX}{event_id}"}
+
+
+def job_manifest_key(job_id: str, run_id: str) -> str:
+    """S3 key of the manifest of a job's run. Creating it submits nothing, unlike an object under `manifests/`."""
+    return f"{JOBS_PREFIX}{job_id}/manifest-{run_id}.json"
+
+
+def batches_prefix(job_id: str) -> str:
+    """Prefix of the lists of an open job."""
+    return f"{JOBS_PREFIX}{job_id}/batches/"
+
+
+def batch_list_key(job_id: str, first_index: int) -> str:
+    """S3 key of the list of a batch. The keys sort in the order of the indices."""
+    return f"{batches_prefix(job_id)}{first_index:012d}.jsonl"
+
+
+def rejects_key(job_id: str, run_id: str) -> str:
+    """S3 key of the lines that ingestion rejected, as JSON Lines with line number and reason."""
+    return f"{JOBS_PREFIX}{job_id}/rejects-{run_id}.jsonl"
+
+
+def upload_key(tenant: str, upload_id: str) -> str:
+    """S3 key of a list that a tenant uploads."""
+    return f"{UPLOADS_PREFIX}{tenant}/{upload_id}"
+
+
+def export_object_key(run_id: str, export_id: str, suffix: Literal["zip", "parquet"]) -> str:
+    """S3 key of an export."""
+    return f"{EXPORTS_PREFIX}{run_id}/{export_id}.{suffix}"
+
+
+class Webhook(Contract):
+    """Where the end of a job's runs is posted to, and the secret that signs it."""
+
+    url: Annotated[str, Field(min_length=1, max_length=2048)]
+    #: `whsec_` and base64, as in the Standard Webhooks specification.
+    secret: Annotated[str, StringConstraints(pattern=r"^whsec_[A-Za-z0-9+/]{32,128}={0,2}$")]
+
+
+class JobItem(Contract):
+    """The item of a job."""
+
+    PK: Name
+    SK: Literal["JOB"] = "JOB"
+    #: `TENANT#<tenant>` and `<created_at>#<job_id>`: the index of a tenant's jobs.
+    GSI1_PK: Name
+    GSI1_SK: Name
+    tenant: Tenant
+    job_id: RunId
+    #: The job's name. Its runs are listed by it.
+    survey: Survey
+    workload: Name
+    created_at: Timestamp
+    #: `open`: takes batches; `closed`: its tasks are final; `deleting`: its items and objects are being removed.
+    state: Literal["open", "closed", "deleting"] = "closed"
+    closed_at: Timestamp | None = None
+    deleted_at: Timestamp | None = None
+    bucket: Name
+    manifest_key: Key | None = None
+    #: The runs of the job, the first one first.
+    run_ids: list[RunId] = Field(default_factory=list)
+    #: Tasks that batches have reserved. The next batch begins with this index.
+    n_tasks: Count = 0
+    n_batches: Count = 0
+    #: Parameters of the workload.
+    params: dict[str, Any] = Field(default_factory=dict)
+    tolerated_failure_percent: Annotated[float, Field(ge=0, le=100)] = 0.0
+    max_concurrency: Annotated[int, Field(ge=1)] | None = None
+    priority: Annotated[int, Field(ge=1, le=9)] | None = None
+    deadline_at: Timestamp | None = None
+    webhook: Webhook | None = None
+    traceparent: str | None = None
+
+
+class BatchItem(Contract):
+    """The item of a batch of an open job. Written in the transaction that reserves its indices."""
+
+    PK: Name
+    SK: Annotated[str, StringConstraints(pattern=r"^BATCH#[0-9]{12}$")]
+    idempotency_key: Name
+    first_index: Count
+    count: Annotated[int, Field(ge=1, le=1000)]
+    #: Hash of the request's body.
+    request_sha256: Sha256
+    created_at: Timestamp
+
+
+class IdempotencyItem(Contract):
+    """The item of a request with an `Idempotency-Key`. The same key with another body is a conflict."""
+
+    PK: Name
+    SK: Literal["IDEMPOTENCY"] = "IDEMPOTENCY"
+    tenant: Tenant
+    #: Method and path of the request.
+    operation: Name
+    #: Hash of the request's body.
+    request_sha256: Sha256
+    job_id: RunId
+    run_id: RunId | None = None
+    #: The first index of a batch.
+    first_index: Count | None = None
+    created_at: Timestamp
+    expires_at: EpochSeconds | None = None
+
+
+class ApiKeyItem(Contract):
+    """The item of an API key, under the hash of the key. The key itself is stored nowhere."""
+
+    PK: Annotated[str, StringConstraints(pattern=r"^APIKEY#[0-9a-f]{64}$")]
+    SK: Literal["APIKEY"] = "APIKEY"
+    tenant: Tenant
+    #: What lists and logs call the key.
+    key_id: Name
+    name: Name
+    scopes: Annotated[list[Scope], Field(min_length=1)]
+    created_at: Timestamp
+    revoked_at: Timestamp | None = None
+
+
+class ExportItem(Contract):
+    """The item of an export: its request, its progress, and what a resumed upload needs."""
+
+    PK: Name
+    SK: Name
+    status: Literal["PENDING", "RUNNING", "COMPLETED", "FAILED"] = "PENDING"
+    tenant: Tenant | None = None
+    requested_by: Name | None = None
+    requested_at: Timestamp
+    started_at: Timestamp | None = None
+    updated_at: Timestamp | None = None
+    completed_at: Timestamp | None = None
+    error: str | None = None
+    #: The export's object, once it is whole.
+    key: Key | None = None
+    bytes: Count | None = None
+    #: Entries to write, and those that the finished parts hold.
+    entries_total: Count | None = None
+    entries: Count = 0
+    #: The multipart upload, and the ETags of its finished parts in order.
+    upload_id: str | None = None
+    etags: list[str] = Field(default_factory=list)
+    #: The state of the writer after the last finished part, as JSON or as the key of an object.
+    writer: str | None = None
+    #: The process that holds the lease of the export, and the end of the lease.
+    owner: str | None = None
+    leased_until: Timestamp | None = None
+    expires_at: EpochSeconds | None = None
+
+
+class WebhookItem(Contract):
+    """The item of a webhook's delivery: one event to one target."""
+
+    PK: Name
+    SK: Name
+    status: Literal["PENDING", "DELIVERED", "FAILED"] = "PENDING"
+    job_id: RunId
+    tenant: Tenant
+    event_type: Name
+    attempts: Count = 0
+    first_attempt_at: Timestamp | None = None
+    last_attempt_at: Timestamp | None = None
+    delivered_at: Timestamp | None = None
+    #: Status of the target's latest answer, and why the latest attempt failed.
+    http_status: Annotated[int, Field(ge=100, le=599)] | None = None
+    last_error: str | None = None
+    expires_at: EpochSeconds | None = None
