@@ -39,6 +39,23 @@ def test_an_object_is_read_as_a_file_wherever_it_is_asked_for(bucket: Bucket, si
         assert file.read() == body[-1:]
 
 
+def test_an_empty_object_is_an_empty_file(bucket: Bucket) -> None:
+    bucket.write("k", b"")
+    with bucket.open("k") as file:
+        assert file.read() == b""
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_an_object_is_opened_only_in_the_version_that_is_expected(bucket: Bucket, size: int) -> None:
+    bucket.write("k", bytes(size))
+    etag = bucket.version("k")
+    with bucket.open("k", etag=etag) as file:
+        assert file.read() == bytes(size)
+    bucket.write("k", b"x" * size)
+    with pytest.raises(PermanentError, match="was replaced after the run had been submitted"):
+        bucket.open("k", etag=etag)
+
+
 def test_a_zip_file_is_read_from_the_bucket(bucket: Bucket, tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, numbers=np.arange(5000))

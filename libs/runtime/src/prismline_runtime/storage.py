@@ -89,11 +89,23 @@ class Bucket:
         with aws_errors(f"look at s3://{self.name}/{key}"):
             return self._s3.head_object(Bucket=self.name, Key=key)["ETag"]
 
-    def open(self, key: str) -> BinaryIO:
-        """The object as a seekable file. A large object is fetched in parts as it is read."""
+    def open(self, key: str, *, etag: str | None = None) -> BinaryIO:
+        """The object as a seekable file. A large object is fetched in parts as it is read.
+
+        etag: the expected version. Raises PermanentError if the object has another one.
+        """
         with aws_errors(f"read s3://{self.name}/{key}"):
-            first = self._s3.get_object(Bucket=self.name, Key=key, Range=f"bytes=0-{PART_BYTES - 1}")
-            body, size = first["Body"].read(), int(first["ContentRange"].rpartition("/")[2])
+            try:
+                first = self._s3.get_object(Bucket=self.name, Key=key, Range=f"bytes=0-{PART_BYTES - 1}")
+            except ClientError as error:
+                if error_code(error) != "InvalidRange":
+                    raise
+                first = self._s3.get_object(Bucket=self.name, Key=key)  # an empty object has no first byte
+            body = first["Body"].read()
+        if etag is not None and first["ETag"] != etag:
+            name = f"s3://{self.name}/{key}"
+            raise PermanentError(f"{name} was replaced after the run had been submitted; submit it again.")
+        size = int(first["ContentRange"].rpartition("/")[2]) if "ContentRange" in first else len(body)
         if len(body) == size:
             return io.BytesIO(body)
         return io.BufferedReader(_ObjectReader(self._s3, self.name, key, first["ETag"], size), PART_BYTES)
