@@ -16,9 +16,11 @@ from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 import pytest
+import valkey
 
 from prismline_localstack import HarnessError, NotRunningError, State, down, is_up, load_state, logs, status, up
 from prismline_localstack.emulator import Emulator
+from prismline_localstack.endpoints import accepts
 from prismline_localstack.processes import ProcessId
 from prismline_localstack.settings import REPOSITORY
 from prismline_localstack.waiting import wait_until
@@ -469,6 +471,28 @@ def test_the_gpus_stand_in_runs_with_all_services_or_if_it_is_asked_for(system: 
     assert note["env"]["CAPTION_BASE_URL"] == f"{url}/v1"
     down(system.home)
     assert set(system.up(services=["echo"]).processes) == {"emulator", "echo"}
+
+
+def test_a_killed_valkey_is_back_at_its_address_and_the_services_know_it(system: System) -> None:
+    (system.root / "localstack").mkdir()
+    shutil.copy(REPOSITORY / "localstack" / "pyproject.toml", system.root / "localstack")
+    state = system.up()
+    url = state.url("valkey")
+    assert state.env["PRISMLINE_VALKEY_URL"] == url
+    system.send("hello")
+    [note] = system.wait_for("hello", "end")
+    assert note["env"]["PRISMLINE_VALKEY_URL"] == url
+    with valkey.Valkey.from_url(url) as client:
+        assert client.set("k", "v")
+    killed = state.processes["valkey"].process
+    assert killed is not None
+    killed.signal(signal.SIGKILL)
+    assert all_ended([killed])
+    assert wait_until(lambda: accepts(url), 20)
+    with valkey.Valkey.from_url(url) as client:
+        assert client.get("k") is None
+    down(system.home)
+    assert not accepts(url)
 
 
 def test_queue_depths_are_published_as_metrics_hidden_messages_and_zeros_included(system: System) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from prismline_localstack.errors import HarnessError
-from prismline_localstack.registry import AppTable, service_processes
+from prismline_localstack.registry import AppTable, ServerTable, service_processes
 from prismline_localstack.settings import REPOSITORY
 
 WORKER = """
@@ -74,6 +74,26 @@ def test_a_table_with_an_app_becomes_a_command_that_serves_it(tmp_path: Path) ->
     assert web.command == [sys.executable, "-m", "prismline_runtime.server", "prismline_web.server:create_app"]
     assert web.app == AppTable(
         name="web", app="prismline_web.server:create_app", port=8010, settings={"WEB_URL": "{url}/v1"}
+    )
+
+
+def test_a_table_with_a_module_becomes_a_command_that_is_given_its_port_later(tmp_path: Path) -> None:
+    add_service(
+        tmp_path,
+        "store",
+        """
+[[tool.prismline.processes]]
+name = "store"
+module = "store.server"
+scheme = "valkey"
+settings = { STORE_URL = "{url}" }
+""",
+    )
+    [store] = service_processes(tmp_path)
+    assert store.command == [sys.executable, "-m", "store.server"]
+    assert store.app is None
+    assert store.listening == ServerTable(
+        name="store", module="store.server", scheme="valkey", settings={"STORE_URL": "{url}"}
     )
 
 

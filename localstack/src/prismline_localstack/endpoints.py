@@ -28,6 +28,16 @@ def answers(endpoint: str, path: str = "/", *, timeout: float = 5.0) -> bool:
         connection.close()
 
 
+def accepts(url: str, *, timeout: float = 1.0) -> bool:
+    """Whether something accepts connections at the host and port of `url`."""
+    address = urlsplit(url)
+    try:
+        with socket.create_connection((address.hostname, address.port), timeout):
+            return True
+    except OSError:
+        return False
+
+
 def free_port() -> int:
     """A port that nobody listens at, just now."""
     with listen() as probe:

@@ -16,6 +16,14 @@ and one that serves HTTP:
     app = "prismline_alerting.interactions:create_app"
     port = 8010                               # default: any that is free
     settings = { INTERACTIONS_URL = "{url}" } # what all other processes are told
+
+and a server of its own, a module that is given `--port`:
+
+    [[tool.prismline.processes]]
+    name = "valkey"
+    module = "prismline_localstack.standins.valkey"
+    scheme = "valkey"                         # of its {url}
+    settings = { PRISMLINE_VALKEY_URL = "{url}" }
 """
 
 from __future__ import annotations
@@ -53,19 +61,34 @@ class ConsumerTable(_Table):
     count: Literal["cores"] | Annotated[int, Field(ge=1)] = 1
 
 
-class AppTable(_Table):
-    """A process that serves an ASGI application, as a `pyproject.toml` declares it."""
-
-    #: What makes the application, without arguments.
-    app: EntryPoint
+class _ListeningTable(_Table):
     #: Where it listens; 0: at any port that is free.
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     #: Environment variables of all processes; `{url}` in them is where this one listens.
     settings: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], str] = {}
 
 
+class AppTable(_ListeningTable):
+    """A process that serves an ASGI application, as a `pyproject.toml` declares it."""
+
+    #: What makes the application, without arguments.
+    app: EntryPoint
+
+
+class ServerTable(_ListeningTable):
+    """A process that listens at the port that it is given, as a `pyproject.toml` declares it."""
+
+    #: What is run with `python -m`.
+    module: Annotated[str, Field(pattern=r"^[\w.]+$")]
+    #: Scheme of its URL.
+    scheme: Annotated[str, Field(pattern=r"^[a-z]+$")]
+
+
 def _kind(table: Any) -> str:
-    return "app" if isinstance(table, dict) and "app" in table else "consumer"
+    for kind, name in (("app", "app"), ("server", "module")):
+        if isinstance(table, dict) and name in table:
+            return kind
+    return "consumer"
 
 
 class _Prismline(BaseModel):
@@ -73,7 +96,9 @@ class _Prismline(BaseModel):
 
     processes: list[
         Annotated[
-            Annotated[ConsumerTable, Tag("consumer")] | Annotated[AppTable, Tag("app")],
+            Annotated[ConsumerTable, Tag("consumer")]
+            | Annotated[AppTable, Tag("app")]
+            | Annotated[ServerTable, Tag("server")],
             Discriminator(_kind),
         ]
     ] = []
@@ -89,6 +114,13 @@ class ServiceProcess(BaseModel, frozen=True):
     folder: Path
     #: What it serves, if it serves HTTP; it is given its socket when it is started.
     app: AppTable | None = None
+    #: What it is, if it listens at a port that it is given when it is started.
+    server: ServerTable | None = None
+
+    @property
+    def listening(self) -> AppTable | ServerTable | None:
+        """Its table, if it listens at a port."""
+        return self.app or self.server
 
 
 def service_processes(
@@ -123,12 +155,16 @@ def _processes(service: str, path: Path, cores: int) -> Iterator[ServiceProcess]
             command = [sys.executable, "-m", "prismline_runtime.server", table.app]
             yield ServiceProcess(name=table.name, service=service, command=command, folder=path.parent, app=table)
             continue
+        if isinstance(table, ServerTable):
+            command = [sys.executable, "-m", table.module]
+            yield ServiceProcess(name=table.name, service=service, command=command, folder=path.parent, server=table)
+            continue
         count = cores if table.count == "cores" else table.count
         for name in [table.name] if count == 1 else [f"{table.name}-{n}" for n in range(1, count + 1)]:
             yield ServiceProcess(name=name, service=service, command=_consumer(table), folder=path.parent)
 
 
-def _tables(path: Path) -> list[ConsumerTable | AppTable]:
+def _tables(path: Path) -> list[ConsumerTable | AppTable | ServerTable]:
     try:
         document = tomllib.loads(path.read_text())
         return _Prismline.model_validate(document.get("tool", {}).get("prismline", {})).processes

@@ -17,13 +17,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import urlsplit
 
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
 from prismline_localstack.deploy import deploy
 from prismline_localstack.emulator import Emulator
-from prismline_localstack.endpoints import FIRST_ANSWER_SECONDS, LOOPBACK, answers, listen, url_of
+from prismline_localstack.endpoints import FIRST_ANSWER_SECONDS, LOOPBACK, accepts, answers, listen, url_of
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.home import SUPERVISOR, Home
 from prismline_localstack.plan import HOME_TAKEN, Plan
@@ -54,7 +55,7 @@ class _Supervised:
     """A service process, over all its restarts.
 
     One that serves HTTP inherits the socket that it listens at. So it keeps its port, and what is asked of it while it
-    is down waits for the next one.
+    is down waits for the next one. A server of its own is given the same port again.
     """
 
     def __init__(
@@ -64,9 +65,9 @@ class _Supervised:
         log: Path,
         logger: Logger,
         listener: socket.socket | None,
+        url: str | None,
     ) -> None:
         self.definition = definition
-        url = url_of(listener) if listener else None
         self.state = ProcessState(name=definition.name, service=definition.service, process=None, url=url, log=log)
         self._listener = listener
         source = str(definition.folder / "src")
@@ -80,14 +81,17 @@ class _Supervised:
 
     @property
     def serves(self) -> bool:
-        """Whether it serves HTTP."""
-        return self._listener is not None
+        """Whether others may need it while they stop."""
+        return self.state.url is not None
 
     def start(self) -> None:
         """Start the process."""
         sockets = [self._listener.fileno()] if self._listener else []
+        place = [argument for fd in sockets for argument in ("--fd", str(fd))]
+        if self.definition.server is not None:
+            place = ["--port", str(urlsplit(self.state.url or "").port)]
         self.child = spawn(
-            [*self.definition.command, *(argument for fd in sockets for argument in ("--fd", str(fd)))],
+            [*self.definition.command, *place],
             environment=self._environment,
             log=self.state.log,
             folder=self.definition.folder,
@@ -118,12 +122,13 @@ class _Supervised:
         return True
 
     def wait_until_ready(self) -> None:
-        """Wait until it answers, if it serves HTTP. Raises HarnessError if it ends before, or takes too long."""
+        """Wait until it answers, if it listens. Raises HarnessError if it ends before, or takes too long."""
         url = self.state.url
         if url is None:
             return
-        wait_until(lambda: self.child.poll() is not None or answers(url), APP_START_SECONDS)
-        if self.child.poll() is not None or not answers(url):
+        ready = accepts if self.definition.server is not None else answers
+        wait_until(lambda: self.child.poll() is not None or ready(url), APP_START_SECONDS)
+        if self.child.poll() is not None or not ready(url):
             raise HarnessError(f"The process {self.state.name} did not start. Its log, {self.state.log}, says why.")
 
 
@@ -155,12 +160,16 @@ class Supervisor:
         if self._emulator is not None:
             self._emulator.keep()
             self._state.resumed = resume(self._state)
-        self._state.env |= outputs | self._told(definitions, listeners)
+        urls = _urls(definitions, listeners)
+        self._state.env |= outputs | self._told(definitions, urls)
         environment = inherited_environment(self._state.endpoint) | self._state.env
         environment |= self._plan.service_settings(embedded=self._emulator is not None)
         for definition in definitions:
             log, listener = self._home.log(definition.name), listeners.get(definition.name)
-            service = _Supervised(definition, environment, log, self._logger, listener)
+            if definition.server is not None and listener is not None:
+                listener.close()  # it held the port until now
+                listener = None
+            service = _Supervised(definition, environment, log, self._logger, listener, urls.get(definition.name))
             self._services.append(service)
             self._state.processes[definition.name] = service.state
             self._save()
@@ -169,13 +178,13 @@ class Supervisor:
         self._state.phase = Phase.READY
         self._save()
 
-    def _told(self, definitions: list[ServiceProcess], listeners: dict[str, socket.socket]) -> dict[str, str]:
-        """What processes that serve HTTP have everybody told, unless `up` was told otherwise."""
+    def _told(self, definitions: list[ServiceProcess], urls: dict[str, str]) -> dict[str, str]:
+        """What processes that listen have everybody told, unless `up` was told otherwise."""
         return {
-            name: self._plan.settings.get(name, value.replace("{url}", url_of(listeners[definition.name])))
+            name: self._plan.settings.get(name, value.replace("{url}", urls[definition.name]))
             for definition in definitions
-            if definition.app is not None
-            for name, value in definition.app.settings.items()
+            if (table := definition.listening) is not None
+            for name, value in table.settings.items()
         }
 
     def _connect(self) -> None:
@@ -249,18 +258,27 @@ class Supervisor:
 
 
 def _listen(definitions: list[ServiceProcess]) -> dict[str, socket.socket]:
-    """A listening socket for each process that serves HTTP, by its name. Raises HarnessError for a port in use."""
+    """A listening socket for each process that listens, by its name. Raises HarnessError for a port in use."""
     listeners = {}
     for definition in definitions:
-        if definition.app is not None:
+        if (table := definition.listening) is not None:
             try:
-                listeners[definition.name] = listen(definition.app.port)
+                listeners[definition.name] = listen(table.port)
             except OSError as error:
                 raise HarnessError(
-                    f"The process {definition.name} cannot listen at port {definition.app.port} of {LOOPBACK}: "
+                    f"The process {definition.name} cannot listen at port {table.port} of {LOOPBACK}: "
                     f"{error.strerror}. Stop what does, or change its table in {definition.folder / 'pyproject.toml'}."
                 ) from error
     return listeners
+
+
+def _urls(definitions: list[ServiceProcess], listeners: dict[str, socket.socket]) -> dict[str, str]:
+    """Where each process that listens is reached, by its name."""
+    urls = {name: url_of(listener) for name, listener in listeners.items()}
+    for definition in definitions:
+        if definition.server is not None:
+            urls[definition.name] = urlsplit(urls[definition.name])._replace(scheme=definition.server.scheme).geturl()
+    return urls
 
 
 @contextlib.contextmanager

