@@ -12,7 +12,7 @@ CHECKED  := contracts libs services localstack cli tests benchmarks docs/pages.p
 # Tests that need neither emulator nor services nor much time.
 QUICK    := not e2e and not emulator and not slow and not compose
 
-.PHONY: docs format model help demo demo-faults demo-captions test test-fast check mutants install install-dev schemas lock clean
+.PHONY: contracts docs format model help demo demo-faults demo-captions test test-fast check mutants install install-dev schemas lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -80,6 +80,9 @@ install-dev: $(VENV)/.installed-dev  ## Install what the tests need, too.
 
 schemas: $(VENV)/.installed  ## Write contracts/schemas anew from the models.
 	$(BIN)/python -m prismline_contracts.schemas contracts/schemas
+
+contracts: $(VENV)/.installed-dev  ## Compare the contracts with those of the last release; say whom a change would break.
+	$(BIN)/python -m prismline_contracts.release check
 
 lock: $(VENV)/.installed-dev  ## Resolve the *.in files into hash-locked requirements.
 	for file in requirements/runtime.in requirements/dev.in services/*/requirements.in localstack/requirements.in cli/requirements.in; do \

@@ -1,0 +1,183 @@
+"""The `prismline-contracts` command: compares the contracts with those of the last release.
+
+`contracts/released/` holds the schemas of the last release. A change that a reader of that release, or a reader of
+today, would not survive needs a new major version of the contract: another name beside the old one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from prismline_contracts.compatibility import Difference, Schema, differences
+from prismline_contracts.decomposition import COLUMNS, MetadataKey
+from prismline_contracts.outputs import OUTPUT_MODELS
+from prismline_contracts.schemas import MODELS, OUTPUTS_FOLDER, output_schema_of, schema_of
+
+#: The Parquet output's name among the released schemas.
+PARQUET = "decomposition.v1"
+
+
+#: What to do about a change that breaks readers.
+ADVICE = (
+    "Make the change additive, or keep the old contract and add the new one under the next major version:"
+    " docs/evolving-contracts.md."
+)
+
+
+class Kind(StrEnum):
+    """How releases meet in a contract. `contracts/registry.toml` explains each kind."""
+
+    MESSAGE = "message"
+    ITEM = "item"
+    OBJECT = "object"
+    MANIFEST = "manifest"
+    OUTPUT = "output"
+
+    @property
+    def read_by_old(self) -> bool:
+        """Whether a reader of the last release reads what is written now."""
+        return self is not Kind.MANIFEST
+
+    @property
+    def reads_old(self) -> bool:
+        """Whether a reader of now reads what the last release wrote."""
+        return self is not Kind.OUTPUT
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the registry says of a contract."""
+
+    kind: Kind
+    owner: str
+    producers: tuple[str, ...]
+    consumers: tuple[str, ...]
+
+
+#: What the command line prints, for scripts.
+OUTPUT = Entry(Kind.OUTPUT, "cli", ("cli",), ("people",))
+
+
+@dataclass(frozen=True)
+class Break:
+    """A difference that readers do not survive.
+
+    old_reader: whether the readers of the last release break, or those of now.
+    """
+
+    name: str
+    old_reader: bool
+    consumers: tuple[str, ...]
+    difference: Difference
+
+    def __str__(self) -> str:
+        who = ", ".join(self.consumers) or "nobody that the registry knows"
+        readers = (
+            "of the last release, which reads what is written now"
+            if self.old_reader
+            else ("of now, which reads what the last release wrote")
+        )
+        return f"{self.name} {self.difference}. This breaks {who} ({readers})."
+
+
+def read_registry(text: str) -> dict[str, Entry]:
+    """The registry by contract name. Raises `ValueError` or `KeyError` if an entry is incomplete."""
+    return {
+        name: Entry(Kind(entry["kind"]), entry["owner"], tuple(entry["producers"]), tuple(entry["consumers"]))
+        for name, entry in tomllib.loads(text).items()
+    }
+
+
+def entry_of(registry: Mapping[str, Entry], name: str) -> Entry:
+    """The entry of a contract. Outputs of commands share one."""
+    return OUTPUT if name.startswith(f"{OUTPUTS_FOLDER}/") else registry[name]
+
+
+def current_schemas() -> dict[str, Schema]:
+    """Every contract's schema, by name: models, what commands print, and the Parquet output."""
+    return (
+        {name: schema_of(name) for name in MODELS}
+        | {f"{OUTPUTS_FOLDER}/{name}": output_schema_of(name) for name in OUTPUT_MODELS}
+        | {PARQUET: parquet_schema()}
+    )
+
+
+def parquet_schema() -> dict[str, Any]:
+    """The columns and the metadata of the Parquet output in the form of a schema: each column has a type and a unit."""
+    columns = {column.name: {"type": "array", "x-type": column.type, "x-unit": column.unit} for column in COLUMNS}
+    metadata = {key.value: {"type": "string"} for key in MetadataKey}
+    return {
+        "properties": columns | metadata,
+        # A reader fills columns that an older file lacks, except those of the first version.
+        "required": [column.name for column in COLUMNS if column.since == 1],
+        "type": "object",
+    }
+
+
+def breaks(
+    released: Mapping[str, Schema], current: Mapping[str, Schema], registry: Mapping[str, Entry]
+) -> Iterator[Break]:
+    """Every change since the release that is not compatible."""
+    for name, old in released.items():
+        entry = entry_of(registry, name)
+        if name not in current:
+            yield Break(name, True, entry.consumers, Difference("$", "the contract is gone"))
+            continue
+        if entry.kind.reads_old:
+            for difference in differences(reader=current[name], writer=old):
+                yield Break(name, False, entry.consumers, difference)
+        if entry.kind.read_by_old:
+            for difference in differences(reader=old, writer=current[name]):
+                yield Break(name, True, entry.consumers, difference)
+
+
+def read_released(folder: Path) -> dict[str, Schema]:
+    """The schemas of the last release, by name."""
+    return {
+        path.relative_to(folder).with_suffix("").as_posix(): json.loads(path.read_text())
+        for path in sorted(folder.rglob("*.json"))
+    }
+
+
+def write_released(folder: Path) -> None:
+    """Make the contracts of now those of the last release."""
+    for name, schema in current_schemas().items():
+        path = folder / f"{name}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(schema, indent=1, sort_keys=True) + "\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point. Returns 1 if a contract breaks its readers."""
+    parser = argparse.ArgumentParser(prog="prismline-contracts", description=__doc__)
+    parser.add_argument(
+        "--contracts", type=Path, default=Path("contracts"), help="the folder `contracts` of a checkout"
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("check", help="compare with the last release")
+    commands.add_parser("release", help="freeze the contracts of now as the last release")
+    options = parser.parse_args(arguments)
+    folder = options.contracts / "released"
+    if options.command == "release":
+        write_released(folder)
+        return 0
+    registry = read_registry((options.contracts / "registry.toml").read_text())
+    released = read_released(folder)
+    found = [str(broken) for broken in breaks(released, current_schemas(), registry)]
+    if found:
+        sys.stderr.write("\n".join(found) + f"\n{len(found)} changes break readers. {ADVICE}\n")
+        return 1
+    sys.stdout.write(f"{len(released)} contracts of the last release are compatible with those of now.\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,344 @@
+"""Which changes of a contract its readers survive."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from prismline_contracts.compatibility import Schema, differences
+from prismline_contracts.release import (
+    PARQUET,
+    breaks,
+    current_schemas,
+    main,
+    read_registry,
+    read_released,
+)
+from prismline_contracts.schemas import MODELS
+
+CONTRACTS = Path(__file__).parents[1]
+REPOSITORY = CONTRACTS.parent
+
+
+def obj(**properties: Any) -> dict[str, Any]:
+    """An object schema. A property whose name ends in `_` is optional."""
+    names = {name.rstrip("_"): schema for name, schema in properties.items()}
+    return {
+        "type": "object",
+        "properties": names,
+        "required": [name for name in properties if not name.endswith("_")],
+    }
+
+
+INT, NUMBER, TEXT, NULL = {"type": "integer"}, {"type": "number"}, {"type": "string"}, {"type": "null"}
+ID = {"type": "string", "pattern": "^[a-z]{1,8}$"}
+STATUS = {"enum": ["DONE", "FAILED"], "type": "string"}
+MORE = {"enum": ["DONE", "FAILED", "SKIPPED"], "type": "string"}
+OPEN = {"anyOf": [STATUS, TEXT]}
+MAP = {"type": "object", "additionalProperties": INT}
+
+#: Reader, writer, and whether the reader accepts everything that the writer may write.
+PAIRS: dict[str, tuple[Schema, Schema, bool]] = {
+    "nothing changed": (obj(a=INT), obj(a=INT), True),
+    "the writer has one more field": (obj(a=INT), obj(a=INT, b=INT), True),
+    "the writer has one more optional field": (obj(a=INT), obj(a=INT, b_=INT), True),
+    "the reader needs one more field": (obj(a=INT, b=INT), obj(a=INT), False),
+    "the reader knows one more optional field": (obj(a=INT, b_=INT), obj(a=INT), True),
+    "the writer no longer writes what the reader needs": (obj(a=INT, b=INT), obj(b=INT), False),
+    "the writer may leave out what the reader needs": (obj(a=INT), obj(a_=INT), False),
+    "the writer always writes what the reader may miss": (obj(a_=INT), obj(a=INT), True),
+    "a strict reader meets a new field": ({**obj(a=INT), "additionalProperties": False}, obj(a=INT, b=INT), False),
+    "a strict reader meets fewer fields": ({**obj(a_=INT), "additionalProperties": False}, obj(), True),
+    "integer to number": (NUMBER, INT, True),
+    "number to integer": (INT, NUMBER, False),
+    "text to integer": (INT, TEXT, False),
+    "null is new to the reader": (INT, {"anyOf": [INT, NULL]}, False),
+    "null is no longer written": ({"anyOf": [INT, NULL]}, INT, True),
+    "a union in another order": ({"anyOf": [INT, TEXT]}, {"anyOf": [TEXT, INT]}, True),
+    "a union with one more branch": ({"anyOf": [INT, TEXT]}, {"anyOf": [INT, TEXT, NULL]}, False),
+    "a list of types is a union": ({"type": ["integer", "null"]}, {"anyOf": [INT, NULL]}, True),
+    "a list of types with one more": ({"type": ["integer"]}, {"type": ["integer", "string"]}, False),
+    "a narrower range is written": ({**INT, "minimum": 0}, {**INT, "minimum": 1}, True),
+    "a wider range is written": ({**INT, "minimum": 0}, {**INT, "minimum": -1}, False),
+    "no range is written": ({**INT, "maximum": 9}, INT, False),
+    "the bound itself is excluded by the reader": ({**NUMBER, "exclusiveMinimum": 0}, {**NUMBER, "minimum": 0}, False),
+    "the bound itself is excluded by the writer": ({**NUMBER, "minimum": 0}, {**NUMBER, "exclusiveMinimum": 0}, True),
+    "an upper bound rises": ({**INT, "maximum": 9}, {**INT, "maximum": 10}, False),
+    "multiples of a multiple": ({**INT, "multipleOf": 5}, {**INT, "multipleOf": 10}, True),
+    "other multiples": ({**INT, "multipleOf": 5}, {**INT, "multipleOf": 7}, False),
+    "longer text": ({**TEXT, "maxLength": 8}, {**TEXT, "maxLength": 9}, False),
+    "shorter text": ({**TEXT, "maxLength": 8}, {**TEXT, "maxLength": 7}, True),
+    "empty text": ({**TEXT, "minLength": 1}, TEXT, False),
+    "the reader's pattern is new": (ID, TEXT, False),
+    "the reader's pattern is gone": (TEXT, ID, True),
+    "the pattern changed": (ID, {**ID, "pattern": "^[a-z]{1,9}$"}, False),
+    "a value is new": (STATUS, MORE, False),
+    "a value is gone": (MORE, STATUS, True),
+    "a value is new to a tolerant reader": (OPEN, MORE, True),
+    "free text where values are listed": (STATUS, TEXT, False),
+    "one constant for another": ({"const": "a"}, {"const": "b"}, False),
+    "a constant among values": (STATUS, {"const": "DONE"}, True),
+    "a constant that a pattern takes": (ID, {"const": "abc"}, True),
+    "a constant that a pattern refuses": (ID, {"const": "ABC"}, False),
+    "elements of another type": ({"type": "array", "items": INT}, {"type": "array", "items": TEXT}, False),
+    "elements of a narrower type": ({"type": "array", "items": NUMBER}, {"type": "array", "items": INT}, True),
+    "any elements": ({"type": "array", "items": INT}, {"type": "array"}, False),
+    "more elements": ({"type": "array", "maxItems": 3}, {"type": "array", "maxItems": 4}, False),
+    "a map of other values": (MAP, {"type": "object", "additionalProperties": TEXT}, False),
+    "a map of narrower values": ({"type": "object", "additionalProperties": NUMBER}, MAP, True),
+    "a map where fields are declared": (obj(a=INT), MAP, False),
+    "fields where a map is read": (MAP, obj(a=INT), True),
+    "fields of another type where a map is read": (MAP, obj(a=TEXT), False),
+    "anything is read": ({}, obj(a=INT), True),
+    "anything is written": (INT, {}, False),
+    "nested: one more needed": (obj(a=obj(b=INT, c=INT)), obj(a=obj(b=INT)), False),
+    "nested: one more written": (obj(a=obj(b=INT)), obj(a=obj(b=INT, c=INT)), True),
+    "a reference and what it stands for": (
+        {"$ref": "#/$defs/x", "$defs": {"x": ID}},
+        {"anyOf": [{"$ref": "#/$defs/y"}], "$defs": {"y": ID}},
+        True,
+    ),
+    "a reference that got stricter": (
+        {**obj(a={"$ref": "#/$defs/x"}), "$defs": {"x": ID}},
+        {**obj(a={"$ref": "#/$defs/x"}), "$defs": {"x": TEXT}},
+        False,
+    ),
+    "a schema that contains itself": (
+        {**obj(next_={"$ref": "#/$defs/x"}), "$defs": {"x": obj(next_={"$ref": "#/$defs/x"})}},
+        {**obj(next_={"$ref": "#/$defs/x"}), "$defs": {"x": obj(next_={"$ref": "#/$defs/x"})}},
+        True,
+    ),
+    "words without a rule are the same": ({**TEXT, "x-unit": "K"}, {**TEXT, "x-unit": "K"}, True),
+    "words without a rule differ": ({**TEXT, "x-unit": "K"}, {**TEXT, "x-unit": "Jy"}, False),
+    "other descriptions": ({**TEXT, "title": "A", "default": 1}, {**TEXT, "title": "B", "description": "b"}, True),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_pair_of_schemas_has_the_known_verdict(name: str) -> None:
+    reader, writer, compatible = PAIRS[name]
+    found = differences(reader, writer)
+    assert (found == []) is compatible, [str(difference) for difference in found]
+
+
+def test_there_are_enough_pairs_of_both_verdicts() -> None:
+    verdicts = [compatible for _, _, compatible in PAIRS.values()]
+    assert verdicts.count(True) >= 20
+    assert verdicts.count(False) >= 20
+
+
+def test_a_difference_says_where_it_is() -> None:
+    (found,) = differences(obj(a=obj(b={"type": "array", "items": ID})), obj(a=obj(b={"type": "array", "items": TEXT})))
+    assert str(found).startswith("$.a.b[]: ")
+
+
+# ---- random schemas: what a compatible writer writes, the reader accepts
+
+LEAVES = st.sampled_from(
+    [
+        INT,
+        NUMBER,
+        TEXT,
+        NULL,
+        ID,
+        STATUS,
+        MORE,
+        OPEN,
+        {"type": "boolean"},
+        {"const": "DONE"},
+        {"type": ["string", "null"]},
+    ]
+    + [{**INT, "minimum": low} for low in (-1, 0, 1)]
+    + [{**NUMBER, "exclusiveMaximum": high} for high in (5, 6)]
+    + [{**TEXT, "maxLength": most} for most in (2, 3)]
+)
+
+
+def _objects(inner: st.SearchStrategy[Schema]) -> st.SearchStrategy[Schema]:
+    fields = st.dictionaries(st.sampled_from("abc"), st.tuples(inner, st.booleans()), max_size=3)
+    return st.one_of(
+        fields.map(lambda f: obj(**{name if needed else f"{name}_": schema for name, (schema, needed) in f.items()})),
+        inner.map(lambda values: {"type": "object", "additionalProperties": values}),
+    )
+
+
+SCHEMAS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        _objects(inner),
+        inner.map(lambda items: {"type": "array", "items": items, "maxItems": 3}),
+        st.tuples(inner, inner).map(lambda pair: {"anyOf": list(pair)}),
+    ),
+    max_leaves=5,
+)
+
+
+@st.composite
+def documents(draw: st.DrawFn, schema: Schema) -> object:
+    """A document that a writer with `schema` may write: it has no field that the schema does not declare."""
+    if "anyOf" in schema:
+        return draw(documents(draw(st.sampled_from(schema["anyOf"]))))
+    if "const" in schema or "enum" in schema:
+        return schema["const"] if "const" in schema else draw(st.sampled_from(schema["enum"]))
+    kind = schema["type"] if isinstance(schema["type"], str) else draw(st.sampled_from(schema["type"]))
+    match kind:
+        case "null":
+            return None
+        case "boolean":
+            return draw(st.booleans())
+        case "integer":
+            return draw(st.integers(schema.get("minimum", -9), 9))
+        case "number":
+            return draw(st.floats(-9, schema.get("exclusiveMaximum", 9), exclude_max=True))
+        case "string" if "pattern" in schema:
+            return draw(st.from_regex(schema["pattern"], fullmatch=True))
+        case "string":
+            return draw(st.text("abDONE", max_size=schema.get("maxLength", 5)))
+        case "array":
+            return draw(st.lists(documents(schema["items"]), max_size=3))
+    if "additionalProperties" in schema:
+        return draw(st.dictionaries(st.sampled_from("abcd"), documents(schema["additionalProperties"]), max_size=3))
+    fields: Mapping[str, Schema] = schema["properties"]
+    return {
+        name: draw(documents(inner))
+        for name, inner in fields.items()
+        if name in schema["required"] or draw(st.booleans())
+    }
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(reader=SCHEMAS, writer=SCHEMAS, data=st.data())
+def test_a_reader_accepts_what_a_compatible_writer_writes(reader: Schema, writer: Schema, data: st.DataObject) -> None:
+    for read in (reader, writer):  # two random schemas are rarely compatible, a schema is with itself
+        if not differences(read, writer):
+            jsonschema.validate(data.draw(documents(writer)), read)
+
+
+@given(schema=SCHEMAS)
+def test_a_schema_is_compatible_with_itself(schema: Schema) -> None:
+    assert differences(schema, copy.deepcopy(schema)) == []
+
+
+# ---- the contracts of now and those of the last release
+
+REGISTRY = read_registry((CONTRACTS / "registry.toml").read_text())
+RELEASED = read_released(CONTRACTS / "released")
+
+
+def changed(name: str, change: Any) -> list[str]:
+    """What the check says if `change` had altered the current schema of `name`."""
+    current = copy.deepcopy(RELEASED[name])
+    change(current)
+    return [str(broken) for broken in breaks({name: RELEASED[name]}, {name: current}, REGISTRY)]
+
+
+def test_the_contracts_of_now_are_compatible_with_those_of_the_last_release(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--contracts", str(CONTRACTS), "check"]) == 0, capsys.readouterr().err
+
+
+def test_a_field_that_is_removed_breaks_its_readers() -> None:
+    def remove(schema: dict[str, Any]) -> None:
+        del schema["properties"]["output_key"]
+        schema["required"].remove("output_key")
+
+    (said,) = changed("chunk.completed.v1", remove)
+    assert "output_key" in said
+    assert "people" in said
+
+
+def test_an_id_that_is_narrowed_breaks_the_messages_in_the_queues() -> None:
+    def narrow(schema: dict[str, Any]) -> None:
+        schema["properties"]["chunk_id"]["pattern"] = "^chunk-[0-9]{7}$"
+
+    assert any("worker" in said and "chunk_id" in said for said in changed("chunk.process.v1", narrow))
+
+
+def test_a_new_required_field_breaks_new_readers() -> None:
+    def require(schema: dict[str, Any]) -> None:
+        schema["properties"]["priority"] = {"type": "integer"}
+        schema["required"].append("priority")
+
+    (said,) = changed("chunk.process.v1", require)
+    assert "priority" in said
+    assert "which reads what the last release wrote" in said
+
+
+@pytest.mark.parametrize(
+    "addition",
+    [{"type": "integer"}, {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}],
+)
+def test_a_new_optional_field_breaks_nobody(addition: dict[str, Any]) -> None:
+    for name in MODELS:
+        assert changed(name, lambda schema: schema["properties"].update(entirely_new=addition)) == []
+
+
+def test_a_column_may_be_added_and_not_removed_nor_get_another_unit() -> None:
+    column = {"type": "array", "x-type": "double", "x-unit": "K"}
+    assert changed(PARQUET, lambda schema: schema["properties"].update(new=column)) == []
+    assert changed(PARQUET, lambda schema: schema["required"].remove("rms")) != []
+    assert changed(PARQUET, lambda schema: schema["properties"]["rms"].update({"x-unit": "pixel"})) != []
+
+
+def test_a_manifest_may_gain_what_an_old_reader_refuses() -> None:
+    preset = {"enum": ["best", "compatible", "fast"], "type": "string"}
+    assert changed("manifest.v1", lambda s: s["$defs"]["FitParams"]["properties"].update(preset=preset)) == []
+    assert changed("spectra.refit.v1", lambda s: s["$defs"]["FitParams"]["properties"].update(preset=preset)) != []
+
+
+def test_the_check_fails_and_names_the_contract_that_is_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied = tmp_path / "contracts"
+    shutil.copytree(CONTRACTS / "released", copied / "released")
+    (copied / "registry.toml").write_text(
+        (CONTRACTS / "registry.toml").read_text()
+        + '["chunk.weighed.v1"]\nkind = "message"\nowner = "worker"\nproducers = ["worker"]\nconsumers = ["status"]\n'
+    )
+    (copied / "released" / "chunk.weighed.v1.json").write_text(json.dumps(obj(a=INT)))
+    assert main(["--contracts", str(copied), "check"]) == 1
+    said = capsys.readouterr().err
+    assert "chunk.weighed.v1 $: the contract is gone" in said
+    assert "status" in said
+
+
+def test_a_release_freezes_the_contracts_of_now(tmp_path: Path) -> None:
+    assert main(["--contracts", str(tmp_path), "release"]) == 0
+    assert read_released(tmp_path / "released") == json.loads(json.dumps(current_schemas()))
+
+
+# ---- the registry and the code
+
+
+def test_the_registry_has_every_contract_and_no_other() -> None:
+    assert sorted(REGISTRY) == sorted([*MODELS, PARQUET])
+
+
+#: Where the code of each participant of the registry is.
+SOURCES = {path.name: path / "src" for path in sorted((REPOSITORY / "services").iterdir()) if path.is_dir()} | {
+    "cli": REPOSITORY / "cli/src",
+    "ledger": REPOSITORY / "libs/ledger/src",
+}
+
+
+@pytest.mark.parametrize("participant", SOURCES)
+def test_who_names_a_contract_in_its_code_is_in_the_registry(participant: str) -> None:
+    code = "\n".join(path.read_text() for path in SOURCES[participant].rglob("*.py"))
+    for name, model in MODELS.items():
+        if re.search(rf"\b{model.__name__}\b", code):
+            entry = REGISTRY[name]
+            assert participant in (entry.owner, *entry.producers, *entry.consumers), f"{participant} uses {name}"
+
+
+def test_every_participant_of_the_registry_exists() -> None:
+    named = {who for entry in REGISTRY.values() for who in (entry.owner, *entry.producers, *entry.consumers)}
+    assert named <= SOURCES.keys() | {"people", "runtime", "api", "exporter"}
