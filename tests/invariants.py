@@ -29,13 +29,13 @@ def assert_invariants(
     assert view.state is not None, "every run has a status"
     chunks = system.chunks(run_id)
     states = Counter(chunk.state for chunk in chunks)
-    if view.item is not None and view.item.jobs_total is not None:
+    if view.item is not None and view.item.chunks_total is not None:
         run = view.item
-        assert run.jobs_total == len(chunks)
-        assert run.jobs_completed == states[ChunkStatus.COMPLETED]
-        assert run.jobs_failed == states[ChunkStatus.FAILED]
+        assert run.chunks_total == len(chunks)
+        assert run.chunks_completed == states[ChunkStatus.COMPLETED]
+        assert run.chunks_failed == states[ChunkStatus.FAILED]
         if run.drained_at:
-            assert run.jobs_completed + run.jobs_failed == run.jobs_total
+            assert run.chunks_completed + run.chunks_failed == run.chunks_total
         assert run.n_timed_out == sum(chunk.n_timed_out for chunk in chunks)
         assert run.n_refit_failed == sum(chunk.n_refit_failed for chunk in chunks)
     for chunk in chunks:

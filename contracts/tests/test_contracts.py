@@ -82,6 +82,13 @@ def test_the_example_satisfies_schema_and_model(name: str) -> None:
     assert model_accepts(name, example(name))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_model_writes_the_example_with_the_names_that_it_read(name: str) -> None:
+    model = MODELS[name].model_validate_json(json.dumps(example(name)))
+    assert model.model_dump(mode="json", exclude_unset=True) == example(name)
+    assert json.loads(model.model_dump_json(exclude_unset=True)) == example(name)
+
+
 @pytest.mark.parametrize("name", sorted(n for n in NAMES if n not in DOCUMENTS))
 def test_a_message_example_is_a_whole_envelope_of_its_type(name: str) -> None:
     message = json.loads((ROOT / "examples" / f"{name}.json").read_text())

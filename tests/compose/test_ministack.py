@@ -44,7 +44,7 @@ def test_an_emulator_restarted_in_the_middle_of_a_run_loses_no_chunk(
         stack.compose("restart", "ministack")
         system.set_faults([])
         wait_for(lambda: system.item(run_id).drained_at, "all chunks to end")
-    assert system.item(run_id).jobs_completed == 12
+    assert system.item(run_id).chunks_completed == 12
     assert system.wait(run_id).status == "completed", "although its execution ended with ministack's process"
     assert_invariants(system, run_id, nx=6)
 

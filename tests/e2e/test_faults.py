@@ -116,7 +116,7 @@ def test_poisoned_chunks_fail_with_their_cause_and_no_other_suffers(faults: Syst
     run_id = system.run_id_for(key)
     system.set_faults([{"point": "split.total_set", "action": "hang", "seconds": 3, "where": {"run_id": run_id}}])
     system.submit(write_cube(tmp_path / "cube.fits", ny=4, nx=10), chunk_size=2, idempotency_key=key)
-    wait_for(lambda: (run := system.connection.ledger.get_run(run_id)) and run.jobs_total, "the chunks to be written")
+    wait_for(lambda: (run := system.connection.ledger.get_run(run_id)) and run.chunks_total, "the chunks to be written")
     s3, bucket = system.connection.s3, system.connection.bucket
     for chunk_id, (spoil, _) in poison().items():
         object_key = f"chunks/{run_id}/{chunk_id}.npz"

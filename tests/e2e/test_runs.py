@@ -87,7 +87,7 @@ def test_a_submission_that_is_sent_twice_runs_once(system: System, tmp_path: Pat
     second = system.submit(cube, idempotency_key="once")
     system.wait_until_idle()
     assert first == second
-    assert system.item(first).jobs_completed == 1
+    assert system.item(first).chunks_completed == 1
     assert [chunk.attempts for chunk in system.chunks(first)] == [1]
     assert_invariants(system, first, nx=2)
 

@@ -882,7 +882,7 @@ def test_the_ledger_leaves_the_same_items(backend: Backend, table: str) -> None:
     assert ledger.record_refit("r", "chunk-0000001", remaining=0)
     assert ledger.give_up_refit("r", "chunk-0000005", "no time")
     run = ledger.latch("r")
-    assert (run.jobs_completed, run.jobs_failed, run.n_timed_out, run.n_refit_failed, run.drains) == (4, 2, 0, 1, 1)
+    assert (run.chunks_completed, run.chunks_failed, run.n_timed_out, run.n_refit_failed, run.drains) == (4, 2, 0, 1, 1)
     assert ledger.record_end(run, "failed")
     assert ledger.close_run(ledger.run("r"))
     assert list(ledger.open_runs()) == []
@@ -890,7 +890,7 @@ def test_the_ledger_leaves_the_same_items(backend: Backend, table: str) -> None:
     late = ledger.complete_chunk(ledger.chunk("r", "chunk-0000003"), output_key="o/3", duration_ms=7)
     assert (late.late, late.run.drained_at) == (True, None)
     assert ledger.record_resend(ledger.chunk("r", "chunk-0000000"), "lost")
-    assert ledger.correct_counters(ledger.run("r"), {"jobs_completed": 5, "jobs_failed": 0})
+    assert ledger.correct_counters(ledger.run("r"), {"chunks_completed": 5, "chunks_failed": 0})
     assert ledger.claim_sweep(ledger.run("r")) is not None
     assert isinstance(ledger.start_chunk("r", "chunk-0000001"), Skipped)
     reopened = ledger.chunk("r", "chunk-0000000")

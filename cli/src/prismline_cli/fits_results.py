@@ -18,7 +18,7 @@ _HEADER_BYTES = 20 * 2880
 
 def write_maps(connection: Connection, run: RunItem, to: Path, *, cubes: bool = False) -> list[Path]:
     """Write the run's maps below `to`, and with `cubes` its model and residual. Returns the files' paths."""
-    if run.jobs_completed == 0:
+    if run.chunks_completed == 0:
         fail(f"Run {run.run_id} has no completed chunk to map.")
     body = connection.s3.get_object(Bucket=connection.bucket, Key=geometry_key(run.run_id))["Body"].read()
     geometry = CubeGeometry.model_validate_json(body)

@@ -111,7 +111,7 @@ def title_of(view: RunView, found: results.Decomposition, prefix: str = "") -> T
 
 
 def _load(connection: Connection, run: RunItem) -> results.Decomposition:
-    if run.jobs_completed == 0:
+    if run.chunks_completed == 0:
         fail(f"Run {run.run_id} has no completed chunk to draw.")
     return results.load(connection, run)
 

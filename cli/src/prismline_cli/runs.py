@@ -53,17 +53,17 @@ class RunView:
     @property
     def total(self) -> int:
         """Chunks, 0 while unknown."""
-        return (self.item and self.item.jobs_total) or 0
+        return (self.item and self.item.chunks_total) or 0
 
     @property
     def completed(self) -> int:
         """Chunks that completed."""
-        return self.item.jobs_completed if self.item else 0
+        return self.item.chunks_completed if self.item else 0
 
     @property
     def failed(self) -> int:
         """Chunks that failed."""
-        return self.item.jobs_failed if self.item else 0
+        return self.item.chunks_failed if self.item else 0
 
     @property
     def ok(self) -> bool:
@@ -73,10 +73,10 @@ class RunView:
     @property
     def spectra_done(self) -> int:
         """Spectra in chunks that have ended, to within the last chunk, which may be shorter than the others."""
-        if not self.item or not self.item.n_spectra or not self.total:
+        if not self.item or not self.item.n_items or not self.total:
             return 0
-        per_chunk = math.ceil(self.item.n_spectra / self.total)
-        return min(self.item.n_spectra, per_chunk * (self.completed + self.failed))
+        per_chunk = math.ceil(self.item.n_items / self.total)
+        return min(self.item.n_items, per_chunk * (self.completed + self.failed))
 
     @property
     def params(self) -> dict[str, Any]:
@@ -88,8 +88,8 @@ class RunView:
     def warnings(self) -> list[str]:
         """What somebody who looks at the results must not overlook, a sentence each."""
         item, found = self.item, []
-        if item and item.n_spectra and item.n_blank == item.n_spectra:
-            found.append(f"Every one of the {item.n_spectra:,} spectra of the cube is blank: nothing was fitted.")
+        if item and item.n_items and item.n_blank == item.n_items:
+            found.append(f"Every one of the {item.n_items:,} spectra of the cube is blank: nothing was fitted.")
         if item and self.total and self.completed < self.total:
             left = self.total - self.completed - self.failed
             parts = [f"{self.failed:,} failed" if self.failed else "", f"{left:,} not finished" if left else ""]
@@ -120,11 +120,11 @@ class RunView:
             "survey": (state and state.survey) or (item and item.survey),
             "status": self.status,
             "error": self.error,
-            "n_spectra": item.n_spectra if item else None,
+            "n_spectra": item.n_items if item else None,
             "n_blank": item.n_blank if item else None,
             "n_timed_out": item.n_timed_out if item else None,
             "n_refit_failed": item.n_refit_failed if item else None,
-            "chunks_total": item.jobs_total if item else None,
+            "chunks_total": item.chunks_total if item else None,
             "chunks_completed": self.completed,
             "chunks_failed": self.failed,
             "params": self.params,

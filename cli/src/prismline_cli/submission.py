@@ -85,7 +85,7 @@ def put_manifest(connection: Connection, manifest: Manifest, idempotency_key: st
     connection.s3.put_object(
         Bucket=connection.bucket,
         Key=f"{MANIFEST_PREFIX}{idempotency_key}.json",
-        Body=manifest.model_dump_json(exclude_unset=True, by_alias=True).encode(),
+        Body=manifest.model_dump_json(exclude_unset=True).encode(),
         ContentType="application/json",
     )
     return run_id_of(connection.bucket, idempotency_key)

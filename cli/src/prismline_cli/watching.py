@@ -110,7 +110,7 @@ class _Clock:
         self._from: int | None = None
 
     def detail(self, view: RunView) -> str:
-        done, spectra = view.spectra_done, (view.item and view.item.n_spectra) or 0
+        done, spectra = view.spectra_done, (view.item and view.item.n_items) or 0
         if self._from is None:
             self._since, self._from = time.monotonic(), done
         rate = (done - self._from) / max(time.monotonic() - self._since, 1e-3)

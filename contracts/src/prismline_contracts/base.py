@@ -32,9 +32,16 @@ class Contract(BaseModel):
 
     Strict: a string is never converted to a number. Unknown fields are ignored, because a newer writer of the same
     major version may add fields that an older reader does not know.
+
+    A field with an alias has another name on the wire. The alias is what dumps and schemas show.
     """
 
-    model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+    model_config = ConfigDict(strict=True, extra="ignore", frozen=True, serialize_by_alias=True)
+
+    @classmethod
+    def attribute(cls, field: str) -> str:
+        """The name of `field` on the wire: in table items, messages and printed documents."""
+        return cls.model_fields[field].alias or field
 
 
 #: Kept as text, so that the stored value is exactly what was sent. Ours are in UTC with milliseconds, so they sort as

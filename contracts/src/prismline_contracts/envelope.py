@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from prismline_contracts.base import Contract, Name, RunId, Timestamp, derived_id, timestamp
 
@@ -19,6 +19,8 @@ TraceParent = Annotated[str, StringConstraints(pattern=r"^00-[0-9a-f]{32}-[0-9a-
 
 class MessageData(Contract):
     """Base of the models of an envelope's `data`. Every subclass names its message type."""
+
+    model_config = ConfigDict(validate_by_name=True)
 
     TYPE: ClassVar[str]
     run_id: RunId

@@ -17,7 +17,15 @@ from prismline_contracts.deadletters import (
     DeadlettersRecoverRequested,
 )
 from prismline_contracts.envelope import MessageData
-from prismline_contracts.items import ChunkItem, ChunkStatus, RunItem
+from prismline_contracts.items import (
+    JOBS_COMPLETED,
+    JOBS_FAILED,
+    JOBS_TOTAL,
+    N_SPECTRA,
+    ChunkItem,
+    ChunkStatus,
+    RunItem,
+)
 
 Percent = Annotated[float, Field(ge=0, le=100)]
 
@@ -41,8 +49,8 @@ class RunSplitCompleted(MessageData):
     TYPE: ClassVar[str] = "prismline.run.split.completed.v1"
 
     survey: Survey
-    jobs_total: Count
-    n_spectra: Count
+    chunks_total: Annotated[Count, JOBS_TOTAL]
+    n_items: Annotated[Count, N_SPECTRA]
     n_blank: Count
 
 
@@ -59,9 +67,9 @@ class RunDrained(MessageData):
 
     TYPE: ClassVar[str] = "prismline.run.drained.v1"
 
-    jobs_total: Count
-    jobs_completed: Count
-    jobs_failed: Count
+    chunks_total: Annotated[Count, JOBS_TOTAL]
+    chunks_completed: Annotated[Count, JOBS_COMPLETED]
+    chunks_failed: Annotated[Count, JOBS_FAILED]
     failed_percent: Percent
     drained_at: Timestamp
     #: How often the run has drained, this time included.
@@ -75,13 +83,13 @@ class RunDrained(MessageData):
     @classmethod
     def of(cls, run: RunItem) -> Self:
         """The event of a drained run."""
-        total = run.jobs_total or 0
+        total = run.chunks_total or 0
         return cls(
             run_id=run.run_id,
-            jobs_total=total,
-            jobs_completed=run.jobs_completed,
-            jobs_failed=run.jobs_failed,
-            failed_percent=100 * run.jobs_failed / total if total else 0.0,
+            chunks_total=total,
+            chunks_completed=run.chunks_completed,
+            chunks_failed=run.chunks_failed,
+            failed_percent=100 * run.chunks_failed / total if total else 0.0,
             drained_at=run.drained_at or "",
             drains=max(1, run.drains),
         )
@@ -93,9 +101,9 @@ class RunRecovered(MessageData):
     TYPE: ClassVar[str] = "prismline.run.recovered.v1"
 
     chunk_id: ChunkId
-    jobs_total: Count
-    jobs_completed: Count
-    jobs_failed: Count
+    chunks_total: Annotated[Count, JOBS_TOTAL]
+    chunks_completed: Annotated[Count, JOBS_COMPLETED]
+    chunks_failed: Annotated[Count, JOBS_FAILED]
     failed_percent: Percent
 
 

@@ -1,6 +1,7 @@
 """The items of the tables. Any service may read them; only the owner of a table writes them.
 
-The ledger has the attribute names and the key schema of the reference pipeline's run table (`PK`, `SK`, `GSI1`).
+The ledger has the attribute names and the key schema of the reference pipeline's run table (`PK`, `SK`, `GSI1`). Where
+that table says jobs and spectra, Python says chunks and items: the table's names are aliases of the fields.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId, Survey, Tenant, Timestamp
 
@@ -29,6 +30,12 @@ MAX_SUMMARY_BYTES = 1024
 #: Longest `error_message` of a workflow-state item, in characters.
 MAX_RUN_ERROR_CHARS = 2000
 
+#: The names that the reference pipeline gives to the numbers of a run's chunks and items.
+JOBS_TOTAL = Field(alias="jobs_total")
+JOBS_COMPLETED = Field(alias="jobs_completed")
+JOBS_FAILED = Field(alias="jobs_failed")
+N_SPECTRA = Field(alias="n_spectra")
+
 
 class ChunkStatus(StrEnum):
     """The status of a chunk."""
@@ -46,6 +53,8 @@ class ChunkStatus(StrEnum):
 
 class RunItem(Contract):
     """The item of a run in the ledger."""
+
+    model_config = ConfigDict(validate_by_name=True)
 
     PK: RunId
     SK: Literal["RUN"] = "RUN"
@@ -69,16 +78,16 @@ class RunItem(Contract):
     #: How often something that had ended was changed: a late success, or a recovery. Only counted with several shards.
     moves: Count = 0
     #: Chunks, or tasks, to process; absent until the splitter has written all of their items.
-    jobs_total: Count | None = None
-    jobs_completed: Count = 0
-    jobs_failed: Count = 0
-    n_spectra: Count | None = None
+    chunks_total: Annotated[Count | None, JOBS_TOTAL] = None
+    chunks_completed: Annotated[Count, JOBS_COMPLETED] = 0
+    chunks_failed: Annotated[Count, JOBS_FAILED] = 0
+    n_items: Annotated[Count | None, N_SPECTRA] = None
     n_chunks: Count | None = None
-    #: Spectra without any valid channel.
+    #: Items that hold no data. In a cube, these are the spectra without any valid channel.
     n_blank: Count | None = None
-    #: Spectra that wait for the slow lane.
+    #: Items that wait for the slow lane.
     n_timed_out: Count = 0
-    #: Spectra that the slow lane gave up. Their rows stay timed out.
+    #: Items that the slow lane gave up. Their rows stay timed out.
     n_refit_failed: Count = 0
     #: Parameters in force, defaults included, as JSON.
     params: str | None = None
@@ -131,12 +140,12 @@ class RunItem(Contract):
     @property
     def terminal_chunks(self) -> int:
         """How many chunks have ended, completed or failed."""
-        return self.jobs_completed + self.jobs_failed
+        return self.chunks_completed + self.chunks_failed
 
     @property
     def all_terminal(self) -> bool:
         """Whether the total is final and all chunks have ended."""
-        return self.latched_at is not None and self.terminal_chunks >= (self.jobs_total or 0)
+        return self.latched_at is not None and self.terminal_chunks >= (self.chunks_total or 0)
 
     @property
     def goes_on_after_cancel(self) -> bool:
@@ -147,13 +156,16 @@ class RunItem(Contract):
 class ChunkItem(Contract):
     """The item of a chunk in the ledger."""
 
+    model_config = ConfigDict(validate_by_name=True)
+
     PK: RunId
     SK: Annotated[str, StringConstraints(pattern=r"^CHUNK#chunk-[0-9]{7,}$")]
     status: Literal["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED"]
     chunk_key: Key
     #: The shard whose item counts this chunk. Absent: the run item counts it.
     shard: Count | None = None
-    n_spectra: Count
+    #: The same number as `n_items`, for readers that know the reference pipeline's table.
+    reference_n_items: Annotated[Count, N_SPECTRA]
     n_items: Count
     created_at: Timestamp
     #: When the first attempt began, and the latest one.

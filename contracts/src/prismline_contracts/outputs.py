@@ -7,13 +7,13 @@ version fields are added, never removed.
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
 from prismline_contracts.base import ChunkId, Contract, Count, RunId, Timestamp
 from prismline_contracts.deadletters import DeadLetterRecord, RecoveryCounts
-from prismline_contracts.items import ChunkItem
+from prismline_contracts.items import N_SPECTRA, ChunkItem
 
 
 def _for_readers(schema: dict[str, Any]) -> None:
@@ -55,7 +55,7 @@ class RunOutput(Output):
     status: Literal["pending", "running", "completed", "failed", "cancelled"]
     #: Why the run failed, while it is a run that failed.
     error: str | None
-    n_spectra: Count | None
+    n_items: Annotated[Count | None, N_SPECTRA]
     n_blank: Count | None
     n_timed_out: Count | None
     n_refit_failed: Count | None

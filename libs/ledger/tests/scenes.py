@@ -136,12 +136,13 @@ class Scene:
 
     def damage(self, chunk: int | None = None, **values: Any) -> None:
         """A write that goes round the ledger, as a bug or a restored backup would."""
-        sk = RUN_SK if chunk is None else CHUNK_SK_PREFIX + self.chunk_id(chunk)
-        self.table.update({"PK": self.run_id, "SK": sk}, Change(values))
+        model, sk = (RunItem, RUN_SK) if chunk is None else (ChunkItem, CHUNK_SK_PREFIX + self.chunk_id(chunk))
+        sets = {model.attribute(field): value for field, value in values.items()}
+        self.table.update({"PK": self.run_id, "SK": sk}, Change(sets))
 
     def counters(self) -> tuple[int, int]:
         """What the run says: completed, failed."""
-        return self.run.jobs_completed, self.run.jobs_failed
+        return self.run.chunks_completed, self.run.chunks_failed
 
     def states(self) -> tuple[int, int]:
         """What the items say: completed, failed."""

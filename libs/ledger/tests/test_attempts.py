@@ -315,7 +315,7 @@ class TestDraining:
         with ThreadPoolExecutor(24) as pool:
             list(pool.map(work, [*range(12)] * 2))
         run = scene.run
-        assert (run.jobs_completed, run.jobs_failed, run.drained_at is not None, run.drains) == (12, 0, True, 1)
+        assert (run.chunks_completed, run.chunks_failed, run.drained_at is not None, run.drains) == (12, 0, True, 1)
 
 
 @pytest.mark.emulator

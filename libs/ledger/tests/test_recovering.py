@@ -46,11 +46,11 @@ def test_a_failed_chunk_is_reopened_with_all_its_attempts(scene: Scene) -> None:
     assert (chunk.error, chunk.completed_at, chunk.first_started_at, chunk.unsaid) == (None, None, None, False)
     assert (chunk.attempts, chunk.interruptions) == (5, 5), "they are numbered on and count no more"
     assert chunk.sent_at is not None
-    assert (run.jobs_completed, run.jobs_failed) == (1, 0)
+    assert (run.chunks_completed, run.chunks_failed) == (1, 0)
     assert (run.drained_at, run.ended_at, run.ended_status, run.drains) == (None, None, None, 1)
     assert scene.is_open
     again = scene.complete().run
-    assert (again.drained_at is not None, again.drains, again.jobs_completed) == (True, 2, 2)
+    assert (again.drained_at is not None, again.drains, again.chunks_completed) == (True, 2, 2)
 
 
 def test_a_recovery_of_a_chunk_that_has_not_ended_is_only_noted(scene: Scene) -> None:

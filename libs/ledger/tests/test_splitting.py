@@ -26,7 +26,7 @@ def test_a_redelivered_split_leaves_chunks_that_progressed_alone(scene: Scene) -
 def test_a_half_written_split_is_filled_up(scene: Scene) -> None:
     scene.open()
     scene.ledger.add_chunks(scene.run_id, new_chunks(13)[3:4])
-    assert scene.run.jobs_total is None
+    assert scene.run.chunks_total is None
     scene.split(13)
     assert [chunk.chunk_id for chunk in scene.ledger.chunks(scene.run_id)] == [c.chunk_id for c in new_chunks(13)]
 
@@ -58,7 +58,7 @@ def test_a_total_that_is_not_the_number_of_items_is_refused(scene: Scene, total:
     scene.ledger.add_chunks(scene.run_id, new_chunks(3))
     with pytest.raises(PermanentError, match=f"cut into {total} chunks, but the ledger holds 3: submit it again"):
         scene.ledger.set_total(scene.run_id, n_chunks=total, n_items=3, n_blank=0)
-    assert scene.run.jobs_total is None
+    assert scene.run.chunks_total is None
 
 
 def test_a_latched_total_cannot_be_changed(scene: Scene) -> None:
@@ -67,7 +67,7 @@ def test_a_latched_total_cannot_be_changed(scene: Scene) -> None:
     scene.ledger.add_chunks(scene.run_id, new_chunks(3))
     with pytest.raises(PermanentError, match="another number of chunks"):
         scene.ledger.set_total(scene.run_id, n_chunks=3, n_items=3, n_blank=0)
-    assert scene.run.jobs_total == 2
+    assert scene.run.chunks_total == 2
 
 
 def test_a_run_without_a_total_is_not_latched(scene: Scene) -> None:
@@ -101,7 +101,7 @@ def test_chunks_that_two_splitters_write_at_once_are_there_once(scene: Scene) ->
     with before_request(scene.dynamodb, 1, lambda: scene.ledger.add_chunks(scene.run_id, new_chunks(25))):
         scene.ledger.add_chunks(scene.run_id, new_chunks(25))
     scene.split(25)
-    assert scene.run.jobs_total == 25
+    assert scene.run.chunks_total == 25
 
 
 def test_a_message_about_nothing_is_a_permanent_error(scene: Scene) -> None:

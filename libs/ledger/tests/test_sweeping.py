@@ -223,8 +223,8 @@ def test_a_check_is_noted(scene: Scene) -> None:
 
 
 MOVES: dict[str, Callable[[Scene], object]] = {
-    "jobs_completed": lambda scene: scene.complete(3),
-    "jobs_failed": lambda scene: scene.fail(3),
+    "chunks_completed": lambda scene: scene.complete(3),
+    "chunks_failed": lambda scene: scene.fail(3),
     "n_timed_out": lambda scene: scene.ledger.record_refit(scene.run_id, scene.chunk_id(0), remaining=1),
     "n_refit_failed": lambda scene: scene.ledger.record_refit(scene.run_id, scene.chunk_id(1), remaining=2),
 }
@@ -237,7 +237,7 @@ def test_counters_are_corrected_only_while_none_of_them_moves(scene: Scene, movi
     scene.complete(1, n_timed_out=4)
     scene.ledger.give_up_refit(scene.run_id, scene.chunk_id(1), "e")
     scene.fail(2)
-    right = {"jobs_completed": 2, "jobs_failed": 1, "n_timed_out": 2, "n_refit_failed": 4}
+    right = {"chunks_completed": 2, "chunks_failed": 1, "n_timed_out": 2, "n_refit_failed": 4}
     assert {name: getattr(scene.run, name) for name in COUNTERS} == right
     scene.damage(**{name: 7 for name in COUNTERS if name != moving})
     stale = scene.run
@@ -252,10 +252,10 @@ def test_counters_are_corrected_only_while_none_of_them_moves(scene: Scene, movi
 def test_a_corrected_run_drains(scene: Scene) -> None:
     scene.split(2)
     scene.complete(0)
-    scene.damage(jobs_completed=0)
+    scene.damage(chunks_completed=0)
     scene.complete(1)
     assert scene.run.drained_at is None
-    assert scene.ledger.correct_counters(scene.run, {"jobs_completed": 2})
+    assert scene.ledger.correct_counters(scene.run, {"chunks_completed": 2})
     assert scene.ledger.drain(scene.run_id).drains == 1
 
 

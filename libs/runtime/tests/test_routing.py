@@ -55,7 +55,7 @@ def record(body: str, message_id: str = "m", receive_count: int = 1) -> dict[str
 
 def drained() -> Envelope:
     data = RunDrained(
-        run_id=RUN_ID, jobs_total=2, jobs_completed=2, jobs_failed=0, failed_percent=0.0, drained_at=timestamp()
+        run_id=RUN_ID, chunks_total=2, chunks_completed=2, chunks_failed=0, failed_percent=0.0, drained_at=timestamp()
     )
     return Envelope.wrap(data, source="prismline/test/test", traceparent=None)
 
@@ -93,7 +93,7 @@ def test_a_message_reaches_the_function_of_its_type() -> None:
     sent = drained()
     assert service.failed(record(sent.to_json(), receive_count=2)) == []
     [(event, message)] = service.seen
-    assert event.jobs_completed == 2
+    assert event.chunks_completed == 2
     assert message.envelope == sent
     assert message.delivery.queue == "prismline-test-runs"
     assert message.delivery.receive_count == 2

@@ -103,7 +103,9 @@ def split(*, age: timedelta = HOUR) -> str:
 
 def drained(*, age: timedelta = HOUR) -> str:
     moment = timestamp(NOW)
-    event = RunDrained(run_id="r", jobs_total=1, jobs_completed=1, jobs_failed=0, failed_percent=0.0, drained_at=moment)
+    event = RunDrained(
+        run_id="r", chunks_total=1, chunks_completed=1, chunks_failed=0, failed_percent=0.0, drained_at=moment
+    )
     return wrapped(event, age=age)
 
 

@@ -105,7 +105,7 @@ def test_a_chunk_whose_attempts_are_used_up_is_failed_with_its_last_error(world:
     chunk = world.ledger.chunk("r", chunk_id)
     assert chunk.state is ChunkStatus.FAILED
     assert chunk.error == "S3 said 503. Given up after 5 attempts."
-    assert world.item("r").jobs_failed == 1
+    assert world.item("r").chunks_failed == 1
     said = world.events("chunk.failed")
     assert [event["data"]["error"] for event in said] == [chunk.error]
     assert [record["error"] for record in world.records().values()] == [chunk.error], "the archive knows why"
@@ -332,7 +332,7 @@ def test_an_alert_that_discord_could_not_take_for_hours_is_tried_again(world: Dl
 
 def test_an_event_that_eventbridge_could_not_deliver_reaches_its_queue(world: DlqConsumerWorld) -> None:
     event = RunDrained(
-        run_id="r", jobs_total=1, jobs_completed=1, jobs_failed=0, failed_percent=0.0, drained_at=timestamp()
+        run_id="r", chunks_total=1, chunks_completed=1, chunks_failed=0, failed_percent=0.0, drained_at=timestamp()
     )
     envelope = Envelope.wrap(event, source="prismline/test", traceparent=None)
     undelivered = {"detail-type": envelope.type, "source": envelope.source, "detail": json.loads(envelope.to_json())}
@@ -498,7 +498,7 @@ def test_a_consumer_that_dies_between_any_two_steps_loses_nothing(
     if exhausted:
         assert world.depth("chunks") == 0
         assert world.ledger.chunk("r", chunk_id).state is ChunkStatus.FAILED
-        assert world.item("r").jobs_failed == 1
+        assert world.item("r").chunks_failed == 1
         said = {(event["type"], event["id"]) for event in world.events("chunk.failed", "run.drained")}
         assert sorted(kind for kind, _ in said) == ["prismline.chunk.failed.v1", "prismline.run.drained.v1"]
     else:

@@ -112,7 +112,7 @@ def test_a_failed_chunk_is_tried_again_and_its_recovery_is_over_when_it_is_done(
     assert (waiting.status, counts(waiting)) == ("RUNNING", {"records": 1, "sent": 1})
     chunk, run = world.ledger.chunk("r", chunk_id), world.item("r")
     assert (chunk.state, chunk.recovery) == (ChunkStatus.PENDING, "op-1")
-    assert (run.jobs_failed, run.drained_at) == (0, None)
+    assert (run.chunks_failed, run.drained_at) == (0, None)
     assert set(world.records()) == {f"dead-letter-archive/recovering/op-1/r/{chunk_id}.json"}
     assert not world.events("deadletters.recovered")
     (message,) = work(world)
@@ -124,7 +124,7 @@ def test_a_failed_chunk_is_tried_again_and_its_recovery_is_over_when_it_is_done(
     (said,) = world.events("deadletters.recovered")
     assert (said["data"]["n_sent"], said["data"]["n_recovered"]) == (1, 1)
     run = world.item("r")
-    assert (run.jobs_completed, run.jobs_failed, run.drains) == (1, 0, 2)
+    assert (run.chunks_completed, run.chunks_failed, run.drains) == (1, 0, 2)
 
 
 def test_what_fails_again_is_found_among_the_records_that_failed_with_the_new_error(world: DlqConsumerWorld) -> None:
@@ -278,7 +278,7 @@ def test_messages_without_a_chunk_go_back_as_they_came(world: DlqConsumerWorld) 
     body = Envelope.wrap(split, source="prismline/test", traceparent=None).to_json()
     archive(world, body, "m-1", source_queue="split")
     event = RunDrained(
-        run_id="r", jobs_total=1, jobs_completed=1, jobs_failed=0, failed_percent=0.0, drained_at=timestamp()
+        run_id="r", chunks_total=1, chunks_completed=1, chunks_failed=0, failed_percent=0.0, drained_at=timestamp()
     )
     envelope = json.loads(Envelope.wrap(event, source="prismline/test", traceparent=None).to_json())
     archive(world, json.dumps({"detail-type": "x", "detail": envelope}), "m-2", source_queue="runs")
@@ -501,7 +501,7 @@ def _check_killed_recovery(world: DlqConsumerWorld, folder: Path, n_records: int
         ids.setdefault(message["data"]["chunk_id"], set()).add(message["id"])
     assert all(len(copies) == 1 for copies in ids.values()), "a copy is the same message"
     run = world.item("r")
-    assert (run.jobs_completed, run.jobs_failed) == (n_records, 0)
+    assert (run.chunks_completed, run.chunks_failed) == (n_records, 0)
     return Counter(message["data"]["chunk_id"] for message in messages)
 
 
@@ -534,11 +534,11 @@ def test_chunks_that_failed_are_tried_again_although_the_archive_has_no_record_o
     assert (rehearsal.status, counts(rehearsal), world.records()) == ("COMPLETED", {"records": 2, "sent": 2}, {})
     waiting = begin(world, only_run="r", retry=True)
     assert counts(waiting) == {"records": 2, "sent": 2}
-    assert (world.item("r").jobs_failed, world.item("r").drained_at) == (0, None)
+    assert (world.item("r").chunks_failed, world.item("r").drained_at) == (0, None)
     assert {message["data"]["chunk_id"] for message in work(world)} == {"chunk-0000001", "chunk-0000002"}
     done = go_on(world)
     assert (done.status, counts(done)) == ("COMPLETED", {"records": 2, "sent": 2, "recovered": 2})
-    assert (world.item("r").jobs_completed, world.records()) == (3, {})
+    assert (world.item("r").chunks_completed, world.records()) == (3, {})
 
 
 def test_only_the_named_chunks_are_tried_again_and_only_if_they_failed(world: DlqConsumerWorld) -> None:

@@ -61,7 +61,7 @@ def run_item(**fields: Any) -> RunItem:
         "created_at": at(0),
         "latched_at": at(0),
         "manifest_key": "manifests/m.json",
-        "jobs_total": 1,
+        "chunks_total": 1,
     }
     return RunItem.model_validate({name: value for name, value in (base | fields).items() if value is not None})
 
@@ -312,10 +312,10 @@ class TestCounters:
         numbered(3, "PENDING"),
         numbered(4, "IN_PROGRESS"),
     )
-    RIGHT: ClassVar = {"jobs_completed": 2, "jobs_failed": 1, "n_timed_out": 3, "n_refit_failed": 4}
+    RIGHT: ClassVar = {"chunks_completed": 2, "chunks_failed": 1, "n_timed_out": 3, "n_refit_failed": 4}
 
     def test_counters_that_agree_with_the_items_are_right(self) -> None:
-        run = run_item(**self.RIGHT, jobs_total=5)
+        run = run_item(**self.RIGHT, chunks_total=5)
         assert drift(run, census(self.CHUNKS)) == {}
         assert not total_is_wrong(run, census(self.CHUNKS))
 
@@ -325,10 +325,12 @@ class TestCounters:
         assert drift(run, census(self.CHUNKS)) == {counter: self.RIGHT[counter]}
 
     def test_a_total_is_compared_once_there_is_one(self) -> None:
-        assert total_is_wrong(run_item(jobs_total=4), census(self.CHUNKS))
-        assert not total_is_wrong(run_item(jobs_total=None, latched_at=None), census(self.CHUNKS))
+        assert total_is_wrong(run_item(chunks_total=4), census(self.CHUNKS))
+        assert not total_is_wrong(run_item(chunks_total=None, latched_at=None), census(self.CHUNKS))
 
-    @pytest.mark.parametrize("number", ["jobs_completed", "jobs_failed", "n_timed_out", "n_refit_failed", "jobs_total"])
+    @pytest.mark.parametrize(
+        "number", ["chunks_completed", "chunks_failed", "n_timed_out", "n_refit_failed", "chunks_total"]
+    )
     def test_a_run_whose_numbers_move_is_not_compared(self, number: str) -> None:
         run = run_item(**self.RIGHT)
         assert settled(run, run.model_copy(update={"checked_at": at(7)}))

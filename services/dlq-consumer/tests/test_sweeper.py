@@ -222,7 +222,7 @@ class TestDeadWorkers:
         chunk, run = world.ledger.chunk("r", only), world.ledger.run("r")
         assert chunk.state is ChunkStatus.FAILED
         assert chunk.error == "The kernel died. Given up after 5 attempts."
-        assert (run.jobs_failed, run.drained_at is not None) == (1, True)
+        assert (run.chunks_failed, run.drained_at is not None) == (1, True)
         failed, drained = sorted(world.said(), key=lambda event: event.type)
         assert (failed.type, failed.data["error"]) == ("prismline.chunk.failed.v1", chunk.error)
         assert (drained.type, drained.data["jobs_failed"]) == ("prismline.run.drained.v1", 1)
@@ -530,7 +530,7 @@ class TestCounters:
         world.table.update({"PK": "r", "SK": RUN_SK}, wrong)
         assert world.sweep().ledger_drift == 1
         run = world.ledger.run("r")
-        assert (run.jobs_completed, run.jobs_failed, run.n_timed_out, run.n_refit_failed) == (2, 1, 2, 1)
+        assert (run.chunks_completed, run.chunks_failed, run.n_timed_out, run.n_refit_failed) == (2, 1, 2, 1)
         assert run.drained_at is None
         assert world.sweep().ledger_drift == 0
         assert emf(capsys, "LedgerDrift") == [1.0, 0.0]
@@ -543,7 +543,7 @@ class TestCounters:
         assert world.ledger.run("r").drained_at is None
         tally = world.sweep()
         assert (tally.ledger_drift, tally.drains_said) == (1, 1)
-        assert world.ledger.run("r").jobs_completed == 2
+        assert world.ledger.run("r").chunks_completed == 2
 
     def test_a_counter_that_moves_while_it_is_checked_is_not_called_wrong(
         self, world: SweeperWorld, monkeypatch: pytest.MonkeyPatch
@@ -557,7 +557,7 @@ class TestCounters:
 
         monkeypatch.setattr(world.ledger, "chunks", chunks)
         assert world.sweep().ledger_drift == 0
-        assert world.ledger.run("r").jobs_completed == 1
+        assert world.ledger.run("r").chunks_completed == 1
 
     def test_a_chunk_that_is_reopened_while_another_fails_is_not_counted_twice(
         self, world: SweeperWorld, monkeypatch: pytest.MonkeyPatch
@@ -577,14 +577,14 @@ class TestCounters:
 
         monkeypatch.setattr(world.ledger, "chunks", chunks)
         assert world.sweep().ledger_drift == 0
-        assert world.ledger.run("r").jobs_failed == 1
+        assert world.ledger.run("r").chunks_failed == 1
 
     def test_a_missing_item_is_measured(self, world: SweeperWorld) -> None:
         world.split("r", 2)
         key = {"PK": {"S": "r"}, "SK": {"S": "CHUNK#chunk-0000001"}}
         world.clients["dynamodb"].delete_item(TableName=world.table.name, Key=key)
         assert world.sweep().ledger_drift == 1
-        assert world.ledger.run("r").jobs_total == 2
+        assert world.ledger.run("r").chunks_total == 2
 
     def test_a_run_whose_numbers_were_wrong_is_looked_at_once_more_before_it_is_closed(
         self, world: SweeperWorld
@@ -740,7 +740,7 @@ class Story:
         assert (dead.state, dead.resends) == (ChunkStatus.PENDING, 1)
         assert lost.resends <= 1, "one that was sent and not noted is in its queue"
         run = world.ledger.run(self.mixed)
-        assert (run.jobs_completed, run.jobs_failed, run.drained_at) == (1, 1, None)
+        assert (run.chunks_completed, run.chunks_failed, run.drained_at) == (1, 1, None)
         said = {(event.type.split(".", 1)[1], event.runid, event.data.get("chunk_id")) for event in world.said()}
         assert said >= {
             ("chunk.failed.v1", self.mixed, self.exhausted),

@@ -31,8 +31,8 @@ def assert_split(world: SplitterWorld, run_id: str, data: np.ndarray, size: int)
     """The run is split into chunks of `size` spectra that together are `data`, and whoever waits has heard it."""
     run, chunks = world.ledger.run(run_id), list(world.ledger.chunks(run_id))
     assert run.latched_at is not None
-    assert run.jobs_total == len(chunks) == -(-len(data) // size)
-    assert run.n_spectra == sum(chunk.n_items for chunk in chunks) == len(data)
+    assert run.chunks_total == len(chunks) == -(-len(data) // size)
+    assert run.n_items == sum(chunk.n_items for chunk in chunks) == len(data)
     np.testing.assert_array_equal(world.spectra(run_id), data)
     assert world.state_machine.refusals == []
     assert {answer["jobs_total"] for answer in world.state_machine.answers} == {len(chunks)}
@@ -66,7 +66,7 @@ def test_two_submissions_with_one_file_name_are_each_split_from_their_own_cube(
         world.work_off(run_id)
         run = world.ledger.run(run_id)
         assert run.drained_at is not None
-        assert run.jobs_completed == run.jobs_total == world.ledger.count_chunks(run_id)
+        assert run.chunks_completed == run.chunks_total == world.ledger.count_chunks(run_id)
 
 
 @pytest.mark.parametrize("point", ["split.inputs_written", "split.items_written"])
@@ -83,7 +83,7 @@ def test_a_run_whose_cube_was_replaced_meanwhile_fails_with_what_to_do(
     ((error, cause),) = world.state_machine.refusals
     assert error == "ValidationFailed"
     assert cause == f"s3://{world.bucket}/cubes/c.fits was replaced after the run had been submitted; submit it again."
-    assert world.ledger.run(RUN).jobs_total is None
+    assert world.ledger.run(RUN).chunks_total is None
     assert world.messages() == {}
 
 

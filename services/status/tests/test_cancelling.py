@@ -51,5 +51,5 @@ def test_a_run_that_was_cancelled_before_it_was_split_has_its_chunks_skipped(sta
     stage.wait_for(lambda: runs_queue_is_empty(stage), "its end to be worked off")
     stage.open(run_id, 1)
     assert stage.ledger.run(run_id).stop_reason == "cancelled", "no message has to tell the ledger first"
-    stage.publish(RunSplitCompleted(run_id=run_id, survey="s", jobs_total=1, n_spectra=1, n_blank=0))
+    stage.publish(RunSplitCompleted(run_id=run_id, survey="s", chunks_total=1, n_items=1, n_blank=0))
     stage.wait_for(lambda: stage.ledger.run(run_id).ended_status == "cancelled", "its end to be heard")

@@ -68,7 +68,7 @@ def test_whoever_ends_the_last_chunk_says_that_the_run_has_drained(world: Worker
     assert kinds(world.said()) == ["chunk.completed"]
     world.process(SECOND)
     assert kinds(world.said()) == ["chunk.completed", "run.drained"]
-    assert world.run().jobs_completed == 2
+    assert world.run().chunks_completed == 2
 
 
 def test_a_redelivery_says_the_same_again_until_the_runs_end_was_heard(world: WorkerWorld) -> None:
@@ -92,7 +92,7 @@ def test_an_end_whose_answer_got_lost_is_said_by_the_redelivery(world: WorkerWor
     world.aws.lost = set()
     assert world.process()
     assert kinds(world.said()) == ["chunk.completed", "run.drained"]
-    assert world.run().jobs_completed == 1
+    assert world.run().chunks_completed == 1
 
 
 def test_a_late_success_in_a_drained_run_is_said(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_a_late_success_in_a_drained_run_is_said(world: WorkerWorld, monkeypatch
     assert kinds(world.said()) == ["chunk.completed", "run.drained", "run.recovered"]
     assert not world.chunk().unsaid
     run = world.run()
-    assert (run.jobs_completed, run.jobs_failed) == (1, 0)
+    assert (run.chunks_completed, run.chunks_failed) == (1, 0)
 
 
 # ---- an attempt that ends without a result

@@ -78,15 +78,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "drained before the total is final",
         f"{CONTRACTS}/items.py",
-        "return self.latched_at is not None and self.terminal_chunks >= (self.jobs_total or 0)",
-        "return self.jobs_total is not None and self.terminal_chunks >= self.jobs_total",
+        "return self.latched_at is not None and self.terminal_chunks >= (self.chunks_total or 0)",
+        "return self.chunks_total is not None and self.terminal_chunks >= self.chunks_total",
         "A run may be told to be over before the splitter is done with it.",
         ("a chunk ends before the latch",),
     ),
     Mutant(
         "a run drains on an old reading",
         f"{LEDGER}/base.py",
-        'condition = as_read(run, "drained_at", "latched_at", "jobs_total", "jobs_completed", "jobs_failed")',
+        'condition = as_read(run, "drained_at", "latched_at", "chunks_total", "chunks_completed", "chunks_failed")',
         'condition = as_read(run, "drained_at")',
         "A run that a recovery has just reopened is told to be over.",
         ("a run that drains is reopened",),
@@ -533,7 +533,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "counters are corrected to an old count",
         f"{LEDGER}/sweeping.py",
-        "Change(counted, condition=as_read(run, *COUNTERS))",
+        "Change(sets, condition=as_read(run, *COUNTERS))",
         'Change(counted, condition=Attr("PK").exists())',
         "A sweep that is slow takes back what has been counted since.",
         ("a wrong counter moves",),

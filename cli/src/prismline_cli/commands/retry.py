@@ -51,7 +51,7 @@ def retry(
     if len(chunks or []) > MAX_RETRIED_CHUNKS:
         fail(f"Name at most {MAX_RETRIED_CHUNKS} chunks, or none for all that failed.")
     names = [find_chunk(connection, run.run_id, chunk) for chunk in chunks or []]
-    if not names and run.jobs_failed == 0:
+    if not names and run.chunks_failed == 0:
         fail(f"No chunk of run {run.run_id} has failed.")
     operation_id = request_retry(connection, run.run_id, chunk_ids=names, dry_run=dry_run)
     show_request(connection, operation_id, wait=wait, as_json=as_json)

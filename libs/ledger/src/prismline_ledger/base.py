@@ -23,8 +23,8 @@ from prismline_runtime import Change, PermanentError, RefusedError, Table, uncha
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-#: The counters of a run. Each is a sum over its chunk items.
-COUNTERS = ("jobs_completed", "jobs_failed", "n_timed_out", "n_refit_failed")
+#: The fields of a run that are counters. Each is a sum over its chunk items.
+COUNTERS = ("chunks_completed", "chunks_failed", "n_timed_out", "n_refit_failed")
 #: A chunk that is IN_PROGRESS for longer than this is shown as stuck. It is Lambda's longest timeout.
 STUCK_AFTER = timedelta(minutes=15)
 #: Attributes to remove from a run when its end may have to be announced again.
@@ -42,19 +42,20 @@ def chunk_key_of(run_id: str, chunk_id: str) -> dict[str, str]:
 
 
 def as_read(item: RunItem | ChunkItem, *names: str) -> ConditionBase:
-    """The condition that the attributes `names` still have the values in `item`.
+    """The condition that the fields `names` still have the values in `item`.
 
-    An absent attribute equals its default.
+    An absent attribute equals its field's default.
     """
     present = {}
     condition: ConditionBase | None = None
     for name in names:
         value, default = getattr(item, name), type(item).model_fields[name].default
+        attribute = item.attribute(name)
         if value is not None and value == default:
-            same = Attr(name).eq(value) | Attr(name).not_exists()
+            same = Attr(attribute).eq(value) | Attr(attribute).not_exists()
             condition = same if condition is None else condition & same
         else:
-            present[name] = value
+            present[attribute] = value
     if not present:
         assert condition is not None, "at least one attribute is compared"
         return condition
@@ -188,7 +189,7 @@ class LedgerBase:
             run = self.run(run_id)
             if run.drained_at is not None or not run.all_terminal:
                 return run
-            condition = as_read(run, "drained_at", "latched_at", "jobs_total", "jobs_completed", "jobs_failed")
+            condition = as_read(run, "drained_at", "latched_at", "chunks_total", "chunks_completed", "chunks_failed")
             sets = {"drained_at": self._clock(), **self._opened()}
             change = Change(sets, adds={"drains": 1}, removes=END, condition=condition)
             try:

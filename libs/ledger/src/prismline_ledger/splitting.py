@@ -15,6 +15,8 @@ from prismline_runtime import Change, PermanentError, RefusedError, batches, unc
 #: contain, accepts 10. Transactions of 100 would write 1.5 times as many chunks a second.
 CHUNKS_PER_TRANSACTION = 10
 
+_TOTAL = RunItem.attribute("chunks_total")
+
 
 @dataclass(frozen=True)
 class NewChunk:
@@ -103,7 +105,7 @@ class Splitting(LedgerBase):
                     SK=CHUNK_SK_PREFIX + chunk.chunk_id,
                     status=ChunkStatus.PENDING.value,
                     chunk_key=chunk.chunk_key,
-                    n_spectra=chunk.n_items,
+                    reference_n_items=chunk.n_items,
                     n_items=chunk.n_items,
                     created_at=created_at,
                 )
@@ -129,13 +131,18 @@ class Splitting(LedgerBase):
             raise PermanentError(
                 f"Run {run_id} was cut into {n_chunks} chunks, but the ledger holds {written}: submit it again."
             )
-        sets = {"jobs_total": n_chunks, "n_chunks": n_chunks, "n_spectra": n_items, "n_blank": n_blank}
-        same = Attr("latched_at").not_exists() | Attr("jobs_total").eq(n_chunks)
+        sets = {
+            _TOTAL: n_chunks,
+            "n_chunks": n_chunks,
+            RunItem.attribute("n_items"): n_items,
+            "n_blank": n_blank,
+        }
+        same = Attr("latched_at").not_exists() | Attr(_TOTAL).eq(n_chunks)
         if self._update_run(run_id, Change(sets, condition=Attr("PK").exists() & same)) is None:
             raise PermanentError(f"Run {run_id} is closed with another number of chunks than {n_chunks}.")
 
     def latch(self, run_id: str) -> RunItem:
         """Declare the total final, and drain the run if all its chunks have ended already. Return the current run."""
-        due = Attr("jobs_total").exists() & Attr("latched_at").not_exists()
+        due = Attr(_TOTAL).exists() & Attr("latched_at").not_exists()
         self._update_run(run_id, Change({"latched_at": self._clock()}, condition=due))
         return self.drain(run_id)

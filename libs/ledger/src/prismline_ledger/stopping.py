@@ -46,7 +46,7 @@ class Stopping(Splitting):
 
         False if the run has changed since it was read, because its end may be a different one now.
         """
-        read = ("drained_at", "cancelled_at", "drains", "jobs_completed", "jobs_failed")
+        read = ("drained_at", "cancelled_at", "drains", "chunks_completed", "chunks_failed")
         over = Attr("drained_at").exists() | Attr("cancelled_at").exists()
         change = Change({"ended_at": self._clock(), "ended_status": status}, condition=as_read(run, *read) & over)
         return self._update_run(run, change) is not None

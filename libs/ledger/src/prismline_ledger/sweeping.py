@@ -80,7 +80,8 @@ class Sweeping(LedgerBase):
     def correct_counters(self, run: RunItem, counted: Mapping[str, int]) -> bool:
         """Set the counters to the numbers `counted` in the items. False if a counter has changed since `run` was read.
 
-        Counters and items change in one transaction. A count is therefore exact if the counters are equal before and
-        after it.
+        counted: by field, as in `COUNTERS`. Counters and items change in one transaction. A count is therefore exact if
+        the counters are equal before and after it.
         """
-        return self._update_run(run, Change(counted, condition=as_read(run, *COUNTERS))) is not None
+        sets = {run.attribute(name): number for name, number in counted.items()}
+        return self._update_run(run, Change(sets, condition=as_read(run, *COUNTERS))) is not None

@@ -1,7 +1,7 @@
 """The allowed transitions of a chunk, and how they change the run's counters. Pure: no client.
 
-A terminal transition and its counter are written in one transaction. So `jobs_completed` and `jobs_failed` always equal
-the numbers of COMPLETED and FAILED chunk items.
+A terminal transition and its counter are written in one transaction. So `chunks_completed` and `chunks_failed` always
+equal the numbers of COMPLETED and FAILED chunk items.
 """
 
 from __future__ import annotations
@@ -21,11 +21,15 @@ ALLOWED_FROM: Mapping[ChunkStatus, frozenset[ChunkStatus]] = {
     ChunkStatus.FAILED: frozenset({ChunkStatus.PENDING, ChunkStatus.IN_PROGRESS}),
 }
 
-_COUNTER = {ChunkStatus.COMPLETED: "jobs_completed", ChunkStatus.FAILED: "jobs_failed"}
+#: The attribute of the run that counts the chunks of a status.
+_COUNTER = {
+    ChunkStatus.COMPLETED: RunItem.attribute("chunks_completed"),
+    ChunkStatus.FAILED: RunItem.attribute("chunks_failed"),
+}
 
 
 def counter_changes(before: ChunkStatus, after: ChunkStatus) -> dict[str, int]:
-    """The changes of the run's counters that belong to a transition of a chunk."""
+    """The changes of the run's counters that belong to a transition of a chunk, by attribute."""
     changes: dict[str, int] = {}
     if before in _COUNTER:
         changes[_COUNTER[before]] = -1

@@ -168,7 +168,7 @@ class _Recovery:
                 if not self._deps.ledger.resume_run(run, cancelled_at=cancelled_at):
                     raise TransientError(f"Run {run.run_id} has changed since it was read.")
                 fault_point("recovery.resumed", operation_id=self._id)
-            chunks = max(0, (run.jobs_total or 0) - run.terminal_chunks) if run is not None else 0
+            chunks = max(0, (run.chunks_total or 0) - run.terminal_chunks) if run is not None else 0
             left = chunks if wish is Wish.LEAVE else 0
             self._commit(Counter(n_records=chunks, n_sent=chunks - left, n_left=left), cursor="resumed", gone=[])
         self.operation = self._deps.operations.finish(self.operation)

@@ -177,8 +177,8 @@ class Census:
     def add(self, chunk: ChunkItem) -> None:
         """Add one chunk. Chunks must come in the order of their keys."""
         self.n_chunks += 1
-        self._sums["jobs_completed"] += chunk.state is ChunkStatus.COMPLETED
-        self._sums["jobs_failed"] += chunk.state is ChunkStatus.FAILED
+        self._sums["chunks_completed"] += chunk.state is ChunkStatus.COMPLETED
+        self._sums["chunks_failed"] += chunk.state is ChunkStatus.FAILED
         self._sums["n_timed_out"] += chunk.n_timed_out
         self._sums["n_refit_failed"] += chunk.n_refit_failed
         ended = chunk.completed_at if chunk.state.terminal else None
@@ -205,12 +205,12 @@ def drift(run: RunItem, counted: Census) -> dict[str, int]:
 
 def total_is_wrong(run: RunItem, counted: Census) -> bool:
     """Whether the run's total differs from the number of its chunk items."""
-    return run.jobs_total is not None and run.jobs_total != counted.n_chunks
+    return run.chunks_total is not None and run.chunks_total != counted.n_chunks
 
 
 def settled(before: RunItem, after: RunItem) -> bool:
     """Whether the counters of a run are equal before and after a listing, so that they can be compared with it."""
-    return all(getattr(before, name) == getattr(after, name) for name in (*COUNTERS, "jobs_total"))
+    return all(getattr(before, name) == getattr(after, name) for name in (*COUNTERS, "chunks_total"))
 
 
 # ---- resent messages

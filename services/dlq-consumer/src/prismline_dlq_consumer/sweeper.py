@@ -315,7 +315,7 @@ class _Sweep:
         self._deps.logger.error(
             "ledger_drift",
             extra={
-                "was": {name: getattr(run, name) for name in (*COUNTERS, "jobs_total")},
+                "was": {name: getattr(run, name) for name in (*COUNTERS, "chunks_total")},
                 "counted": {**counted.counters(), "n_chunks": counted.n_chunks},
             },
         )

@@ -58,7 +58,7 @@ def on_run_split(command: RunSplit, message: Message, deps: Dependencies) -> Non
             deps.transport.refuse(token, RUN_ENDED, "The run was stopped before it was split.")
         return
     if token is not None:  # before the events: in an outage of Step Functions, every redelivery would repeat them
-        deps.transport.answer(token, {"jobs_total": run.jobs_total, "n_spectra": run.n_spectra})
+        deps.transport.answer(token, {"jobs_total": run.chunks_total, "n_spectra": run.n_items})
     fault_point("split.answered", run_id=run.run_id)
     announce(run, deps)
     fault_point("split.announced", run_id=run.run_id)
@@ -85,7 +85,7 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
     fault_point("split.run_opened", run_id=run_id)
     if _closed(run):
         return run
-    if run.jobs_total is None:
+    if run.chunks_total is None:
         source = Source(run_id, bucket, deps.workdir, Plan(ledger, run).pinned)
         split = workloads()[manifest.workload].split(manifest, source)
         if _closed(run := ledger.run(run_id)):
@@ -109,7 +109,7 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
     fault_point("split.messages_sent", run_id=run_id)
     run = ledger.latch(run_id)
     fault_point("split.latched", run_id=run_id)
-    deps.logger.info("run_split", extra={"chunks": run.jobs_total, "spectra": run.n_spectra, "blank": run.n_blank})
+    deps.logger.info("run_split", extra={"chunks": run.chunks_total, "items": run.n_items, "blank": run.n_blank})
     return run
 
 
@@ -123,8 +123,8 @@ def announce(run: RunItem, deps: Dependencies) -> None:
         RunSplitCompleted(
             run_id=run.run_id,
             survey=run.survey,
-            jobs_total=run.jobs_total or 0,
-            n_spectra=run.n_spectra or 0,
+            chunks_total=run.chunks_total or 0,
+            n_items=run.n_items or 0,
             n_blank=run.n_blank or 0,
         )
     )

@@ -25,11 +25,11 @@ NOT_SPLIT = StepFunctionsError(
 def counts(drained: RunDrained) -> dict[str, Any]:
     """The answer to a task that waits for the drain. `summary` reads like `3 of 40 chunks failed (7.5 %)`."""
     return {
-        "jobs_total": drained.jobs_total,
-        "jobs_completed": drained.jobs_completed,
-        "jobs_failed": drained.jobs_failed,
+        "jobs_total": drained.chunks_total,
+        "jobs_completed": drained.chunks_completed,
+        "jobs_failed": drained.chunks_failed,
         "failed_percent": drained.failed_percent,
-        "summary": f"{drained.jobs_failed} of {drained.jobs_total} chunks failed"
+        "summary": f"{drained.chunks_failed} of {drained.chunks_total} chunks failed"
         f" ({percent_text(drained.failed_percent)})",
     }
 

@@ -173,9 +173,9 @@ def _recovered(run: RunItem, chunk: ChunkItem) -> RunRecovered:
     return RunRecovered(
         run_id=run.run_id,
         chunk_id=chunk.chunk_id,
-        jobs_total=drained.jobs_total,
-        jobs_completed=drained.jobs_completed,
-        jobs_failed=drained.jobs_failed,
+        chunks_total=drained.chunks_total,
+        chunks_completed=drained.chunks_completed,
+        chunks_failed=drained.chunks_failed,
         failed_percent=drained.failed_percent,
     )
 
