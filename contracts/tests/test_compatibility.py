@@ -278,7 +278,7 @@ def test_a_new_required_field_breaks_new_readers() -> None:
     [{"type": "integer"}, {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}],
 )
 def test_a_new_optional_field_breaks_nobody(addition: dict[str, Any]) -> None:
-    for name in MODELS:
+    for name in MODELS.keys() & RELEASED.keys():
         assert changed(name, lambda schema: schema["properties"].update(entirely_new=addition)) == []
 
 
