@@ -7,7 +7,10 @@ one's item.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+import hashlib
+import secrets
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
@@ -15,12 +18,15 @@ from prismline_contracts.base import Contract, Count, Key, Name, RunId, Survey, 
 
 #: Sort keys of the items.
 JOB_SK = "JOB"
+JOB_RUN_SK = "RUN"
 IDEMPOTENCY_SK = "IDEMPOTENCY"
 API_KEY_SK = "APIKEY"
 #: Prefixes of sort keys. The index of the first task, the export's id, or the event's id follows.
 BATCH_SK_PREFIX = "BATCH#"
 EXPORT_SK_PREFIX = "EXPORT#"
 WEBHOOK_SK_PREFIX = "WEBHOOK#"
+#: What every API key begins with, so that a scanner for leaked secrets finds it.
+API_KEY_PREFIX = "prismline_"
 #: Prefixes in the bucket.
 JOBS_PREFIX = "jobs/"
 UPLOADS_PREFIX = "uploads/"
@@ -38,6 +44,31 @@ def jobs_table_name(environment: str) -> str:
     return f"prismline-{environment}-jobs"
 
 
+def new_api_key(
+    tenant: str, name: str, scopes: Sequence[Scope], created_at: str, *, key: str | None = None
+) -> tuple[str, ApiKeyItem]:
+    """An API key, and the item that makes it valid. The item holds only the key's hash: the key is shown once.
+
+    key: a key that was made before, when its item is to be written again.
+    """
+    key = key or f"{API_KEY_PREFIX}{secrets.token_urlsafe(32)}"
+    digest = api_key_sha256(key)
+    item = ApiKeyItem(
+        PK=api_key_key(digest)["PK"],
+        tenant=tenant,
+        key_id=digest[:12],
+        name=name,
+        scopes=sorted(set(scopes)),
+        created_at=created_at,
+    )
+    return key, item
+
+
+def api_key_sha256(key: str) -> str:
+    """The hash under which an API key is stored. A key has 256 random bits, so a fast hash without salt is enough."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
 def tenant_key(tenant: str) -> str:
     """`GSI1_PK` of the tenant's jobs."""
     return f"TENANT#{tenant}"
@@ -46,6 +77,16 @@ def tenant_key(tenant: str) -> str:
 def job_key(tenant: str, job_id: str) -> dict[str, str]:
     """The key of a job's item."""
     return {"PK": f"TENANT#{tenant}#JOB#{job_id}", "SK": JOB_SK}
+
+
+def tenant_runs_key(tenant: str) -> str:
+    """`GSI1_PK` of the runs of the tenant's jobs."""
+    return f"TENANT#{tenant}#RUNS"
+
+
+def job_run_key(run_id: str) -> dict[str, str]:
+    """The key of the item that says whose a run is."""
+    return {"PK": f"RUN#{run_id}", "SK": JOB_RUN_SK}
 
 
 def batch_key(tenant: str, job_id: str, first_index: int) -> dict[str, str]:
@@ -136,14 +177,34 @@ class JobItem(Contract):
     #: Tasks that batches have reserved. The next batch begins with this index.
     n_tasks: Count = 0
     n_batches: Count = 0
-    #: Parameters of the workload.
-    params: dict[str, Any] = Field(default_factory=dict)
+    #: Parameters of the workload, as JSON.
+    params: str | None = None
     tolerated_failure_percent: Annotated[float, Field(ge=0, le=100)] = 0.0
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     priority: Annotated[int, Field(ge=1, le=9)] | None = None
     deadline_at: Timestamp | None = None
     webhook: Webhook | None = None
     traceparent: str | None = None
+
+
+class JobRunItem(Contract):
+    """The item that says which job and tenant a run belongs to. Written before anything else of the run."""
+
+    PK: Annotated[str, StringConstraints(pattern=r"^RUN#[A-Za-z0-9_-]{1,80}$")]
+    SK: Literal["RUN"] = "RUN"
+    #: `TENANT#<tenant>#RUNS` and `<created_at>#<run_id>`: the index of a tenant's runs.
+    GSI1_PK: Name
+    GSI1_SK: Name
+    tenant: Tenant
+    job_id: RunId
+    #: The job's name.
+    survey: Survey
+    workload: Name
+    created_at: Timestamp
+
+    @property
+    def run_id(self) -> str:
+        return self.PK.removeprefix("RUN#")
 
 
 class BatchItem(Contract):

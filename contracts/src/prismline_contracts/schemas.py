@@ -15,7 +15,15 @@ from prismline_contracts.deadletters import DeadLetterRecord, RecoveryOperationI
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import EVENTS
 from prismline_contracts.items import ChunkItem, RunItem, WorkflowStateItem
-from prismline_contracts.jobs import ApiKeyItem, BatchItem, ExportItem, IdempotencyItem, JobItem, WebhookItem
+from prismline_contracts.jobs import (
+    ApiKeyItem,
+    BatchItem,
+    ExportItem,
+    IdempotencyItem,
+    JobItem,
+    JobRunItem,
+    WebhookItem,
+)
 from prismline_contracts.manifest import SpectraManifest
 from prismline_contracts.objects import CubeGeometry
 from prismline_contracts.outputs import OUTPUT_MODELS
@@ -40,6 +48,7 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "task_item.v1": TaskItem,
     "shard_item.v1": ShardItem,
     "job_item.v1": JobItem,
+    "job_run_item.v1": JobRunItem,
     "batch_item.v1": BatchItem,
     "idempotency_item.v1": IdempotencyItem,
     "api_key_item.v1": ApiKeyItem,

@@ -97,6 +97,19 @@ class TestTable:
         assert [item["SK"] for item in table.query(Key("PK").eq("p"))] == ["a", "b"]
         assert table.get(key("a")) == {**key("a"), "n": 2}
 
+    def test_pages_of_a_partition_follow_each_other(self, table: Table) -> None:
+        for name in "abcde":
+            table.create({**key(name), "odd": name in "ace"}, key="PK")
+        first = table.page(Key("PK").eq("p"), limit=2)
+        second = table.page(Key("PK").eq("p"), limit=9, after=first.last_key)
+        assert [item["SK"] for item in (*first.items, *second.items)] == list("abcde")
+        assert second.last_key is None
+        newest = table.page(Key("PK").eq("p"), limit=1, descending=True)
+        assert newest.items[0]["SK"] == "e"
+        filtered = table.page(Key("PK").eq("p"), limit=2, where=Attr("odd").eq(value=True))
+        assert [item["SK"] for item in filtered.items] == ["a"]
+        assert filtered.last_key == key("b")
+
     def test_a_partition_is_read_over_many_pages(self, table: Table) -> None:
         for n in range(15):
             table.create({**key(f"{n:03d}"), "n": n, "fill": "x" * 100_000}, key="PK")

@@ -1,7 +1,7 @@
 """The runtime of every Prismline service: routing, sending, storage, DynamoDB, errors, settings, telemetry."""
 
 from prismline_runtime.delivery import Delivery
-from prismline_runtime.dynamodb import Change, RefusedError, Table, decode, encode, unchanged
+from prismline_runtime.dynamodb import Change, Page, RefusedError, Table, decode, encode, unchanged
 from prismline_runtime.errors import (
     PermanentError,
     PrismlineError,
@@ -25,6 +25,7 @@ __all__ = [
     "Delivery",
     "Instances",
     "Message",
+    "Page",
     "PermanentError",
     "PrismlineError",
     "RefusedError",

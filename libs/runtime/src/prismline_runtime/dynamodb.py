@@ -66,6 +66,14 @@ class Change:
     condition: ConditionBase | None = None
 
 
+@dataclass(frozen=True)
+class Page:
+    """Some items of a query in order, and the key to go on after. None: there are no more."""
+
+    items: list[dict[str, Any]]
+    last_key: dict[str, Any] | None
+
+
 def encode(item: Mapping[str, Any]) -> dict[str, Any]:
     """Convert `item` to the format of the DynamoDB client. Raises TypeError for a float: write it as text."""
     return {name: _serialize(value) for name, value in item.items()}
@@ -141,6 +149,28 @@ class Table:
         """The items of one partition, in the order of their sort keys. A consistent read unless `index` is given."""
         for answer in self._pages(key, where, index, descending):
             yield from map(decode, answer["Items"])
+
+    def page(
+        self,
+        key: ConditionBase,
+        *,
+        limit: int,
+        after: Mapping[str, Any] | None = None,
+        where: ConditionBase | None = None,
+        index: str | None = None,
+        descending: bool = False,
+    ) -> Page:
+        """At most `limit` items of one partition, after the item with the key `after`. One request.
+
+        A consistent read unless `index` is given. DynamoDB applies `where` to what it has read. So a page may be short,
+        or empty, although more items follow.
+        """
+        options: dict[str, Any] = {"Limit": limit}
+        if after is not None:
+            options["ExclusiveStartKey"] = encode(after)
+        answer = next(self._pages(key, where, index, descending, **options))
+        last = answer.get("LastEvaluatedKey")
+        return Page([decode(item) for item in answer["Items"]], None if last is None else decode(last))
 
     def count(self, key: ConditionBase) -> int:
         """The number of items that a query for `key` finds."""
