@@ -6,9 +6,11 @@ import json
 import os
 import secrets
 import subprocess
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_sqs import SQSClient
+
+    from prismline_localstack.standins.site import Site
 
 
 @pytest.fixture(scope="session")
@@ -115,3 +119,34 @@ def valkey_server(tmp_path: Path) -> Iterator[ValkeyServer]:
     server.start()
     yield server
     server.kill()
+
+
+@contextmanager
+def serving(app: Any) -> Iterator[str]:
+    """Serve an ASGI application in a thread. Yields its URL."""
+    import uvicorn  # noqa: PLC0415
+
+    from prismline_localstack.endpoints import listen, url_of  # noqa: PLC0415
+    from prismline_localstack.waiting import wait_until  # noqa: PLC0415
+
+    listener = listen()
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, lifespan="off"))
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
+    thread.start()
+    assert wait_until(lambda: server.started, 30)
+    try:
+        yield url_of(listener)
+    finally:
+        server.should_exit = server.force_exit = True
+        thread.join()
+        listener.close()
+
+
+@pytest.fixture
+def site() -> Iterator[tuple[str, Site]]:
+    """The stand-in for the web: its URL, and the application, which counts what it is asked for."""
+    from prismline_localstack.standins.site import Site  # noqa: PLC0415
+
+    app = Site()
+    with serving(app) as url:
+        yield url, app
