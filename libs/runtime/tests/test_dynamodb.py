@@ -12,7 +12,18 @@ from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prismline_runtime import Change, PermanentError, RefusedError, Table, UnavailableError, decode, encode, unchanged
+from prismline_runtime import (
+    Change,
+    PermanentError,
+    RefusedError,
+    Replacement,
+    Table,
+    TransientError,
+    UnavailableError,
+    decode,
+    encode,
+    unchanged,
+)
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(10**18), 10**18) | st.text(),
@@ -24,6 +35,11 @@ VALUES = st.recursive(
 @given(st.dictionaries(st.text(min_size=1), VALUES))
 def test_an_item_comes_back_as_it_was(item: dict[str, Any]) -> None:
     assert decode(encode(item)) == item
+
+
+def test_numbers_inside_of_maps_and_lists_are_those_of_python() -> None:
+    (value,) = decode(encode({"result": {"status": 200, "sizes": [1, 2]}})).values()
+    assert [type(number) for number in (value["status"], *value["sizes"])] == [int, int, int]
 
 
 def test_a_fraction_is_refused_on_its_way_in_and_kept_on_its_way_out() -> None:
@@ -159,3 +175,91 @@ def test_a_transaction_that_was_refused_and_collided_is_refused_only_where_its_c
 def test_a_wrong_request_is_permanent() -> None:
     with pytest.raises(PermanentError):
         Table(Failing("ValidationException"), "t").get(key("a"))  # type: ignore[arg-type]
+
+
+class Answering:
+    """A client of DynamoDB that answers batches of statements as it is told, one after the other."""
+
+    def __init__(self, *answers: list[str | None] | ClientError) -> None:
+        self.answers = list(answers)
+        self.asked: list[int] = []
+        self.single = 0
+
+    def batch_execute_statement(self, *, Statements: list[Any]) -> dict[str, Any]:  # noqa: N803  boto3's parameter
+        self.asked.append(len(Statements))
+        answer = self.answers.pop(0)
+        if isinstance(answer, ClientError):
+            raise answer
+        return {"Responses": [{"Error": {"Code": code, "Message": "why"}} if code else {} for code in answer]}
+
+    def put_item(self, **_: Any) -> dict[str, Any]:
+        self.single += 1
+        return {}
+
+
+def rows(n: int) -> list[dict[str, Any]]:
+    return [{**key(f"row-{number:03d}"), "n": number} for number in range(n)]
+
+
+@pytest.mark.emulator
+class TestManyWrites:
+    def test_of_many_items_those_that_exist_stay(self, table: Table) -> None:
+        table.create({**key("row-003"), "n": -1}, key="PK")
+        put = table.create_each(rows(60), key="PK")
+        assert put == [number != 3 for number in range(60)]
+        kept = list(table.query(Key("PK").eq("p")))
+        assert [item["n"] for item in kept] == [-1 if number == 3 else number for number in range(60)]
+
+    def test_an_item_that_has_changed_since_it_was_read_is_not_replaced(self, table: Table) -> None:
+        table.create_each(rows(3), key="PK")
+        done = table.replace_each(
+            [
+                Replacement(key("row-000"), {"n": 10, "status": "A"}, {"n": 0, "status": None}),
+                Replacement(key("row-001"), {"n": 10}, {"n": 7}),
+                Replacement(key("row-002"), {"n": 10}, {"n": 2, "missing": "x"}),
+                Replacement(key("nothing"), {"n": 10}, {"n": None}),
+            ]
+        )
+        assert done == [True, False, False, False]
+        assert [item["n"] for item in table.query(Key("PK").eq("p"))] == [10, 1, 2]
+
+    def test_no_writes_are_no_request(self) -> None:
+        client: Any = Answering()
+        assert Table(client, "t").create_each([], key="PK") == []
+
+    def test_a_page_goes_on_after_the_last_key(self, table: Table) -> None:
+        table.create_each(rows(5), key="PK")
+        first = table.page(Key("PK").eq("p"), limit=3)
+        assert [item["n"] for item in first.items] == [0, 1, 2]
+        rest = table.page(Key("PK").eq("p"), limit=3, after=first.last_key, where=Attr("n").gt(3))
+        assert [item["n"] for item in rest.items] == [4]
+        assert rest.last_key is None
+
+
+def unknown_operation() -> ClientError:
+    return ClientError({"Error": {"Code": "UnknownOperationException", "Message": ""}}, "BatchExecuteStatement")
+
+
+def test_only_statements_that_did_not_run_are_sent_again() -> None:
+    client: Any = Answering([None, "TransactionConflict", "DuplicateItem", "ThrottlingError"], [None, "DuplicateItem"])
+    assert Table(client, "t").create_each(rows(4), key="PK") == [True, True, False, False]
+    assert client.asked == [4, 2]
+
+
+def test_a_statement_that_is_wrong_is_permanent() -> None:
+    client: Any = Answering([None, "ValidationError"])
+    with pytest.raises(PermanentError, match="why"):
+        Table(client, "t").create_each(rows(2), key="PK")
+
+
+def test_statements_that_always_collide_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prismline_runtime.dynamodb.CONFLICT_SECONDS", 0)
+    client: Any = Answering(["TransactionConflict"])
+    with pytest.raises(TransientError, match="collided"):
+        Table(client, "t").create_each(rows(1), key="PK")
+
+
+def test_where_there_are_no_statements_each_item_is_written_for_itself() -> None:
+    client: Any = Answering(unknown_operation())
+    assert Table(client, "t").create_each(rows(3), key="PK") == [True, True, True]
+    assert client.single == 3

@@ -1,15 +1,17 @@
-"""The ledger of runs and chunks. Only this package writes run and chunk items, each with a conditional write."""
+"""The ledger of runs, chunks and tasks. Only this package writes their items, each with a conditional write."""
 
 from prismline_ledger.base import COUNTERS, STUCK_AFTER
 from prismline_ledger.judgement import Patience, attempts_used, exhausted, leased, seconds_since
 from prismline_ledger.ledger import Ledger
 from prismline_ledger.operations import LeaseLostError, Operations
 from prismline_ledger.splitting import NewChunk
-from prismline_ledger.transitions import Finished, Skipped, Started, truncate
+from prismline_ledger.tasks import TaskEnding, TaskPage, TasksEnded
+from prismline_ledger.transitions import Counts, Finished, Skipped, Started, truncate
 
 __all__ = [
     "COUNTERS",
     "STUCK_AFTER",
+    "Counts",
     "Finished",
     "LeaseLostError",
     "Ledger",
@@ -18,6 +20,9 @@ __all__ = [
     "Patience",
     "Skipped",
     "Started",
+    "TaskEnding",
+    "TaskPage",
+    "TasksEnded",
     "attempts_used",
     "exhausted",
     "leased",

@@ -12,12 +12,16 @@ from prismline_contracts import (
     CHUNK_SK_PREFIX,
     OPEN_RUNS,
     RUN_SK,
+    SHARD_SK,
     ChunkItem,
     ChunkStatus,
     RunItem,
+    ShardItem,
+    TaskItem,
+    partition,
     timestamp,
 )
-from prismline_ledger.transitions import ALLOWED_FROM, Finished, counter_changes
+from prismline_ledger.transitions import ALLOWED_FROM, Counts, Finished, counter_changes, shard_counter_changes
 from prismline_runtime import Change, PermanentError, RefusedError, Table, unchanged
 
 if TYPE_CHECKING:
@@ -27,8 +31,12 @@ if TYPE_CHECKING:
 COUNTERS = ("chunks_completed", "chunks_failed", "n_timed_out", "n_refit_failed")
 #: A chunk that is IN_PROGRESS for longer than this is shown as stuck. It is Lambda's longest timeout.
 STUCK_AFTER = timedelta(minutes=15)
+#: Stands for the number of shards where it is enough to know that there are several.
+SEVERAL = 2
 #: Attributes to remove from a run when its end may have to be announced again.
 END = ("ended_at", "ended_status")
+
+_COMPLETED, _FAILED = RunItem.attribute("chunks_completed"), RunItem.attribute("chunks_failed")
 
 
 def run_key(run_id: str) -> dict[str, str]:
@@ -41,7 +49,12 @@ def chunk_key_of(run_id: str, chunk_id: str) -> dict[str, str]:
     return {"PK": run_id, "SK": CHUNK_SK_PREFIX + chunk_id}
 
 
-def as_read(item: RunItem | ChunkItem, *names: str) -> ConditionBase:
+def shard_key(run_id: str, shard: int) -> dict[str, str]:
+    """The key of the counters of a shard of a run with several shards."""
+    return {"PK": partition(run_id, shard, SEVERAL), "SK": SHARD_SK}
+
+
+def as_read(item: RunItem | ChunkItem | TaskItem, *names: str) -> ConditionBase:
     """The condition that the fields `names` still have the values in `item`.
 
     An absent attribute equals its field's default.
@@ -133,6 +146,43 @@ class LedgerBase:
                 break
         return found
 
+    # ---- shards
+
+    def shards(self, run: RunItem) -> list[ShardItem]:
+        """The counters of all shards of a run with several shards, in order. One that counts nothing yet is empty."""
+        keys = [shard_key(run.run_id, shard) for shard in range(run.shard_count)]
+        found = {item["PK"]: ShardItem.model_validate(item) for item in self._table.batch_get(keys)}
+        return [found.get(key["PK"]) or ShardItem(PK=key["PK"]) for key in keys]
+
+    def counts(self, run: RunItem) -> Counts:
+        """How many of the run's chunks or tasks there are, and how many have ended.
+
+        They are those of `run` itself, or the sums over its shards, which are read now.
+        """
+        if run.shard_count == 1 or run.drained_at is not None:
+            return Counts(run.chunks_total, run.chunks_completed, run.chunks_failed)
+        shards = self.shards(run)
+        return Counts(run.chunks_total, sum(shard.completed for shard in shards), sum(shard.failed for shard in shards))
+
+    def counted(self, run: RunItem) -> RunItem:
+        """The run with its counts, wherever they are kept."""
+        counts = self.counts(run)
+        return run.model_copy(update={"chunks_completed": counts.completed, "chunks_failed": counts.failed})
+
+    def drain_shard(self, run_id: str, shard: int | None) -> RunItem | None:
+        """Drain the run if this shard, and then every other one, is complete. Return the current run.
+
+        shard: None for a run with one shard, whose item was changed itself.
+
+        None if the shard has something left to do: then nothing but the shard's own item was read. Of the writers that
+        each end the last chunk or task of a shard, one reads after all the others have written.
+        """
+        if shard is not None:
+            item = self._table.get(shard_key(run_id, shard))
+            if item is None or not ShardItem.model_validate(item).complete:
+                return None
+        return self.drain(run_id)
+
     # ---- the end of a chunk
 
     def _end_chunk(
@@ -155,44 +205,108 @@ class LedgerBase:
             # The message of a chunk that had FAILED may be gone, so the sweeper repeats what the caller has to say.
             sets = {"status": to.value, "completed_at": self._clock(), **fields} | ({"unsaid": True} if late else {})
             removes = ("error",) if to is ChunkStatus.COMPLETED else ()
+            run = self.run(chunk.run_id) if late and chunk.shard is not None else None
+            changes = counter_changes(chunk.state, to)
             try:
                 self._table.transact(
                     self._table.changing(
                         chunk_key_of(chunk.run_id, chunk.chunk_id),
                         Change(sets, removes=removes, condition=as_read(chunk, "status", *guard)),
                     ),
-                    self._table.changing(
-                        run_key(chunk.run_id),
-                        Change(
-                            self._opened() if late else {},
-                            adds={**counter_changes(chunk.state, to), **(run_adds or {})},
-                            removes=END if late else (),
-                            condition=Attr("PK").exists(),
-                        ),
-                    ),
+                    *self._counting(chunk.run_id, chunk.shard, changes, run_adds, run=run, late=late),
                 )
             except RefusedError:
                 chunk = self.chunk(chunk.run_id, chunk.chunk_id)
                 continue
             absent = {name: ChunkItem.model_fields[name].default for name in removes}
             ended = chunk.model_copy(update={**sets, **absent})
-            return Finished(changed=True, chunk=ended, run=self.drain(chunk.run_id), late=late)
-        return Finished(changed=False, chunk=chunk, run=self.drain(chunk.run_id))
+            return Finished(changed=True, chunk=ended, run=self._after(chunk), late=late)
+        return Finished(changed=False, chunk=chunk, run=self._after(chunk))
+
+    def _after(self, chunk: ChunkItem) -> RunItem:
+        """The run after a chunk of it has ended, drained if that was the last one."""
+        return self.drain_shard(chunk.run_id, chunk.shard) or self.run(chunk.run_id)
+
+    def _counting(
+        self,
+        run_id: str,
+        shard: int | None,
+        changes: Mapping[str, int],
+        run_adds: Mapping[str, int] | None = None,
+        *,
+        run: RunItem | None = None,
+        late: bool = False,
+    ) -> list[Any]:
+        """The writes that count transitions: of the run's item, of the shard's, or of both.
+
+        run_adds: changes of other numbers of the run. run: the run as it was read, for late successes in a shard.
+        """
+        if shard is None:
+            change = Change(
+                self._opened() if late else {},
+                adds={**changes, **(run_adds or {})},
+                removes=END if late else (),
+                condition=Attr("PK").exists(),
+            )
+            return [self._table.changing(run_key(run_id), change)]
+        writes = [self._table.changing(shard_key(run_id, shard), Change(adds=shard_counter_changes(changes)))]
+        if run is not None:
+            writes.append(self._moving(run, changes, run_adds))
+        elif run_adds:
+            writes.append(self._table.changing(run_key(run_id), Change(adds=run_adds, condition=Attr("PK").exists())))
+        return writes
+
+    def _moving(self, run: RunItem, changes: Mapping[str, int], run_adds: Mapping[str, int] | None = None) -> Any:
+        """The write of the run's item that belongs to late successes in a run with several shards.
+
+        A drain that has read some of the shards before them must not record what it has read, so `moves` changes. If
+        the run has drained, its item holds the sums, and they change with the shards.
+        """
+        adds = {"moves": 1, **(changes if run.drained_at is not None else {}), **(run_adds or {})}
+        condition = Attr("PK").exists() & as_read(run, "drained_at")
+        return self._table.changing(
+            run_key(run.run_id), Change(self._opened(), adds=adds, removes=END, condition=condition)
+        )
+
+    def _uncounting(self, run_id: str, shard: int | None, changes: Mapping[str, int]) -> list[Any]:
+        """The writes that belong to reopening what had FAILED: the counters change, and the run is no longer drained.
+
+        shard: where it was counted. None: in the run's item. The sums in the item of a run with several shards belonged
+        to its drain, so they go with it.
+        """
+        sets, adds, exists = self._opened(), dict(changes), Attr("PK").exists()
+        writes = []
+        if shard is not None:
+            sets, adds = sets | {_COMPLETED: 0, _FAILED: 0}, {"moves": 1}
+            counters = Change(adds=shard_counter_changes(changes))
+            writes.append(self._table.changing(shard_key(run_id, shard), counters))
+        reopened = Change(sets, adds=adds, removes=("drained_at", *END), condition=exists)
+        return [*writes, self._table.changing(run_key(run_id), reopened)]
 
     def drain(self, run_id: str) -> RunItem:
-        """Mark the run drained if it is latched and all its chunks have ended. Return the current run.
+        """Mark the run drained if it is latched and all its chunks or tasks have ended. Return the current run.
 
-        A stopped run may have ended, and have been closed, before its last chunks ended. Its end may be a different one
-        now, so the drain removes the recorded end and the run is open again.
+        The item of a drained run holds its counts, also if shards counted them. A stopped run may have ended, and have
+        been closed, before its last chunks ended. Its end may be a different one now, so the drain removes the recorded
+        end and the run is open again.
         """
         while True:
             run = self.run(run_id)
-            if run.drained_at is not None or not run.all_terminal:
+            if run.drained_at is not None or run.latched_at is None:
                 return run
-            condition = as_read(run, "drained_at", "latched_at", "chunks_total", "chunks_completed", "chunks_failed")
-            sets = {"drained_at": self._clock(), **self._opened()}
-            change = Change(sets, adds={"drains": 1}, removes=END, condition=condition)
+            sets: dict[str, Any] = {"drained_at": self._clock(), **self._opened()}
+            if run.shard_count == 1:
+                complete, read = run.all_terminal, ["chunks_total", "chunks_completed", "chunks_failed"]
+            else:
+                shards = self.shards(run)
+                complete, read = all(shard.complete for shard in shards), ["chunks_total", "moves"]
+                sets[_COMPLETED] = sum(shard.completed for shard in shards)
+                sets[_FAILED] = sum(shard.failed for shard in shards)
+            if not complete:
+                return run
+            condition = as_read(run, "drained_at", "latched_at", *read)
             try:
+                change = Change(sets, adds={"drains": 1}, removes=END, condition=condition)
                 return RunItem.model_validate(self._table.update(run_key(run_id), change))
             except RefusedError:
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from prismline_contracts import ChunkItem, ChunkStatus
+from prismline_contracts import ChunkItem, ChunkStatus, TaskItem
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Patience:
     lease_seconds: float = 1200.0
 
 
-def attempts_used(chunk: ChunkItem) -> int:
+def attempts_used(chunk: ChunkItem | TaskItem) -> int:
     """The number of attempts that count against the chunk: all but the interrupted ones."""
     return chunk.attempts - chunk.interruptions
 
@@ -35,7 +35,7 @@ def seconds_since(moment: str, now: datetime) -> float:
     return (now - datetime.fromisoformat(moment)).total_seconds()
 
 
-def leased(chunk: ChunkItem, now: datetime, patience: Patience) -> bool:
+def leased(chunk: ChunkItem | TaskItem, now: datetime, patience: Patience) -> bool:
     """Whether the lease of the chunk's current attempt lasts, so that a worker may be processing the chunk."""
     return (
         chunk.state is ChunkStatus.IN_PROGRESS
@@ -43,7 +43,7 @@ def leased(chunk: ChunkItem, now: datetime, patience: Patience) -> bool:
     )
 
 
-def exhausted(chunk: ChunkItem, now: datetime, patience: Patience) -> str | None:
+def exhausted(chunk: ChunkItem | TaskItem, now: datetime, patience: Patience) -> str | None:
     """The reason why the chunk is given up, as a sentence. None if it is not given up.
 
     Callers do not give up a chunk that is `leased`.

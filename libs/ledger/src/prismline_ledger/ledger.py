@@ -1,8 +1,9 @@
-"""The ledger: all reads and writes of run and chunk items.
+"""The ledger: all reads and writes of run, chunk and task items.
 
 Every write is conditional, so any message may be delivered twice, late or out of order. There is one module for each
 writer: `splitting` (the splitter), `attempts` (the worker and its slow lane), `stopping` (the status service),
-`recovering` and `sweeping` (the dead-letter consumer). `base` holds the reads and the end of a chunk, which they share.
+`recovering` and `sweeping` (the dead-letter consumer). `tasks` has all writes of tasks. `base` holds the reads, the
+end of a chunk, and the drain, which they share.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from prismline_ledger.attempts import Attempts
 from prismline_ledger.recovering import Recovering
 from prismline_ledger.stopping import Stopping
 from prismline_ledger.sweeping import Sweeping
+from prismline_ledger.tasks import Tasks
 
 
-class Ledger(Stopping, Attempts, Recovering, Sweeping):
+class Ledger(Stopping, Attempts, Recovering, Sweeping, Tasks):
     """Reads and conditional writes of the ledger's table.
 
     Raises UnavailableError if DynamoDB does not answer, TransientError if a collision outlasts the retries, and

@@ -7,7 +7,7 @@ from contextlib import suppress
 from boto3.dynamodb.conditions import Attr
 
 from prismline_contracts import STOP_SK, ChunkItem, ChunkStatus, RunItem
-from prismline_ledger.base import END, LedgerBase, as_read, chunk_key_of, run_key
+from prismline_ledger.base import END, LedgerBase, as_read, chunk_key_of
 from prismline_ledger.transitions import ALLOWED_FROM, counter_changes
 from prismline_runtime import Change, RefusedError
 
@@ -47,16 +47,11 @@ class Recovering(LedgerBase):
             removes=("error", "completed_at", "first_started_at", "unsaid"),
             condition=same,
         )
-        reopened = Change(
-            self._opened(),
-            adds=counter_changes(ChunkStatus.FAILED, ChunkStatus.PENDING),
-            removes=("drained_at", *END),
-            condition=Attr("PK").exists(),
-        )
+        changes = counter_changes(ChunkStatus.FAILED, ChunkStatus.PENDING)
         try:
             self._table.transact(
                 self._table.changing(chunk_key_of(chunk.run_id, chunk.chunk_id), again),
-                self._table.changing(run_key(chunk.run_id), reopened),
+                *self._uncounting(chunk.run_id, chunk.shard, changes),
             )
         except RefusedError:
             return False

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
+from typing import Literal
 
 from boto3.dynamodb.conditions import Attr
 
-from prismline_contracts import CHUNK_SK_PREFIX, STOP_SK, ChunkItem, ChunkStatus, RunItem
-from prismline_ledger.base import LedgerBase, as_read
-from prismline_runtime import Change, PermanentError, RefusedError, batches, unchanged
+from prismline_contracts import CHUNK_SK_PREFIX, DEFAULT_PRIORITY, STOP_SK, ChunkItem, ChunkStatus, RunItem
+from prismline_ledger.base import LedgerBase, as_read, shard_key
+from prismline_runtime import Change, PermanentError, RefusedError, batches, side_by_side, unchanged
 
 #: Chunk items in one transaction. DynamoDB accepts 100, but DynamoDB Local of 2020, which some builds of LocalStack
 #: contain, accepts 10. Transactions of 100 would write 1.5 times as many chunks a second.
@@ -41,10 +44,17 @@ class Splitting(LedgerBase):
         traceparent: str | None,
         manifest_key: str | None = None,
         split_token: str | None = None,
+        unit: Literal["chunk", "task"] = "chunk",
+        shard_count: int = 1,
+        tenant: str | None = None,
+        priority: int | None = None,
+        max_concurrency: int | None = None,
+        deadline_at: str | None = None,
     ) -> RunItem:
         """Create the run's item if it does not exist. Return the item in the table.
 
-        The sweeper uses `manifest_key` and `split_token` (the token of the task that waits for the split) to send
+        The number of shards never changes once something is added, so a caller goes by the item that is returned. The
+        sweeper uses `manifest_key` and `split_token` (the token of the task that waits for the split) to send
         `run.split` again. If the run was stopped before it was opened, it is stopped now.
         """
         created_at = self._clock()
@@ -62,6 +72,12 @@ class Splitting(LedgerBase):
             trace_id=traceparent.split("-")[1] if traceparent else None,
             manifest_key=manifest_key,
             split_token=split_token,
+            unit=unit,
+            shard_count=shard_count,
+            tenant=tenant,
+            priority=DEFAULT_PRIORITY if priority is None else priority,
+            max_concurrency=max_concurrency,
+            deadline_at=deadline_at,
         )
         created = self._table.create(item.model_dump(exclude_none=True), key="PK")
         stop = self._table.get({"PK": run_id, "SK": STOP_SK})
@@ -95,9 +111,24 @@ class Splitting(LedgerBase):
         sets = {"cancelled_at": self._clock(), "stop_reason": reason}
         return self._update_run(run_id, Change(sets, condition=unless))
 
-    def add_chunks(self, run_id: str, chunks: Iterable[NewChunk]) -> None:
-        """Create the items of chunks, PENDING. Existing items stay unchanged, whatever their status is."""
-        for batch in batches(chunks, CHUNKS_PER_TRANSACTION):
+    def divide(self, run: RunItem, shard_count: int) -> RunItem:
+        """Give a run this number of shards, before its first chunk is added. Return the current run.
+
+        A run that was divided before keeps the number that it has.
+        """
+        if shard_count == 1 or run.shard_count > 1:
+            return run
+        undivided = as_read(run, "shard_count") & Attr(_TOTAL).not_exists()
+        change = Change({"shard_count": shard_count}, condition=Attr("PK").exists() & undivided)
+        return self._update_run(run, change) or self.run(run.run_id)
+
+    def add_chunks(self, run_id: str, chunks: Iterable[NewChunk], *, shard_count: int = 1) -> None:
+        """Create the items of chunks, PENDING. Existing items stay unchanged, whatever their status is.
+
+        shard_count: that of the run. With more than one, the chunks are counted by one shard after the other.
+        """
+        shards = [None] if shard_count == 1 else list(range(shard_count))
+        for batch in batches(zip(chunks, cycle(shards)), CHUNKS_PER_TRANSACTION):
             created_at = self._clock()
             items = [
                 ChunkItem(
@@ -105,11 +136,12 @@ class Splitting(LedgerBase):
                     SK=CHUNK_SK_PREFIX + chunk.chunk_id,
                     status=ChunkStatus.PENDING.value,
                     chunk_key=chunk.chunk_key,
+                    shard=shard,
                     reference_n_items=chunk.n_items,
                     n_items=chunk.n_items,
                     created_at=created_at,
                 )
-                for chunk in batch
+                for chunk, shard in batch
             ]
             while items:
                 try:
@@ -120,29 +152,55 @@ class Splitting(LedgerBase):
                 except RefusedError as refused:
                     items = [item for item, there in zip(items, refused.failed, strict=True) if not there]
 
-    def set_total(self, run_id: str, *, n_chunks: int, n_items: int, n_blank: int) -> None:
+    def set_total(self, run_id: str, *, n_chunks: int, n_items: int, n_blank: int, shard_count: int = 1) -> None:
         """Set the total of chunks, after their items are written. They hold `n_items`, of which `n_blank` are blank.
 
-        Raises PermanentError if the ledger holds another number of items, because the source was then cut in two
-        different ways, or if the run is latched with another total.
+        Raises PermanentError if the ledger holds another number of items, or items that other shards count, because the
+        source was then cut in two different ways, or if the run is latched with another total.
         """
-        written = self.count_chunks(run_id)
-        if written != n_chunks:
+        if shard_count == 1:
+            written, divided = self.count_chunks(run_id), True
+        else:
+            shards = Counter(chunk.shard for chunk in self.chunks(run_id))
+            written, divided = shards.total(), shards.keys() <= set(range(shard_count))
+        if written != n_chunks or not divided:
             raise PermanentError(
                 f"Run {run_id} was cut into {n_chunks} chunks, but the ledger holds {written}: submit it again."
+                if divided
+                else f"Run {run_id} was cut into {shard_count} shards, but the ledger holds others: submit it again."
             )
-        sets = {
-            _TOTAL: n_chunks,
-            "n_chunks": n_chunks,
-            RunItem.attribute("n_items"): n_items,
-            "n_blank": n_blank,
-        }
-        same = Attr("latched_at").not_exists() | Attr(_TOTAL).eq(n_chunks)
+        if shard_count > 1:
+            self._set_shard_totals(run_id, [shards[shard] for shard in range(shard_count)])
+        self._set_run_total(
+            run_id,
+            n_chunks,
+            "chunks",
+            {"n_chunks": n_chunks, RunItem.attribute("n_items"): n_items, "n_blank": n_blank},
+        )
+
+    def _set_shard_totals(self, run_id: str, totals: Sequence[int]) -> None:
+        """Set the total of each shard, also of those that count nothing: a shard without a total is never complete."""
+
+        def set_one(shard: int) -> None:
+            total = totals[shard]
+            same = Attr("total").not_exists() | Attr("total").eq(total)
+            try:
+                self._table.update(shard_key(run_id, shard), Change({"total": total}, condition=same))
+            except RefusedError:
+                raise PermanentError(
+                    f"Shard {shard} of run {run_id} is closed with another number than {total}."
+                ) from None
+
+        side_by_side(set_one, range(len(totals)))
+
+    def _set_run_total(self, run_id: str, total: int, unit: str, others: Mapping[str, int]) -> None:
+        sets = {_TOTAL: total, **others}
+        same = Attr("latched_at").not_exists() | Attr(_TOTAL).eq(total)
         if self._update_run(run_id, Change(sets, condition=Attr("PK").exists() & same)) is None:
-            raise PermanentError(f"Run {run_id} is closed with another number of chunks than {n_chunks}.")
+            raise PermanentError(f"Run {run_id} is closed with another number of {unit} than {total}.")
 
     def latch(self, run_id: str) -> RunItem:
-        """Declare the total final, and drain the run if all its chunks have ended already. Return the current run."""
+        """Declare the total final, and drain the run if everything in it has ended already. Return the current run."""
         due = Attr(_TOTAL).exists() & Attr("latched_at").not_exists()
         self._update_run(run_id, Change({"latched_at": self._clock()}, condition=due))
         return self.drain(run_id)

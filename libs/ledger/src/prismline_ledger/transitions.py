@@ -38,6 +38,33 @@ def counter_changes(before: ChunkStatus, after: ChunkStatus) -> dict[str, int]:
     return {counter: change for counter, change in changes.items() if change}
 
 
+#: The attribute of a shard that counts the same.
+_SHARD_COUNTER = {
+    _COUNTER[ChunkStatus.COMPLETED]: "completed",
+    _COUNTER[ChunkStatus.FAILED]: "failed",
+}
+
+
+def shard_counter_changes(changes: Mapping[str, int]) -> dict[str, int]:
+    """The same changes of the counters of a shard."""
+    return {_SHARD_COUNTER[counter]: change for counter, change in changes.items()}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many chunks or tasks a run has, and how many of them have ended."""
+
+    #: None until it is final.
+    total: int | None
+    completed: int
+    failed: int
+
+    @property
+    def ended(self) -> int:
+        """Completed or failed."""
+        return self.completed + self.failed
+
+
 @dataclass(frozen=True)
 class Started:
     """An attempt has begun. The caller processes the chunk."""

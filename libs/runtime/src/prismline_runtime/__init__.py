@@ -1,7 +1,17 @@
 """The runtime of every Prismline service: routing, sending, storage, DynamoDB, errors, settings, telemetry."""
 
 from prismline_runtime.delivery import Delivery
-from prismline_runtime.dynamodb import Change, Page, RefusedError, Table, decode, encode, unchanged
+from prismline_runtime.dynamodb import (
+    Change,
+    Page,
+    RefusedError,
+    Replacement,
+    Table,
+    decode,
+    encode,
+    side_by_side,
+    unchanged,
+)
 from prismline_runtime.errors import (
     PermanentError,
     PrismlineError,
@@ -29,6 +39,7 @@ __all__ = [
     "PermanentError",
     "PrismlineError",
     "RefusedError",
+    "Replacement",
     "ResourceUnavailableError",
     "ServiceSettings",
     "Table",
@@ -45,6 +56,7 @@ __all__ = [
     "queue_handler",
     "service_logger",
     "service_metrics",
+    "side_by_side",
     "unchanged",
     "undelivered_envelope",
 ]

@@ -11,29 +11,40 @@ words cannot break an expression.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from boto3.dynamodb.conditions import Attr, ConditionBase, ConditionExpressionBuilder
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from prismline_runtime.errors import TransientError, aws_errors, error_code
+from prismline_runtime.errors import PermanentError, TransientError, aws_errors, error_code
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
+T = TypeVar("T")
+R = TypeVar("R")
+
 #: Most items that DynamoDB returns from one BatchGetItem.
 ITEMS_PER_READ = 100
+#: Most statements that DynamoDB executes for one BatchExecuteStatement.
+STATEMENTS_PER_CALL = 25
+#: Calls of one batch of statements that are made side by side.
+CALLS_SIDE_BY_SIDE = 8
 #: How long, in seconds, a write is retried while other transactions hold its items.
 CONFLICT_SECONDS = 20.0
 
 _CONDITION_FAILED = "ConditionalCheckFailed"
 _CONFLICT_CODES = frozenset({"TransactionConflictException", "TransactionInProgressException"})
 _CONFLICT_REASONS = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
+#: Codes of statements that did not run for a reason that passes.
+_STATEMENT_RETRIED = _CONFLICT_REASONS | {"InternalServerError", "RequestLimitExceeded"}
+_STATEMENT_REFUSED = frozenset({"DuplicateItem", _CONDITION_FAILED})
 
 _serialize = TypeSerializer().serialize
 _deserialize = TypeDeserializer().deserialize
@@ -67,6 +78,16 @@ class Change:
 
 
 @dataclass(frozen=True)
+class Replacement:
+    """New values of some attributes of one item, on the condition that others have the values that were read."""
+
+    key: Mapping[str, Any]
+    sets: Mapping[str, Any]
+    #: Attributes as they were read. None stands for an absent attribute.
+    read: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Page:
     """Some items of a query in order, and the key to go on after. None: there are no more."""
 
@@ -81,12 +102,17 @@ def encode(item: Mapping[str, Any]) -> dict[str, Any]:
 
 def decode(item: Mapping[str, Any]) -> dict[str, Any]:
     """Convert an item from the format of the DynamoDB client. Whole numbers become int, fractions float."""
-    return {name: _number(_deserialize(value)) for name, value in item.items()}
+    return {name: _plain(_deserialize(value)) for name, value in item.items()}
 
 
-def _number(value: Any) -> Any:
+def _plain(value: Any) -> Any:
+    """`value` with the numbers of Python, also inside of lists and maps."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
     return value
 
 
@@ -229,6 +255,84 @@ class Table:
             f"write to {self.name}", lambda: self._client.transact_write_items(TransactItems=list(writes)), len(writes)
         )
 
+    def create_each(self, items: Sequence[Mapping[str, Any]], *, key: str) -> list[bool]:
+        """Put each item if no item has its key. For each, whether it was put: they are no transaction."""
+
+        def insertion(item: Mapping[str, Any]) -> dict[str, Any]:
+            members = ", ".join(f"'{name}': ?" for name in item)
+            return {
+                "Statement": f'INSERT INTO "{self.name}" VALUE {{{members}}}',
+                "Parameters": list(encode(item).values()),
+            }
+
+        return self._execute_each(items, insertion, lambda item: self.create(item, key=key), "create")
+
+    def replace_each(self, replacements: Sequence[Replacement]) -> list[bool]:
+        """Carry out each replacement whose condition holds. For each, whether it did: they are no transaction."""
+        return self._execute_each(replacements, self._statement, self._replace, "update")
+
+    def _replace(self, replacement: Replacement) -> bool:
+        try:
+            condition = Attr(next(iter(replacement.key))).exists() & unchanged(replacement.read)
+            self.update(replacement.key, Change(replacement.sets, condition=condition), returns="NONE")
+        except RefusedError:
+            return False
+        return True
+
+    def _statement(self, replacement: Replacement) -> dict[str, Any]:
+        where = [f'"{name}" = ?' for name in replacement.key]
+        where += [
+            f'"{name}" IS MISSING' if value is None else f'"{name}" = ?' for name, value in replacement.read.items()
+        ]
+        sets = " ".join(f'SET "{name}" = ?' for name in replacement.sets)
+        values = [*replacement.sets.values(), *replacement.key.values(), *replacement.read.values()]
+        return {
+            "Statement": f'UPDATE "{self.name}" {sets} WHERE {" AND ".join(where)}',
+            "Parameters": [_serialize(value) for value in values if value is not None],
+        }
+
+    def _execute_each(
+        self, writes: Sequence[T], statement: Callable[[T], dict[str, Any]], singly: Callable[[T], bool], doing: str
+    ) -> list[bool]:
+        """Execute writes, each for itself, in calls of BatchExecuteStatement that are made side by side.
+
+        singly: makes a write in a request of its own, for an emulator that does not know BatchExecuteStatement.
+        """
+
+        def execute(batch: Sequence[T]) -> list[bool]:
+            try:
+                return self._execute([statement(each) for each in batch], f"{doing} {len(batch)} items in {self.name}")
+            except _UnknownOperationError:
+                return [singly(each) for each in batch]
+
+        starts = range(0, len(writes), STATEMENTS_PER_CALL)
+        done = side_by_side(execute, [writes[start : start + STATEMENTS_PER_CALL] for start in starts])
+        return [each for batch in done for each in batch]
+
+    def _execute(self, statements: Sequence[dict[str, Any]], doing: str) -> list[bool]:
+        done: dict[int, bool] = {}
+        for attempt in _retrying():
+            with attempt, aws_errors(doing):
+                left = [position for position in range(len(statements)) if position not in done]
+                try:
+                    answer = self._client.batch_execute_statement(
+                        Statements=[statements[position] for position in left]  # type: ignore[misc]
+                    )
+                except ClientError as error:
+                    if error_code(error) == "UnknownOperationException":
+                        raise _UnknownOperationError from error
+                    raise
+                for position, response in zip(left, answer["Responses"], strict=True):
+                    failure = response.get("Error", {})
+                    code = failure.get("Code")
+                    if code is None or code in _STATEMENT_REFUSED:
+                        done[position] = code is None
+                    elif code not in _STATEMENT_RETRIED:
+                        raise PermanentError(f"Could not {doing}: {failure.get('Message', code)}")
+                if len(done) < len(statements):
+                    raise _CollisionError(f"Could not {doing}: they collided with other writes.")
+        return [done[position] for position in range(len(statements))]
+
     def creation(self, item: Mapping[str, Any], *, key: str) -> Any:
         """A write for `transact`: put `item` if no item has its key."""
         return {"Put": self._creation(item, key)}
@@ -277,13 +381,7 @@ class Table:
     @staticmethod
     def _write(doing: str, call: Callable[[], Any], n_writes: int = 1) -> Any:
         """Execute a conditional write. Retry it while it collides with other writes."""
-        for attempt in Retrying(
-            retry=retry_if_exception_type(_CollisionError),
-            wait=wait_random_exponential(0.02, 2.0),
-            stop=stop_after_delay(CONFLICT_SECONDS),
-            sleep=time.sleep,
-            reraise=True,
-        ):
+        for attempt in _retrying():
             with attempt, aws_errors(doing):
                 try:
                     return call()
@@ -299,6 +397,28 @@ class Table:
 
 class _CollisionError(TransientError):
     """Another write held one of the items."""
+
+
+class _UnknownOperationError(Exception):
+    """The endpoint does not know the operation: DynamoDB Local learned PartiQL in 2021."""
+
+
+def _retrying() -> Retrying:
+    return Retrying(
+        retry=retry_if_exception_type(_CollisionError),
+        wait=wait_random_exponential(0.02, 2.0),
+        stop=stop_after_delay(CONFLICT_SECONDS),
+        sleep=time.sleep,
+        reraise=True,
+    )
+
+
+def side_by_side(call: Callable[[T], R], arguments: Sequence[T]) -> list[R]:
+    """The answers of `call` to each argument, in order, from calls at the same time. A single call needs no thread."""
+    if len(arguments) <= 1:
+        return [call(argument) for argument in arguments]
+    with ThreadPoolExecutor(min(CALLS_SIDE_BY_SIDE, len(arguments))) as pool:
+        return list(pool.map(call, arguments))
 
 
 def _cancellation_reasons(error: ClientError, n_writes: int) -> list[str]:

@@ -1,0 +1,412 @@
+"""Writes and reads of tasks: ingestion adds them, workers start and end them, a recovery reopens them.
+
+A task has the states of a chunk and their transitions. What differs is the number: tasks are written many at a time,
+and a run of many has several shards. The tasks that end together are of one shard, and change its counters in the same
+transaction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from boto3.dynamodb.conditions import Attr, ConditionBase, Key
+
+from prismline_contracts import (
+    TASK_SK_PREFIX,
+    RunItem,
+    TaskItem,
+    TaskResult,
+    TaskStatus,
+    partition,
+    shard_of,
+    task_id,
+)
+from prismline_ledger.base import as_read
+from prismline_ledger.splitting import Splitting
+from prismline_ledger.transitions import ALLOWED_FROM, counter_changes, truncate
+from prismline_runtime import Change, PermanentError, RefusedError, Replacement, batches
+
+#: Writes of one transaction. DynamoDB accepts 100, DynamoDB Local of 2020 accepts 10.
+WRITES_PER_TRANSACTION = 10
+#: Requests that look for the tasks of one page, if few of those that are read have the wanted status.
+READS_PER_PAGE = 4
+
+
+@dataclass(frozen=True)
+class TaskEnding:
+    """How a task ended: with a result, or with an error."""
+
+    #: The task as it was read: what the decision depends on.
+    task: TaskItem
+    result: TaskResult | None = None
+    error: str | None = None
+    duration_ms: int | None = None
+    #: For a task that is given up: nothing is written if any attempt has begun or ended since it was read.
+    unless_changed: bool = False
+
+    @property
+    def to(self) -> TaskStatus:
+        """The status that the task gets."""
+        return TaskStatus.COMPLETED if self.result is not None else TaskStatus.FAILED
+
+    @property
+    def guard(self) -> tuple[str, ...]:
+        """Attributes that must not have changed since the task was read."""
+        if self.result is not None:
+            return ()
+        return ("recovery", "status", "attempts", "interruptions") if self.unless_changed else ("recovery",)
+
+
+@dataclass(frozen=True)
+class TasksEnded:
+    """What `end_tasks` did."""
+
+    #: The tasks that it ended, as they are now.
+    changed: list[TaskItem] = field(default_factory=list)
+    #: The others, as they are now: they had ended, or have changed since they were read. One that has not ended needs
+    #: another attempt.
+    unchanged: list[TaskItem] = field(default_factory=list)
+    #: The current run, if its item was read: the tasks' shard is complete.
+    run: RunItem | None = None
+
+    @property
+    def drained(self) -> bool:
+        """Whether the run has drained. The caller publishes that unless `run.ended_at` is set."""
+        return self.run is not None and self.run.drained_at is not None
+
+
+@dataclass(frozen=True)
+class TaskPage:
+    """Some tasks of a shard in the order of their ids."""
+
+    tasks: list[TaskItem]
+    #: The id to go on after. None: there are no more tasks now.
+    after: str | None
+
+
+class Tasks(Splitting):
+    """Reads and conditional writes of task items."""
+
+    # ---- ingestion
+
+    def add_tasks(self, run: RunItem, first_index: int, sources: Sequence[str]) -> dict[int, list[str]]:
+        """Create the items of tasks, PENDING. Existing items stay unchanged, whatever their status is.
+
+        Return the ids of all of them by shard, in the order of `sources`.
+        """
+        created_at, by_shard = self._clock(), dict[int, list[str]]()
+        items = []
+        for index, source in enumerate(sources, first_index):
+            name = task_id(run.run_id, index)
+            shard = shard_of(name, run.shard_count)
+            by_shard.setdefault(shard, []).append(name)
+            items.append(
+                {
+                    "PK": partition(run.run_id, shard, run.shard_count),
+                    "SK": TASK_SK_PREFIX + name,
+                    "index": index,
+                    "source": source,
+                    "status": TaskStatus.PENDING.value,
+                    "created_at": created_at,
+                    "attempts": 0,
+                    "interruptions": 0,
+                }
+            )
+        self._table.create_each(items, key="PK")
+        return by_shard
+
+    def checkpoint(
+        self, run: RunItem, checkpoint: str, *, n_rejected: int | None = None, rejects_key: str | None = None
+    ) -> RunItem | None:
+        """Record how far an ingestion has come, if it had come as far as `run` says. Return the current run.
+
+        None: another ingestion has gone on from there, or has closed the run. The caller stops.
+        """
+        sets = {"checkpoint": checkpoint, "n_rejected": n_rejected, "rejects_key": rejects_key}
+        open_still = Attr("PK").exists() & Attr("latched_at").not_exists()
+        change = Change(
+            {name: value for name, value in sets.items() if value is not None},
+            condition=open_still & as_read(run, "checkpoint"),
+        )
+        return self._update_run(run, change)
+
+    def note_task_queue(self, run: RunItem, queue: str) -> RunItem:
+        """Record the full name of the run's own queue, unless it has one. Return the current run."""
+        change = Change(defaults={"task_queue": queue}, condition=Attr("PK").exists())
+        return self._update_run(run, change) or self.run(run.run_id)
+
+    def forget_task_queue(self, run: RunItem) -> None:
+        """Record that the run's own queue is deleted."""
+        self._update_run(run, Change(removes=("task_queue",), condition=as_read(run, "task_queue")))
+
+    def set_task_total(self, run_id: str, totals: Sequence[int]) -> None:
+        """Set the total of each shard, and their sum for the run, after all task items are written.
+
+        totals: one for each shard of the run. Raises PermanentError if another total was set before.
+        """
+        if len(totals) > 1:
+            self._set_shard_totals(run_id, totals)
+        self._set_run_total(run_id, sum(totals), "tasks", {})
+
+    # ---- reads
+
+    def task(self, run: RunItem, name: str) -> TaskItem | None:
+        """The task with the id `name`, or None."""
+        item = self._table.get(_key(run, name))
+        return None if item is None else TaskItem.model_validate(item)
+
+    def read_tasks(self, run: RunItem, names: Iterable[str]) -> dict[str, TaskItem]:
+        """The tasks that exist among the ids `names`, by id."""
+        keys = [_key(run, name) for name in dict.fromkeys(names)]
+        tasks = map(TaskItem.model_validate, self._table.batch_get(keys))
+        return {task.task_id: task for task in tasks}
+
+    def page_of_tasks(
+        self,
+        run: RunItem,
+        shard: int,
+        *,
+        after: str | None = None,
+        limit: int = 100,
+        status: TaskStatus | None = None,
+    ) -> TaskPage:
+        """At most `limit` tasks of a shard whose ids come after `after`. One request without `status`.
+
+        With `status`, a page may be short, or empty, although more tasks follow: then its `after` is not None.
+        """
+        pk = partition(run.run_id, shard, run.shard_count)
+        where = None if status is None else Attr("status").eq(status.value)
+        found: list[TaskItem] = []
+        for _ in range(READS_PER_PAGE):
+            page = self._table.page(
+                _tasks_in(pk),
+                limit=limit - len(found) if status is None else max(limit, 1000),
+                after=None if after is None else {"PK": pk, "SK": TASK_SK_PREFIX + after},
+                where=where,
+            )
+            tasks = [TaskItem.model_validate(item) for item in page.items]
+            after = None if page.last_key is None else page.last_key["SK"].removeprefix(TASK_SK_PREFIX)
+            if len(found) + len(tasks) > limit:
+                tasks = tasks[: limit - len(found)]
+                after = tasks[-1].task_id
+            found += tasks
+            if after is None or len(found) == limit:
+                break
+        return TaskPage(found, after)
+
+    def tasks(self, run: RunItem, *, status: TaskStatus | None = None) -> Iterator[TaskItem]:
+        """All tasks of the run, shard by shard, in the order of their ids."""
+        where = None if status is None else Attr("status").eq(status.value)
+        for shard in range(run.shard_count):
+            key = _tasks_in(partition(run.run_id, shard, run.shard_count))
+            yield from map(TaskItem.model_validate, self._table.query(key, where=where))
+
+    # ---- the worker
+
+    def start_tasks(self, run: RunItem, tasks: Iterable[TaskItem]) -> list[TaskItem]:
+        """Begin an attempt at each task that has not ended. Return the tasks of these attempts.
+
+        A task that is IN_PROGRESS is started again, because its worker may have died. If both workers finish, only one
+        of them ends the task.
+        """
+        started: list[TaskItem] = []
+        left = [task for task in tasks if not task.state.terminal]
+        while left:
+            moment = self._clock()
+            changes = [
+                {"status": TaskStatus.IN_PROGRESS.value, "started_at": moment, "attempts": task.attempts + 1}
+                | ({} if task.first_started_at else {"first_started_at": moment})
+                for task in left
+            ]
+            done = self._replace(left, changes, "status", "attempts")
+            started += [
+                task.model_copy(update=change) for task, change, ok in zip(left, changes, done, strict=True) if ok
+            ]
+            left = self._again(run, [task for task, ok in zip(left, done, strict=True) if not ok])
+        return started
+
+    def give_back_tasks(
+        self,
+        run: RunItem,  # noqa: ARG002  every call about tasks names their run
+        tasks: Iterable[tuple[TaskItem, str, bool, str | None]],
+    ) -> list[TaskItem]:
+        """Make tasks PENDING after attempts without a result. Return those of which no other attempt has begun.
+
+        tasks: the task as `start_tasks` returned it; the error; whether a dependency did not answer, so that the
+        attempt does not count against the task; and the moment before which no attempt begins.
+        """
+        given = list(tasks)
+        changes = [
+            {
+                "status": TaskStatus.PENDING.value,
+                "last_error": truncate(error),
+                "interruptions": task.interruptions + interrupted,
+            }
+            | ({} if not_before is None else {"not_before": not_before})
+            for task, error, interrupted, not_before in given
+        ]
+        done = self._replace([task for task, *_ in given], changes, "status", "attempts")
+        pairs = zip(given, changes, done, strict=True)
+        return [task.model_copy(update=change) for (task, *_), change, ok in pairs if ok]
+
+    def end_tasks(self, run: RunItem, endings: Iterable[TaskEnding]) -> TasksEnded:
+        """End tasks and count them, unless they have ended. Drain the run if these were its last.
+
+        Nothing is written for an ending whose task has changed in a way that the decision depends on: a failure from
+        before a recovery says nothing about the attempts after it.
+        """
+        changed: list[TaskItem] = []
+        unchanged: list[TaskItem] = []
+        left = {ending.task.SK: (ending, ending.task) for ending in endings}
+        shards = {_shard_in(task) for _, task in left.values()}
+        while left:
+            possible = [ending for ending, task in left.values() if _may_end(ending, task)]
+            unchanged += [task for ending, task in left.values() if not _may_end(ending, task)]
+            refused: list[TaskEnding] = []
+            for group in _groups([(ending, left[ending.task.SK][1]) for ending in possible]):
+                ended = self._end_group(run, group)
+                changed += ended
+                refused += [] if ended else [ending for ending, _ in group]
+            now = self.read_tasks(run, [ending.task.task_id for ending in refused])
+            left = {ending.task.SK: (ending, now[name]) for ending in refused if (name := ending.task.task_id) in now}
+        drained = [self.drain_shard(run.run_id, shard) for shard in sorted(shards, key=lambda shard: shard or 0)]
+        return TasksEnded(changed, unchanged, next((each for each in reversed(drained) if each is not None), None))
+
+    def _end_group(self, run: RunItem, group: Sequence[tuple[TaskEnding, TaskItem]]) -> list[TaskItem]:
+        """End tasks of one shard in one transaction, all of them late successes or none. Empty: one has changed."""
+        moment, ended, writes, total = self._clock(), [], [], Counter[str]()
+        for ending, task in group:
+            sets = {"status": ending.to.value, "completed_at": moment} | _outcome(ending)
+            removes = ("error", "not_before") if ending.result is not None else ("result", "not_before")
+            change = Change(sets, removes=removes, condition=as_read(task, *dict.fromkeys(("status", *ending.guard))))
+            writes.append(self._table.changing({"PK": task.PK, "SK": task.SK}, change))
+            ended.append(TaskItem.model_validate(task.model_dump() | dict.fromkeys(removes) | sets))
+            total.update(counter_changes(task.state, ending.to))
+        shard, late = _shard_in(group[0][1]), _is_late(group[0][1])
+        current = self.run(run.run_id) if late and shard is not None else None
+        changes = {name: change for name, change in total.items() if change}
+        try:
+            self._table.transact(*writes, *self._counting(run.run_id, shard, changes, run=current, late=late))
+        except RefusedError:
+            return []
+        return ended
+
+    # ---- recoveries
+
+    def reopen_tasks(self, run: RunItem, tasks: Iterable[TaskItem], recovery: str) -> list[TaskItem]:
+        """Reopen tasks for `recovery`, with all their attempts available again. Return those that are PENDING now.
+
+        FAILED tasks become PENDING in transactions with their shard's counter, and the run is no longer drained. For
+        tasks that have not ended, only the recovery is recorded. A task that has changed since the read stays as it is.
+        """
+        given = [task for task in tasks if task.state is not TaskStatus.COMPLETED]
+        going = [task for task in given if task.state is not TaskStatus.FAILED]
+        noted = self._replace(going, [{"recovery": recovery}] * len(going), "status", "attempts", "recovery")
+        reopened = [
+            task.model_copy(update={"recovery": recovery}) for task, done in zip(going, noted, strict=True) if done
+        ]
+        for group in _by_shard([task for task in given if task.state is TaskStatus.FAILED]):
+            reopened += self._reopen_group(run, group, recovery)
+        return reopened
+
+    def _reopen_group(self, run: RunItem, group: list[TaskItem], recovery: str) -> list[TaskItem]:
+        while group:
+            changes = [
+                {
+                    "status": TaskStatus.PENDING.value,
+                    "recovery": recovery,
+                    "last_error": task.error or "",
+                    "interruptions": task.attempts,  # so that the attempts so far no longer count against the task
+                }
+                for task in group
+            ]
+            removes = ("error", "completed_at", "first_started_at", "not_before")
+            writes = [
+                self._table.changing(
+                    {"PK": task.PK, "SK": task.SK},
+                    Change(change, removes=removes, condition=as_read(task, "status", "attempts", "recovery")),
+                )
+                for task, change in zip(group, changes, strict=True)
+            ]
+            failed = counter_changes(TaskStatus.FAILED, TaskStatus.PENDING)
+            failed = {name: change * len(group) for name, change in failed.items()}
+            try:
+                self._table.transact(*writes, *self._uncounting(run.run_id, _shard_in(group[0]), failed))
+            except RefusedError as refused:
+                still = [task for task, changed in zip(group, refused.failed, strict=False) if not changed]
+                if len(still) == len(group):
+                    raise PermanentError(f"There is no run {run.run_id} in the ledger.") from None
+                group = still
+                continue
+            absent = dict.fromkeys(removes)
+            return [task.model_copy(update=change | absent) for task, change in zip(group, changes, strict=True)]
+        return []
+
+    # ---- common
+
+    def _replace(self, tasks: Sequence[TaskItem], changes: Sequence[Mapping[str, Any]], *guard: str) -> list[bool]:
+        """Change each task if the attributes `guard` still have the values in it. For each, whether it was changed."""
+        return self._table.replace_each(
+            [
+                Replacement({"PK": task.PK, "SK": task.SK}, change, {name: getattr(task, name) for name in guard})
+                for task, change in zip(tasks, changes, strict=True)
+            ]
+        )
+
+    def _again(self, run: RunItem, tasks: Sequence[TaskItem]) -> list[TaskItem]:
+        """The tasks as they are now, without those that have ended."""
+        now = self.read_tasks(run, [task.task_id for task in tasks])
+        return [task for task in now.values() if not task.state.terminal]
+
+
+def _key(run: RunItem, name: str) -> dict[str, str]:
+    shard = shard_of(name, run.shard_count)
+    return {"PK": partition(run.run_id, shard, run.shard_count), "SK": TASK_SK_PREFIX + name}
+
+
+def _tasks_in(pk: str) -> ConditionBase:
+    return Key("PK").eq(pk) & Key("SK").begins_with(TASK_SK_PREFIX)
+
+
+def _shard_in(task: TaskItem) -> int | None:
+    """The shard whose item counts the task. None: the run's item counts it."""
+    shard = task.PK.partition("#")[2]
+    return int(shard) if shard else None
+
+
+def _may_end(ending: TaskEnding, task: TaskItem) -> bool:
+    """Whether the task, as it is now, may be ended so: by its state, and by what the decision depends on."""
+    same = all(getattr(task, name) == getattr(ending.task, name) for name in ending.guard)
+    return same and task.state in ALLOWED_FROM[ending.to]
+
+
+def _is_late(task: TaskItem) -> bool:
+    return task.state is TaskStatus.FAILED
+
+
+def _groups(pairs: Iterable[tuple[TaskEnding, TaskItem]]) -> Iterator[list[tuple[TaskEnding, TaskItem]]]:
+    """The endings that fit into one transaction: of one shard, with room for its counters and, if late, for the run."""
+    by_kind: dict[tuple[str, bool], list[tuple[TaskEnding, TaskItem]]] = {}
+    for pair in pairs:
+        by_kind.setdefault((pair[1].PK, _is_late(pair[1])), []).append(pair)
+    for (_, late), group in by_kind.items():
+        yield from batches(group, WRITES_PER_TRANSACTION - (2 if late else 1))
+
+
+def _by_shard(tasks: Iterable[TaskItem]) -> Iterator[list[TaskItem]]:
+    """The tasks that are reopened in one transaction: of one shard, with room for its counters and the run."""
+    by_partition: dict[str, list[TaskItem]] = {}
+    for task in tasks:
+        by_partition.setdefault(task.PK, []).append(task)
+    for group in by_partition.values():
+        yield from batches(group, WRITES_PER_TRANSACTION - 2)
+
+
+def _outcome(ending: TaskEnding) -> dict[str, Any]:
+    outcome: dict[str, Any] = {} if ending.duration_ms is None else {"duration_ms": ending.duration_ms}
+    if ending.result is not None:
+        return outcome | {"result": ending.result.model_dump(exclude_none=True)}
+    return outcome | {"error": truncate(ending.error or "The error is unknown.")}
