@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from ledger_model import UNENDED, ImpossibleError, Item, Model, Steps, TooEarlyError, broken_rules
 
 from prismline_contracts import ChunkItem, RunItem, timestamp
-from prismline_ledger import Finished, Ledger, NewChunk, Started
+from prismline_ledger import COUNTERS, Finished, Ledger, NewChunk, Started
 from prismline_runtime import PermanentError, Table, TransientError
 
 if TYPE_CHECKING:
@@ -150,8 +150,9 @@ def call_of_run(op: Op, run_id: str, now: str, old: Look) -> Call | None:
         case "correct":
             names = ("jobs_completed", "jobs_failed", "n_timed_out", "n_refit_failed")
             counted = {name: old.model.n(name) for name in names}
+            fields = {field: counted[run.attribute(field)] for field in COUNTERS}
             return Call(
-                lambda ledger: ledger.correct_counters(run, counted), lambda model: model.correct(now, read, counted)
+                lambda ledger: ledger.correct_counters(run, fields), lambda model: model.correct(now, read, counted)
             )
     return None
 
