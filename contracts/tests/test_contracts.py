@@ -24,6 +24,8 @@ from prismline_contracts import (
     UrlsManifest,
     derived_id,
     partition,
+    run_queue_name,
+    run_queue_prefix,
     shard_of,
     task_id,
     traceparent_of,
@@ -209,3 +211,12 @@ def test_the_tasks_of_a_run_are_spread_evenly_over_its_shards() -> None:
     tasks = Counter(shard_of(task_id("r", index), 16) for index in range(16_000))
     assert len(tasks) == 16
     assert max(tasks.values()) < 1.15 * min(tasks.values())
+
+
+@given(run_id=st.text("abcXYZ019_-", min_size=1, max_size=80))
+def test_the_queue_of_a_run_has_a_name_that_sqs_takes(run_id: str) -> None:
+    name = run_queue_name("a-long-environment", run_id)
+    assert len(name) <= 80
+    assert name.startswith(run_queue_prefix("a-long-environment"))
+    assert name == run_queue_name("a-long-environment", run_id)
+    assert name != run_queue_name("a-long-environment", run_id + "x")

@@ -28,6 +28,7 @@ from prismline_contracts.captions import (
     caption_key,
 )
 from prismline_contracts.commands import (
+    RUN_QUEUE_TAG,
     ChunkProcess,
     JobIngest,
     Queue,
@@ -39,6 +40,9 @@ from prismline_contracts.commands import (
     TasksProcess,
     dead_letter_queue_name,
     queue_name,
+    run_queue_name,
+    run_queue_prefix,
+    task_queue_of,
 )
 from prismline_contracts.deadletters import (
     ARCHIVE_PREFIX,
@@ -211,6 +215,7 @@ __all__ = [
     "OPERATION_SK",
     "RECOVERING_PREFIX",
     "RESULTS_PREFIX",
+    "RUN_QUEUE_TAG",
     "RUN_SK",
     "SHARD_SK",
     "STOP_SK",
@@ -328,10 +333,13 @@ __all__ = [
     "rejects_key",
     "result_key",
     "run_id_of",
+    "run_queue_name",
+    "run_queue_prefix",
     "shard_of",
     "state_machine_name",
     "task_address",
     "task_id",
+    "task_queue_of",
     "tenant_key",
     "tenant_runs_key",
     "timestamp",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from enum import StrEnum
 from typing import Annotated, ClassVar, Literal
 
@@ -10,6 +11,7 @@ from pydantic import Field, JsonValue
 from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId, Survey, Timestamp
 from prismline_contracts.deadletters import DeadlettersRecover
 from prismline_contracts.envelope import MessageData
+from prismline_contracts.items import RunItem
 from prismline_contracts.manifest import FitParams
 from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, TaskId
 
@@ -19,6 +21,7 @@ class Queue(StrEnum):
 
     SPLIT = "split"
     CHUNKS = "chunks"
+    TASKS = "tasks"
     REFITS = "refits"
     STATUS = "status"
     RUNS = "runs"
@@ -30,6 +33,30 @@ class Queue(StrEnum):
 def queue_name(environment: str, queue: str) -> str:
     """The full name of a queue, e.g. `prismline-dev-chunks`."""
     return f"prismline-{environment}-{queue}"
+
+
+#: Tag of a run's own queue. Its value is the run's id.
+RUN_QUEUE_TAG = "prismline:run_id"
+#: Longest name of an SQS queue.
+MAX_QUEUE_NAME = 80
+
+
+def run_queue_prefix(environment: str) -> str:
+    """How the names of all queues begin that belong to one run."""
+    return f"prismline-{environment}-tasks-"
+
+
+def run_queue_name(environment: str, run_id: str) -> str:
+    """The full name of the own queue of a run with many tasks. A run id that is too long for it is hashed."""
+    name = run_queue_prefix(environment) + run_id
+    if len(name) <= MAX_QUEUE_NAME:
+        return name
+    return run_queue_prefix(environment) + hashlib.sha256(run_id.encode()).hexdigest()[:32]
+
+
+def task_queue_of(run: RunItem, environment: str) -> str:
+    """The short name of the queue that the run's tasks are sent to: its own, or the shared one."""
+    return Queue.TASKS if run.task_queue is None else run.task_queue.removeprefix(queue_name(environment, ""))
 
 
 def dead_letter_queue_name(name: str) -> str:

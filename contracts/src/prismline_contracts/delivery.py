@@ -31,6 +31,7 @@ class QueueLimits:
 LIMITS: Mapping[Queue, QueueLimits] = {
     Queue.SPLIT: QueueLimits(max_receives=5, visibility_seconds=960),
     Queue.CHUNKS: QueueLimits(max_receives=5, visibility_seconds=960),
+    Queue.TASKS: QueueLimits(max_receives=5, visibility_seconds=960),
     Queue.REFITS: QueueLimits(max_receives=5, visibility_seconds=960),
     Queue.STATUS: QueueLimits(max_receives=5, visibility_seconds=180),
     Queue.RUNS: QueueLimits(max_receives=5, visibility_seconds=180),

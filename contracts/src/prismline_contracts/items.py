@@ -125,6 +125,11 @@ class RunItem(Contract):
     #: Lines of the list that are no task, and the object that says why.
     n_rejected: Count = 0
     rejects_key: Key | None = None
+    #: How many tasks had ended when a sweep last saw progress, when that was, and how often it has sent the others
+    #: again since.
+    progress_ended: Count | None = None
+    progress_at: Timestamp | None = None
+    task_resends: Count = 0
     #: Full name of the run's own queue of tasks. Absent: its tasks are in the shared queue.
     task_queue: Name | None = None
     priority: Annotated[int, Field(ge=1, le=9)] = DEFAULT_PRIORITY

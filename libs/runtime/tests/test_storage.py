@@ -108,3 +108,13 @@ def test_a_source_that_was_replaced_is_not_downloaded(bucket: Bucket, tmp_path: 
     bucket.write("cube", b"second")
     with pytest.raises(PermanentError, match="was replaced after the run had been submitted; submit it again"):
         bucket.download("cube", tmp_path / "b", etag=pinned)
+
+
+def test_objects_are_listed_from_any_key_and_deleted(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "DELETE_BATCH", 2)
+    for name in ("a/1", "a/2", "a/3", "b/1"):
+        bucket.write(name, b"x")
+    assert list(bucket.list("a/")) == ["a/1", "a/2", "a/3"]
+    assert list(bucket.list("a/", after="a/1")) == ["a/2", "a/3"]
+    assert bucket.delete([*bucket.list("a/"), "a/none"]) == 4
+    assert list(bucket.list("")) == ["b/1"]

@@ -19,17 +19,26 @@ from astropy.io import fits
 from botocore.exceptions import ClientError
 
 from prismline_cli.submission import submit
-from prismline_contracts import CHUNK_SK_PREFIX, Envelope, RunSplit, traceparent_of
-from prismline_ledger import Ledger, Started
+from prismline_contracts import (
+    CHUNK_SK_PREFIX,
+    Envelope,
+    JobIngest,
+    RunSplit,
+    TaskItem,
+    TaskResult,
+    TasksProcess,
+    traceparent_of,
+)
+from prismline_ledger import Ledger, Started, TaskEnding
 from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_runtime import Bucket, Transport, UnavailableError
-from prismline_splitter import splitting
+from prismline_splitter import ingestion, splitting
 from prismline_splitter.dependencies import Dependencies
 from prismline_splitter.handler import build_handler
 from prismline_splitter.workloads import spectra
 from tests.kit import Context, lambda_event_of
 
-QUEUES = ("split", "split-dlq", "chunks", "chunks-dlq")
+QUEUES = ("split", "split-dlq", "chunks", "chunks-dlq", "tasks", "tasks-dlq")
 TOKEN = "token"
 
 
@@ -98,7 +107,7 @@ class SplitterWorld:
         )
         deps = replace(Dependencies.from_environment(), transport=transport)
         world = cls(deps, bucket, state_machine, sqs, s3, urls, folder)
-        for module in (splitting, spectra):
+        for module in (ingestion, splitting, spectra):
             patch.setattr(module, "fault_point", world._at_fault_point)
         return world
 
@@ -142,6 +151,17 @@ class SplitterWorld:
         connection: Any = SimpleNamespace(s3=self.s3, bucket=self.bucket)
         return submit(connection, str(path), {"survey": "grs", **fields})
 
+    def put_urls(self, key: str = "jobs/job/manifest-run-1.json", **fields: Any) -> dict[str, Any]:
+        """A manifest of the workload `urls` under `key`."""
+        document = {"workload": "urls", "survey": "pages", **fields}
+        self.s3.put_object(Bucket=self.bucket, Key=key, Body=json.dumps(document).encode())
+        return document
+
+    def put_list(self, body: bytes, key: str = "uploads/t/list", list_format: str = "text") -> dict[str, Any]:
+        """A staged list; how a manifest names it."""
+        etag = self.s3.put_object(Bucket=self.bucket, Key=key, Body=body)["ETag"]
+        return {"key": key, "etag": etag, "format": list_format}
+
     # ---- deliveries
 
     def notify(self, notification: dict[str, Any]) -> str:
@@ -162,6 +182,11 @@ class SplitterWorld:
     def assert_split_by_another(self, run_id: str, manifest_key: str) -> None:
         """Another splitter gets the same command, and ends it."""
         assert self.split(run_id, manifest_key)
+
+    def ingest_job(self, run_id: str, manifest_key: str) -> bool:
+        """Deliver the command to start the run of a job."""
+        command = JobIngest(run_id=run_id, job_id="job", bucket=self.bucket, manifest_key=manifest_key)
+        return self.deliver(Envelope.wrap(command, source="test", traceparent=traceparent_of(run_id)).to_json())
 
     def deliver(self, body: str) -> bool:
         event = lambda_event_of(body, self.deps.transport.environment, "split")
@@ -194,6 +219,14 @@ class SplitterWorld:
         """How many messages of each chunk were sent since the last look."""
         return Counter(str(message["data"]["chunk_id"]) for message in self._drained("chunks"))
 
+    def task_messages(self, queue: str = "tasks") -> list[TasksProcess]:
+        """The messages of tasks that were sent since the last look."""
+        return [TasksProcess.model_validate(message["data"]) for message in self._drained(queue)]
+
+    def tasks(self, run_id: str) -> list[TaskItem]:
+        """The tasks of a run in the order of their indices."""
+        return sorted(self.ledger.tasks(self.ledger.run(run_id)), key=lambda task: task.index)
+
     def dead_letters(self) -> list[dict[str, Any]]:
         return self._drained("split-dlq")
 
@@ -203,11 +236,26 @@ class SplitterWorld:
 
     def _drained(self, queue: str) -> list[dict[str, Any]]:
         found = []
-        while messages := self.sqs.receive_message(QueueUrl=self.urls[queue], MaxNumberOfMessages=10).get("Messages"):
+        url = self.urls.get(queue) or self.sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+        while messages := self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
             for message in messages:
                 found.append(json.loads(message["Body"]))
-                self.sqs.delete_message(QueueUrl=self.urls[queue], ReceiptHandle=message["ReceiptHandle"])
+                self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
         return found
+
+    def end_tasks(self, run_id: str, *, failing: Callable[[TaskItem], bool] = lambda _: False) -> None:
+        """Play the workers: end every task of the run."""
+        run = self.ledger.run(run_id)
+        endings = []
+        for task in self.ledger.start_tasks(run, self.ledger.tasks(run)):
+            got = TaskResult(key="k", http_status=200, length=0, sha256="0" * 64, final_url=task.source)
+            endings.append(TaskEnding(task, error="no") if failing(task) else TaskEnding(task, result=got))
+        self.ledger.end_tasks(run, endings)
+
+    def complete_late(self, run_id: str, tasks: list[TaskItem]) -> None:
+        """Play a recovery: complete tasks that had FAILED."""
+        got = TaskResult(key="k", http_status=200, length=0, sha256="0" * 64, final_url="https://example.org/")
+        self.ledger.end_tasks(self.ledger.run(run_id), [TaskEnding(task, result=got) for task in tasks])
 
     def work_off(self, run_id: str) -> None:
         """Play the workers: complete every chunk of the run."""

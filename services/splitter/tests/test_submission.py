@@ -50,7 +50,8 @@ class Splitter:
         transport: Any = SimpleNamespace(publish_event=self._publish)
         bucket: Any = self.bucket
         ledger: Any = None
-        self.deps = Dependencies(ledger, transport, self._open(bucket), Path(), service_logger("test"))
+        queues: Any = None
+        self.deps = Dependencies(ledger, transport, queues, self._open(bucket), Path(), service_logger("test"))
 
     @staticmethod
     def _open(bucket: Bucket) -> Any:

@@ -77,7 +77,7 @@ def manifest(**fields: Any) -> SpectraManifest:
 
 
 def test_there_are_these_workloads() -> None:
-    assert sorted(workloads()) == ["captions", "spectra"]
+    assert sorted(workloads()) == ["captions", "spectra", "urls"]
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

@@ -73,6 +73,15 @@ class Sweeping(LedgerBase):
         )
         return self._update_run(run, change) is not None
 
+    def record_progress(self, run: RunItem, ended: int, *, resent: bool) -> None:
+        """Record that `ended` tasks of the run have ended by now. resent: the others were sent again just now."""
+        change = Change(
+            {"progress_ended": ended, "progress_at": self._clock(), **({} if resent else {"task_resends": 0})},
+            adds={"task_resends": 1} if resent else {},
+            condition=Attr("PK").exists(),
+        )
+        self._update_run(run, change)
+
     def record_check(self, run: RunItem) -> None:
         """Record that the status service was asked to check the run."""
         self._update_run(run, Change({"checked_at": self._clock()}, condition=Attr("PK").exists()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -11,7 +12,8 @@ from boto3.exceptions import S3UploadFailedError
 from boto3.s3.transfer import TransferConfig
 from botocore.exceptions import ClientError
 
-from prismline_runtime.errors import PermanentError, aws_errors, error_code
+from prismline_runtime.errors import PermanentError, UnavailableError, aws_errors, error_code
+from prismline_runtime.transport import batches
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -23,6 +25,8 @@ _CONDITION_CODES = frozenset({"PreconditionFailed", "412"})
 
 #: Transfers of whole files. A few long requests cost less than many short ones, for the client and for S3.
 TRANSFER = TransferConfig(multipart_threshold=64 * 2**20, multipart_chunksize=32 * 2**20, max_concurrency=4)
+#: Most keys in one DeleteObjects request.
+DELETE_BATCH = 1000
 #: Bytes of one ranged read of a large object. Large enough that latency does not dominate.
 PART_BYTES = 8 * 2**20
 
@@ -133,6 +137,28 @@ class Bucket:
                 self._s3.upload_file(str(path), self.name, key, Config=TRANSFER)
             except S3UploadFailedError as error:  # the transfer manager wraps the error of S3
                 raise (error.__context__ if isinstance(error.__context__, ClientError) else error) from None
+
+    def list(self, prefix: str, *, after: str = "") -> Iterator[str]:
+        """The keys with `prefix` that come after the key `after`, in order. They are listed page by page."""
+        with aws_errors(f"list s3://{self.name}/{prefix}"):
+            pages = self._s3.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self.name, Prefix=prefix, StartAfter=after):
+                for entry in page.get("Contents", []):
+                    yield entry["Key"]
+
+    def delete(self, keys: Iterable[str]) -> int:
+        """Delete objects, and return how many keys there were. Keys that do not exist are ignored."""
+        count = 0
+        for batch in batches(keys, DELETE_BATCH):
+            with aws_errors(f"delete objects from s3://{self.name}"):
+                answer = self._s3.delete_objects(
+                    Bucket=self.name, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
+                )
+            if errors := answer.get("Errors"):
+                first = errors[0].get("Message")
+                raise UnavailableError(f"Could not delete {len(errors)} objects, the first: {first}.")
+            count += len(batch)
+        return count
 
     def create(self, key: str, body: bytes) -> bool:
         """Put an object if there is none with this key. False if there is one."""

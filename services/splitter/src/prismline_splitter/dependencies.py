@@ -11,6 +11,7 @@ from aws_lambda_powertools import Logger
 
 from prismline_ledger import Ledger
 from prismline_runtime import Bucket, Transport, clients, service_logger
+from prismline_splitter.run_queue import RunQueues
 from prismline_splitter.settings import SplitterSettings
 
 
@@ -20,6 +21,7 @@ class Dependencies:
 
     ledger: Ledger
     transport: Transport
+    run_queues: RunQueues
     open_bucket: Callable[[str], Bucket]
     workdir: Path
     logger: Logger
@@ -32,6 +34,7 @@ class Dependencies:
         return cls(
             ledger=Ledger(clients.dynamodb(), settings.runs_table),
             transport=Transport.connect(settings.environment, "splitter"),
+            run_queues=RunQueues(clients.sqs(), settings.environment),
             open_bucket=lambda name: Bucket(s3, name),
             workdir=settings.workdir,
             logger=service_logger("splitter"),

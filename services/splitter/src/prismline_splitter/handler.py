@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import Any
 
-from prismline_contracts import RunSplit
+from prismline_contracts import JobIngest, RunSplit
 from prismline_runtime import queue_handler
 from prismline_runtime.routing import LambdaHandler
 from prismline_splitter.dependencies import Dependencies
 from prismline_splitter.splitting import on_run_split
-from prismline_splitter.submission import on_object_created
+from prismline_splitter.submission import on_job_ingest, on_object_created
 
 
 def build_handler(deps: Dependencies) -> LambdaHandler:
@@ -18,7 +18,7 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
     return queue_handler(
         deps.transport,
         deps.logger,
-        {RunSplit: partial(on_run_split, deps=deps)},
+        {RunSplit: partial(on_run_split, deps=deps), JobIngest: partial(on_job_ingest, deps=deps)},
         {"aws.s3/Object Created": partial(on_object_created, deps=deps)},
     )
 

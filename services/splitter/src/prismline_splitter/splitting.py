@@ -8,6 +8,8 @@ run is latched, a redelivery only answers and publishes again.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -24,9 +26,10 @@ from prismline_contracts import (
 )
 from prismline_runtime import Message, PermanentError, fault_point
 from prismline_splitter.dependencies import Dependencies
+from prismline_splitter.ingestion import ingest, shard_count_of
 from prismline_splitter.pinning import Plan, pinned_manifest
 from prismline_splitter.submission import parse_manifest
-from prismline_splitter.workload import Source, workloads
+from prismline_splitter.workload import Source, TaskContext, TaskWorkload, workloads
 
 #: Error name, for the state machine, of an invalid submission.
 VALIDATION_FAILED = "ValidationFailed"
@@ -72,22 +75,15 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
     ledger, transport, run_id = deps.ledger, deps.transport, command.run_id
     bucket = deps.open_bucket(command.bucket)
     manifest = parse_manifest(pinned_manifest(bucket, run_id, command.manifest_key), command.manifest_key)
-    run = ledger.open_run(
-        run_id=run_id,
-        survey=manifest.survey,
-        job_id=command.job_id,
-        workload=manifest.workload,
-        params=json.dumps(given) if (given := _params(manifest)) else None,
-        traceparent=message.envelope.traceparent,
-        manifest_key=command.manifest_key,
-        split_token=message.envelope.tasktoken,
-    )
-    fault_point("split.run_opened", run_id=run_id)
+    workload = workloads()[manifest.workload]
+    if isinstance(workload, TaskWorkload):
+        return _ingest(workload, manifest, command, message, deps)
+    run = _open_run(manifest, command, message, deps)
     if _closed(run):
         return run
     if run.chunks_total is None:
         source = Source(run_id, bucket, deps.workdir, Plan(ledger, run).pinned)
-        split = workloads()[manifest.workload].split(manifest, source)
+        split = workload.split(manifest, source)
         if _closed(run := ledger.run(run_id)):
             return run
         ledger.add_chunks(run_id, split.chunks)
@@ -111,6 +107,49 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
     fault_point("split.latched", run_id=run_id)
     deps.logger.info("run_split", extra={"chunks": run.chunks_total, "items": run.n_items, "blank": run.n_blank})
     return run
+
+
+def _open_run(manifest: Manifest, command: RunSplit, message: Message, deps: Dependencies, **fields: Any) -> RunItem:
+    """Create the run's item if it does not exist. `fields` are further arguments of `Ledger.open_run`."""
+    run = deps.ledger.open_run(
+        run_id=command.run_id,
+        survey=manifest.survey,
+        job_id=command.job_id,
+        workload=manifest.workload,
+        params=json.dumps(given) if (given := _params(manifest)) else None,
+        traceparent=message.envelope.traceparent,
+        manifest_key=command.manifest_key,
+        split_token=message.envelope.tasktoken,
+        tenant=manifest.tenant,
+        max_concurrency=manifest.max_concurrency,
+        priority=manifest.priority,
+        deadline_at=manifest.deadline_at,
+        **fields,
+    )
+    fault_point("split.run_opened", run_id=command.run_id)
+    return run
+
+
+def _ingest(
+    workload: TaskWorkload, manifest: Manifest, command: RunSplit, message: Message, deps: Dependencies
+) -> RunItem:
+    """Open the run, with as many shards as its tasks need, and ingest them."""
+    context = TaskContext(
+        command.run_id, command.job_id, deps.open_bucket(command.bucket), deps.ledger, pinned=lambda _, find: find()
+    )
+    run = deps.ledger.get_run(command.run_id)
+    if run is not None:
+        n_shards = run.shard_count
+    else:
+        try:
+            n_shards = shard_count_of(workload.tasks(manifest, context).estimate())
+        except PermanentError:  # raised again below, when the run has an item
+            n_shards = 1
+    run = _open_run(manifest, command, message, deps, unit="task", shard_count=n_shards)
+    if _closed(run):
+        return run
+    source = workload.tasks(manifest, replace(context, pinned=Plan(deps.ledger, run).pinned))
+    return ingest(command, run, source, _params(manifest), deps)
 
 
 def announce(run: RunItem, deps: Dependencies) -> None:
@@ -149,6 +188,7 @@ def _process_command(command: RunSplit, chunk: ChunkItem, manifest: Manifest) ->
         bucket=command.bucket,
         chunk_key=chunk.chunk_key,
         params=_params(manifest),
+        max_concurrency=manifest.max_concurrency,
     )
 
 

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from prismline_contracts import (
     DEFAULT_WORKLOAD,
     MANIFEST_PREFIX,
+    JobIngest,
     Manifest,
     RunSubmitted,
     derived_id,
@@ -18,9 +19,9 @@ from prismline_contracts import (
     run_id_of,
     traceparent_of,
 )
-from prismline_runtime import Delivery, PermanentError, describe_invalid
+from prismline_runtime import Delivery, Message, PermanentError, describe_invalid
 from prismline_splitter.dependencies import Dependencies
-from prismline_splitter.pinning import pin_manifest
+from prismline_splitter.pinning import pin_manifest, pinned_manifest
 from prismline_splitter.workload import workloads
 
 
@@ -38,8 +39,22 @@ def on_object_created(event: dict[str, Any], _delivery: Delivery, deps: Dependen
     run_id = run_of_submission(bucket_name, key, version, body)
     body = pin_manifest(bucket, run_id, body)
     submitted, traceparent = describe_submission(run_id, bucket_name, key, body)
+    _publish(submitted, traceparent, deps)
+
+
+def on_job_ingest(command: JobIngest, message: Message, deps: Dependencies) -> None:
+    """Publish `run.submitted` for a job whose manifest lies under `jobs/`. A repeat publishes the same event."""
+    bucket = deps.open_bucket(command.bucket)
+    body = pinned_manifest(bucket, command.run_id, command.manifest_key)
+    submitted, traceparent = describe_submission(
+        command.run_id, command.bucket, command.manifest_key, body, job_id=command.job_id
+    )
+    _publish(submitted, message.envelope.traceparent or traceparent, deps)
+
+
+def _publish(submitted: RunSubmitted, traceparent: str, deps: Dependencies) -> None:
     deps.transport.publish_event(submitted, traceparent=traceparent)
-    deps.logger.info("run_submitted", extra={"run_id": submitted.run_id, "manifest_key": key})
+    deps.logger.info("run_submitted", extra={"run_id": submitted.run_id, "manifest_key": submitted.manifest_key})
 
 
 def run_of_submission(bucket_name: str, key: str, version: str, body: bytes) -> str:
@@ -50,8 +65,12 @@ def run_of_submission(bucket_name: str, key: str, version: str, body: bytes) -> 
     return derived_id("run", bucket_name, key, version)
 
 
-def describe_submission(run_id: str, bucket_name: str, key: str, body: bytes) -> tuple[RunSubmitted, str]:
+def describe_submission(
+    run_id: str, bucket_name: str, key: str, body: bytes, *, job_id: str | None = None
+) -> tuple[RunSubmitted, str]:
     """The `run.submitted` event of a manifest, and the run's trace context.
+
+    job_id: the run's job. Absent: the manifest names it, or else the object's name is the job's.
 
     An invalid manifest starts a run too. The run fails with the reason, which the submitter can see.
     """
@@ -61,14 +80,14 @@ def describe_submission(run_id: str, bucket_name: str, key: str, body: bytes) ->
     except PermanentError:
         return RunSubmitted(
             run_id=run_id,
-            job_id=PurePosixPath(key).stem,
+            job_id=job_id or PurePosixPath(key).stem,
             bucket=bucket_name,
             manifest_key=key,
             survey=survey if isinstance(survey, str) and is_survey(survey) else None,
         ), traceparent_of(run_id)
     return RunSubmitted(
         run_id=run_id,
-        job_id=manifest.job_id or PurePosixPath(key).stem,
+        job_id=job_id or manifest.job_id or PurePosixPath(key).stem,
         bucket=bucket_name,
         manifest_key=key,
         survey=manifest.survey,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from pydantic import JsonValue
 
 from prismline_contracts import Manifest
-from prismline_ledger import NewChunk
+from prismline_ledger import Ledger, NewChunk
 from prismline_runtime import Bucket
 from prismline_splitter import workloads as package
+from prismline_splitter.lists import Reject
 
 #: The types of values that can be pinned.
 T = TypeVar("T", str, int)
@@ -49,7 +52,7 @@ class Split:
 
 
 class Workload(Protocol):
-    """A kind of work."""
+    """A kind of work that is divided into chunks."""
 
     #: The workload's name in manifests.
     name: str
@@ -67,8 +70,67 @@ class Workload(Protocol):
         ...
 
 
+# ---- workloads that consist of tasks
+
+#: Where a source of tasks goes on, as JSON.
+Cursor = dict[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class TaskContext:
+    """The context in which tasks are read: the run and its job, the bucket, and the ledger of earlier runs."""
+
+    run_id: str
+    job_id: str
+    bucket: Bucket
+    ledger: Ledger
+    #: As in `Source`.
+    pinned: Pinned
+
+
+@dataclass(frozen=True)
+class TaskBlock:
+    """Consecutive tasks: the index of the first one, what each works on, and where the next block begins."""
+
+    first_index: int
+    sources: list[str]
+    cursor: Cursor
+    #: Lines that are no task.
+    rejects: list[Reject] = field(default_factory=list)
+
+
+class TaskSource(Protocol):
+    """The tasks of a run, in blocks. Raises PermanentError, with one sentence, if they cannot be read.
+
+    Reading again from a cursor gives the same blocks, whatever has happened in the meantime, because a task's id
+    depends on its index alone.
+    """
+
+    def estimate(self) -> int:
+        """About how many tasks there are."""
+        ...
+
+    def blocks(self, cursor: Cursor | None, index: int, size: int) -> Iterator[TaskBlock]:
+        """The blocks after `cursor` (None: from the beginning), whose first task has `index`, of about `size` tasks."""
+        ...
+
+
+@runtime_checkable
+class TaskWorkload(Protocol):
+    """A kind of work whose units are tasks: each has a ledger item, and many share a message."""
+
+    #: The workload's name in manifests.
+    name: str
+    #: The model of the workload's manifests.
+    manifest: type[Manifest]
+
+    def tasks(self, manifest: Any, context: TaskContext) -> TaskSource:
+        """The tasks that the manifest names."""
+        ...
+
+
 @cache
-def workloads() -> Mapping[str, Workload]:
+def workloads() -> Mapping[str, Workload | TaskWorkload]:
     """All workloads by name: the `WORKLOAD` of each module in the package `workloads`."""
     modules = [import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
     return {module.WORKLOAD.name: module.WORKLOAD for module in modules}

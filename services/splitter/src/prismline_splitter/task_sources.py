@@ -1,0 +1,193 @@
+"""Where the tasks of a run come from: a manifest's own list, a staged list, the batches of an open job, an earlier run.
+
+A source gives blocks of consecutive tasks, from any cursor that an earlier block had (`prismline_splitter.workload`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from pydantic import TypeAdapter, ValidationError
+
+from prismline_contracts import (
+    JOBS_PREFIX,
+    RerunOf,
+    RunItem,
+    TaskBatches,
+    TaskList,
+    TaskStatus,
+    UrlsManifest,
+)
+from prismline_ledger import Ledger
+from prismline_runtime import Bucket, PermanentError, describe_invalid
+from prismline_splitter.lists import Position, UrlList, blocks
+from prismline_splitter.workload import Cursor, TaskBlock, TaskContext, TaskSource
+
+
+def source_of(manifest: UrlsManifest, context: TaskContext) -> TaskSource:
+    """The source that the manifest names. A list is read in the version that was submitted, or else first found."""
+    bucket = context.bucket
+    if manifest.urls is not None:
+        return InlineTasks(manifest.urls)
+    if manifest.list is not None:
+        key = manifest.list.key
+        etag = manifest.list.etag or str(context.pinned("etag", lambda: bucket.version(key)))
+        return ListedTasks(bucket, manifest.list, etag)
+    if manifest.batches is not None:
+        return BatchedTasks(bucket, manifest.batches)
+    assert manifest.rerun is not None, "the manifest has exactly one source"
+    prefix = f"{JOBS_PREFIX}{context.job_id}/rerun-{context.run_id}/"
+    return RerunTasks(context.ledger, bucket, manifest.rerun, prefix)
+
+
+@dataclass(frozen=True)
+class InlineTasks:
+    """The URLs in the manifest. Each is a task, even one that is no URL: its index is its position."""
+
+    urls: list[str]
+
+    def estimate(self) -> int:
+        """The number of tasks."""
+        return len(self.urls)
+
+    def blocks(self, cursor: Cursor | None, index: int, size: int) -> Iterator[TaskBlock]:
+        """The blocks of the list. The cursor is a position in it."""
+        del cursor  # the index is the position
+        for start in range(index, len(self.urls), size):
+            sources = self.urls[start : start + size]
+            yield TaskBlock(start, sources, {"position": start + len(sources)})
+
+
+@dataclass(frozen=True)
+class ListedTasks:
+    """The lines of a list in the bucket, in the version `etag`. It is read as a stream."""
+
+    bucket: Bucket
+    task_list: TaskList
+    etag: str
+
+    @cached_property
+    def _list(self) -> UrlList:
+        key = self.task_list.key
+        file = self.bucket.open(key, etag=self.etag)
+        return UrlList(file, self.task_list.format, compressed=self.task_list.gzip, name=key)
+
+    def estimate(self) -> int:
+        """The number of lines, from the list's size and its first megabyte."""
+        return self._list.estimated_lines()
+
+    def blocks(self, cursor: Cursor | None, index: int, size: int) -> Iterator[TaskBlock]:
+        """Blocks of `size` lines. The cursor is a position in the uncompressed list."""
+        start = Position() if cursor is None else TypeAdapter(Position).validate_python(cursor)
+        for block in blocks(self._list.lines(start), size):
+            after: Cursor = {"offset": block.after.offset, "line": block.after.line}
+            yield TaskBlock(index, block.urls, after, block.rejects)
+            index += len(block.urls)
+
+
+@dataclass(frozen=True)
+class BatchedTasks:
+    """The batches of a job that was open. Each has its own list, named after the index of its first task."""
+
+    bucket: Bucket
+    batches: TaskBatches
+
+    def estimate(self) -> int:
+        """The number of tasks that were reserved."""
+        return self.batches.count
+
+    def blocks(self, cursor: Cursor | None, index: int, size: int) -> Iterator[TaskBlock]:
+        """One block for each batch, of at most 1,000 tasks. The cursor is the key of the last batch."""
+        del index, size  # the batch decides
+        after = str(cursor["key"]) if cursor is not None else ""
+        for key in self.bucket.list(self.batches.prefix, after=after):
+            yield TaskBlock(_first_index(key), _batch_sources(key, self.bucket.read(key)), {"key": key})
+
+
+def _first_index(key: str) -> int:
+    name = key.rpartition("/")[2].partition(".")[0]
+    if not name.isdecimal():
+        raise PermanentError(f"{key} is not the list of a batch: its name is not the index of its first task.")
+    return int(name)
+
+
+def _batch_sources(key: str, body: bytes) -> list[str]:
+    """What the tasks of a batch work on. The service that took the batch has checked the lines."""
+    try:
+        lines = [json.loads(line) for line in body.splitlines() if line.strip()]
+        return [str(line["url"]) if isinstance(line, dict) else str(line) for line in lines]
+    except (ValueError, KeyError) as error:
+        raise PermanentError(f"{key} is not a list of tasks: {error}.") from error
+
+
+@dataclass(frozen=True)
+class _RerunBlock:
+    """A block of a rerun as it is stored. Where the next one begins: a shard and the last task id of the block."""
+
+    sources: list[str]
+    shard: int
+    after: str | None
+
+
+@dataclass(frozen=True)
+class RerunTasks:
+    """The tasks of an earlier run: all, or those that failed. They are read as a stream, shard by shard.
+
+    The earlier run may change while it is read, for example because a recovery completes a task that had failed. So the
+    first delivery that reads a block stores it, and every later one takes the stored block.
+    """
+
+    ledger: Ledger
+    bucket: Bucket
+    of: RerunOf
+    prefix: str
+
+    @cached_property
+    def _run(self) -> RunItem:
+        return self.ledger.run(self.of.run_id)
+
+    def estimate(self) -> int:
+        """The number of tasks of the earlier run that are meant."""
+        counts = self.ledger.counts(self._run)
+        return counts.failed if self.of.only == "failed" else counts.total or 0
+
+    def blocks(self, cursor: Cursor | None, index: int, size: int) -> Iterator[TaskBlock]:
+        """Blocks of at most `size` tasks. The cursor has the number of the next block and its place in the run."""
+        number, shard, after = 0, 0, None
+        if cursor is not None:
+            place = TypeAdapter(_RerunCursor).validate_python(cursor)
+            number, shard, after = place.number, place.shard, place.after
+        while shard < self._run.shard_count:
+            block = self._stored(number, shard, after, size)
+            number, shard, after = number + 1, block.shard, block.after
+            yield TaskBlock(index, block.sources, {"number": number, "shard": shard, "after": after})
+            index += len(block.sources)
+
+    def _stored(self, number: int, shard: int, after: str | None, size: int) -> _RerunBlock:
+        """The block with this number. It is read from the earlier run if it is not stored yet."""
+        key = f"{self.prefix}{number:06d}.json"
+        found = self._read(shard, after, size)
+        if self.bucket.create(key, TypeAdapter(_RerunBlock).dump_json(found)):
+            return found
+        try:
+            return TypeAdapter(_RerunBlock).validate_json(self.bucket.read(key))
+        except ValidationError as error:
+            raise PermanentError(f"{key} is not a block of a rerun: {describe_invalid(error)}.") from error
+
+    def _read(self, shard: int, after: str | None, size: int) -> _RerunBlock:
+        status = TaskStatus.FAILED if self.of.only == "failed" else None
+        page = self.ledger.page_of_tasks(self._run, shard, after=after, limit=size, status=status)
+        sources = [task.source for task in page.tasks]
+        if page.after is None:
+            return _RerunBlock(sources, shard + 1, None)
+        return _RerunBlock(sources, shard, page.after)
+
+
+@dataclass(frozen=True)
+class _RerunCursor:
+    number: int
+    shard: int
+    after: str | None
