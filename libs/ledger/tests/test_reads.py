@@ -61,6 +61,15 @@ def test_chunks_can_be_filtered_by_status_over_many_pages(scene: Scene) -> None:
     assert all(len((chunk.error or "").encode()) <= MAX_CHUNK_ERROR_BYTES for chunk in failed)
 
 
+def test_pages_of_chunks_follow_each_other(scene: Scene) -> None:
+    scene.split(5)
+    first = scene.ledger.page_of_chunks(scene.run_id, limit=2)
+    second = scene.ledger.page_of_chunks(scene.run_id, limit=9, after=first.after)
+    assert [chunk.chunk_id for chunk in (*first.chunks, *second.chunks)] == [scene.chunk_id(n) for n in range(5)]
+    assert second.after is None
+    assert scene.ledger.page_of_chunks(scene.run_id, status=ChunkStatus.FAILED).chunks == []
+
+
 def test_what_does_not_exist_is_a_permanent_error(scene: Scene) -> None:
     assert scene.ledger.get_run(scene.run_id) is None
     assert scene.ledger.count_chunks(scene.run_id) == 0

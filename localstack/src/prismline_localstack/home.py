@@ -29,6 +29,11 @@ class Home:
         return self.path / "state.json"
 
     @property
+    def api_key(self) -> Path:
+        """The API key of the user of this system."""
+        return self.path / "api-key"
+
+    @property
     def lock(self) -> Path:
         """Held by the supervisor as long as it lives."""
         return self.path / "lock"

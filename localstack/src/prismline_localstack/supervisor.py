@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
+from prismline_localstack.api_keys import ensure_api_key
 from prismline_localstack.deploy import deploy
 from prismline_localstack.emulator import Emulator
 from prismline_localstack.endpoints import FIRST_ANSWER_SECONDS, LOOPBACK, accepts, answers, listen, url_of
@@ -157,6 +158,8 @@ class Supervisor:
         cloudformation, s3 = (make_client(service, self._state.env) for service in ("cloudformation", "s3"))
         outputs = deploy(cloudformation, s3, self._plan.root, self._plan.environment, self._plan.parameters)
         self._state.outputs = outputs
+        if "JOBS_TABLE" in outputs:
+            ensure_api_key(self._home.api_key, make_client("dynamodb", self._state.env), outputs["JOBS_TABLE"])
         if self._emulator is not None:
             self._emulator.keep()
             self._state.resumed = resume(self._state)

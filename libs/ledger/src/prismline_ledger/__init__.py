@@ -1,6 +1,6 @@
 """The ledger of runs, chunks and tasks. Only this package writes their items, each with a conditional write."""
 
-from prismline_ledger.base import COUNTERS, STUCK_AFTER
+from prismline_ledger.base import COUNTERS, STUCK_AFTER, ChunkPage
 from prismline_ledger.judgement import Patience, attempts_used, exhausted, leased, seconds_since
 from prismline_ledger.ledger import Ledger
 from prismline_ledger.operations import LeaseLostError, Operations
@@ -11,6 +11,7 @@ from prismline_ledger.transitions import Counts, Finished, Skipped, Started, tru
 __all__ = [
     "COUNTERS",
     "STUCK_AFTER",
+    "ChunkPage",
     "Counts",
     "Finished",
     "LeaseLostError",

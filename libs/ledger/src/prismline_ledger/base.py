@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,15 @@ def as_read(item: RunItem | ChunkItem | TaskItem, *names: str) -> ConditionBase:
     return unchanged(present) if condition is None else unchanged(present) & condition
 
 
+@dataclass(frozen=True)
+class ChunkPage:
+    """Some chunks of a run in the order of their ids."""
+
+    chunks: list[ChunkItem]
+    #: The id to go on after. None: there are no more chunks now.
+    after: str | None
+
+
 class LedgerBase:
     """Reads of run and chunk items, and the transaction that ends a chunk.
 
@@ -122,6 +132,22 @@ class LedgerBase:
         where = None if status is None else Attr("status").eq(status.value)
         for item in self._table.query(_chunks_of(run_id), where=where):
             yield ChunkItem.model_validate(item)
+
+    def page_of_chunks(
+        self, run_id: str, *, after: str | None = None, limit: int = 100, status: ChunkStatus | None = None
+    ) -> ChunkPage:
+        """At most `limit` chunks of the run whose ids come after `after`. One request.
+
+        With `status`, a page may be short, or empty, although more chunks follow: then its `after` is not None.
+        """
+        page = self._table.page(
+            _chunks_of(run_id),
+            limit=limit,
+            after=None if after is None else chunk_key_of(run_id, after),
+            where=None if status is None else Attr("status").eq(status.value),
+        )
+        last = None if page.last_key is None else page.last_key["SK"].removeprefix(CHUNK_SK_PREFIX)
+        return ChunkPage([ChunkItem.model_validate(item) for item in page.items], last)
 
     def count_chunks(self, run_id: str) -> int:
         """The number of the run's chunk items."""

@@ -1,0 +1,31 @@
+"""The API key of the user of a local system: `prismline up` makes it, and the command line uses it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from prismline_contracts import Scope, new_api_key, timestamp
+from prismline_runtime import Table
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+#: The tenant of the local user.
+TENANT = "local"
+#: The environment variable in which the command line takes a key.
+API_KEY_VARIABLE = "PRISMLINE_API_KEY"
+
+
+def ensure_api_key(file: Path, dynamodb: DynamoDBClient, table: str) -> None:
+    """Write the local user's key to `file`, unless it holds one, and its item to the jobs table, unless it is there."""
+    key, item = new_api_key(TENANT, "local user", get_args(Scope), timestamp(), key=read_api_key(file))
+    Table(dynamodb, table).create(item.model_dump(exclude_none=True), key="PK")
+    with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as writer:
+        writer.write(f"{key}\n")
+
+
+def read_api_key(file: Path) -> str | None:
+    """The key in `file`, or None."""
+    return (file.read_text().strip() or None) if file.exists() else None

@@ -1,0 +1,209 @@
+"""What is done to jobs and runs that exist: cancel, run again, delete, export."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from uuid import uuid4
+
+from prismline_api.auth import Caller
+from prismline_api.dependencies import LINK_SECONDS, Dependencies
+from prismline_api.manifests import common_fields, request_hash
+from prismline_api.models import Accepted, ExportView, RerunRequest
+from prismline_api.open_jobs import close_job
+from prismline_api.problems import conflict, not_found
+from prismline_api.reading import find_job, find_run
+from prismline_api.submission import (
+    MANIFESTS,
+    check_repeated,
+    idempotency_item,
+    ingest,
+    is_started,
+    job_run_item,
+    put_manifest,
+)
+from prismline_contracts import (
+    ExportItem,
+    ExportRequested,
+    JobDeleteRequested,
+    JobItem,
+    JobRunItem,
+    Manifest,
+    RerunOf,
+    RunCancelRequested,
+    UrlParams,
+    UrlsManifest,
+    WorkflowStateItem,
+    derived_id,
+    export_key,
+    job_manifest_key,
+    timestamp,
+)
+from prismline_runtime import fault_point
+
+#: Status of a run that has ended.
+ENDED = frozenset({"completed", "failed", "cancelled"})
+#: How often a change of a job is tried while others change it.
+TRIES = 10
+#: How long the item of an export is kept, in seconds: 14 days.
+EXPORT_SECONDS = 14 * 86_400
+
+
+def cancel_run(caller: Caller, run_id: str, deps: Dependencies) -> Accepted:
+    """Ask for a run to be cancelled. An open job is closed first. Raises ProblemError (404, 409)."""
+    run = find_run(caller, run_id, deps)
+    found = deps.states.get({"run_id": run_id})
+    state = None if found is None else WorkflowStateItem.model_validate(found)
+    item = deps.ledger.get_run(run_id)
+    goes_on = item is not None and item.goes_on_after_cancel
+    if state is not None and state.status in ENDED and not (state.status == "cancelled" and goes_on):
+        raise conflict("run-ended", f"The run is {state.status} already: nothing is left to cancel.")
+    job = find_job(caller, run.job_id, deps)
+    if job.state == "open":
+        close_job(job, deps)
+    request = RunCancelRequested(
+        run_id=run_id,
+        requested_at=timestamp(deps.clock()),
+        uncancelled_at=item.uncancelled_at if item is not None and goes_on else None,
+    )
+    deps.transport.publish_event(request, traceparent=job.traceparent)
+    return Accepted(requested="cancel", status_url=f"/v1/runs/{run_id}")
+
+
+# ---- reruns
+
+
+def rerun_job(
+    request: RerunRequest, caller: Caller, job_id: str, key: str | None, deps: Dependencies
+) -> tuple[JobItem, JobRunItem, bool]:
+    """Start a new run of the job. The third value says whether an earlier request with the key did.
+
+    Raises ProblemError (404, 409, 422).
+    """
+    job = find_job(caller, job_id, deps)
+    name, operation, digest = f"{job_id}:{key or uuid4()}", f"POST /v1/jobs/{job_id}/rerun", request_hash(request)
+    run_id = derived_id("rerun", caller.tenant, job_id, key) if key else str(uuid4())
+    for _ in range(TRIES):
+        known = deps.store.idempotency(caller.tenant, name)
+        if known is not None:
+            check_repeated(known, operation, digest)
+            run = find_run(caller, run_id, deps)
+            if not is_started(run, deps):
+                _start_again(request, job, run, deps)
+            return job, run, True
+        _check_rerun(request, job, deps)
+        run = job_run_item(job, run_id, timestamp(deps.clock()))
+        asked = idempotency_item(caller.tenant, name, operation, digest, job, run, deps.clock())
+        if deps.store.add_run(job, run, asked):
+            fault_point("api.rerun_added", run_id=run_id)
+            _start_again(request, job, run, deps)
+            return job.model_copy(update={"run_ids": [*job.run_ids, run_id]}), run, False
+        job = find_job(caller, job_id, deps)
+    raise conflict("job-busy", "The job is being changed by other requests. Repeat the request.")
+
+
+def _check_rerun(request: RerunRequest, job: JobItem, deps: Dependencies) -> None:
+    if job.state != "closed":
+        raise conflict(f"job-{job.state}", f"The job is {job.state}. A job can be run again once it is closed.")
+    source = _source(request, job)
+    if source not in job.run_ids:
+        raise not_found(f"run {source} of job {job.job_id}")
+    if request.only == "all":
+        return
+    if job.workload != "urls":
+        raise conflict(
+            "rerun-of-chunks",
+            "Only tasks can be run again in a new run. POST /v1/dead-letters/recover with the run_id and retry tries"
+            " the failed chunks of a run again.",
+        )
+    run = deps.ledger.get_run(source)
+    if run is None or run.drained_at is None:
+        raise conflict("run-not-ended", "The run has not ended. Wait for its end, or cancel it, then run it again.")
+
+
+def _source(request: RerunRequest, job: JobItem) -> str:
+    """The run whose tasks are run again: by default the first, which had all, or the latest, which is the last word."""
+    return request.run_id or (job.run_ids[0] if request.only == "all" else job.run_ids[-1])
+
+
+def _start_again(request: RerunRequest, job: JobItem, run: JobRunItem, deps: Dependencies) -> None:
+    put_manifest(_manifest_again(request, job, deps), run, deps.bucket)
+    fault_point("api.rerun_manifest_written", run_id=run.run_id)
+    ingest(job, run, deps.transport)
+
+
+def _manifest_again(request: RerunRequest, job: JobItem, deps: Dependencies) -> Manifest:
+    """The manifest of a rerun. Tasks are taken from the earlier run; a cube or a recording is taken as a whole."""
+    if job.workload == "urls":
+        of = RerunOf(run_id=_source(request, job), only=request.only)
+        params = UrlParams.model_validate_json(job.params or "{}")
+        return UrlsManifest.model_validate(common_fields(job) | {"params": params, "rerun": of})
+    body = deps.bucket.read(job_manifest_key(job.job_id, job.run_ids[0]))
+    return MANIFESTS[job.workload].model_validate_json(body)
+
+
+# ---- deletion
+
+
+def delete_job(caller: Caller, job_id: str, deps: Dependencies) -> Accepted:
+    """Have a job deleted: its runs are cancelled, then its items and objects are removed in the background."""
+    for _ in range(TRIES):
+        job = find_job(caller, job_id, deps)
+        if job.state != "deleting":
+            sets = {"state": "deleting", "deleted_at": timestamp(deps.clock())}
+            changed = deps.store.change_job(job, sets, "run_ids")
+            if changed is None:
+                continue
+            job = changed
+            fault_point("api.job_deleting")
+        request = JobDeleteRequested(run_id=job.run_ids[-1], job_id=job_id, run_ids=job.run_ids, tenant=caller.tenant)
+        deps.transport.publish_event(request, traceparent=job.traceparent)
+        return Accepted(requested="delete", status_url=f"/v1/jobs/{job_id}")
+    raise conflict("job-busy", "The job is being changed by other requests. Repeat the request.")
+
+
+# ---- exports
+
+
+def request_export(caller: Caller, run_id: str, key: str | None, deps: Dependencies) -> ExportView:
+    """Ask for all results of a run in one object. Raises ProblemError (404, 409)."""
+    run = find_run(caller, run_id, deps)
+    if deps.ledger.get_run(run_id) is None:
+        raise conflict("run-not-open", "The run has no results yet. Ask again when it is running.")
+    export_id = derived_id("export", caller.tenant, run_id, key) if key else str(uuid4())
+    moment = deps.clock()
+    item = ExportItem(
+        PK=export_key(run_id, export_id)["PK"],
+        SK=export_key(run_id, export_id)["SK"],
+        tenant=caller.tenant,
+        requested_by=caller.key_id,
+        requested_at=timestamp(moment),
+        expires_at=int(moment.timestamp()) + EXPORT_SECONDS,
+    )
+    deps.store.create_export(item)
+    fault_point("api.export_created", run_id=run_id)
+    job = find_job(caller, run.job_id, deps)
+    event = ExportRequested(run_id=run_id, export_id=export_id, tenant=caller.tenant, requested_by=caller.key_id)
+    deps.transport.publish_event(event, traceparent=job.traceparent, key=(export_id,))
+    return show_export(caller, run_id, export_id, deps)
+
+
+def show_export(caller: Caller, run_id: str, export_id: str, deps: Dependencies) -> ExportView:
+    """An export of the caller's run. Raises ProblemError (404)."""
+    find_run(caller, run_id, deps)
+    item = deps.store.export(run_id, export_id)
+    if item is None:
+        raise not_found(f"export {export_id} of run {run_id}")
+    until = timestamp(deps.clock() + timedelta(seconds=LINK_SECONDS))
+    return ExportView(
+        export_id=export_id,
+        run_id=run_id,
+        status=item.status,
+        requested_at=item.requested_at,
+        completed_at=item.completed_at,
+        entries=item.entries,
+        entries_total=item.entries_total,
+        bytes=item.bytes,
+        error=item.error,
+        url=deps.link(item.key) if item.key else None,
+        expires_at=until if item.key else None,
+    )

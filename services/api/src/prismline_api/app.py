@@ -1,0 +1,340 @@
+"""The application: the paths, what they take and what they answer.
+
+An operation checks the key's scope, finds what the path names among the caller's own, and calls one function. Nothing
+that it does depends on the size of a job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request, Response
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from mangum import Mangum
+
+from prismline_api import problems
+from prismline_api.actions import cancel_run, delete_job, request_export, rerun_job, show_export
+from prismline_api.auth import Caller
+from prismline_api.dead_letters import list_dead_letters, recover, show_recovery
+from prismline_api.dependencies import Dependencies
+from prismline_api.limits import BodyLimit
+from prismline_api.manifests import Path as SubmissionPath
+from prismline_api.models import (
+    Accepted,
+    Batch,
+    BatchRequest,
+    ChunkView,
+    DeadLetterView,
+    ExportView,
+    Health,
+    JobRequest,
+    JobSummary,
+    JobView,
+    Page,
+    RecoverRequest,
+    RecoveryView,
+    RerunRequest,
+    ResultLink,
+    RunPage,
+    RunSummary,
+    RunView,
+    TaskView,
+    Upload,
+    UploadRequest,
+)
+from prismline_api.open_jobs import add_batch, close_job
+from prismline_api.reading import (
+    find_job,
+    find_run,
+    find_task,
+    job_view,
+    latest_run,
+    list_chunks,
+    list_jobs,
+    list_runs,
+    list_tasks,
+    result_link,
+    run_view,
+    task_view,
+)
+from prismline_api.submission import submit
+from prismline_api.uploads import begin_upload
+from prismline_contracts import Scope, TaskStatus
+
+VERSION = "1.0.0"
+DESCRIPTION = """Submit ten URLs or a million, a spectral cube or a recording; see every task; download the results.
+
+Send an API key with every request: `Authorization: Bearer <key>`. Send an `Idempotency-Key` with every request that
+changes something, and repeat it with the same key when no answer came: it happens once. Every error is a problem
+document (RFC 9457) whose `detail` says what to do."""
+
+#: Default and most items of a page.
+PAGE_ITEMS, MOST_PAGE_ITEMS = 100, 1000
+
+_bearer = HTTPBearer(auto_error=False, description="An API key, from `prismline jobs keys create`.")
+
+JobId = Annotated[str, Path(max_length=80, description="The job's id.")]
+RunId = Annotated[str, Path(max_length=80, description="The run's id.")]
+ExportId = Annotated[str, Path(max_length=80, description="The export's id.")]
+OperationId = Annotated[str, Path(max_length=80, description="The recovery's id.")]
+TaskAddress = Annotated[str, Path(max_length=200, description="The task's address: `<run_id>.<id>`.")]
+Limit = Annotated[int, Query(ge=1, le=MOST_PAGE_ITEMS, description="Most items of this part of the list.")]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the part before.")]
+Status = Annotated[TaskStatus | None, Query(description="Only items with this status.")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        pattern=r"^[!-~]{1,64}$",
+        description="Names the request. A repeat with the same key and body does nothing more.",
+    ),
+]
+TraceParent = Annotated[str | None, Header(description="W3C trace context of the submitter.")]
+
+
+async def _dependencies(request: Request) -> Dependencies:
+    deps: Dependencies = request.app.state.deps
+    return deps
+
+
+Deps = Annotated[Dependencies, Depends(_dependencies)]
+
+
+def _caller_with(scope: Scope) -> Callable[..., Caller]:
+    """The dependency of an operation that needs a key with `scope`."""
+
+    def caller(deps: Deps, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
+        found = deps.keys.caller(credentials.credentials if credentials else None)
+        found.require(scope)
+        return found
+
+    return caller
+
+
+Reader = Annotated[Caller, Depends(_caller_with("read"))]
+Submitter = Annotated[Caller, Depends(_caller_with("submit"))]
+Operator = Annotated[Caller, Depends(_caller_with("operate"))]
+
+api = APIRouter(prefix="/v1", responses=problems.RESPONSES)
+
+
+def create_app() -> FastAPI:
+    """The application, with the settings in the environment."""
+    return build_app(Dependencies.from_environment())
+
+
+def build_app(deps: Dependencies) -> FastAPI:
+    """The application with its dependencies."""
+    app = FastAPI(
+        title="Prismline",
+        version=VERSION,
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/openapi.json",
+    )
+    app.state.deps = deps
+    app.add_middleware(BodyLimit, max_bytes=deps.settings.max_body_bytes)
+    problems.install(app, deps.logger)
+
+    @app.get("/health", tags=["service"])
+    async def health() -> Health:
+        """Whether the service runs. Needs no key."""
+        return Health()
+
+    app.include_router(api)
+    return app
+
+
+@api.post(
+    "/jobs",
+    tags=["jobs"],
+    status_code=201,
+    response_model_exclude_none=True,
+    responses={202: {"model": JobView, "description": "The run starts in the background. Look at status_url."}},
+)
+def submit_job(
+    body: JobRequest,
+    response: Response,
+    caller: Submitter,
+    deps: Deps,
+    idempotency_key: IdempotencyKey = None,
+    traceparent: TraceParent = None,
+) -> JobView:
+    """Submit a job.
+
+    A closed list of at most 1,000 URLs is written and enqueued at once (201). A longer list, an open job, a cube or
+    a recording is accepted (202), and so is everything with `async`.
+    """
+    submitted = submit(body, caller, idempotency_key, traceparent, deps)
+    response.status_code = 201 if submitted.path is SubmissionPath.INLINE else 202
+    response.headers["Location"] = f"/v1/jobs/{submitted.job.job_id}"
+    if submitted.replayed:
+        response.headers["Idempotency-Replayed"] = "true"
+    return job_view(submitted.job, run_view(submitted.run, deps), secret=True)
+
+
+@api.get("/jobs", tags=["jobs"], response_model_exclude_none=True)
+def get_jobs(caller: Reader, deps: Deps, limit: Limit = PAGE_ITEMS, cursor: Cursor = None) -> Page[JobSummary]:
+    """List your jobs, the newest first."""
+    return list_jobs(caller, limit, cursor, deps)
+
+
+@api.get("/jobs/{job_id}", tags=["jobs"], response_model_exclude_none=True)
+def get_job(job_id: JobId, caller: Reader, deps: Deps) -> JobView:
+    """Show a job and its latest run."""
+    job = find_job(caller, job_id, deps)
+    return job_view(job, latest_run(job, deps))
+
+
+@api.post("/jobs/{job_id}/tasks", tags=["jobs"], status_code=201)
+def add_tasks(
+    job_id: JobId, body: BatchRequest, caller: Submitter, deps: Deps, idempotency_key: IdempotencyKey = None
+) -> Batch:
+    """Add at most 1,000 tasks to an open job."""
+    return add_batch(body, job_id, caller, idempotency_key, deps)
+
+
+@api.post("/jobs/{job_id}/close", tags=["jobs"], status_code=202, response_model_exclude_none=True)
+def close(job_id: JobId, caller: Submitter, deps: Deps) -> JobView:
+    """Close an open job: it has all its tasks."""
+    job = close_job(find_job(caller, job_id, deps), deps)
+    return job_view(job, latest_run(job, deps))
+
+
+@api.post("/jobs/{job_id}/rerun", tags=["jobs"], status_code=202, response_model_exclude_none=True)
+def rerun(
+    job_id: JobId,
+    body: RerunRequest,
+    response: Response,
+    caller: Submitter,
+    deps: Deps,
+    idempotency_key: IdempotencyKey = None,
+) -> RunView:
+    """Start a new run of a job: of all its tasks, or of those that failed."""
+    _, run, replayed = rerun_job(body, caller, job_id, idempotency_key, deps)
+    response.headers["Location"] = f"/v1/runs/{run.run_id}"
+    if replayed:
+        response.headers["Idempotency-Replayed"] = "true"
+    return run_view(run, deps)
+
+
+@api.delete("/jobs/{job_id}", tags=["jobs"], status_code=202)
+def delete(job_id: JobId, caller: Operator, deps: Deps) -> Accepted:
+    """Delete a job: its runs are cancelled, then its items and objects are removed in the background."""
+    return delete_job(caller, job_id, deps)
+
+
+@api.post("/uploads", tags=["uploads"], status_code=201, response_model_exclude_none=True)
+def create_upload(body: UploadRequest, caller: Submitter, deps: Deps) -> Upload:
+    """Get a presigned URL for the upload of a list of URLs or a cube. Name its `upload_id` in the job."""
+    return begin_upload(body, caller, deps)
+
+
+@api.get("/runs", tags=["runs"], response_model_exclude_none=True)
+def get_runs(caller: Reader, deps: Deps, limit: Limit = PAGE_ITEMS, cursor: Cursor = None) -> Page[RunSummary]:
+    """List the runs of your jobs, the newest first."""
+    return list_runs(caller, limit, cursor, deps)
+
+
+@api.get("/runs/{run_id}", tags=["runs"], response_model_exclude_none=True)
+def get_run(run_id: RunId, caller: Reader, deps: Deps) -> RunView:
+    """Show a run: its status and how far it is."""
+    return run_view(find_run(caller, run_id, deps), deps)
+
+
+@api.get("/runs/{run_id}/tasks", tags=["runs"], response_model_exclude_none=True)
+def get_tasks(
+    run_id: RunId,
+    caller: Reader,
+    deps: Deps,
+    status: Status = None,
+    limit: Limit = PAGE_ITEMS,
+    cursor: Cursor = None,
+) -> RunPage[TaskView]:
+    """List the tasks of a run of `urls`, in no order that means anything. A part may be short or empty."""
+    return list_tasks(caller, run_id, status, limit, cursor, deps)
+
+
+@api.get("/runs/{run_id}/chunks", tags=["runs"], response_model_exclude_none=True)
+def get_chunks(
+    run_id: RunId,
+    caller: Reader,
+    deps: Deps,
+    status: Status = None,
+    limit: Limit = PAGE_ITEMS,
+    cursor: Cursor = None,
+) -> RunPage[ChunkView]:
+    """List the chunks of a run of `spectra` or `captions`. A part may be short or empty."""
+    return list_chunks(caller, run_id, status, limit, cursor, deps)
+
+
+@api.post("/runs/{run_id}/cancel", tags=["runs"], status_code=202)
+def cancel(run_id: RunId, caller: Operator, deps: Deps) -> Accepted:
+    """Cancel a run: what has not started will not. The run of an open job takes no more tasks."""
+    return cancel_run(caller, run_id, deps)
+
+
+@api.post("/runs/{run_id}/export", tags=["runs"], status_code=202, response_model_exclude_none=True)
+def export(
+    run_id: RunId, response: Response, caller: Submitter, deps: Deps, idempotency_key: IdempotencyKey = None
+) -> ExportView:
+    """Have all results of a run put into one object: a ZIP file, or one Parquet file for spectra."""
+    view = request_export(caller, run_id, idempotency_key, deps)
+    response.headers["Location"] = f"/v1/runs/{run_id}/exports/{view.export_id}"
+    return view
+
+
+@api.get("/runs/{run_id}/exports/{export_id}", tags=["runs"], response_model_exclude_none=True)
+def get_export(run_id: RunId, export_id: ExportId, caller: Reader, deps: Deps) -> ExportView:
+    """Show an export, with a link once it is whole. The link is valid for 24 hours."""
+    return show_export(caller, run_id, export_id, deps)
+
+
+@api.get("/tasks/{task_id}", tags=["tasks"], response_model_exclude_none=True)
+def get_task(task_id: TaskAddress, caller: Reader, deps: Deps) -> TaskView:
+    """Show a task."""
+    return task_view(find_task(caller, task_id, deps))
+
+
+@api.get("/tasks/{task_id}/result", tags=["tasks"], response_model_exclude_none=True)
+def get_result(task_id: TaskAddress, caller: Reader, deps: Deps) -> ResultLink:
+    """Get a link to the body that a task fetched. It is valid for 24 hours."""
+    return result_link(caller, task_id, deps)
+
+
+@api.get("/dead-letters", tags=["dead letters"], response_model_exclude_none=True)
+def get_dead_letters(
+    caller: Reader,
+    deps: Deps,
+    run_id: Annotated[str | None, Query(max_length=80, description="Only of this run.")] = None,
+    limit: Limit = PAGE_ITEMS,
+    cursor: Cursor = None,
+) -> Page[DeadLetterView]:
+    """List the archived dead letters of your runs. A part may be short or empty."""
+    return list_dead_letters(caller, run_id, limit, cursor, deps)
+
+
+@api.post("/dead-letters/recover", tags=["dead letters"], status_code=202)
+def recover_dead_letters(
+    body: RecoverRequest, caller: Operator, deps: Deps, idempotency_key: IdempotencyKey = None
+) -> Accepted:
+    """Send the dead letters of a run back to their queues, or try again what failed."""
+    return recover(body, caller, idempotency_key, deps)
+
+
+@api.get("/recoveries/{operation_id}", tags=["dead letters"])
+def get_recovery(operation_id: OperationId, caller: Reader, deps: Deps) -> RecoveryView:
+    """Show how far a recovery of dead letters is."""
+    return show_recovery(caller, operation_id, deps)
+
+
+@cache
+def _handler() -> Mangum:
+    return Mangum(create_app(), lifespan="off")
+
+
+def handler(event: dict[str, Any], context: Any) -> Any:
+    """Entry point as a Lambda function, behind a function URL."""
+    return _handler()(event, context)

@@ -1,0 +1,106 @@
+"""The dependencies of the api service: clients and settings, made once per process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+
+import boto3
+from aws_lambda_powertools import Logger
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+from prismline_api.auth import Keys
+from prismline_api.cursors import ForgedCursorError, seal, unseal
+from prismline_api.problems import ProblemError
+from prismline_api.settings import ApiSettings
+from prismline_api.store import JobStore
+from prismline_contracts import now
+from prismline_ledger import Ledger, Operations
+from prismline_runtime import Bucket, Table, Transport, aws_errors, clients, error_code, service_logger
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+#: Name of the service in logs and as the source of messages.
+SERVICE = "api"
+#: Signature version 4 alone binds the headers of an upload.
+S3_CONFIG = Config(signature_version="s3v4")
+#: How long a link to a result or an export is valid, in seconds: 24 h. Links that a role signs end with its session.
+LINK_SECONDS = 86_400
+#: How long an upload may begin after it was asked for, in seconds.
+UPLOAD_SECONDS = 3600
+
+
+@dataclass(frozen=True)
+class Dependencies:
+    """What the operations of the api use."""
+
+    settings: ApiSettings
+    store: JobStore
+    keys: Keys
+    ledger: Ledger
+    operations: Operations
+    states: Table
+    bucket: Bucket
+    s3: S3Client
+    transport: Transport
+    logger: Logger
+    clock: Callable[[], datetime] = now
+
+    @cached_property
+    def _cursor_secret(self) -> bytes:
+        return self.store.cursor_secret()
+
+    def seal(self, subject: str, position: Any) -> str | None:
+        """The cursor for a position in a list. None at the end of the list."""
+        return None if position is None else seal(self._cursor_secret, subject, position)
+
+    def unseal(self, subject: str, cursor: str | None) -> Any:
+        """The position that a cursor of the list stands for. Raises ProblemError (400) if it is not ours."""
+        if cursor is None:
+            return None
+        try:
+            return unseal(self._cursor_secret, subject, cursor)
+        except ForgedCursorError as error:
+            raise ProblemError(
+                400, "bad-cursor", f"Cannot go on from there: {error}. Use next_cursor of the same list, unchanged."
+            ) from error
+
+    def link(self, key: str, **parameters: str) -> str:
+        """A link with which anybody can download an object for `LINK_SECONDS`."""
+        arguments = {"Bucket": self.bucket.name, "Key": key, **parameters}
+        return self.s3.generate_presigned_url("get_object", Params=arguments, ExpiresIn=LINK_SECONDS)
+
+    def head(self, key: str) -> Any | None:
+        """What S3 says about an object. None if there is none."""
+        with aws_errors(f"look at s3://{self.bucket.name}/{key}"):
+            try:
+                return self.s3.head_object(Bucket=self.bucket.name, Key=key)
+            except ClientError as error:
+                if error_code(error) in {"404", "NoSuchKey", "NotFound"}:
+                    return None
+                raise
+
+    @classmethod
+    def from_environment(cls) -> Self:
+        """Make the dependencies with real clients and the settings in the environment."""
+        settings = ApiSettings()
+        dynamodb = clients.dynamodb()
+        s3 = boto3.client("s3", config=clients.CONFIG.merge(S3_CONFIG))
+        store = JobStore(dynamodb, settings.jobs_table)
+        return cls(
+            settings=settings,
+            store=store,
+            keys=Keys(store, settings.key_cache_seconds),
+            ledger=Ledger(dynamodb, settings.runs_table),
+            operations=Operations(dynamodb, settings.runs_table),
+            states=Table(dynamodb, settings.workflow_state_table),
+            bucket=Bucket(s3, settings.bucket),
+            s3=s3,
+            transport=Transport.connect(settings.environment, SERVICE),
+            logger=service_logger(SERVICE),
+        )

@@ -1,0 +1,136 @@
+"""Decisions about a submission: whether it is possible, how it is carried out, and its manifest. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+
+from prismline_api.models import CaptionsJob, SpectraJob, UrlsJob
+from prismline_api.problems import ProblemError, invalid
+from prismline_contracts import CaptionsManifest, JobItem, Manifest, SpectraManifest, TaskList, UrlsManifest
+
+#: Content types of uploads by format.
+CONTENT_TYPES = {"jsonl": "application/jsonl", "text": "text/plain", "csv": "text/csv", "fits": "application/fits"}
+#: Formats of lists of URLs.
+LIST_FORMATS = ("jsonl", "text", "csv")
+#: Metadata of an upload that say what it holds.
+FORMAT_METADATA, GZIP_METADATA = "prismline-format", "prismline-gzip"
+
+
+class Path(StrEnum):
+    """How a submission is carried out."""
+
+    #: The tasks are written and enqueued in the request.
+    INLINE = "inline"
+    #: A command has the splitter do it.
+    INGEST = "ingest"
+    #: Nothing happens until batches arrive.
+    OPEN = "open"
+
+
+def path_of(request: UrlsJob | SpectraJob | CaptionsJob, inline_tasks: int) -> Path:
+    """How the submission is carried out. `inline_tasks`: the longest list that is written in the request."""
+    if isinstance(request, UrlsJob) and request.open:
+        return Path.OPEN
+    short = isinstance(request, UrlsJob) and request.urls is not None and len(request.urls) <= inline_tasks
+    return Path.INLINE if short and not request.run_async else Path.INGEST
+
+
+def request_hash(request: BaseModel) -> str:
+    """SHA-256 of what a request says, whatever the order of its fields and its white space."""
+    document = request.model_dump(mode="json", exclude_unset=True, by_alias=True)
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def check_urls(urls: Iterable[str]) -> None:
+    """Raises ProblemError (422), which names the first one that is not an http or https URL."""
+    for position, url in enumerate(urls):
+        try:
+            parts = urlsplit(url)
+            port_is_valid = parts.port is None or parts.port > 0
+        except ValueError:
+            port_is_valid, parts = False, urlsplit("")
+        if parts.scheme not in {"http", "https"} or not parts.hostname or not port_is_valid:
+            shown = url if len(url) <= 100 else f"{url[:100]}..."
+            raise invalid(f"urls.{position} is not an http or https URL: {shown!r}. Correct or remove it.")
+
+
+def check_keys(keys: Iterable[str], prefixes: Sequence[str]) -> None:
+    """Raises ProblemError (422) for a key that does not lie where a job may name objects."""
+    for key in keys:
+        if not key.startswith(tuple(prefixes)) or ".." in key.split("/"):
+            raise invalid(
+                f"The key {key!r} is not below {', '.join(prefixes)}. Put the object there, or upload it with"
+                " POST /v1/uploads."
+            )
+
+
+def named_keys(request: SpectraJob | CaptionsJob) -> list[str]:
+    """The keys of objects in the bucket that a request names."""
+    if isinstance(request, CaptionsJob):
+        return [key for window in request.windows for key in window.frames]
+    return [key for key in (request.cube_key, request.params.noise) if isinstance(key, str)]
+
+
+def upload_metadata(format_: str, *, gzip: bool) -> dict[str, str]:
+    """The metadata that an upload is signed with."""
+    return {FORMAT_METADATA: format_, GZIP_METADATA: "true" if gzip else "false"}
+
+
+def uploaded_list(key: str, head: Any) -> TaskList:
+    """The list in an upload. Raises ProblemError (422) if the upload is something else."""
+    format_ = head.get("Metadata", {}).get(FORMAT_METADATA)
+    if format_ not in LIST_FORMATS:
+        raise invalid("The upload is not a list of URLs. Upload one with the format jsonl, text or csv.")
+    return TaskList(key=key, etag=head["ETag"], format=format_, gzip=head["Metadata"].get(GZIP_METADATA) == "true")
+
+
+def manifest_of(
+    job: JobItem, request: UrlsJob | SpectraJob | CaptionsJob, *, upload_key: str | None, task_list: TaskList | None
+) -> Manifest:
+    """The manifest of a job's first run. `upload_key` and `task_list`: the upload that the request names.
+
+    Raises ProblemError (422) if the manifest would be invalid.
+    """
+    fields = common_fields(job) | {"params": request.params.model_dump()}
+    try:
+        match request:
+            case UrlsJob():
+                source = {"list": task_list} if task_list is not None else {"urls": request.urls}
+                return UrlsManifest.model_validate(fields | source)
+            case SpectraJob():
+                cube = {"cube_key": request.cube_key or upload_key, "chunk_size": request.chunk_size}
+                return SpectraManifest.model_validate(fields | cube)
+            case CaptionsJob():
+                session = {"session_id": job.survey, "user_id": request.user_id, "windows": request.windows}
+                return CaptionsManifest.model_validate(fields | session)
+    except ValueError as error:
+        raise invalid(f"The job is invalid: {error}. Correct it and send it again.") from error
+
+
+def common_fields(job: JobItem) -> dict[str, Any]:
+    """The fields of every manifest."""
+    return {
+        "workload": job.workload,
+        "survey": job.survey,
+        "job_id": job.job_id,
+        "tenant": job.tenant,
+        "tolerated_failure_percent": float(job.tolerated_failure_percent),
+        "max_concurrency": job.max_concurrency,
+        "priority": job.priority,
+        "deadline_at": job.deadline_at,
+        "traceparent": job.traceparent,
+    }
+
+
+def key_reused(what: str) -> ProblemError:
+    """The idempotency key was used for another request."""
+    return ProblemError(
+        409, "idempotency-conflict", f"This Idempotency-Key was used for {what}. Use a new key for a new request."
+    )

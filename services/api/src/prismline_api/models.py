@@ -1,0 +1,413 @@
+"""What requests and responses hold. The OpenAPI document is made of these models.
+
+Requests refuse unknown fields, because people write them by hand. Responses leave out what is not known.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Generic, Literal, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from prismline_contracts import MAX_INLINE_URLS, CaptionParams, FitParams, FrameWindow, TaskSource, UrlParams
+from prismline_contracts.base import Key, RunId, Survey, Timestamp
+
+#: Most tasks of one batch of an open job.
+MAX_BATCH_TASKS = 1000
+#: An upload's id.
+UploadId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+
+T = TypeVar("T")
+
+
+class Request(BaseModel):
+    """Base of the bodies of requests."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Response(BaseModel):
+    """Base of the bodies of responses."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+# ---- requests
+
+
+class WebhookTarget(Request):
+    """Where the end of every run of the job is posted to (Standard Webhooks)."""
+
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+\S*$", max_length=2048)]
+    secret: Annotated[
+        str | None,
+        Field(
+            pattern=r"^whsec_[A-Za-z0-9+/]{32,128}={0,2}$",
+            description="Signs the posts: `whsec_` and base64. Absent: the service makes one and returns it.",
+        ),
+    ] = None
+
+
+class JobOptions(Request):
+    """What every job takes."""
+
+    name: Annotated[Survey, Field(description="The job's name. Runs and results are listed by it.")]
+    max_concurrency: Annotated[
+        int | None, Field(ge=1, le=100_000, description="Most tasks or chunks that are processed at a time.")
+    ] = None
+    tolerated_failure_percent: Annotated[
+        float, Field(ge=0, le=100, description="The run still completes if at most this share fails.")
+    ] = 0.0
+    priority: Annotated[int | None, Field(ge=1, le=9, description="1 (lowest) to 9. Absent: 5.")] = None
+    deadline_at: Annotated[
+        Timestamp | None, Field(description="The run is stopped at this moment if it has not ended.")
+    ] = None
+    webhook: WebhookTarget | None = None
+    run_async: Annotated[bool, Field(alias="async", description="Answer 202 at once, also for a short list.")] = False
+
+
+class UrlsJob(JobOptions):
+    """URLs to fetch: an inline list, an uploaded list, or an open job that takes batches."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {"workload": "urls", "name": "catalogue", "urls": ["https://example.org/a", "https://example.org/b"]},
+                {"workload": "urls", "name": "catalogue", "upload": "0f3b5c0e9d3b6d1c5f8f6a512f5e4c1d"},
+                {"workload": "urls", "name": "catalogue", "open": True, "max_concurrency": 64},
+            ]
+        }
+    )
+
+    workload: Literal["urls"]
+    urls: Annotated[
+        list[TaskSource] | None, Field(min_length=1, max_length=MAX_INLINE_URLS, description="The URLs themselves.")
+    ] = None
+    upload: Annotated[UploadId | None, Field(description="The id of an uploaded list.")] = None
+    open: Annotated[bool, Field(description="Take batches until the job is closed.")] = False
+    params: UrlParams = UrlParams()
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        given = [name for name in ("urls", "upload") if getattr(self, name) is not None] + ["open"] * self.open
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of urls, upload and open, not {' and '.join(given) or 'none'}")
+        return self
+
+
+class SpectraJob(JobOptions):
+    """A spectral cube to decompose."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"workload": "spectra", "name": "grs", "cube_key": "cubes/grs/field.fits"}]}
+    )
+
+    workload: Literal["spectra"]
+    cube_key: Annotated[Key | None, Field(description="The key of a cube in the bucket.")] = None
+    upload: Annotated[UploadId | None, Field(description="The id of an uploaded cube.")] = None
+    chunk_size: Annotated[int | None, Field(ge=1, le=1_000_000, description="Spectra in a chunk.")] = None
+    params: FitParams = FitParams()
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        if (self.cube_key is None) == (self.upload is None):
+            raise ValueError("give either cube_key or upload")
+        return self
+
+
+class CaptionsJob(JobOptions):
+    """Windows of frames of a recording to caption. The job's name is the id of the session."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "workload": "captions",
+                    "name": "session-7",
+                    "user_id": "u1",
+                    "windows": [{"window_index": 0, "frame_count": 1, "frames": ["frames/session-7/0.png"]}],
+                }
+            ]
+        }
+    )
+
+    workload: Literal["captions"]
+    user_id: Annotated[str, StringConstraints(min_length=1, max_length=200)]
+    windows: Annotated[list[FrameWindow], Field(min_length=1, max_length=100_000)]
+    params: CaptionParams = CaptionParams()
+
+
+JobRequest = Annotated[UrlsJob | SpectraJob | CaptionsJob, Field(discriminator="workload")]
+
+
+class UploadRequest(Request):
+    """A file to upload: how long it is and what it holds. Both are part of the signature."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"format": "jsonl", "size_bytes": 104857600}]})
+
+    format: Annotated[
+        Literal["jsonl", "text", "csv", "fits"],
+        Field(description="`jsonl`, `text` or `csv` for a list of URLs; `fits` for a cube."),
+    ]
+    gzip: Annotated[bool, Field(description="Whether the file is compressed by gzip.")] = False
+    size_bytes: Annotated[int, Field(ge=1, description="The exact length of the file.")]
+
+
+class BatchRequest(Request):
+    """Tasks for an open job."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"urls": ["https://example.org/c"]}]})
+
+    urls: Annotated[list[TaskSource], Field(min_length=1, max_length=MAX_BATCH_TASKS)]
+
+
+class RerunRequest(Request):
+    """Which tasks of a job to run again."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"only": "failed"}]})
+
+    only: Literal["all", "failed"] = "all"
+    run_id: Annotated[
+        RunId | None,
+        Field(description="The run whose tasks are taken. Absent: the latest for `failed`, the first for `all`."),
+    ] = None
+
+
+class RecoverRequest(Request):
+    """Which dead letters to send back."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"run_id": "7b0b3f0e-2f5e-5d0c-8c39-9a1f3c1f7a11", "retry": True}]}
+    )
+
+    run_id: Annotated[RunId, Field(description="Only dead letters of this run.")]
+    dry_run: Annotated[bool, Field(description="Only count what would be done.")] = False
+    retry: Annotated[
+        bool, Field(description="Try everything again that failed, whether the archive has a record of it or not.")
+    ] = False
+
+
+# ---- responses
+
+
+class Counts(Response):
+    """How far a run is. `total` is absent until it is final."""
+
+    total: int | None = None
+    completed: int
+    failed: int
+
+
+class RunView(Response):
+    """One execution of a job."""
+
+    run_id: str
+    job_id: str
+    name: str
+    workload: str
+    status: Annotated[
+        str, Field(description="`pending`, `running`, `completed`, `failed` or `cancelled`.", examples=["running"])
+    ]
+    created_at: str
+    #: What the run consists of: its items are under `tasks` or under `chunks`.
+    unit: Literal["task", "chunk"]
+    counts: Annotated[Counts | None, Field(description="Absent until the run was opened.")] = None
+    n_rejected: Annotated[int | None, Field(description="Lines of the list that are no URL.")] = None
+    rejects_url: Annotated[str | None, Field(description="Where the rejected lines can be downloaded.")] = None
+    started_at: str | None = None
+    completed_at: str | None = None
+    error: Annotated[str | None, Field(description="Why the run failed.")] = None
+    priority: int | None = None
+    max_concurrency: int | None = None
+    deadline_at: str | None = None
+
+
+class RunSummary(Response):
+    """A run in a list."""
+
+    run_id: str
+    job_id: str
+    name: str
+    workload: str
+    created_at: str
+
+
+class JobSummary(Response):
+    """A job in a list."""
+
+    job_id: str
+    name: str
+    workload: str
+    state: Annotated[str, Field(description="`open`, `closed` or `deleting`.", examples=["closed"])]
+    created_at: str
+    run_ids: Annotated[list[str], Field(description="The job's runs, the first one first.")]
+
+
+class JobView(JobSummary):
+    """A job and its latest run."""
+
+    closed_at: str | None = None
+    deleted_at: str | None = None
+    n_tasks: Annotated[int | None, Field(description="Tasks that an open job was given.")] = None
+    tolerated_failure_percent: float
+    params: dict[str, Any]
+    webhook_url: str | None = None
+    webhook_secret: Annotated[
+        str | None, Field(description="The secret that signs the posts. Only in the answer to the submission.")
+    ] = None
+    run: RunView
+    status_url: Annotated[str, Field(description="Where the latest run is.", examples=["/v1/runs/7b0b3f0e"])]
+
+
+class TaskResultView(Response):
+    """What a fetch brought."""
+
+    http_status: int
+    content_type: str | None = None
+    length: int
+    sha256: str
+    final_url: str
+    headers: dict[str, str]
+
+
+class TaskView(Response):
+    """One task."""
+
+    task_id: Annotated[str, Field(description="The task's address: the run's id, a dot, the task's own id.")]
+    index: Annotated[int, Field(description="Its position in the list, from 0.")]
+    url: str
+    status: Annotated[str, Field(examples=["COMPLETED"])]
+    created_at: str
+    started_at: str | None = None
+    completed_at: str | None = None
+    duration_ms: int | None = None
+    attempts: int
+    not_before: Annotated[str | None, Field(description="No attempt begins before this moment.")] = None
+    error: Annotated[str | None, Field(description="Why the task failed.")] = None
+    last_error: Annotated[str | None, Field(description="Why the latest attempt did not end the task.")] = None
+    result: TaskResultView | None = None
+
+
+class ChunkView(Response):
+    """One chunk."""
+
+    chunk_id: str
+    status: str
+    n_items: int
+    created_at: str
+    started_at: str | None = None
+    completed_at: str | None = None
+    duration_ms: int | None = None
+    attempts: int
+    deferrals: int
+    error: str | None = None
+    last_error: str | None = None
+    output_key: str | None = None
+
+
+class Page(Response, Generic[T]):
+    """A part of a list."""
+
+    items: list[T]
+    next_cursor: Annotated[
+        str | None, Field(description="Give it as `cursor` to get the next part. Absent: this is the last part.")
+    ] = None
+
+
+class RunPage(Page[T], Generic[T]):
+    """A part of the tasks or chunks of a run."""
+
+    final: Annotated[
+        bool,
+        Field(
+            description="Whether the run had all its tasks or chunks when the walk over the parts began. If false, ones"
+            " that were added since may be missing; none is shown twice."
+        ),
+    ]
+
+
+class ResultLink(Response):
+    """Where the body of a task's result can be downloaded."""
+
+    url: Annotated[str, Field(description="A presigned link. It needs no API key.")]
+    expires_at: str
+    http_status: int
+    content_type: str | None = None
+    length: int
+    sha256: str
+
+
+class Upload(Response):
+    """Where and how to upload a file: one request with exactly these headers and `size_bytes` bytes."""
+
+    upload_id: str
+    method: Literal["PUT"] = "PUT"
+    url: str
+    headers: dict[str, str]
+    expires_at: str
+
+
+class Accepted(Response):
+    """A request that is carried out in the background."""
+
+    requested: str
+    status_url: str
+
+
+class Batch(Response):
+    """Tasks that an open job took."""
+
+    job_id: str
+    run_id: str
+    first_index: Annotated[int, Field(description="The index of the batch's first task.")]
+    count: int
+    n_tasks: Annotated[int, Field(description="Tasks that the job has now.")]
+
+
+class ExportView(Response):
+    """An export of a run's results."""
+
+    export_id: str
+    run_id: str
+    status: Annotated[str, Field(description="`PENDING`, `RUNNING`, `COMPLETED` or `FAILED`.", examples=["RUNNING"])]
+    requested_at: str
+    completed_at: str | None = None
+    entries: int
+    entries_total: int | None = None
+    bytes: int | None = None
+    error: str | None = None
+    url: Annotated[str | None, Field(description="A presigned link to the finished export.")] = None
+    expires_at: str | None = None
+
+
+class DeadLetterView(Response):
+    """A dead letter in the archive."""
+
+    key: str
+    run_id: str
+    chunk_id: str | None = None
+    source_queue: str | None = None
+    error: str | None = None
+    receive_count: int | None = None
+    archived_at: str | None = None
+
+
+class RecoveryView(Response):
+    """A recovery of dead letters, and how far it is."""
+
+    operation_id: str
+    run_id: str
+    status: Annotated[str, Field(description="`PENDING`, `RUNNING` or `COMPLETED`.", examples=["RUNNING"])]
+    dry_run: bool
+    n_records: int
+    n_sent: int
+    n_settled: int
+    n_failed: int
+    n_left: int
+    n_recovered: int
+
+
+class Health(Response):
+    """That the service runs."""
+
+    status: Literal["ok"] = "ok"

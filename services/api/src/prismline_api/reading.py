@@ -1,0 +1,243 @@
+"""What clients see of jobs, runs, tasks and chunks."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+
+from prismline_api.auth import Caller
+from prismline_api.dependencies import LINK_SECONDS, Dependencies
+from prismline_api.models import (
+    ChunkView,
+    Counts,
+    JobSummary,
+    JobView,
+    Page,
+    ResultLink,
+    RunPage,
+    RunSummary,
+    RunView,
+    TaskResultView,
+    TaskView,
+)
+from prismline_api.problems import conflict, not_found
+from prismline_contracts import (
+    ChunkItem,
+    JobItem,
+    JobRunItem,
+    TaskItem,
+    TaskStatus,
+    WorkflowStateItem,
+    timestamp,
+)
+
+#: Most requests to DynamoDB for one page. A filter that few items pass may end a page early.
+MOST_READS = 20
+
+#: A task's own id.
+TASK_ID = re.compile(r"[0-9a-f]{64}")
+
+
+def find_job(caller: Caller, job_id: str, deps: Dependencies) -> JobItem:
+    """The caller's job. Raises ProblemError (404)."""
+    job = deps.store.job(caller.tenant, job_id)
+    if job is None:
+        raise not_found(f"job {job_id}")
+    return job
+
+
+def find_run(caller: Caller, run_id: str, deps: Dependencies) -> JobRunItem:
+    """The caller's run. Raises ProblemError (404)."""
+    run = deps.store.run(caller.tenant, run_id)
+    if run is None:
+        raise not_found(f"run {run_id}")
+    return run
+
+
+def list_jobs(caller: Caller, limit: int, cursor: str | None, deps: Dependencies) -> Page[JobSummary]:
+    """A page of the caller's jobs, the newest first."""
+    subject = f"jobs/{caller.tenant}"
+    jobs, last = deps.store.jobs(caller.tenant, limit, deps.unseal(subject, cursor))
+    return Page(items=[_job_summary(job) for job in jobs], next_cursor=deps.seal(subject, last))
+
+
+def list_runs(caller: Caller, limit: int, cursor: str | None, deps: Dependencies) -> Page[RunSummary]:
+    """A page of the caller's runs, the newest first."""
+    subject = f"runs/{caller.tenant}"
+    runs, last = deps.store.runs(caller.tenant, limit, deps.unseal(subject, cursor))
+    items = [
+        RunSummary(
+            run_id=run.run_id, job_id=run.job_id, name=run.survey, workload=run.workload, created_at=run.created_at
+        )
+        for run in runs
+    ]
+    return Page(items=items, next_cursor=deps.seal(subject, last))
+
+
+def job_view(job: JobItem, run: RunView, *, secret: bool = False) -> JobView:
+    """A job with its latest run. `secret`: with the secret of its webhook."""
+    webhook = job.webhook
+    return JobView(
+        **_job_summary(job).model_dump(),
+        closed_at=job.closed_at,
+        deleted_at=job.deleted_at,
+        n_tasks=job.n_tasks if job.n_batches else None,
+        tolerated_failure_percent=job.tolerated_failure_percent,
+        params=json.loads(job.params or "{}"),
+        webhook_url=webhook.url if webhook else None,
+        webhook_secret=webhook.secret if webhook and secret else None,
+        run=run,
+        status_url=f"/v1/runs/{run.run_id}",
+    )
+
+
+def latest_run(job: JobItem, deps: Dependencies) -> RunView:
+    """The job's latest run."""
+    run = deps.store.run(job.tenant, job.run_ids[-1])
+    if run is None:
+        raise not_found(f"job {job.job_id}")  # it is being deleted
+    return run_view(run, deps)
+
+
+def _job_summary(job: JobItem) -> JobSummary:
+    return JobSummary(
+        job_id=job.job_id,
+        name=job.survey,
+        workload=job.workload,
+        state=job.state,
+        created_at=job.created_at,
+        run_ids=job.run_ids,
+    )
+
+
+def run_view(run: JobRunItem, deps: Dependencies) -> RunView:
+    """A run as the ledger and the status service see it now."""
+    found = deps.states.get({"run_id": run.run_id})
+    state = None if found is None else WorkflowStateItem.model_validate(found)
+    item = deps.ledger.get_run(run.run_id)
+    shown = RunView(
+        run_id=run.run_id,
+        job_id=run.job_id,
+        name=run.survey,
+        workload=run.workload,
+        status=state.status if state else "pending",
+        created_at=run.created_at,
+        unit=item.unit if item else "task" if run.workload == "urls" else "chunk",
+        started_at=state.started_at if state else None,
+        completed_at=state.completed_at if state else None,
+        error=state.error_message if state else None,
+    )
+    if item is None:
+        return shown
+    counts = deps.ledger.counts(item)
+    return shown.model_copy(
+        update={
+            "counts": Counts(total=counts.total, completed=counts.completed, failed=counts.failed),
+            "n_rejected": item.n_rejected if item.unit == "task" else None,
+            "rejects_url": deps.link(item.rejects_key) if item.rejects_key else None,
+            "priority": item.priority,
+            "max_concurrency": item.max_concurrency,
+            "deadline_at": item.deadline_at,
+        }
+    )
+
+
+# ---- tasks and chunks
+
+
+def list_tasks(
+    caller: Caller, run_id: str, status: TaskStatus | None, limit: int, cursor: str | None, deps: Dependencies
+) -> RunPage[TaskView]:
+    """A page of a run's tasks, shard by shard, in the order of their ids. An id never moves, so none is shown twice."""
+    find_run(caller, run_id, deps)
+    subject = f"tasks/{run_id}/{status or ''}"
+    position = deps.unseal(subject, cursor)
+    run = deps.ledger.get_run(run_id)
+    if run is None or run.unit != "task":
+        return RunPage(items=[], next_cursor=None, final=run is not None)
+    shard, after, final = position or (0, None, run.latched_at is not None)
+    items: list[TaskItem] = []
+    for _ in range(max(MOST_READS, run.shard_count)):
+        page = deps.ledger.page_of_tasks(run, shard, after=after, limit=limit - len(items), status=status)
+        items += page.tasks
+        shard, after = (shard, page.after) if page.after is not None else (shard + 1, None)
+        if len(items) >= limit or shard >= run.shard_count:
+            break
+    following = None if shard >= run.shard_count else [shard, after, final]
+    return RunPage(items=[task_view(task) for task in items], next_cursor=deps.seal(subject, following), final=final)
+
+
+def list_chunks(
+    caller: Caller, run_id: str, status: TaskStatus | None, limit: int, cursor: str | None, deps: Dependencies
+) -> RunPage[ChunkView]:
+    """A page of a run's chunks in the order of their ids."""
+    find_run(caller, run_id, deps)
+    subject = f"chunks/{run_id}/{status or ''}"
+    position = deps.unseal(subject, cursor)
+    run = deps.ledger.get_run(run_id)
+    if run is None or run.unit != "chunk":
+        return RunPage(items=[], next_cursor=None, final=run is not None)
+    after, final = position or (None, run.latched_at is not None)
+    items: list[ChunkItem] = []
+    for _ in range(MOST_READS):
+        page = deps.ledger.page_of_chunks(run_id, after=after, limit=limit - len(items), status=status)
+        items += page.chunks
+        after = page.after
+        if after is None or len(items) >= limit:
+            break
+    following = None if after is None else [after, final]
+    return RunPage(items=[chunk_view(chunk) for chunk in items], next_cursor=deps.seal(subject, following), final=final)
+
+
+def find_task(caller: Caller, address: str, deps: Dependencies) -> TaskItem:
+    """The caller's task with this address. Raises ProblemError (404)."""
+    run_id, _, name = address.rpartition(".")
+    known = TASK_ID.fullmatch(name) and deps.store.run(caller.tenant, run_id)
+    run = deps.ledger.get_run(run_id) if known else None
+    task = deps.ledger.task(run, name) if run is not None else None
+    if task is None:
+        raise not_found(f"task {address}")
+    return task
+
+
+def task_view(task: TaskItem) -> TaskView:
+    """A task as clients see it."""
+    result = task.result
+    return TaskView(
+        task_id=task.address,
+        index=task.index,
+        url=task.source,
+        status=task.status,
+        created_at=task.created_at,
+        started_at=task.started_at,
+        completed_at=task.completed_at,
+        duration_ms=task.duration_ms,
+        attempts=task.attempts,
+        not_before=task.not_before,
+        error=task.error,
+        last_error=task.last_error,
+        result=TaskResultView(**result.model_dump(exclude={"key"})) if result else None,
+    )
+
+
+def chunk_view(chunk: ChunkItem) -> ChunkView:
+    """A chunk as clients see it."""
+    return ChunkView.model_validate(chunk, from_attributes=True)
+
+
+def result_link(caller: Caller, address: str, deps: Dependencies) -> ResultLink:
+    """Where the body of a completed task can be downloaded. Raises ProblemError (404, 409)."""
+    task = find_task(caller, address, deps)
+    result = task.result
+    if result is None:
+        why = task.error or task.last_error or "it has not been fetched yet"
+        raise conflict("no-result", f"The task is {task.status} and has no result: {why}. Look again later.")
+    return ResultLink(
+        url=deps.link(result.key),
+        expires_at=timestamp(deps.clock() + timedelta(seconds=LINK_SECONDS)),
+        http_status=result.http_status,
+        content_type=result.content_type,
+        length=result.length,
+        sha256=result.sha256,
+    )

@@ -1,0 +1,32 @@
+"""Settings of the api service, from the environment."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from prismline_runtime import ServiceSettings
+
+
+class ApiSettings(ServiceSettings):
+    """Settings of the HTTP interface."""
+
+    runs_table: str = Field(description="The ledger's table.")
+    jobs_table: str = Field(description="The table of jobs, API keys and idempotency keys.")
+    workflow_state_table: str = Field(description="The status service's table, for the status of a run.")
+    bucket: str = Field(description="The bucket of uploads, manifests and results.")
+    inline_tasks: int = Field(
+        default=1000, ge=0, le=1000, description="A closed list of at most this many tasks is enqueued in the request."
+    )
+    max_body_bytes: int = Field(
+        default=5 * 2**20, ge=1024, le=6 * 2**20, description="Largest request body. Lambda accepts 6 MB."
+    )
+    max_upload_bytes: int = Field(
+        default=2 * 2**30, ge=1, le=5 * 2**30, description="Largest upload. One PUT to S3 holds at most 5 GiB."
+    )
+    key_cache_seconds: float = Field(
+        default=10.0, ge=0, description="How long a key that was found valid is used without a read of the table."
+    )
+    source_prefixes: list[str] = Field(
+        default=["cubes/", "noise/", "frames/"],
+        description="Where in the bucket a job may name objects that were not uploaded by its own tenant, as JSON.",
+    )

@@ -1,0 +1,154 @@
+"""The jobs table: jobs, whose a run is, API keys, idempotency keys, batches. This service alone writes its jobs."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from boto3.dynamodb.conditions import Attr, ConditionBase, Key
+
+from prismline_contracts import (
+    BATCH_SK_PREFIX,
+    ApiKeyItem,
+    BatchItem,
+    Contract,
+    ExportItem,
+    IdempotencyItem,
+    JobItem,
+    JobRunItem,
+    api_key_key,
+    export_key,
+    idempotency_key,
+    job_key,
+    job_run_key,
+    tenant_key,
+    tenant_runs_key,
+    timestamp,
+)
+from prismline_runtime import Change, RefusedError, Table, unchanged
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+#: The key of the item that holds the secret that signs cursors. The first instance that needs it makes it.
+CURSOR_SECRET_KEY = {"PK": "SECRET#cursors", "SK": "SECRET"}
+
+M = TypeVar("M", bound=Contract)
+
+
+class JobStore:
+    """Reads and conditional writes of the jobs table. Raises UnavailableError if DynamoDB does not answer."""
+
+    def __init__(self, dynamodb: DynamoDBClient, table: str, *, clock: Callable[[], str] = timestamp) -> None:
+        self._table = Table(dynamodb, table)
+        self._clock = clock
+
+    # ---- API keys and secrets
+
+    def api_key(self, sha256: str) -> ApiKeyItem | None:
+        """The API key with this hash, or None."""
+        return self._get(ApiKeyItem, api_key_key(sha256))
+
+    def cursor_secret(self) -> bytes:
+        """The secret that signs cursors, the same for all instances."""
+        item = self._table.get(CURSOR_SECRET_KEY)
+        if item is None:
+            self._table.create({**CURSOR_SECRET_KEY, "secret": secrets.token_hex(32)}, key="PK")
+            item = self._table.get(CURSOR_SECRET_KEY) or {}
+        return bytes.fromhex(item["secret"])
+
+    # ---- jobs and runs
+
+    def job(self, tenant: str, job_id: str) -> JobItem | None:
+        """The tenant's job, or None."""
+        return self._get(JobItem, job_key(tenant, job_id))
+
+    def run(self, tenant: str, run_id: str) -> JobRunItem | None:
+        """The tenant's run, or None. Also None if it belongs to another tenant."""
+        run = self._get(JobRunItem, job_run_key(run_id))
+        return run if run is not None and run.tenant == tenant else None
+
+    def jobs(self, tenant: str, limit: int, after: Mapping[str, Any] | None) -> tuple[list[JobItem], Any]:
+        """A page of the tenant's jobs, the newest first, and where the next page begins."""
+        key = Key("GSI1_PK").eq(tenant_key(tenant))
+        page = self._table.page(key, limit=limit, after=after, index="GSI1", descending=True)
+        return [JobItem.model_validate(item) for item in page.items], page.last_key
+
+    def runs(self, tenant: str, limit: int, after: Mapping[str, Any] | None) -> tuple[list[JobRunItem], Any]:
+        """A page of the tenant's runs, the newest first, and where the next page begins."""
+        key = Key("GSI1_PK").eq(tenant_runs_key(tenant))
+        page = self._table.page(key, limit=limit, after=after, index="GSI1", descending=True)
+        return [JobRunItem.model_validate(item) for item in page.items], page.last_key
+
+    def idempotency(self, tenant: str, key: str) -> IdempotencyItem | None:
+        """What a request with this key did, or None."""
+        return self._get(IdempotencyItem, idempotency_key(tenant, key))
+
+    def create_job(self, job: JobItem, run: JobRunItem, request: IdempotencyItem | None) -> bool:
+        """Write a job, whose its run is, and the idempotency key, all or nothing. False if one of them exists."""
+        return self._create([job, run, *filter(None, [request])])
+
+    def add_run(self, job: JobItem, run: JobRunItem, request: IdempotencyItem | None) -> bool:
+        """Add a run to the job as it was read. False if the job has changed since, or the run or the key exists."""
+        same = Attr("run_ids").eq(job.run_ids) & Attr("state").eq(job.state)
+        change = Change({"run_ids": [*job.run_ids, run.run_id]}, condition=same)
+        return self._create([run, *filter(None, [request])], self._changing(job, change))
+
+    def reserve(self, job: JobItem, batch: BatchItem, request: IdempotencyItem) -> bool:
+        """Reserve the indices of a batch of an open job. False if the job has changed since, or the key exists."""
+        same = Attr("state").eq("open") & Attr("n_tasks").eq(batch.first_index)
+        change = Change({"n_tasks": batch.first_index + batch.count}, adds={"n_batches": 1}, condition=same)
+        return self._create([batch, request], self._changing(job, change))
+
+    def batches(self, tenant: str, job_id: str) -> list[BatchItem]:
+        """The batches of an open job in the order of their indices."""
+        key: ConditionBase = Key("PK").eq(job_key(tenant, job_id)["PK"]) & Key("SK").begins_with(BATCH_SK_PREFIX)
+        return [BatchItem.model_validate(item) for item in self._table.query(key)]
+
+    def change_job(self, job: JobItem, sets: Mapping[str, Any], *same: str) -> JobItem | None:
+        """Set attributes of a job if its state and the attributes `same` are as they were read, else return None."""
+        read = unchanged({name: getattr(job, name) for name in ("state", *same)})
+        try:
+            item = self._table.update(_key_of(job), Change(sets, condition=read))
+        except RefusedError:
+            return None
+        return JobItem.model_validate(item)
+
+    # ---- exports
+
+    def export(self, run_id: str, export_id: str) -> ExportItem | None:
+        """An export of the run, or None."""
+        return self._get(ExportItem, export_key(run_id, export_id))
+
+    def create_export(self, item: ExportItem) -> bool:
+        """Write the request of an export. False if it exists."""
+        return self._create([item])
+
+    # ----
+
+    def _get(self, model: type[M], key: Mapping[str, str]) -> M | None:
+        item = self._table.get(key)
+        return None if item is None else model.model_validate(item)
+
+    def _create(self, items: list[Any], *more: Any) -> bool:
+        creations = [self._table.creation(encoded(item), key="PK") for item in items]
+        try:
+            self._table.transact(*creations, *more)
+        except RefusedError:
+            return False
+        return True
+
+    def _changing(self, job: JobItem, change: Change) -> Any:
+        return self._table.changing(_key_of(job), change)
+
+
+def _key_of(item: JobItem) -> dict[str, str]:
+    return {"PK": item.PK, "SK": item.SK}
+
+
+def encoded(item: Contract) -> dict[str, Any]:
+    """The attributes of an item as DynamoDB takes them: without absent ones, and with decimals for fractions."""
+    fields = item.model_dump(exclude_none=True)
+    return {name: Decimal(str(value)) if isinstance(value, float) else value for name, value in fields.items()}

@@ -1,0 +1,372 @@
+"""Submitting jobs: `POST /v1/jobs`, and the tasks that are written and enqueued in a request.
+
+Every id is derived from the tenant and the `Idempotency-Key`, and every step may be done again. So a repeat of a
+request that was cut off anywhere completes it, and twenty repeats at once make one job.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import uuid4
+
+from prismline_api.auth import Caller
+from prismline_api.dependencies import Dependencies
+from prismline_api.manifests import (
+    Path,
+    check_keys,
+    check_urls,
+    key_reused,
+    manifest_of,
+    named_keys,
+    path_of,
+    request_hash,
+    uploaded_list,
+)
+from prismline_api.models import CaptionsJob, SpectraJob, UrlsJob
+from prismline_api.problems import conflict, invalid
+from prismline_contracts import (
+    CaptionsManifest,
+    Envelope,
+    IdempotencyItem,
+    JobIngest,
+    JobItem,
+    JobRunItem,
+    Manifest,
+    Queue,
+    RunItem,
+    RunSubmitted,
+    SpectraManifest,
+    TaskList,
+    TasksProcess,
+    UrlsManifest,
+    Webhook,
+    derived_id,
+    idempotency_key,
+    job_key,
+    job_manifest_key,
+    job_run_key,
+    tenant_key,
+    tenant_runs_key,
+    timestamp,
+    traceparent_of,
+    upload_key,
+)
+from prismline_runtime import Bucket, Transport, batches, fault_point
+
+#: The queue of the tasks of small runs.
+TASKS = "tasks"
+#: Tasks of one message of a run whose tasks are enqueued in requests. Short messages spread a small run over workers.
+TASKS_PER_MESSAGE = 25
+#: How long an idempotency key is remembered, in seconds: 90 days.
+KEY_SECONDS = 90 * 86_400
+#: Random bytes of a webhook's secret.
+WEBHOOK_SECRET_BYTES = 32
+#: The manifest of each workload.
+MANIFESTS: dict[str, type[Manifest]] = {
+    "urls": UrlsManifest,
+    "spectra": SpectraManifest,
+    "captions": CaptionsManifest,
+}
+#: The operation of an idempotency key that submitted a job.
+SUBMIT = "POST /v1/jobs"
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job that was submitted, now or by an earlier request with the same key."""
+
+    job: JobItem
+    run: JobRunItem
+    path: Path
+    replayed: bool
+
+
+def submit(
+    request: UrlsJob | SpectraJob | CaptionsJob,
+    caller: Caller,
+    key: str | None,
+    traceparent: str | None,
+    deps: Dependencies,
+) -> Submitted:
+    """Create the job and start its run, or complete what an earlier request with the same key began.
+
+    Raises ProblemError if the key was used for something else or the job cannot be started.
+    """
+    digest = request_hash(request)
+    path = path_of(request, deps.settings.inline_tasks)
+    known = deps.store.idempotency(caller.tenant, key) if key else None
+    if known is None:
+        manifest, job, run = _prepared(request, caller, key, traceparent, deps)
+        asked = None if key is None else idempotency_item(caller.tenant, key, SUBMIT, digest, job, run, deps.clock())
+        if deps.store.create_job(job, run, asked):
+            fault_point("api.job_created", run_id=run.run_id)
+            _start(path, job, run, manifest, deps)
+            return Submitted(job, run, path, replayed=False)
+        known = deps.store.idempotency(caller.tenant, key) if key else None
+    check_repeated(known, SUBMIT, digest)
+    assert known is not None, "check_repeated refuses a key that is not there"
+    return _repeated(known, request, path, caller, deps)
+
+
+def _prepared(
+    request: UrlsJob | SpectraJob | CaptionsJob,
+    caller: Caller,
+    key: str | None,
+    traceparent: str | None,
+    deps: Dependencies,
+) -> tuple[Manifest | None, JobItem, JobRunItem]:
+    """The items and the manifest of a new job. Raises ProblemError if the job cannot be started."""
+    task_list = _check_sources(request, caller.tenant, deps)
+    moment = deps.clock()
+    if request.deadline_at is not None and datetime.fromisoformat(request.deadline_at) <= moment:
+        raise invalid("deadline_at has passed. Give a later moment, or none.")
+    run_id = derived_id("run", caller.tenant, key) if key else str(uuid4())
+    job_id = derived_id("job", caller.tenant, key) if key else str(uuid4())
+    created_at = timestamp(moment)
+    path = path_of(request, deps.settings.inline_tasks)
+    target = request.webhook
+    job = JobItem(
+        PK=job_key(caller.tenant, job_id)["PK"],
+        GSI1_PK=tenant_key(caller.tenant),
+        GSI1_SK=f"{created_at}#{job_id}",
+        tenant=caller.tenant,
+        job_id=job_id,
+        survey=request.name,
+        workload=request.workload,
+        created_at=created_at,
+        state="open" if path is Path.OPEN else "closed",
+        closed_at=None if path is Path.OPEN else created_at,
+        bucket=deps.bucket.name,
+        manifest_key=job_manifest_key(job_id, run_id),
+        run_ids=[run_id],
+        params=request.params.model_dump_json(),
+        tolerated_failure_percent=request.tolerated_failure_percent,
+        max_concurrency=request.max_concurrency,
+        priority=request.priority,
+        deadline_at=request.deadline_at,
+        webhook=Webhook(url=target.url, secret=target.secret or _webhook_secret()) if target else None,
+        traceparent=traceparent or traceparent_of(run_id),
+    )
+    run = job_run_item(job, run_id, created_at)
+    if path is Path.OPEN:
+        return None, job, run
+    uploaded = _uploaded(request, caller.tenant)
+    return manifest_of(job, request, upload_key=uploaded, task_list=task_list), job, run
+
+
+def _check_sources(request: UrlsJob | SpectraJob | CaptionsJob, tenant: str, deps: Dependencies) -> TaskList | None:
+    """Check that what the request names is there and may be used. Return the uploaded list, if it names one."""
+    if isinstance(request, UrlsJob):
+        check_urls(request.urls or ())
+    else:
+        check_keys(named_keys(request), deps.settings.source_prefixes)
+    uploaded = _uploaded(request, tenant)
+    if uploaded is not None:
+        head = deps.head(uploaded)
+        if head is None:
+            raise invalid("There is no such upload. Send the file to the URL that POST /v1/uploads gave, then submit.")
+        return uploaded_list(uploaded, head) if isinstance(request, UrlsJob) else None
+    if isinstance(request, SpectraJob) and request.cube_key and deps.head(request.cube_key) is None:
+        raise invalid(f"There is no object {request.cube_key!r} in the bucket. Put the cube there first.")
+    return None
+
+
+def _webhook_secret() -> str:
+    return f"whsec_{b64encode(secrets.token_bytes(WEBHOOK_SECRET_BYTES)).decode()}"
+
+
+def _repeated(
+    known: IdempotencyItem,
+    request: UrlsJob | SpectraJob | CaptionsJob,
+    path: Path,
+    caller: Caller,
+    deps: Dependencies,
+) -> Submitted:
+    """Complete what the first request with the key began, in case it was cut off."""
+    job = deps.store.job(caller.tenant, known.job_id)
+    run = deps.store.run(caller.tenant, known.run_id or "")
+    if job is None or run is None or job.state == "deleting":
+        raise conflict("job-deleted", "This Idempotency-Key submitted a job that was deleted. Use a new key.")
+    if path is not Path.OPEN and not is_started(run, deps):
+        _start(path, job, run, _manifest_again(request, job, run, deps), deps)
+    return Submitted(job, run, path, replayed=True)
+
+
+def _manifest_again(
+    request: UrlsJob | SpectraJob | CaptionsJob, job: JobItem, run: JobRunItem, deps: Dependencies
+) -> Manifest:
+    """The manifest that the first request wrote, or would have written."""
+    key = job_manifest_key(job.job_id, run.run_id)
+    if deps.head(key) is not None:
+        return MANIFESTS[job.workload].model_validate_json(deps.bucket.read(key))
+    task_list = _check_sources(request, job.tenant, deps)
+    return manifest_of(job, request, upload_key=_uploaded(request, job.tenant), task_list=task_list)
+
+
+def _uploaded(request: UrlsJob | SpectraJob | CaptionsJob, tenant: str) -> str | None:
+    """The key of the upload that a request names."""
+    upload_id = getattr(request, "upload", None)
+    return upload_key(tenant, upload_id) if upload_id is not None else None
+
+
+def is_started(run: JobRunItem, deps: Dependencies) -> bool:
+    """Whether the run has left this service: it has a status, so its `run.submitted` was heard."""
+    return deps.states.get({"run_id": run.run_id}) is not None
+
+
+def _start(path: Path, job: JobItem, run: JobRunItem, manifest: Manifest | None, deps: Dependencies) -> None:
+    if manifest is None:
+        return
+    manifest = put_manifest(manifest, run, deps.bucket)
+    fault_point("api.manifest_written", run_id=run.run_id)
+    if path is Path.INLINE and isinstance(manifest, UrlsManifest) and manifest.urls:
+        opened = open_task_run(job, run, deps, manifest_key=job_manifest_key(job.job_id, run.run_id))
+        if opened.latched_at is None:
+            messages = add_tasks(job, opened, 0, manifest.urls, deps, total=len(manifest.urls))
+            deps.transport.send(TASKS, messages)
+            fault_point("api.tasks_sent", run_id=run.run_id)
+            deps.ledger.latch(run.run_id)
+            fault_point("api.latched", run_id=run.run_id)
+        announce(job, run, deps)
+    else:
+        ingest(job, run, deps.transport)
+    deps.logger.info("job_submitted", extra={"run_id": run.run_id, "job_id": job.job_id, "path": path})
+
+
+def put_manifest(manifest: Manifest, run: JobRunItem, bucket: Bucket) -> Manifest:
+    """Write the manifest of a run, unless it is there. Return the one that is there."""
+    key = job_manifest_key(run.job_id, run.run_id)
+    if bucket.create(key, manifest.model_dump_json(exclude_none=True, by_alias=True).encode()):
+        return manifest
+    return type(manifest).model_validate_json(bucket.read(key))
+
+
+def open_task_run(
+    job: JobItem, run: JobRunItem, deps: Dependencies, *, shard_count: int = 1, manifest_key: str | None
+) -> RunItem:
+    """Open a run of tasks in the ledger, if it is not open. Return the run."""
+    return deps.ledger.open_run(
+        run_id=run.run_id,
+        survey=job.survey,
+        job_id=job.job_id,
+        workload=job.workload,
+        params=job.params,
+        traceparent=job.traceparent,
+        manifest_key=manifest_key,
+        unit="task",
+        shard_count=shard_count,
+        tenant=job.tenant,
+        priority=job.priority,
+        max_concurrency=job.max_concurrency,
+        deadline_at=job.deadline_at,
+    )
+
+
+def add_tasks(
+    job: JobItem, run: RunItem, first_index: int, urls: Sequence[str], deps: Dependencies, *, total: int | None = None
+) -> list[Envelope]:
+    """Write the items of tasks, and set the run's total if it is known. Return the messages that enqueue them."""
+    added = deps.ledger.add_tasks(run, first_index, urls)
+    fault_point("api.tasks_added", run_id=run.run_id)
+    if total is not None:
+        deps.ledger.set_task_total(run.run_id, [total])
+        fault_point("api.total_set", run_id=run.run_id)
+    return [
+        deps.transport.wrap(
+            TasksProcess(
+                run_id=run.run_id,
+                job_id=job.job_id,
+                workload=job.workload,
+                survey=job.survey,
+                bucket=job.bucket,
+                shard=shard,
+                shard_count=run.shard_count,
+                task_ids=batch,
+                params=json.loads(job.params or "{}"),
+                max_concurrency=job.max_concurrency,
+            ),
+            traceparent=job.traceparent,
+            key=(str(shard), batch[0]),
+        )
+        for shard, ids in sorted(added.items())
+        for batch in batches(ids, TASKS_PER_MESSAGE)
+    ]
+
+
+def ingest(job: JobItem, run: JobRunItem, transport: Transport) -> None:
+    """Have the splitter start the run from its manifest."""
+    command = JobIngest(
+        run_id=run.run_id,
+        job_id=job.job_id,
+        bucket=job.bucket,
+        manifest_key=job_manifest_key(job.job_id, run.run_id),
+    )
+    transport.send(Queue.SPLIT, [transport.wrap(command, traceparent=job.traceparent)])
+
+
+def announce(job: JobItem, run: JobRunItem, deps: Dependencies) -> None:
+    """Publish `run.submitted`, which starts the run's state machine. A repeat has the same event id."""
+    submitted = RunSubmitted(
+        run_id=run.run_id,
+        job_id=job.job_id,
+        bucket=job.bucket,
+        manifest_key=job_manifest_key(job.job_id, run.run_id),
+        survey=job.survey,
+        workload=job.workload,
+        tolerated_failure_percent=float(job.tolerated_failure_percent),
+    )
+    deps.transport.publish_event(submitted, traceparent=job.traceparent)
+
+
+def job_run_item(job: JobItem, run_id: str, created_at: str) -> JobRunItem:
+    """The item that says that a run is the job's."""
+    return JobRunItem(
+        PK=job_run_key(run_id)["PK"],
+        GSI1_PK=tenant_runs_key(job.tenant),
+        GSI1_SK=f"{created_at}#{run_id}",
+        tenant=job.tenant,
+        job_id=job.job_id,
+        survey=job.survey,
+        workload=job.workload,
+        created_at=created_at,
+    )
+
+
+def idempotency_item(
+    tenant: str,
+    key: str,
+    operation: str,
+    digest: str,
+    job: JobItem,
+    run: JobRunItem,
+    moment: datetime,
+    *,
+    first_index: int | None = None,
+) -> IdempotencyItem:
+    """The item that remembers what a request with a key did."""
+    return IdempotencyItem(
+        PK=idempotency_key(tenant, key)["PK"],
+        tenant=tenant,
+        operation=operation,
+        request_sha256=digest,
+        job_id=job.job_id,
+        run_id=run.run_id,
+        first_index=first_index,
+        created_at=timestamp(moment),
+        expires_at=int(moment.timestamp()) + KEY_SECONDS,
+    )
+
+
+def check_repeated(known: IdempotencyItem | None, operation: str, digest: str) -> None:
+    """Raises ProblemError (409) unless `known` is of the same operation with the same body."""
+    if known is None:
+        raise key_reused("a job long ago")
+    if known.operation != operation:
+        raise key_reused(f"another request, {known.operation}")
+    if known.request_sha256 != digest:
+        raise key_reused("a request with another body")

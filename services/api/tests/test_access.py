@@ -1,0 +1,190 @@
+"""Who may do what: keys, scopes, tenants, cursors, and what a request may hold."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import pytest
+from api_world import Api, ApiWorld, urls_job
+
+from prismline_api.cursors import ForgedCursorError, seal, unseal
+from prismline_contracts import api_key_key, api_key_sha256
+
+emulator = pytest.mark.emulator
+
+
+@emulator
+class TestKeys:
+    @pytest.mark.parametrize(
+        "header", [None, "Bearer prismline_nobody", "Bearer x", "Basic eDp5", "Bearer " + "x" * 999]
+    )
+    def test_a_request_without_a_valid_key_is_told_how_to_get_one(self, world: ApiWorld, header: str | None) -> None:
+        answer = world.client.get("/v1/jobs", headers={"Authorization": header} if header else {})
+        assert answer.status_code == 401
+        assert answer.headers["Content-Type"] == "application/problem+json"
+        assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+        assert "prismline jobs keys create" in answer.json()["detail"]
+
+    def test_a_key_is_stored_as_its_hash_alone(self, world: ApiWorld) -> None:
+        key = world.key()
+        items = world.items("jobs")
+        assert api_key_sha256(key) in str(items)
+        assert key not in str(items)
+
+    def test_a_revoked_key_is_refused(self, world: ApiWorld, acme: Api) -> None:
+        acme.get("/jobs")
+        world.change("jobs", api_key_key(api_key_sha256(acme.api_key)), revoked_at="2026-03-01T12:00:00.000Z")
+        assert "revoked" in acme.get("/jobs", expect=401)["detail"]
+
+    @pytest.mark.parametrize(
+        ("scope", "statuses"), [("read", (200, 403)), ("submit", (403, 201)), ("operate", (403, 403))]
+    )
+    def test_a_key_may_do_what_its_scopes_say(self, world: ApiWorld, scope: Any, statuses: tuple[int, int]) -> None:
+        api = world.caller(scopes=(scope,))
+        assert (api("GET", "/jobs").status_code, api("POST", "/jobs", urls_job()).status_code) == statuses
+
+
+@emulator
+class TestLimits:
+    def test_a_body_that_is_too_large_is_refused(self, acme: Api) -> None:
+        answer = acme("POST", "/jobs", urls_job() | {"urls": ["https://example.org/" + "x" * 6_000_000]})
+        assert answer.status_code == 413
+        assert answer.json()["type"] == "urn:prismline:problem:body-too-large"
+        assert "POST /v1/uploads" in answer.json()["detail"]
+
+    def test_a_body_of_unknown_length_is_counted_as_it_arrives(self, world: ApiWorld, acme: Api) -> None:
+        headers = {"Authorization": f"Bearer {acme.api_key}"}
+        answer = world.client.post("/v1/jobs", content=(b"x" * 65_536 for _ in range(200)), headers=headers)
+        assert answer.status_code == 413
+
+    @pytest.mark.parametrize(
+        ("change", "field"),
+        [
+            ({"urls": []}, "urls"),
+            ({"urls": ["https://e.org"] * 1001}, "urls"),
+            ({"open": True}, "exactly one"),
+            ({"name": "a/b"}, "name"),
+            ({"priority": 10}, "priority"),
+            ({"deadline_at": "2020-01-01T00:00:00Z"}, "deadline_at"),
+            ({"deadline_at": "tomorrow"}, "deadline_at"),
+            ({"colour": "red"}, "colour"),
+            ({"params": {"timeout_s": -1.0}}, "timeout_s"),
+            ({"webhook": {"url": "file:///etc/passwd"}}, "webhook"),
+        ],
+    )
+    def test_a_field_that_is_wrong_is_named(self, acme: Api, change: dict[str, Any], field: str) -> None:
+        answer = acme.post("/jobs", urls_job() | change, expect=422)
+        assert field in answer["detail"]
+        assert answer["title"] == "Unprocessable Entity" or answer["title"] == "Unprocessable Content"
+
+    def test_what_is_no_json_is_named(self, world: ApiWorld, acme: Api) -> None:
+        headers = {"Authorization": f"Bearer {acme.api_key}", "Content-Type": "application/json"}
+        assert world.client.post("/v1/jobs", content=b"{", headers=headers).status_code == 422
+
+    def test_an_unknown_path_says_where_the_paths_are(self, world: ApiWorld) -> None:
+        answer = world.client.get("/v2/jobs")
+        assert answer.status_code == 404
+        assert "/openapi.json" in answer.json()["detail"]
+        assert world.client.put("/v1/jobs").status_code == 405
+
+
+@emulator
+class TestTenants:
+    def test_no_id_of_another_tenant_can_be_used(self, world: ApiWorld, acme: Api) -> None:
+        """One tenant has one of everything; another one asks for each of its ids on each path that takes an id."""
+        job = acme.post("/jobs", urls_job())
+        run_id = job["run"]["run_id"]
+        task_id = acme.get(f"/runs/{run_id}/tasks")["items"][0]["task_id"]
+        recovery = acme.post("/dead-letters/recover", {"run_id": run_id}, expect=202)["status_url"]
+        ids = {
+            "job_id": job["job_id"],
+            "run_id": run_id,
+            "task_id": task_id,
+            "export_id": acme.post(f"/runs/{run_id}/export", expect=202)["export_id"],
+            "operation_id": recovery.rpartition("/")[2],
+        }
+        other = world.caller("other")
+        tried = 0
+        for path, methods in world.client.get("/openapi.json").json()["paths"].items():
+            if "{" not in path:
+                continue
+            for method, operation in methods.items():
+                body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+                document = None if body is None else world.example(body["schema"])
+                answer = other(method.upper(), path.removeprefix("/v1").format(**ids), document, key="k")
+                assert answer.status_code == 404, (method, path, answer.text)
+                assert ids[path.partition("{")[2].partition("}")[0]] in answer.json()["detail"]
+                tried += 1
+        assert tried >= 12
+        assert other.get("/jobs")["items"] == []
+        assert other.get("/runs")["items"] == []
+
+
+@emulator
+class TestPages:
+    def test_jobs_and_runs_come_newest_first_in_parts(self, acme: Api) -> None:
+        made = [acme.post("/jobs", urls_job(1))["job_id"] for _ in range(5)]
+        assert [job["job_id"] for job in acme.walk("/jobs", limit=2)] == made[::-1]
+        assert [run["job_id"] for run in acme.walk("/runs", limit=2)] == made[::-1]
+
+    def test_tasks_are_filtered_by_status(self, acme: Api) -> None:
+        run_id = acme.post("/jobs", urls_job(5))["run"]["run_id"]
+        assert len(acme.walk(f"/runs/{run_id}/tasks", limit=2, status="PENDING")) == 5
+        assert acme.walk(f"/runs/{run_id}/tasks", limit=2, status="FAILED") == []
+
+    def test_a_walk_over_a_run_that_is_being_written_shows_nothing_twice_and_all_that_was_there(
+        self, world: ApiWorld, acme: Api
+    ) -> None:
+        job = acme.post("/jobs", urls_job() | {"async": True}, expect=202)
+        run_id = job["run"]["run_id"]
+        run = world.open_run(job, shard_count=4)
+        there = {name for ids in world.deps.ledger.add_tasks(run, 0, ["https://e.org"] * 200).values() for name in ids}
+        seen, cursor, index = [], None, 200
+        while True:
+            page = acme.get(f"/runs/{run_id}/tasks", limit=30, **({"cursor": cursor} if cursor else {}))
+            assert not page["final"]
+            seen += [task["task_id"].rpartition(".")[2] for task in page["items"]]
+            world.deps.ledger.add_tasks(run, index, ["https://e.org"] * 50)
+            index += 50
+            cursor = page.get("next_cursor")
+            if cursor is None:
+                break
+        assert len(seen) == len(set(seen))
+        assert there <= set(seen)
+
+    def test_a_cursor_of_another_list_is_refused(self, acme: Api) -> None:
+        first, second = (acme.post("/jobs", urls_job(5))["run"]["run_id"] for _ in range(2))
+        cursor = acme.get(f"/runs/{first}/tasks", limit=2)["next_cursor"]
+        assert len(acme.get(f"/runs/{first}/tasks", limit=9, cursor=cursor)["items"]) == 3
+        for path, more in (
+            (f"/runs/{second}/tasks", {}),
+            (f"/runs/{first}/tasks", {"status": "PENDING"}),
+            ("/runs", {}),
+        ):
+            assert "next_cursor" in acme.get(path, expect=400, cursor=cursor, **more)["detail"]
+
+
+class TestCursors:
+    def test_a_cursor_gives_back_its_position(self) -> None:
+        assert unseal(b"s", "list", seal(b"s", "list", [3, "abc", True])) == [3, "abc", True]
+
+    @pytest.mark.parametrize("forged", ["", "x", "é", "AAAA", "=" * 4, "x" * 5000, "\n", "%00"])
+    def test_what_is_no_cursor_is_refused(self, forged: str) -> None:
+        with pytest.raises(ForgedCursorError):
+            unseal(b"s", "list", forged)
+
+    def test_every_changed_byte_is_noticed(self) -> None:
+        cursor = seal(b"s", "list", [3, "abc"])
+        sealed = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        for position in range(len(sealed)):
+            changed = bytearray(sealed)
+            changed[position] ^= 1
+            with pytest.raises(ForgedCursorError):
+                unseal(b"s", "list", base64.urlsafe_b64encode(bytes(changed)).rstrip(b"=").decode())
+
+    def test_another_secret_or_list_is_refused(self) -> None:
+        cursor = seal(b"s", "list", 1)
+        for secret, subject in ((b"t", "list"), (b"s", "other")):
+            with pytest.raises(ForgedCursorError):
+                unseal(secret, subject, cursor)

@@ -1,0 +1,190 @@
+"""What is done to jobs and runs that exist: cancel, run again, delete, export, recover."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from api_world import Api, ApiWorld, urls_job
+
+from prismline_contracts import DeadLetterRecord, Queue, UrlsManifest, dead_letter_key, export_key, timestamp
+from prismline_ledger import TaskEnding
+
+pytestmark = pytest.mark.emulator
+
+
+@pytest.fixture
+def job(world: ApiWorld, acme: Api) -> dict[str, Any]:
+    """A job of three tasks, whose submission nobody speaks of any more."""
+    job: dict[str, Any] = acme.post("/jobs", urls_job(3))
+    world.said()
+    return job
+
+
+@pytest.fixture
+def run_id(job: dict[str, Any]) -> str:
+    return str(job["run"]["run_id"])
+
+
+def fail_all(world: ApiWorld, run_id: str) -> None:
+    """Fail every task of a run."""
+    run = world.deps.ledger.run(run_id)
+    started = world.deps.ledger.start_tasks(run, list(world.deps.ledger.tasks(run)))
+    world.deps.ledger.end_tasks(run, [TaskEnding(task, error="It does not answer.") for task in started])
+
+
+class TestCancel:
+    def test_it_is_asked_for_on_the_bus(self, world: ApiWorld, acme: Api, run_id: str) -> None:
+        assert acme.post(f"/runs/{run_id}/cancel", expect=202)["status_url"] == f"/v1/runs/{run_id}"
+        (event,) = world.said()
+        assert event["type"] == "prismline.run.cancel.requested.v1"
+        assert event["data"]["run_id"] == run_id
+
+    def test_a_run_that_has_ended_cannot_be_cancelled(self, world: ApiWorld, acme: Api, run_id: str) -> None:
+        world.set_status(run_id, "completed")
+        assert "completed already" in acme.post(f"/runs/{run_id}/cancel", expect=409)["detail"]
+
+    def test_an_open_job_takes_no_more_tasks(self, world: ApiWorld, acme: Api) -> None:
+        job = acme.post("/jobs", {"workload": "urls", "name": "pages", "open": True}, expect=202)
+        acme.post(f"/runs/{job['run']['run_id']}/cancel", expect=202)
+        assert acme.get(f"/jobs/{job['job_id']}")["state"] == "closed"
+        assert len(world.received(Queue.SPLIT)) == 1
+
+
+class TestRerun:
+    def manifest(self, world: ApiWorld) -> UrlsManifest:
+        (command,) = world.received(Queue.SPLIT)
+        return UrlsManifest.model_validate_json(world.deps.bucket.read(command["data"]["manifest_key"]))
+
+    def test_all_tasks_are_those_of_the_first_run(self, world: ApiWorld, acme: Api, job: dict[str, Any]) -> None:
+        run = acme.post(f"/jobs/{job['job_id']}/rerun", {}, expect=202)
+        assert run["run_id"] != job["run"]["run_id"]
+        assert run["status"] == "pending"
+        assert acme.get(f"/jobs/{job['job_id']}")["run_ids"] == [job["run"]["run_id"], run["run_id"]]
+        rerun = self.manifest(world).rerun
+        assert rerun is not None
+        assert (rerun.run_id, rerun.only) == (job["run"]["run_id"], "all")
+
+    def test_failed_tasks_are_run_again_once_the_run_has_ended(
+        self, world: ApiWorld, acme: Api, job: dict[str, Any], run_id: str
+    ) -> None:
+        path = f"/jobs/{job['job_id']}/rerun"
+        assert "has not ended" in acme.post(path, {"only": "failed"}, expect=409)["detail"]
+        fail_all(world, run_id)
+        acme.post(path, {"only": "failed"}, expect=202)
+        rerun = self.manifest(world).rerun
+        assert rerun is not None
+        assert (rerun.run_id, rerun.only) == (run_id, "failed")
+
+    def test_a_repeat_starts_nothing(self, world: ApiWorld, acme: Api, job: dict[str, Any]) -> None:
+        path = f"/jobs/{job['job_id']}/rerun"
+        first = acme.post(path, {}, expect=202, key="k")
+        world.set_status(first["run_id"], "running")
+        assert acme.post(path, {}, expect=202, key="k")["run_id"] == first["run_id"]
+        acme.post(path, {"run_id": first["run_id"]}, expect=409, key="k")
+        assert len(acme.get(f"/jobs/{job['job_id']}")["run_ids"]) == 2
+        assert len(world.received(Queue.SPLIT)) == 1
+
+    @pytest.mark.parametrize("point", ["api.rerun_added", "api.rerun_manifest_written"])
+    def test_one_that_was_cut_off_is_completed_by_its_repeat(
+        self, world: ApiWorld, acme: Api, job: dict[str, Any], fail_at: Callable[[str], None], point: str
+    ) -> None:
+        path = f"/jobs/{job['job_id']}/rerun"
+        fail_at(point)
+        acme.post(path, {}, expect=503, key="k")
+        acme.post(path, {}, expect=202, key="k")
+        assert len(acme.get(f"/jobs/{job['job_id']}")["run_ids"]) == 2
+        assert self.manifest(world).rerun is not None
+
+    def test_a_run_of_another_job_is_not_there(self, acme: Api, job: dict[str, Any]) -> None:
+        other = acme.post("/jobs", urls_job(1))
+        acme.post(f"/jobs/{job['job_id']}/rerun", {"run_id": other["run"]["run_id"]}, expect=404)
+
+    def test_a_cube_is_run_again_as_a_whole(self, world: ApiWorld, acme: Api) -> None:
+        world.deps.bucket.write("cubes/c.fits", b"a cube")
+        job = acme.post("/jobs", {"workload": "spectra", "name": "grs", "cube_key": "cubes/c.fits"}, expect=202)
+        world.received(Queue.SPLIT)
+        acme.post(f"/jobs/{job['job_id']}/rerun", {}, expect=202)
+        assert len(world.received(Queue.SPLIT)) == 1
+        assert "retry" in acme.post(f"/jobs/{job['job_id']}/rerun", {"only": "failed"}, expect=409)["detail"]
+
+
+class TestDelete:
+    def test_it_is_asked_for_on_the_bus_again_and_again(self, world: ApiWorld, acme: Api, job: dict[str, Any]) -> None:
+        path = f"/jobs/{job['job_id']}"
+        assert [acme("DELETE", path).status_code for _ in range(2)] == [202, 202]
+        events = world.said()
+        assert {event["type"] for event in events} == {"prismline.job.delete.requested.v1"}
+        assert len({event["id"] for event in events}) == 1
+        assert events[0]["data"] == {
+            "run_id": job["run"]["run_id"],
+            "job_id": job["job_id"],
+            "run_ids": [job["run"]["run_id"]],
+            "tenant": "acme",
+        }
+        assert acme.get(path)["state"] == "deleting"
+        acme.post(f"{path}/rerun", {}, expect=409)
+
+    def test_the_key_of_a_deleted_job_submits_nothing(self, acme: Api) -> None:
+        job = acme.post("/jobs", urls_job(), key="k")
+        acme("DELETE", f"/jobs/{job['job_id']}")
+        assert "was deleted" in acme.post("/jobs", urls_job(), expect=409, key="k")["detail"]
+
+
+class TestExport:
+    def test_it_is_asked_for_and_shown(self, world: ApiWorld, acme: Api, run_id: str) -> None:
+        export = acme.post(f"/runs/{run_id}/export", expect=202, key="k")
+        assert export["status"] == "PENDING"
+        (event,) = world.said()
+        assert (event["type"], event["data"]["tenant"]) == ("prismline.export.requested.v1", "acme")
+        assert acme.post(f"/runs/{run_id}/export", expect=202, key="k")["export_id"] == export["export_id"]
+        world.deps.bucket.write("exports/e.zip", b"zip")
+        key = export_key(run_id, export["export_id"])
+        world.change("jobs", key, status="COMPLETED", key="exports/e.zip", bytes=3, entries=3, entries_total=3)
+        done = acme.get(f"/runs/{run_id}/exports/{export['export_id']}")
+        assert (done["status"], done["entries"]) == ("COMPLETED", 3)
+        assert world.download(done["url"]) == b"zip"
+
+
+class TestDeadLetters:
+    def archive(self, world: ApiWorld, run_id: str | None, number: int) -> None:
+        record = DeadLetterRecord(body="{}", run_id=run_id, source_queue="tasks", error="poison", receive_count=5)
+        key = dead_letter_key("2026-03-01", f"m{number:03d}")
+        world.deps.bucket.write(key, record.model_dump_json().encode())
+
+    def test_only_those_of_own_runs_are_listed(self, world: ApiWorld, acme: Api, run_id: str) -> None:
+        other = world.caller("other").post("/jobs", urls_job(1))["run"]["run_id"]
+        for number in range(9):
+            self.archive(world, [run_id, other, None][number % 3], number)
+        world.deps.bucket.write(dead_letter_key("2026-03-01", "m999"), b"no record")
+        for filters in ({}, {"run_id": run_id}):
+            letters = acme.walk("/dead-letters", limit=2, **filters)
+            assert [letter["key"][-9:-5] for letter in letters] == ["m000", "m003", "m006"]
+            assert letters[0]["error"] == "poison"
+        acme.get("/dead-letters", run_id=other, expect=404)
+
+    def test_a_recovery_is_asked_for_and_shown(self, world: ApiWorld, acme: Api, run_id: str) -> None:
+        asked = acme.post("/dead-letters/recover", {"run_id": run_id, "retry": True}, expect=202, key="k")
+        (event,) = world.said()
+        assert event["type"] == "prismline.deadletters.recover.requested.v1"
+        assert (event["data"]["only_run"], event["data"]["retry"]) == (run_id, True)
+        path = asked["status_url"].removeprefix("/v1")
+        assert acme.get(path)["status"] == "PENDING"
+        again = acme.post("/dead-letters/recover", {"run_id": run_id, "retry": True}, expect=202, key="k")
+        assert again == asked
+        other = world.caller("other")
+        other.get(path, expect=404)
+        other.post("/dead-letters/recover", {"run_id": run_id}, expect=404)
+        assert timestamp() > event["data"]["requested_at"]
+
+
+def test_a_result_is_downloaded_through_its_link(world: ApiWorld, acme: Api, run_id: str) -> None:
+    task = acme.get(f"/runs/{run_id}/tasks")["items"][0]
+    assert "no result" in acme.get(f"/tasks/{task['task_id']}/result", expect=409)["detail"]
+    world.complete(run_id, task["task_id"].rpartition(".")[2], b"<html>")
+    shown = acme.get(f"/tasks/{task['task_id']}")
+    assert (shown["status"], shown["result"]["length"]) == ("COMPLETED", 6)
+    link = acme.get(f"/tasks/{task['task_id']}/result")
+    assert world.download(link["url"]) == b"<html>"
+    assert link["sha256"] == shown["result"]["sha256"]

@@ -1,0 +1,189 @@
+"""Submitting jobs over HTTP: what is written, what is sent, and that a repeat does nothing more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx
+import pytest
+from api_world import Api, ApiWorld, urls, urls_job
+
+from prismline_contracts import Queue
+
+pytestmark = pytest.mark.emulator
+
+
+class TestShortList:
+    def test_every_task_can_be_seen_at_once(self, acme: Api) -> None:
+        job = acme.post("/jobs", urls_job(130))
+        tasks = acme.walk(f"/runs/{job['run']['run_id']}/tasks", limit=50)
+        assert sorted((task["index"], task["url"]) for task in tasks) == list(enumerate(urls(130)))
+        assert {task["status"] for task in tasks} == {"PENDING"}
+        assert job["run"]["counts"] == {"total": 130, "completed": 0, "failed": 0}
+        assert acme.get(f"/tasks/{tasks[0]['task_id']}") == tasks[0]
+
+    def test_its_tasks_are_sent_and_its_run_is_announced(self, world: ApiWorld, acme: Api) -> None:
+        job = acme.post("/jobs", urls_job(60, max_concurrency=7, tolerated_failure_percent=12.5))
+        messages = world.received("tasks")
+        sent = [task for message in messages for task in message["data"]["task_ids"]]
+        tasks = acme.walk(f"/runs/{job['run']['run_id']}/tasks", limit=100)
+        assert sorted(sent) == sorted(task["task_id"].rpartition(".")[2] for task in tasks)
+        assert {message["data"]["max_concurrency"] for message in messages} == {7}
+        (event,) = world.said()
+        assert event["type"] == "prismline.run.submitted.v1"
+        assert event["data"]["tolerated_failure_percent"] == 12.5
+        assert world.deps.ledger.run(job["run"]["run_id"]).latched_at is not None
+
+    def test_a_list_that_is_not_of_urls_is_refused_with_its_position(self, acme: Api) -> None:
+        answer = acme.post("/jobs", urls_job() | {"urls": ["https://example.org", "ftp://example.org"]}, expect=422)
+        assert "urls.1" in answer["detail"]
+        assert acme.get("/jobs")["items"] == []
+
+
+class TestLongList:
+    def test_async_is_accepted_and_ingested_from_its_manifest(self, world: ApiWorld, acme: Api) -> None:
+        job = acme.post("/jobs", urls_job() | {"async": True}, expect=202)
+        assert job["run"]["status"] == "pending"
+        assert acme.get(job["status_url"].removeprefix("/v1"))["run_id"] == job["run"]["run_id"]
+        (command,) = world.received(Queue.SPLIT)
+        assert command["type"] == "prismline.job.ingest.v1"
+        manifest = json.loads(world.deps.bucket.read(command["data"]["manifest_key"]))
+        assert manifest["urls"] == urls(3)
+        assert manifest["tenant"] == "acme"
+        assert world.received("tasks") == []
+
+    def test_an_uploaded_list_is_pinned_to_what_was_uploaded(self, world: ApiWorld, acme: Api) -> None:
+        upload = acme.post("/uploads", {"format": "text", "size_bytes": 21, "gzip": True})
+        assert put(upload, b"https://example.org/a").status_code == 200
+        job = acme.post(
+            "/jobs", {"workload": "urls", "name": "pages", "upload": upload["upload_id"], "priority": 9}, expect=202
+        )
+        (command,) = world.received(Queue.SPLIT)
+        manifest = json.loads(world.deps.bucket.read(command["data"]["manifest_key"]))
+        assert manifest["list"]["format"] == "text"
+        assert manifest["list"]["gzip"]
+        assert manifest["list"]["etag"] == world.deps.bucket.version(manifest["list"]["key"])
+        assert manifest["priority"] == 9
+        assert job["run"]["unit"] == "task"
+
+    def test_an_upload_of_somebody_else_is_not_there(self, world: ApiWorld, acme: Api) -> None:
+        upload = acme.post("/uploads", {"format": "text", "size_bytes": 1})
+        put(upload, b"x")
+        job = {"workload": "urls", "name": "pages", "upload": upload["upload_id"]}
+        assert world.caller("other").post("/jobs", job, expect=422)["detail"].startswith("There is no such upload")
+
+    @pytest.mark.parametrize(
+        "change", [{"Content-Type": "text/html"}, {"x-amz-meta-prismline-format": "fits"}, {"Content-Length": "2"}]
+    )
+    def test_an_upload_that_differs_from_what_was_signed_is_refused(self, acme: Api, change: dict[str, str]) -> None:
+        upload = acme.post("/uploads", {"format": "text", "size_bytes": 1})
+        body = b"xy" if "Content-Length" in change else b"x"
+        assert put(upload | {"headers": upload["headers"] | change}, body).status_code == 403
+
+    def test_an_upload_that_is_too_long_is_not_signed(self, acme: Api) -> None:
+        assert "at most" in acme.post("/uploads", {"format": "csv", "size_bytes": 10**13}, expect=422)["detail"]
+
+
+def put(upload: dict[str, object], body: bytes) -> httpx.Response:
+    """Upload a file as the api said."""
+    return httpx.put(str(upload["url"]), content=body, headers=upload["headers"])  # type: ignore[arg-type]
+
+
+class TestCubesAndRecordings:
+    def test_a_cube_in_the_bucket_is_split_from_its_manifest(self, world: ApiWorld, acme: Api) -> None:
+        world.deps.bucket.write("cubes/grs/field.fits", b"a cube")
+        body = {"workload": "spectra", "name": "grs", "cube_key": "cubes/grs/field.fits", "params": {"beta": 4.0}}
+        job = acme.post("/jobs", body, expect=202)
+        (command,) = world.received(Queue.SPLIT)
+        manifest = json.loads(world.deps.bucket.read(command["data"]["manifest_key"]))
+        assert manifest["cube_key"] == "cubes/grs/field.fits"
+        assert manifest["params"]["beta"] == 4.0
+        assert job["run"]["unit"] == "chunk"
+        assert acme.get(f"/runs/{job['run']['run_id']}/chunks") == {"items": [], "final": False}
+
+    def test_an_uploaded_cube_is_split_from_where_it_is(self, world: ApiWorld, acme: Api) -> None:
+        upload = acme.post("/uploads", {"format": "fits", "size_bytes": 4})
+        put(upload, b"cube")
+        acme.post("/jobs", {"workload": "spectra", "name": "grs", "upload": upload["upload_id"]}, expect=202)
+        (command,) = world.received(Queue.SPLIT)
+        manifest = json.loads(world.deps.bucket.read(command["data"]["manifest_key"]))
+        assert world.deps.bucket.read(manifest["cube_key"]) == b"cube"
+
+    @pytest.mark.parametrize("key", ["uploads/other/secret.fits", "results/r/t", "cubes/../uploads/other/x", "cubesx"])
+    def test_a_key_outside_of_the_shared_prefixes_is_refused(self, world: ApiWorld, acme: Api, key: str) -> None:
+        world.deps.bucket.write(key, b"not yours")
+        acme.post("/jobs", {"workload": "spectra", "name": "grs", "cube_key": key}, expect=422)
+        noise = {"workload": "spectra", "name": "grs", "cube_key": "cubes/c", "params": {"noise": key}}
+        world.deps.bucket.write("cubes/c", b"yours")
+        acme.post("/jobs", noise, expect=422)
+
+    def test_a_cube_that_is_not_there_is_refused(self, acme: Api) -> None:
+        body = {"workload": "spectra", "name": "grs", "cube_key": "cubes/none.fits"}
+        assert "There is no object" in acme.post("/jobs", body, expect=422)["detail"]
+
+    def test_a_recording_is_split_from_its_manifest(self, world: ApiWorld, acme: Api) -> None:
+        windows = [{"window_index": 0, "frame_count": 1, "frames": ["frames/s/0.png"]}]
+        acme.post("/jobs", {"workload": "captions", "name": "s", "user_id": "u", "windows": windows}, expect=202)
+        (command,) = world.received(Queue.SPLIT)
+        manifest = json.loads(world.deps.bucket.read(command["data"]["manifest_key"]))
+        assert manifest["session_id"] == "s"
+        assert manifest["windows"] == windows
+
+
+class TestIdempotency:
+    def test_twenty_requests_at_once_with_one_key_make_one_job(self, world: ApiWorld, acme: Api) -> None:
+        with ThreadPoolExecutor(20) as pool:
+            answers = list(pool.map(lambda _: acme.post("/jobs", urls_job(30), key="k"), range(20)))
+        assert len({answer["job_id"] for answer in answers}) == 1
+        assert len(acme.get("/jobs")["items"]) == 1
+        (run_id,) = {answer["run"]["run_id"] for answer in answers}
+        assert len(acme.walk(f"/runs/{run_id}/tasks", limit=100)) == 30
+        assert acme.get(f"/runs/{run_id}")["counts"] == {"total": 30, "completed": 0, "failed": 0}
+        assert len({event["id"] for event in world.said()}) == 1
+
+    def test_a_repeat_gets_the_same_answer(self, acme: Api) -> None:
+        first = acme("POST", "/jobs", urls_job(webhook={"url": "https://example.org/hook"}), key="k")
+        again = acme("POST", "/jobs", urls_job(webhook={"url": "https://example.org/hook"}), key="k")
+        assert first.json() == again.json()
+        assert first.json()["webhook_secret"].startswith("whsec_")
+        assert again.headers["Idempotency-Replayed"] == "true"
+        assert "Idempotency-Replayed" not in first.headers
+
+    def test_the_same_key_with_another_body_is_a_conflict(self, acme: Api) -> None:
+        acme.post("/jobs", urls_job(3), key="k")
+        assert "another body" in acme.post("/jobs", urls_job(4), key="k", expect=409)["detail"]
+        assert len(acme.get("/jobs")["items"]) == 1
+
+    def test_a_key_belongs_to_its_tenant(self, world: ApiWorld, acme: Api) -> None:
+        first = acme.post("/jobs", urls_job(3), key="k")
+        second = world.caller("other").post("/jobs", urls_job(4), key="k")
+        assert first["job_id"] != second["job_id"]
+
+    def test_without_a_key_each_request_is_a_job(self, acme: Api) -> None:
+        assert acme.post("/jobs", urls_job())["job_id"] != acme.post("/jobs", urls_job())["job_id"]
+
+    @pytest.mark.parametrize(
+        "point",
+        [
+            "api.job_created",
+            "api.manifest_written",
+            "api.tasks_added",
+            "api.total_set",
+            "api.tasks_sent",
+            "api.latched",
+        ],
+    )
+    def test_a_submission_that_was_cut_off_is_completed_by_its_repeat(
+        self, world: ApiWorld, acme: Api, fail_at: Callable[[str], None], point: str
+    ) -> None:
+        fail_at(point)
+        assert acme("POST", "/jobs", urls_job(30), key="k").status_code == 503
+        job = acme.post("/jobs", urls_job(30), key="k")
+        run = world.deps.ledger.run(job["run"]["run_id"])
+        assert run.latched_at is not None
+        assert acme.get(f"/runs/{run.run_id}")["counts"] == {"total": 30, "completed": 0, "failed": 0}
+        sent = {task for message in world.received("tasks") for task in message["data"]["task_ids"]}
+        assert len(sent) == 30
+        assert {event["type"] for event in world.said()} == {"prismline.run.submitted.v1"}
