@@ -303,7 +303,8 @@ def _import_services() -> None:
 @cache
 def _packages() -> list[str]:
     """The packages of the services that the simulation runs."""
-    return sorted({entry.handler.partition(".")[0] for entry in declared_services().values()} - {"prismline_alerting"})
+    left_out = {"prismline_alerting", "prismline_exporter"}
+    return sorted({entry.handler.partition(".")[0] for entry in declared_services().values()} - left_out)
 
 
 @cache

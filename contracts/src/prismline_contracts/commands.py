@@ -28,6 +28,7 @@ class Queue(StrEnum):
     SWEEPS = "sweeps"
     RECOVERIES = "recoveries"
     ALERTS = "alerts"
+    EXPORTS = "exports"
 
 
 def queue_name(environment: str, queue: str) -> str:

@@ -40,6 +40,7 @@ LIMITS: Mapping[Queue, QueueLimits] = {
     Queue.RECOVERIES: QueueLimits(max_receives=5, visibility_seconds=960),
     # Discord may refuse alerts for hours. They wait in this queue, not in its dead-letter queue.
     Queue.ALERTS: QueueLimits(max_receives=100, visibility_seconds=720),
+    Queue.EXPORTS: QueueLimits(max_receives=5, visibility_seconds=960),
 }
 
 

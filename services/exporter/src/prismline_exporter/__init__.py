@@ -1,0 +1,1 @@
+"""The exporter: writes all results of a run into one object, a ZIP archive or a Parquet file."""

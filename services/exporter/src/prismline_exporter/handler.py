@@ -1,0 +1,27 @@
+"""The exporter's Lambda handler."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+from typing import Any
+
+from prismline_contracts import ExportRequested
+from prismline_exporter.dependencies import Dependencies
+from prismline_exporter.exporting import on_export_requested
+from prismline_runtime import queue_handler
+from prismline_runtime.routing import LambdaHandler
+
+
+def build_handler(deps: Dependencies) -> LambdaHandler:
+    """The exporter's handler with its dependencies."""
+    return queue_handler(deps.transport, deps.logger, {ExportRequested: partial(on_export_requested, deps=deps)})
+
+
+@cache
+def _handler() -> LambdaHandler:
+    return build_handler(Dependencies.from_environment())
+
+
+def handler(event: dict[str, Any], context: Any) -> Any:
+    """Entry point. Takes Lambda's SQS event and answers with `batchItemFailures`."""
+    return _handler()(event, context)

@@ -1,0 +1,204 @@
+"""An exporter over real queues, real tables and a real bucket of the emulator."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+import boto3
+import pytest
+
+from prismline_contracts import (
+    ExportItem,
+    ExportRequested,
+    RunItem,
+    TaskResult,
+    export_object_key,
+    jobs_table_name,
+    result_key,
+    traceparent_of,
+)
+from prismline_exporter.dependencies import Dependencies
+from prismline_exporter.exports import Exports
+from prismline_exporter.handler import build_handler
+from prismline_ledger import Ledger, TaskEnding
+from prismline_localstack.testing import create_runs_table, observe_bus
+from tests.kit import Clock, Context, lambda_event
+
+QUEUES = ("exports", "exports-dlq")
+RUN_ID, EXPORT_ID = "run-1", "export-1"
+
+
+def body_of(index: int) -> bytes:
+    """The page that the task with this index fetched."""
+    return (f"<html>{index}</html>" * (index % 50)).encode()
+
+
+@dataclass
+class ExportWorld:
+    environment: str
+    deps: Dependencies
+    s3: Any
+    sqs: Any
+    bucket: str
+    #: The time by which leases end.
+    clock: Clock
+    #: Queue that gets everything that is said on the bus.
+    ear: str = ""
+
+    @classmethod
+    def create(cls, environment: str, patch: pytest.MonkeyPatch) -> ExportWorld:
+        """A world of its own queues, tables and bucket."""
+        sqs, dynamodb, events = boto3.client("sqs"), boto3.client("dynamodb"), boto3.client("events")
+        table, bucket = f"runs-{environment}", f"bucket-{environment}"
+        boto3.client("s3").create_bucket(Bucket=bucket)
+        create_runs_table(dynamodb, table)
+        create_jobs_table(dynamodb, jobs_table_name(environment))
+        for queue in QUEUES:
+            sqs.create_queue(QueueName=f"prismline-{environment}-{queue}")
+        events.create_event_bus(Name=f"prismline-{environment}")
+        patch.setenv("RUNS_TABLE", table)
+        patch.setenv("BUCKET", bucket)
+        world = cls.connect(environment, bucket)
+        world.ear = observe_bus(sqs, events, f"prismline-{environment}")
+        return world
+
+    @classmethod
+    def connect(cls, environment: str, bucket: str) -> ExportWorld:
+        """An exporter on what is there, as the environment variables say."""
+        clock = Clock()
+        exports = Exports(boto3.client("dynamodb"), jobs_table_name(environment), timedelta(seconds=60), clock=clock)
+        deps = replace(Dependencies.from_environment(), exports=exports)
+        return cls(environment, deps, boto3.client("s3"), boto3.client("sqs"), bucket, clock)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.deps.ledger
+
+    def set(self, **settings: Any) -> None:
+        """Replace settings."""
+        self.deps = replace(self.deps, settings=self.deps.settings.model_copy(update=settings))
+
+    def put(self, key: str, body: bytes) -> None:
+        self.s3.put_object(Bucket=self.bucket, Key=key, Body=body)
+
+    def get(self, key: str) -> bytes:
+        content: bytes = self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read()
+        return content
+
+    def keys(self, prefix: str) -> list[str]:
+        found = self.s3.list_objects_v2(Bucket=self.bucket, Prefix=prefix).get("Contents", [])
+        return [item["Key"] for item in found]
+
+    # ---- runs
+
+    def run_of_tasks(
+        self, bodies: Sequence[bytes | None], *, shard_count: int = 1, end: bool = True, run_id: str = RUN_ID
+    ) -> RunItem:
+        """A run whose tasks stored `bodies`; where there is none, the task failed with HTTP 404."""
+        run = self.ledger.open_run(
+            run_id=run_id,
+            survey="pages",
+            job_id="job-1",
+            workload="urls",
+            params=None,
+            traceparent=traceparent_of(run_id),
+            unit="task",
+            shard_count=shard_count,
+        )
+        urls = [f"https://example.org/{n}" for n in range(len(bodies))]
+        by_shard = self.ledger.add_tasks(run, 0, urls)
+        self.ledger.set_task_total(run_id, [len(by_shard.get(shard, [])) for shard in range(shard_count)])
+        self.ledger.latch(run_id)
+        if end:
+            for names in by_shard.values():
+                self.end(run, names, bodies)
+        return self.ledger.run(run_id)
+
+    def end(self, run: RunItem, names: Sequence[str], bodies: Sequence[bytes | None]) -> None:
+        """Have tasks store their bodies and end."""
+        started = self.ledger.start_tasks(run, self.ledger.read_tasks(run, names).values())
+        endings = []
+        for task in started:
+            body = bodies[task.index]
+            if body is None:
+                endings.append(TaskEnding(task, error="HTTP 404: there is no such page."))
+                continue
+            key = result_key(run.run_id, task.task_id)
+            self.put(key, body)
+            result = TaskResult(
+                key=key,
+                http_status=200,
+                content_type="text/html; charset=utf-8",
+                length=len(body),
+                sha256=sha256(body).hexdigest(),
+                final_url=task.source,
+            )
+            endings.append(TaskEnding(task, result=result, duration_ms=5))
+        self.ledger.end_tasks(run, endings)
+
+    # ---- exports
+
+    def request(self, run_id: str = RUN_ID, export_id: str = EXPORT_ID) -> None:
+        """Put a request into the exporter's queue, as the bus delivers it."""
+        data = ExportRequested(run_id=run_id, export_id=export_id, tenant="acme")
+        message = self.deps.transport.wrap(data, traceparent=traceparent_of(run_id), key=(export_id,))
+        self.deps.transport.send("exports", [message])
+
+    def handle(self, *, seconds: float = 900.0) -> list[str] | None:
+        """Have the exporter take a message; the message ids that it leaves. None: the queue is empty."""
+        url = self.sqs.get_queue_url(QueueName=f"prismline-{self.environment}-exports")["QueueUrl"]
+        messages = self.sqs.receive_message(
+            QueueUrl=url, MaxNumberOfMessages=1, MessageSystemAttributeNames=["All"], MessageAttributeNames=["All"]
+        ).get("Messages", [])
+        if not messages:
+            return None
+        event = lambda_event(messages, self.environment, "exports")
+        answer = build_handler(self.deps)(event, Context(seconds))
+        left = [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+        for message in messages:
+            if message["MessageId"] not in left:
+                self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return left
+
+    def item(self, run_id: str = RUN_ID, export_id: str = EXPORT_ID) -> ExportItem:
+        item = self.deps.exports.get(run_id, export_id)
+        assert item is not None
+        return item
+
+    def said(self) -> list[dict[str, Any]]:
+        """The events on the bus since the last time: their data with id and type."""
+        found = []
+        while messages := self.sqs.receive_message(
+            QueueUrl=self.ear, MaxNumberOfMessages=10, WaitTimeSeconds=0 if found else 2
+        ).get("Messages"):
+            for message in messages:
+                body = json.loads(message["Body"])
+                found.append(body["data"] | {"id": body["id"], "type": body["type"]})
+                self.sqs.delete_message(QueueUrl=self.ear, ReceiptHandle=message["ReceiptHandle"])
+        return found
+
+    def archive(
+        self, run_id: str = RUN_ID, export_id: str = EXPORT_ID
+    ) -> tuple[dict[str, bytes], list[dict[str, Any]]]:
+        """The files of an export by name, without its manifest, and the lines of the manifest."""
+        content = self.get(export_object_key(run_id, export_id, "zip"))
+        with zipfile.ZipFile(io.BytesIO(content)) as opened:
+            files = {name: opened.read(name) for name in opened.namelist()}
+        return files, [json.loads(line) for line in files.pop("manifest.jsonl").splitlines()]
+
+
+def create_jobs_table(dynamodb: Any, table: str) -> None:
+    """A table with the keys of the jobs table."""
+    dynamodb.create_table(
+        TableName=table,
+        BillingMode="PAY_PER_REQUEST",
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")],
+        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+    )
