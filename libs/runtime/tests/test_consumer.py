@@ -11,9 +11,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
 from prismline_contracts import ChunkProcess, Envelope, dead_letter_queue_name, queue_name
-from prismline_runtime import Message, PermanentError, TransientError, Transport, clients, queue_handler, service_logger
+from prismline_runtime import (
+    Message,
+    PermanentError,
+    TransientError,
+    Transport,
+    clients,
+    consumer,
+    queue_handler,
+    service_logger,
+)
 from prismline_runtime.consumer import Consumer, unfinished
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.settings import ConsumerSettings
@@ -106,6 +116,7 @@ def start(aws_env: dict[str, str]) -> Iterator[StartConsumer]:
         batch_size: int = 10,
         visibility: int = LONG,
         turn: threading.Lock | None = None,
+        more_queues: Callable[[], dict[str, int]] | None = None,
     ) -> Running:
         consumer = Consumer(
             sqs=clients.sqs(),
@@ -115,6 +126,7 @@ def start(aws_env: dict[str, str]) -> Iterator[StartConsumer]:
             settings=ConsumerSettings(wait_seconds=1, visibility_seconds=visibility),
             logger=logger,
             turn=turn or threading.Lock(),
+            more_queues=more_queues,
         )
         started = Running(consumer, threading.Thread(target=consumer.run))
         started.thread.start()
@@ -284,6 +296,58 @@ def test_a_message_that_waits_for_its_turn_is_given_back_on_stop(aws_env: dict[s
         consumer.stop()
     waiting.wait_for_depth((1, 0))
     assert recorder.bodies.empty()
+
+
+def test_queues_come_and_go_while_a_consumer_runs(
+    aws_env: dict[str, str], start: StartConsumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "MORE_QUEUES_SECONDS", 0.1)
+    shared, more, got = make_queue(aws_env, "tasks"), dict[str, int](), queue.Queue[tuple[str, str]]()
+
+    def handle(event: Any, context: Any) -> None:
+        for record in event["Records"]:
+            got.put((record["body"], Delivery.of(SQSRecord(record), lambda: 0).queue))
+
+    start(shared.name, handle, more_queues=lambda: more)
+    shared.send("1")
+    assert got.get(timeout=20) == ("1", shared.name)
+    own = make_queue(aws_env, "tasks-run-1")
+    own.send("2")
+    more[own.name] = 9
+    assert got.get(timeout=20) == ("2", own.name)
+    own.wait_for_depth((0, 0))
+    own.sqs.delete_queue(QueueUrl=own.url())
+    shared.send("3")
+    assert got.get(timeout=20) == ("3", shared.name), "a queue that is gone harms nobody"
+    more.clear()
+    shared.send("4")
+    assert got.get(timeout=20) == ("4", shared.name)
+    shared.wait_for_depth((0, 0))
+
+
+def test_a_small_queue_does_not_wait_behind_a_large_one(aws_env: dict[str, str], start: StartConsumer) -> None:
+    shared, large, got = make_queue(aws_env, "tasks"), make_queue(aws_env, "tasks-large"), queue.Queue[str]()
+    for _ in range(5):
+        large.send(*["large"] * 10)
+    shared.send("small", "small", "small")
+
+    def handle(event: Any, context: Any) -> None:
+        got.put(event["Records"][0]["body"])
+
+    start(shared.name, handle, batch_size=1, more_queues=lambda: {large.name: 5})
+    order = [got.get(timeout=20) for _ in range(8)]
+    assert order.count("small") == 3
+
+
+def test_an_error_of_who_names_the_queues_stops_nobody(chunks: Queue, start: StartConsumer) -> None:
+    got = queue.Queue[str]()
+
+    def fail() -> dict[str, int]:
+        raise TransientError("the ledger does not answer")
+
+    start(chunks.name, lambda event, context: got.put(event["Records"][0]["body"]), more_queues=fail)
+    chunks.send("hello")
+    assert got.get(timeout=20) == "hello"
 
 
 def test_a_consumer_waits_for_a_queue_that_is_not_there_yet(aws_env: dict[str, str], start: StartConsumer) -> None:

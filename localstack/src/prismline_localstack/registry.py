@@ -59,6 +59,10 @@ class ConsumerTable(_Table):
     queues: Annotated[list[str], Field(min_length=1)]
     batch_size: Annotated[int, Field(ge=1, le=10)] = 10
     count: Literal["cores"] | Annotated[int, Field(ge=1)] = 1
+    #: Batches that one process takes from a queue at a time.
+    parallel: Annotated[int, Field(ge=1)] = 1
+    #: What returns the names of queues that come and go, with their priorities.
+    more_queues: EntryPoint | None = None
 
 
 class _ListeningTable(_Table):
@@ -181,5 +185,7 @@ def _consumer(table: ConsumerTable) -> list[str]:
         *queues,
         "--batch-size",
         str(table.batch_size),
+        *(("--parallel", str(table.parallel)) if table.parallel > 1 else ()),
+        *(("--more-queues", table.more_queues) if table.more_queues else ()),
         table.handler,
     ]

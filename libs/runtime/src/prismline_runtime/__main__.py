@@ -3,6 +3,9 @@
 On SIGTERM or SIGINT the process stops receiving. Messages in flight have the grace time to finish. After that the
 process makes them visible again and exits.
 
+`--more-queues module:function` names a function that returns the other queues to poll, by name with their priorities.
+`--parallel 4` takes four batches from a queue at a time; the handler has to allow for that.
+
 `PRISMLINE_HEARTBEAT_FILE` names a file for health checks. The process touches it every second while all queues answer
 and no invocation exceeds its time limit. A health check looks at the file's age.
 """
@@ -16,19 +19,19 @@ import signal
 import sys
 import threading
 import time
+from typing import Any
 
 from prismline_contracts import queue_name
 from prismline_runtime import clients
-from prismline_runtime.consumer import Consumer, Handler
+from prismline_runtime.consumer import Consumer, Handler, MoreQueues
 from prismline_runtime.settings import ConsumerSettings, ServiceSettings
 from prismline_runtime.telemetry import service_logger
 
 
-def load_handler(path: str) -> Handler:
+def load(path: str) -> Any:
     """Import and return the function `module:name`."""
     module, _, name = path.partition(":")
-    handler: Handler = getattr(importlib.import_module(module), name)
-    return handler
+    return getattr(importlib.import_module(module), name)
 
 
 def main() -> None:
@@ -37,6 +40,8 @@ def main() -> None:
     parser.add_argument("handler", help="module:function")
     parser.add_argument("--queue", action="append", required=True, help="short name of a queue; may be repeated")
     parser.add_argument("--batch-size", type=int, default=10, choices=range(1, 11), metavar="1..10")
+    parser.add_argument("--parallel", type=int, default=1, help="batches of each queue at a time (default: 1)")
+    parser.add_argument("--more-queues", help="module:function that returns names and priorities of more queues")
     arguments = parser.parse_args()
 
     stopping = threading.Event()
@@ -46,8 +51,9 @@ def main() -> None:
     settings = ConsumerSettings()
     environment = ServiceSettings().environment
     logger = service_logger("runtime")
-    handler = load_handler(arguments.handler)
-    turn = threading.Lock()
+    handler: Handler = load(arguments.handler)
+    more_queues: MoreQueues | None = load(arguments.more_queues) if arguments.more_queues else None
+    turns = [threading.Lock() for _ in range(arguments.parallel)]
     consumers = [
         Consumer(
             sqs=clients.sqs(),
@@ -57,7 +63,9 @@ def main() -> None:
             settings=settings,
             logger=logger,
             turn=turn,
+            more_queues=more_queues,
         )
+        for turn in turns
         for queue in arguments.queue
     ]
     threads = [threading.Thread(target=consumer.run, daemon=True) for consumer in consumers]

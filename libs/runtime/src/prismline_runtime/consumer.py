@@ -4,6 +4,9 @@ It does the work of a Lambda event source mapping. It receives batches by long p
 deletes the messages that succeeded, and leaves the messages that `batchItemFailures` names. The same handler also runs
 in Lambda, without the consumer.
 
+A consumer may be given more queues, which come and go while it runs. It then asks all of them in turn, by their
+priorities (see `queue_choice`).
+
 The consumer also renews the visibility timeout of messages in flight. The timeout therefore limits how long a dead
 worker's messages stay hidden, and not how long the work takes. The first renewal comes after half of the visibility
 timeout. A handler that changes the visibility of a message itself should return before that.
@@ -14,7 +17,7 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,6 +25,8 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
+from prismline_runtime.errors import PrismlineError, error_code
+from prismline_runtime.queue_choice import QueueChoice
 from prismline_runtime.settings import ConsumerSettings
 
 if TYPE_CHECKING:
@@ -36,8 +41,27 @@ if TYPE_CHECKING:
 RECEIVE_ERROR_PAUSE_SECONDS = 1.0
 #: Grace period, in seconds, that a receive or an invocation may exceed its time limit before the health check fails.
 WELL_MARGIN_SECONDS = 15.0
+#: Error codes of SQS for a queue that does not exist.
+QUEUE_GONE_CODES = frozenset({"NonExistentQueue", "QueueDoesNotExist"})
+#: How often a consumer asks which other queues there are, in seconds.
+MORE_QUEUES_SECONDS = 5.0
+#: Longest long poll, in seconds, of a consumer of several queues: a message in another one waits for its end.
+SHORT_WAIT_SECONDS = 1
+#: Priority of the queue that a consumer always has, beside those that come and go.
+OWN_PRIORITY = 5
 
 Handler = Callable[[dict[str, Any], Any], Any]
+#: Returns the full names of the other queues that there are now, with their priorities.
+MoreQueues = Callable[[], Mapping[str, int]]
+
+
+@dataclass(frozen=True)
+class _Queue:
+    """A queue that was found."""
+
+    name: str
+    url: str
+    arn: str
 
 
 @dataclass
@@ -56,9 +80,11 @@ class InvocationContext:
 
 
 class Consumer:
-    """Polls one queue and calls `handler` with each batch.
+    """Polls one queue, or several in turn, and calls `handler` with each batch.
 
-    All consumers of a process share the lock `turn`, so that the handler runs one invocation at a time, as in Lambda.
+    Consumers that share the lock `turn` run the handler one invocation at a time, as in Lambda.
+
+    more_queues: names the queues to poll beside `queue_name`. It is asked every `MORE_QUEUES_SECONDS`.
     """
 
     def __init__(
@@ -71,6 +97,7 @@ class Consumer:
         settings: ConsumerSettings,
         logger: Logger,
         turn: threading.Lock,
+        more_queues: MoreQueues | None = None,
     ) -> None:
         self._sqs = sqs
         self._queue_name = queue_name
@@ -79,9 +106,14 @@ class Consumer:
         self._settings = settings
         self._logger = logger
         self._turn = turn
+        self._more_queues = more_queues
         self._stopping = threading.Event()
-        self._url = ""
-        self._arn = ""
+        self._choice = QueueChoice()
+        self._found: dict[str, _Queue] = {}
+        #: When the other queues were last looked for (`time.monotonic` seconds).
+        self._looked_at = float("-inf")
+        #: The queue of the messages in flight.
+        self._current = _Queue(queue_name, "", "")
         #: Receipt handles of the messages in flight, by message id.
         self._in_flight: dict[str, str] = {}
         self._lock = threading.Lock()
@@ -105,36 +137,87 @@ class Consumer:
         if not self._find_queue():
             return
         while not self._stopping.is_set():
+            self._look_for_more_queues()
+            name, idle = self._choice.next(time.monotonic())
+            queue = self._find(name)
+            if queue is None:
+                continue
+            wait = self._settings.wait_seconds
+            if len(self._found) > 1:
+                wait = min(SHORT_WAIT_SECONDS, wait) if idle else 0
             try:
                 answer = self._sqs.receive_message(
-                    QueueUrl=self._url,
+                    QueueUrl=queue.url,
                     MaxNumberOfMessages=self._batch_size,
-                    WaitTimeSeconds=self._settings.wait_seconds,
+                    WaitTimeSeconds=wait,
                     VisibilityTimeout=self._settings.visibility_seconds,
                     MessageSystemAttributeNames=["All"],
                     MessageAttributeNames=["All"],
                 )
             except (ClientError, BotoCoreError) as error:
-                self._logger.warning("receive_failed", extra={"queue": self._queue_name, "reason": str(error)})
-                self._stopping.wait(RECEIVE_ERROR_PAUSE_SECONDS)
+                self._receive_failed(queue, error)
                 continue
             self._well_for(self._settings.wait_seconds)
             if messages := answer.get("Messages", []):
+                self._choice.had_messages(name)
+                self._current = queue
                 self._invoke(messages)
+            else:
+                self._choice.was_empty(name, time.monotonic())
+
+    def _receive_failed(self, queue: _Queue, error: ClientError | BotoCoreError) -> None:
+        """Forget a queue that comes and goes, if it is gone. Otherwise wait a moment."""
+        gone = isinstance(error, ClientError) and error_code(error) in QUEUE_GONE_CODES
+        if gone and queue.name != self._queue_name:
+            self._forget(queue.name)
+            return
+        self._logger.warning("receive_failed", extra={"queue": queue.name, "reason": str(error)})
+        self._stopping.wait(RECEIVE_ERROR_PAUSE_SECONDS)
+
+    def _forget(self, name: str) -> None:
+        self._choice.remove(name)
+        self._found.pop(name, None)
+
+    def _look_for_more_queues(self) -> None:
+        """Offer the queues that there are now to the choice, from time to time."""
+        if self._more_queues is None or time.monotonic() - self._looked_at < MORE_QUEUES_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        try:
+            more = self._more_queues()
+        except PrismlineError as error:  # those that are known are polled further
+            self._logger.warning("queues_not_listed", extra={"reason": str(error)})
+            return
+        self._choice.offer({self._queue_name: OWN_PRIORITY, **more})
+        self._found = {name: queue for name, queue in self._found.items() if name in {self._queue_name, *more}}
 
     def _find_queue(self) -> bool:
         """Wait until the queue exists, because services may start before their queues. False if `stop` was called."""
+        self._choice.offer({self._queue_name: OWN_PRIORITY})
         while not self._stopping.is_set():
             try:
-                self._url = self._sqs.get_queue_url(QueueName=self._queue_name)["QueueUrl"]
-                attributes = self._sqs.get_queue_attributes(QueueUrl=self._url, AttributeNames=["QueueArn"])
-                self._arn = attributes["Attributes"]["QueueArn"]
+                self._found[self._queue_name] = self._look_up(self._queue_name)
                 self._well_for(self._settings.wait_seconds)
                 return True
             except (ClientError, BotoCoreError) as error:
                 self._logger.warning("queue_not_ready", extra={"queue": self._queue_name, "reason": str(error)})
                 self._stopping.wait(RECEIVE_ERROR_PAUSE_SECONDS)
         return False
+
+    def _find(self, name: str) -> _Queue | None:
+        """The queue with this full name. None if it is gone, or if SQS does not answer."""
+        if name not in self._found:
+            try:
+                self._found[name] = self._look_up(name)
+            except (ClientError, BotoCoreError) as error:
+                self._logger.info("queue_not_found", extra={"queue": name, "reason": str(error)})
+                self._forget(name)
+        return self._found.get(name)
+
+    def _look_up(self, name: str) -> _Queue:
+        url = self._sqs.get_queue_url(QueueName=name)["QueueUrl"]
+        attributes = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])
+        return _Queue(name, url, attributes["Attributes"]["QueueArn"])
 
     def _invoke(self, messages: list[MessageTypeDef]) -> None:
         with self._lock:
@@ -161,11 +244,13 @@ class Consumer:
     def _call_handler(self, messages: list[MessageTypeDef]) -> set[str]:
         """Invoke the handler. Return the ids of the messages that it did not finish."""
         received = {message["MessageId"] for message in messages}
-        context = InvocationContext(self._queue_name, time.monotonic() + self._settings.invocation_seconds)
+        context = InvocationContext(self._current.name, time.monotonic() + self._settings.invocation_seconds)
         try:
-            answer = self._handler({"Records": [lambda_record(message, self._arn) for message in messages]}, context)
+            answer = self._handler(
+                {"Records": [lambda_record(message, self._current.arn) for message in messages]}, context
+            )
         except Exception:
-            self._logger.exception("handler_raised", extra={"queue": self._queue_name})
+            self._logger.exception("handler_raised", extra={"queue": self._current.name})
             return received
         return unfinished(answer, received)
 
@@ -188,7 +273,7 @@ class Consumer:
         ]
         with self._logged("visibility_not_changed"):
             if entries:
-                self._sqs.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
+                self._sqs.change_message_visibility_batch(QueueUrl=self._current.url, Entries=entries)
 
     def _delete(self, handles: list[str]) -> None:
         """Delete messages. SQS delivers a message again if this fails, and handlers are idempotent."""
@@ -197,7 +282,7 @@ class Consumer:
         ]
         with self._logged("delete_failed"):
             if entries:
-                self._sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
+                self._sqs.delete_message_batch(QueueUrl=self._current.url, Entries=entries)
 
     @contextmanager
     def _logged(self, event: str) -> Iterator[None]:
@@ -205,7 +290,7 @@ class Consumer:
         try:
             yield
         except (ClientError, BotoCoreError) as error:
-            self._logger.warning(event, extra={"queue": self._queue_name, "reason": str(error)})
+            self._logger.warning(event, extra={"queue": self._current.name, "reason": str(error)})
 
 
 def unfinished(answer: Any, received: set[str]) -> set[str]:

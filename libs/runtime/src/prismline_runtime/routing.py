@@ -28,6 +28,7 @@ from pydantic import BaseModel, ValidationError
 from prismline_contracts import Envelope
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.errors import PermanentError, ResourceUnavailableError, TransientError
+from prismline_runtime.telemetry import log_keys
 from prismline_runtime.transport import Transport
 
 #: Seconds until a message that failed once is delivered again. The time doubles with each receive.
@@ -91,7 +92,7 @@ class _Router:
         )
 
     def _handle(self, delivery: Delivery) -> None:
-        with self._logger.append_context_keys(message_id=delivery.message_id, receive_count=delivery.receive_count):
+        with log_keys(self._logger, message_id=delivery.message_id, receive_count=delivery.receive_count):
             try:
                 self._dispatch(delivery)
             except PermanentError as error:
@@ -127,7 +128,7 @@ class _Router:
             raise _UnknownTypeError(f"The message type {envelope.type} is not one that this service takes.")
         model, function = self._messages[envelope.type]
         keys = {"trace_id": envelope.trace_id, "run_id": envelope.runid, "chunk_id": envelope.data.get("chunk_id")}
-        with self._logger.append_context_keys(**{key: value for key, value in keys.items() if value}):
+        with log_keys(self._logger, **{key: value for key, value in keys.items() if value}):
             try:
                 data = model.model_validate(envelope.data)
             except ValidationError as error:

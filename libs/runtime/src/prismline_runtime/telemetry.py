@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics.provider.cloudwatch_emf.cloudwatch import AmazonCloudWatchEMFProvider
@@ -15,6 +16,16 @@ METRICS_NAMESPACE = "Prismline"
 def service_logger(service: str) -> Logger:
     """The logger of `service`. It writes JSON lines with appended keys such as `run_id` and `chunk_id`."""
     return Logger(service=f"prismline-{service}", utc=True)
+
+
+@contextmanager
+def log_keys(logger: Logger, **keys: Any) -> Iterator[None]:
+    """Add keys to what this thread logs in the block. Other threads of the process log their own keys."""
+    logger.thread_safe_append_keys(**keys)
+    try:
+        yield
+    finally:
+        logger.thread_safe_remove_keys(keys)
 
 
 @contextmanager

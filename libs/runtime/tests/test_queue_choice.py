@@ -1,0 +1,56 @@
+"""Queues take turns by their priorities."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prismline_runtime.queue_choice import REST_SECONDS, QueueChoice
+
+
+def turns(choice: QueueChoice, number: int) -> list[str]:
+    return [choice.next(0.0)[0] for _ in range(number)]
+
+
+def test_queues_of_one_priority_take_turns() -> None:
+    choice = QueueChoice()
+    choice.offer({"shared": 5, "large": 5})
+    assert turns(choice, 6) == ["shared", "large"] * 3
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=8))
+def test_each_queue_gets_its_share_and_none_waits_for_long(priorities: list[int]) -> None:
+    choice, names = QueueChoice(), [f"q{n}" for n in range(len(priorities))]
+    choice.offer(dict(zip(names, priorities, strict=True)))
+    order = turns(choice, 10 * sum(priorities))
+    assert Counter(order) == {name: 10 * priority for name, priority in zip(names, priorities, strict=True)}
+    for name, priority in zip(names, priorities, strict=True):
+        longest = sum(priorities) // priority + len(priorities)
+        assert all(name in order[start : start + longest] for start in range(len(order) - longest))
+
+
+def test_an_empty_queue_rests_while_others_have_messages() -> None:
+    choice = QueueChoice()
+    choice.offer({"a": 5, "b": 5})
+    choice.was_empty("a", 0.0)
+    assert [choice.next(REST_SECONDS / 2) for _ in range(3)] == [("b", False)] * 3
+    assert "a" in {choice.next(REST_SECONDS)[0] for _ in range(3)}
+
+
+def test_if_all_are_empty_the_caller_may_wait_for_a_message() -> None:
+    choice = QueueChoice()
+    choice.offer({"a": 5, "b": 5})
+    for name in ("a", "b"):
+        choice.was_empty(name, 0.0)
+    assert choice.next(0.1)[1]
+    choice.had_messages("b")
+    assert choice.next(0.1) == ("b", False)
+
+
+def test_a_queue_that_is_gone_is_chosen_no_more() -> None:
+    choice = QueueChoice()
+    choice.offer({"a": 5, "b": 9})
+    choice.remove("b")
+    assert set(turns(choice, 4)) == {"a"}
