@@ -56,6 +56,11 @@ class Server:
         """The server that the environment names."""
         return cls.at(CoordinationSettings().valkey_url)
 
+    @property
+    def exists(self) -> bool:
+        """Whether there is a server at all, which may be down."""
+        return self._connect is not None
+
     @contextmanager
     def asked_to(self, doing: str) -> Iterator[Any]:
         """The client, a `valkey.Valkey`, for commands. `doing` names the action in the message: "take a lease".

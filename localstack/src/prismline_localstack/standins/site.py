@@ -49,11 +49,21 @@ class Site:
     def __init__(self) -> None:
         #: How often each path was asked for.
         self.counts: Counter[str] = Counter()
+        #: Requests that are answered now, and the most that were at a time.
+        self.busy = self.most = 0
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """Answer a request."""
         if scope["type"] != "http":
             return
+        self.busy += 1
+        self.most = max(self.most, self.busy)
+        try:
+            await self._serve(scope, send)
+        finally:
+            self.busy -= 1
+
+    async def _serve(self, scope: Scope, send: Send) -> None:
         path: str = scope["path"]
         self.counts[path] += 1
         name, *rest = path.strip("/").split("/")

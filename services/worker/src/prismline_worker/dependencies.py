@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from aws_lambda_powertools import Logger
 
+from prismline_coordination import Server
 from prismline_ledger import Ledger
 from prismline_runtime import Bucket, Transport, clients, service_logger
 from prismline_worker.fit_process import FitProcess
@@ -24,6 +25,8 @@ class Dependencies:
     open_bucket: Callable[[str], Bucket]
     fitter: FitProcess
     logger: Logger
+    #: Valkey. Without it, runs with a limit of concurrency wait.
+    valkey: Server = field(default_factory=lambda: Server(None))
 
     @classmethod
     def from_environment(cls) -> Self:
@@ -37,4 +40,5 @@ class Dependencies:
             open_bucket=lambda name: Bucket(s3, name),
             fitter=FitProcess(),
             logger=service_logger("worker"),
+            valkey=Server.from_environment(),
         )

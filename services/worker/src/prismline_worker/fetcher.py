@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from datetime import UTC, datetime
 
 import httpx
 
-from prismline_contracts import TaskResult, UrlParams
+from prismline_contracts import TaskResult, UrlParams, now
 from prismline_runtime import PermanentError, TransientError
 from prismline_worker.body_store import BodyStore, TooLongError
 from prismline_worker.fetch_decisions import check_status
@@ -64,7 +63,7 @@ class Fetcher:
 
     async def _take(self, response: httpx.Response, params: UrlParams, store: BodyStore, key: str) -> TaskResult:
         headers = response.headers
-        check_status(response.status_code, headers.get("retry-after"), datetime.now(UTC))
+        check_status(response.status_code, headers.get("retry-after"), now())
         declared = headers.get("content-length", "")
         if declared.isdecimal() and int(declared) > params.max_body_bytes:
             raise TooLongError(f"The body of {declared} bytes is longer than {params.max_body_bytes}.")

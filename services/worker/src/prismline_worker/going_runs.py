@@ -25,23 +25,27 @@ class GoingRuns:
         self._ledger = ledger
         self._seconds = seconds
         self._most = most
-        #: When each run was last seen going on (`time.monotonic` seconds).
-        self._seen: OrderedDict[str, float] = OrderedDict()
+        #: When each run was last seen going on (`time.monotonic` seconds), and its item.
+        self._seen: OrderedDict[str, tuple[float, RunItem]] = OrderedDict()
 
     def stopped(self, run_id: str) -> bool:
         """Whether the run was stopped. Raises PermanentError if there is no such run."""
+        return self.run(run_id).cancelled_at is not None
+
+    def run(self, run_id: str) -> RunItem:
+        """The run's item as it was a few seconds ago, or as it is now. Raises PermanentError if there is none."""
         seen = self._seen.get(run_id)
-        if seen is not None and time.monotonic() - seen < self._seconds:
-            return False
+        if seen is not None and time.monotonic() - seen[0] < self._seconds:
+            return seen[1]
         began = time.monotonic()
         run = self._ledger.run(run_id)
         self.seen(run, began)
-        return run.cancelled_at is not None
+        return run
 
     def seen(self, run: RunItem, moment: float | None = None) -> None:
         """Remember a run that was read at `moment` (`time.monotonic` seconds; default: now)."""
         self._seen.pop(run.run_id, None)
         if run.cancelled_at is None:
-            self._seen[run.run_id] = time.monotonic() if moment is None else moment
+            self._seen[run.run_id] = (time.monotonic() if moment is None else moment, run)
             while len(self._seen) > self._most:
                 self._seen.popitem(last=False)

@@ -1,17 +1,20 @@
-"""The worker's Lambda handler: which function takes which message of the `chunks` and `refits` queues."""
+"""The worker's Lambda handler: which function takes which message of the queues `chunks`, `refits` and `tasks`."""
 
 from __future__ import annotations
 
+import threading
 from functools import cache, partial
 from typing import Any
 
-from prismline_contracts import ChunkProcess, SpectraRefit
+from prismline_contracts import ChunkProcess, SpectraRefit, TasksProcess
 from prismline_runtime import queue_handler
 from prismline_runtime.routing import LambdaHandler
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.going_runs import GoingRuns
 from prismline_worker.processing import on_chunk_process
 from prismline_worker.slow_lane import on_spectra_refit
+from prismline_worker.task_processing import on_tasks_process
+from prismline_worker.url_tasks import UrlTasks
 from prismline_worker.workload import connect_workloads
 
 
@@ -24,8 +27,13 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
         {
             ChunkProcess: partial(on_chunk_process, deps=deps, workloads=workloads, going=going),
             SpectraRefit: partial(on_spectra_refit, deps=deps),
+            TasksProcess: partial(on_tasks_process, deps=deps, urls=UrlTasks.connect(deps), going=going),
         },
     )
+
+
+#: Held while the handler is made: a process may take several messages at a time, and they share one.
+_MAKING = threading.Lock()
 
 
 @cache
@@ -35,4 +43,6 @@ def _handler() -> LambdaHandler:
 
 def handler(event: dict[str, Any], context: Any) -> Any:
     """Entry point. Takes Lambda's SQS event and answers with `batchItemFailures`."""
-    return _handler()(event, context)
+    with _MAKING:
+        made = _handler()
+    return made(event, context)

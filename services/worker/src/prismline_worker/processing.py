@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 
 from pydantic import ValidationError
 
@@ -18,7 +19,9 @@ from prismline_contracts import (
     RunItem,
     RunRecovered,
     ending_of,
+    queue_name,
 )
+from prismline_coordination import Leases
 from prismline_ledger import Finished, Skipped
 from prismline_runtime import (
     Message,
@@ -33,7 +36,12 @@ from prismline_runtime import (
 )
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.going_runs import GoingRuns
+from prismline_worker.pacing import keeping
+from prismline_worker.task_decisions import slot_wait
 from prismline_worker.workload import Workload
+
+#: Message attribute: how often the message was sent again because its run had no free slot.
+SLOT_WAITS = "slot_waits"
 
 
 def on_chunk_process(
@@ -56,6 +64,45 @@ def on_chunk_process(
             return
         deps.ledger.record_error(command.run_id, command.chunk_id, str(missing))
         raise missing
+    with ExitStack() as stack:
+        if command.max_concurrency is not None and not _holds_slot(stack, command.max_concurrency, command, deps):
+            _wait_for_slot(message, deps)
+            return
+        _process(workload, command, message, deps, workloads, going)
+
+
+def _holds_slot(stack: ExitStack, limit: int, command: ChunkProcess, deps: Dependencies) -> bool:
+    """Take one of the slots of the run until `stack` ends. False if all are taken, or if Valkey does not answer."""
+    leases = Leases(deps.valkey)
+    try:
+        held = leases.take(f"run:{command.run_id}", limit)
+    except UnavailableError as error:
+        deps.logger.warning("slots_unavailable", extra={"reason": str(error)})
+        return False
+    if held:
+        stack.enter_context(keeping(leases, held, deps.logger))
+    return bool(held)
+
+
+def _wait_for_slot(message: Message, deps: Dependencies) -> None:
+    """Send the message again with a delay, because a receive that finds no slot must not count."""
+    waited = int(message.delivery.attributes.get(SLOT_WAITS, "0"))
+    queue = message.delivery.queue.removeprefix(queue_name(deps.settings.environment, ""))
+    attributes = {**message.delivery.attributes, SLOT_WAITS: str(waited + 1)}
+    delay = round(slot_wait(waited))
+    deps.logger.info("chunk_waits_for_slot", extra={"seconds": delay})
+    deps.transport.send_back(queue, [(message.delivery.body, attributes)], delay_seconds=delay)
+
+
+def _process(
+    workload: Workload | None,
+    command: ChunkProcess,
+    message: Message,
+    deps: Dependencies,
+    workloads: Mapping[str, Workload],
+    going: GoingRuns,
+) -> None:
+    """Begin an attempt, and record and announce its end."""
     start = deps.ledger.start_chunk(command.run_id, command.chunk_id)
     if isinstance(start, Skipped):
         _skip(start.chunk, start.reason, command, message, deps)

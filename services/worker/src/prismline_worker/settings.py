@@ -27,3 +27,18 @@ class WorkerSettings(ServiceSettings):
     )
     caption_timeout_seconds: float = Field(default=60.0, gt=0, description="Longest wait for one answer of the model.")
     caption_tries: int = Field(default=3, ge=1, description="Requests in one attempt before the message goes back.")
+    urls_concurrency: int = Field(default=100, ge=1, description="URLs that one process fetches at a time.")
+    urls_host_concurrency: int = Field(
+        default=32, ge=0, description="Requests to one host at a time, over all processes; 0: no limit. Needs Valkey."
+    )
+    urls_host_per_second: float = Field(
+        default=0.0, ge=0, description="Requests to one host per second, over all processes; 0: no limit."
+    )
+    urls_host_burst: int = Field(default=10, ge=1, description="Requests to one host that may exceed its rate.")
+    urls_gateway: str | None = Field(
+        default=None, description="URL of an HTTP proxy for all fetches. It then decides which addresses are reached."
+    )
+    urls_allow_private: bool = Field(
+        default=False, description="Fetch private, loopback and other non-public addresses, too. For tests only."
+    )
+    urls_user_agent: str = Field(default="prismline/1.0", description="What the worker says that it is.")

@@ -1,0 +1,41 @@
+"""Hosts that asked for fewer requests: no process asks them again before the time that they named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from prismline_contracts import now, timestamp
+from prismline_coordination import Cache
+
+
+class HostPauses:
+    """When each host may be asked again. Other processes read it in Valkey; without that, each learns it by itself."""
+
+    def __init__(self, cache: Cache, *, clock: Callable[[], datetime] = now) -> None:
+        self._cache = cache
+        self._clock = clock
+        self._until: dict[str, datetime] = {}
+
+    def pause(self, host: str, seconds: float) -> None:
+        """Ask `host` nothing for `seconds`."""
+        until = self._clock() + timedelta(seconds=seconds)
+        if until > self._until.get(host, self._clock()):
+            self._until[host] = until
+            self._cache.put(f"pause:{host}", timestamp(until), seconds=seconds)
+
+    def wait(self, host: str) -> float:
+        """Seconds until `host` may be asked, as far as this process knows."""
+        until = self._until.get(host)
+        if until is None:
+            return 0.0
+        left = (until - self._clock()).total_seconds()
+        if left <= 0:
+            del self._until[host]
+        return max(0.0, left)
+
+    def learn(self, host: str) -> None:
+        """Take over what other processes know about `host`."""
+        said = self._cache.get(f"pause:{host}")
+        if said is not None:
+            self._until[host] = max(datetime.fromisoformat(said), self._until.get(host, self._clock()))

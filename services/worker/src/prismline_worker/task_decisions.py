@@ -1,0 +1,93 @@
+"""What becomes of a task after its attempt, and when what is left of a message is sent again. Pure: no client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from urllib.parse import urlsplit
+
+from prismline_contracts import TaskItem, TaskResult, timestamp
+from prismline_ledger import TaskEnding
+from prismline_runtime import PermanentError, TransientError, UnavailableError
+from prismline_worker.fetch_decisions import ThrottledError, backoff, given_up
+
+#: Delays of messages with what is left, in seconds. The tasks that wait up to one of them share a message.
+DELAYS = (0, 5, 15, 60, 180, 420, 900)
+#: Waits for a slot, in seconds: at first, and at most. They double with every deferral of the message.
+FIRST_SLOT_WAIT_SECONDS, LAST_SLOT_WAIT_SECONDS = 2.0, 60.0
+
+
+@dataclass(frozen=True)
+class GivenBack:
+    """An attempt without a result."""
+
+    task: TaskItem
+    error: str
+    #: Whether the attempt does not count against the task.
+    interrupted: bool
+    #: Seconds before which there is no further attempt.
+    wait: float
+
+
+@dataclass(frozen=True)
+class Attempted:
+    """A task whose attempt has ended, with its result or with the reason why there is none."""
+
+    task: TaskItem
+    outcome: TaskResult | Exception
+    duration_ms: int
+
+
+def judge(attempted: Attempted, max_attempts: int, now: datetime) -> TaskEnding | GivenBack:
+    """End the task, or give it back for another attempt."""
+    task, outcome, took = attempted.task, attempted.outcome, attempted.duration_ms
+    if isinstance(outcome, TaskResult):
+        return TaskEnding(task, result=outcome, duration_ms=took)
+    if isinstance(outcome, PermanentError):
+        return TaskEnding(task, error=str(outcome), duration_ms=took)
+    error = outcome if isinstance(outcome, TransientError) else TransientError(f"{type(outcome).__name__}: {outcome}")
+    interrupted = isinstance(error, UnavailableError | ThrottledError)
+    if not isinstance(error, UnavailableError) and (over := given_up(task, error, max_attempts, now)) is not None:
+        return TaskEnding(task, error=over, duration_ms=took)
+    if isinstance(error, ThrottledError):
+        wait = error.wait
+    elif error.retry_after is not None:
+        wait = float(error.retry_after)
+    else:
+        wait = backoff(max(1, task.attempts - task.interruptions))
+    return GivenBack(task, str(error), interrupted, wait)
+
+
+def not_before(wait: float, now: datetime) -> str | None:
+    """The moment after `wait` seconds, as the ledger has it. None: at once."""
+    return timestamp(now + timedelta(seconds=wait)) if wait > 0 else None
+
+
+def waits_for(task: TaskItem, now: datetime) -> float:
+    """Seconds until an attempt at the task may begin."""
+    if task.not_before is None:
+        return 0.0
+    return max(0.0, (datetime.fromisoformat(task.not_before) - now).total_seconds())
+
+
+def slot_wait(deferrals: int) -> float:
+    """Seconds until a message that found no slot is delivered again."""
+    return min(LAST_SLOT_WAIT_SECONDS, FIRST_SLOT_WAIT_SECONDS * 2.0 ** min(deferrals, 10))
+
+
+def by_delay(waits: Iterable[tuple[str, float]]) -> dict[int, list[str]]:
+    """Task ids by the delay of their message. A task that waits for longer than the longest delay is sent on then."""
+    groups: dict[int, list[str]] = {}
+    for name, wait in waits:
+        delay = next((delay for delay in DELAYS if delay >= wait), DELAYS[-1])
+        groups.setdefault(delay, []).append(name)
+    return groups
+
+
+def host_of(url: str) -> str:
+    """The host that a URL names, in lower case. Empty for what is no URL with a host."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""

@@ -1,0 +1,174 @@
+"""Processes the tasks of a message: read, start, work, end, send the rest again, acknowledge, in this order.
+
+A task that has ended is left alone, so a message may be delivered twice, late, or beside another one with the same
+tasks. What cannot be done now goes into new messages with a delay, and the old one is acknowledged: a wait for a site
+or for a slot uses up no receive.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from prismline_contracts import RunDrained, RunItem, TaskItem, TasksProcess, UrlParams, now, queue_name
+from prismline_coordination import Stats
+from prismline_ledger import TaskEnding
+from prismline_runtime import (
+    Message,
+    PermanentError,
+    describe_invalid,
+    fault_point,
+    service_metrics,
+)
+from prismline_worker.dependencies import Dependencies
+from prismline_worker.going_runs import GoingRuns
+from prismline_worker.task_decisions import (
+    Attempted,
+    GivenBack,
+    by_delay,
+    judge,
+    not_before,
+    slot_wait,
+    waits_for,
+)
+from prismline_worker.url_tasks import UrlTasks
+
+
+@dataclass
+class _Progress:
+    """What became of the tasks of one message."""
+
+    #: Tasks that are to be tried again, with the seconds that they wait.
+    again: dict[str, float] = field(default_factory=dict)
+    #: The run, as the end of its tasks left it, if that was read.
+    run: RunItem | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+def on_tasks_process(
+    command: TasksProcess, message: Message, deps: Dependencies, urls: UrlTasks, going: GoingRuns
+) -> None:
+    """Process the tasks that have not ended, unless their run was stopped."""
+    run = going.run(command.run_id)
+    if run.cancelled_at is not None:
+        deps.logger.info("tasks_skipped", extra={"reason": "their run was stopped"})
+        return
+    if command.workload != urls.name:
+        raise PermanentError(f"There is no workload {command.workload} of tasks; there is {urls.name}.")
+    try:
+        params = urls.params(command.params)
+    except ValidationError as error:
+        raise PermanentError(f"The parameters are not valid: {describe_invalid(error)}.") from error
+
+    tasks = deps.ledger.read_tasks(run, command.task_ids)
+    fault_point("tasks.read", run_id=command.run_id)
+    if missing := len(set(command.task_ids)) - len(tasks):
+        deps.logger.warning("tasks_missing", extra={"tasks": missing})
+    left = [task for task in tasks.values() if not task.state.terminal]
+    moment = now()
+    later = {task.task_id: wait for task in left if (wait := waits_for(task, moment)) > 0}
+    due = [task for task in left if task.task_id not in later]
+
+    progress, deferred = _Progress(), dict[str, float]()
+    if due:
+        deferred = _work(due, run, params, command, message, deps, urls, progress)
+    fault_point("tasks.ended", run_id=command.run_id)
+    _send_rest(later | progress.again | deferred, bool(deferred), command, message, deps)
+    fault_point("tasks.rest_sent", run_id=command.run_id)
+    if not left:  # a worker may have died between the end of these tasks and the announcement
+        progress.run = deps.ledger.drain_shard(command.run_id, command.shard if run.shard_count > 1 else None)
+    if progress.run is not None:
+        going.seen(progress.run)
+        _announce(progress.run, message, deps)
+    _count(command, progress.counts, deps)
+
+
+def _work(
+    due: list[TaskItem],
+    run: RunItem,
+    params: UrlParams,
+    command: TasksProcess,
+    message: Message,
+    deps: Dependencies,
+    urls: UrlTasks,
+    progress: _Progress,
+) -> dict[str, float]:
+    """Attempt tasks and record what came of it. Return those that could not begin, with the seconds they wait."""
+
+    def begin(ready: list[TaskItem]) -> list[TaskItem]:
+        started = deps.ledger.start_tasks(run, ready)
+        fault_point("tasks.started", run_id=command.run_id)
+        return started
+
+    def record(attempted: list[Attempted]) -> None:
+        fault_point("tasks.worked", run_id=command.run_id)
+        _record(attempted, run, params.max_attempts, deps, progress)
+
+    waits = urls.work(
+        due,
+        begin,
+        record,
+        params=params,
+        bucket=command.bucket,
+        max_concurrency=command.max_concurrency,
+        deadline=message.delivery.deadline(deps.settings.deadline_margin_seconds + params.timeout_s),
+    )
+    return {name: slot_wait(command.deferrals) if wait is None else wait for name, wait in waits.items()}
+
+
+def _record(
+    attempted: list[Attempted], run: RunItem, max_attempts: int, deps: Dependencies, progress: _Progress
+) -> None:
+    """End the tasks that have ended, and give back the others."""
+    moment = now()
+    judged = [judge(each, max_attempts, moment) for each in attempted]
+    if endings := [each for each in judged if isinstance(each, TaskEnding)]:
+        ended = deps.ledger.end_tasks(run, endings)
+        progress.run = ended.run or progress.run
+        # A recovery has reopened such a task during its attempt.
+        progress.again |= {task.task_id: 0.0 for task in ended.unchanged if not task.state.terminal}
+        progress.counts.update(task.status.lower() for task in ended.changed)
+        progress.counts["bytes"] += sum(task.result.length for task in ended.changed if task.result is not None)
+        fault_point("tasks.some_ended", run_id=run.run_id)
+    if given_back := [each for each in judged if isinstance(each, GivenBack)]:
+        deps.ledger.give_back_tasks(
+            run, [(each.task, each.error, each.interrupted, not_before(each.wait, moment)) for each in given_back]
+        )
+        progress.again |= {each.task.task_id: each.wait for each in given_back}
+        progress.counts["tried_again"] += len(given_back)
+        fault_point("tasks.given_back", run_id=run.run_id)
+
+
+def _send_rest(
+    waits: dict[str, float], deferred: bool, command: TasksProcess, message: Message, deps: Dependencies
+) -> None:
+    """Send the tasks that have not ended in new messages to the queue that they came from."""
+    queue = message.delivery.queue.removeprefix(queue_name(deps.settings.environment, ""))
+    for delay, names in by_delay(waits.items()).items():
+        rest = command.model_copy(
+            update={
+                "task_ids": names,
+                "attempt": command.attempt + 1,
+                "deferrals": command.deferrals + deferred,
+            }
+        )
+        key = (message.envelope.id, str(delay), names[0])
+        envelope = deps.transport.wrap(rest, traceparent=message.envelope.traceparent, key=key)
+        deps.transport.send(queue, [envelope], delay_seconds=delay)
+
+
+def _announce(run: RunItem, message: Message, deps: Dependencies) -> None:
+    """Publish that the run has drained, until its end is recorded. A repeated event has the same id."""
+    if run.drained_at is not None and run.ended_at is None:
+        drained = RunDrained.of(run)
+        deps.transport.publish_event(drained, traceparent=message.envelope.traceparent, key=drained.key)
+
+
+def _count(command: TasksProcess, counts: Counter[str], deps: Dependencies) -> None:
+    Stats(deps.valkey).add(f"run:{command.run_id}", counts)
+    with service_metrics("Worker") as metrics:
+        metrics.add_dimension("Environment", deps.settings.environment)
+        for name in ("completed", "failed"):
+            metrics.add_metric(f"Tasks{name.title()}", unit="Count", value=counts[name])

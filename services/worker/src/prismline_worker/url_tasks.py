@@ -1,0 +1,246 @@
+"""The `urls` workload: fetches the URLs of many tasks at a time, within the limits of their runs and hosts.
+
+One event loop, in a thread of its own, serves all messages of the process. They share its HTTP client, its limit of
+fetches at a time, and its slots in Valkey.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+import httpx
+
+from prismline_contracts import TaskItem, TaskResult, UrlParams, result_key
+from prismline_coordination import Cache, Leases, RateLimit
+from prismline_runtime import UnavailableError, clients
+from prismline_web import guarded_async_client
+from prismline_worker.body_store import BodyStore
+from prismline_worker.dependencies import Dependencies
+from prismline_worker.fetch_decisions import ThrottledError
+from prismline_worker.fetcher import Fetcher
+from prismline_worker.host_pauses import HostPauses
+from prismline_worker.pacing import Pacing, Slots
+from prismline_worker.settings import WorkerSettings
+from prismline_worker.task_decisions import Attempted, host_of
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+#: Requests to S3 that a process makes at a time. boto3 blocks, so each has a thread.
+S3_AT_A_TIME = 24
+#: Longest time, in seconds, that a task waits in the worker for its turn in the rate limit of its host.
+LONGEST_RATE_WAIT_SECONDS = 20.0
+#: Seconds after which the tasks that have ended are recorded, while others of their message go on.
+RECORD_SECONDS = 1.0
+
+T = TypeVar("T")
+#: Takes the attempts that have ended since the last call.
+Record = Callable[[list[Attempted]], None]
+
+
+class NoTimeError(UnavailableError):
+    """The invocation ends before the task's turn came."""
+
+
+class UrlTasks:
+    """Works on tasks of the `urls` workload."""
+
+    name = "urls"
+
+    def __init__(self, deps: Dependencies, s3: S3Client) -> None:
+        self._deps = deps
+        self._s3 = s3
+        self._executor = ThreadPoolExecutor(S3_AT_A_TIME, thread_name_prefix="s3")
+        self._rates = RateLimit(deps.valkey)
+        self._pauses = HostPauses(Cache(deps.valkey))
+        self._store = cache(self._store_of)
+        self._start = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @classmethod
+    def connect(cls, deps: Dependencies) -> Self:
+        """Make the workload with the clients that it needs."""
+        return cls(deps, clients.s3())
+
+    def params(self, given: Mapping[str, Any]) -> UrlParams:
+        """The parameters in a command. Raises ValidationError if they are not valid."""
+        return UrlParams.model_validate(given)
+
+    def work(
+        self,
+        tasks: Sequence[TaskItem],
+        begin: Callable[[list[TaskItem]], list[TaskItem]],
+        record: Record,
+        *,
+        params: UrlParams,
+        bucket: str,
+        max_concurrency: int | None,
+        deadline: float,
+    ) -> dict[str, float | None]:
+        """Fetch the URLs of tasks of one run. Return ids of tasks that were not begun, with the seconds they wait.
+
+        None in place of the seconds: the run or the host has no slot now, or Valkey does not answer.
+
+        begin: begins attempts at tasks that may work now, and returns those that it has begun.
+        record: is called with attempts that have ended, from time to time and in the end.
+        deadline: no fetch begins after it (`time.monotonic` seconds).
+
+        Errors of `begin` and `record` are raised.
+        """
+        return self._in_loop(self._work(tasks, begin, record, params, bucket, max_concurrency, deadline))
+
+    # ---- in the event loop
+
+    async def _work(
+        self,
+        tasks: Sequence[TaskItem],
+        begin: Callable[[list[TaskItem]], list[TaskItem]],
+        record: Record,
+        params: UrlParams,
+        bucket: str,
+        max_concurrency: int | None,
+        deadline: float,
+    ) -> dict[str, float | None]:
+        async with AsyncExitStack() as stack:
+            try:
+                run = await self._run_slots(stack, tasks, max_concurrency)
+            except UnavailableError as error:
+                self._deps.logger.info("tasks_wait", extra={"reason": str(error)})
+                return dict.fromkeys(task.task_id for task in tasks)
+            hosts, waits = await self._host_slots(stack, tasks)
+            ready = [task for task in tasks if task.task_id not in waits]
+            started = await asyncio.to_thread(begin, ready) if ready else []
+            fetches = [
+                asyncio.create_task(
+                    self._attempt(task, params, bucket, [hosts.get(host_of(task.source)), run], deadline)
+                )
+                for task in started
+            ]
+            try:
+                await _recording(fetches, record)
+            finally:
+                for fetch in fetches:
+                    fetch.cancel()
+                await asyncio.gather(*fetches, return_exceptions=True)
+        return waits
+
+    async def _run_slots(
+        self, stack: AsyncExitStack, tasks: Sequence[TaskItem], max_concurrency: int | None
+    ) -> Slots | None:
+        if max_concurrency is None:
+            return None
+        wanted = min(len(tasks), self._settings.urls_concurrency)
+        resource = f"run:{tasks[0].run_id}"
+        return await stack.enter_async_context(self._pacing.slots(resource, max_concurrency, wanted))
+
+    async def _host_slots(
+        self, stack: AsyncExitStack, tasks: Sequence[TaskItem]
+    ) -> tuple[dict[str, Slots], dict[str, float | None]]:
+        """The slots of each host, and the tasks that cannot begin because of their host, with their waits."""
+        groups: dict[str, list[TaskItem]] = {}
+        for task in tasks:
+            groups.setdefault(host_of(task.source), []).append(task)
+        hosts: dict[str, Slots] = {}
+        waits: dict[str, float | None] = {}
+        for host, group in groups.items():
+            if self._deps.valkey.exists:
+                await asyncio.to_thread(self._pauses.learn, host)
+            if (wait := self._pauses.wait(host)) > 0:
+                waits |= {task.task_id: wait for task in group}
+                continue
+            limit = self._settings.urls_host_concurrency
+            if host and limit and self._deps.valkey.exists:
+                wanted = min(len(group), self._settings.urls_concurrency)
+                try:
+                    slots = self._pacing.slots(f"host:{host}", limit, wanted)
+                    hosts[host] = await stack.enter_async_context(slots)
+                except UnavailableError as error:
+                    self._deps.logger.info("host_waits", extra={"host": host, "reason": str(error)})
+                    waits |= dict.fromkeys(task.task_id for task in group)
+        return hosts, waits
+
+    async def _attempt(
+        self, task: TaskItem, params: UrlParams, bucket: str, slots: Iterable[Slots | None], deadline: float
+    ) -> Attempted:
+        began = time.monotonic()
+        try:
+            async with AsyncExitStack() as stack:
+                for held in slots:
+                    if held is not None:
+                        await stack.enter_async_context(held.turn())
+                await stack.enter_async_context(self._room)
+                began = time.monotonic()
+                outcome: TaskResult | Exception = await self._fetch(task, params, bucket, deadline)
+        except Exception as error:
+            outcome = error
+        return Attempted(task, outcome, round((time.monotonic() - began) * 1000))
+
+    async def _fetch(self, task: TaskItem, params: UrlParams, bucket: str, deadline: float) -> TaskResult:
+        host = host_of(task.source)
+        if (wait := self._pauses.wait(host)) > 0:
+            raise ThrottledError(f"{host} wants fewer requests.", wait=wait)
+        if self._settings.urls_host_per_second:
+            admission = await asyncio.to_thread(
+                self._rates.take,
+                f"host:{host}",
+                per_second=self._settings.urls_host_per_second,
+                burst=self._settings.urls_host_burst,
+                longest_wait=LONGEST_RATE_WAIT_SECONDS,
+            )
+            if not admission.granted:
+                raise ThrottledError(f"The rate limit of {host} is used up.", wait=admission.wait)
+            await asyncio.sleep(admission.wait)
+        if time.monotonic() >= deadline:
+            raise NoTimeError("There was no time left to fetch it.", retry_after=0)
+        key = result_key(task.run_id, task.task_id)
+        try:
+            return await self._fetcher.fetch(task.source, params, self._store(bucket), key)
+        except ThrottledError as error:
+            await asyncio.to_thread(self._pauses.pause, host, error.wait)
+            raise
+
+    # ---- what the loop has
+
+    def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        with self._start:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="fetches", daemon=True).start()
+                asyncio.run_coroutine_threadsafe(self._prepare(), self._loop).result()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    async def _prepare(self) -> None:
+        most = self._settings.urls_concurrency
+        self._http = guarded_async_client(
+            allow_private=self._settings.urls_allow_private,
+            gateway=self._settings.urls_gateway,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=most, keepalive_expiry=10.0),
+            headers={"user-agent": self._settings.urls_user_agent},
+        )
+        self._fetcher = Fetcher(self._http)
+        self._pacing = Pacing(Leases(self._deps.valkey), self._deps.logger)
+        #: The limit of fetches at a time of this process.
+        self._room = asyncio.Semaphore(most)
+
+    @property
+    def _settings(self) -> WorkerSettings:
+        return self._deps.settings
+
+    def _store_of(self, bucket: str) -> BodyStore:
+        return BodyStore(self._s3, bucket, self._executor)
+
+
+async def _recording(fetches: Sequence[asyncio.Task[Attempted]], record: Record) -> None:
+    """Wait for all fetches, and record those that have ended once a second and in the end."""
+    pending = set(fetches)
+    while pending:
+        done, pending = await asyncio.wait(pending, timeout=RECORD_SECONDS)
+        if done:
+            await asyncio.to_thread(record, [fetch.result() for fetch in done])

@@ -1,0 +1,175 @@
+"""A worker of tasks on real queues, ledger, bucket, bus and Valkey, and the site that it fetches from."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+
+from prismline_contracts import Envelope, RunItem, TaskItem, TasksProcess, queue_name, task_id
+from prismline_coordination import Leases, Server
+from prismline_ledger import Ledger
+from prismline_localstack.standins.site import Site
+from prismline_localstack.testing import ValkeyServer, create_runs_table, observe_bus
+from prismline_runtime.consumer import lambda_record
+from prismline_worker.dependencies import Dependencies
+from prismline_worker.handler import build_handler
+from tests.kit import Context, lambda_event_of
+
+RUN_ID = "run-1"
+
+
+@dataclass
+class TasksWorld:
+    """A run of tasks, and one worker."""
+
+    environment: str
+    bucket: str
+    url: str
+    site: Site
+    valkey: ValkeyServer
+    deps: Dependencies
+    handler: Callable[[dict[str, Any], Any], Any]
+    observer: str
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.deps.ledger
+
+    @property
+    def run(self) -> RunItem:
+        return self.ledger.run(RUN_ID)
+
+    @property
+    def leases(self) -> Leases:
+        return Leases(Server.at(self.valkey.url))
+
+    def worker(self, **settings: Any) -> TasksWorld:
+        """Another worker of the same run."""
+        deps = dataclasses.replace(self.deps, settings=self.deps.settings.model_copy(update=settings))
+        return dataclasses.replace(self, deps=deps, handler=build_handler(deps))
+
+    # ---- the run
+
+    def open_run(self, paths: Sequence[str], *, shard_count: int = 1, latch: bool = True) -> list[str]:
+        """Open a run with a task for each path of the site, or each URL. Return the ids of its tasks."""
+        run = self.ledger.open_run(
+            run_id=RUN_ID,
+            survey="list",
+            job_id="j",
+            workload="urls",
+            params=None,
+            traceparent=None,
+            shard_count=shard_count,
+            unit="task",
+        )
+        sources = [self.url + path if path.startswith("/") else path for path in paths]
+        shards = self.ledger.add_tasks(run, 0, sources)
+        self.ledger.set_task_total(RUN_ID, [len(shards.get(n, [])) for n in range(shard_count)])
+        if latch:
+            self.ledger.latch(RUN_ID)
+        return [task_id(RUN_ID, n) for n in range(len(paths))]
+
+    def tasks(self, ids: Sequence[str]) -> list[TaskItem]:
+        found = self.ledger.read_tasks(self.run, ids)
+        return [found[name] for name in ids]
+
+    def statuses(self, ids: Sequence[str]) -> list[str]:
+        return [task.status for task in self.tasks(ids)]
+
+    def body(self, task: TaskItem) -> bytes:
+        assert task.result is not None
+        body: bytes = boto3.client("s3").get_object(Bucket=self.bucket, Key=task.result.key)["Body"].read()
+        assert hashlib.sha256(body).hexdigest() == task.result.sha256
+        assert len(body) == task.result.length
+        return body
+
+    # ---- messages
+
+    def command(self, ids: Sequence[str], **changes: Any) -> TasksProcess:
+        given: dict[str, Any] = {
+            "run_id": RUN_ID,
+            "job_id": "j",
+            "survey": "list",
+            "workload": "urls",
+            "bucket": self.bucket,
+            "task_ids": list(ids),
+            "params": {"timeout_s": 5},
+        }
+        return TasksProcess(**(given | changes))
+
+    def process(self, ids: Sequence[str], *, seconds: float = 900.0, **changes: Any) -> bool:
+        """Deliver a message. Whether it was acknowledged."""
+        body = Envelope.wrap(self.command(ids, **changes), source="test", traceparent=None).to_json()
+        answer = self.handler(lambda_event_of(body, self.environment, "tasks"), Context(seconds))
+        return not answer["batchItemFailures"]
+
+    def take(self, *, wait: int = 0, queue: str = "tasks") -> list[TasksProcess]:
+        """The messages in a queue that may be received now, or come within `wait` seconds; they are gone from there."""
+        sqs, found = boto3.client("sqs"), []
+        url = sqs.get_queue_url(QueueName=queue_name(self.environment, queue))["QueueUrl"]
+        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=wait).get(
+            "Messages"
+        ):
+            for message in messages:
+                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+                found.append(TasksProcess.model_validate(json.loads(message["Body"])["data"]))
+        return found
+
+    def depth(self) -> int:
+        """Messages in the queue of tasks, those that are delayed included."""
+        sqs = boto3.client("sqs")
+        url = sqs.get_queue_url(QueueName=queue_name(self.environment, "tasks"))["QueueUrl"]
+        names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed"]
+        attributes = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+        return sum(map(int, attributes.values()))
+
+    def work_off(self, seconds: float = 60.0) -> None:
+        """Process what is in the queue, and what comes later, until the run has drained."""
+        sqs, until = boto3.client("sqs"), time.monotonic() + seconds
+        url = sqs.get_queue_url(QueueName=queue_name(self.environment, "tasks"))["QueueUrl"]
+        while self.run.drained_at is None:
+            assert time.monotonic() < until, "the run has not drained in time"
+            answer = sqs.receive_message(
+                QueueUrl=url, WaitTimeSeconds=1, MessageSystemAttributeNames=["All"], MessageAttributeNames=["All"]
+            )
+            for message in answer.get("Messages", []):
+                arn = f"arn:aws:sqs:us-east-1:000000000000:{queue_name(self.environment, 'tasks')}"
+                answered = self.handler({"Records": [lambda_record(message, arn)]}, Context())
+                if not answered["batchItemFailures"]:
+                    sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+
+    def said(self) -> list[tuple[str, str]]:
+        """Short types and ids of the events that were published since the last look."""
+        sqs, said = boto3.client("sqs"), []
+        while messages := sqs.receive_message(QueueUrl=self.observer, MaxNumberOfMessages=10, WaitTimeSeconds=1).get(
+            "Messages"
+        ):
+            for message in messages:
+                sqs.delete_message(QueueUrl=self.observer, ReceiptHandle=message["ReceiptHandle"])
+                event = json.loads(message["Body"])
+                said.append((event["type"].removeprefix("prismline.").removesuffix(".v1"), event["id"]))
+        return said
+
+
+def tasks_world(environment: str, monkeypatch: Any, site: tuple[str, Site], valkey: ValkeyServer) -> TasksWorld:
+    """A world with no run in it yet. Its worker may reach the loopback address."""
+    sqs, bucket, table = boto3.client("sqs"), f"bucket-{environment}", f"runs-{environment}"
+    boto3.client("s3").create_bucket(Bucket=bucket)
+    create_runs_table(boto3.client("dynamodb"), table)
+    bus = f"prismline-{environment}"
+    boto3.client("events").create_event_bus(Name=bus)
+    for name in ("tasks", "tasks-dlq"):
+        sqs.create_queue(QueueName=queue_name(environment, name))
+    monkeypatch.setenv("RUNS_TABLE", table)
+    monkeypatch.setenv("URLS_ALLOW_PRIVATE", "true")
+    monkeypatch.setenv("PRISMLINE_VALKEY_URL", valkey.url)
+    deps = Dependencies.from_environment()
+    observer = observe_bus(sqs, boto3.client("events"), bus)
+    return TasksWorld(environment, bucket, *site, valkey, deps, build_handler(deps), observer)

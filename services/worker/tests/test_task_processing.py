@@ -1,0 +1,283 @@
+"""Tasks from their message to their end: what is written, what is sent again, and what is left when something dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import valkey
+from tasks_world import RUN_ID, TasksWorld, tasks_world
+
+from prismline_contracts import Envelope, now, timestamp
+from prismline_coordination import Server, Stats
+from prismline_localstack.standins.site import Site, page_body
+from prismline_localstack.testing import ValkeyServer
+from prismline_localstack.waiting import wait_until
+from prismline_worker import task_decisions
+
+pytestmark = pytest.mark.emulator
+
+
+@pytest.fixture
+def world(
+    aws_env: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    site: tuple[str, Site],
+    valkey_server: ValkeyServer,
+) -> TasksWorld:
+    return tasks_world(aws_env["ENVIRONMENT"], monkeypatch, site, valkey_server)
+
+
+def kinds(said: list[tuple[str, str]]) -> list[str]:
+    return sorted(kind for kind, _ in said)
+
+
+# ---- tasks that go well
+
+
+@pytest.mark.parametrize("shard_count", [1, 4])
+def test_all_tasks_of_a_run_are_fetched_counted_and_their_end_is_said_once(world: TasksWorld, shard_count: int) -> None:
+    ids = world.open_run([f"/page/{n}" for n in range(30)], shard_count=shard_count)
+    by_shard: dict[int, list[str]] = {}
+    for name in ids:
+        by_shard.setdefault(int(name[:8], 16) % shard_count, []).append(name)
+    for shard, names in by_shard.items():
+        assert world.process(names, shard=shard, shard_count=shard_count)
+    assert set(world.statuses(ids)) == {"COMPLETED"}
+    assert [world.body(task) for task in world.tasks(ids)] == [page_body(n) for n in range(30)]
+    assert (world.run.chunks_total, world.run.chunks_completed, world.run.chunks_failed) == (30, 30, 0)
+    assert kinds(world.said()) == ["run.drained"]
+    assert world.depth() == 0
+    assert all(task.attempts == 1 and task.duration_ms is not None for task in world.tasks(ids))
+
+
+def test_one_message_fails_completes_and_tries_again(world: TasksWorld) -> None:
+    ids = world.open_run(["/page/1", "/status/404", "/flaky/1/2", "/status/500", "ftp://x/"])
+    assert world.process(ids, params={"max_attempts": 2})
+    assert world.statuses(ids) == ["COMPLETED", "FAILED", "PENDING", "PENDING", "FAILED"]
+    tasks = world.tasks(ids)
+    assert tasks[1].error == "The site answered 404 Not Found."
+    assert "cannot be fetched" in (tasks[4].error or "")
+    assert tasks[2].last_error == "The site answered 503 Service Unavailable."
+    assert tasks[2].not_before is not None
+    world.work_off()
+    assert world.statuses(ids) == ["COMPLETED", "FAILED", "COMPLETED", "FAILED", "FAILED"]
+    assert world.tasks(ids)[3].error == "The site answered 500 Internal Server Error. This was attempt 2 of 2."
+    assert (world.run.chunks_completed, world.run.chunks_failed) == (2, 3)
+
+
+def test_every_message_twice_counts_every_task_once(world: TasksWorld) -> None:
+    ids = world.open_run([f"/page/{n}" for n in range(12)] + ["/status/404"])
+    for _ in range(2):
+        assert world.process(ids[:7])
+        assert world.process(ids[7:])
+    assert (world.run.chunks_completed, world.run.chunks_failed) == (12, 1)
+    assert world.site.counts["/page/3"] == 1
+    assert len(set(world.said())) == 1, "a repeated announcement has the same id"
+
+
+def test_two_workers_with_the_same_message_at_once_count_every_task_once(world: TasksWorld) -> None:
+    ids = world.open_run([f"/slow/0.2/{n}" for n in range(20)])
+    workers = [world.worker(), world.worker()]
+    threads = [threading.Thread(target=worker.process, args=(ids,)) for worker in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    world.work_off()
+    assert world.run.chunks_completed == 20
+    assert [world.body(task) for task in world.tasks(ids)] == [page_body(n) for n in range(20)]
+
+
+# ---- waits
+
+
+def test_a_site_that_says_when_is_asked_again_only_then_and_uses_up_no_attempt(world: TasksWorld) -> None:
+    ids = world.open_run(["/busy/1/3/1", "/page/2"])
+    assert world.process(ids[:1], params={"max_attempts": 1})
+    (busy,) = world.tasks(ids[:1])
+    assert (busy.status, busy.interruptions, busy.attempts) == ("PENDING", 1, 1)
+    assert world.process(ids[1:]), "the host wants fewer requests, so this one waits, too"
+    assert world.site.counts["/page/2"] == 0
+    world.work_off()
+    assert world.statuses(ids) == ["COMPLETED", "COMPLETED"]
+    assert world.site.counts["/busy/1/3/1"] == 2
+
+
+def test_a_task_whose_time_has_not_come_is_sent_on_without_an_attempt(world: TasksWorld) -> None:
+    ids = world.open_run(["/page/1"])
+    (task,) = world.ledger.start_tasks(world.run, world.tasks(ids))
+    world.ledger.give_back_tasks(world.run, [(task, "busy", True, timestamp(now() + timedelta(minutes=20)))])
+    assert world.process(ids)
+    assert world.site.counts == {}
+    assert world.tasks(ids)[0].attempts == 1
+    assert world.depth() == 1
+    assert world.take() == [], "it is delayed"
+
+
+def test_a_stopped_run_is_left_alone(world: TasksWorld) -> None:
+    ids = world.open_run(["/page/1", "/page/2"])
+    world.ledger.stop_run(RUN_ID, "cancelled")
+    assert world.process(ids)
+    assert world.site.counts == {}
+    assert (world.statuses(ids), world.depth()) == (["PENDING", "PENDING"], 0)
+
+
+def test_what_an_invocation_has_no_time_for_is_sent_again(world: TasksWorld) -> None:
+    ids = world.open_run(["/page/1"])
+    assert world.process(ids, seconds=61)
+    assert world.site.counts == {}
+    (task,) = world.tasks(ids)
+    assert (task.status, task.attempts - task.interruptions) == ("PENDING", 0)
+    world.work_off()
+
+
+# ---- limits
+
+
+def test_a_run_works_in_no_more_slots_than_it_has(world: TasksWorld) -> None:
+    ids = world.open_run([f"/slow/0.05/{n}" for n in range(20)])
+    workers = [world.worker(), world.worker()]
+    threads = [
+        threading.Thread(target=worker.process, args=(half,), kwargs={"max_concurrency": 3})
+        for worker, half in zip(workers, (ids[:10], ids[10:]), strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    world.work_off()
+    assert world.run.chunks_completed == 20
+    assert 1 <= world.site.most <= 3
+    assert len(world.leases.take(f"run:{RUN_ID}", 3, 3)) == 3, "all slots were given back"
+
+
+def test_a_host_is_asked_no_more_at_a_time_than_its_limit(world: TasksWorld) -> None:
+    ids = world.open_run([f"/slow/0.05/{n}" for n in range(20)])
+    assert world.worker(urls_host_concurrency=4).process(ids)
+    assert world.run.chunks_completed == 20
+    assert world.site.most == 4
+
+
+def test_without_a_free_slot_the_message_waits_and_no_attempt_is_used(world: TasksWorld) -> None:
+    held = world.leases.take(f"run:{RUN_ID}", 2, 2)
+    ids = world.open_run(["/page/1", "/page/2"])
+    assert world.process(ids, max_concurrency=2)
+    assert [task.attempts for task in world.tasks(ids)] == [0, 0]
+    assert world.depth() == 1
+    world.leases.release(held)
+    world.work_off()
+    assert world.run.chunks_completed == 2
+
+
+def test_a_rate_limit_spreads_the_requests(world: TasksWorld) -> None:
+    ids = world.open_run([f"/page/{n}" for n in range(12)])
+    began = now()
+    assert world.worker(urls_host_per_second=10.0, urls_host_burst=2).process(ids)
+    assert world.run.chunks_completed == 12
+    assert (now() - began).total_seconds() >= 0.95
+
+
+# ---- Valkey
+
+
+def test_while_valkey_is_down_tasks_wait_and_then_go_on_by_themselves(world: TasksWorld) -> None:
+    ids = world.open_run([f"/page/{n}" for n in range(5)])
+    world.valkey.kill()
+    assert world.process(ids, max_concurrency=2)
+    assert [task.attempts for task in world.tasks(ids)] == [0] * 5
+    assert world.depth() == 1
+    world.valkey.start()
+    world.work_off()
+    assert world.run.chunks_completed == 5
+
+
+def test_valkey_that_is_killed_in_mid_run_costs_no_task(world: TasksWorld) -> None:
+    ids = world.open_run([f"/slow/0.3/{n}" for n in range(40)])
+    thread = threading.Thread(target=world.process, args=(ids,), kwargs={"max_concurrency": 4})
+    thread.start()
+    assert wait_until(lambda: world.site.counts.total() >= 8, 20)
+    world.valkey.kill()
+    assert wait_until(lambda: world.site.counts.total() >= 16, 20), "leases in hand are good for some time"
+    world.valkey.start()
+    thread.join()
+    world.work_off()
+    assert world.run.chunks_completed == 40
+    assert {task.attempts for task in world.tasks(ids)} == {1}
+
+
+def test_a_lease_that_was_lost_stops_its_work_and_uses_up_no_attempt(
+    world: TasksWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("prismline_worker.pacing.RENEWALS", 300)
+    ids = world.open_run(["/slow/20/1"])
+    thread = threading.Thread(target=world.process, args=(ids,), kwargs={"max_concurrency": 1, "params": {}})
+    thread.start()
+    assert wait_until(lambda: world.site.counts.total() == 1, 20)
+    client = valkey.Valkey.from_url(world.valkey.url, decode_responses=True)
+    (slot,) = [name for name in client.scan_iter("*lease*run:*") if "fence" not in name]
+    client.set(slot, "1")  # somebody else has it, as may happen after a flush of the server
+    thread.join(10)
+    assert not thread.is_alive()
+    (task,) = world.tasks(ids)
+    assert (task.status, task.interruptions) == ("PENDING", 1)
+    assert "lease" in (task.last_error or "")
+    assert world.depth() == 1
+
+
+def test_what_was_fetched_is_counted_in_valkey(world: TasksWorld) -> None:
+    ids = world.open_run(["/page/1", "/page/2", "/status/404"])
+    world.process(ids)
+    counts = Stats(Server.at(world.valkey.url)).read(f"run:{RUN_ID}")
+    assert counts == {"completed": 2, "failed": 1, "bytes": len(page_body(1)) + len(page_body(2))}
+
+
+# ---- a worker that dies
+
+POINTS = ["tasks.read", "tasks.started", "tasks.worked", "tasks.some_ended", "tasks.given_back", "tasks.ended",
+          "tasks.rest_sent"]  # fmt: skip
+
+DELIVER = """
+import sys
+from prismline_worker.handler import handler
+from tests.kit import Context, lambda_event_of
+handler(lambda_event_of(sys.argv[1], sys.argv[2], "tasks"), Context())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", POINTS)
+def test_a_worker_killed_at_any_step_loses_and_doubles_nothing(world: TasksWorld, point: str, tmp_path: Path) -> None:
+    ids = world.open_run([f"/page/{n}" for n in range(12)] + ["/status/404", "/flaky/1/1"])
+    faults = tmp_path / "faults.json"
+    faults.write_text(json.dumps([{"point": point, "action": "kill", "times": 1}]))
+    body = Envelope.wrap(world.command(ids), source="test", traceparent=None).to_json()
+    environment = os.environ | {"PRISMLINE_FAULTS_FILE": str(faults), "PYTHONPATH": str(Path(__file__).parents[3])}
+    died = subprocess.run(
+        [sys.executable, "-c", DELIVER, body, world.environment], env=environment, check=False, timeout=120
+    )
+    assert died.returncode == -9
+    assert world.process(ids), "SQS delivers the message again"
+    world.work_off()
+    assert (world.run.chunks_completed, world.run.chunks_failed) == (13, 1)
+    assert [world.body(task) for task in world.tasks(ids)[:12]] == [page_body(n) for n in range(12)]
+    assert set(kinds(world.said())) == {"run.drained"}
+
+
+# ---- decisions
+
+
+def test_waits_share_few_messages() -> None:
+    waits = [("a", 0.0), ("b", 3.0), ("c", 5.0), ("d", 61.0), ("e", 5000.0)]
+    assert task_decisions.by_delay(waits) == {0: ["a"], 5: ["b", "c"], 180: ["d"], 900: ["e"]}
+
+
+def test_a_message_that_finds_no_slot_waits_longer_each_time() -> None:
+    assert [task_decisions.slot_wait(n) for n in range(7)] == [2, 4, 8, 16, 32, 60, 60]
+    assert task_decisions.slot_wait(10**9) == 60
