@@ -163,6 +163,15 @@ def test_a_message_keeps_what_it_has_been_through_when_it_becomes_a_dead_letter(
     assert values == {"error": "new", "source_queue": "prismline-test-split", "attempt": "3", "recovery": "op/m-1"}
 
 
+def test_a_dead_letter_of_a_runs_own_queue_goes_to_the_shared_one_and_back_to_its_queue() -> None:
+    aws = Recording()
+    delivery = Delivery("prismline-test-tasks-run-1", "m", "h", "body", 1)
+    make_transport(aws).dead_letter(delivery, {"error": "new"})
+    ((sent,),) = aws.batches
+    assert sent["QueueUrl"].endswith("/prismline-test-tasks-dlq")
+    assert sent["MessageAttributes"]["source_queue"]["StringValue"] == "prismline-test-tasks"
+
+
 @pytest.mark.parametrize("code", ["MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight"])
 def test_a_message_that_is_back_already_is_not_hidden_again(code: str) -> None:
     """The emulators call it by the short name, AWS by the long one."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from botocore.exceptions import ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from prismline_contracts import Envelope, Wrappable, dead_letter_queue_name, queue_name
+from prismline_contracts import Envelope, Queue, Wrappable, dead_letter_queue_name, queue_name, run_queue_prefix
 from prismline_runtime import clients
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.errors import PermanentError, TransientError, UnavailableError, aws_errors, error_code
@@ -158,11 +158,14 @@ class Transport:
         service may understand; `waits_for`, the resource that must be up first. The copy also keeps the
         `CARRIED_ATTRIBUTES` of the message.
         """
-        url = self._queue_url(dead_letter_queue_name(delivery.queue))
+        # The queues that belong to one run have the dead-letter queue of the shared queue of tasks.
+        own = delivery.queue.startswith(run_queue_prefix(self.environment))
+        source = queue_name(self.environment, Queue.TASKS) if own else delivery.queue
+        url = self._queue_url(dead_letter_queue_name(source))
         carried = {name: value for name, value in delivery.attributes.items() if name in CARRIED_ATTRIBUTES}
         reason = {name: value[:1024] or "unknown" for name, value in why.items()}
-        attributes = {**reason, "source_queue": delivery.queue, **carried}
-        with aws_errors(f"move a message to {dead_letter_queue_name(delivery.queue)}"):
+        attributes = {**reason, "source_queue": source, **carried}
+        with aws_errors(f"move a message to {dead_letter_queue_name(source)}"):
             self._sqs.send_message(
                 QueueUrl=url,
                 MessageBody=delivery.body,

@@ -1,0 +1,54 @@
+"""The queues of runs with many tasks: which ones a worker polls, and how often compared with the others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+
+from prismline_contracts import RunItem
+from prismline_ledger import Ledger
+from prismline_runtime import clients
+from prismline_worker.settings import WorkerSettings
+
+#: How long, in seconds, the consumers of a process share one reading of the open runs.
+READ_SECONDS = 4.0
+
+
+def queues_of(runs: Iterable[RunItem]) -> dict[str, int]:
+    """The own queues of runs that go on, by full name, with the priority of the run."""
+    return {
+        run.task_queue: run.priority
+        for run in runs
+        if run.task_queue is not None and run.cancelled_at is None and run.drained_at is None
+    }
+
+
+class RunQueues:
+    """Reads the queues of the open runs from the ledger, at most once in `READ_SECONDS`."""
+
+    def __init__(self, ledger: Ledger, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._ledger = ledger
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._read_at = float("-inf")
+        self._queues: Mapping[str, int] = {}
+
+    def __call__(self) -> Mapping[str, int]:
+        """The queues, with their priorities."""
+        with self._lock:
+            if self._clock() - self._read_at >= READ_SECONDS:
+                self._queues = queues_of(self._ledger.open_runs())
+                self._read_at = self._clock()
+            return self._queues
+
+
+@cache
+def _run_queues() -> RunQueues:
+    return RunQueues(Ledger(clients.dynamodb(), WorkerSettings().runs_table))
+
+
+def run_queues() -> Mapping[str, int]:
+    """What `prismline-runtime --more-queues` asks."""
+    return _run_queues()()
