@@ -167,7 +167,7 @@ class Kit:
             n_items=chunk.n_items,
             bucket=BUCKET,
             chunk_key=chunk.chunk_key,
-            params=manifest.params.model_dump(mode="json"),
+            params=manifest.params.model_dump(mode="json", exclude_unset=True, exclude_none=True),
         )
         message = Message(
             Envelope.wrap(command, source="prismline/test/kit", traceparent=None, key=(chunk.chunk_id,)),

@@ -22,6 +22,10 @@ class CaptionParams(Params):
     max_tokens: Annotated[int, Field(ge=1, le=4096)] = 256
 
 
+class GivenCaptionParams(CaptionParams, extra="forbid"):
+    """Parameters of a captions run as a person writes them."""
+
+
 class FrameWindow(Contract):
     """Consecutive frames of a recording. One window is one chunk."""
 
@@ -44,7 +48,7 @@ class CaptionsManifest(Manifest):
     survey: Survey = Field(alias="session_id")
     user_id: Name
     windows: Annotated[list[FrameWindow], Field(min_length=1, max_length=100_000)]
-    params: CaptionParams = CaptionParams()
+    params: GivenCaptionParams = GivenCaptionParams()
 
     @model_validator(mode="after")
     def _has_each_window_once(self) -> Self:

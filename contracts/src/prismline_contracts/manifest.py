@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from prismline_contracts.base import Contract, Key, Name, Survey, Tenant, Timestamp, derived_id
 from prismline_contracts.envelope import TraceParent
@@ -14,9 +15,15 @@ DEFAULT_WORKLOAD = "spectra"
 
 
 class Params(Contract):
-    """Parameters of a workload. An unknown parameter is an error."""
+    """Parameters of a workload, as messages carry them.
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    People write them in manifests, where an unknown parameter is an error: a manifest has a subclass that forbids it.
+    """
+
+    @classmethod
+    def unknown(cls, given: Mapping[str, object]) -> list[str]:
+        """The names in `given` that this release does not know, sorted."""
+        return sorted(given.keys() - cls.model_fields.keys())
 
 
 class FitParams(Params):
@@ -47,13 +54,21 @@ class FitParams(Params):
         return self
 
 
+class GivenFitParams(FitParams, extra="forbid"):
+    """Parameters of a decomposition as a person writes them."""
+
+
+class GivenParams(Params, extra="forbid"):
+    """No parameters."""
+
+
 class Manifest(Contract):
     """The fields of every manifest. A workload adds its source and its parameters."""
 
     workload: Name = DEFAULT_WORKLOAD
     #: The group that the run and its results belong to. Runs are listed by survey.
     survey: Survey
-    params: Params = Params()
+    params: Params = GivenParams()
     #: The run still completes if at most this share of its chunks fails.
     tolerated_failure_percent: Annotated[float, Field(ge=0, le=100)] = 0.0
     #: Submissions with the same key start one run.
@@ -75,7 +90,7 @@ class SpectraManifest(Manifest):
     """The manifest of the `spectra` workload: a cube to decompose."""
 
     workload: Literal["spectra"] = "spectra"
-    params: FitParams = FitParams()
+    params: GivenFitParams = GivenFitParams()
     cube_key: Key
     #: Spectra in a chunk. Absent: the splitter chooses, by the cost of a fit.
     chunk_size: Annotated[int, Field(ge=1, le=1_000_000)] | None = None

@@ -168,6 +168,10 @@ class UrlParams(Params):
     ] = KEPT_HEADERS
 
 
+class GivenUrlParams(UrlParams, extra="forbid"):
+    """Parameters of a `urls` run as a person writes them."""
+
+
 class TaskList(Contract):
     """A list of tasks in S3: one line for each."""
 
@@ -206,7 +210,7 @@ class UrlsManifest(Manifest):
     list: TaskList | None = None
     batches: TaskBatches | None = None
     rerun: RerunOf | None = None
-    params: UrlParams = UrlParams()
+    params: GivenUrlParams = GivenUrlParams()
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:

@@ -215,9 +215,13 @@ class SplitterWorld:
                 arrays.append(file["spectra"])
         return np.concatenate(arrays)
 
+    def sent(self) -> list[dict[str, Any]]:
+        """The `data` of the messages for workers that were sent since the last look."""
+        return [message["data"] for message in self._drained("chunks")]
+
     def messages(self) -> Counter[str]:
         """How many messages of each chunk were sent since the last look."""
-        return Counter(str(message["data"]["chunk_id"]) for message in self._drained("chunks"))
+        return Counter(str(data["chunk_id"]) for data in self.sent())
 
     def task_messages(self, queue: str = "tasks") -> list[TasksProcess]:
         """The messages of tasks that were sent since the last look."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from splitter_world import SplitterWorld, cube_file, die
 
-from prismline_contracts import run_id_of
+from prismline_contracts import FitParams, run_id_of
 from prismline_splitter import chunking
 
 pytestmark = pytest.mark.emulator
@@ -105,6 +106,14 @@ def test_a_cube_that_is_replaced_while_the_run_is_sent_changes_nothing(world: Sp
     world.put_cube("cubes/c.fits", n=16, seed=1)
     assert world.split(RUN, KEY)
     assert_split(world, RUN, data, size=2)
+
+
+def test_a_message_carries_only_the_parameters_that_were_given(world: SplitterWorld) -> None:
+    world.put_cube("cubes/c.fits", n=2)
+    world.put_manifest(KEY, params={"beta": 4.0})
+    assert world.split(RUN, KEY)
+    assert [data["params"] for data in world.sent()] == [{"beta": 4.0}]
+    assert json.loads(world.ledger.run(RUN).params or "") == FitParams(beta=4.0).model_dump(exclude_none=True)
 
 
 @pytest.mark.parametrize("point", ["split.inputs_written", "split.items_written"])

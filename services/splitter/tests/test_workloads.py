@@ -12,7 +12,7 @@ import pytest
 from astropy.io import fits
 from astropy.wcs import WCS
 
-from prismline_contracts import CaptionsManifest, CaptionWindow, CubeGeometry, FitParams, SpectraManifest
+from prismline_contracts import CaptionsManifest, CaptionWindow, CubeGeometry, SpectraManifest
 from prismline_runtime import PermanentError
 from prismline_splitter.workload import Source, workloads
 from prismline_splitter.workloads import spectra as spectra_module
@@ -174,7 +174,7 @@ def test_a_cube_whose_coordinates_cannot_be_read_is_split_without_them(
 
 
 def noise_manifest() -> SpectraManifest:
-    return manifest(chunk_size=13, params=FitParams(noise="noise/n"))
+    return manifest(chunk_size=13, params={"noise": "noise/n"})
 
 
 def put_fits(path: Path, values: np.ndarray) -> None:

@@ -116,7 +116,7 @@ def _open_run(manifest: Manifest, command: RunSplit, message: Message, deps: Dep
         survey=manifest.survey,
         job_id=command.job_id,
         workload=manifest.workload,
-        params=json.dumps(given) if (given := _params(manifest)) else None,
+        params=json.dumps(in_force) if (in_force := _params_in_force(manifest)) else None,
         traceparent=message.envelope.traceparent,
         manifest_key=command.manifest_key,
         split_token=message.envelope.tasktoken,
@@ -149,7 +149,7 @@ def _ingest(
     if _closed(run):
         return run
     source = workload.tasks(manifest, replace(context, pinned=Plan(deps.ledger, run).pinned))
-    return ingest(command, run, source, _params(manifest), deps)
+    return ingest(command, run, source, _params_given(manifest), deps)
 
 
 def announce(run: RunItem, deps: Dependencies) -> None:
@@ -187,13 +187,19 @@ def _process_command(command: RunSplit, chunk: ChunkItem, manifest: Manifest) ->
         n_items=chunk.n_items,
         bucket=command.bucket,
         chunk_key=chunk.chunk_key,
-        params=_params(manifest),
+        params=_params_given(manifest),
         max_concurrency=manifest.max_concurrency,
     )
 
 
-def _params(manifest: Manifest) -> dict[str, JsonValue]:
-    """All parameters in force, defaults included. One that is None is left out: a worker that is older does not know
-    it, and has the same meaning for its absence.
-    """
+def _params_in_force(manifest: Manifest) -> dict[str, JsonValue]:
+    """All parameters, defaults included, for people to read."""
     return manifest.params.model_dump(mode="json", exclude_none=True)
+
+
+def _params_given(manifest: Manifest) -> dict[str, JsonValue]:
+    """The parameters that were given, for messages.
+
+    An older worker does not know a new parameter. It processes what does not ask for it.
+    """
+    return manifest.params.model_dump(mode="json", exclude_unset=True, exclude_none=True)

@@ -25,6 +25,7 @@ from prismline_worker.caption_client import CaptionClient
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.gpu import Gpu, GpuUnavailableError
 from prismline_worker.model_endpoint import ModelEndpoint
+from prismline_worker.params import read_params
 from prismline_worker.workload import Outcome
 
 #: Most bytes of all frames of a window. They are held in memory and sent in one request.
@@ -71,7 +72,7 @@ class Captions:
     def process(self, command: ChunkProcess, message: Message) -> Outcome:
         """Caption the chunk's window. If two workers do, the caption that is written first counts."""
         bucket = self._deps.open_bucket(command.bucket)
-        params, window = _params(command), _window(bucket, command.chunk_key)
+        params, window = read_params(CaptionParams, command.params), _window(bucket, command.chunk_key)
         key = caption_key(window.session_id, command.run_id, command.chunk_id)
         began = time.monotonic()
         frames = _frames(bucket, window)
@@ -102,13 +103,6 @@ class Captions:
 
 
 WORKLOAD = Captions
-
-
-def _params(command: ChunkProcess) -> CaptionParams:
-    try:
-        return CaptionParams.model_validate(command.params)
-    except ValidationError as error:
-        raise PermanentError(f"The parameters are invalid: {describe_invalid(error)}.") from error
 
 
 def _window(bucket: Bucket, key: str) -> CaptionWindow:

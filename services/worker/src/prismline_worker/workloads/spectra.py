@@ -10,17 +10,16 @@ import time
 from contextlib import ExitStack
 from typing import Self
 
-from pydantic import ValidationError
-
 from prismline_contracts import ChunkProcess, FitParams, output_key
 from prismline_gaussline import kernel_available
-from prismline_runtime import Bucket, Message, PermanentError, describe_invalid, fault_point
+from prismline_runtime import Bucket, Message, fault_point
 from prismline_worker.chunk_file import ChunkFile
 from prismline_worker.decompose import decompose
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.located import located
 from prismline_worker.output import OutputFile, from_parquet, metadata_of, timed_out_rows
 from prismline_worker.overlap import prefetched
+from prismline_worker.params import read_params
 from prismline_worker.slow_lane import request_refit
 from prismline_worker.workload import Outcome
 
@@ -48,10 +47,7 @@ class Spectra:
 
     def process(self, command: ChunkProcess, message: Message) -> Outcome:
         """Decompose the chunk's spectra and write the table of components."""
-        try:
-            params = FitParams.model_validate(command.params)
-        except ValidationError as error:
-            raise PermanentError(f"The parameters are invalid: {describe_invalid(error)}.") from error
+        params = read_params(FitParams, command.params)
         bucket = self._deps.open_bucket(command.bucket)
         key = output_key(command.survey, command.run_id, command.chunk_id)
         body, rows = self._decompose(command, params, bucket, message)
