@@ -21,7 +21,6 @@ import numpy.lib.format
 import pyarrow as pa
 import tenacity
 import tenacity.nap
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from boto3.dynamodb.conditions import (
     AttributeBase,
     BuiltConditionExpression,
@@ -33,7 +32,7 @@ from boto3.dynamodb.types import TypeSerializer
 from pydantic import BaseModel
 
 from prismline_contracts import CubeGeometry, base, decomposition
-from prismline_runtime import dynamodb, routing
+from prismline_runtime import dynamodb, errors, routing
 from prismline_splitter.workloads import spectra
 from prismline_worker import chunk_file, decompose, located, output, workload
 from tests.simulation.aws.dynamodb import Shown, Version
@@ -43,6 +42,9 @@ MOST_REMEMBERED = 10_000
 
 _serializer = TypeSerializer()
 _real_decode = dynamodb.decode
+_aws_errors = errors.aws_errors
+#: Types of which the fake's plain values are what the services decode.
+_SIMPLE = frozenset({str, int, bool, type(None)})
 
 
 def typed(value: Any) -> Any:
@@ -61,9 +63,12 @@ class Remembered:
     __slots__ = ("decoded", "models", "others")
 
     def __init__(self, version: Version) -> None:
-        self.decoded = _decoded(version.wire)
-        #: Attributes whose values could be changed by whoever gets them.
-        self.others = [name for name, value in self.decoded.items() if isinstance(value, (set, list, dict))]
+        plain = version.plain
+        #: Attributes whose values could be changed by whoever gets them, or are not what the fake makes of them.
+        self.others = [name for name, value in plain.items() if type(value) not in _SIMPLE]
+        self.decoded: Mapping[str, Any] = plain
+        if self.others:
+            self.decoded = {**plain, **_real_decode({name: version.wire[name] for name in self.others})}
         #: The contracts that the item is one of.
         self.models: dict[type, Any] = {}
 
@@ -78,7 +83,7 @@ class Decoded(dict[str, Any]):
 def decode(item: Mapping[str, Any]) -> dict[str, Any]:
     """`prismline_runtime.dynamodb.decode`, once for each version of an item; sets, lists and dicts each time."""
     if not isinstance(item, Shown):
-        return _decoded(item)
+        return _real_decode(item)
     version = item.version
     remembered: Remembered | None = version.remembered
     if remembered is None:
@@ -88,19 +93,6 @@ def decode(item: Mapping[str, Any]) -> dict[str, Any]:
     for name in remembered.others:
         made[name] = _real_decode({name: item[name]})[name]
     return made
-
-
-def _decoded(item: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in item.items():
-        for kind, content in value.items():
-            if kind == "S":
-                found[name] = content
-            elif kind == "N" and content.isdecimal():
-                found[name] = int(content)
-            else:
-                found |= _real_decode({name: value})
-    return found
 
 
 class Try:
@@ -154,6 +146,48 @@ class QuickRetrying:
             yield attempt
 
 
+class Received:
+    """Powertools' SQSRecord, as far as `Delivery.of` reads it."""
+
+    __slots__ = (
+        "approximate_receive_count",
+        "body",
+        "event_source_arn",
+        "message_id",
+        "raw_event",
+        "receipt_handle",
+    )
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.raw_event = raw
+        self.message_id, self.receipt_handle, self.body = raw["messageId"], raw["receiptHandle"], raw["body"]
+        self.event_source_arn = raw["eventSourceARN"]
+        self.approximate_receive_count = raw["attributes"]["ApproximateReceiveCount"]
+
+    @property
+    def attributes(self) -> Received:
+        """What SQS says of the message."""
+        return self
+
+
+class AwsErrors:
+    """`prismline_runtime.errors.aws_errors`, which does nothing until there is an error."""
+
+    __slots__ = ("_doing",)
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: Any) -> bool | None:
+        if error[0] is None:
+            return None
+        real = _aws_errors(self._doing)
+        real.__enter__()
+        return real.__exit__(*error)
+
+
 class Batch:
     """Powertools' BatchProcessor, and what it does with a batch of SQS: `process_partial_response`."""
 
@@ -165,7 +199,7 @@ class Batch:
         failures = []
         for record in event["Records"]:
             try:
-                record_handler(record=SQSRecord(record))
+                record_handler(record=Received(record))
             except Exception:
                 failures.append({"itemIdentifier": record["messageId"]})
         return {"batchItemFailures": failures}
@@ -372,6 +406,12 @@ def _place_of(table: pa.Table, block: Any, geometry: Any) -> tuple[Any, ...]:
     return id(table), id(geometry), *sky
 
 
+_RETRIES = (
+    tenacity.retry_if_exception_type,
+    tenacity.stop_after_attempt,
+    tenacity.stop_after_delay,
+    tenacity.wait_random_exponential,
+)
 #: What is remembered or shortened, by the id of what it stands for.
 STAND_INS: dict[int, Any] = {
     id(base.derived_id): lru_cache(maxsize=MOST_REMEMBERED)(base.derived_id),
@@ -384,6 +424,9 @@ STAND_INS: dict[int, Any] = {
     id(decomposition.arrow_schema): remembering(decomposition.arrow_schema, lambda *about: tuple(map(id, about))),
     id(located.located): remembering(located.located, _place_of),
     id(spectra.write_npz): write_npz,
+    id(errors.aws_errors): AwsErrors,
+    # what decides about a retry keeps no state
+    **{id(kind): lru_cache(maxsize=MOST_REMEMBERED)(kind) for kind in _RETRIES},
     id(ConditionExpressionBuilder): QuickBuilder,
 }
 #: Names of the project's modules, and what they mean.
