@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from prismline_localstack.emulator import Emulator
 from prismline_localstack.settings import client_environment
@@ -159,3 +160,29 @@ def test_what_was_made_before_the_first_base_never_was_but_for_objects_which_com
         assert machine.client("s3").get_object(Bucket="bucket", Key="kept")["Body"].read() == b"object"
     finally:
         machine.emulator.stop()
+
+
+def test_a_range_of_a_large_object_is_read_without_the_rest(machine: Machine) -> None:
+    s3 = machine.client("s3")
+    s3.create_bucket(Bucket="bucket")
+    body = bytes(range(256)) * 2**17  # 32 MiB
+    etag = s3.put_object(Bucket="bucket", Key="large", Body=body)["ETag"]
+    before = bytes_read(machine)
+    for start in range(0, len(body), len(body) // 16):
+        answer = s3.get_object(Bucket="bucket", Key="large", Range=f"bytes={start + 3}-{start + 1002}", IfMatch=etag)
+        assert answer["Body"].read() == body[start + 3 : start + 1003]
+        assert answer["ContentRange"] == f"bytes {start + 3}-{start + 1002}/{len(body)}"
+    assert bytes_read(machine) - before < len(body)
+    assert s3.get_object(Bucket="bucket", Key="large")["Body"].read() == body
+    s3.put_object(Bucket="bucket", Key="large", Body=body[::-1])
+    with pytest.raises(ClientError, match="PreconditionFailed"):
+        s3.get_object(Bucket="bucket", Key="large", Range="bytes=0-9", IfMatch=etag)
+    assert s3.get_object(Bucket="bucket", Key="large", Range="bytes=0-9")["Body"].read() == body[::-1][:10]
+
+
+def bytes_read(machine: Machine) -> int:
+    """Bytes that the emulator has read from files and connections."""
+    path = Path(f"/proc/{machine.emulator.child.pid}/io")
+    if not path.exists():
+        pytest.skip("this system does not count what a process reads")
+    return int(path.read_text().partition("rchar: ")[2].split()[0])

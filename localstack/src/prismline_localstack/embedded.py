@@ -19,11 +19,13 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import mmap
 import os
 import shutil
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from contextvars import ContextVar
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,6 +40,8 @@ from prismline_localstack.emulator import SAVE_PATH
 SAVE_SECONDS, SAVE_SHARE = 1.0, 20.0
 #: A journal of this many bytes is replaced by a base.
 JOURNAL_BYTES = 8 * 1024 * 1024
+#: Bytes of the smallest object of which a range is read without the rest.
+MAPPED_BYTES = 1024 * 1024
 #: How often a service is asked for what it holds, while its threads change it.
 READ_ATTEMPTS = 20
 #: What does not change what the emulator holds, or only until messages are visible again.
@@ -226,6 +230,30 @@ def forget_executions(load: Callable[[Any], None], data: dict[str, Any]) -> None
 
 load_all: Callable[[], None] = ministack._load_persisted_state
 
+#: Whether the object that is read now is wanted in part.
+_in_part: ContextVar[bool] = ContextVar("in_part", default=False)
+
+
+def get_object(bucket: str, key: str, headers: dict[str, str], query: dict[str, list[str]] | None = None) -> Any:
+    """GetObject, which reads of a large object on the disk only the range that was asked for."""
+    token = _in_part.set("range" in headers)
+    try:
+        return get_whole_object(bucket, key, headers, query)
+    finally:
+        _in_part.reset(token)
+
+
+def read_body(bucket: str, key: str, found: dict[str, Any]) -> Any:
+    """The body of an object: mapped into memory instead of read, if a range is about to be cut out of it."""
+    path = s3._object_disk_path(bucket, key) if _in_part.get() and found.get("body") is None else None
+    if path is None or found["size"] < MAPPED_BYTES:
+        return read_whole_body(bucket, key, found)
+    with open(path, "rb") as file:  # noqa: PTH123 - a path of ministack's
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+
+
+get_whole_object, read_whole_body = s3._get_object, s3._read_body
+
 
 def install(folder: Path) -> Keeper:
     """Have ministack keep its state in `folder`. To be called before it starts."""
@@ -244,6 +272,7 @@ def install(folder: Path) -> Keeper:
             keeper.note(scope["method"], headers)
 
     replace(dynamodb, handle_request=keeper.handle)
+    replace(s3, _get_object=get_object, _read_body=read_body)
     replace(stepfunctions, load_persisted_state=lambda data: forget_executions(load_executions, data))
     replace(ministack, app=app, _load_persisted_state=keeper.restore, save_all=lambda _: keeper.stop())
     return keeper
