@@ -4,7 +4,7 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Every package of the repository, in the order of their dependencies.
-PACKAGES := contracts libs/runtime libs/ledger libs/coordination libs/web libs/gaussline $(sort $(wildcard services/*)) cli localstack
+PACKAGES := contracts libs/runtime libs/ledger libs/coordination libs/web libs/cube libs/gaussline $(sort $(wildcard services/*)) cli localstack
 # What is compiled: a change has to be installed anew.
 KERNEL   := libs/gaussline/setup.py $(wildcard libs/gaussline/src/kernel/*)
 SOURCES  := $(addsuffix /src,$(PACKAGES))

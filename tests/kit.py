@@ -81,11 +81,18 @@ def lambda_event_of(
 
 
 def split_run(
-    ledger: Ledger, run_id: str, chunks: int | Iterable[NewChunk] = 1, *, latch: bool = True, **fields: Any
+    ledger: Ledger,
+    run_id: str,
+    chunks: int | Iterable[NewChunk] = 1,
+    *,
+    latch: bool = True,
+    n_blank: int | None = 0,
+    **fields: Any,
 ) -> list[str]:
     """Do the splitter's writes for a run, and return the ids of its chunks.
 
-    chunks: how many, or which. fields: arguments of `Ledger.open_run` that replace the defaults.
+    chunks: how many, or which. n_blank: None if the workers count what is blank.
+    fields: arguments of `Ledger.open_run` that replace the defaults.
     """
     opened = {"survey": "grs", "job_id": "j", "workload": "spectra", "params": None, "traceparent": None} | fields
     if isinstance(chunks, int):
@@ -93,7 +100,7 @@ def split_run(
     new = list(chunks)
     ledger.open_run(run_id=run_id, **opened)
     ledger.add_chunks(run_id, new)
-    ledger.set_total(run_id, n_chunks=len(new), n_items=len(new), n_blank=0)
+    ledger.set_total(run_id, n_chunks=len(new), n_items=len(new), n_blank=n_blank)
     if latch:
         ledger.latch(run_id)
     return [chunk.chunk_id for chunk in new]

@@ -57,6 +57,8 @@ class FolderBucket:
         self._folder = folder
         #: Keys that were written, in order.
         self.written: list[str] = []
+        #: Ranges that were read, as first byte and the one behind the last.
+        self.ranges: list[tuple[int, int]] = []
 
     def _path(self, key: str) -> Path:
         path = self._folder / key
@@ -76,9 +78,26 @@ class FolderBucket:
     def open(self, key: str) -> BinaryIO:
         return io.BytesIO(self.read(key))
 
-    def download(self, key: str, to: Path, *, etag: str | None = None) -> None:
-        if etag is not None and self.version(key) != etag:
+    def size(self, key: str, *, etag: str) -> int:
+        self._check(key, etag)
+        return len(self.read(key))
+
+    def open_version(self, key: str, *, etag: str, size: int, part_bytes: int) -> BinaryIO:
+        self._check(key, etag)
+        return io.BufferedReader(cast("io.RawIOBase", io.BytesIO(self.read(key))), part_bytes)
+
+    def read_range(self, key: str, start: int, stop: int, *, etag: str) -> bytes:
+        self._check(key, etag)
+        self.ranges.append((start, stop))
+        return self.read(key)[start:stop]
+
+    def _check(self, key: str, etag: str) -> None:
+        if self.version(key) != etag:
             raise PermanentError(f"s3://{BUCKET}/{key} was replaced after the run had been submitted.")
+
+    def download(self, key: str, to: Path, *, etag: str | None = None) -> None:
+        if etag is not None:
+            self._check(key, etag)
         shutil.copy(self._path(key), to)
 
     def write(self, key: str, body: bytes) -> None:
@@ -154,7 +173,8 @@ class Kit:
                 plan[name] = find()
             return plan[name]
 
-        split = splitter.split(manifest, Source(RUN_ID, cast("Bucket", self.bucket), self._workdir, pinned))
+        bucket = cast("Bucket", self.bucket)
+        split = splitter.split(manifest, Source(RUN_ID, bucket, self._workdir, pinned, lambda _: bucket, 0.002))
         return Split(tuple(split.chunks), split.n_items, split.n_blank)
 
     def _work_off(self, worker: Any, manifest: Manifest, chunk: NewChunk, given: bytes) -> Worked:
@@ -167,6 +187,7 @@ class Kit:
             n_items=chunk.n_items,
             bucket=BUCKET,
             chunk_key=chunk.chunk_key,
+            reference=chunk.reference,
             params=manifest.params.model_dump(mode="json", exclude_unset=True, exclude_none=True),
         )
         message = Message(

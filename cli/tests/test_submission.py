@@ -73,6 +73,19 @@ def test_a_cube_in_the_bucket_stays_where_it_is(connection: Connection) -> None:
     assert keys(connection, "cubes/") == set()
 
 
+def test_a_cube_in_another_bucket_stays_where_it_is(connection: Connection) -> None:
+    submit(connection, "s3://survey/tiles/c.fits", {"survey": "grs", "idempotency_key": "a"})
+    found = manifest(connection, "a")
+    assert (found["cube_bucket"], found["cube_key"]) == ("survey", "tiles/c.fits")
+    assert keys(connection, "cubes/") == set()
+
+
+@pytest.mark.parametrize("cube", ["s3://survey", "s3://survey/", "s3:///c.fits"])
+def test_a_name_that_is_no_object_is_refused(connection: Connection, cube: str) -> None:
+    with pytest.raises(CommandError, match="s3://BUCKET/KEY"):
+        submit(connection, cube, {"survey": "grs"})
+
+
 @pytest.mark.parametrize("fields", [{"survey": "a/b"}, {"survey": "grs", "chunk_size": 0}])
 def test_a_wrong_submission_uploads_nothing(connection: Connection, cube: Path, fields: dict[str, Any]) -> None:
     with pytest.raises(CommandError):

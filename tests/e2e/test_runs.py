@@ -13,6 +13,7 @@ import pytest
 from astropy.io import fits
 
 import prismline_gaussline
+from prismline_cli import results
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
 from tests.system import System, wait_for
@@ -38,6 +39,30 @@ def test_a_generated_cube_is_decomposed(system: System, tmp_path: Path) -> None:
         "drained.v1",
         "completed.v1",
     ]
+
+
+def test_a_cube_that_is_in_s3_is_decomposed_by_reference(system: System, tmp_path: Path) -> None:
+    cube = write_cube(tmp_path / "cube.fits", ny=4, nx=5)
+    s3, bucket = system.connection.s3, system.connection.bucket
+    s3.upload_file(str(cube), bucket, "tiles/cube.fits")
+    copied = system.submit(cube, chunk_size=6, chunk_input="copy")
+    referred = system.submit(f"s3://{bucket}/tiles/cube.fits", chunk_size=6, chunk_input="reference")
+    for run_id, n_inputs in ((copied, 4), (referred, 0)):
+        view = system.wait(run_id)
+        assert (view.status, view.completed, view.failed, view.total) == ("completed", 4, 0, 4)
+        assert_invariants(system, run_id, nx=5)
+        objects = s3.list_objects_v2(Bucket=bucket, Prefix=f"chunks/{run_id}/chunk-").get("Contents", [])
+        assert len(objects) == n_inputs
+    assert system.table(referred).equals(system.table(copied))
+    shown = json.loads(system.cli("chunks", referred, "--json"))
+    assert [chunk["reference"]["first"] for chunk in shown] == [0, 6, 12, 18]
+    assert system.cli("chunks", referred).count("reference") == 4
+    pixels = [(4, 3), (0, 0), (2, 1)]
+    drawn = [results.spectra(system.connection, system.item(run_id), pixels, 5) for run_id in (copied, referred)]
+    data = fits.getdata(cube)
+    for x, y in pixels:
+        for found in drawn:
+            np.testing.assert_array_equal(found[x, y], data[:, y, x])
 
 
 def with_phspectra(spectrum: np.ndarray) -> int:

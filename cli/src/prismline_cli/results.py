@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +13,18 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from prismline_cli.connection import Connection
-from prismline_contracts import ChunkItem, ChunkStatus, CubeGeometry, RunItem, geometry_key, output_prefix
+from prismline_contracts import (
+    ChunkItem,
+    ChunkStatus,
+    CubeGeometry,
+    CubeReference,
+    RunItem,
+    geometry_key,
+    output_prefix,
+)
 from prismline_contracts.decomposition import arrow_schema, current
+from prismline_cube import Layout, gather
+from prismline_runtime import Bucket
 
 
 @dataclass(frozen=True)
@@ -45,22 +56,41 @@ def load(connection: Connection, run: RunItem) -> Decomposition:
 def spectra(
     connection: Connection, run: RunItem, pixels: list[tuple[int, int]], nx: int
 ) -> dict[tuple[int, int], NDArray[np.floating]]:
-    """The spectra (n_channels,) at `pixels` (x, y), from the chunks that hold them."""
-    wanted: dict[str, list[tuple[int, int]]] = {}
+    """The spectra (n_channels,) at `pixels` (x, y), from the inputs of the chunks that hold them."""
+    copied: dict[str, list[tuple[int, int]]] = {}
+    referred: dict[str, tuple[CubeReference, list[tuple[int, int]]]] = {}
     chunks = sorted(connection.ledger.chunks(run.run_id, status=ChunkStatus.COMPLETED), key=_start)
     for x, y in pixels:
         if not 0 <= x < nx:
             continue
         holder = next((c for c in reversed(chunks) if _start(c) <= y * nx + x < _start(c) + c.n_items), None)
-        if holder is not None:
-            wanted.setdefault(holder.chunk_key, []).append((x, y))
+        if holder is None:
+            continue
+        if (reference := holder.cube_reference) is None:
+            copied.setdefault(holder.chunk_key, []).append((x, y))
+        else:  # the chunks of one cube differ in nothing but their first spectrum and their length
+            whole = reference.model_copy(update={"first": 0, "count": reference.n_spectra})
+            referred.setdefault(whole.model_dump_json(), (whole, []))[1].append((x, y))
     found = {}
-    for key, members in wanted.items():
+    for key, members in copied.items():
         with np.load(io.BytesIO(_read(connection, key)), allow_pickle=False) as chunk:
             index = {pixel: n for n, pixel in enumerate(zip(chunk["x"].tolist(), chunk["y"].tolist(), strict=True))}
             data = chunk["spectra"]
             found.update({pixel: data[index[pixel]] for pixel in members if pixel in index})
+    for whole, members in referred.values():
+        found.update(_from_cube(connection, whole, members))
     return found
+
+
+def _from_cube(
+    connection: Connection, cube: CubeReference, pixels: list[tuple[int, int]]
+) -> dict[tuple[int, int], NDArray[np.floating]]:
+    """The spectra at `pixels`, read out of the cube itself."""
+    bucket = Bucket(connection.s3, cube.bucket or connection.bucket)
+    ordered = sorted(set(pixels), key=lambda pixel: pixel[1] * cube.nx + pixel[0])
+    index = np.array([y * cube.nx + x for x, y in ordered], dtype=np.int64)
+    read = partial(bucket.read_range, cube.key, etag=cube.etag)
+    return dict(zip(ordered, gather(Layout.of(cube), index, read), strict=True))
 
 
 def _start(chunk: ChunkItem) -> int:

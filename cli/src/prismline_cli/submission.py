@@ -17,21 +17,26 @@ M = TypeVar("M", bound=Manifest)
 
 
 def submit(connection: Connection, cube: str, fields: dict[str, Any], *, noise: str | None = None) -> str:
-    """Submit `cube`, a local file or `s3://<bucket>/<key>` of our bucket, and return the id of its run.
+    """Submit `cube`, a local file or `s3://<bucket>/<key>`, and return the id of its run.
 
     `fields` are the manifest's; a wrong one is refused here, before anything is uploaded. A local file gets a key of
-    its run's own, so that no other submission can replace it. `noise` is a number in the cube's unit, or a FITS map or
-    a text file of channels, local or in the bucket as the cube.
+    its run's own, so that no other submission can replace it. A cube in S3 stays where it is, in whatever bucket: the
+    services need to be allowed to read it. `noise` is a number in the cube's unit, or a FITS map or a text file of
+    channels, local or in our bucket.
     """
     idempotency_key = fields.get("idempotency_key") or str(uuid4())
     check_survey(fields["survey"])
     run_id = run_id_of(connection.bucket, idempotency_key)
     folder = f"{fields['survey']}/{run_id}"
-    cube_key, uploads = _placed(connection, cube, f"cubes/{folder}")
+    bucket, cube_key, uploads = _placed(connection, cube, f"cubes/{folder}")
     document = {**fields, "cube_key": cube_key, "idempotency_key": idempotency_key}
+    if bucket != connection.bucket:
+        document["cube_bucket"] = bucket
     if noise is not None:
         number = _number(noise)
-        noise_key, more = _placed(connection, noise, f"noise/{folder}") if number is None else ("", {})
+        bucket, noise_key, more = _placed(connection, noise, f"noise/{folder}") if number is None else ("", "", {})
+        if bucket not in ("", connection.bucket):
+            fail(f"{noise} is not in s3://{connection.bucket}; upload it there or give a local file.")
         document["params"] = {**fields.get("params", {}), "noise": noise_key if number is None else number}
         uploads |= more
     manifest = checked(SpectraManifest, document)
@@ -46,15 +51,13 @@ def check_survey(survey: str) -> None:
         fail(f"{survey!r} cannot be the name of a survey: {SURVEY_RULE}.")
 
 
-def _placed(connection: Connection, file: str, folder: str) -> tuple[str, dict[str, Path]]:
-    """The key that `file` has or gets, and what has to be uploaded for that, by key."""
+def _placed(connection: Connection, file: str, folder: str) -> tuple[str, str, dict[str, Path]]:
+    """The bucket and the key that `file` has or gets, and what has to be uploaded for that, by key."""
     if file.startswith("s3://"):
-        key = file.removeprefix(f"s3://{connection.bucket}/")
-        if key == file:
-            fail(f"{file} is not in s3://{connection.bucket}; upload it there or give a local file.")
-        if not key:
-            fail(f"{file} names a bucket, not a file in it.")
-        return key, {}
+        bucket, _, key = file.removeprefix("s3://").partition("/")
+        if not bucket or not key:
+            fail(f"{file} does not name a file in a bucket; write s3://BUCKET/KEY.")
+        return bucket, key, {}
     if not file:
         fail("The name of the file is empty.")
     if Path(file).is_dir():
@@ -62,7 +65,7 @@ def _placed(connection: Connection, file: str, folder: str) -> tuple[str, dict[s
     if not Path(file).is_file():
         fail(f"There is no file {file}.")
     key = f"{folder}/{Path(file).name}"
-    return key, {key: Path(file)}
+    return connection.bucket, key, {key: Path(file)}
 
 
 def _number(text: str) -> float | None:

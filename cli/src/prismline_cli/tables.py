@@ -95,13 +95,14 @@ def show_chunks(found: Sequence[ChunkItem], *, as_json: bool, why: Mapping[str, 
         print_json([chunk_json(chunk) | ({"why": why[chunk.chunk_id]} if why is not None else {}) for chunk in found])
         return
     last = "error" if why is None else "why"
-    table = Table("chunk", "status", "items", "attempts", "started", "seconds", last, box=None)
+    table = Table("chunk", "status", "items", "input", "attempts", "started", "seconds", last, box=None)
     for chunk in found:
         said = why[chunk.chunk_id] if why is not None else error_of(chunk)
         table.add_row(
             chunk.chunk_id,
             coloured(chunk.status),
             str(chunk.n_items),
+            "copy" if chunk.reference is None else "reference",
             str(chunk.attempts),
             chunk.started_at or "-",
             duration_of(chunk),
@@ -127,7 +128,9 @@ def duration_of(chunk: ChunkItem) -> str:
 
 def chunk_json(chunk: ChunkItem) -> dict[str, Any]:
     """The chunk as a JSON document."""
-    document = chunk.model_dump(exclude={"PK", "SK"}, exclude_none=True)
+    document = chunk.model_dump(exclude={"PK", "SK", "reference"}, exclude_none=True)
+    if (reference := chunk.cube_reference) is not None:
+        document["reference"] = reference.model_dump(exclude_none=True)
     return {"run_id": chunk.run_id, "chunk_id": chunk.chunk_id} | document
 
 

@@ -43,6 +43,7 @@ from prismline_contracts.commands import (
     run_queue_name,
     run_queue_prefix,
     task_queue_of,
+    with_reference,
 )
 from prismline_contracts.deadletters import (
     ARCHIVE_PREFIX,
@@ -149,9 +150,11 @@ from prismline_contracts.objects import (
     geometry_key,
     is_linear_axis,
     manifest_copy_key,
+    noise_key,
     output_key,
     output_prefix,
 )
+from prismline_contracts.references import FITS_LAYOUT, CubeReference, NoiseReference
 from prismline_contracts.resources import GPU, NO_INSTANCE, instance_id_parameter, normalize_instance_id
 from prismline_contracts.tasks import (
     MAX_INLINE_URLS,
@@ -195,6 +198,7 @@ __all__ = [
     "EXPORTS_PREFIX",
     "EXPORT_SK_PREFIX",
     "FAILED_DEAD_LETTERS_PREFIX",
+    "FITS_LAYOUT",
     "GPU",
     "IDEMPOTENCY_SK",
     "JOBS_PREFIX",
@@ -236,6 +240,7 @@ __all__ = [
     "ChunkStatus",
     "Contract",
     "CubeGeometry",
+    "CubeReference",
     "DeadLetterRecord",
     "DeadletterArchived",
     "DeadlettersRecover",
@@ -255,6 +260,7 @@ __all__ = [
     "Key",
     "Manifest",
     "MessageData",
+    "NoiseReference",
     "Params",
     "Queue",
     "QueueLimits",
@@ -324,6 +330,7 @@ __all__ = [
     "jobs_table_name",
     "manifest_copy_key",
     "new_api_key",
+    "noise_key",
     "normalize_instance_id",
     "now",
     "output_key",
@@ -347,4 +354,5 @@ __all__ = [
     "traceparent_of",
     "upload_key",
     "webhook_key",
+    "with_reference",
 ]

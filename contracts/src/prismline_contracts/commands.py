@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import Field, JsonValue
 
 from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId, Survey, Timestamp
 from prismline_contracts.deadletters import DeadlettersRecover
 from prismline_contracts.envelope import MessageData
-from prismline_contracts.items import RunItem
+from prismline_contracts.items import ChunkItem, RunItem
 from prismline_contracts.manifest import FitParams
+from prismline_contracts.references import CubeReference
 from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, TaskId
 
 
@@ -86,7 +87,10 @@ class ChunkProcess(MessageData):
     chunk_id: ChunkId
     n_items: Annotated[int, Field(ge=1)]
     bucket: Name
+    #: The chunk's input. With `reference`, the key of the object that it refers to.
     chunk_key: Key
+    #: Where the chunk's spectra are. Absent: in the object under `chunk_key`, which the splitter wrote.
+    reference: CubeReference | None = None
     #: Parameters of the workload. Only the workload reads them.
     params: dict[str, JsonValue]
     #: How often the chunk has been dispatched, this time included. A redelivery by the queue is not a dispatch.
@@ -145,10 +149,21 @@ class SpectraRefit(MessageData):
     chunk_id: ChunkId
     bucket: Name
     chunk_key: Key
+    reference: CubeReference | None = None
     output_key: Key
     params: FitParams
     #: Indices of the rows to fit. Empty: all rows that are timed out in the output.
     rows: list[Count] = Field(default_factory=list)
+
+
+C = TypeVar("C", ChunkProcess, SpectraRefit)
+
+
+def with_reference(command: C, chunk: ChunkItem) -> C:
+    """The command with the reference in the chunk's item, if it lacks it: an older service may have sent it again."""
+    if command.reference is not None or chunk.reference is None:
+        return command
+    return command.model_copy(update={"reference": chunk.cube_reference})
 
 
 class RunStatus(StrEnum):

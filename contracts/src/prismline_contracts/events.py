@@ -51,6 +51,7 @@ class RunSplitCompleted(MessageData):
     survey: Survey
     chunks_total: Annotated[Count, JOBS_TOTAL]
     n_items: Annotated[Count, N_SPECTRA]
+    #: Blank spectra that the splitter saw. It sees none of chunks that refer to the source: their workers count them.
     n_blank: Count
 
 

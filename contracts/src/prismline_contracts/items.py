@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, StringConstraints
 
 from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId, Survey, Tenant, Timestamp
+from prismline_contracts.references import CubeReference
 
 #: Sort key of a run item.
 RUN_SK = "RUN"
@@ -83,7 +84,8 @@ class RunItem(Contract):
     chunks_failed: Annotated[Count, JOBS_FAILED] = 0
     n_items: Annotated[Count | None, N_SPECTRA] = None
     n_chunks: Count | None = None
-    #: Items that hold no data. In a cube, these are the spectra without any valid channel.
+    #: Items that hold no data. In a cube, these are the spectra without any valid channel. If chunks refer to the
+    #: source, of the chunks that have completed.
     n_blank: Count | None = None
     #: Items that wait for the slow lane.
     n_timed_out: Count = 0
@@ -166,7 +168,10 @@ class ChunkItem(Contract):
     PK: RunId
     SK: Annotated[str, StringConstraints(pattern=r"^CHUNK#chunk-[0-9]{7,}$")]
     status: Literal["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED"]
+    #: The chunk's input. With `reference`, the key of the object that it refers to.
     chunk_key: Key
+    #: `CubeReference` as JSON, if the chunk's input is a part of the source itself and not a copy.
+    reference: str | None = None
     #: The shard whose item counts this chunk. Absent: the run item counts it.
     shard: Count | None = None
     #: The same number as `n_items`, for readers that know the reference pipeline's table.
@@ -197,6 +202,8 @@ class ChunkItem(Contract):
     #: When the sweeper last sent the message again, and how often it has.
     sent_at: Timestamp | None = None
     resends: Count = 0
+    #: Items without any data, as the worker counted them. The splitter counts those of copied inputs.
+    n_blank: Count | None = None
     #: Items that wait for the slow lane.
     n_timed_out: Count = 0
     #: Items that the slow lane gave up, and why.
@@ -221,6 +228,11 @@ class ChunkItem(Contract):
     @property
     def state(self) -> ChunkStatus:
         return ChunkStatus(self.status)
+
+    @property
+    def cube_reference(self) -> CubeReference | None:
+        """The reference to the chunk's input; None if the input is a copy."""
+        return None if self.reference is None else CubeReference.model_validate_json(self.reference)
 
 
 class WorkflowStateItem(Contract):

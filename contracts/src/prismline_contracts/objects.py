@@ -70,6 +70,11 @@ def geometry_key(run_id: str) -> str:
     return f"chunks/{run_id}/geometry.json"
 
 
+def noise_key(run_id: str) -> str:
+    """Key of the noise of a run whose chunks refer to the cube: float64, one a spectrum or one a channel."""
+    return f"chunks/{run_id}/noise.f8"
+
+
 def output_prefix(survey: str, run_id: str) -> str:
     """Prefix of all outputs of a run. It is one partition of the dataset."""
     return f"{DECOMPOSITIONS_PREFIX}survey={survey}/run={run_id}/"

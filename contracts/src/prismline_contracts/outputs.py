@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 from prismline_contracts.base import ChunkId, Contract, Count, RunId, Timestamp
 from prismline_contracts.deadletters import DeadLetterRecord, RecoveryCounts
 from prismline_contracts.items import N_SPECTRA, ChunkItem
+from prismline_contracts.references import CubeReference
 
 
 def _for_readers(schema: dict[str, Any]) -> None:
@@ -76,7 +77,7 @@ class RunOutput(Output):
 
 _CHUNK_FIELDS: dict[str, Any] = {
     name: (field.annotation, field) for name, field in ChunkItem.model_fields.items() if name not in ("PK", "SK")
-}
+} | {"reference": (CubeReference | None, None)}
 #: A chunk: the attributes of its item in the ledger, without those that are null.
 ChunkOutput = create_model(
     "ChunkOutput", __base__=Output, run_id=(RunId, ...), chunk_id=(ChunkId, ...), **_CHUNK_FIELDS

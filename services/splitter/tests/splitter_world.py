@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +30,7 @@ from prismline_contracts import (
     TasksProcess,
     traceparent_of,
 )
+from prismline_cube import Layout, gather
 from prismline_ledger import Ledger, Started, TaskEnding
 from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_runtime import Bucket, Transport, UnavailableError
@@ -209,6 +211,12 @@ class SplitterWorld:
         """The spectra that the workers of a run are given, in the order of its chunk items."""
         arrays = []
         for chunk in self.ledger.chunks(run_id):
+            if (reference := chunk.cube_reference) is not None:
+                bucket = Bucket(self.s3, reference.bucket or self.bucket)
+                index = np.arange(reference.first, reference.first + chunk.n_items)
+                read = partial(bucket.read_range, reference.key, etag=reference.etag)
+                arrays.append(gather(Layout.of(reference), index, read))
+                continue
             body = self.s3.get_object(Bucket=self.bucket, Key=chunk.chunk_key)["Body"].read()
             with np.load(io.BytesIO(body)) as file:
                 assert len(file["spectra"]) == chunk.n_items

@@ -11,12 +11,14 @@ from splitter_world import SplitterWorld, cube_file, die
 
 from prismline_contracts import FitParams, run_id_of
 from prismline_splitter import chunking
+from prismline_splitter.workloads import spectra
 
 pytestmark = pytest.mark.emulator
 
 #: The splitter's fault points in their order, one between each pair of its steps.
 POINTS = (
     "split.run_opened",
+    "split.input_chosen",
     "split.inputs_written",
     "split.items_written",
     "split.total_set",
@@ -70,13 +72,14 @@ def test_two_submissions_with_one_file_name_are_each_split_from_their_own_cube(
         assert run.chunks_completed == run.chunks_total == world.ledger.count_chunks(run_id)
 
 
-@pytest.mark.parametrize("point", ["split.inputs_written", "split.items_written"])
+@pytest.mark.parametrize("chunk_input", ["copy", "reference"])
+@pytest.mark.parametrize("point", ["split.input_chosen", "split.inputs_written", "split.items_written"])
 @pytest.mark.parametrize("n", [8, 16], ids=["of the same shape", "of another shape"])
 def test_a_run_whose_cube_was_replaced_meanwhile_fails_with_what_to_do(
-    world: SplitterWorld, point: str, n: int
+    world: SplitterWorld, point: str, n: int, chunk_input: str
 ) -> None:
     world.put_cube("cubes/c.fits", n=8)
-    world.put_manifest(KEY, chunk_size=2)
+    world.put_manifest(KEY, chunk_size=2, chunk_input=chunk_input)
     world.die_at(point)
     assert not world.split(RUN, KEY)
     world.put_cube("cubes/c.fits", n=n, seed=1)
@@ -131,6 +134,46 @@ def test_a_newer_release_with_other_costs_goes_on_cutting_as_the_older_one_began
     assert world.split(RUN, KEY)
     assert_split(world, RUN, data, size=8)
     assert world.objects(f"chunks/{RUN}/chunk-") == before
+
+
+def test_a_splitter_that_refers_to_the_cube_copies_nothing(world: SplitterWorld) -> None:
+    data = world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=3, chunk_input="reference")
+    assert world.split(RUN, KEY)
+    assert_split(world, RUN, data, size=3)
+    assert world.objects(f"chunks/{RUN}/") == [f"chunks/{RUN}/geometry.json", f"chunks/{RUN}/manifest.json"]
+    assert world.ledger.run(RUN).n_blank is None, "the workers count what is blank"
+    first = next(iter(world.ledger.chunks(RUN)))
+    assert first.cube_reference is not None
+    assert (first.cube_reference.first, first.cube_reference.count) == (0, 3)
+
+
+@pytest.mark.parametrize("large", [True, False])
+def test_a_later_release_keeps_the_input_that_was_chosen(
+    world: SplitterWorld, large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(KEY, chunk_size=2)
+    monkeypatch.setattr(spectra, "SMALL_CUBE_BYTES", 0 if large else 10**6)
+    world.die_at("split.input_chosen")
+    assert not world.split(RUN, KEY)
+    monkeypatch.setattr(spectra, "SMALL_CUBE_BYTES", 10**6 if large else 0)
+    assert world.split(RUN, KEY)
+    assert_split(world, RUN, data, size=2)
+    assert {chunk.reference is not None for chunk in world.ledger.chunks(RUN)} == {large}
+
+
+def test_a_cube_in_another_bucket_is_split_where_it_is(world: SplitterWorld) -> None:
+    other = f"{world.bucket}-survey"
+    world.s3.create_bucket(Bucket=other)
+    body, data = cube_file(8)
+    world.s3.put_object(Bucket=other, Key="tile.fits", Body=body)
+    for n, chunk_input in enumerate(("copy", "reference")):
+        key = f"manifests/{n}.json"
+        world.put_manifest(key, cube_key="tile.fits", cube_bucket=other, chunk_size=2, chunk_input=chunk_input)
+        assert world.split(f"run-{n}", key)
+        np.testing.assert_array_equal(world.spectra(f"run-{n}"), data)
+    assert world.objects("cubes/") == []
 
 
 @pytest.mark.parametrize("point", ["split.run_opened", "split.items_written", "split.total_set"])
@@ -193,10 +236,13 @@ def test_a_manifest_that_is_not_there_fails_its_run(world: SplitterWorld) -> Non
 # ---- deliveries that come again
 
 
+@pytest.mark.parametrize("chunk_input", ["copy", "reference"])
 @pytest.mark.parametrize("point", POINTS)
-def test_a_splitter_that_dies_is_taken_over_by_the_next_delivery(world: SplitterWorld, point: str) -> None:
+def test_a_splitter_that_dies_is_taken_over_by_the_next_delivery(
+    world: SplitterWorld, point: str, chunk_input: str
+) -> None:
     data = world.put_cube("cubes/c.fits", n=8)
-    world.put_manifest(KEY, chunk_size=2)
+    world.put_manifest(KEY, chunk_size=2, chunk_input=chunk_input)
     world.die_at(point)
     assert not world.split(RUN, KEY)
     assert (world.state_machine.answers == []) == (point not in {"split.answered", "split.announced"})
@@ -209,10 +255,11 @@ def test_a_splitter_that_dies_is_taken_over_by_the_next_delivery(world: Splitter
     assert said[0]["data"]["jobs_total"] == 4
 
 
+@pytest.mark.parametrize("chunk_input", ["copy", "reference"])
 @pytest.mark.parametrize("point", POINTS)
-def test_two_splitters_at_once_split_the_run_once(world: SplitterWorld, point: str) -> None:
+def test_two_splitters_at_once_split_the_run_once(world: SplitterWorld, point: str, chunk_input: str) -> None:
     data = world.put_cube("cubes/c.fits", n=8)
-    world.put_manifest(KEY, chunk_size=2)
+    world.put_manifest(KEY, chunk_size=2, chunk_input=chunk_input)
     world.hooks[point] = lambda: world.assert_split_by_another(RUN, KEY)
     assert world.split(RUN, KEY)
     assert_split(world, RUN, data, size=2)

@@ -51,7 +51,7 @@ class Splitter:
         bucket: Any = self.bucket
         ledger: Any = None
         queues: Any = None
-        self.deps = Dependencies(ledger, transport, queues, self._open(bucket), Path(), service_logger("test"))
+        self.deps = Dependencies(ledger, transport, queues, self._open(bucket), Path(), 0.002, service_logger("test"))
 
     @staticmethod
     def _open(bucket: Bucket) -> Any:

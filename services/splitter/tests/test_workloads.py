@@ -42,6 +42,10 @@ class FolderBucket:
     def version(self, key: str) -> str:
         return hashlib.md5(self.path(key).read_bytes()).hexdigest()
 
+    def size(self, key: str, *, etag: str) -> int:
+        assert self.version(key) == etag
+        return self.path(key).stat().st_size
+
     def download(self, key: str, to: Path, *, etag: str) -> None:
         assert self.version(key) == etag
         shutil.copy(self.path(key), to)
@@ -62,7 +66,7 @@ def source(bucket: FolderBucket, tmp_path: Path) -> Source:
             plan[name] = find()
         return plan[name]
 
-    return Source("r-1", bucket, tmp_path / "work", pinned)  # type: ignore[arg-type]
+    return Source("r-1", bucket, tmp_path / "work", pinned, lambda _: bucket, 0.002)  # type: ignore[arg-type]
 
 
 def put_cube(bucket: FolderBucket, data: np.ndarray, **header: Any) -> None:

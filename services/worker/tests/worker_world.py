@@ -14,9 +14,20 @@ import boto3
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from astropy.io import fits
 from botocore.exceptions import EndpointConnectionError
 
-from prismline_contracts import ChunkItem, ChunkProcess, Envelope, RunItem, chunk_id, chunk_key
+from prismline_contracts import (
+    ChunkItem,
+    ChunkProcess,
+    CubeGeometry,
+    CubeReference,
+    Envelope,
+    RunItem,
+    chunk_id,
+    chunk_key,
+    geometry_key,
+)
 from prismline_ledger import Ledger, NewChunk
 from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_worker.dependencies import Dependencies
@@ -26,6 +37,8 @@ from tests.kit import Context, lambda_event_of, split_run
 
 RUN_ID = "run-1"
 FIRST, SECOND = chunk_id(0), chunk_id(100)
+#: Key of the cube that chunks refer to.
+CUBE = "cubes/c.fits"
 #: What the first channel of a spectrum says: fit it; only without a budget; not even then.
 GOOD, SLOW, HOPELESS = 1.0, 2.0, 3.0
 
@@ -128,6 +141,31 @@ class WorkerWorld:
         pixels = np.arange(len(kinds))
         np.savez(body, spectra=spectra, x=pixels, y=pixels)
         self.put(chunk_key(RUN_ID, chunk), body.getvalue())
+
+    def open_run_of_cube(self, kinds: list[float], *, size: int) -> None:
+        """Open a run whose chunks of `size` spectra refer to a cube; its spectra are of these kinds, None is blank."""
+        values = np.zeros((3, 1, len(kinds)), np.float32)
+        values[0] = kinds
+        values[:, np.isnan(values[0])] = np.nan
+        body = io.BytesIO()
+        fits.PrimaryHDU(values, fits.Header({"CTYPE3": "VRAD"})).writeto(body)
+        self.put(CUBE, body.getvalue())
+        geometry = CubeGeometry(
+            n_channels=3, ny=1, nx=len(kinds), ctype="VRAD", crval=0.0, crpix=0.0, cdelt=1.0, cunit="m/s", bunit="",
+            object_name="", cube_key=CUBE,
+        )  # fmt: skip
+        self.put(geometry_key(RUN_ID), geometry.model_dump_json().encode())
+        etag = boto3.client("s3").head_object(Bucket=self.bucket, Key=CUBE)["ETag"]
+        chunks = []
+        for first in range(0, len(kinds), size):
+            count = min(size, len(kinds) - first)
+            reference = CubeReference(
+                key=CUBE, etag=etag, offset=2880, bitpix=-32, axes=[len(kinds), 1, 3], spectral_axis=3, first=first,
+                count=count,
+            )  # fmt: skip
+            self.sizes[chunk_id(first)] = count
+            chunks.append(NewChunk(chunk_id(first), CUBE, count, reference))
+        split_run(self.ledger, RUN_ID, chunks, n_blank=None)
 
     def put(self, key: str, body: bytes) -> None:
         boto3.client("s3").put_object(Bucket=self.bucket, Key=key, Body=body)

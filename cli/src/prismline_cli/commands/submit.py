@@ -19,7 +19,7 @@ from prismline_cli.watching import watch as watch_run
 
 def submit(
     cube: Annotated[
-        str | None, typer.Argument(help="A FITS file, or s3://BUCKET/KEY of one in Prismline's bucket.")
+        str | None, typer.Argument(help="A FITS file, or s3://BUCKET/KEY of one that is in S3 already.")
     ] = None,
     survey: Annotated[str | None, typer.Option(help="The survey that the cube belongs to.")] = None,
     manifest: Annotated[
@@ -45,6 +45,12 @@ def submit(
         ),
     ] = None,
     chunk_size: Annotated[int | None, typer.Option(help="Spectra in a chunk; default: by what they cost.")] = None,
+    chunk_input: Annotated[
+        str | None,
+        typer.Option(
+            help="What a chunk gets of the cube: a copy of its spectra, a reference to them, or what is faster, auto."
+        ),
+    ] = None,
     tolerate: Annotated[float | None, typer.Option(help="Percentage of chunks that may fail.")] = None,
     job_id: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
     idempotency_key: IdempotencyKey = None,
@@ -66,6 +72,7 @@ def submit(
         "survey": survey,
         "params": _given(params),
         "chunk_size": chunk_size,
+        "chunk_input": chunk_input,
         "tolerated_failure_percent": tolerate,
         "job_id": job_id,
         "idempotency_key": idempotency_key,

@@ -65,13 +65,21 @@ class Attempts(LedgerBase):
         output_key: str,
         duration_ms: int,
         n_timed_out: int = 0,
+        n_blank: int | None = None,
         summary: str | None = None,
     ) -> Finished:
-        """Complete the chunk: its whole output is stored. `n_timed_out` of its items wait for the slow lane."""
+        """Complete the chunk: its whole output is stored. `n_timed_out` of its items wait for the slow lane.
+
+        n_blank: how many of its items are blank, if the splitter has not counted them.
+        """
         fields: dict[str, Any] = {"output_key": output_key, "duration_ms": duration_ms, "n_timed_out": n_timed_out}
         if summary is not None:
             fields["summary"] = truncate(summary, MAX_SUMMARY_BYTES)
         adds = {"n_timed_out": n_timed_out} if n_timed_out else {}
+        if n_blank is not None:
+            fields["n_blank"] = n_blank
+            if n_blank or chunk.shard is None:  # with several shards, the run's item is left alone where it can be
+                adds["n_blank"] = n_blank
         return self._end_chunk(chunk, ChunkStatus.COMPLETED, fields, run_adds=adds)
 
     def fail_chunk(self, chunk: ChunkItem, error: str, *, duration_ms: int | None = None) -> Finished:

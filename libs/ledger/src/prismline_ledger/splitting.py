@@ -10,7 +10,15 @@ from typing import Literal
 
 from boto3.dynamodb.conditions import Attr
 
-from prismline_contracts import CHUNK_SK_PREFIX, DEFAULT_PRIORITY, STOP_SK, ChunkItem, ChunkStatus, RunItem
+from prismline_contracts import (
+    CHUNK_SK_PREFIX,
+    DEFAULT_PRIORITY,
+    STOP_SK,
+    ChunkItem,
+    ChunkStatus,
+    CubeReference,
+    RunItem,
+)
 from prismline_ledger.base import LedgerBase, as_read, shard_key
 from prismline_runtime import Change, PermanentError, RefusedError, batches, side_by_side, unchanged
 
@@ -23,11 +31,12 @@ _TOTAL = RunItem.attribute("chunks_total")
 
 @dataclass(frozen=True)
 class NewChunk:
-    """A chunk whose input the splitter has written."""
+    """A chunk whose input is there: written by the splitter, or a part of the source that `reference` names."""
 
     chunk_id: str
     chunk_key: str
     n_items: int
+    reference: CubeReference | None = None
 
 
 class Splitting(LedgerBase):
@@ -136,6 +145,7 @@ class Splitting(LedgerBase):
                     SK=CHUNK_SK_PREFIX + chunk.chunk_id,
                     status=ChunkStatus.PENDING.value,
                     chunk_key=chunk.chunk_key,
+                    reference=_as_text(chunk.reference),
                     shard=shard,
                     reference_n_items=chunk.n_items,
                     n_items=chunk.n_items,
@@ -152,8 +162,10 @@ class Splitting(LedgerBase):
                 except RefusedError as refused:
                     items = [item for item, there in zip(items, refused.failed, strict=True) if not there]
 
-    def set_total(self, run_id: str, *, n_chunks: int, n_items: int, n_blank: int, shard_count: int = 1) -> None:
+    def set_total(self, run_id: str, *, n_chunks: int, n_items: int, n_blank: int | None, shard_count: int = 1) -> None:
         """Set the total of chunks, after their items are written. They hold `n_items`, of which `n_blank` are blank.
+
+        n_blank: None if the workers count the blank items.
 
         Raises PermanentError if the ledger holds another number of items, or items that other shards count, because the
         source was then cut in two different ways, or if the run is latched with another total.
@@ -171,12 +183,10 @@ class Splitting(LedgerBase):
             )
         if shard_count > 1:
             self._set_shard_totals(run_id, [shards[shard] for shard in range(shard_count)])
-        self._set_run_total(
-            run_id,
-            n_chunks,
-            "chunks",
-            {"n_chunks": n_chunks, RunItem.attribute("n_items"): n_items, "n_blank": n_blank},
-        )
+        others = {"n_chunks": n_chunks, RunItem.attribute("n_items"): n_items}
+        if n_blank is not None:
+            others["n_blank"] = n_blank
+        self._set_run_total(run_id, n_chunks, "chunks", others)
 
     def _set_shard_totals(self, run_id: str, totals: Sequence[int]) -> None:
         """Set the total of each shard, also of those that count nothing: a shard without a total is never complete."""
@@ -204,3 +214,7 @@ class Splitting(LedgerBase):
         due = Attr(_TOTAL).exists() & Attr("latched_at").not_exists()
         self._update_run(run_id, Change({"latched_at": self._clock()}, condition=due))
         return self.drain(run_id)
+
+
+def _as_text(reference: CubeReference | None) -> str | None:
+    return None if reference is None else reference.model_dump_json(exclude_defaults=True)

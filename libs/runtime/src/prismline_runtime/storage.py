@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -32,12 +32,11 @@ PART_BYTES = 8 * 2**20
 
 
 class _ObjectReader(io.RawIOBase):
-    """A seekable file over one version of an object. Each read is a ranged GET."""
+    """A seekable file of `size` bytes. Each read is one call of `get`, for the bytes from `start` to `stop`."""
 
-    def __init__(self, s3: S3Client, bucket: str, key: str, etag: str, size: int) -> None:
+    def __init__(self, get: Callable[[int, int], bytes], size: int) -> None:
         super().__init__()
-        self._get = partial(s3.get_object, Bucket=bucket, Key=key, IfMatch=etag)
-        self._name = f"s3://{bucket}/{key}"
+        self._get = get
         self._size = size
         self._position = 0
 
@@ -61,8 +60,7 @@ class _ObjectReader(io.RawIOBase):
         stop = min(self._position + len(buffer), self._size)
         if stop <= self._position:
             return 0
-        with aws_errors(f"read {self._name}"):
-            body = self._get(Range=f"bytes={self._position}-{stop - 1}")["Body"].read()
+        body = self._get(self._position, stop)
         buffer[: len(body)] = body
         self._position += len(body)
         return len(body)
@@ -93,6 +91,12 @@ class Bucket:
         with aws_errors(f"look at s3://{self.name}/{key}"):
             return self._s3.head_object(Bucket=self.name, Key=key)["ETag"]
 
+    def size(self, key: str, *, etag: str) -> int:
+        """Bytes of one version of an object. Raises PermanentError if the object has another version by now."""
+        name = f"s3://{self.name}/{key}"
+        with aws_errors(f"look at {name}"), _pinned(name):
+            return self._s3.head_object(Bucket=self.name, Key=key, IfMatch=etag)["ContentLength"]
+
     def open(self, key: str, *, etag: str | None = None) -> BinaryIO:
         """The object as a seekable file. A large object is fetched in parts as it is read.
 
@@ -107,12 +111,43 @@ class Bucket:
                 first = self._s3.get_object(Bucket=self.name, Key=key)  # an empty object has no first byte
             body = first["Body"].read()
         if etag is not None and first["ETag"] != etag:
-            name = f"s3://{self.name}/{key}"
-            raise PermanentError(f"{name} was replaced after the run had been submitted; submit it again.")
+            raise _replaced(f"s3://{self.name}/{key}")
         size = int(first["ContentRange"].rpartition("/")[2]) if "ContentRange" in first else len(body)
         if len(body) == size:
             return io.BytesIO(body)
-        return io.BufferedReader(_ObjectReader(self._s3, self.name, key, first["ETag"], size), PART_BYTES)
+
+        def get(start: int, stop: int) -> bytes:
+            with aws_errors(f"read s3://{self.name}/{key}"):
+                return self._get_range(key, start, stop, first["ETag"])
+
+        return io.BufferedReader(_ObjectReader(get, size), PART_BYTES)
+
+    def open_version(self, key: str, *, etag: str, size: int, part_bytes: int) -> io.BufferedReader:
+        """One version of an object as a seekable file of `size` bytes, which is fetched in parts as it is read.
+
+        Reads raise what `read_range` raises.
+        """
+
+        def get(start: int, stop: int) -> bytes:
+            return self.read_range(key, start, stop, etag=etag)
+
+        return io.BufferedReader(_ObjectReader(get, size), part_bytes)
+
+    def read_range(self, key: str, start: int, stop: int, *, etag: str) -> bytes:
+        """The bytes from `start` to `stop` (exclusive) of one version of an object.
+
+        Raises PermanentError if the object has another version by now, and UnavailableError if the answer is cut short.
+        """
+        name = f"s3://{self.name}/{key}"
+        with aws_errors(f"read {name}"), _pinned(name):
+            body = self._get_range(key, start, stop, etag)
+        if len(body) != stop - start:
+            raise UnavailableError(f"Could not read {name}: {len(body)} of {stop - start} bytes came.")
+        return body
+
+    def _get_range(self, key: str, start: int, stop: int, etag: str) -> bytes:
+        answer = self._s3.get_object(Bucket=self.name, Key=key, Range=f"bytes={start}-{stop - 1}", IfMatch=etag)
+        return answer["Body"].read()
 
     def download(self, key: str, to: Path, *, etag: str | None = None) -> None:
         """Download the whole object to a file, in parts, without holding it in memory.
@@ -122,8 +157,7 @@ class Bucket:
         with aws_errors(f"read s3://{self.name}/{key}"):
             self._s3.download_file(self.name, key, str(to), Config=TRANSFER)
             if etag is not None and self._s3.head_object(Bucket=self.name, Key=key)["ETag"] != etag:
-                name = f"s3://{self.name}/{key}"
-                raise PermanentError(f"{name} was replaced after the run had been submitted; submit it again.")
+                raise _replaced(f"s3://{self.name}/{key}")
 
     def write(self, key: str, body: bytes) -> None:
         """Put an object. An existing object is replaced."""
@@ -177,3 +211,18 @@ class Bucket:
                     return False
                 raise
         return True
+
+
+@contextmanager
+def _pinned(name: str) -> Iterator[None]:
+    """Map an unmet condition in the block to the PermanentError that the object is not the one of the run any more."""
+    try:
+        yield
+    except ClientError as error:
+        if error_code(error) in _CONDITION_CODES:
+            raise _replaced(name) from error
+        raise
+
+
+def _replaced(name: str) -> PermanentError:
+    return PermanentError(f"{name} was replaced after the run had been submitted; submit it again.")

@@ -227,6 +227,7 @@ def process_command(chunk: ChunkItem, run: RunItem, bucket_name: str) -> ChunkPr
         n_items=chunk.n_items,
         bucket=bucket_name,
         chunk_key=chunk.chunk_key,
+        reference=chunk.cube_reference,
         params=json.loads(run.params or "{}"),
         attempt=chunk.resends + 2,  # the splitter sent the first
         deferrals=chunk.deferrals,
@@ -241,6 +242,7 @@ def refit_command(chunk: ChunkItem, run: RunItem, bucket_name: str) -> SpectraRe
         chunk_id=chunk.chunk_id,
         bucket=bucket_name,
         chunk_key=chunk.chunk_key,
+        reference=chunk.cube_reference,
         output_key=chunk.output_key or "",
         params=FitParams.model_validate(json.loads(run.params or "{}")),
     )

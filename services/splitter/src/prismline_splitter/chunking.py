@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 
+from prismline_cube import RANGE_BYTES, Layout
+
 #: Work in one chunk, in seconds of one core. Much more than the overhead of a chunk, and little to lose with a worker.
 CHUNK_SECONDS = 20.0
 #: Least work in a chunk of a small run, in seconds. Small runs are cut finer, so that several workers have work.
 LEAST_CHUNK_SECONDS = 0.25
 #: Fewest chunks of a run, unless they would be smaller than `LEAST_CHUNK_SECONDS`.
 LEAST_CHUNKS = 16
+#: Fewest chunks of a run whose chunks refer to the cube, if longer ranges make up for fewer chunks.
+LEAST_REFERENCE_CHUNKS = 4
 #: Largest chunk input, in bytes. A worker that takes over a chunk downloads this much again.
 MAX_CHUNK_BYTES = 2**30
 #: Milliseconds of one core for a spectrum of `COST_CHANNELS` channels, on average; the cost of both grows about in
@@ -25,3 +29,16 @@ def choose_chunk_size(n_spectra: int, n_channels: int, itemsize: int, decomposer
     least, most = LEAST_CHUNK_SECONDS / seconds, CHUNK_SECONDS / seconds
     size = min(max(n_spectra / LEAST_CHUNKS, least), most, MAX_CHUNK_BYTES / (n_channels * itemsize))
     return max(1, math.floor(size))
+
+
+def choose_reference_size(size: int, layout: Layout) -> int:
+    """Spectra in a chunk that refers to the cube, where copied chunks would have `size`.
+
+    Chunks are larger if their ranges would be too short to be worth a request each, and hold whole outer indices of the
+    cube if they can, so that a chunk is one range.
+    """
+    worth = RANGE_BYTES // layout.stored.dtype.itemsize
+    inner = layout.stored.inner
+    if size < min(worth, inner):
+        size = max(size, min(worth, inner, layout.n_spectra // LEAST_REFERENCE_CHUNKS))
+    return size // inner * inner if size >= inner else size

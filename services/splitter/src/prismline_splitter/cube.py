@@ -1,9 +1,4 @@
-"""Spectra out of a FITS cube on the local disk, in blocks, in bounded memory.
-
-An image's values lie in the file as a C-ordered array whose axes are the header's in reverse. Wherever the
-spectral axis stands, that is an array (outer, channel, inner), `outer` and `inner` being the products of the
-axes slower and faster than the spectral one, and spectrum y * nx + x is the one at (outer, inner) =
-divmod(y * nx + x, inner). So one way of reading serves every axis order.
+"""Spectral cubes in FITS files: what the header says, and the spectra of a file on the local disk in bounded memory.
 
 A slab is read into memory rather than mapped: the kernel maps at least a page, and usually sixteen, for every
 channel that a slab touches, so the resident memory of a mapped slab grows with the number of channels and not
@@ -33,6 +28,8 @@ from astropy.io import fits
 from astropy.wcs import WCS
 from numpy.typing import NDArray
 
+from prismline_cube import STORED_TYPES, StoredValues, sky_coordinates, spectra_type
+
 #: First four letters of the CTYPEn of a spectral axis -> the SI unit it has when the header gives no CUNITn
 #: (Greisen et al. 2006, table 1; FELO is AIPS's optical velocity on a grid that is regular in frequency).
 SPECTRAL_TYPES = {
@@ -49,12 +46,6 @@ SPECTRAL_TYPES = {
     "BETA": "",
 }
 
-#: BITPIX -> the values in the file, big-endian as the standard has it.
-STORED_TYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
-
-#: BITPIX of the values that float32 holds without loss; all others become float64.
-FLOAT32_BITPIX = (8, 16, -32)
-
 #: Numbers of axes that a cube may have, degenerate ones included.
 CUBE_AXES = (2, 3, 4)
 
@@ -67,6 +58,9 @@ RECORD_BYTES = 2880
 
 #: Bytes of the longest header accepted (36,000 cards), so that one without END is not looked for to the end.
 MAX_HEADER_BYTES = 1000 * RECORD_BYTES
+
+#: Bytes that hold nearly every header (800 cards).
+HEADER_BYTES = 64 * 2**10
 
 #: Bytes copied at a time when a .gz is decompressed.
 COPY_BYTES = 2**20
@@ -103,39 +97,20 @@ class SpectraBlock:
     y: NDArray[np.int32]
 
 
-@dataclass(frozen=True)
-class StoredValues:
-    """How the values lie in the file: from byte `offset` as an array (outer, channel, `inner`) of `dtype`."""
-
-    offset: int
-    inner: int
-    dtype: np.dtype[Any]
-    bscale: float
-    bzero: float
-    blank: int | None
-
-    def physical(self, raw: NDArray[Any], out: NDArray[np.floating[Any]]) -> None:
-        """Write the physical values of `raw` into `out`, of equal shape; BLANK and infinities become NaN."""
-        with np.errstate(all="ignore"):
-            if (self.bscale, self.bzero) == (1.0, 0.0):
-                out[...] = raw
-            else:
-                out[...] = np.multiply(raw, self.bscale, dtype=np.float64) + self.bzero
-        if self.blank is not None:
-            out[raw == self.blank] = np.nan
-        out[np.isinf(out)] = np.nan
-
-
-@dataclass(frozen=True)
-class Cube:
-    """A spectral cube of ny * nx spectra with n_channels each, in the uncompressed FITS file `path`.
+@dataclass(frozen=True, kw_only=True)
+class CubeHeader:
+    """What the header says of a spectral cube of ny * nx spectra with n_channels each.
 
     `x` is the lowest-numbered FITS axis that is neither spectral nor degenerate (of length one) and `y` the
     next one; an axis that is not there has length 1. `dtype` is that of the spectra: float64 for 32- and
     64-bit integers and float64, float32 for the rest.
     """
 
-    path: Path
+    bitpix: int
+    #: NAXIS1 first.
+    axes: tuple[int, ...]
+    #: From 1.
+    spectral_axis: int
     n_channels: int
     ny: int
     nx: int
@@ -144,27 +119,25 @@ class Cube:
     bunit: str
     object_name: str
     stored: StoredValues
-    #: Celestial coordinates of (x, y); None where the header has none, or none that can be read.
-    sky: WCS | None = None
+    #: FITS keywords of the celestial coordinates, with axis 1 for x and axis 2 for y; None where the header has none,
+    #: or none that can be read.
+    celestial: dict[str, str | int | float | bool] | None = None
 
     @property
     def n_spectra(self) -> int:
         """Number of spectra, blank ones included."""
         return self.ny * self.nx
 
-    def celestial_keywords(self) -> dict[str, str | int | float | bool] | None:
-        """The FITS keywords of the celestial coordinates, with axis 1 for x and axis 2 for y."""
-        return None if self.sky is None else dict(self.sky.to_header().items())
-
     def sky_coordinates(self, x: NDArray[np.int32], y: NDArray[np.int32]) -> NDArray[np.float64] | None:
         """Celestial longitude and latitude of pixels (from 0) in degrees, shape (2, n); NaN off the projection."""
-        if self.sky is None:
-            return None
-        pixels = np.stack((x, y), axis=1).astype(np.float64)
-        world = self.sky.wcs_pix2world(pixels, 0)
-        coordinates: NDArray[np.float64] = np.stack((world[:, self.sky.wcs.lng], world[:, self.sky.wcs.lat]))
-        coordinates[~np.isfinite(coordinates)] = np.nan
-        return coordinates
+        return None if self.celestial is None else sky_coordinates(self.celestial, x, y)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cube(CubeHeader):
+    """A spectral cube in the uncompressed FITS file `path`."""
+
+    path: Path
 
     def blocks(self, size: int, start: int = 0, *, cut_at: int | None = None) -> Iterator[SpectraBlock]:
         """The spectra from index `start` to the last, at most `size` at a time.
@@ -219,6 +192,19 @@ class Cube:
         return first, slab.transpose(0, 2, 1).reshape(-1, self.n_channels)
 
 
+def is_gzip(magic: bytes) -> bool:
+    """Whether a file that begins with these bytes is compressed with gzip."""
+    return magic.startswith(GZIP_MAGIC)
+
+
+def read_header(file: BinaryIO, file_bytes: int) -> CubeHeader:
+    """What is said of the spectral cube in an uncompressed FITS file of `file_bytes` bytes; only headers are read.
+
+    Raises CubeError for a file that is not a whole spectral cube, and what reading the file raises.
+    """
+    return _describe(*_find_image(file, file_bytes))
+
+
 def open_cube(path: Path, workdir: Path) -> Cube:
     """Find the spectral cube in a FITS file: its first HDU with image data.
 
@@ -230,14 +216,14 @@ def open_cube(path: Path, workdir: Path) -> Cube:
         raise CubeError("there is no such file; check the cube's key and upload it again")
     with path.open("rb") as file:
         magic = file.read(len(GZIP_MAGIC))
-    if magic == GZIP_MAGIC:
+    if is_gzip(magic):
         path = _decompress(path, workdir)
     file_bytes = path.stat().st_size
     if file_bytes == 0:
         raise CubeError("the file is empty; upload the cube again")
     with path.open("rb") as file:
         header, offset = _find_image(file, file_bytes)
-    return _describe(path, header, offset)
+    return Cube(path=path, **vars(_describe(header, offset)))
 
 
 def is_blank(spectra: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
@@ -294,15 +280,18 @@ def _find_image(file: BinaryIO, file_bytes: int) -> tuple[fits.Header, int]:
 
 def _read_header(file: BinaryIO, start: int) -> tuple[fits.Header, int]:
     """The header that begins at byte `start`, and the offset of the data behind it."""
-    file.seek(start)
-    window = io.BytesIO(file.read(MAX_HEADER_BYTES))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            header = fits.Header.fromfile(window)
-    except Exception as error:  # what astropy raises for a damaged header is not documented
-        raise CubeError(f"the header at byte {start} is damaged or endless; upload the cube again") from error
-    return header, start + window.tell()
+    for size in (HEADER_BYTES, MAX_HEADER_BYTES):  # a longer one is rare, and reading is not free
+        file.seek(start)
+        window = io.BytesIO(file.read(size))
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                header = fits.Header.fromfile(window)
+        except Exception as error:  # what astropy raises for a damaged header is not documented
+            failed = error
+        else:
+            return header, start + window.tell()
+    raise CubeError(f"the header at byte {start} is damaged or endless; upload the cube again") from failed
 
 
 def _layout(header: fits.Header) -> tuple[int, list[int]]:
@@ -313,7 +302,7 @@ def _layout(header: fits.Header) -> tuple[int, list[int]]:
     return bitpix, [_count(header, f"NAXIS{n}") for n in range(1, _count(header, "NAXIS") + 1)]
 
 
-def _describe(path: Path, header: fits.Header, offset: int) -> Cube:
+def _describe(header: fits.Header, offset: int) -> CubeHeader:
     bitpix, axes = _layout(header)
     spectral = _spectral_axis(header, axes)
     spatial = [n for n, length in enumerate(axes, start=1) if n != spectral and length > 1]
@@ -335,13 +324,14 @@ def _describe(path: Path, header: fits.Header, offset: int) -> Cube:
     if stored.bscale == 0:
         raise _unusable("BSCALE", "is 0, which makes all values equal")
     ctype = _text(header, f"CTYPE{spectral}").upper()
-    sky = _celestial(header, [n for n in spatial if axes[n - 1] > 1])
-    return Cube(
-        path=path,
+    return CubeHeader(
+        bitpix=bitpix,
+        axes=tuple(axes),
+        spectral_axis=spectral,
         n_channels=axes[spectral - 1],
         ny=ny,
         nx=nx,
-        dtype=np.dtype(np.float32 if bitpix in FLOAT32_BITPIX else np.float64),
+        dtype=spectra_type(bitpix),
         axis=SpectralAxis(
             ctype=ctype,
             crval=_number(header, f"CRVAL{spectral}", 0.0),
@@ -352,12 +342,12 @@ def _describe(path: Path, header: fits.Header, offset: int) -> Cube:
         bunit=_text(header, "BUNIT"),
         object_name=_text(header, "OBJECT"),
         stored=stored,
-        sky=sky,
+        celestial=_celestial(header, [n for n in spatial if axes[n - 1] > 1]),
     )
 
 
-def _celestial(header: fits.Header, spatial: list[int]) -> WCS | None:
-    """The celestial coordinates of the pixels, whose axes are `spatial` (from 1, x first).
+def _celestial(header: fits.Header, spatial: list[int]) -> dict[str, str | int | float | bool] | None:
+    """The keywords of the celestial coordinates of the pixels, whose axes are `spatial` (from 1, x first).
 
     A degenerate celestial axis stands in for `y`, or for both: a strip and a single spectrum lie somewhere, too. A
     header whose coordinates cannot be read is no reason to refuse its spectra.
@@ -372,10 +362,9 @@ def _celestial(header: fits.Header, spatial: list[int]) -> WCS | None:
                 return None
             sky = whole.sub([*spatial, *(n for n in celestial if n not in spatial)])
             sky.wcs.set()
-            sky.to_header()
+            return dict(sky.to_header().items())
         except Exception:  # what astropy and wcslib raise for odd coordinates is not documented
             return None
-    return sky
 
 
 def _spectral_axis(header: fits.Header, axes: list[int]) -> int:

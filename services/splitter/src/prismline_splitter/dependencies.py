@@ -24,6 +24,8 @@ class Dependencies:
     run_queues: RunQueues
     open_bucket: Callable[[str], Bucket]
     workdir: Path
+    #: What a ranged request costs, in seconds.
+    request_seconds: float
     logger: Logger
 
     @classmethod
@@ -37,5 +39,6 @@ class Dependencies:
             run_queues=RunQueues(clients.sqs(), settings.environment),
             open_bucket=lambda name: Bucket(s3, name),
             workdir=settings.workdir,
+            request_seconds=settings.request_milliseconds / 1000,
             logger=service_logger("splitter"),
         )

@@ -9,13 +9,13 @@ import numpy as np
 from astropy.io import fits
 from numpy.typing import NDArray
 
-from prismline_splitter.cube import Cube, CubeError
+from prismline_splitter.cube import CubeError, CubeHeader
 
 #: Bytes of a text file with one value a channel: 64 for each of a million channels.
 MAX_TEXT_BYTES = 64 * 2**20
 
 
-def read_noise(path: Path, cube: Cube) -> NDArray[np.float64]:
+def read_noise(path: Path, cube: CubeHeader) -> NDArray[np.float64]:
     """The noise of `cube` in its unit: shape (n_spectra, 1) from a FITS map (ny, nx), or (1, n_channels) from a FITS
     row or a text file with one number for each channel.
 

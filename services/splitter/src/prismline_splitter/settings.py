@@ -17,3 +17,9 @@ class SplitterSettings(ServiceSettings):
     workdir: Path = Field(
         default=Path(gettempdir()), description="Where a cube is downloaded to; needs its size twice."
     )
+    request_milliseconds: float = Field(
+        default=2.0,
+        gt=0,
+        description="What a ranged request of the object storage costs while 16 are under way. Decides whether chunks"
+        " refer to the cube. S3: some 30 for the first byte, divided by 16; the embedded emulator: as measured.",
+    )

@@ -82,7 +82,7 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
     if _closed(run):
         return run
     if run.chunks_total is None:
-        source = Source(run_id, bucket, deps.workdir, Plan(ledger, run).pinned)
+        source = Source(run_id, bucket, deps.workdir, Plan(ledger, run).pinned, deps.open_bucket, deps.request_seconds)
         split = workload.split(manifest, source)
         if _closed(run := ledger.run(run_id)):
             return run
@@ -187,6 +187,7 @@ def _process_command(command: RunSplit, chunk: ChunkItem, manifest: Manifest) ->
         n_items=chunk.n_items,
         bucket=command.bucket,
         chunk_key=chunk.chunk_key,
+        reference=chunk.cube_reference,
         params=_params_given(manifest),
         max_concurrency=manifest.max_concurrency,
     )

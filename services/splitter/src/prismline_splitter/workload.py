@@ -39,16 +39,20 @@ class Source:
     workdir: Path
     #: Values that the first delivery recorded. Chunks may depend only on these and on the manifest.
     pinned: Pinned
+    #: The bucket of a source that is in another one.
+    open_bucket: Callable[[str], Bucket]
+    #: What a ranged request costs, in seconds, while others are under way.
+    request_seconds: float
 
 
 @dataclass(frozen=True)
 class Split:
-    """The result of a split: the chunks, whose inputs are in the bucket, and the number of their items."""
+    """The result of a split: the chunks, whose inputs can be read, and the number of their items."""
 
     chunks: Sequence[NewChunk]
     n_items: int
-    #: Items without any data.
-    n_blank: int = 0
+    #: Items without any data; None: the workers count them.
+    n_blank: int | None = 0
 
 
 class Workload(Protocol):

@@ -20,6 +20,7 @@ from prismline_contracts import (
     RunRecovered,
     ending_of,
     queue_name,
+    with_reference,
 )
 from prismline_coordination import Leases
 from prismline_ledger import Finished, Skipped
@@ -108,7 +109,7 @@ def _process(
         _skip(start.chunk, start.reason, command, message, deps)
         return
     try:
-        finished = _attempt(start.chunk, workload, workloads, command, message, deps)
+        finished = _attempt(start.chunk, workload, workloads, with_reference(command, start.chunk), message, deps)
     except Exception as error:
         _give_back(start.chunk, error, deps)
         raise
@@ -166,6 +167,7 @@ def _attempt(
         output_key=outcome.output_key,
         duration_ms=_milliseconds(began),
         n_timed_out=outcome.n_timed_out,
+        n_blank=outcome.n_blank,
         summary=outcome.summary,
     )
     deps.logger.info(

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from prismline_contracts import ChunkItem, ChunkProcess, ChunkStatus, FitParams, Queue, SpectraRefit
+from prismline_contracts import ChunkItem, ChunkProcess, ChunkStatus, FitParams, Queue, SpectraRefit, with_reference
 from prismline_runtime import Bucket, Message, PermanentError, TransientError, Transport, fault_point
-from prismline_worker.chunk_file import ChunkFile
 from prismline_worker.decompose import decompose
 from prismline_worker.dependencies import Dependencies
+from prismline_worker.inputs import open_input
 from prismline_worker.located import located
 from prismline_worker.output import from_parquet, patch, timed_out_rows, to_parquet
 
@@ -42,6 +42,7 @@ def request_refit(
         chunk_id=command.chunk_id,
         bucket=command.bucket,
         chunk_key=command.chunk_key,
+        reference=command.reference,
         output_key=key,
         params=params,
     )
@@ -65,7 +66,7 @@ def on_spectra_refit(command: SpectraRefit, message: Message, deps: Dependencies
     if chunk.state is not ChunkStatus.COMPLETED:
         raise TransientError(f"{command.chunk_id} is {chunk.status}; its refit has to wait until it is COMPLETED.")
     try:
-        progress = _refit(command, chunk, message, deps)
+        progress = _refit(with_reference(command, chunk), chunk, message, deps)
     except PermanentError as error:
         deps.logger.warning("refit_given_up", extra={"reason": str(error)})
         deps.transport.dead_letter(message.delivery, {"error": str(error)})
@@ -90,9 +91,8 @@ def _refit(command: SpectraRefit, chunk: ChunkItem, message: Message, deps: Depe
     rows = sorted(set(command.rows) & set(waiting)) if command.rows else waiting
     if not rows:
         return _Progress(waiting=len(waiting), left=0)
-    with bucket.open(command.chunk_key) as file:
-        chunk_file = ChunkFile(file, n_items=len(table))
-        spectra = chunk_file.take(rows)
+    with open_input(command, bucket, deps, n_items=len(table)) as chunk_input:
+        spectra = chunk_input.take(rows)
     refit = decompose(
         spectra.spectra,
         spectra.x,
@@ -102,7 +102,7 @@ def _refit(command: SpectraRefit, chunk: ChunkItem, message: Message, deps: Depe
         noise=spectra.noise,
         deadline=message.delivery.deadline(deps.settings.deadline_margin_seconds),
     )
-    refit = located(refit, spectra, chunk_file.geometry)
+    refit = located(refit, spectra, chunk_input.geometry)
     left = set(timed_out_rows(refit))
     if len(left) == len(rows):
         raise TransientError(f"Not one of {len(rows)} spectra of {command.chunk_id} could be fitted in time.")

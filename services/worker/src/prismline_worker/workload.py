@@ -25,6 +25,8 @@ class Outcome:
     output_key: str
     #: Timed-out items. The workload has already arranged for another try.
     n_timed_out: int = 0
+    #: Items without any data; None: the splitter has counted them, or nobody does.
+    n_blank: int | None = None
     #: A short summary of the output for the chunk's item in the ledger.
     summary: str | None = None
 

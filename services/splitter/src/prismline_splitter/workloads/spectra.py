@@ -1,4 +1,4 @@
-"""Spectra: each chunk is a file of consecutive spectra of a cube, in the order of their pixels."""
+"""Spectra: each chunk holds consecutive spectra of a cube, in the order of their pixels."""
 
 from __future__ import annotations
 
@@ -16,11 +16,33 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from prismline_contracts import CHUNK_GEOMETRY_MEMBER, CubeGeometry, SpectraManifest, chunk_id, chunk_key, geometry_key
+from prismline_contracts import (
+    CHUNK_GEOMETRY_MEMBER,
+    CubeGeometry,
+    CubeReference,
+    NoiseReference,
+    SpectraManifest,
+    chunk_id,
+    chunk_key,
+    geometry_key,
+    noise_key,
+)
+from prismline_cube import Layout
 from prismline_ledger import NewChunk
 from prismline_runtime import Bucket, PermanentError, fault_point
-from prismline_splitter.chunking import MAX_CHUNK_BYTES, choose_chunk_size
-from prismline_splitter.cube import Cube, CubeError, SpectraBlock, is_blank, open_cube
+from prismline_splitter.chunking import MAX_CHUNK_BYTES, choose_chunk_size, choose_reference_size
+from prismline_splitter.cube import (
+    HEADER_BYTES,
+    Cube,
+    CubeError,
+    CubeHeader,
+    SpectraBlock,
+    is_blank,
+    is_gzip,
+    open_cube,
+    read_header,
+)
+from prismline_splitter.inputs import SMALL_CUBE_BYTES, cost_of
 from prismline_splitter.noise import read_noise
 from prismline_splitter.workload import Source, Split
 
@@ -33,25 +55,70 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class Spectra:
-    """The `spectra` workload: a cube, split into files of consecutive spectra."""
+    """The `spectra` workload: a cube, cut into chunks of consecutive spectra.
+
+    A chunk's input is a copy of its spectra, or a reference to the bytes of the cube that hold them.
+    """
 
     name = "spectra"
     manifest = SpectraManifest
 
     def split(self, manifest: SpectraManifest, source: Source) -> Split:
-        """Write the cube's geometry and a `.npz` file for each chunk. Memory is bounded, whatever a chunk's size."""
-        etag = source.pinned("etag", lambda: source.bucket.version(manifest.cube_key))
-        with _cube(source.bucket, manifest.cube_key, etag, source.workdir) as (cube, folder):
-            size = source.pinned("chunk_size", lambda: _chunk_size(cube, manifest))
-            geometry = geometry_of(cube, manifest.cube_key).model_dump_json(exclude_none=True).encode()
-            source.bucket.write(geometry_key(source.run_id), geometry)
-            about = AboutCube(cube, geometry, _noise(cube, manifest, folder, source))
-            chunks, n_blank = _write_chunks(about, size, folder, source)
+        """Write the cube's geometry and, unless chunks refer to the cube, a `.npz` file for each chunk.
+
+        For references only the cube's header is read. Memory is bounded, whatever the size of a cube or a chunk.
+        """
+        bucket = source.bucket if manifest.cube_bucket is None else source.open_bucket(manifest.cube_bucket)
+        original = Original(bucket, manifest.cube_key, source.pinned("etag", lambda: bucket.version(manifest.cube_key)))
+        chosen: str = manifest.chunk_input
+        if chosen == "auto":
+            chosen = source.pinned("chunk_input", lambda: _cheaper_input(original, manifest, source))
+        fault_point("split.input_chosen", run_id=source.run_id)
+        split = _refer(original, manifest, source) if chosen == "reference" else _copy(original, manifest, source)
         fault_point("split.inputs_written", run_id=source.run_id)
-        return Split(chunks, n_items=cube.n_spectra, n_blank=n_blank)
+        return split
 
 
 WORKLOAD = Spectra()
+
+
+@dataclass(frozen=True)
+class Original:
+    """The pinned version of the object that holds the cube."""
+
+    bucket: Bucket
+    key: str
+    etag: str
+
+    def size(self) -> int:
+        """Its bytes."""
+        return self.bucket.size(self.key, etag=self.etag)
+
+    def header(self) -> CubeHeader | None:
+        """What the cube's header says, of which a few ranges are read; None if the file is compressed with gzip."""
+        with (
+            _cube_errors(f"The cube {self.key} cannot be split"),
+            self.bucket.open_version(self.key, etag=self.etag, size=self.size(), part_bytes=HEADER_BYTES) as file,
+        ):
+            return None if is_gzip(file.peek(2)) else read_header(file, self.size())
+
+    def reference(self, header: CubeHeader, own: str) -> CubeReference:
+        """The reference to all spectra. own: the name of the run's bucket, which references leave out."""
+        stored = header.stored
+        return CubeReference(
+            bucket=None if self.bucket.name == own else self.bucket.name,
+            key=self.key,
+            etag=self.etag,
+            offset=stored.offset,
+            bitpix=header.bitpix,
+            axes=list(header.axes),
+            spectral_axis=header.spectral_axis,
+            bscale=stored.bscale,
+            bzero=stored.bzero,
+            blank=stored.blank,
+            first=0,
+            count=header.n_spectra,
+        )
 
 
 @dataclass(frozen=True)
@@ -67,21 +134,71 @@ class AboutCube:
 
 
 @contextmanager
-def _cube(bucket: Bucket, key: str, etag: str, workdir: Path) -> Iterator[tuple[Cube, Path]]:
-    """The cube under `key`, and the folder that it was put in.
-
-    A file that cannot be a cube, and one that is no longer the one with `etag`, is a PermanentError.
-    """
-    with TemporaryDirectory(prefix="prismline-cube-", dir=workdir) as directory:
-        path = Path(directory) / "cube"
-        bucket.download(key, path, etag=etag)
-        try:
-            yield open_cube(path, Path(directory)), Path(directory)
-        except CubeError as error:
-            raise PermanentError(f"The cube {key} cannot be split: {error}.") from error
+def _cube_errors(failed: str) -> Iterator[None]:
+    """Map a CubeError to a PermanentError that begins with `failed`."""
+    try:
+        yield
+    except CubeError as error:
+        raise PermanentError(f"{failed}: {error}.") from error
 
 
-def _noise(cube: Cube, manifest: SpectraManifest, folder: Path, source: Source) -> NDArray[np.float64] | None:
+def _cheaper_input(original: Original, manifest: SpectraManifest, source: Source) -> str:
+    """`copy` or `reference`, whichever costs less. Raises PermanentError for a file that cannot be a cube."""
+    if original.size() <= SMALL_CUBE_BYTES or (header := original.header()) is None:
+        return "copy"
+    layout = Layout.of(original.reference(header, source.bucket.name))
+    return cost_of(
+        layout,
+        copied_chunk=_chunk_size(header, manifest),
+        referring_chunk=_referring_chunk_size(layout, header, manifest),
+        request_seconds=source.request_seconds,
+    ).cheaper
+
+
+def _refer(original: Original, manifest: SpectraManifest, source: Source) -> Split:
+    """Chunks that refer to the cube. The workers count what is blank."""
+    header = original.header()
+    if header is None:
+        raise PermanentError(
+            f"The cube {original.key} cannot be split: it is compressed with gzip, so that no part of it can be read"
+            " alone; submit it with the chunk input copy or auto."
+        )
+    whole = original.reference(header, source.bucket.name)
+    size = source.pinned("chunk_size", lambda: _referring_chunk_size(Layout.of(whole), header, manifest))
+    source.bucket.write(geometry_key(source.run_id), _geometry_json(header, original.key))
+    with TemporaryDirectory(prefix="prismline-noise-", dir=source.workdir) as directory:
+        noise = _noise(header, manifest, Path(directory), source)
+        if noise is not None:
+            path = Path(directory) / "noise.f8"
+            noise.astype("<f8").tofile(path)
+            source.bucket.upload(path, noise_key(source.run_id))
+            refers = NoiseReference(key=noise_key(source.run_id), per_spectrum=noise.shape == (header.n_spectra, 1))
+            whole = whole.model_copy(update={"noise": refers})
+    chunks = []
+    for first in range(0, header.n_spectra, size):
+        part = whole.model_copy(update={"first": first, "count": min(size, header.n_spectra - first)})
+        chunks.append(NewChunk(chunk_id(first), part.key, part.count, part))
+    return Split(chunks, n_items=header.n_spectra, n_blank=None)
+
+
+def _copy(original: Original, manifest: SpectraManifest, source: Source) -> Split:
+    """Chunks with a `.npz` file each."""
+    with TemporaryDirectory(prefix="prismline-cube-", dir=source.workdir) as directory:
+        folder = Path(directory)
+        path = folder / "cube"
+        original.bucket.download(original.key, path, etag=original.etag)
+        with _cube_errors(f"The cube {original.key} cannot be split"):
+            cube = open_cube(path, folder)
+        size = source.pinned("chunk_size", lambda: _chunk_size(cube, manifest))
+        geometry = _geometry_json(cube, original.key)
+        source.bucket.write(geometry_key(source.run_id), geometry)
+        about = AboutCube(cube, geometry, _noise(cube, manifest, folder, source))
+        with _cube_errors(f"The cube {original.key} cannot be split"):
+            chunks, n_blank = _write_chunks(about, size, folder, source)
+    return Split(chunks, n_items=cube.n_spectra, n_blank=n_blank)
+
+
+def _noise(cube: CubeHeader, manifest: SpectraManifest, folder: Path, source: Source) -> NDArray[np.float64] | None:
     """The noise in the object that the parameters name, if they name one."""
     key = manifest.params.noise
     if not isinstance(key, str):
@@ -89,13 +206,17 @@ def _noise(cube: Cube, manifest: SpectraManifest, folder: Path, source: Source) 
     etag = source.pinned("noise_etag", lambda: source.bucket.version(key))
     path = folder / "noise"
     source.bucket.download(key, path, etag=etag)
-    try:
+    with _cube_errors(f"The noise {key} cannot be used"):
         return read_noise(path, cube)
-    except CubeError as error:
-        raise PermanentError(f"The noise {key} cannot be used: {error}.") from error
 
 
-def _chunk_size(cube: Cube, manifest: SpectraManifest) -> int:
+def _referring_chunk_size(layout: Layout, cube: CubeHeader, manifest: SpectraManifest) -> int:
+    """Spectra in a chunk that refers to the cube."""
+    size = _chunk_size(cube, manifest)
+    return size if manifest.chunk_size else choose_reference_size(size, layout)
+
+
+def _chunk_size(cube: CubeHeader, manifest: SpectraManifest) -> int:
     """Spectra in a chunk. Raises PermanentError for a size that was asked for and makes a chunk too large."""
     size = manifest.chunk_size or choose_chunk_size(
         cube.n_spectra, cube.n_channels, cube.dtype.itemsize, manifest.params.decomposer
@@ -174,7 +295,11 @@ def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> No
         np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def geometry_of(cube: Cube, cube_key: str) -> CubeGeometry:
+def _geometry_json(cube: CubeHeader, cube_key: str) -> bytes:
+    return geometry_of(cube, cube_key).model_dump_json(exclude_none=True).encode()
+
+
+def geometry_of(cube: CubeHeader, cube_key: str) -> CubeGeometry:
     """What is known of `cube` beside its spectra."""
     return CubeGeometry(
         n_channels=cube.n_channels,
@@ -188,5 +313,5 @@ def geometry_of(cube: Cube, cube_key: str) -> CubeGeometry:
         bunit=cube.bunit,
         object_name=cube.object_name,
         cube_key=cube_key,
-        celestial=cube.celestial_keywords(),
+        celestial=cube.celestial,
     )

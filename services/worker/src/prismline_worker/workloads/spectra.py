@@ -10,12 +10,14 @@ import time
 from contextlib import ExitStack
 from typing import Self
 
+import numpy as np
+
 from prismline_contracts import ChunkProcess, FitParams, output_key
 from prismline_gaussline import kernel_available
 from prismline_runtime import Bucket, Message, fault_point
-from prismline_worker.chunk_file import ChunkFile
 from prismline_worker.decompose import decompose
 from prismline_worker.dependencies import Dependencies
+from prismline_worker.inputs import open_input
 from prismline_worker.located import located
 from prismline_worker.output import OutputFile, from_parquet, metadata_of, timed_out_rows
 from prismline_worker.overlap import prefetched
@@ -25,7 +27,10 @@ from prismline_worker.workload import Outcome
 
 
 class Spectra:
-    """The `spectra` workload: a chunk file is its input, a Parquet file its output. The slow lane refits late rows."""
+    """The `spectra` workload: a chunk file or a part of the cube is its input, a Parquet file its output.
+
+    The slow lane refits late rows.
+    """
 
     name = "spectra"
 
@@ -50,7 +55,7 @@ class Spectra:
         params = read_params(FitParams, command.params)
         bucket = self._deps.open_bucket(command.bucket)
         key = output_key(command.survey, command.run_id, command.chunk_id)
-        body, rows = self._decompose(command, params, bucket, message)
+        body, rows, n_blank = self._decompose(command, params, bucket, message)
         fault_point("chunk.decomposed", run_id=command.run_id, chunk_id=command.chunk_id)
         began = time.monotonic()
         if not bucket.create(key, body):
@@ -58,20 +63,21 @@ class Spectra:
         if rows:
             request_refit(command, params, key, message, self._deps.transport)
         self._deps.logger.info("output_written", extra={"bytes": len(body), "write_ms": _milliseconds(began)})
-        return Outcome(key, n_timed_out=len(rows))
+        return Outcome(key, n_timed_out=len(rows), n_blank=None if command.reference is None else n_blank)
 
     def _decompose(
         self, command: ChunkProcess, params: FitParams, bucket: Bucket, message: Message
-    ) -> tuple[bytes, list[int]]:
-        """Make the output file. Return it with the indices of its timed-out rows."""
-        began, fitting = time.monotonic(), 0.0
+    ) -> tuple[bytes, list[int], int]:
+        """Make the output file. Return it with the indices of its timed-out rows and the number of blank spectra."""
+        began, fitting, n_blank = time.monotonic(), 0.0, 0
         deadline = message.delivery.deadline(self._deps.settings.deadline_margin_seconds)
         with ExitStack() as stack:
-            chunk = ChunkFile(stack.enter_context(bucket.open(command.chunk_key)), n_items=command.n_items)
+            chunk = stack.enter_context(open_input(command, bucket, self._deps, n_items=command.n_items))
             metadata = metadata_of(command, params, chunk.geometry)
             output = stack.enter_context(OutputFile(chunk.geometry, metadata))
             for block in prefetched(chunk.blocks()):
                 begun = time.monotonic()
+                n_blank += int(np.isnan(block.spectra).all(axis=1).sum())
                 table = decompose(
                     block.spectra,
                     block.x,
@@ -84,16 +90,18 @@ class Spectra:
                 )
                 fitting += time.monotonic() - begun
                 output.add(located(table, block, chunk.geometry))
+                fault_point("chunk.block_fitted", run_id=command.run_id, chunk_id=command.chunk_id)
             body = output.finish()
         self._deps.logger.info(
             "chunk_decomposed",
             extra={
                 "spectra": len(output),
+                "input": "copy" if command.reference is None else "reference",
                 "fit_ms": round(fitting * 1000),
                 "wait_ms": _milliseconds(began + fitting),
             },
         )
-        return body, output.timed_out
+        return body, output.timed_out, n_blank
 
 
 WORKLOAD = Spectra

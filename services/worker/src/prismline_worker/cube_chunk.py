@@ -1,0 +1,117 @@
+"""Reads a chunk whose input is a reference: ranges of the cube itself.
+
+The next slab of spectra is fetched while the blocks of this one are used, so the kernel fits what has arrived. The
+blocks are those of a copied chunk, so that both inputs give the same output, byte by byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from prismline_contracts import FITS_LAYOUT, CubeGeometry, CubeReference, geometry_key
+from prismline_cube import Layout, gather, sky_coordinates, slabs
+from prismline_runtime import Bucket, PermanentError, describe_invalid
+from prismline_worker.chunk_file import BLOCK_BYTES, Spectra
+from prismline_worker.overlap import prefetched
+
+#: Bytes of one noise value, a float64.
+NOISE_BYTES = 8
+
+
+class CubeChunk:
+    """A chunk of a cube that is read in blocks. At most two slabs and one block are in memory.
+
+    Raises `PermanentError`, with the cause in one sentence, if the reference makes no sense or the cube was replaced,
+    and `UnavailableError` if a range cannot be read now.
+    """
+
+    def __init__(self, reference: CubeReference, geometry: CubeGeometry, cube: Bucket, own: Bucket) -> None:
+        """cube: the bucket of the object that is referred to. own: that of the run, which has the noise."""
+        if reference.layout != FITS_LAYOUT:
+            raise PermanentError(
+                f"The cube {reference.key} has the layout {reference.layout}, which this worker cannot read; update it."
+            )
+        try:
+            self._layout = Layout.of(reference)
+        except ValueError as error:
+            raise PermanentError(f"The reference to the cube {reference.key} is wrong: {error}.") from error
+        self._reference = reference
+        self._bucket = cube
+        self.geometry = geometry
+        index = np.arange(reference.first, reference.first + reference.count)
+        self.x, self.y = self._layout.pixels(index)
+        self.longitude: NDArray[np.float64] | None = None
+        self.latitude: NDArray[np.float64] | None = None
+        if geometry.celestial is not None:
+            self.longitude, self.latitude = sky_coordinates(geometry.celestial, self.x, self.y)
+        self.noise = self._noise(own)
+
+    def __len__(self) -> int:
+        return self._reference.count
+
+    def blocks(self, most_bytes: int = BLOCK_BYTES) -> Iterator[Spectra]:
+        """All spectra in order, in blocks of at most `most_bytes` but at least one spectrum."""
+        layout, first, n = self._layout, self._reference.first, len(self)
+        rows = max(1, most_bytes // (layout.n_channels * layout.dtype.itemsize))
+        begin, filled = 0, 0
+        spectra = np.empty((min(rows, n), layout.n_channels), layout.dtype)
+        for slab in prefetched(slabs(layout, first, first + n, self._read)):
+            taken = 0
+            while taken < len(slab.stored):
+                piece = slab.stored[taken : taken + len(spectra) - filled]
+                layout.stored.physical(piece, spectra[filled : filled + len(piece)])
+                taken += len(piece)
+                filled += len(piece)
+                if filled == len(spectra):
+                    yield self._with_pixels(spectra, slice(begin, begin + filled))
+                    begin, filled = begin + filled, 0
+                    spectra = np.empty((min(rows, n - begin), layout.n_channels), layout.dtype)
+
+    def take(self, rows: Sequence[int]) -> Spectra:
+        """The spectra with the row indices `rows`, which must be in ascending order."""
+        wanted = np.asarray(rows, dtype=np.int64)
+        return self._with_pixels(gather(self._layout, self._reference.first + wanted, self._read), wanted)
+
+    def _with_pixels(self, spectra: NDArray[np.floating], rows: slice | NDArray[np.int64]) -> Spectra:
+        longitude, latitude, noise = (
+            None if values is None else values[rows] for values in (self.longitude, self.latitude, self._own_noise)
+        )
+        return Spectra(spectra, self.x[rows], self.y[rows], longitude, latitude, self.noise if noise is None else noise)
+
+    @property
+    def _own_noise(self) -> NDArray[np.float64] | None:
+        """The noise, if each spectrum has its own."""
+        refers = self._reference.noise
+        return self.noise if refers is not None and refers.per_spectrum else None
+
+    def _read(self, start: int, stop: int) -> bytes:
+        return self._bucket.read_range(self._reference.key, start, stop, etag=self._reference.etag)
+
+    def _noise(self, own: Bucket) -> NDArray[np.float64] | None:
+        refers = self._reference.noise
+        if refers is None:
+            return None
+        with own.open(refers.key) as file:
+            if not refers.per_spectrum:
+                return np.frombuffer(file.read(), "<f8").astype(np.float64)[None, :]
+            file.seek(self._reference.first * NOISE_BYTES)
+            return np.frombuffer(file.read(len(self) * NOISE_BYTES), "<f8").astype(np.float64)[:, None]
+
+
+def open_cube_chunk(reference: CubeReference, run_id: str, own: Bucket, cube: Bucket) -> CubeChunk:
+    """The chunk that a message of the run refers to."""
+    body = own.read(geometry_key(run_id))
+    return CubeChunk(reference, _geometry(body), cube, own)
+
+
+@lru_cache(maxsize=8)
+def _geometry(body: bytes) -> CubeGeometry:
+    try:
+        return CubeGeometry.model_validate_json(body)
+    except ValidationError as error:
+        raise PermanentError(f"The geometry of the cube is invalid: {describe_invalid(error)}.") from error
