@@ -152,6 +152,12 @@ class TraceLogger:
         """Context is in the trace already."""
         return self._nothing
 
+    def thread_safe_append_keys(self, **_: Any) -> None:
+        """Keys of a thread are not written, either."""
+
+    def thread_safe_remove_keys(self, keys: Any) -> None:
+        """So there are none to remove."""
+
     def info(self, event: str, **fields: Any) -> None:
         """Note an event."""
         if self._scheduler.trace.on:
