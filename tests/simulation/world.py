@@ -326,9 +326,9 @@ class _Http:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def Client(self, **_: Any) -> CaptionModel:
+    def Client(self, **_: Any) -> httpx.Client:
         """A client that reaches nothing but the model."""
-        return CaptionModel(self._world.ask_model)
+        return _http_client(self._world)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(httpx, name)
@@ -362,3 +362,21 @@ def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
 
 def _replacements(world: World) -> list[tuple[Any, str, Any]]:
     return [(module, name, meaning(world)) for module, name, meaning in _wired()]
+
+
+class _CurrentWorld:
+    world: World | None = None
+
+
+@cache
+def _shared_http_client() -> httpx.Client:
+    def ask(path: str, answer: Callable[[], httpx.Response]) -> httpx.Response:
+        assert _CurrentWorld.world is not None
+        return _CurrentWorld.world.ask_model(path, answer)
+
+    return httpx.Client(transport=httpx.MockTransport(CaptionModel(ask).respond))
+
+
+def _http_client(world: World) -> httpx.Client:
+    _CurrentWorld.world = world
+    return _shared_http_client()

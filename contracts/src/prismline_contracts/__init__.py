@@ -25,6 +25,7 @@ from prismline_contracts.captions import (
     CaptionsManifest,
     CaptionWindow,
     FrameWindow,
+    GivenCaptionParams,
     caption_key,
 )
 from prismline_contracts.commands import (
@@ -140,7 +141,15 @@ from prismline_contracts.jobs import (
     upload_key,
     webhook_key,
 )
-from prismline_contracts.manifest import DEFAULT_WORKLOAD, FitParams, Manifest, Params, SpectraManifest, run_id_of
+from prismline_contracts.manifest import (
+    DEFAULT_WORKLOAD,
+    FitParams,
+    GivenFitParams,
+    Manifest,
+    Params,
+    SpectraManifest,
+    run_id_of,
+)
 from prismline_contracts.objects import (
     CHUNK_GEOMETRY_MEMBER,
     DECOMPOSITIONS_PREFIX,
@@ -164,6 +173,7 @@ from prismline_contracts.tasks import (
     RESULTS_PREFIX,
     SHARD_SK,
     TASK_SK_PREFIX,
+    GivenUrlParams,
     RerunOf,
     ShardItem,
     TaskBatches,
@@ -252,6 +262,9 @@ __all__ = [
     "ExportRequested",
     "FitParams",
     "FrameWindow",
+    "GivenCaptionParams",
+    "GivenFitParams",
+    "GivenUrlParams",
     "IdempotencyItem",
     "JobDeleteRequested",
     "JobIngest",

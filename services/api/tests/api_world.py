@@ -138,7 +138,7 @@ class ApiWorld:
         """The first example of a body in the OpenAPI document."""
         while "$ref" in schema:
             schema = self.client.get("/openapi.json").json()["components"]["schemas"][schema["$ref"].split("/")[-1]]
-        return schema["examples"][0]
+        return self.example(schema["oneOf"][0]) if "oneOf" in schema else schema["examples"][0]
 
     def received(self, queue: str) -> list[dict[str, Any]]:
         """The messages in a queue, which are removed."""

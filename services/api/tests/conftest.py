@@ -12,6 +12,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from api_world import Api, ApiWorld
 
+from prismline_api.app import build_app
+from prismline_localstack.testing import serving
 from prismline_runtime import faults
 
 
@@ -25,6 +27,13 @@ def world(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> ApiWorld:
 def acme(world: ApiWorld) -> Api:
     """A client of the tenant `acme`, which may do everything."""
     return world.caller()
+
+
+@pytest.fixture
+def url(world: ApiWorld) -> Iterator[str]:
+    """Where the service listens."""
+    with serving(build_app(world.deps)) as found:
+        yield found
 
 
 @pytest.fixture

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from api_world import Api, ApiWorld, urls_job
+from fastapi.testclient import TestClient
 
+from prismline_api.app import build_app
 from prismline_api.cursors import ForgedCursorError, seal, unseal
 from prismline_contracts import api_key_key, api_key_sha256
+from prismline_coordination import RateLimit, Server
+from prismline_localstack.testing import ValkeyServer
 
 emulator = pytest.mark.emulator
 
@@ -86,7 +91,28 @@ class TestLimits:
         answer = world.client.get("/v2/jobs")
         assert answer.status_code == 404
         assert "/openapi.json" in answer.json()["detail"]
-        assert world.client.put("/v1/jobs").status_code == 405
+        assert world.client.put("/v1/jobs").headers["Allow"] == "GET, POST"
+
+
+@emulator
+class TestRateLimit:
+    def test_too_many_requests_of_a_tenant_are_told_when_to_go_on(
+        self, world: ApiWorld, acme: Api, valkey_server: ValkeyServer
+    ) -> None:
+        """Two instances share the limit, and another tenant has its own."""
+        valkey = Server.at(valkey_server.url)
+        slow = world.deps.settings.model_copy(update={"requests_per_second": 0.01, "request_burst": 3})
+        instances = [
+            TestClient(build_app(replace(world.deps, settings=slow, limit=RateLimit(valkey)))) for _ in range(2)
+        ]
+        callers = [Api(instance, acme.api_key) for instance in instances]
+        answers = [callers[number % 2]("GET", "/jobs") for number in range(4)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+        assert 90 <= int(answers[3].headers["Retry-After"]) <= 100
+        assert answers[3].json()["type"] == "urn:prismline:problem:too-many-requests"
+        Api(instances[0], world.key("other")).get("/jobs")
+        valkey_server.kill()
+        Api(instances[0], acme.api_key).get("/jobs")
 
 
 @emulator

@@ -34,7 +34,11 @@ class TestShortList:
         (event,) = world.said()
         assert event["type"] == "prismline.run.submitted.v1"
         assert event["data"]["tolerated_failure_percent"] == 12.5
-        assert world.deps.ledger.run(job["run"]["run_id"]).latched_at is not None
+        run = world.deps.ledger.run(job["run"]["run_id"])
+        assert run.latched_at is not None
+        # The run shows all parameters in force; a message carries what was given, for workers of other releases.
+        assert json.loads(run.params or "")["max_redirects"] == 5
+        assert [message["data"]["params"] for message in messages] == [{}, {}, {}]
 
     def test_a_list_that_is_not_of_urls_is_refused_with_its_position(self, acme: Api) -> None:
         answer = acme.post("/jobs", urls_job() | {"urls": ["https://example.org", "ftp://example.org"]}, expect=422)

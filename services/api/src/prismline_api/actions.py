@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from uuid import uuid4
 
@@ -30,7 +31,6 @@ from prismline_contracts import (
     Manifest,
     RerunOf,
     RunCancelRequested,
-    UrlParams,
     UrlsManifest,
     WorkflowStateItem,
     derived_id,
@@ -135,8 +135,8 @@ def _manifest_again(request: RerunRequest, job: JobItem, deps: Dependencies) -> 
     """The manifest of a rerun. Tasks are taken from the earlier run; a cube or a recording is taken as a whole."""
     if job.workload == "urls":
         of = RerunOf(run_id=_source(request, job), only=request.only)
-        params = UrlParams.model_validate_json(job.params or "{}")
-        return UrlsManifest.model_validate(common_fields(job) | {"params": params, "rerun": of})
+        params = {"params": json.loads(job.params or "{}")}
+        return UrlsManifest.model_validate(common_fields(job) | params | {"rerun": of})
     body = deps.bucket.read(job_manifest_key(job.job_id, job.run_ids[0]))
     return MANIFESTS[job.workload].model_validate_json(body)
 

@@ -106,6 +106,7 @@ def _caller_with(scope: Scope) -> Callable[..., Caller]:
 
     def caller(deps: Deps, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
         found = deps.keys.caller(credentials.credentials if credentials else None)
+        deps.admit(found.tenant)
         found.require(scope)
         return found
 

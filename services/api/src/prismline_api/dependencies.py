@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,6 +20,7 @@ from prismline_api.problems import ProblemError
 from prismline_api.settings import ApiSettings
 from prismline_api.store import JobStore
 from prismline_contracts import now
+from prismline_coordination import Cache, RateLimit, Server
 from prismline_ledger import Ledger, Operations
 from prismline_runtime import Bucket, Table, Transport, aws_errors, clients, error_code, service_logger
 
@@ -49,6 +51,9 @@ class Dependencies:
     s3: S3Client
     transport: Transport
     logger: Logger
+    #: Valkey. Without it, each instance limits rates by itself and caches nothing.
+    limit: RateLimit
+    cache: Cache
     clock: Callable[[], datetime] = now
 
     @cached_property
@@ -69,6 +74,21 @@ class Dependencies:
             raise ProblemError(
                 400, "bad-cursor", f"Cannot go on from there: {error}. Use next_cursor of the same list, unchanged."
             ) from error
+
+    def admit(self, tenant: str) -> None:
+        """Count a request of the tenant. Raises ProblemError (429) if it makes too many."""
+        settings = self.settings
+        admission = self.limit.take(
+            f"api:{tenant}", per_second=settings.requests_per_second, burst=settings.request_burst
+        )
+        if not admission.granted:
+            seconds = max(1, math.ceil(admission.wait))
+            raise ProblemError(
+                429,
+                "too-many-requests",
+                f"Your tenant may make {settings.requests_per_second:g} requests a second. Wait {seconds} s.",
+                headers={"Retry-After": str(seconds)},
+            )
 
     def link(self, key: str, **parameters: str) -> str:
         """A link with which anybody can download an object for `LINK_SECONDS`."""
@@ -91,7 +111,7 @@ class Dependencies:
         settings = ApiSettings()
         dynamodb = clients.dynamodb()
         s3 = boto3.client("s3", config=clients.CONFIG.merge(S3_CONFIG))
-        store = JobStore(dynamodb, settings.jobs_table)
+        store, valkey = JobStore(dynamodb, settings.jobs_table), Server.from_environment()
         return cls(
             settings=settings,
             store=store,
@@ -103,4 +123,6 @@ class Dependencies:
             s3=s3,
             transport=Transport.connect(settings.environment, SERVICE),
             logger=service_logger(SERVICE),
+            limit=RateLimit(valkey),
+            cache=Cache(valkey),
         )

@@ -98,7 +98,7 @@ def manifest_of(
 
     Raises ProblemError (422) if the manifest would be invalid.
     """
-    fields = common_fields(job) | {"params": request.params.model_dump()}
+    fields = common_fields(job) | {"params": request.params.model_dump(exclude_unset=True)}
     try:
         match request:
             case UrlsJob():

@@ -9,7 +9,14 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-from prismline_contracts import MAX_INLINE_URLS, CaptionParams, FitParams, FrameWindow, TaskSource, UrlParams
+from prismline_contracts import (
+    MAX_INLINE_URLS,
+    FrameWindow,
+    GivenCaptionParams,
+    GivenFitParams,
+    GivenUrlParams,
+    TaskSource,
+)
 from prismline_contracts.base import Key, RunId, Survey, Timestamp
 
 #: Most tasks of one batch of an open job.
@@ -23,7 +30,7 @@ T = TypeVar("T")
 class Request(BaseModel):
     """Base of the bodies of requests."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class Response(BaseModel):
@@ -85,7 +92,7 @@ class UrlsJob(JobOptions):
     ] = None
     upload: Annotated[UploadId | None, Field(description="The id of an uploaded list.")] = None
     open: Annotated[bool, Field(description="Take batches until the job is closed.")] = False
-    params: UrlParams = UrlParams()
+    params: GivenUrlParams = GivenUrlParams()
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
@@ -106,7 +113,7 @@ class SpectraJob(JobOptions):
     cube_key: Annotated[Key | None, Field(description="The key of a cube in the bucket.")] = None
     upload: Annotated[UploadId | None, Field(description="The id of an uploaded cube.")] = None
     chunk_size: Annotated[int | None, Field(ge=1, le=1_000_000, description="Spectra in a chunk.")] = None
-    params: FitParams = FitParams()
+    params: GivenFitParams = GivenFitParams()
 
     @model_validator(mode="after")
     def _has_one_source(self) -> Self:
@@ -134,7 +141,7 @@ class CaptionsJob(JobOptions):
     workload: Literal["captions"]
     user_id: Annotated[str, StringConstraints(min_length=1, max_length=200)]
     windows: Annotated[list[FrameWindow], Field(min_length=1, max_length=100_000)]
-    params: CaptionParams = CaptionParams()
+    params: GivenCaptionParams = GivenCaptionParams()
 
 
 JobRequest = Annotated[UrlsJob | SpectraJob | CaptionsJob, Field(discriminator="workload")]

@@ -19,7 +19,6 @@ from prismline_api.models import Batch, BatchRequest
 from prismline_api.problems import conflict
 from prismline_api.reading import find_job
 from prismline_api.submission import (
-    TASKS,
     add_tasks,
     check_repeated,
     idempotency_item,
@@ -34,8 +33,8 @@ from prismline_contracts import (
     IdempotencyItem,
     JobItem,
     JobRunItem,
+    Queue,
     TaskBatches,
-    UrlParams,
     UrlsManifest,
     batch_key,
     batch_list_key,
@@ -69,7 +68,7 @@ def add_batch(request: BatchRequest, job_id: str, caller: Caller, key: str | Non
         # Without a manifest, because there is none yet: the sweeper leaves alone what is still open.
         opened = open_task_run(job, run, deps, shard_count=SHARD_COUNT, manifest_key=None)
         messages = add_tasks(job, opened, first_index, request.urls, deps)
-        deps.transport.send(TASKS, messages)
+        deps.transport.send(Queue.TASKS, messages)
     return Batch(
         job_id=job_id, run_id=run.run_id, first_index=first_index, count=len(request.urls), n_tasks=job.n_tasks
     )
@@ -163,7 +162,7 @@ def _write_manifest(job: JobItem, run: JobRunItem, deps: Dependencies) -> None:
     manifest = UrlsManifest.model_validate(
         common_fields(job)
         | {
-            "params": UrlParams.model_validate_json(job.params or "{}"),
+            "params": json.loads(job.params or "{}"),
             "batches": TaskBatches(prefix=batches_prefix(job.job_id), count=job.n_tasks),
         }
     )

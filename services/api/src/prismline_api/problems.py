@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any
@@ -101,13 +102,16 @@ def install(app: FastAPI, logger: Logger) -> None:
         )
 
     @app.exception_handler(HTTPException)
-    async def _http(_request: Request, error: HTTPException) -> JSONResponse:
+    async def _http(request: Request, error: HTTPException) -> JSONResponse:
         detail = {
             404: "There is no such address. The paths are in /openapi.json.",
             405: "This address does not take this method. The Allow header names those that it takes.",
         }.get(error.status_code, str(error.detail))
         kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
-        return problem_response(error.status_code, kind, detail, headers=error.headers)
+        headers = dict(error.headers or {})
+        if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+            headers["Allow"] = ", ".join(sorted(_methods(app, request)))
+        return problem_response(error.status_code, kind, detail, headers=headers)
 
     @app.exception_handler(TransientError)
     async def _transient(request: Request, error: TransientError) -> JSONResponse:
@@ -125,6 +129,16 @@ def install(app: FastAPI, logger: Logger) -> None:
         return problem_response(
             500, "fault", "The service has a fault. Its log says which. Report it with the time of the request."
         )
+
+
+def _methods(app: FastAPI, request: Request) -> set[str]:
+    """The methods of all operations at the request's path. The framework names only those of the first."""
+    found: set[str] = set()
+    for path, methods in app.openapi()["paths"].items():
+        pattern = re.sub(r"\\{[^}]*\\}", "[^/]+", re.escape(path))
+        if re.fullmatch(pattern, request.url.path):
+            found |= {method.upper() for method in methods}
+    return found
 
 
 def _field(error: Mapping[str, Any]) -> InvalidField:

@@ -26,6 +26,7 @@ from prismline_contracts import (
     ChunkItem,
     JobItem,
     JobRunItem,
+    RunItem,
     TaskItem,
     TaskStatus,
     WorkflowStateItem,
@@ -130,10 +131,10 @@ def run_view(run: JobRunItem, deps: Dependencies) -> RunView:
     )
     if item is None:
         return shown
-    counts = deps.ledger.counts(item)
+    counts = _counts(item, deps)
     return shown.model_copy(
         update={
-            "counts": Counts(total=counts.total, completed=counts.completed, failed=counts.failed),
+            "counts": counts,
             "n_rejected": item.n_rejected if item.unit == "task" else None,
             "rejects_url": deps.link(item.rejects_key) if item.rejects_key else None,
             "priority": item.priority,
@@ -141,6 +142,20 @@ def run_view(run: JobRunItem, deps: Dependencies) -> RunView:
             "deadline_at": item.deadline_at,
         }
     )
+
+
+def _counts(run: RunItem, deps: Dependencies) -> Counts:
+    """The run's counts. Those of a running run with several shards, which cost a read of each, may be a second old."""
+
+    def read() -> Counts:
+        counts = deps.ledger.counts(run)
+        return Counts(total=counts.total, completed=counts.completed, failed=counts.failed)
+
+    seconds = deps.settings.counts_cache_seconds
+    if run.shard_count == 1 or run.drained_at is not None or not seconds:
+        return read()
+    text = deps.cache.read_through(f"counts:{run.run_id}", lambda: read().model_dump_json(), seconds=seconds)
+    return Counts.model_validate_json(text)
 
 
 # ---- tasks and chunks

@@ -26,6 +26,13 @@ class ApiSettings(ServiceSettings):
     key_cache_seconds: float = Field(
         default=10.0, ge=0, description="How long a key that was found valid is used without a read of the table."
     )
+    requests_per_second: float = Field(
+        default=50.0, gt=0, description="Requests of one tenant that are answered in a second, on average."
+    )
+    request_burst: int = Field(default=200, ge=1, description="Requests of one tenant that are answered at once.")
+    counts_cache_seconds: float = Field(
+        default=1.0, ge=0, description="How old the counts of a run with several shards may be, while it is running."
+    )
     source_prefixes: list[str] = Field(
         default=["cubes/", "noise/", "frames/"],
         description="Where in the bucket a job may name objects that were not uploaded by its own tenant, as JSON.",

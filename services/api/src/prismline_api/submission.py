@@ -43,6 +43,7 @@ from prismline_contracts import (
     SpectraManifest,
     TaskList,
     TasksProcess,
+    UrlParams,
     UrlsManifest,
     Webhook,
     derived_id,
@@ -58,8 +59,6 @@ from prismline_contracts import (
 )
 from prismline_runtime import Bucket, Transport, batches, fault_point
 
-#: The queue of the tasks of small runs.
-TASKS = "tasks"
 #: Tasks of one message of a run whose tasks are enqueued in requests. Short messages spread a small run over workers.
 TASKS_PER_MESSAGE = 25
 #: How long an idempotency key is remembered, in seconds: 90 days.
@@ -144,7 +143,7 @@ def _prepared(
         bucket=deps.bucket.name,
         manifest_key=job_manifest_key(job_id, run_id),
         run_ids=[run_id],
-        params=request.params.model_dump_json(),
+        params=request.params.model_dump_json(exclude_unset=True),
         tolerated_failure_percent=request.tolerated_failure_percent,
         max_concurrency=request.max_concurrency,
         priority=request.priority,
@@ -228,7 +227,7 @@ def _start(path: Path, job: JobItem, run: JobRunItem, manifest: Manifest | None,
         opened = open_task_run(job, run, deps, manifest_key=job_manifest_key(job.job_id, run.run_id))
         if opened.latched_at is None:
             messages = add_tasks(job, opened, 0, manifest.urls, deps, total=len(manifest.urls))
-            deps.transport.send(TASKS, messages)
+            deps.transport.send(Queue.TASKS, messages)
             fault_point("api.tasks_sent", run_id=run.run_id)
             deps.ledger.latch(run.run_id)
             fault_point("api.latched", run_id=run.run_id)
@@ -255,7 +254,7 @@ def open_task_run(
         survey=job.survey,
         job_id=job.job_id,
         workload=job.workload,
-        params=job.params,
+        params=UrlParams.model_validate_json(job.params or "{}").model_dump_json(exclude_none=True),
         traceparent=job.traceparent,
         manifest_key=manifest_key,
         unit="task",

@@ -1,0 +1,70 @@
+"""Every curl line of the page on the API is run, in order, and every operation has one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from api_world import ApiWorld
+
+PAGE = Path(__file__).parents[3] / "docs/api.md"
+
+pytestmark = pytest.mark.emulator
+
+
+def lines() -> list[str]:
+    """The commands of the page."""
+    return [
+        line for block in re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL) for line in block.splitlines()
+    ]
+
+
+def learn(answer: Any, variables: dict[str, str]) -> None:
+    """Remember the ids of an answer under the names that the page uses."""
+    run = answer.get("run", {})
+    learned = {
+        "JOB": answer.get("job_id") if "run" in answer else None,
+        "RUN": run.get("run_id"),
+        "UPLOAD": answer.get("upload_id"),
+        "UPLOAD_URL": answer.get("url") if "upload_id" in answer else None,
+        "EXPORT": answer.get("export_id"),
+        "RECOVERY": answer["status_url"].rpartition("/")[2] if "/recoveries/" in answer.get("status_url", "") else None,
+    }
+    variables.update({name: value for name, value in learned.items() if value})
+
+
+def test_every_line_of_the_page_works(world: ApiWorld, url: str) -> None:
+    variables = {"PRISMLINE_API_URL": url, "PRISMLINE_API_KEY": world.key(), "PATH": os.environ["PATH"]}
+    world.deps.bucket.write("cubes/grs/field.fits", b"a cube")
+    asked = set()
+    for line in lines():
+        if "/tasks?status=COMPLETED" in line:  # a worker has fetched what the job on the page named
+            (name, *_) = [task.task_id for task in world.deps.ledger.tasks(world.deps.ledger.run(variables["RUN"]))]
+            world.complete(variables["RUN"], name, b"<html>")
+            variables["TASK"] = f"{variables['RUN']}.{name}"
+        done = subprocess.run(["bash", "-c", line], env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
+        document = json.loads(done.stdout) if done.stdout.strip() else {}
+        learn(document, variables)
+        if "/tasks?status=COMPLETED" in line:
+            assert [task["task_id"] for task in document["items"]] == [variables["TASK"]]
+        asked.add(operation(line))
+    described = {
+        (method.upper(), re.sub(r"{.*?}", "*", path))
+        for path, methods in world.client.get("/openapi.json").json()["paths"].items()
+        for method in methods
+    }
+    assert described <= asked
+
+
+def operation(line: str) -> tuple[str, str]:
+    """The method and the path of a curl line, with `*` for what is filled in."""
+    method = re.search(r"-X (\w+)", line)
+    path = re.search(r'\$PRISMLINE_API_URL([^"?]*)', line)
+    found = re.sub(r"\$\w+", "*", path[1]) if path else ""
+    return (method[1] if method else "POST" if " -d " in line else "GET"), found
