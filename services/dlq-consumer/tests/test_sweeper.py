@@ -75,7 +75,7 @@ class SweeperWorld:
 
     def count_change(self, *, model: Any, **_: Any) -> None:
         """Called before every AWS call. To die before a call that only reads is to die before the next change."""
-        if self.changes_left is None or model.name.startswith(("Get", "Query", "BatchGet", "Receive")):
+        if self.changes_left is None or model.name.startswith(("Get", "List", "Query", "BatchGet", "Receive")):
             return
         if self.changes_left == 0:
             raise DiedError

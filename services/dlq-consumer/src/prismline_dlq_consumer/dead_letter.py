@@ -20,6 +20,7 @@ from prismline_contracts import (
     Queue,
     RunSplit,
     SpectraRefit,
+    TasksProcess,
     dead_letter_queue_name,
     now,
     state_machine_name,
@@ -75,9 +76,9 @@ class DeadLetterMessage:
     recovery: str | None = None
 
     @property
-    def command(self) -> RunSplit | ChunkProcess | SpectraRefit | None:
+    def command(self) -> RunSplit | ChunkProcess | TasksProcess | SpectraRefit | None:
         """The message's command, if the ledger tracks the progress of such commands."""
-        return self.data if isinstance(self.data, RunSplit | ChunkProcess | SpectraRefit) else None
+        return self.data if isinstance(self.data, RunSplit | ChunkProcess | TasksProcess | SpectraRefit) else None
 
     @property
     def chunk_name(self) -> tuple[str, str] | None:
@@ -88,8 +89,8 @@ class DeadLetterMessage:
 
     @property
     def workload(self) -> str | None:
-        """The workload of the command's chunk."""
-        return self.data.workload if isinstance(self.data, ChunkProcess) else None
+        """The workload of the command's chunk or tasks."""
+        return self.data.workload if isinstance(self.data, ChunkProcess | TasksProcess) else None
 
 
 def source_queue_of(queue_arn: str, environment: str) -> str:
@@ -128,7 +129,7 @@ def read_dead_letter(record: Mapping[str, Any], source_queue: str) -> DeadLetter
     content = body if event is None else json.dumps(event)
     envelope, data, invalid, unknown = _parse(document if event is None else event)
     attempt, recovery = _count(carried.get("attempt")), carried.get("recovery")
-    if isinstance(data, ChunkProcess):
+    if isinstance(data, ChunkProcess | TasksProcess):
         attempt, recovery = data.attempt, data.recovery
     sent = sqs_moment(record, "SentTimestamp") or now()
     return DeadLetterMessage(

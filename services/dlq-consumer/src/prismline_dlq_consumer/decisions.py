@@ -5,7 +5,7 @@ docs/protocol.md, "Giving up, and what never does", has the rules. The receive c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -22,6 +22,9 @@ from prismline_contracts import (
     RunRecovered,
     RunSplitCompleted,
     SpectraRefit,
+    TaskItem,
+    TasksProcess,
+    TaskStatus,
 )
 from prismline_dlq_consumer.dead_letter import DeadLetterMessage
 from prismline_ledger import Patience, exhausted, leased, seconds_since
@@ -48,6 +51,8 @@ class Action(StrEnum):
     WAIT = "wait"
     #: Send it back to the queue that it came from.
     RESEND = "resend"
+    #: Send each of its tasks that has not ended as a message of its own, so that one that kills its workers is alone.
+    DIVIDE = "divide"
     #: Leave its record in place.
     LEAVE = "leave"
 
@@ -77,6 +82,8 @@ class Facts:
     run: RunItem | None = None
     #: The resource that the letter waits for or that its workload needs.
     resource: Resource | None = None
+    #: The tasks of the message that exist.
+    tasks: tuple[TaskItem, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,8 @@ def judge(letter: DeadLetterMessage, facts: Facts, now: datetime, patience: Lett
         return settled
     if isinstance(letter.data, ChunkProcess) and facts.chunk is not None:
         return _judge_chunk(letter, facts.chunk, facts.resource, now, patience)
+    if isinstance(letter.data, TasksProcess):
+        return _judge_tasks(letter, facts, now, patience)
     if letter.error is not None and letter.unknown is None and not isinstance(letter.data, DeadlettersRecover):
         return Decision(Action.FAIL, letter.error)
     repeated = isinstance(letter.data, SAID_AGAIN) or letter.source_queue == Queue.SWEEPS
@@ -202,6 +211,13 @@ def _failed(run: RunItem) -> bool:
 
 def _unknown_or_done(letter: DeadLetterMessage, facts: Facts, *, recovering: bool = False) -> Decision | None:
     """The decision about a letter whose chunk does not exist or needs nothing more. None if neither is the case."""
+    if isinstance(letter.data, TasksProcess):
+        if facts.run is None:
+            return Decision(Action.ARCHIVE, f"There is no run {letter.data.run_id} in the ledger.")
+        unneeded = all(
+            task.state is TaskStatus.COMPLETED if recovering else task.state.terminal for task in facts.tasks
+        )
+        return Decision(Action.SETTLE, "Its tasks have ended already.") if unneeded else None
     if letter.chunk_name is None:
         return None
     if facts.chunk is None:
@@ -229,13 +245,43 @@ def _judge_chunk(
         if not leased(chunk, now, of_chunk):
             return Decision(Action.FAIL, error)
         # a message that is sent back would begin another attempt within the lease of the last one, again and again
-        left = of_chunk.lease_seconds - seconds_since(chunk.started_at or chunk.created_at, now)
-        delay = min(LONGEST_DELAY_SECONDS, int(left) + 1)
-        return Decision(Action.WAIT, "Its last attempt may still be under way.", delay)
+        return _wait([chunk], now, of_chunk)
+    return _deferred(letter, resource, now, patience) or _again(letter, patience)
+
+
+def _judge_tasks(letter: DeadLetterMessage, facts: Facts, now: datetime, patience: LetterPatience) -> Decision:
+    """Decide about a message whose tasks have not all ended."""
+    unfinished = [task for task in facts.tasks if not task.state.terminal]
+    current = all(task.recovery in (None, letter.recovery) for task in unfinished)
+    if letter.error is not None and letter.unknown is None and current:
+        return Decision(Action.FAIL, letter.error)
+    of_tasks = patience.of_workload(letter.workload)
+    errors = [exhausted(task, now, of_tasks) for task in unfinished]
+    if all(errors):
+        if any(leased(task, now, of_tasks) for task in unfinished):
+            return _wait(unfinished, now, of_tasks)
+        return Decision(Action.FAIL, errors[0] or "")
+    if deferred := _deferred(letter, facts.resource, now, patience):
+        return deferred
+    reason = letter.unknown or "Its tasks that have not ended are sent one by one."
+    return Decision(Action.DIVIDE, reason, patience.delay(letter.attempt))
+
+
+def _wait(items: Sequence[ChunkItem | TaskItem], now: datetime, patience: Patience) -> Decision:
+    """Wait until the lease of the last attempt has passed."""
+    left = max(patience.lease_seconds - seconds_since(item.started_at or item.created_at, now) for item in items)
+    delay = min(LONGEST_DELAY_SECONDS, max(0, int(left)) + 1)
+    return Decision(Action.WAIT, "Its last attempt may still be under way.", delay)
+
+
+def _deferred(
+    letter: DeadLetterMessage, resource: Resource | None, now: datetime, patience: LetterPatience
+) -> Decision | None:
+    """The decision about a letter that waits for a resource. None if it waits for none."""
     if resource is not None and not resource.up:
         return Decision(Action.DEFER, f"The resource {resource.name} is down.", patience.deferral_seconds)
     if letter.waits_for is None:
-        return _again(letter, patience)
+        return None
     # the resource looks up from here, but its service has just seen that it does not serve
     waited = (now - letter.sent).total_seconds()
     if waited < patience.deferral_seconds:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from prismline_contracts import ChunkItem, RunItem
+from prismline_contracts import ChunkItem, RunItem, TasksProcess
 from prismline_dlq_consumer.dead_letter import DeadLetterMessage
 from prismline_dlq_consumer.decisions import Facts, Resource
 from prismline_ledger import Ledger
@@ -36,9 +36,14 @@ class LookUp:
         if letter.command is None:
             return Facts()
         chunks, runs = self._ledger_items()
+        run = runs.get(letter.command.run_id)
+        tasks = {}
+        if isinstance(letter.data, TasksProcess) and run is not None:
+            tasks = self._ledger.read_tasks(run, letter.data.task_ids)
         return Facts(
             chunk=chunks.get(letter.chunk_name) if letter.chunk_name is not None else None,
-            run=runs.get(letter.command.run_id),
+            run=run,
+            tasks=tuple(tasks.values()),
             resource=self._resource_of(letter),
         )
 

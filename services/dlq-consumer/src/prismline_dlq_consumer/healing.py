@@ -22,6 +22,7 @@ from prismline_contracts import (
     RunDrained,
     RunItem,
     SpectraRefit,
+    TasksProcess,
     ending_of,
     now,
     timestamp,
@@ -33,6 +34,7 @@ from prismline_dlq_consumer.dependencies import Dependencies
 from prismline_dlq_consumer.facts import LookUp
 from prismline_dlq_consumer.resources import asked_once
 from prismline_dlq_consumer.sending import Dispatch, send_back
+from prismline_dlq_consumer.tasks import divide, give_up_tasks, say_drained
 from prismline_runtime import Delivery, PrismlineError, TransientError, fault_point, service_metrics
 
 #: Error name for a state machine's task whose message was given up.
@@ -116,6 +118,8 @@ def _heal(received: _Case, look_up: LookUp, deps: Dependencies) -> None:
             _repeat_ending(letter, facts, deps)
         case Action.FAIL:
             _give_up(letter, facts, decision, record, deps)
+        case Action.DIVIDE:
+            divide(letter, facts, decision.delay, deps)
         case Action.DEFER | Action.WAIT:
             _defer(received, decision, deps)
         case Action.RESEND:
@@ -131,6 +135,8 @@ def _give_up(
     deps.archive.write(record.model_copy(update={"error": decision.reason}))
     if isinstance(letter.data, ChunkProcess) and facts.chunk is not None:
         _fail_chunk(letter, facts.chunk, decision.reason, deps)
+    elif isinstance(letter.data, TasksProcess):
+        give_up_tasks(letter, facts, deps)
     elif isinstance(letter.data, SpectraRefit):
         deps.ledger.give_up_refit(letter.data.run_id, letter.data.chunk_id, decision.reason)
     if letter.envelope is not None and letter.envelope.tasktoken is not None:
@@ -154,6 +160,8 @@ def _repeat_ending(letter: DeadLetterMessage, facts: Facts, deps: Dependencies) 
     chunk = facts.chunk
     if isinstance(letter.data, ChunkProcess) and chunk is not None and chunk.state.terminal:
         _say_ending(letter, chunk, deps.ledger.drain(chunk.run_id), deps)
+    elif isinstance(letter.data, TasksProcess) and facts.tasks and all(task.state.terminal for task in facts.tasks):
+        say_drained(deps.ledger.drain(letter.data.run_id), deps)
 
 
 def _say_ending(letter: DeadLetterMessage, chunk: ChunkItem, run: RunItem, deps: Dependencies) -> None:

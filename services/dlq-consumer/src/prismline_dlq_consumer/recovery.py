@@ -27,6 +27,7 @@ from functools import partial
 from itertools import islice
 
 from prismline_contracts import (
+    MAX_TASKS_PER_MESSAGE,
     RECOVERING_PREFIX,
     ChunkItem,
     ChunkProcess,
@@ -38,7 +39,10 @@ from prismline_contracts import (
     RecoveryCounts,
     RecoveryOperationItem,
     RunItem,
+    TasksProcess,
+    TaskStatus,
     now,
+    task_queue_of,
     timestamp,
 )
 from prismline_dlq_consumer.archive import ArchivedRecord, recovering_chunk, recovering_prefix, to_json
@@ -46,10 +50,12 @@ from prismline_dlq_consumer.decisions import Action, Step, Wish, cancelled, judg
 from prismline_dlq_consumer.dependencies import Dependencies
 from prismline_dlq_consumer.facts import LookUp
 from prismline_dlq_consumer.sending import Dispatch, send_back
-from prismline_dlq_consumer.sweep_decisions import process_command
+from prismline_dlq_consumer.sweep_decisions import process_command, tasks_command
 from prismline_ledger import LeaseLostError
 from prismline_runtime import Message, PermanentError, PrismlineError, TransientError, batches, fault_point
 
+#: Tasks that a retry looks at together.
+RETRY_TASKS = 1000
 #: How often the reopening of a chunk is tried that changes in the meantime.
 REOPEN_TRIES = 5
 
@@ -131,7 +137,9 @@ class _Recovery:
             if time.monotonic() >= deadline:
                 return 0
             after = self.operation.cursor or ""
-            if self.operation.retry:
+            if self.operation.retry and (run := self._run_of_tasks()) is not None:
+                more = self._retry_tasks(run, after=after)
+            elif self.operation.retry:
                 chunks = self._failed_chunks(after=after)
                 more = bool(chunks)
                 if chunks:
@@ -215,6 +223,60 @@ class _Recovery:
             counts["n_settled"] += own.count(False)
         fault_point("recovery.taken", operation_id=self._id)
         self._commit(counts, cursor=keys[-1], gone=gone)
+
+    # ---- tasks
+
+    def _run_of_tasks(self) -> RunItem | None:
+        """The run that is retried, if it consists of tasks."""
+        run = self._deps.ledger.get_run(self.operation.only_run or "")
+        return run if run is not None and run.unit == "task" else None
+
+    def _retry_tasks(self, run: RunItem, *, after: str) -> bool:
+        """Reopen the failed tasks of the next window, and send them. False if there are no more tasks.
+
+        Nothing is stored about them: their messages are references, and a worker leaves alone what has ended. If the
+        process dies before the window is counted, the tasks that it had reopened are found by the operation's id. The
+        operation does not wait for the end of tasks.
+        """
+        shard, last = (int(after[:5]), after[6:] or None) if after else (0, None)
+        if shard >= run.shard_count:
+            return False
+        page = self._deps.ledger.page_of_tasks(run, shard, after=last, limit=RETRY_TASKS)
+        failed = [
+            task
+            for task in page.tasks
+            if task.state is TaskStatus.FAILED or (not task.state.terminal and task.recovery == self._id)
+        ]
+        stays = cancelled(run)
+        counts = Counter(n_records=len(failed), n_sent=0 if stays else len(failed), n_left=len(failed) if stays else 0)
+        if failed and not stays and not self.operation.dry_run:
+            self._deps.ledger.resume_run(run)
+            reopened = self._deps.ledger.reopen_tasks(run, failed, self._id)
+            fault_point("recovery.taken", operation_id=self._id)
+            self._send_tasks(run, [task.task_id for task in reopened])
+        cursor = f"{shard:05d}/{page.after}" if page.after is not None else f"{shard + 1:05d}/"
+        self._commit(counts, cursor=cursor, gone=[])
+        return True
+
+    def _send_tasks(self, run: RunItem, names: list[str]) -> None:
+        """Send tasks of one shard."""
+        transport, bucket_name = self._deps.transport, self._deps.settings.bucket
+        commands = (
+            tasks_command(run, part, bucket_name, recovery=self._id) for part in batches(names, MAX_TASKS_PER_MESSAGE)
+        )
+        transport.send(
+            task_queue_of(run, transport.environment),
+            (transport.wrap(each, traceparent=run.traceparent, key=(each.task_ids[0], self._id)) for each in commands),
+        )
+
+    def _reopen_tasks(self, command: TasksProcess) -> None:
+        """Reopen the tasks of an archived message that have not completed."""
+        run = self._deps.ledger.get_run(command.run_id)
+        if run is not None:
+            found = self._deps.ledger.read_tasks(run, command.task_ids).values()
+            self._deps.ledger.reopen_tasks(run, found, self._id)
+
+    # ---- chunks
 
     def _failed_chunks(self, *, after: str) -> list[ChunkItem]:
         """The next chunks of a retry in the order of their ids: those that are named, else all that FAILED."""
@@ -359,6 +421,9 @@ class _Recovery:
 
     def _reopen(self, record: ArchivedRecord, chunks: dict[tuple[str, str], ChunkItem]) -> bool:
         """Reopen the record's chunk for this recovery. False if the chunk has ended again or does not exist."""
+        if isinstance(record.letter.data, TasksProcess):
+            self._reopen_tasks(record.letter.data)
+            return True
         if not isinstance(record.letter.data, ChunkProcess) or record.letter.chunk_name is None:
             return True
         chunk = chunks[record.letter.chunk_name]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from prismline_contracts import ChunkItem, ChunkProcess, timestamp
+from prismline_contracts import ChunkItem, ChunkProcess, TasksProcess, timestamp
 from prismline_dlq_consumer.dead_letter import DeadLetterMessage
 from prismline_runtime import Transport
 
@@ -35,10 +35,10 @@ class Dispatch:
         return cls(letter, chunk, 1, recovery, now)
 
     def message(self) -> tuple[str, dict[str, str]]:
-        """The body and the attributes. `chunk.process` has its attempt in the body; other bodies stay unchanged."""
+        """The body and the attributes. Commands to workers have their attempt in the body; others stay unchanged."""
         carried = {"attempt": str(self.attempt), "first_sent": timestamp(self.first_sent)}
         carried |= {"recovery": self.recovery} if self.recovery else {}
-        if not isinstance(self.letter.data, ChunkProcess):
+        if not isinstance(self.letter.data, ChunkProcess | TasksProcess):
             return self.letter.content, carried
         document = json.loads(self.letter.content)
         document["data"] |= {"attempt": self.attempt, "deferrals": self.chunk.deferrals if self.chunk else 0}

@@ -14,7 +14,21 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
 
-from prismline_contracts import ChunkItem, ChunkProcess, ChunkStatus, FitParams, RunItem, RunSplit, SpectraRefit
+from prismline_contracts import (
+    ChunkItem,
+    ChunkProcess,
+    ChunkStatus,
+    FitParams,
+    JobIngest,
+    RunItem,
+    RunSplit,
+    SpectraRefit,
+    StatusUpdate,
+    StepFunctionsError,
+    TasksProcess,
+    shard_of,
+    timestamp,
+)
 from prismline_ledger import COUNTERS, Patience, exhausted, leased, seconds_since
 
 
@@ -156,6 +170,67 @@ def sweep_split(run: RunItem, now: datetime, limits: SweepLimits) -> Resend | No
     return Resend(f"The run was not split within {_duration(silent)}.")
 
 
+def sweep_submission(run: RunItem, now: datetime, limits: SweepLimits) -> Resend | None:
+    """Decide whether `job.ingest` is sent again for a run that the api opened by itself. None: it is not.
+
+    The api may have died before it added all tasks, or before it announced the run. No state machine waits for the
+    split of such a run, so nobody else would notice. The command completes the run's tasks, and announces the run as
+    often as it is repeated. It is repeated until the run's end is recorded.
+    """
+    if run.unit != "task" or run.manifest_key is None or run.split_token is not None:
+        return None
+    if run.ended_at is not None or run.cancelled_at is not None:
+        return None
+    silent = seconds_since(run.split_sent_at or run.created_at, now)
+    limit = limits.check_seconds if run.split_sent_at is not None else limits.idle_seconds
+    return Resend(f"The run was not announced within {_duration(silent)}.") if silent > limit else None
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a sweep does with a run of tasks that has not drained."""
+
+    #: Record that this many of its tasks have ended: it made progress, or its tasks were sent again.
+    record: int | None = None
+    #: Send all tasks that have not ended again, for this reason.
+    resend: str | None = None
+
+
+def sweep_tasks(run: RunItem, ended: int, now: datetime, limits: SweepLimits, *, tasks: Callable[[], Held]) -> Progress:
+    """Decide about the tasks of a run, of which `ended` have ended.
+
+    Their messages are lost if nothing has ended for a time that depends on where the messages of the queue are. The
+    time begins with the sweep that saw the last progress, so the queue was seen at least twice. It doubles with every
+    resend that brought no progress.
+
+    tasks: returns where the messages of the run's queue are. It is called only if needed.
+    """
+    if run.cancelled_at is not None or run.drained_at is not None:
+        return Progress()
+    if run.progress_at is None or run.progress_ended != ended:
+        return Progress(record=ended)
+    silent = seconds_since(run.progress_at, now)
+    grown = 2.0 ** min(run.task_resends, 60)
+    limit = min(limits.idle_seconds * grown, limits.longest_seconds)
+    if silent <= limit or not _is_lost(silent, limits.backlog_seconds * grown, limits, tasks):
+        return Progress()
+    return Progress(record=ended, resend=_lost(silent))
+
+
+#: Error name of a run that is stopped at its deadline.
+DEADLINE_EXCEEDED = "DeadlineExceeded"
+
+
+def sweep_deadline(run: RunItem, now: datetime) -> StatusUpdate | None:
+    """The update that fails a run whose deadline has passed. None if it has none, has time left, or is over."""
+    over = run.drained_at is not None or run.cancelled_at is not None or run.ended_at is not None
+    if run.deadline_at is None or over or seconds_since(run.deadline_at, now) < 0:
+        return None
+    cause = f"The run had not ended at its deadline, {run.deadline_at}. Its remaining work is skipped."
+    error = StepFunctionsError(Error=DEADLINE_EXCEEDED, Cause=cause)
+    return StatusUpdate(job_id=run.run_id, status="FAILED", completed_at=timestamp(now), error=error)
+
+
 def news_of(run: RunItem, now: datetime, limits: SweepLimits) -> RunNews | None:
     """The event that a sweep publishes about `run`. None if its end is recorded, or if it was checked lately."""
     if run.ended_at is not None:
@@ -251,6 +326,31 @@ def refit_command(chunk: ChunkItem, run: RunItem, bucket_name: str) -> SpectraRe
 def split_command(run: RunItem, bucket_name: str) -> RunSplit:
     """The `run.split` command of a run."""
     return RunSplit(run_id=run.run_id, job_id=run.job_id, bucket=bucket_name, manifest_key=run.manifest_key or "")
+
+
+def ingest_command(run: RunItem, bucket_name: str) -> JobIngest:
+    """The `job.ingest` command of a run."""
+    return JobIngest(run_id=run.run_id, job_id=run.job_id, bucket=bucket_name, manifest_key=run.manifest_key or "")
+
+
+def tasks_command(
+    run: RunItem, task_ids: list[str], bucket_name: str, *, recovery: str | None = None, attempt: int = 1
+) -> TasksProcess:
+    """The `tasks.process` command of tasks of one shard, as the splitter sent it."""
+    return TasksProcess(
+        run_id=run.run_id,
+        job_id=run.job_id,
+        workload=run.workload,
+        survey=run.survey,
+        bucket=bucket_name,
+        shard=shard_of(task_ids[0], run.shard_count),
+        shard_count=run.shard_count,
+        task_ids=task_ids,
+        params=json.loads(run.params or "{}"),
+        attempt=attempt,
+        recovery=recovery,
+        max_concurrency=run.max_concurrency,
+    )
 
 
 def _duration(seconds: float) -> str:

@@ -11,15 +11,19 @@ repeated, so a sweep may die at any point and two sweeps may run at the same tim
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from aws_lambda_powertools import Logger
+from botocore.exceptions import ClientError
 
 from prismline_contracts import (
+    MAX_TASKS_PER_MESSAGE,
+    RUN_QUEUE_TAG,
     ChunkCompleted,
     ChunkFailed,
     ChunkItem,
@@ -32,9 +36,12 @@ from prismline_contracts import (
     ending_of,
     now,
     queue_name,
+    run_queue_prefix,
+    task_queue_of,
     timestamp,
 )
 from prismline_dlq_consumer.sweep_decisions import (
+    DEADLINE_EXCEEDED,
     Census,
     GiveUp,
     Held,
@@ -44,13 +51,18 @@ from prismline_dlq_consumer.sweep_decisions import (
     SayEnd,
     SweepLimits,
     drift,
+    ingest_command,
     news_of,
     process_command,
     refit_command,
     settled,
     split_command,
     sweep_chunk,
+    sweep_deadline,
     sweep_split,
+    sweep_submission,
+    sweep_tasks,
+    tasks_command,
     total_is_wrong,
 )
 from prismline_ledger import COUNTERS, Ledger, Patience
@@ -60,6 +72,7 @@ from prismline_runtime import (
     Transport,
     aws_errors,
     batches,
+    error_code,
     fault_point,
     service_metrics,
 )
@@ -78,6 +91,9 @@ REPAIRS_PER_SWEEP = 500
 RESEND_BATCH = 10
 #: Seconds before the end of the invocation at which a sweep begins no other run.
 DEADLINE_MARGIN_SECONDS = 60.0
+
+#: Error codes of SQS for a queue that does not exist.
+NO_QUEUE_CODES = frozenset({"QueueDoesNotExist", "NonExistentQueue"})
 
 #: Queue attributes with the numbers of messages that are visible, in flight, and delayed.
 _DEPTHS: list[QueueAttributeNameType] = [
@@ -99,18 +115,54 @@ class SweeperDependencies:
     limits: SweepLimits
     logger: Logger
 
-    def held(self, queue: Queue) -> Held:
-        """Where the messages of `queue` are: in the queue, only in its dead-letter queue, or nowhere."""
-        name = queue_name(self.transport.environment, queue)
+    def held(self, queue: str) -> Held:
+        """Where the messages of `queue` (its short name) are: in it, only in its dead-letter queue, or nowhere.
+
+        The own queue of a run has the dead-letter queue of the shared queue of tasks.
+        """
+        environment = self.transport.environment
+        name = queue_name(environment, queue)
         if self._messages(name):
             return Held.QUEUE
-        return Held.DEAD_LETTERS if self._messages(dead_letter_queue_name(name)) else Held.NOWHERE
+        own = name.startswith(run_queue_prefix(environment))
+        dead_letters = dead_letter_queue_name(queue_name(environment, Queue.TASKS) if own else name)
+        return Held.DEAD_LETTERS if self._messages(dead_letters) else Held.NOWHERE
 
     def _messages(self, queue: str) -> int:
         with aws_errors(f"count the messages of {queue}"):
             url = self.sqs.get_queue_url(QueueName=queue)["QueueUrl"]
             attributes = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=_DEPTHS)["Attributes"]
         return sum(int(attributes.get(name, "0")) for name in _DEPTHS)
+
+    def run_queues(self) -> Iterator[tuple[str, str]]:
+        """The own queues of runs, as pairs of the full name and the run's id. Queues without the tag are none."""
+        environment = self.transport.environment
+        shared = dead_letter_queue_name(queue_name(environment, Queue.TASKS))
+        with aws_errors("list the queues of runs"):  # at most 1,000: the next sweep sees the others
+            urls = self.sqs.list_queues(QueueNamePrefix=run_queue_prefix(environment)).get("QueueUrls", [])
+        for url in urls:
+            name = url.rpartition("/")[2]
+            run_id = self._tags(url).get(RUN_QUEUE_TAG) if name != shared else None
+            if run_id is not None:
+                yield name, run_id
+
+    def _tags(self, url: str) -> dict[str, str]:
+        with aws_errors(f"read the tags of {url}"):
+            try:
+                return self.sqs.list_queue_tags(QueueUrl=url).get("Tags", {})
+            except ClientError as error:
+                if error_code(error) in NO_QUEUE_CODES:  # another sweep has deleted it
+                    return {}
+                raise
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue. One that does not exist is ignored."""
+        with aws_errors(f"delete the queue {name}"):
+            try:
+                self.sqs.delete_queue(QueueUrl=self.sqs.get_queue_url(QueueName=name)["QueueUrl"])
+            except ClientError as error:
+                if error_code(error) not in NO_QUEUE_CODES:
+                    raise
 
 
 @dataclass
@@ -128,6 +180,12 @@ class Tally:
     #: Drained runs whose end is not recorded.
     drains_said: int = 0
     checks_requested: int = 0
+    #: Runs that were stopped at their deadline.
+    deadlines_passed: int = 0
+    #: Tasks whose messages were sent again.
+    tasks_resent: int = 0
+    #: Own queues of runs that were deleted.
+    queues_deleted: int = 0
     #: Runs whose counters differed from their items. It is 0 unless there is a bug.
     ledger_drift: int = 0
 
@@ -159,6 +217,7 @@ def sweep(deps: SweeperDependencies, *, now: datetime, deadline: float = float("
             ):
                 break
             sweeping.visit(run)
+        sweeping.delete_leftover_queues()
     finally:
         _publish_metrics(tally, deps)
     return tally
@@ -189,12 +248,13 @@ class _Sweep:
         """Repair the chunks, then the counters, which depend on them, and then the end, which depends on those."""
         ledger = self._deps.ledger
         self._mend_split(before)
-        if before.unit == "task":  # a run of tasks has no chunks to repair, nor to count
-            after, right, seen_to_all = before, True, True
-        else:
-            counted, seen_to_all = self._mend_chunks(before)
-            after = ledger.run(before.run_id)
-            right = settled(before, after) and not self._mend_counters(after, counted)
+        self._mind_deadline(before)
+        if before.unit == "task":
+            self._mend_task_run(before)
+            return
+        counted, seen_to_all = self._mend_chunks(before)
+        after = ledger.run(before.run_id)
+        right = settled(before, after) and not self._mend_counters(after, counted)
         run = ledger.drain(before.run_id)
         fault_point("sweep.drained", run_id=run.run_id)
         self._say(run)
@@ -289,14 +349,83 @@ class _Sweep:
         fault_point("sweep.said", run_id=run.run_id, chunk_id=chunk.chunk_id)
         self._deps.ledger.mark_said(chunk)
 
+    # ---- runs of tasks
+
+    def _mend_task_run(self, before: RunItem) -> None:
+        """Send lost tasks again, drain the run, say its end, and delete its queue and close it when that was heard.
+
+        The counters are not compared with the items: that would read a million items in every sweep.
+        """
+        ledger = self._deps.ledger
+        run = ledger.drain(before.run_id)
+        fault_point("sweep.drained", run_id=run.run_id)
+        self._mend_tasks(run)
+        self._say(run)
+        if run.ended_at is None:
+            return
+        if run.task_queue is not None:
+            ledger.forget_task_queue(run)
+            fault_point("sweep.queue_forgotten", run_id=run.run_id)
+            self._delete_queue(run.task_queue)
+        ledger.close_run(run)
+
+    def _mend_tasks(self, run: RunItem) -> None:
+        ended = self._deps.ledger.counts(run).ended
+        queue = task_queue_of(run, self._deps.transport.environment)
+        progress = sweep_tasks(run, ended, self._now, self._deps.limits, tasks=lambda: self._held(queue))
+        if progress.resend is not None:
+            self._resend_tasks(run, queue, progress.resend)
+        if progress.record is not None:
+            self._deps.ledger.record_progress(run, progress.record, resent=progress.resend is not None)
+
+    def _resend_tasks(self, run: RunItem, queue: str, reason: str) -> None:
+        """Send all tasks that have not ended. A sweep that dies in between sends them again, which is harmless."""
+        wrap, bucket_name, sent = self._deps.transport.wrap, self._deps.bucket_name, 0
+        attempt = run.task_resends + 2  # ingestion sent the first
+        for _, shard in groupby(self._deps.ledger.tasks(run), key=lambda task: task.PK):
+            waiting = (task.task_id for task in shard if not task.state.terminal)
+            for names in batches(waiting, MAX_TASKS_PER_MESSAGE):
+                command = tasks_command(run, names, bucket_name, attempt=attempt)
+                message = wrap(command, traceparent=run.traceparent, key=(names[0], "resend", str(attempt)))
+                self._send(queue, run, [message])
+                sent += len(names)
+        self._tally.tasks_resent += sent
+        self._deps.logger.warning("tasks_resent", extra={"tasks": sent, "reason": reason})
+
+    def _delete_queue(self, name: str) -> None:
+        self._deps.delete_queue(name)
+        self._tally.queues_deleted += 1
+        self._deps.logger.info("run_queue_deleted", extra={"queue": name})
+
+    def delete_leftover_queues(self) -> None:
+        """Delete the queues of runs that have ended or do not exist any more: a sweep died before it deleted them."""
+        for name, run_id in self._deps.run_queues():
+            run = self._deps.ledger.get_run(run_id)
+            if run is None or (run.ended_at is not None and run.task_queue is None):
+                self._delete_queue(name)
+
     # ---- the run
 
-    def _mend_split(self, run: RunItem) -> None:
-        decision = sweep_split(run, self._now, self._deps.limits)
-        if decision is None:
+    def _mind_deadline(self, run: RunItem) -> None:
+        update = sweep_deadline(run, self._now)
+        if update is None:
             return
-        command = split_command(run, self._deps.bucket_name)
-        message = self._deps.transport.wrap(command, traceparent=run.traceparent, tasktoken=run.split_token)
+        message = self._deps.transport.wrap(update, traceparent=run.traceparent, key=(DEADLINE_EXCEEDED,))
+        self._send(Queue.STATUS, run, [message])
+        self._tally.deadlines_passed += 1
+        self._deps.logger.warning("run_deadline_passed", extra={"deadline_at": run.deadline_at})
+
+    def _mend_split(self, run: RunItem) -> None:
+        wrap, bucket_name = self._deps.transport.wrap, self._deps.bucket_name
+        decision = sweep_submission(run, self._now, self._deps.limits)
+        if decision is not None:
+            moment = timestamp(self._now)
+            message = wrap(ingest_command(run, bucket_name), traceparent=run.traceparent, key=(moment,))
+        elif (decision := sweep_split(run, self._now, self._deps.limits)) is not None:
+            command = split_command(run, bucket_name)
+            message = wrap(command, traceparent=run.traceparent, tasktoken=run.split_token)
+        else:
+            return
         self._send(Queue.SPLIT, run, [message])
         self._deps.ledger.record_split_resend(run)
         self._tally.splits_resent += 1
@@ -338,7 +467,7 @@ class _Sweep:
 
     # ---- sending
 
-    def _send(self, queue: Queue, run: RunItem, messages: Iterable[Envelope]) -> None:
+    def _send(self, queue: str, run: RunItem, messages: Iterable[Envelope]) -> None:
         self._deps.transport.send(queue, messages)
         fault_point("sweep.sent", run_id=run.run_id)
 

@@ -1,0 +1,429 @@
+"""Tasks whose messages are dead letters or lost, tasks that failed, runs of tasks that end or pass their deadline."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from dlq_world import DlqConsumerWorld
+
+from prismline_contracts import (
+    RUN_QUEUE_TAG,
+    DeadLetterRecord,
+    DeadlettersRecover,
+    Envelope,
+    RecoveryOperationItem,
+    RunItem,
+    TaskItem,
+    TaskResult,
+    TasksProcess,
+    now,
+    run_queue_name,
+    shard_of,
+    timestamp,
+)
+from prismline_dlq_consumer import recovery
+from prismline_dlq_consumer.sweeper import Tally, sweep
+from prismline_ledger import TaskEnding
+
+pytestmark = pytest.mark.emulator
+
+RESULT = TaskResult(key="k", http_status=200, length=0, sha256="0" * 64, final_url="https://example.org/")
+
+
+def task_run(
+    world: DlqConsumerWorld, n_tasks: int = 4, *, run_id: str = "r", shards: int = 1, **fields: Any
+) -> RunItem:
+    """A run whose tasks were ingested and whose messages are not in any queue."""
+    opened = {"survey": "pages", "job_id": "j", "workload": "urls", "params": '{"timeout_s": 5}', "traceparent": None}
+    run = world.ledger.open_run(run_id=run_id, **opened | fields, unit="task", shard_count=shards)
+    added = world.ledger.add_tasks(run, 0, [f"https://example.org/{n}" for n in range(n_tasks)])
+    world.ledger.set_task_total(run_id, [len(added.get(shard, [])) for shard in range(shards)])
+    return world.ledger.latch(run_id)
+
+
+def tasks(world: DlqConsumerWorld, run: RunItem) -> list[TaskItem]:
+    return sorted(world.ledger.tasks(run), key=lambda task: task.index)
+
+
+def statuses(world: DlqConsumerWorld, run: RunItem) -> list[str]:
+    return [task.status for task in tasks(world, run)]
+
+
+def end(world: DlqConsumerWorld, run: RunItem, *indices: int, error: str | None = None) -> None:
+    """Have a worker end these tasks."""
+    ending = [task for task in tasks(world, run) if task.index in indices]
+    result = None if error else RESULT
+    world.ledger.end_tasks(run, [TaskEnding(task, result=result, error=error) for task in ending])
+
+
+def attempt(world: DlqConsumerWorld, run: RunItem, *indices: int, times: int = 1, ago: float = 0.0, dead: bool) -> None:
+    """Have a worker begin attempts at these tasks, some seconds ago; dead: it does not end the last one."""
+    ledger = world.ledger_at(now() - timedelta(seconds=ago))
+    for n in range(times):
+        started = ledger.start_tasks(run, [task for task in tasks(world, run) if task.index in indices])
+        if not dead or n < times - 1:
+            ledger.give_back_tasks(run, [(task, "The site said 503.", False, None) for task in started])
+
+
+def message(run: RunItem, items: list[TaskItem], **fields: Any) -> str:
+    """A `tasks.process` command as the splitter sends it."""
+    names = [task.task_id for task in items]
+    command = TasksProcess(
+        run_id=run.run_id,
+        job_id=run.job_id,
+        workload=run.workload,
+        survey=run.survey,
+        bucket="b",
+        shard=shard_of(names[0], run.shard_count),
+        shard_count=run.shard_count,
+        task_ids=names,
+        params=json.loads(run.params or "{}"),
+        **fields,
+    )
+    return Envelope.wrap(command, source="prismline/test", traceparent=None, key=(names[0],)).to_json()
+
+
+def sent(world: DlqConsumerWorld, queue: str = "tasks") -> list[TasksProcess]:
+    """The messages of tasks in a queue, taken out of it."""
+    if queue not in world.urls:
+        world.urls[queue] = world.sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+    return [TasksProcess.model_validate(body["data"]) for body in world.taken(queue)]
+
+
+def dies(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def archive(world: DlqConsumerWorld, body: str, message_id: str) -> None:
+    """Put a record into the archive as the consumer does."""
+    record = DeadLetterRecord(
+        body=body, messageId=message_id, source_queue="tasks", run_id="r", archived_at="2026-03-01T12:00:00.000Z"
+    )
+    key = f"dead-letter-archive/sqs/2026-03-01/{message_id}.json"
+    world.bucket.write(key, json.dumps(dict(record)).encode())
+
+
+def ask(world: DlqConsumerWorld, **fields: Any) -> None:
+    request = DeadlettersRecover(operation_id="op-1", requested_at=timestamp(), **fields)
+    world.send("recoveries", Envelope.wrap(request, source="prismline/test", traceparent=None, key=("op-1",)).to_json())
+
+
+def recovered(world: DlqConsumerWorld) -> RecoveryOperationItem:
+    """The recovery when it is over."""
+    world.drain("recoveries")
+    found = world.deps.operations.get("op-1")
+    assert found is not None
+    assert found.status == "COMPLETED"
+    return found
+
+
+# ---- dead letters
+
+
+def test_the_tasks_of_a_dead_letter_are_archived_and_sent_one_by_one(world: DlqConsumerWorld) -> None:
+    run = task_run(world)
+    end(world, run, 1)
+    world.send("tasks-dlq", message(run, tasks(world, run), attempt=2, max_concurrency=3))
+    assert world.handle("tasks-dlq") == []
+    singles = sent(world)
+    assert [single.task_ids for single in singles] == [[t.task_id] for t in tasks(world, run) if t.index != 1]
+    assert {(single.attempt, single.max_concurrency, single.params["timeout_s"]) for single in singles} == {(3, 3, 5)}
+    (record,) = world.records().values()
+    assert record["run_id"] == "r"
+    assert statuses(world, run) == ["PENDING", "COMPLETED", "PENDING", "PENDING"]
+    (said,) = world.events("deadletter.archived")
+    assert said["data"]["decision"] == "divide"
+
+
+def test_the_tasks_of_a_large_run_go_back_to_its_own_queue(world: DlqConsumerWorld) -> None:
+    run = with_queue(world, task_run(world))
+    world.send("tasks-dlq", message(run, tasks(world, run)))
+    assert world.handle("tasks-dlq") == []
+    assert len(sent(world, run.task_queue or "")) == 4
+    assert sent(world) == []
+
+
+def test_a_task_that_kills_its_workers_fails_alone(world: DlqConsumerWorld) -> None:
+    run = task_run(world)
+    attempt(world, run, 2, times=5, ago=86_400.0, dead=True)
+    world.send("tasks-dlq", message(run, tasks(world, run)))
+    assert world.handle("tasks-dlq") == []
+    assert [len(single.task_ids) for single in sent(world)] == [1, 1, 1]
+    assert statuses(world, run) == ["PENDING", "PENDING", "FAILED", "PENDING"]
+    assert tasks(world, run)[2].error == "The site said 503. Given up after 5 attempts."
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_the_last_tasks_of_a_run_fail_and_the_run_is_said_to_have_drained(world: DlqConsumerWorld, shards: int) -> None:
+    run = task_run(world, shards=shards)
+    end(world, run, 0, 1, 2)
+    attempt(world, run, 3, times=5, ago=86_400.0, dead=True)
+    world.send("tasks-dlq", message(run, tasks(world, run)[3:]))
+    assert world.handle("tasks-dlq") == []
+    assert statuses(world, run) == ["COMPLETED"] * 3 + ["FAILED"]
+    (said,) = world.events("run.drained")
+    assert (said["data"]["jobs_completed"], said["data"]["jobs_failed"]) == (3, 1)
+    assert sent(world) == []
+
+
+def test_a_task_is_not_given_up_while_its_last_attempt_may_be_under_way(world: DlqConsumerWorld) -> None:
+    run = task_run(world, 1)
+    attempt(world, run, 0, times=4, ago=86_400.0, dead=False)
+    attempt(world, run, 0, ago=10.0, dead=True)
+    world.send("tasks-dlq", message(run, tasks(world, run)))
+    left = world.handle("tasks-dlq")
+    assert left is not None
+    assert len(left) == 1
+    assert statuses(world, run) == ["IN_PROGRESS"]
+    assert sent(world) == []
+
+
+def test_a_message_that_can_never_work_fails_all_its_tasks_that_have_not_ended(world: DlqConsumerWorld) -> None:
+    run = task_run(world)
+    end(world, run, 1)
+    world.send("tasks-dlq", message(run, tasks(world, run)), error="There is no such parameter.", source_queue="tasks")
+    assert world.handle("tasks-dlq") == []
+    assert statuses(world, run) == ["FAILED", "COMPLETED", "FAILED", "FAILED"]
+    assert {task.error for task in tasks(world, run) if task.error} == {"There is no such parameter."}
+
+
+def test_an_error_from_before_a_recovery_does_not_fail_its_tasks(world: DlqConsumerWorld) -> None:
+    run = task_run(world, 1)
+    old = message(run, tasks(world, run))
+    end(world, run, 0, error="no")
+    world.ledger.reopen_tasks(run, tasks(world, run), "op-1")
+    world.send("tasks-dlq", old, error="no", source_queue="tasks")
+    assert world.handle("tasks-dlq") == []
+    assert statuses(world, run) == ["PENDING"]
+
+
+def test_a_message_whose_tasks_have_ended_is_settled_and_the_drain_is_said_again(world: DlqConsumerWorld) -> None:
+    run = task_run(world)
+    end(world, run, 0, 1, 2, 3)
+    for _ in range(2):
+        world.send("tasks-dlq", message(run, tasks(world, run)))
+        assert world.handle("tasks-dlq") == []
+        assert len(world.events("run.drained")) == 1
+    assert sent(world) == []
+
+
+def test_nothing_is_sent_for_a_run_that_was_stopped_or_does_not_exist(world: DlqConsumerWorld) -> None:
+    run = task_run(world)
+    body = message(run, tasks(world, run))
+    world.ledger.stop_run("r", "cancelled")
+    world.send("tasks-dlq", body)
+    world.send("tasks-dlq", body.replace('"r"', '"other"'))
+    assert world.handle("tasks-dlq") == []
+    assert sent(world) == []
+    assert len(world.records()) == 2
+
+
+# ---- recoveries
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_a_retry_of_a_run_sends_its_failed_tasks_and_no_others(
+    world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch, shards: int
+) -> None:
+    monkeypatch.setattr(recovery, "RETRY_TASKS", 3)
+    run = task_run(world, 20, shards=shards)
+    end(world, run, *range(0, 20, 2))
+    end(world, run, *range(1, 20, 2), error="no")
+    assert world.item("r").drained_at is not None
+    ask(world, only_run="r", retry=True)
+    operation = recovered(world)
+    assert (operation.n_records, operation.n_sent) == (10, 10)
+    again = sent(world)
+    assert sorted(name for each in again for name in each.task_ids) == sorted(
+        task.task_id for task in tasks(world, run) if task.index % 2
+    )
+    assert {each.recovery for each in again} == {"op-1"}
+    assert {shard_of(name, shards) == each.shard for each in again for name in each.task_ids} == {True}
+    assert statuses(world, run) == ["COMPLETED", "PENDING"] * 10
+    assert world.item("r").drained_at is None
+
+
+def test_a_retry_that_dies_after_it_reopened_tasks_sends_them_in_the_end(
+    world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = task_run(world, 6)
+    end(world, run, *range(6), error="no")
+    ask(world, only_run="r", retry=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(recovery, "fault_point", dies)
+        with pytest.raises(KeyboardInterrupt):
+            world.handle("recoveries", visibility=0)
+    assert statuses(world, run) == ["PENDING"] * 6
+    assert sent(world) == []
+    world.set(recovery_lease_seconds=0)
+    operation = recovered(world)
+    assert operation.n_sent == 6
+    assert {name for each in sent(world) for name in each.task_ids} == {task.task_id for task in tasks(world, run)}
+
+
+def test_a_rehearsed_retry_counts_and_changes_nothing(world: DlqConsumerWorld) -> None:
+    run = task_run(world)
+    end(world, run, 0, 1, 2, 3, error="no")
+    ask(world, only_run="r", retry=True, dry_run=True)
+    assert recovered(world).n_sent == 4
+    assert statuses(world, run) == ["FAILED"] * 4
+    assert sent(world) == []
+
+
+def test_a_retry_leaves_a_cancelled_run_as_it_is(world: DlqConsumerWorld) -> None:
+    run = task_run(world)
+    end(world, run, 0, error="no")
+    world.ledger.stop_run("r", "cancelled")
+    ask(world, only_run="r", retry=True)
+    operation = recovered(world)
+    assert (operation.n_sent, operation.n_left) == (0, 1)
+    assert sent(world) == []
+
+
+def test_an_archived_message_is_sent_again_after_its_failed_tasks_are_reopened(world: DlqConsumerWorld) -> None:
+    run = task_run(world)
+    archive(world, message(run, tasks(world, run)), "m-1")
+    end(world, run, 0)
+    end(world, run, 1, error="no")
+    ask(world)
+    assert recovered(world).n_sent == 1
+    assert statuses(world, run) == ["COMPLETED", "PENDING", "PENDING", "PENDING"]
+    (again,) = sent(world)
+    assert (again.attempt, again.recovery) == (1, "op-1")
+    assert world.records("dead-letter-archive/") == {}
+
+
+# ---- sweeps
+
+
+def with_queue(world: DlqConsumerWorld, run: RunItem) -> RunItem:
+    """The run with a queue of its own."""
+    name = run_queue_name(world.environment, run.run_id)
+    world.sqs.create_queue(QueueName=name, tags={RUN_QUEUE_TAG: run.run_id})
+    return world.ledger.note_task_queue(run, name)
+
+
+def swept(world: DlqConsumerWorld, *, minutes: float = 0.0) -> Tally:
+    return sweep(world.deps.sweeper, now=now() + timedelta(minutes=minutes))
+
+
+def queues(world: DlqConsumerWorld) -> Iterator[str]:
+    for url in world.sqs.list_queues(QueueNamePrefix=f"prismline-{world.environment}-tasks-").get("QueueUrls", []):
+        yield url.rpartition("/")[2]
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_tasks_whose_messages_are_lost_are_sent_again(world: DlqConsumerWorld, shards: int) -> None:
+    run = task_run(world, 120, shards=shards)
+    end(world, run, *range(10))
+    assert swept(world).tasks_resent == 0, "the first sweep only looks"
+    assert swept(world, minutes=4).tasks_resent == 0
+    assert swept(world, minutes=6).tasks_resent == 110
+    found = sent(world)
+    assert sorted(name for each in found for name in each.task_ids) == sorted(
+        task.task_id for task in tasks(world, run) if task.index >= 10
+    )
+    for each in found:
+        assert {shard_of(name, shards) for name in each.task_ids} == {each.shard}
+    assert max(len(each.task_ids) for each in found) <= 100
+
+
+def test_tasks_are_not_sent_again_while_the_run_makes_progress_or_its_queue_has_messages(
+    world: DlqConsumerWorld,
+) -> None:
+    run = task_run(world)
+    swept(world)
+    end(world, run, 0)
+    assert swept(world, minutes=6).tasks_resent == 0, "it made progress"
+    world.send("tasks", message(run, tasks(world, run)))
+    assert swept(world, minutes=60).tasks_resent == 0, "its message may be in the queue"
+    sent(world)
+    world.send("tasks-dlq", message(run, tasks(world, run)))
+    assert swept(world, minutes=50).tasks_resent == 0, "its message may be a dead letter"
+    assert swept(world, minutes=62).tasks_resent == 3
+
+
+def test_resends_without_progress_become_rarer(world: DlqConsumerWorld) -> None:
+    task_run(world)
+    swept(world)
+    assert swept(world, minutes=6).tasks_resent == 4
+    sent(world)
+    assert swept(world, minutes=6).tasks_resent == 0
+    assert swept(world, minutes=11).tasks_resent == 4
+
+
+def test_the_queue_of_a_run_is_deleted_when_its_end_is_recorded(world: DlqConsumerWorld) -> None:
+    run = with_queue(world, task_run(world))
+    end(world, run, 0, 1, 2, 3)
+    assert swept(world).drains_said == 1
+    assert run.task_queue in queues(world), "nobody has heard of its end"
+    assert world.ledger.record_end(world.item("r"), "completed")
+    assert swept(world).queues_deleted == 1
+    assert run.task_queue not in queues(world)
+    assert world.item("r").task_queue is None
+    assert list(world.ledger.open_runs()) == []
+
+
+def test_leftover_queues_are_deleted_and_queues_in_use_are_not(world: DlqConsumerWorld) -> None:
+    names = {}
+    for run_id in ("gone", "ended", "new", "going"):
+        names[run_id] = run_queue_name(world.environment, run_id)
+        world.sqs.create_queue(QueueName=names[run_id], tags={RUN_QUEUE_TAG: run_id})
+    ended = task_run(world, run_id="ended")
+    end(world, ended, 0, 1, 2, 3)
+    assert world.ledger.record_end(world.item("ended"), "completed")
+    task_run(world, run_id="new")
+    world.ledger.note_task_queue(task_run(world, run_id="going"), names["going"])
+    swept(world)
+    assert {*queues(world)} - {f"prismline-{world.environment}-tasks-dlq"} == {names["new"], names["going"]}
+
+
+def test_a_run_is_failed_at_its_deadline_with_the_reason(world: DlqConsumerWorld) -> None:
+    deadline = timestamp(now() + timedelta(minutes=5))
+    task_run(world, deadline_at=deadline)
+    world.run("without", 1)
+    assert swept(world).deadlines_passed == 0
+    assert swept(world, minutes=6).deadlines_passed == 1
+    (update,) = world.taken("status")
+    assert (update["data"]["job_id"], update["data"]["status"]) == ("r", "FAILED")
+    assert update["data"]["error"]["Error"] == "DeadlineExceeded"
+    assert deadline in update["data"]["error"]["Cause"]
+
+
+def test_a_run_that_has_drained_has_kept_its_deadline(world: DlqConsumerWorld) -> None:
+    run = task_run(world, deadline_at=timestamp(now() + timedelta(minutes=5)))
+    end(world, run, 0, 1, 2, 3)
+    assert swept(world, minutes=6).deadlines_passed == 0
+
+
+@pytest.mark.parametrize("latched", [False, True])
+def test_a_run_whose_submission_died_is_announced_until_its_end_is_recorded(
+    world: DlqConsumerWorld, latched: bool
+) -> None:
+    """The api opens the runs of small jobs. It may die before it announces them."""
+    opened = {"survey": "pages", "job_id": "j", "workload": "urls", "params": None, "traceparent": None}
+    if latched:
+        task_run(world, manifest_key="jobs/j/m.json")
+    else:
+        world.ledger.open_run(run_id="r", **opened, unit="task", manifest_key="jobs/j/m.json")
+    assert swept(world, minutes=4).splits_resent == 0
+    assert swept(world, minutes=6).splits_resent == 1
+    (command,) = world.taken("split")
+    assert command["type"] == "prismline.job.ingest.v1"
+    assert command["data"] == {
+        "run_id": "r",
+        "job_id": "j",
+        "bucket": world.bucket.name,
+        "manifest_key": "jobs/j/m.json",
+    }
+    assert swept(world, minutes=10).splits_resent == 0
+    assert swept(world, minutes=22).splits_resent == 1
+
+
+def test_a_run_that_its_state_machine_had_split_is_not_announced_again(world: DlqConsumerWorld) -> None:
+    task_run(world, manifest_key="jobs/j/m.json", split_token="t")
+    assert swept(world, minutes=600).splits_resent == 0
