@@ -247,9 +247,23 @@ def test_only_statements_that_did_not_run_are_sent_again() -> None:
 
 
 def test_a_statement_that_is_wrong_is_permanent() -> None:
-    client: Any = Answering([None, "ValidationError"])
+    client: Any = Answering([None, "ValidationError"], [None, "ValidationError"])
     with pytest.raises(PermanentError, match="why"):
         Table(client, "t").create_each(rows(2), key="PK")
+
+
+def test_an_endpoint_that_takes_no_item_as_a_parameter_gets_its_attributes() -> None:
+    client: Any = Answering(["ValidationError"] * 2, [None, None], [None, None])
+    table = Table(client, "t")
+    assert table.create_each(rows(2), key="PK") == [True, True]
+    assert table.create_each(rows(2), key="PK") == [True, True]
+    assert client.asked == [2, 2, 2]
+
+
+def test_items_are_deleted_whether_they_exist_or_not(table: Table) -> None:
+    table.create_each(rows(60), key="PK")
+    assert table.delete_each([key(f"row-{number:03d}") for number in range(10, 70)]) == 60
+    assert [item["n"] for item in table.query(Key("PK").eq("p"))] == list(range(10))
 
 
 def test_statements_that_always_collide_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,8 @@ R = TypeVar("R")
 
 #: Most items that DynamoDB returns from one BatchGetItem.
 ITEMS_PER_READ = 100
+#: Most items that DynamoDB writes in one BatchWriteItem.
+ITEMS_PER_BATCH_WRITE = 25
 #: Most statements that DynamoDB executes for one BatchExecuteStatement.
 STATEMENTS_PER_CALL = 25
 #: Calls of one batch of statements that are made side by side.
@@ -141,6 +143,8 @@ class Table:
     def __init__(self, client: DynamoDBClient, name: str) -> None:
         self._client = client
         self.name = name
+        #: Whether the endpoint takes an item as one parameter of a PartiQL statement.
+        self._takes_whole_items = True
 
     # ---- reads
 
@@ -255,17 +259,49 @@ class Table:
             f"write to {self.name}", lambda: self._client.transact_write_items(TransactItems=list(writes)), len(writes)
         )
 
-    def create_each(self, items: Sequence[Mapping[str, Any]], *, key: str) -> list[bool]:
-        """Put each item if no item has its key. For each, whether it was put: they are no transaction."""
+    def delete_each(self, keys: Iterable[Mapping[str, Any]]) -> int:
+        """Delete the items with `keys`, whatever is in them. Return how many keys there were."""
+        encoded = [encode(key) for key in keys]
+        starts = range(0, len(encoded), ITEMS_PER_BATCH_WRITE)
+        side_by_side(self._delete_batch, [encoded[start : start + ITEMS_PER_BATCH_WRITE] for start in starts])
+        return len(encoded)
 
-        def insertion(item: Mapping[str, Any]) -> dict[str, Any]:
+    def _delete_batch(self, keys: list[dict[str, Any]]) -> None:
+        left: list[Any] = [{"DeleteRequest": {"Key": key}} for key in keys]
+        doing = f"delete {len(keys)} items in {self.name}"
+        for attempt in _retrying():
+            with attempt, aws_errors(doing):
+                answer = self._client.batch_write_item(RequestItems={self.name: left})
+                left = list(answer.get("UnprocessedItems", {}).get(self.name, []))
+                if left:
+                    raise _CollisionError(f"Could not {doing}: {len(left)} were not processed.")
+
+    def create_each(self, items: Sequence[Mapping[str, Any]], *, key: str) -> list[bool]:
+        """Put each item if no item has its key. For each, whether it was put: they are no transaction.
+
+        The item is one parameter of its statement, which is half the work for the endpoint. One that refuses such a
+        statement gets a parameter for each attribute, from then on.
+        """
+
+        def whole(item: Mapping[str, Any]) -> dict[str, Any]:
+            return {"Statement": f'INSERT INTO "{self.name}" VALUE ?', "Parameters": [{"M": encode(item)}]}
+
+        def by_attribute(item: Mapping[str, Any]) -> dict[str, Any]:
             members = ", ".join(f"'{name}': ?" for name in item)
             return {
                 "Statement": f'INSERT INTO "{self.name}" VALUE {{{members}}}',
                 "Parameters": list(encode(item).values()),
             }
 
-        return self._execute_each(items, insertion, lambda item: self.create(item, key=key), "create")
+        def singly(item: Mapping[str, Any]) -> bool:
+            return self.create(item, key=key)
+
+        if self._takes_whole_items:
+            try:
+                return self._execute_each(items, whole, singly, "create")
+            except PermanentError:
+                self._takes_whole_items = False
+        return self._execute_each(items, by_attribute, singly, "create")
 
     def replace_each(self, replacements: Sequence[Replacement]) -> list[bool]:
         """Carry out each replacement whose condition holds. For each, whether it did: they are no transaction."""
