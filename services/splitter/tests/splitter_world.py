@@ -28,13 +28,14 @@ from prismline_contracts import (
     TaskItem,
     TaskResult,
     TasksProcess,
+    jobs_table_name,
     traceparent_of,
 )
 from prismline_cube import Layout, gather
 from prismline_ledger import Ledger, Started, TaskEnding
 from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_runtime import Bucket, Transport, UnavailableError
-from prismline_splitter import ingestion, splitting
+from prismline_splitter import deletion, ingestion, splitting
 from prismline_splitter.dependencies import Dependencies
 from prismline_splitter.handler import build_handler
 from prismline_splitter.workloads import spectra
@@ -99,6 +100,8 @@ class SplitterWorld:
         urls["observer"] = observe_bus(sqs, events, bus)
         patch.setenv("RUNS_TABLE", table)
         patch.setenv("WORKDIR", str(folder))
+        patch.setenv("BUCKET", bucket)
+        create_runs_table(boto3.client("dynamodb"), jobs_table_name(environment))
         state_machine = StateMachine()
         transport = Transport(
             environment=environment,
@@ -109,7 +112,7 @@ class SplitterWorld:
         )
         deps = replace(Dependencies.from_environment(), transport=transport)
         world = cls(deps, bucket, state_machine, sqs, s3, urls, folder)
-        for module in (ingestion, splitting, spectra):
+        for module in (deletion, ingestion, splitting, spectra):
             patch.setattr(module, "fault_point", world._at_fault_point)
         return world
 
@@ -190,12 +193,24 @@ class SplitterWorld:
         command = JobIngest(run_id=run_id, job_id="job", bucket=self.bucket, manifest_key=manifest_key)
         return self.deliver(Envelope.wrap(command, source="test", traceparent=traceparent_of(run_id)).to_json())
 
-    def deliver(self, body: str) -> bool:
+    def deliver(self, body: str, **attributes: str) -> bool:
         event = lambda_event_of(body, self.deps.transport.environment, "split")
+        event["Records"][0]["messageAttributes"] = {
+            name: {"stringValue": value, "dataType": "String"} for name, value in attributes.items()
+        }
         try:
             return not build_handler(self.deps)(event, Context())["batchItemFailures"]
         except DeathError:
             return False
+
+    def deliver_all(self) -> int:
+        """Deliver what is in the queue `split` until it is empty; the number of deliveries."""
+        count = 0
+        while bodies := self._drained("split"):
+            for body in bodies:
+                assert self.deliver(json.dumps(body))
+                count += 1
+        return count
 
     # ---- what can be seen
 

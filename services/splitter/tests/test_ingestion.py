@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -251,6 +252,33 @@ def test_an_ingestion_notices_after_a_block_that_its_run_is_stopped(listed: Spli
     assert [error for error, _ in listed.state_machine.refusals] == ["RunEnded"]
     assert listed.ledger.run(RUN).latched_at is None
     assert listed.events("run.split.completed", "run.drained") == []
+
+
+def test_an_ingestion_lets_other_commands_go_first_after_each_slice(listed: SplitterWorld) -> None:
+    listed.deps = replace(listed.deps, slice_seconds=0.0)
+    listed.put_urls("jobs/small.json", urls=URLS[:3])
+    assert listed.split(RUN, KEY)
+    assert listed.ledger.run(RUN).latched_at is None
+    assert listed.split("small", "jobs/small.json")
+    assert listed.ledger.run("small").latched_at is None, "the first block was the last, but its end comes next"
+    listed.state_machine.answers.clear()
+    listed.task_messages()
+    deliveries = listed.deliver_all()
+    assert deliveries == 4
+    assert listed.ledger.run("small").chunks_total == 3
+    listed.state_machine.answers = [each for each in listed.state_machine.answers if each["jobs_total"] > 3]
+    assert_ingested(listed, URLS, queue=own_queue(listed))
+    assert_rejects(listed)
+
+
+def test_an_ingestion_that_dies_after_it_handed_itself_on_counts_once(listed: SplitterWorld) -> None:
+    listed.deps = replace(listed.deps, slice_seconds=0.0)
+    listed.die_at("split.handed_on")
+    assert not listed.split(RUN, KEY)
+    assert listed.split(RUN, KEY), "its message comes again, beside the one that was sent"
+    listed.deliver_all()
+    assert_ingested(listed, URLS, queue=own_queue(listed))
+    assert_rejects(listed)
 
 
 # ---- manifests, batches, reruns

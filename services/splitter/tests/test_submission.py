@@ -50,8 +50,10 @@ class Splitter:
         transport: Any = SimpleNamespace(publish_event=self._publish)
         bucket: Any = self.bucket
         ledger: Any = None
-        queues: Any = None
-        self.deps = Dependencies(ledger, transport, queues, self._open(bucket), Path(), 0.002, service_logger("test"))
+        unused: Any = None
+        self.deps = Dependencies(
+            ledger, transport, unused, self._open(bucket), bucket, unused, Path(), 0.002, 0.0, service_logger("test")
+        )
 
     @staticmethod
     def _open(bucket: Bucket) -> Any:

@@ -9,8 +9,9 @@ from typing import Self
 
 from aws_lambda_powertools import Logger
 
+from prismline_contracts import jobs_table_name
 from prismline_ledger import Ledger
-from prismline_runtime import Bucket, Transport, clients, service_logger
+from prismline_runtime import Bucket, Table, Transport, clients, service_logger
 from prismline_splitter.run_queue import RunQueues
 from prismline_splitter.settings import SplitterSettings
 
@@ -23,22 +24,30 @@ class Dependencies:
     transport: Transport
     run_queues: RunQueues
     open_bucket: Callable[[str], Bucket]
+    #: The bucket of the deployment, and the table of jobs: what a deletion removes.
+    bucket: Bucket
+    jobs: Table
     workdir: Path
     #: What a ranged request costs, in seconds.
     request_seconds: float
+    #: How long one delivery ingests, in seconds.
+    slice_seconds: float
     logger: Logger
 
     @classmethod
     def from_environment(cls) -> Self:
         """Make the dependencies with real clients and the settings in the environment."""
         settings = SplitterSettings()
-        s3 = clients.s3()
+        s3, dynamodb = clients.s3(), clients.dynamodb()
         return cls(
-            ledger=Ledger(clients.dynamodb(), settings.runs_table),
+            ledger=Ledger(dynamodb, settings.runs_table),
             transport=Transport.connect(settings.environment, "splitter"),
             run_queues=RunQueues(clients.sqs(), settings.environment),
             open_bucket=lambda name: Bucket(s3, name),
+            bucket=Bucket(s3, settings.bucket),
+            jobs=Table(dynamodb, settings.jobs_table or jobs_table_name(settings.environment)),
             workdir=settings.workdir,
             request_seconds=settings.request_milliseconds / 1000,
+            slice_seconds=settings.slice_seconds,
             logger=service_logger("splitter"),
         )

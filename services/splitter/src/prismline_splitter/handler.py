@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import Any
 
-from prismline_contracts import JobIngest, RunSplit
+from prismline_contracts import JobDeleteRequested, JobIngest, RunSplit
 from prismline_runtime import queue_handler
 from prismline_runtime.routing import LambdaHandler
+from prismline_splitter.deletion import on_job_delete
 from prismline_splitter.dependencies import Dependencies
 from prismline_splitter.splitting import on_run_split
 from prismline_splitter.submission import on_job_ingest, on_object_created
@@ -18,7 +19,11 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
     return queue_handler(
         deps.transport,
         deps.logger,
-        {RunSplit: partial(on_run_split, deps=deps), JobIngest: partial(on_job_ingest, deps=deps)},
+        {
+            RunSplit: partial(on_run_split, deps=deps),
+            JobIngest: partial(on_job_ingest, deps=deps),
+            JobDeleteRequested: partial(on_job_delete, deps=deps),
+        },
         {"aws.s3/Object Created": partial(on_object_created, deps=deps)},
     )
 

@@ -3,12 +3,16 @@
 At the end it sets the absolute total and latches. Task ids depend on the index alone, existing tasks stay as they are,
 and every block ends with a checkpoint in the run's item. So a delivery that takes over repeats at most one block. The
 checkpoint is written only over the one that was read: of two deliveries at the same time, one stops.
+
+A delivery ingests for a short time, and then sends its command again. So other commands in the queue, such as those of
+small runs, do not wait for the end of a long list.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +48,10 @@ BLOCK_TASKS_PER_SHARD = 400
 LEAST_BLOCK_TASKS = 1000
 #: Seconds until a delivery looks again that found another one at work.
 ANOTHER_SECONDS = 60
+
+
+class SliceOverError(Exception):
+    """The time for one delivery is over, and the checkpoint is written. Another message continues the ingestion."""
 
 
 @dataclass(frozen=True)
@@ -97,9 +105,10 @@ def ingest(
 ) -> RunItem:
     """Write and send all tasks of `source` from the run's checkpoint on, set the total and latch. Return the run.
 
-    Nothing more is done once the run is stopped. Raises PermanentError if the source has no task, and TransientError
-    if another delivery ingests the run.
+    Nothing more is done once the run is stopped. Raises SliceOverError if the time for one delivery is over,
+    PermanentError if the source has no task, and TransientError if another delivery ingests the run.
     """
+    until = time.monotonic() + deps.slice_seconds
     ledger, bucket = deps.ledger, deps.open_bucket(command.bucket)
     checkpoint = Checkpoint.of(run)
     size = block_size(run.shard_count)
@@ -121,6 +130,8 @@ def ingest(
         fault_point("ingest.checkpointed", run_id=run.run_id)
         if _over(run):
             return run
+        if time.monotonic() >= until:
+            raise SliceOverError
     if checkpoint.next_index == 0 and checkpoint.rejected:
         raise PermanentError(
             f"None of the list's {checkpoint.rejected} lines is a task; the first one: {_first(bucket, command)}."

@@ -14,6 +14,11 @@ class SplitterSettings(ServiceSettings):
     """Settings of the splitter."""
 
     runs_table: str = Field(description="The ledger's table.")
+    bucket: str = Field(default="", description="The bucket of the deployment, which deleted jobs are removed from.")
+    jobs_table: str | None = Field(default=None, description="The table of jobs. Absent: the one of the environment.")
+    slice_seconds: float = Field(
+        default=2.0, ge=0, description="After this time an ingestion lets other commands in the queue go first."
+    )
     workdir: Path = Field(
         default=Path(gettempdir()), description="Where a cube is downloaded to; needs its size twice."
     )

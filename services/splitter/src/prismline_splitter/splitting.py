@@ -26,7 +26,7 @@ from prismline_contracts import (
 )
 from prismline_runtime import Message, PermanentError, fault_point
 from prismline_splitter.dependencies import Dependencies
-from prismline_splitter.ingestion import ingest, shard_count_of
+from prismline_splitter.ingestion import SliceOverError, ingest, shard_count_of
 from prismline_splitter.pinning import Plan, pinned_manifest
 from prismline_splitter.submission import parse_manifest
 from prismline_splitter.workload import Source, TaskContext, TaskWorkload, workloads
@@ -44,6 +44,10 @@ def on_run_split(command: RunSplit, message: Message, deps: Dependencies) -> Non
     if run is None or run.latched_at is None:
         try:
             run = split_run(command, message, deps)
+        except SliceOverError:
+            deps.transport.send(Queue.SPLIT, [message.envelope])
+            fault_point("split.handed_on", run_id=command.run_id)
+            return
         except PermanentError as error:
             run = deps.ledger.get_run(command.run_id)
             if run is None or not _closed(run):  # no other delivery has latched it, and it was not stopped

@@ -1,0 +1,32 @@
+"""Deletes the items of a run, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from boto3.dynamodb.conditions import Key
+
+from prismline_contracts import RUN_SK, STOP_SK, RunItem, partition
+from prismline_ledger.base import LedgerBase, run_key
+from prismline_runtime import batches
+
+#: Items that are deleted together.
+DELETE_BATCH = 500
+
+
+class Deleting(LedgerBase):
+    """Deletes runs that have ended."""
+
+    def delete_run(self, run: RunItem) -> Iterator[int]:
+        """Delete all items of a run, its own item last. Yields the number of items after each page of them.
+
+        The run's item says how many partitions there are, so a deletion that was cut off begins again with it. The
+        record that the run was stopped before it was opened stays: a late message must not open the run again.
+        """
+        shards = [partition(run.run_id, shard, run.shard_count) for shard in range(run.shard_count)]
+        for pk in dict.fromkeys([*shards, run.run_id]):
+            items = self._table.query(Key("PK").eq(pk))
+            keys = ({"PK": item["PK"], "SK": item["SK"]} for item in items if item["SK"] not in {RUN_SK, STOP_SK})
+            for page in batches(keys, DELETE_BATCH):
+                yield self._table.delete_each(page)
+        yield self._table.delete_each([run_key(run.run_id)])

@@ -1,0 +1,116 @@
+"""Deletes a job in the background: cancels its runs, waits for their end, then removes items and objects.
+
+Every step may be repeated: it removes what is left. The job's item goes last, so the job is shown as `deleting` until
+nothing else is left of it. Uploads of the tenant stay, because other jobs may name them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from boto3.dynamodb.conditions import Key
+
+from prismline_contracts import (
+    CAPTIONS_PREFIX,
+    EXPORTS_PREFIX,
+    JOB_SK,
+    JOBS_PREFIX,
+    RESULTS_PREFIX,
+    JobDeleteRequested,
+    Queue,
+    RunCancelRequested,
+    RunItem,
+    job_key,
+    job_run_key,
+    manifest_copy_key,
+    now,
+    output_prefix,
+    timestamp,
+)
+from prismline_ledger import seconds_since
+from prismline_runtime import Message, batches, fault_point
+from prismline_splitter.dependencies import Dependencies
+
+#: Seconds until a deletion looks again whether its runs have ended.
+LOOK_AGAIN_SECONDS = 15
+#: After this time, in seconds, a deletion no longer waits for the end of its runs.
+PATIENCE_SECONDS = 3600.0
+#: Seconds until a deletion comes a second time, for what workers wrote that were at work when their run was cancelled.
+SECOND_PASS_SECONDS = 900
+#: Time of an invocation, in seconds, that is kept back for handing the deletion on.
+MARGIN_SECONDS = 60.0
+#: Objects that are deleted together.
+OBJECTS_BATCH = 1000
+
+
+def on_job_delete(request: JobDeleteRequested, message: Message, deps: Dependencies) -> None:
+    """Cancel the job's runs, and delete them when they have ended. A repeat goes on with what is left."""
+    deadline = message.delivery.deadline(MARGIN_SECONDS)
+    runs = deps.ledger.find_runs(request.run_ids)
+    going = [run_id for run_id in request.run_ids if run_id in runs and runs[run_id].ended_at is None]
+    for run_id in going:
+        _cancel(run_id, message, deps)
+    fault_point("delete.cancelled", job_id=request.job_id)
+    waited = seconds_since(message.envelope.time, now())
+    if going and waited < PATIENCE_SECONDS:
+        deps.transport.send(Queue.SPLIT, [message.envelope], delay_seconds=LOOK_AGAIN_SECONDS)
+        return
+    for run_id in request.run_ids:
+        if run_id not in runs:  # it may be opened later: then it is stopped, and finds no manifest
+            deps.ledger.stop_run(run_id, "cancelled")
+    n_deleted = 0
+    for count in _deletions(request, runs, deps):
+        n_deleted += count
+        if time.monotonic() >= deadline:
+            deps.transport.send(Queue.SPLIT, [message.envelope])
+            return
+    deps.logger.info("job_deleted", extra={"job_id": request.job_id, "deleted": n_deleted})
+    if message.delivery.attributes.get("attempt") is None:
+        again = (message.envelope.to_json(), {"attempt": "2"})
+        deps.transport.send_back(Queue.SPLIT, [again], delay_seconds=SECOND_PASS_SECONDS)
+
+
+def _cancel(run_id: str, message: Message, deps: Dependencies) -> None:
+    """Ask the status service to cancel the run. It ignores a request for a run that is cancelled."""
+    request = RunCancelRequested(run_id=run_id, requested_at=timestamp())
+    deps.transport.publish_event(request, traceparent=message.envelope.traceparent, key=("delete",))
+
+
+def _deletions(request: JobDeleteRequested, runs: dict[str, RunItem], deps: Dependencies) -> Iterator[int]:
+    """Delete everything of the job, page by page. Yields the number of items or objects of each page."""
+    for run_id in request.run_ids:
+        surveys = [runs[run_id].survey] if run_id in runs else []
+        yield from _objects(run_prefixes(run_id, surveys), deps)
+        fault_point("delete.objects_deleted", run_id=run_id)
+        if run_id in runs:
+            yield from deps.ledger.delete_run(runs[run_id])
+        fault_point("delete.items_deleted", run_id=run_id)
+        yield from _jobs_items(job_run_key(run_id)["PK"], deps)
+    yield from _objects([f"{JOBS_PREFIX}{request.job_id}/"], deps)
+    fault_point("delete.job_objects_deleted", job_id=request.job_id)
+    yield from _jobs_items(job_key(request.tenant, request.job_id)["PK"], deps)
+
+
+def run_prefixes(run_id: str, surveys: Iterable[str]) -> Iterator[str]:
+    """The prefixes of all objects that belong to a run alone. surveys: the run's survey, if it is known."""
+    yield manifest_copy_key(run_id).removesuffix("manifest.json")
+    yield f"{RESULTS_PREFIX}{run_id}/"
+    yield f"{EXPORTS_PREFIX}{run_id}/"
+    for survey in surveys:
+        yield output_prefix(survey, run_id)
+        yield f"{CAPTIONS_PREFIX}session={survey}/run={run_id}/"
+
+
+def _objects(prefixes: Iterable[str], deps: Dependencies) -> Iterator[int]:
+    for prefix in prefixes:
+        for page in batches(deps.bucket.list(prefix), OBJECTS_BATCH):
+            yield deps.bucket.delete(page)
+
+
+def _jobs_items(pk: str, deps: Dependencies) -> Iterator[int]:
+    """Delete a partition of the jobs table, the item of the job itself last."""
+    keys = [{"PK": item["PK"], "SK": item["SK"]} for item in deps.jobs.query(Key("PK").eq(pk))]
+    keys.sort(key=lambda key: key["SK"] == JOB_SK)
+    for page in batches(keys, 25):
+        yield deps.jobs.delete_each(page)

@@ -1,0 +1,157 @@
+"""Deletion of jobs: nothing of the job is left, nothing of others is touched, however often it dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import pytest
+from splitter_world import SplitterWorld
+
+from prismline_contracts import (
+    Envelope,
+    JobDeleteRequested,
+    batch_key,
+    export_key,
+    job_key,
+    job_run_key,
+    jobs_table_name,
+    now,
+    output_key,
+    result_key,
+    timestamp,
+)
+
+pytestmark = pytest.mark.emulator
+
+POINTS = ("delete.cancelled", "delete.objects_deleted", "delete.items_deleted", "delete.job_objects_deleted")
+RUNS = ("run-1", "run-2")
+KEY = "jobs/job/manifest-run-1.json"
+
+
+@pytest.fixture
+def jobs(world: SplitterWorld) -> SplitterWorld:
+    """A job with two runs, one of tasks and one of chunks, that have ended; and another job like it."""
+    for job_id, run_ids in (("job", RUNS), ("other", ("other-1", "other-2"))):
+        put_job(world, job_id, *run_ids)
+    return world
+
+
+def put_job(world: SplitterWorld, job_id: str, tasks: str, chunks: str) -> None:
+    world.put_urls(f"jobs/{job_id}/manifest-{tasks}.json", urls=[f"https://example.org/{n}" for n in range(30)])
+    assert world.split(tasks, f"jobs/{job_id}/manifest-{tasks}.json")
+    for task in world.tasks(tasks)[:3]:
+        world.s3.put_object(Bucket=world.bucket, Key=result_key(tasks, task.task_id), Body=b"body")
+    world.end_tasks(tasks)
+    world.put_cube("cubes/c.fits", n=8)
+    world.put_manifest(f"jobs/{job_id}/manifest-{chunks}.json", chunk_size=2)
+    assert world.split(chunks, f"jobs/{job_id}/manifest-{chunks}.json")
+    world.work_off(chunks)
+    world.s3.put_object(Bucket=world.bucket, Key=output_key("grs", chunks, "chunk-0000000"), Body=b"rows")
+    for run_id in (tasks, chunks):
+        world.ledger.record_end(world.ledger.run(run_id), "completed")
+        world.s3.put_object(Bucket=world.bucket, Key=f"exports/{run_id}/e.zip", Body=b"zip")
+    table = boto3.resource("dynamodb").Table(jobs_table_name(world.deps.transport.environment))
+    for key in (
+        *map(job_run_key, (tasks, chunks)),
+        export_key(tasks, "e"),
+        job_key("acme", job_id),
+        batch_key("acme", job_id, 0),
+    ):
+        table.put_item(Item=key)
+
+
+def delete(world: SplitterWorld, *, age: timedelta = timedelta(), **attributes: str) -> bool:
+    request = JobDeleteRequested(run_id=RUNS[-1], job_id="job", run_ids=list(RUNS), tenant="acme")
+    envelope = Envelope.wrap(request, source="test", traceparent=None)
+    return world.deliver(envelope.model_copy(update={"time": timestamp(now() - age)}).to_json(), **attributes)
+
+
+def left(world: SplitterWorld) -> set[str]:
+    """All objects and the keys of all items. The record that a run is stopped stays, against late messages."""
+    dynamodb, environment = boto3.client("dynamodb"), world.deps.transport.environment
+    found = set(world.objects(""))
+    for table in (f"runs-{environment}", jobs_table_name(environment)):
+        found |= {f"{item['PK']['S']} {item['SK']['S']}" for item in dynamodb.scan(TableName=table)["Items"]}
+    return {each for each in found if not each.endswith(" STOP")}
+
+
+def of_others(found: set[str]) -> set[str]:
+    """What does not belong to the deleted job."""
+    return {each for each in found if not any(word in each for word in (*RUNS, "/job/", "JOB#job"))}
+
+
+def test_a_deleted_job_leaves_nothing_and_takes_nothing_of_others(jobs: SplitterWorld) -> None:
+    before = left(jobs)
+    assert len(of_others(before)) > 40
+    assert delete(jobs)
+    assert left(jobs) == of_others(before)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_deletion_that_dies_goes_on_with_what_is_left(jobs: SplitterWorld, point: str) -> None:
+    before = left(jobs)
+    jobs.die_at(point)
+    assert not delete(jobs)
+    assert delete(jobs)
+    assert left(jobs) == of_others(before)
+
+
+def test_a_deletion_cancels_runs_and_waits_for_their_end(world: SplitterWorld, sends: Callable[[], list[int]]) -> None:
+    world.put_urls(urls=["https://example.org/"])
+    assert world.split("run-1", KEY)
+    assert delete(world)
+    assert "run-1" in {said["runid"] for said in world.events("run.cancel.requested")}
+    assert world.ledger.get_run("run-1") is not None
+    assert sends() == [15]
+    world.ledger.stop_run("run-1", "cancelled")
+    assert world.ledger.record_end(world.ledger.run("run-1"), "cancelled")
+    assert delete(world)
+    assert world.ledger.get_run("run-1") is None
+    assert world.objects("jobs/job/") == []
+
+
+def test_a_deletion_waits_for_an_hour_at_most(world: SplitterWorld) -> None:
+    world.put_urls(urls=["https://example.org/"])
+    assert world.split("run-1", KEY)
+    assert delete(world, age=timedelta(minutes=61))
+    assert world.ledger.get_run("run-1") is None
+
+
+def test_a_deletion_comes_a_second_time_for_what_workers_wrote_in_the_meantime(
+    jobs: SplitterWorld, sends: Callable[[], list[int]]
+) -> None:
+    before = left(jobs)
+    assert delete(jobs)
+    assert sends() == [900]
+    jobs.s3.put_object(Bucket=jobs.bucket, Key=result_key("run-1", "0" * 64), Body=b"late")
+    assert delete(jobs, attempt="2")
+    assert left(jobs) == of_others(before)
+    assert sends() == [], "there is no third time"
+
+
+def test_a_run_of_a_deleted_job_that_is_opened_late_is_stopped(world: SplitterWorld) -> None:
+    assert delete(world)
+    world.put_urls(urls=["https://example.org/"])
+    assert world.split("run-1", KEY)
+    assert [error for error, _ in world.state_machine.refusals] == ["RunEnded"]
+    assert world.tasks("run-1") == []
+
+
+@pytest.fixture
+def sends(world: SplitterWorld) -> Callable[[], list[int]]:
+    """The delays of the messages that were sent to the queue `split` since the last look."""
+    delays: list[int] = []
+
+    def note(params: dict[str, Any], **_: Any) -> None:
+        if params["QueueUrl"] == world.urls["split"]:
+            delays.extend(entry["DelaySeconds"] for entry in params["Entries"])
+
+    def look() -> list[int]:
+        found, delays[:] = list(delays), []
+        return found
+
+    world.sqs.meta.events.register("provide-client-params.sqs.SendMessageBatch", note)
+    return look
