@@ -9,7 +9,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prismline_contracts import Envelope, RunFailed, timestamp
+from prismline_contracts import Envelope, Queue, RunFailed, timestamp
 from prismline_runtime import Delivery, PermanentError, TransientError, Transport, batches, transport
 from prismline_runtime.errors import aws_errors
 
@@ -184,3 +184,28 @@ def test_a_message_that_is_back_already_is_not_hidden_again(code: str) -> None:
     aws = Back()
     make_transport(aws).postpone(Delivery("prismline-test-chunks", "m", "h", "body", 1), 60)
     assert len(aws.batches) == 1, "it is asked for once, and that is all"
+
+
+class Noting(Refusing):
+    """SQS that notes the entries that it takes."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.entries: list[dict[str, str]] = []
+
+    def send_message_batch(self, *, QueueUrl: str, Entries: list[dict[str, str]]) -> dict[str, Any]:  # noqa: N803
+        self.entries += Entries
+        return super().send_message_batch(QueueUrl=QueueUrl, Entries=Entries)
+
+
+@pytest.mark.parametrize(
+    ("fair", "queue", "groups"),
+    [(True, Queue.TASKS, {RUN_ID}), (True, "tasks-of-a-run", {None}), (False, Queue.TASKS, {None})],
+)
+def test_fair_queues_have_the_run_as_message_group_where_runs_share_a_queue(
+    fair: bool, queue: str, groups: set[str | None]
+) -> None:
+    aws: Any = Noting()
+    sender = Transport(environment="test", service="test", sqs=aws, events=aws, stepfunctions=aws, fair_queues=fair)
+    sender.send(queue, events(3))
+    assert {entry.get("MessageGroupId") for entry in aws.entries} == groups

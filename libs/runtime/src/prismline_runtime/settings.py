@@ -31,6 +31,16 @@ class ConsumerSettings(BaseSettings, env_prefix="PRISMLINE_"):
     )
 
 
+class TransportSettings(BaseSettings, env_prefix="PRISMLINE_"):
+    """Settings of what a service sends."""
+
+    fair_queues: bool = Field(
+        default=False,
+        description="Whether messages of tasks name their run as message group, so that SQS serves runs in turn. Not"
+        " every emulator takes groups in standard queues.",
+    )
+
+
 class FaultSettings(BaseSettings, env_prefix="PRISMLINE_"):
     """Settings of fault injection. It is off unless the file is set."""
 

@@ -15,12 +15,13 @@ from prismline_contracts import Envelope, Queue, Wrappable, dead_letter_queue_na
 from prismline_runtime import clients
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.errors import PermanentError, TransientError, UnavailableError, aws_errors, error_code
+from prismline_runtime.settings import TransportSettings
 
 if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_events.type_defs import PutEventsRequestEntryTypeDef
     from mypy_boto3_sqs import SQSClient
-    from mypy_boto3_sqs.type_defs import MessageAttributeValueTypeDef
+    from mypy_boto3_sqs.type_defs import MessageAttributeValueTypeDef, SendMessageBatchRequestEntryTypeDef
     from mypy_boto3_stepfunctions import SFNClient
 
 #: Most entries in one batch of SQS or EventBridge.
@@ -70,7 +71,14 @@ class Transport:
     """Sends the messages of a service. Every method returns only after AWS has accepted the message."""
 
     def __init__(
-        self, *, environment: str, service: str, sqs: SQSClient, events: EventBridgeClient, stepfunctions: SFNClient
+        self,
+        *,
+        environment: str,
+        service: str,
+        sqs: SQSClient,
+        events: EventBridgeClient,
+        stepfunctions: SFNClient,
+        fair_queues: bool = False,
     ) -> None:
         self.environment = environment
         #: CloudEvents source of this service's messages.
@@ -78,6 +86,7 @@ class Transport:
         self._sqs = sqs
         self._events = events
         self._stepfunctions = stepfunctions
+        self._fair_queues = fair_queues
         self._queue_url = cache(self._look_up_queue_url)
 
     @classmethod
@@ -89,6 +98,7 @@ class Transport:
             sqs=clients.sqs(),
             events=clients.events(),
             stepfunctions=clients.stepfunctions(),
+            fair_queues=TransportSettings().fair_queues,
         )
 
     def _look_up_queue_url(self, name: str) -> str:
@@ -111,17 +121,25 @@ class Transport:
 
         delay_seconds: delivery delay, at most `MAX_DELAY_SECONDS`.
 
+        With fair queues, messages to the shared queue of tasks name their run as message group: SQS then delivers the
+        messages of small runs before the backlog of a larger one.
+
         Raises TransientError if SQS still refuses a message after all retries. Other messages may have been sent.
         """
+        fair = self._fair_queues and queue == Queue.TASKS
         url = self._queue_url(queue_name(self.environment, queue))
+
+        def entry(name: str, message: Envelope) -> SendMessageBatchRequestEntryTypeDef:
+            one: SendMessageBatchRequestEntryTypeDef
+            one = {"Id": name, "MessageBody": message.to_json(), "DelaySeconds": delay_seconds}
+            if fair and message.runid:
+                one["MessageGroupId"] = message.runid
+            return one
 
         def attempt(batch: list[Envelope]) -> list[Envelope]:
             answer = self._sqs.send_message_batch(
                 QueueUrl=url,
-                Entries=[
-                    {"Id": str(n), "MessageBody": message.to_json(), "DelaySeconds": delay_seconds}
-                    for n, message in enumerate(batch)
-                ],
+                Entries=[entry(str(n), message) for n, message in enumerate(batch)],
             )
             return [batch[int(failure["Id"])] for failure in answer.get("Failed", [])]
 
