@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from prismline_cli.connection import Connection
 from prismline_cli.main import app
+from prismline_contracts import jobs_table_name
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table
 
@@ -70,6 +71,10 @@ class World:
         }
         self._put(self.connection.runs_table, base | fields)
         return name
+
+    def create_jobs_table(self) -> None:
+        """The table of jobs and API keys."""
+        create_runs_table(self.connection.dynamodb, jobs_table_name(self.connection.environment))
 
     def _put(self, table: str, item: dict[str, Any]) -> None:
         serialize = TypeSerializer().serialize

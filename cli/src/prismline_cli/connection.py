@@ -35,7 +35,7 @@ class Connection:
     @classmethod
     def open(cls) -> Connection:
         """Connect to the system that runs on this machine, or else to what the AWS settings point at."""
-        reasons = _connect_here()
+        reasons = connect_here()
         if reasons is not None and not any(name in os.environ for name in AWS_VARIABLES):
             fail(
                 " ".join([*reasons, "Or set AWS credentials." if reasons else "Set AWS credentials."]),
@@ -79,7 +79,7 @@ class Connection:
         return Transport.connect(self.environment, "cli")
 
 
-def _connect_here() -> list[str] | None:
+def connect_here() -> list[str] | None:
     """Point the AWS environment variables at a system on this machine; why that is impossible, None when it is done."""
     reasons = []
     for entry_point in entry_points(group=ENTRY_POINTS):

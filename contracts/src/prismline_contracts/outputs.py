@@ -260,6 +260,23 @@ class MuteOutput(Output):
     muted_until: int | None
 
 
+class ApiDocument(RootModel[dict[str, Any]]):
+    """A document of the HTTP API, whose OpenAPI document describes its fields."""
+
+
+class ApiDocuments(RootModel[list[dict[str, Any]]]):
+    """Items of a list of the HTTP API, whose OpenAPI document describes their fields."""
+
+
+class ApiKeyOutput(Output):
+    """A new API key. It is shown once."""
+
+    key: str
+    key_id: str
+    tenant: str
+    scopes: list[str]
+
+
 class SegmentOutput(Output):
     """A window of a session."""
 
@@ -378,6 +395,26 @@ OUTPUTS: dict[str, type[BaseModel]] = {
     "alerts register-commands": RootModel[list[dict[str, Any]]],
     "caption": SubmittedOutput,
     "segments": RootModel[list[SegmentOutput]],
+    "jobs submit": ApiDocument,
+    "jobs show": ApiDocument,
+    "jobs add": ApiDocument,
+    "jobs close": ApiDocument,
+    "jobs rerun": ApiDocument,
+    "jobs delete": ApiDocument,
+    "jobs run": ApiDocument,
+    "jobs task": ApiDocument,
+    "jobs result": ApiDocument,
+    "jobs cancel": ApiDocument,
+    "jobs export": ApiDocument,
+    "jobs exported": ApiDocument,
+    "jobs recover": ApiDocument,
+    "jobs recovery": ApiDocument,
+    "jobs ls": ApiDocuments,
+    "jobs runs": ApiDocuments,
+    "jobs tasks": ApiDocuments,
+    "jobs chunks": ApiDocuments,
+    "jobs deadletters": ApiDocuments,
+    "jobs keys create": ApiKeyOutput,
     "up": UpOutput,
     "status": StatusOutput,
     "down": DownOutput,

@@ -13,7 +13,19 @@ from importlib.metadata import entry_points
 
 import typer
 
-from prismline_cli.commands import alerts, captions, chunks, compare, deadletters, prune, results, retry, runs, submit
+from prismline_cli.commands import (
+    alerts,
+    captions,
+    chunks,
+    compare,
+    deadletters,
+    jobs,
+    prune,
+    results,
+    retry,
+    runs,
+    submit,
+)
 
 #: Entry points of this group add commands.
 ENTRY_POINTS = "prismline.commands"
@@ -21,7 +33,7 @@ ENTRY_POINTS = "prismline.commands"
 
 def register_all(app: typer.Typer) -> None:
     """Add our own groups and those of installed distributions to `app`."""
-    for group in (submit, runs, chunks, retry, results, compare, deadletters, alerts, captions, prune):
+    for group in (submit, runs, chunks, retry, results, compare, deadletters, alerts, captions, prune, jobs):
         group.register(app)
     for entry_point in sorted(entry_points(group=ENTRY_POINTS), key=lambda found: found.name):
         entry_point.load()(app)

@@ -1,0 +1,302 @@
+"""`prismline jobs`: jobs over the HTTP API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_args
+
+import typer
+from pydantic import ValidationError
+from rich.table import Table
+
+from prismline_cli.api_client import Api, part
+from prismline_cli.commands.options import AsJson, IdempotencyKey
+from prismline_cli.connection import Connection
+from prismline_cli.output import console, fail, print_json
+from prismline_contracts import Scope, jobs_table_name, new_api_key, timestamp
+from prismline_runtime import Table as DynamoTable
+from prismline_runtime import describe_invalid
+
+JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="JOB")]
+RunId = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
+TaskId = Annotated[str, typer.Argument(help="The task's id, as `jobs tasks` shows it.", metavar="TASK")]
+Limit = Annotated[int, typer.Option(min=1, max=100_000, help="Show at most this many.")]
+Status = Annotated[str | None, typer.Option(help="Only PENDING, IN_PROGRESS, COMPLETED or FAILED.")]
+To = Annotated[Path | None, typer.Option(help="Download it into this file.")]
+
+#: Formats of lists by the ending of a file.
+FORMATS = {".txt": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
+
+
+def submit_command(
+    name: Annotated[str, typer.Argument(help="The job's name.")],
+    urls: Annotated[list[str] | None, typer.Argument(help="URLs to fetch.", metavar="[URL]...")] = None,
+    file: Annotated[
+        Path | None, typer.Option(help="A list of URLs to upload: .txt, .jsonl or .csv, each also with .gz.")
+    ] = None,
+    cube_key: Annotated[str | None, typer.Option(help="The key of a cube in the bucket, in place of URLs.")] = None,
+    body: Annotated[Path | None, typer.Option(help="A JSON file with more fields of the request.")] = None,
+    open_job: Annotated[bool, typer.Option("--open", help="Take tasks with `jobs add` until `jobs close`.")] = False,
+    run_async: Annotated[bool, typer.Option("--async", help="Do not wait until the tasks are queued.")] = False,
+    max_concurrency: Annotated[int | None, typer.Option(help="Most tasks or chunks at a time.")] = None,
+    priority: Annotated[int | None, typer.Option(help="1 (lowest) to 9.")] = None,
+    tolerate: Annotated[float | None, typer.Option(help="Percentage that may fail.")] = None,
+    deadline_at: Annotated[str | None, typer.Option(help="When the run is stopped, as 2026-03-01T12:00:00Z.")] = None,
+    idempotency_key: IdempotencyKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job: URLs, a list of URLs in a file, or a cube."""
+    document: dict[str, Any] = {"workload": "spectra" if cube_key else "urls", **_read_body(body), "name": name}
+    given = {
+        "urls": urls,
+        "cube_key": cube_key,
+        "open": open_job or None,
+        "async": run_async or None,
+        "max_concurrency": max_concurrency,
+        "priority": priority,
+        "tolerated_failure_percent": tolerate,
+        "deadline_at": deadline_at,
+    }
+    document |= {field: value for field, value in given.items() if value}
+    format_ = None if file is None else _format_of(file)
+    api = Api.open()
+    if file is not None and format_ is not None:
+        document["upload"] = api.upload(file, format_)
+    _show(api.post("/jobs", document, key=idempotency_key), as_json=as_json)
+
+
+def _read_body(path: Path | None) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        document = json.loads(path.read_text())
+    except ValueError as error:
+        fail(f"{path} is not JSON: {error}.")
+    if not isinstance(document, dict):
+        fail(f"{path} is not a JSON object.")
+    return document
+
+
+def _format_of(file: Path) -> str:
+    if not file.is_file():
+        fail(f"There is no file {file}.")
+    suffix = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
+    if suffix not in FORMATS:
+        fail(f"{file} does not end in {', '.join(FORMATS)}, each also with .gz.")
+    return FORMATS[suffix]
+
+
+def ls_command(limit: Limit = 20, as_json: AsJson = False) -> None:
+    """List your jobs, the newest first."""
+    jobs = Api.open().items("/jobs", limit)
+    _list(jobs, ("job_id", "name", "workload", "state", "created_at"), "No jobs.", as_json=as_json)
+
+
+def show_command(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show a job and its latest run."""
+    _show(Api.open().get(f"/jobs/{part(job_id)}"), as_json=as_json)
+
+
+def add_command(
+    job_id: JobId,
+    urls: Annotated[list[str], typer.Argument(help="URLs to fetch.", metavar="URL...")],
+    idempotency_key: IdempotencyKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Add tasks to an open job."""
+    _show(Api.open().post(f"/jobs/{part(job_id)}/tasks", {"urls": urls}, key=idempotency_key), as_json=as_json)
+
+
+def close_command(job_id: JobId, as_json: AsJson = False) -> None:
+    """Close an open job: it has all its tasks."""
+    _show(Api.open().post(f"/jobs/{part(job_id)}/close"), as_json=as_json)
+
+
+def rerun_command(
+    job_id: JobId,
+    failed: Annotated[bool, typer.Option("--failed", help="Only the tasks that failed in the latest run.")] = False,
+    run: Annotated[str | None, typer.Option(help="The run whose tasks are taken.")] = None,
+    idempotency_key: IdempotencyKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Start a new run of a job."""
+    body = {"only": "failed" if failed else "all"} | ({"run_id": run} if run else {})
+    _show(Api.open().post(f"/jobs/{part(job_id)}/rerun", body, key=idempotency_key), as_json=as_json)
+
+
+def delete_command(job_id: JobId, as_json: AsJson = False) -> None:
+    """Delete a job with its results. Its runs are cancelled first."""
+    _show(Api.open().delete(f"/jobs/{part(job_id)}"), as_json=as_json)
+
+
+def runs_command(limit: Limit = 20, as_json: AsJson = False) -> None:
+    """List the runs of your jobs, the newest first."""
+    runs = Api.open().items("/runs", limit)
+    _list(runs, ("run_id", "job_id", "name", "workload", "created_at"), "No runs.", as_json=as_json)
+
+
+def run_command(run_id: RunId, as_json: AsJson = False) -> None:
+    """Show a run: its status and how far it is."""
+    _show(Api.open().get(f"/runs/{part(run_id)}"), as_json=as_json)
+
+
+def tasks_command(run_id: RunId, status: Status = None, limit: Limit = 100, as_json: AsJson = False) -> None:
+    """List the tasks of a run."""
+    tasks = Api.open().items(f"/runs/{part(run_id)}/tasks", limit, status=status)
+    _list(tasks, ("task_id", "status", "attempts", "url", "error"), "No tasks.", as_json=as_json)
+
+
+def chunks_command(run_id: RunId, status: Status = None, limit: Limit = 100, as_json: AsJson = False) -> None:
+    """List the chunks of a run."""
+    chunks = Api.open().items(f"/runs/{part(run_id)}/chunks", limit, status=status)
+    _list(chunks, ("chunk_id", "status", "attempts", "n_items", "error"), "No chunks.", as_json=as_json)
+
+
+def task_command(task_id: TaskId, as_json: AsJson = False) -> None:
+    """Show a task."""
+    _show(Api.open().get(f"/tasks/{part(task_id)}"), as_json=as_json)
+
+
+def result_command(task_id: TaskId, to: To = None, as_json: AsJson = False) -> None:
+    """Get a link to the body that a task fetched, or the body itself."""
+    api = Api.open()
+    link = api.get(f"/tasks/{part(task_id)}/result")
+    if to is not None:
+        api.download(link["url"], to)
+    _show(link, as_json=as_json)
+
+
+def cancel_command(run_id: RunId, as_json: AsJson = False) -> None:
+    """Cancel a run: what has not started will not."""
+    _show(Api.open().post(f"/runs/{part(run_id)}/cancel"), as_json=as_json)
+
+
+def export_command(run_id: RunId, idempotency_key: IdempotencyKey = None, as_json: AsJson = False) -> None:
+    """Have all results of a run put into one object."""
+    _show(Api.open().post(f"/runs/{part(run_id)}/export", key=idempotency_key), as_json=as_json)
+
+
+def exported_command(
+    run_id: RunId,
+    export_id: Annotated[str, typer.Argument(help="The export's id.", metavar="EXPORT")],
+    to: To = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show an export, or download it once it is whole."""
+    api = Api.open()
+    export = api.get(f"/runs/{part(run_id)}/exports/{part(export_id)}")
+    if to is not None:
+        if "url" not in export:
+            fail(f"The export is {export['status']}: {export.get('error', 'wait until it is COMPLETED')}.")
+        api.download(export["url"], to)
+    _show(export, as_json=as_json)
+
+
+def deadletters_command(
+    run: Annotated[str | None, typer.Option(help="Only of this run.")] = None,
+    limit: Limit = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List the archived dead letters of your runs."""
+    letters = Api.open().items("/dead-letters", limit, run_id=run)
+    columns = ("archived_at", "source_queue", "receive_count", "run_id", "error")
+    _list(letters, columns, "No dead letters.", as_json=as_json)
+
+
+def recover_command(
+    run_id: RunId,
+    retry: Annotated[bool, typer.Option("--retry", help="Try again everything that failed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done, and do nothing.")] = False,
+    idempotency_key: IdempotencyKey = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send the dead letters of a run back to their queues."""
+    body = {"run_id": run_id, "retry": retry, "dry_run": dry_run}
+    _show(Api.open().post("/dead-letters/recover", body, key=idempotency_key), as_json=as_json)
+
+
+def recovery_command(
+    operation_id: Annotated[str, typer.Argument(help="The recovery's id.", metavar="RECOVERY")],
+    as_json: AsJson = False,
+) -> None:
+    """Show how far a recovery of dead letters is."""
+    _show(Api.open().get(f"/recoveries/{part(operation_id)}"), as_json=as_json)
+
+
+def create_key_command(
+    tenant: Annotated[str, typer.Argument(help="Whose key it is.")],
+    name: Annotated[str, typer.Option(help="What lists and logs call the key.")] = "unnamed",
+    scope: Annotated[
+        list[str] | None, typer.Option(help="read, submit or operate; may be repeated.", show_default="all")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make an API key. It is shown once: only its hash is stored."""
+    known = get_args(Scope)
+    if unknown := sorted(set(scope or ()) - set(known)):
+        fail(f"There is no scope {', '.join(map(repr, unknown))}; there are {', '.join(known)}.")
+    try:
+        key, item = new_api_key(tenant, name, [each for each in known if not scope or each in scope], timestamp())
+    except ValidationError as error:
+        fail(f"The key cannot be made: {describe_invalid(error)}.")
+    connection = Connection.open()
+    table = DynamoTable(connection.dynamodb, jobs_table_name(connection.environment))
+    table.create(item.model_dump(exclude_none=True), key="PK")
+    if as_json:
+        print_json({"key": key, "key_id": item.key_id, "tenant": item.tenant, "scopes": list(item.scopes)})
+    else:
+        console.print(key, soft_wrap=True)
+
+
+def _show(document: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(document)
+        return
+    table = Table(box=None, show_header=False)
+    for field, value in document.items():
+        table.add_row(field, value if isinstance(value, str) else json.dumps(value))
+    console.print(table)
+
+
+def _list(items: list[Any], columns: tuple[str, ...], nothing: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json(items)
+        return
+    table = Table(*columns, box=None)
+    for item in items:
+        table.add_row(*(str(item.get(column, "-")) for column in columns))
+    console.print(table if items else nothing)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group to `app`."""
+    group = typer.Typer(help="Jobs over the HTTP API.", no_args_is_help=True)
+    commands: dict[str, Callable[..., None]] = {
+        "submit": submit_command,
+        "ls": ls_command,
+        "show": show_command,
+        "add": add_command,
+        "close": close_command,
+        "rerun": rerun_command,
+        "delete": delete_command,
+        "runs": runs_command,
+        "run": run_command,
+        "tasks": tasks_command,
+        "chunks": chunks_command,
+        "task": task_command,
+        "result": result_command,
+        "cancel": cancel_command,
+        "export": export_command,
+        "exported": exported_command,
+        "deadletters": deadletters_command,
+        "recover": recover_command,
+        "recovery": recovery_command,
+    }
+    for name, command in commands.items():
+        group.command(name)(command)
+    keys = typer.Typer(help="API keys.", no_args_is_help=True)
+    keys.command("create")(create_key_command)
+    group.add_typer(keys, name="keys")
+    app.add_typer(group, name="jobs")
