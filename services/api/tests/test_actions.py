@@ -66,6 +66,18 @@ class TestRerun:
         assert rerun is not None
         assert (rerun.run_id, rerun.only) == (job["run"]["run_id"], "all")
 
+    def test_the_deadline_was_that_of_the_first_run(self, world: ApiWorld, acme: Api) -> None:
+        job = acme.post("/jobs", urls_job(1, deadline_at="2999-01-01T00:00:00Z"))
+        acme.post(f"/jobs/{job['job_id']}/rerun", {}, expect=202)
+        assert self.manifest(world).deadline_at is None
+
+    def test_failed_tasks_of_a_cancelled_run_are_run_again(
+        self, world: ApiWorld, acme: Api, job: dict[str, Any], run_id: str
+    ) -> None:
+        path = f"/jobs/{job['job_id']}/rerun"
+        world.change("runs", {"PK": run_id, "SK": "RUN"}, ended_at=timestamp(), ended_status="cancelled")
+        acme.post(path, {"only": "failed"}, expect=202)
+
     def test_failed_tasks_are_run_again_once_the_run_has_ended(
         self, world: ApiWorld, acme: Api, job: dict[str, Any], run_id: str
     ) -> None:

@@ -116,7 +116,7 @@ def _check_rerun(request: RerunRequest, job: JobItem, deps: Dependencies) -> Non
             " the failed chunks of a run again.",
         )
     run = deps.ledger.get_run(source)
-    if run is None or run.drained_at is None:
+    if run is None or (run.drained_at is None and run.ended_at is None):
         raise conflict("run-not-ended", "The run has not ended. Wait for its end, or cancel it, then run it again.")
 
 
@@ -132,13 +132,16 @@ def _start_again(request: RerunRequest, job: JobItem, run: JobRunItem, deps: Dep
 
 
 def _manifest_again(request: RerunRequest, job: JobItem, deps: Dependencies) -> Manifest:
-    """The manifest of a rerun. Tasks are taken from the earlier run; a cube or a recording is taken as a whole."""
+    """The manifest of a rerun. Tasks are taken from the earlier run; a cube or a recording is taken as a whole.
+
+    The deadline was that of the first run.
+    """
     if job.workload == "urls":
         of = RerunOf(run_id=_source(request, job), only=request.only)
         params = {"params": json.loads(job.params or "{}")}
-        return UrlsManifest.model_validate(common_fields(job) | params | {"rerun": of})
+        return UrlsManifest.model_validate(common_fields(job) | params | {"rerun": of, "deadline_at": None})
     body = deps.bucket.read(job_manifest_key(job.job_id, job.run_ids[0]))
-    return MANIFESTS[job.workload].model_validate_json(body)
+    return MANIFESTS[job.workload].model_validate_json(body).model_copy(update={"deadline_at": None})
 
 
 # ---- deletion
