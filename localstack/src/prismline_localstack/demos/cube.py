@@ -72,6 +72,7 @@ def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> Run
         ("spectra", f"{len(decomposition.table)}"),
         ("components", f"{components}"),
         ("chunks", f"{view.completed} completed, {view.failed} failed"),
+        ("input of a chunk", _input_of(connection, run_id)),
         ("time", f"{seconds:.1f} s, {len(decomposition.table) / seconds:.0f} spectra/s from upload to Parquet"),
         ("dataset", f"{files[0].parents[2]} ({len(files)} Parquet files)"),
         ("picture", str(picture)),
@@ -80,6 +81,14 @@ def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> Run
         table.add_row(name, value)
     console.print(table)
     return view
+
+
+def _input_of(connection: Connection, run_id: str) -> str:
+    """Which input the splitter chose, in words."""
+    referring = any(chunk.reference is not None for chunk in connection.ledger.chunks(run_id))
+    return (
+        "a reference to the cube: workers read its bytes" if referring else "a copy of its spectra (small cube, or .gz)"
+    )
 
 
 def _chunk_size(cube: Path) -> int | None:
