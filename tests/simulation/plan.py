@@ -81,6 +81,8 @@ class RunPlan:
     mended_at: float | None = None
     #: Whether the source has the same name as that of any other run of which this holds.
     same_name: bool = False
+    #: Whether chunks refer to the cube instead of having files of their own.
+    refers: bool = False
     #: Whether the submission itself makes no sense.
     invalid: bool = False
     tolerated_percent: float = 0.0
@@ -426,6 +428,12 @@ def _refits(draw: _Drawing, plan: Plan) -> Plan:
     return replace(plan, functions=draw.rarely(0.6)).with_faults(0.03, 8, HOUR)
 
 
+def _references(draw: _Drawing, plan: Plan) -> Plan:
+    """Chunks refer to their cube, whose ranges fail, end early, and are read again in the slow lane."""
+    runs = tuple(replace(run, workload="spectra", refers=True) for run in plan.runs)
+    return replace(plan, runs=runs, gpu=(), struck=draw.any_of(((), ("worker",), ("splitter",), ("slow-lane",))))
+
+
 def _lost(draw: _Drawing, plan: Plan) -> Plan:
     """Messages expire or are purged; what is known of the queues is old."""
     purges = tuple((LOSABLE[draw.stream.below(len(LOSABLE))], draw.moment()) for _ in range(draw.one_of((1, 1, 1, 1))))
@@ -453,7 +461,8 @@ def _away(draw: _Drawing, plan: Plan) -> Plan:
 #: What a plan is drawn for, and how often. A schedule of a day costs as much as a hundred others, so that it is rare
 #: here; `--focus day` searches those by themselves.
 FOCUSES: dict[str, tuple[Callable[[_Drawing, Plan], Plan], float]] = {
-    "anything": (lambda _, plan: plan, 24.0),
+    "anything": (lambda _, plan: plan, 22.0),
+    "references": (_references, 2.0),
     "backlog": (_backlog, 2.0),
     "exhausted": (_exhausted, 1.0),
     "recovery": (_recovery, 2.0),

@@ -1186,6 +1186,19 @@ def test_a_range_of_an_object(backend: Backend, bucket: str, range_: str, conten
     assert (answer["Body"].read(), answer["ContentRange"], answer["ContentLength"]) == (content, said, len(content))
 
 
+def test_a_range_of_one_version_of_an_object(backend: Backend, bucket: str) -> None:
+    key = {"Bucket": bucket, "Key": "a"}
+    first = backend.s3.put_object(**key, Body=b"0123456789")["ETag"]
+    assert backend.s3.get_object(**key, Range="bytes=2-3", IfMatch=first)["Body"].read() == b"23"
+    assert backend.s3.head_object(**key, IfMatch=first)["ContentLength"] == 10
+    second = backend.s3.put_object(**key, Body=b"9876543210")["ETag"]
+    replaced = ("PreconditionFailed", 412)
+    assert status_of(backend.s3.get_object, **key, Range="bytes=2-3", IfMatch=first) == replaced
+    assert status_of(backend.s3.head_object, **key, IfMatch=first) == ("412", 412)
+    assert backend.s3.get_object(**key, Range="bytes=2-3", IfMatch=second)["Body"].read() == b"76"
+    assert status_of(backend.s3.get_object, **key, Range="bytes=20-", IfMatch=first) == replaced
+
+
 def test_a_range_beyond_an_object(backend: Backend, bucket: str) -> None:
     backend.s3.put_object(Bucket=bucket, Key="a", Body=b"0123456789")
     assert status_of(backend.s3.get_object, Bucket=bucket, Key="a", Range="bytes=10-") == ("InvalidRange", 416)

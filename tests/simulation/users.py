@@ -126,6 +126,8 @@ class Users:
                 cube = str(cube_file(submission.number, run))
                 if run.invalid:
                     cube = f"s3://{self._world.bucket}/cubes/there-is-none.fits"
+                if run.refers:
+                    fields["chunk_input"] = "reference"
                 submit(self.connection, cube, {**fields, "survey": "survey", "chunk_size": 2, "params": params})
 
     def cancel(self, submission: Submission) -> None:
