@@ -337,6 +337,9 @@ class _Stack:
     def equal(self, argument: Any) -> bool:
         return bool(self.resolve(argument[0]) == self.resolve(argument[1]))
 
+    def negated(self, argument: Any) -> bool:
+        return not self.resolve(argument[0])
+
 
 _FUNCTIONS: dict[str, Callable[[_Stack, Any], Any]] = {
     "Ref": _Stack.ref,
@@ -348,6 +351,7 @@ _FUNCTIONS: dict[str, Callable[[_Stack, Any], Any]] = {
     "Fn::Split": _Stack.split,
     "Fn::Select": _Stack.selected,
     "Fn::Equals": _Stack.equal,
+    "Fn::Not": _Stack.negated,
 }
 
 _ADD: dict[str, Callable[[_Stack, Blueprint, dict[str, Any]], None]] = {
