@@ -9,7 +9,10 @@ The whole system runs, with the real handlers, and is reduced in these ways:
 - Only workers and the sweeper are explored: whose next call comes first, and a crash before it, a crash after it, an
   error before it, or an error after it. Every other process acts as soon as it can. A sweep may come at any time,
   too; one that is not due counts as a fault.
-- Messages with the same body are interchangeable, and so are ids that are drawn at random.
+- Messages with the same body are interchangeable, and so are ids that are drawn at random, and the two workers.
+- With `--drain`, a worker is explored only while it ends its chunk: from the transaction that ends it, over the drain
+  and what is said of both, to the deletion of the message. Until then it acts as soon as it can, so that both workers
+  stand before that transaction when the choices begin.
 
 The search is depth-first, by replay: a schedule is a list of choices, each run takes the harmless way beyond the
 choices that it was given, and notes the other ways for later. Where a state comes again, what follows is known already,
@@ -52,6 +55,8 @@ EXPLORED = frozenset({"worker", "sweeper"})
 KINDS = ("", "crash before", "crash after", "error before", "error after")
 #: Virtual seconds between two looks at whether everything has ended.
 STEP_SECONDS = 60.0
+#: Calls with which a worker begins to end a chunk, or to say again that it has ended.
+_ENDINGS = frozenset({"transact_write_items", "put_events"})
 #: Operations whose answers a process keeps for longer than its messages.
 _KEPT = frozenset({"get_queue_url", "get_parameter", "describe_instances", "models"})
 _DRAWN = re.compile(
@@ -87,8 +92,17 @@ class Explored:
 class Exploration:
     """One schedule: the given choices, and then the harmless ones until a known state."""
 
-    def __init__(self, plan: Plan, *, faults: int, given: bytes, known: set[int] | None, trace: bool = False) -> None:
-        self._given, self._known = given, known
+    def __init__(
+        self,
+        plan: Plan,
+        *,
+        faults: int,
+        given: bytes,
+        known: set[int] | None,
+        drain: bool = False,
+        trace: bool = False,
+    ) -> None:
+        self._given, self._known, self._drain = given, known, drain
         self._faults_left = faults
         self.taken = bytearray()
         #: Lists of choices that lead elsewhere.
@@ -100,6 +114,9 @@ class Exploration:
         self._seen: dict[str, int] = {}
         self._kept: dict[str, int] = {}
         self._latched = False
+        #: Processes whose next call is explored, and workers that end a chunk.
+        self._at_step: set[str] = set()
+        self._ending: set[str] = set()
         #: Whether the state was looked at since anything changed.
         self._fresh = False
 
@@ -114,7 +131,9 @@ class Exploration:
     ) -> Any:
         """One call, with what befalls it."""
         kind = ""
-        if self._latched and self._faults_left and process.service in EXPLORED:
+        explored = process.name in self._at_step
+        self._at_step.discard(process.name)
+        if explored and self._faults_left:
             kinds = [kind for kind in KINDS if not kind or applies(kind, service, operation, parameters)]
             kind = kinds[self._choose(len(kinds))]
         self._fresh = False
@@ -152,6 +171,27 @@ class Exploration:
             self._seen[name] = number
         else:
             self._seen[name] = hash((self._seen.get(name), number))
+
+    def _gate(self, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]) -> Any:
+        """A client's call: notes whether it is explored before its process waits for its turn."""
+        process = self.world.scheduler.current
+        if process is not None and self._latched and process.service in EXPLORED:
+            name = process.name
+            if operation == "receive_message":
+                self._ending.discard(name)
+            elif operation in _ENDINGS or "drained_at" in parameters.get("UpdateExpression", ""):
+                self._ending.add(name)
+            if not self._drain or name in self._ending or process.service != "worker":
+                self._at_step.add(name)
+        return self._call(service, operation, parameters, perform)
+
+    def _wait(self, seconds: float) -> None:
+        """Every wait gives others their turn, even where nobody else is due: a sweep may come."""
+        scheduler = self.world.scheduler
+        process = scheduler.current
+        assert process is not None
+        scheduler.wake_at(process, scheduler.time + seconds)
+        scheduler.park(process)
 
     # ---- choices
 
@@ -195,9 +235,18 @@ class Exploration:
             (run, kind, len(ids)) for run, all_said in self._safety.announced.items() for kind, ids in all_said.items()
         ]
         timers = [
-            (moment, canonical(target.name if isinstance(target, Process) else label))
+            (moment, canonical(label))
             for moment, number, target, label in scheduler._heap
-            if not isinstance(target, Process) or target.due == number
+            if not isinstance(target, Process)
+        ]
+        due = {
+            target.name: moment
+            for moment, number, target, label in scheduler._heap
+            if isinstance(target, Process) and target.due == number
+        }
+        processes = [
+            (name.rstrip("-0123456789"), self._seen.get(name, 0), self._kept.get(name, 0), due.get(name, -1.0))
+            for name in self._seen.keys() | self._kept.keys() | due.keys()
         ]
         return hash(
             (
@@ -208,8 +257,7 @@ class Exploration:
                 frozenset(objects),
                 tuple(executions),
                 frozenset(said),
-                frozenset(self._seen.items()),
-                frozenset(self._kept.items()),
+                tuple(sorted(processes)),
                 tuple(sorted(timers)),
             )
         )
@@ -220,7 +268,10 @@ class Exploration:
         """The schedule to its end, or to a known state. `world.finding` says what it broke."""
         world = self.world
         with world.alive():
-            world.scheduler.adversary = self
+            scheduler = world.scheduler
+            scheduler.adversary = self
+            self._call = scheduler.gate
+            vars(scheduler).update(gate=self._gate, wait=self._wait)
             StandInFitter.work = lambda seconds: None
             users = Users(world)
             self._safety = Safety(world, users)
@@ -295,31 +346,31 @@ class Exploration:
             scheduler.stopped = True
 
     def _is_explored(self, event: Any) -> bool:
-        target = event[2]
-        return self._latched and isinstance(target, Process) and target.service in EXPLORED
+        return isinstance(event[2], Process) and event[2].name in self._at_step
 
 
-def explore(plan: Plan, *, faults: int, seconds: float) -> Explored:
-    """All schedules of `plan` with at most so many faults, as far as the time allows."""
+def explore(plan: Plan, *, faults: int, seconds: float, drain: bool = False) -> Explored:
+    """All schedules of `plan` with at most so many faults, as far as the time allows; `drain`: of the drain alone."""
     end = time.monotonic() + seconds
     known: set[int] = set()
     left, schedules, runs = [b""], 0, 0
     while left and time.monotonic() < end:
-        exploration = Exploration(plan, faults=faults, given=left.pop(), known=known)
+        exploration = Exploration(plan, faults=faults, given=left.pop(), known=known, drain=drain)
         exploration.run()
         left += exploration.others
         schedules += exploration.ended
         runs += 1
         if exploration.world.finding is not None:
             return Explored(len(known), schedules, runs, len(left), bytes(exploration.taken))
-        if runs % 200 == 0:
+        if runs % 20 == 0:
             gc.collect()
+            gc.freeze()
     return Explored(len(known), schedules, runs, len(left), None)
 
 
-def replay(plan: Plan, *, faults: int, choices: bytes) -> World:
+def replay(plan: Plan, *, faults: int, choices: bytes, drain: bool = False) -> World:
     """The schedule of these choices, with its trace."""
-    exploration = Exploration(plan, faults=faults, given=choices, known=None, trace=True)
+    exploration = Exploration(plan, faults=faults, given=choices, known=None, drain=drain, trace=True)
     exploration.run()
     return exploration.world
 
@@ -333,6 +384,7 @@ def main(
     seconds: Annotated[float, typer.Option(help="Longest time for all of it.")] = 300.0,
     faults: Annotated[int, typer.Option(min=0, max=2, help="Most faults in a schedule.")] = 2,
     chunks: Annotated[int, typer.Option(min=1, max=2, help="Chunks of the run.")] = 2,
+    drain: Annotated[bool, typer.Option("--drain", help="Explore workers only while they end their chunks.")] = False,
 ) -> None:
     """Explore with no fault, then with one, then with two. Exit code 1: something was found."""
     plan = replace(TWO_BY_TWO, runs=(RunPlan(chunks=chunks),))
@@ -342,7 +394,7 @@ def main(
     gc.disable()
     for most in range(faults + 1):
         began = time.monotonic()
-        result = explore(plan, faults=most, seconds=end - began)
+        result = explore(plan, faults=most, seconds=end - began, drain=drain)
         took = f"{time.monotonic() - began:.0f}"
         space = f"{result.left} ways are left" if result.left else "exhausted"
         table.add_row(str(most), str(result.states), str(result.runs), str(result.schedules), took, space)
@@ -352,7 +404,7 @@ def main(
             break
     console.print(table)
     if found:
-        world = replay(plan, faults=found[0], choices=found[1])
+        world = replay(plan, faults=found[0], choices=found[1], drain=drain)
         console.print(world.trace.text(), markup=False)
         console.print(f"FOUND {world.finding}", markup=False)
     raise typer.Exit(1 if found else 0)
