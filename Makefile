@@ -47,7 +47,7 @@ test-fast: check  ## Run the checks and the quick tests that need neither emulat
 check: $(VENV)/.installed-dev  ## Format, lint, types, imports, templates, documentation.
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/ruff check $(CHECKED)
-	$(BIN)/mypy $(SOURCES)
+	$(BIN)/mypy $(SOURCES) tests/simulation
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/cfn-lint platform/template.yaml services/*/template.yaml
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -26,8 +26,6 @@ from tests.simulation.simulation import Result, simulate
 
 #: Schedules that a process of the search runs before it reports.
 BATCH = 25
-#: Schedules after which what they left behind is collected: little, so that it stays in the processor's caches.
-COLLECT = 2
 console = Console(soft_wrap=True, highlight=False)
 stderr = Console(stderr=True, highlight=False)
 app = typer.Typer(add_completion=False)
@@ -55,15 +53,13 @@ def search(seeds: range, focus: str | None = None) -> Batch:
     """Run the schedules of `seeds`."""
     batch = Batch(len(seeds), [], Coverage())
     gc.disable()
-    gc.collect()
-    gc.freeze()  # what is remembered from schedule to schedule is not looked at again
     for seed in seeds:
         result = simulate(seed, focus=focus)
         batch.coverage.add(result.coverage)
         if result.finding is not None:
             batch.found.append(Found(seed, result.finding.check, result.finding.message))
-        if seed % COLLECT == 0:
-            gc.collect()
+        gc.collect()  # little at a time, so that it stays in the processor's caches
+        gc.freeze()  # what is remembered from schedule to schedule is not looked at again
     return batch
 
 

@@ -128,6 +128,7 @@ class Consumer:
     def _serve(self, process: Process) -> None:
         handler = self._world.new_handler(self.service.handler)
         receives = self._scheduler.choices.stream(f"{self.name}/receive")
+        hidden: dict[str, Any] = {} if self._world.plan.functions else {"VisibilityTimeout": VISIBILITY_SECONDS}
         failures = 0
         while True:
             due = self._await_message(process)
@@ -140,7 +141,7 @@ class Consumer:
                     MaxNumberOfMessages=self.service.batch_size,
                     MessageSystemAttributeNames=["All"],
                     MessageAttributeNames=["All"],
-                    **({} if self._world.plan.functions else {"VisibilityTimeout": VISIBILITY_SECONDS}),
+                    **hidden,
                 )
             except (ClientError, BotoCoreError):
                 self._scheduler.wait(RECEIVE_PAUSES[min(failures, len(RECEIVE_PAUSES) - 1)])

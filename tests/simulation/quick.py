@@ -6,30 +6,45 @@ arguments alone is computed once by the project's own code and remembered. Nothi
 
 from __future__ import annotations
 
+import io
 import marshal
+import pkgutil
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from functools import lru_cache, wraps
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Self, cast
 
+import numpy as np
+import numpy.lib.format
 import pyarrow as pa
 import tenacity
 import tenacity.nap
-from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
+from boto3.dynamodb.conditions import (
+    AttributeBase,
+    BuiltConditionExpression,
+    ConditionBase,
+    ConditionExpressionBuilder,
+    Key,
+)
 from boto3.dynamodb.types import TypeSerializer
 from pydantic import BaseModel
 
-from prismline_contracts import base
-from prismline_runtime import dynamodb, routing
-from prismline_worker import decompose, output
-from tests.simulation.aws.dynamodb import Shown
+from prismline_contracts import CubeGeometry, base, decomposition
+from prismline_runtime import dynamodb, errors, routing
+from prismline_splitter.workloads import spectra
+from prismline_worker import chunk_file, decompose, located, output, workload
+from tests.simulation.aws.dynamodb import Shown, Version
 
 #: Results that are remembered of a function. Beyond, all of them are forgotten.
 MOST_REMEMBERED = 10_000
 
 _serializer = TypeSerializer()
 _real_decode = dynamodb.decode
+_aws_errors = errors.aws_errors
+#: Types of which the fake's plain values are what the services decode.
+_SIMPLE = frozenset({str, int, bool, type(None)})
 
 
 def typed(value: Any) -> Any:
@@ -42,32 +57,42 @@ def typed(value: Any) -> Any:
     return _serializer.serialize(value)
 
 
+class Remembered:
+    """What has been made of one version of an item."""
+
+    __slots__ = ("decoded", "models", "others")
+
+    def __init__(self, version: Version) -> None:
+        plain = version.plain
+        #: Attributes whose values could be changed by whoever gets them, or are not what the fake makes of them.
+        self.others = [name for name, value in plain.items() if type(value) not in _SIMPLE]
+        self.decoded: Mapping[str, Any] = plain
+        if self.others:
+            self.decoded = {**plain, **_real_decode({name: version.wire[name] for name in self.others})}
+        #: The contracts that the item is one of.
+        self.models: dict[type, Any] = {}
+
+
+class Decoded(dict[str, Any]):
+    """An item as the services get it, which knows the version that it was made of."""
+
+    __slots__ = ("remembered",)
+    remembered: Remembered
+
+
 def decode(item: Mapping[str, Any]) -> dict[str, Any]:
     """`prismline_runtime.dynamodb.decode`, once for each version of an item; sets, lists and dicts each time."""
     if not isinstance(item, Shown):
-        return _decoded(item)
+        return _real_decode(item)
     version = item.version
-    if version.remembered is None:
-        found = _decoded(version.wire)
-        version.remembered = found, [name for name, value in found.items() if isinstance(value, (set, list, dict))]
-    known, others = version.remembered
-    made: dict[str, Any] = known.copy()
-    for name in others:
+    remembered: Remembered | None = version.remembered
+    if remembered is None:
+        remembered = version.remembered = Remembered(version)
+    made = Decoded(remembered.decoded)
+    made.remembered = remembered
+    for name in remembered.others:
         made[name] = _real_decode({name: item[name]})[name]
     return made
-
-
-def _decoded(item: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in item.items():
-        for kind, content in value.items():
-            if kind == "S":
-                found[name] = content
-            elif kind == "N" and content.isdecimal():
-                found[name] = int(content)
-            else:
-                found |= _real_decode({name: value})
-    return found
 
 
 class Try:
@@ -121,6 +146,48 @@ class QuickRetrying:
             yield attempt
 
 
+class Received:
+    """Powertools' SQSRecord, as far as `Delivery.of` reads it."""
+
+    __slots__ = (
+        "approximate_receive_count",
+        "body",
+        "event_source_arn",
+        "message_id",
+        "raw_event",
+        "receipt_handle",
+    )
+
+    def __init__(self, raw: Mapping[str, Any]) -> None:
+        self.raw_event = raw
+        self.message_id, self.receipt_handle, self.body = raw["messageId"], raw["receiptHandle"], raw["body"]
+        self.event_source_arn = raw["eventSourceARN"]
+        self.approximate_receive_count = raw["attributes"]["ApproximateReceiveCount"]
+
+    @property
+    def attributes(self) -> Received:
+        """What SQS says of the message."""
+        return self
+
+
+class AwsErrors:
+    """`prismline_runtime.errors.aws_errors`, which does nothing until there is an error."""
+
+    __slots__ = ("_doing",)
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: Any) -> bool | None:
+        if error[0] is None:
+            return None
+        real = _aws_errors(self._doing)
+        real.__enter__()
+        return real.__exit__(*error)
+
+
 class Batch:
     """Powertools' BatchProcessor, and what it does with a batch of SQS: `process_partial_response`."""
 
@@ -132,7 +199,7 @@ class Batch:
         failures = []
         for record in event["Records"]:
             try:
-                record_handler(record=SQSRecord(record))
+                record_handler(record=Received(record))
             except Exception:
                 failures.append({"itemIdentifier": record["messageId"]})
         return {"batchItemFailures": failures}
@@ -162,8 +229,14 @@ _model_validate: Any = vars(BaseModel)["model_validate"].__func__
 _validated: dict[tuple[type, bytes], Any] = {}
 
 
-def model_validate(model: type[base.Contract], value: Any, **options: Any) -> Any:
+def model_validate(model: type[Any], /, value: Any, **options: Any) -> Any:
     """`Contract.model_validate`, once for each model and value: contracts do not change."""
+    if type(value) is Decoded and value == value.remembered.decoded:
+        models = value.remembered.models
+        found = models.get(model)
+        if found is None:
+            found = models[model] = _model_validate(model, value, **options)
+        return found
     try:
         place = (model, marshal.dumps(value, 2))
     except ValueError:  # a value that is no plain Python
@@ -199,7 +272,8 @@ class _Writer:
         tables, self._tables = self._tables, None
         if tables is None:
             return
-        place = (self._compression, *map(id, tables))
+        about = self._schema.metadata or {}  # of which the rest of the schema is a function
+        place = (self._compression, *about.items(), *map(id, tables))
         found = self._packed.get(place)
         if found is None:
             sink = pa.BufferOutputStream()
@@ -226,20 +300,122 @@ class Parquet:
         return getattr(self._real, name)
 
 
+def content_of(table: pa.Table) -> tuple[Any, ...]:
+    """The same for tables that are equal, metadata and all."""
+    batches = table.to_batches()
+    return (
+        *(batch.serialize().to_pybytes() for batch in batches),
+        *table.column_names,
+        *(table.schema.metadata or {}).items(),
+    )
+
+
+class Names:
+    """A module of which some names mean something else."""
+
+    def __init__(self, real: ModuleType, **names: Any) -> None:
+        self._real = real
+        vars(self).update(names)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+class QuickBuilder(ConditionExpressionBuilder):
+    """boto3's builder of condition expressions, which makes less ado about names without dots and brackets."""
+
+    _name_count: int
+    _value_count: int
+    _build_expression_component: Callable[..., str]
+
+    def build_expression(self, condition: Any, is_key_condition: bool = False) -> Any:
+        """The expression with placeholders, and what they stand for."""
+        names, values = dict[str, str](), dict[str, Any]()
+        text = self._expression(condition, names, values, is_key_condition)
+        return BuiltConditionExpression(text, names, values)
+
+    def _expression(self, condition: Any, names: dict[str, str], values: dict[str, Any], key: bool) -> str:
+        parts = []
+        for value in condition._values:
+            if isinstance(value, ConditionBase):
+                parts.append(self._expression(value, names, values, key))
+            elif isinstance(value, Key if key else AttributeBase) and value.name.isidentifier():
+                place = f"#n{self._name_count}"
+                self._name_count += 1
+                names[place] = value.name
+                parts.append(place)
+            elif isinstance(value, AttributeBase) or condition.has_grouped_values:
+                grouped = condition.has_grouped_values
+                parts.append(self._build_expression_component(value, names, values, grouped, key))
+            else:
+                place = f":v{self._value_count}"
+                self._value_count += 1
+                values[place] = value
+                parts.append(place)
+        return str(condition.expression_format.format(*parts, operator=condition.expression_operator))
+
+
+def read_header(member: Any) -> Any:
+    """numpy's `read_array_header_1_0`, which parses the same text once."""
+    length = member.read(2)
+    return _header(length + member.read(int.from_bytes(length, "little")))
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _header(text: bytes) -> Any:
+    return numpy.lib.format.read_array_header_1_0(io.BytesIO(text))
+
+
+def write_npz(file: Any, blocks: Any, start: int, n: int, about: Any) -> int:
+    """`prismline_splitter`'s, once for each cube and chunk. A cube that was opened once has one axis."""
+    if about.noise is not None:
+        return _write_npz(file, blocks, start, n, about)
+    place = (id(about.cube.axis), about.geometry, start, n)
+    found = _written.get(place)
+    if found is None:
+        n_blank = _write_npz(file, blocks, start, n, about)
+        file.flush()
+        _written[place] = n_blank, Path(file.name).read_bytes(), about.cube.axis
+        return n_blank
+    file.write(found[1])
+    return found[0]
+
+
+_write_npz = spectra.write_npz
+_written: dict[tuple[Any, ...], tuple[int, bytes, Any]] = {}
 _timestamp = base.timestamp
 
 
 @lru_cache(maxsize=MOST_REMEMBERED)
-def _second(moment: int) -> str:
-    return _timestamp(datetime.fromtimestamp(moment, UTC)).removesuffix("000Z")
+def _minute(year: int, month: int, day: int, hour: int, minute: int) -> str:
+    return _timestamp(datetime(year, month, day, hour, minute, tzinfo=UTC)).removesuffix("00.000Z")
 
 
 def timestamp(moment: Any = None) -> str:
     """`prismline_contracts.timestamp`."""
     moment = moment or base.now()
-    return f"{_second(int(moment.replace(microsecond=0).timestamp()))}{moment.microsecond // 1000:03d}Z"
+    if moment.tzinfo is not UTC:
+        return _timestamp(moment)
+    minute = _minute(moment.year, moment.month, moment.day, moment.hour, moment.minute)
+    return f"{minute}{moment.second:02d}.{moment.microsecond // 1000:03d}Z"
 
 
+@lru_cache
+def _modules(path: tuple[str, ...]) -> list[pkgutil.ModuleInfo]:
+    return list(pkgutil.iter_modules(path))
+
+
+def _place_of(table: pa.Table, block: Any, geometry: Any) -> tuple[Any, ...]:
+    sky = (None if values is None else values.tobytes() for values in (block.longitude, block.latitude))
+    return id(table), id(geometry), *sky
+
+
+_RETRIES = (
+    tenacity.retry_if_exception_type,
+    tenacity.stop_after_attempt,
+    tenacity.stop_after_delay,
+    tenacity.wait_random_exponential,
+)
 #: What is remembered or shortened, by the id of what it stands for.
 STAND_INS: dict[int, Any] = {
     id(base.derived_id): lru_cache(maxsize=MOST_REMEMBERED)(base.derived_id),
@@ -247,10 +423,22 @@ STAND_INS: dict[int, Any] = {
     id(tenacity.Retrying): QuickRetrying,
     id(output.from_parquet): remembering(output.from_parquet, lambda body: body),
     id(output.timed_out_rows): remembering(output.timed_out_rows, id),
+    id(output.patch): remembering(output.patch, lambda table, rows, refit: (id(table), *rows, content_of(refit))),
+    id(output.to_parquet): remembering(output.to_parquet, content_of),
+    id(decomposition.arrow_schema): remembering(decomposition.arrow_schema, lambda *about: tuple(map(id, about))),
+    id(located.located): remembering(located.located, _place_of),
+    id(spectra.write_npz): write_npz,
+    id(errors.aws_errors): AwsErrors,
+    # what decides about a retry keeps no state
+    **{id(kind): lru_cache(maxsize=MOST_REMEMBERED)(kind) for kind in _RETRIES},
+    id(ConditionExpressionBuilder): QuickBuilder,
 }
 #: Names of the project's modules, and what they mean.
 NAMES: list[tuple[Any, str, Any]] = [
     (base.Contract, "model_validate", classmethod(model_validate)),
+    (CubeGeometry, "model_validate_json", remembering(CubeGeometry.model_validate_json, lambda body: body)),
+    (chunk_file, "np", Names(np, lib=Names(np.lib, format=Names(np.lib.format, read_array_header_1_0=read_header)))),
+    (workload, "pkgutil", Names(pkgutil, iter_modules=lambda path: _modules(tuple(path)))),
     (dynamodb, "_serialize", typed),
     (dynamodb, "decode", decode),
     (routing, "BatchProcessor", Batch),

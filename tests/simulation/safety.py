@@ -464,7 +464,7 @@ class Safety:
             self._chunk_acknowledged(message)
 
     def _chunk_acknowledged(self, message: Any) -> None:
-        data = json.loads(message.body).get("data") or {}
+        data: Any = json.loads(message.body).get("data") or {}
         run_id, chunk_id = data.get("run_id"), data.get("chunk_id")
         table = self._world.aws.tables[self._world.runs_table]
         chunk, run = table.get(run_id, f"CHUNK#{chunk_id}"), table.get(run_id, "RUN")

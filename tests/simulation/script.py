@@ -120,7 +120,7 @@ class Script:
         self.latency = behind.latency
         self.scene = Scene(world, users)
         world.aws.on_commit.append(lambda _: self._look())
-        self._task_fault = world.aws.stepfunctions.task_fault
+        self._task_fault: Any = world.aws.stepfunctions.task_fault
         world.aws.stepfunctions.task_fault = self._task
 
     @property

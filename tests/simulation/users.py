@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from prismline_cli.captions import submit_frames
@@ -70,35 +71,29 @@ class Users:
         plan = self._world.plan
         self._world.set_gpu("up")
         for submission in self.submissions:
-            self._at(submission.plan.at, f"user-{submission.number}", lambda s=submission: self._submit(s))
+            self._at(submission.plan.at, f"user-{submission.number}", partial(self._submit, submission))
             if submission.plan.cancel_at is not None:
-                self._at(
-                    submission.plan.cancel_at, f"canceller-{submission.number}", lambda s=submission: self.cancel(s)
-                )
+                self._at(submission.plan.cancel_at, f"canceller-{submission.number}", partial(self.cancel, submission))
             if submission.plan.go_on_at is not None:
-                self._at(
-                    submission.plan.go_on_at, f"resumer-{submission.number}", lambda s=submission: self.have_go_on(s)
-                )
+                self._at(submission.plan.go_on_at, f"resumer-{submission.number}", partial(self.have_go_on, submission))
             if submission.plan.cancel_again_at is not None:
                 self._at(
                     submission.plan.cancel_again_at,
                     f"canceller-{submission.number}-again",
-                    lambda s=submission: self.cancel(s),
+                    partial(self.cancel, submission),
                 )
         for number, moment in enumerate(plan.recoveries, 1):
             self._at(moment, f"operator-{number}", self.recover)
         for moment in plan.redrives:
             self._world.scheduler.at(START + moment, self.redrive, "redrive")
         for moment, state in plan.gpu:
-            self._world.scheduler.at(START + moment, lambda state=state: self._world.set_gpu(state), "gpu")
+            self._world.scheduler.at(START + moment, partial(self._world.set_gpu, state), "gpu")
         for service, moment in plan.deploys:
-            self._world.scheduler.at(START + moment, lambda service=service: self._deploy(service), "deploy")
+            self._world.scheduler.at(START + moment, partial(self._deploy, service), "deploy")
         for queue, moment in plan.purges:
-            self._world.scheduler.at(START + moment, lambda queue=queue: self._purge(queue), "purge")
+            self._world.scheduler.at(START + moment, partial(self._purge, queue), "purge")
         for service, moment, seconds in plan.pauses:
-            self._world.scheduler.at(
-                START + moment, lambda service=service, seconds=seconds: self._pause(service, seconds), "pause"
-            )
+            self._world.scheduler.at(START + moment, partial(self._pause, service, seconds), "pause")
         self._sweep_later()
 
     def _at(self, moment: float, name: str, act: Callable[[], None]) -> None:

@@ -33,6 +33,8 @@ SPECTRA_PER_CHUNK = 2
 #: Channels of a spectrum: its cube's number, its index, what it is like, and zeros.
 CHANNELS = 4
 ORDINARY, SLOW, BAD, HOPELESS = 0.0, 1.0, 2.0, 3.0
+#: Bytes of which a FITS file has a multiple.
+FITS_BLOCK = 2880
 #: Seconds that a fit takes in the fast lane, and that of a slow spectrum without a budget: two of those do not fit into
 #: one invocation.
 FIT_SECONDS, SLOW_FIT_SECONDS = 0.2, 500.0
@@ -86,10 +88,18 @@ def _cube_file(
     values[2, 0, list(slow)] = SLOW
     values[2, 0, list(hopeless)] = HOPELESS
     values[2, 0, [chunk * SPECTRA_PER_CHUNK for chunk in bad]] = BAD
-    header = fits.Header({"CTYPE3": "VELO-LSR", "CRVAL3": 0.0, "CRPIX3": 1.0, "CDELT3": 100.0, "CUNIT3": "m/s"})
     path = Path(tempfile.mkdtemp(dir=scratch_folder())) / ("cube-1.fits" if same_name else f"cube-{number}.fits")
-    fits.PrimaryHDU(values, header).writeto(path)
+    body = values.astype(">f4").tobytes()
+    path.write_bytes(_header(n) + body + bytes(-len(body) % FITS_BLOCK))
     return path
+
+
+@lru_cache
+def _header(n: int) -> bytes:
+    """The header of a cube of `n` spectra, as it stands in the file."""
+    header = fits.Header({"CTYPE3": "VELO-LSR", "CRVAL3": 0.0, "CRPIX3": 1.0, "CDELT3": 100.0, "CUNIT3": "m/s"})
+    hdu = fits.PrimaryHDU(np.zeros((CHANNELS, 1, n), np.float32), header)
+    return bytes(hdu.header.tostring().encode("ascii"))
 
 
 @lru_cache(maxsize=4096)
@@ -180,30 +190,43 @@ def caption_of(body: bytes) -> str | None:
 
 
 class CaptionModel:
-    """An OpenAI-compatible server that says which frame it was shown. `ask` lets a request through, or not."""
+    """An `httpx.Client` whose OpenAI-compatible server says which frame it was shown.
+
+    `ask` lets a request through, or not.
+    """
 
     def __init__(self, ask: Callable[[str, Callable[[], httpx.Response]], httpx.Response]) -> None:
         self._ask = ask
 
-    def respond(self, request: httpx.Request) -> httpx.Response:
+    def request(self, method: str, url: str, *, json: Any = None, **_: Any) -> httpx.Response:
         """Answer a request."""
-        path = request.url.path.rsplit("/v1", 1)[-1]
-        return self._ask(path, lambda: self._answer(path, request))
+        path = url.rpartition("/v1")[2]
+        return self._ask(path, lambda: self._answer(path, json))
 
     @staticmethod
-    def _answer(path: str, request: httpx.Request) -> httpx.Response:
+    def _answer(path: str, document: Any) -> httpx.Response:
         if path == "/models":
-            return httpx.Response(200, json={"data": [{"id": "stand-in"}]})
-        content = json.loads(request.content)["messages"][0]["content"]
+            return _MODELS
+        content = document["messages"][0]["content"]
         frame = base64.b64decode(content[1]["image_url"]["url"].partition(",")[2])
         said = frame.removeprefix(PNG)
         if said.endswith(REFUSED) and is_mended(int(said.split()[0])):
             said = said.removesuffix(REFUSED) + b"frame"
-        if said.endswith(REFUSED):
-            return httpx.Response(400, json={"error": {"message": "the image is refused"}})
-        return httpx.Response(
-            200, json={"model": "stand-in", "choices": [{"message": {"content": f"frame {said.decode()}"}}]}
-        )
+        return _refusal() if said.endswith(REFUSED) else _caption(said.decode())
+
+
+_MODELS = httpx.Response(200, json={"data": [{"id": "stand-in"}]})
+
+
+@cache
+def _refusal() -> httpx.Response:
+    return httpx.Response(400, json={"error": {"message": "the image is refused"}})
+
+
+@lru_cache(maxsize=4096)
+def _caption(said: str) -> httpx.Response:
+    answer = {"model": "stand-in", "choices": [{"message": {"content": f"frame {said}"}}]}
+    return httpx.Response(200, json=answer)
 
 
 def buffer(body: bytes) -> io.BytesIO:

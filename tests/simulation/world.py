@@ -146,7 +146,7 @@ class World:
     def connection(self) -> Connection:
         """What the command line uses."""
         connection = Connection(ENVIRONMENT)
-        aws = self.aws
+        aws: Any = self.aws
         connection.__dict__.update(
             dynamodb=aws.dynamodb,
             s3=aws.s3,
@@ -193,7 +193,6 @@ class World:
                 self.on_acknowledged(queue.name, message)
             delete(operation_name, queue, receipt)
 
-        sqs._delete = watched
         enqueue, hide, give_up = sqs.enqueue, sqs._hide, sqs._give_up
 
         def enqueued(queue: Any, *arguments: Any, **named: Any) -> Any:
@@ -209,7 +208,7 @@ class World:
             give_up(queue, *arguments)
             self.look_at(queue.dead_letter_queue)
 
-        sqs.enqueue, sqs._hide, sqs._give_up = enqueued, hidden, given_up
+        vars(sqs).update(_delete=watched, enqueue=enqueued, _hide=hidden, _give_up=given_up)
 
     def _shorten_retention(self, seconds: float) -> None:
         """Have the queues of LOSABLE forget messages that soon, until the faults are over."""
@@ -236,7 +235,7 @@ class World:
                 answers.pop(0)
             return answers[0][1] if answers[0][0] >= now - 2 * seconds else answers[-1][1]
 
-        sqs.get_queue_attributes = asked
+        vars(sqs).update(get_queue_attributes=asked)
 
     def look_at(self, queue: str) -> None:
         """Wake who waits for a message of a queue, if there is one."""
@@ -326,12 +325,20 @@ class _Http:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def Client(self, **_: Any) -> httpx.Client:
+    def Client(self, **_: Any) -> CaptionModel:
         """A client that reaches nothing but the model."""
-        return _http_client(self._world)
+        return CaptionModel(self._world.ask_model)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(httpx, name)
+
+
+def _client(name: str, world: World) -> Callable[[], Any]:
+    return lambda: getattr(world.aws, name)
+
+
+def _settings_of(made: type[BaseSettings], world: World) -> Callable[[], BaseSettings]:
+    return _settings(made, world.environment)
 
 
 @cache
@@ -339,7 +346,7 @@ def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
     """Names in the services' modules and what they mean in a world."""
     found: list[tuple[Any, str, Callable[[World], Any]]] = []
     found += [
-        (clients, name, lambda world, name=name: lambda: getattr(world.aws, name))
+        (clients, name, partial(_client, name))
         for name in ("dynamodb", "ec2", "events", "s3", "sqs", "ssm", "stepfunctions")
     ]
     for service in _packages():
@@ -347,11 +354,12 @@ def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
         found.append((module, "service_logger", lambda world: lambda _: world.logger))
         for key, value in list(vars(module).items()):
             if isinstance(value, type) and issubclass(value, BaseSettings):
-                found.append((module, key, lambda world, made=value: _settings(made, world.environment)))
+                found.append((module, key, partial(_settings_of, value)))
     worker = import_module("prismline_worker.dependencies")
     spectra = import_module("prismline_splitter.workloads.spectra")
     output = import_module("prismline_worker.output")
-    found.append((spectra, "open_cube", lambda _, real=spectra.open_cube: partial(open_cube_once, real)))
+    open_cube = spectra.open_cube
+    found.append((spectra, "open_cube", lambda _: partial(open_cube_once, open_cube)))
     found.append((output, "COMPRESSION", lambda _: "none"))
     captions = import_module("prismline_worker.workloads.captions")
     found.append((worker, "FitProcess", lambda _: StandInFitter))
@@ -362,21 +370,3 @@ def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
 
 def _replacements(world: World) -> list[tuple[Any, str, Any]]:
     return [(module, name, meaning(world)) for module, name, meaning in _wired()]
-
-
-class _CurrentWorld:
-    world: World | None = None
-
-
-@cache
-def _shared_http_client() -> httpx.Client:
-    def ask(path: str, answer: Callable[[], httpx.Response]) -> httpx.Response:
-        assert _CurrentWorld.world is not None
-        return _CurrentWorld.world.ask_model(path, answer)
-
-    return httpx.Client(transport=httpx.MockTransport(CaptionModel(ask).respond))
-
-
-def _http_client(world: World) -> httpx.Client:
-    _CurrentWorld.world = world
-    return _shared_http_client()

@@ -244,6 +244,7 @@ class Table:
         #: Seconds until a write shows in the indexes; 0: at once.
         self.index_lag = 0.0
         self.key_names = (hash_key,) if range_key is None else (hash_key, range_key)
+        self._text_keys = all(types[name] == "S" for name in self.key_names)
         self._index_keys = frozenset(name for name in types if name not in self.key_names)
         self._versions: dict[Key, Version] = {}
         self._partitions: dict[Any, dict[Any, Version]] = {}
@@ -275,6 +276,12 @@ class Table:
         names, types = self.key_names, self.types
         if exact and len(given) != len(names):
             raise ExpressionError(_KEY_MISMATCH)
+        try:
+            usual = tuple([given[name]["S"] for name in names])
+            if all(usual) and self._text_keys:
+                return usual
+        except KeyError:
+            pass  # what is wrong with it is said below
         key = []
         for name in names:
             value = given.get(name)
