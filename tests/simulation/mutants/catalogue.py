@@ -43,12 +43,12 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/base.py",
         """condition=as_read(chunk, "status", *guard)),
                     ),
-                    self._table.changing(""",
+                    *self._counting(""",
         """condition=as_read(chunk, "status", *guard)),
                     ),
                 )
                 self._table.transact(
-                    self._table.changing(""",
+                    *self._counting(""",
         "A worker that dies between the two leaves a run that never drains: it is running for ever.",
     ),
     Mutant(
@@ -86,7 +86,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a run drains on an old reading",
         f"{LEDGER}/base.py",
-        'condition = as_read(run, "drained_at", "latched_at", "chunks_total", "chunks_completed", "chunks_failed")',
+        'condition = as_read(run, "drained_at", "latched_at", *read)',
         'condition = as_read(run, "drained_at")',
         "A run that a recovery has just reopened is told to be over.",
         ("a run that drains is reopened",),
@@ -250,7 +250,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the total is not checked",
         f"{LEDGER}/splitting.py",
-        "if written != n_chunks:",
+        "if written != n_chunks or not divided:",
         "if False:",
         "Two different cuts of one source would make a run that ends at 8 of 4.",
         equivalent="the source and the chunk size are pinned, so that no two deliveries count differently;"
@@ -607,24 +607,24 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "reopened in two writes",
         f"{LEDGER}/recovering.py",
-        "chunk.chunk_id), again),\n                self",
-        "chunk.chunk_id), again),\n            )\n            self._table.transact(\n                self",
+        "chunk.chunk_id), again),\n                *self",
+        "chunk.chunk_id), again),\n            )\n            self._table.transact(\n                *self",
         "A recovery that dies in between leaves a run that is over while a chunk is tried again.",
         ("recovered again and again",),
     ),
     Mutant(
         "reopened and still drained",
-        f"{LEDGER}/recovering.py",
-        'removes=("drained_at", *END),',
-        "removes=END,",
+        f"{LEDGER}/base.py",
+        'removes=("drained_at", *END), condition=exists',
+        "removes=END, condition=exists",
         "A recovered run is told to be over before its chunks are, and its status never changes.",
         ("recovered again and again",),
     ),
     Mutant(
         "reopened and still counted",
-        f"{LEDGER}/recovering.py",
-        "adds=counter_changes(ChunkStatus.FAILED, ChunkStatus.PENDING),",
-        "adds={},",
+        f"{LEDGER}/base.py",
+        "sets, adds, exists = self._opened(), dict(changes),",
+        "sets, adds, exists = self._opened(), dict[str, int](),",
         "A recovered run is over before its chunks are.",
         ("recovered again and again",),
     ),
@@ -638,9 +638,9 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     Mutant(
         "reopened and not looked at",
-        f"{LEDGER}/recovering.py",
-        "reopened = Change(\n            self._opened(),",
-        "reopened = Change(\n            {},",
+        f"{LEDGER}/base.py",
+        "sets, adds, exists = self._opened(), dict(changes),",
+        "sets, adds, exists = dict[str, Any](), dict(changes),",
         "If the message of a recovered chunk is lost, nobody misses it.",
         ("recovered while consumers die", "recovered again and again"),
     ),
