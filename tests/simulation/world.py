@@ -302,7 +302,7 @@ def _import_services() -> None:
 @cache
 def _packages() -> list[str]:
     """The packages of the services that the simulation runs."""
-    left_out = {"prismline_alerting", "prismline_exporter"}
+    left_out = {"prismline_alerting", "prismline_exporter", "prismline_api"}
     return sorted({entry.handler.partition(".")[0] for entry in declared_services().values()} - left_out)
 
 

@@ -30,6 +30,7 @@ class Queue(StrEnum):
     RECOVERIES = "recoveries"
     ALERTS = "alerts"
     EXPORTS = "exports"
+    WEBHOOKS = "webhooks"
 
 
 def queue_name(environment: str, queue: str) -> str:

@@ -41,6 +41,8 @@ LIMITS: Mapping[Queue, QueueLimits] = {
     # Discord may refuse alerts for hours. They wait in this queue, not in its dead-letter queue.
     Queue.ALERTS: QueueLimits(max_receives=100, visibility_seconds=720),
     Queue.EXPORTS: QueueLimits(max_receives=5, visibility_seconds=960),
+    # A target may refuse a post for a day. It waits in this queue, where each attempt is a receive.
+    Queue.WEBHOOKS: QueueLimits(max_receives=100, visibility_seconds=180),
 }
 
 

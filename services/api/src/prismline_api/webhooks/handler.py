@@ -1,0 +1,89 @@
+"""The Lambda handler of the webhooks process: posts the end of a run to the target of its job.
+
+The message stays in the queue until the target has taken the post, hidden between two attempts. Its patience is time,
+which the webhook's item records, and not a number of receipts. A post that is given up becomes a dead letter; a person
+can send it back, and it is tried for another day.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache, partial
+from typing import Any
+
+from prismline_api.webhooks.dependencies import WebhookDependencies
+from prismline_api.webhooks.retrying import Delivered, GiveUp, TryAgain, decide
+from prismline_api.webhooks.signing import signed_headers
+from prismline_contracts import JobItem, RunCancelled, RunCompleted, RunFailed
+from prismline_runtime import Message, PermanentError, TransientError, fault_point, queue_handler
+from prismline_runtime.routing import LambdaHandler
+
+#: What targets are told that a run ended as.
+_STATUS = {RunCompleted.TYPE: "completed", RunFailed.TYPE: "failed", RunCancelled.TYPE: "cancelled"}
+
+RunEnded = RunCompleted | RunFailed | RunCancelled
+
+
+def on_run_ended(event: RunEnded, message: Message, deps: WebhookDependencies) -> None:
+    """Post the end of a run, if its job has a target."""
+    job = deps.deliveries.job_of(event.run_id)
+    if job is None or job.webhook is None or job.state == "deleting":
+        return
+    event_id = message.envelope.id
+    item = deps.deliveries.begin(event.run_id, event_id, job, event.TYPE)
+    if item is None:
+        return
+    fault_point("webhook.counted", run_id=event.run_id)
+    body = _body(event, message, job, deps)
+    moment = deps.clock()
+    answer = deps.poster.post(job.webhook.url, body, signed_headers(job.webhook.secret, event_id, body, moment))
+    fault_point("webhook.posted", run_id=event.run_id)
+    facts = {"attempt": item.attempts, "http_status": answer.status}
+    match decide(answer, item, deps.clock()):
+        case Delivered():
+            deps.deliveries.delivered(item, answer.status or 0)
+            deps.logger.info("webhook_delivered", extra=facts)
+        case TryAgain(seconds):
+            deps.deliveries.note(item, last_error=answer.why_not, http_status=answer.status)
+            deps.logger.info("webhook_postponed", extra=facts | {"reason": answer.why_not, "seconds": seconds})
+            raise TransientError(answer.why_not, retry_after=seconds)
+        case GiveUp(reason):
+            deps.deliveries.note(item, status="FAILED", last_error=reason, http_status=answer.status)
+            deps.logger.warning("webhook_given_up", extra=facts | {"reason": reason})
+            raise PermanentError(reason)
+
+
+def _body(event: RunEnded, message: Message, job: JobItem, deps: WebhookDependencies) -> bytes:
+    """The post: what a Standard Webhooks payload has, `type`, `timestamp` and `data`."""
+    run = deps.ledger.get_run(event.run_id)
+    counts = deps.ledger.counts(run) if run is not None else None
+    data: dict[str, Any] = {
+        "job_id": job.job_id,
+        "run_id": event.run_id,
+        "name": job.survey,
+        "workload": job.workload,
+        "status": _STATUS[event.TYPE],
+        "completed_at": event.completed_at,
+    }
+    if counts is not None:
+        data |= {"total": counts.total, "completed": counts.completed, "failed": counts.failed}
+    if isinstance(event, RunFailed):
+        data["error"] = event.error
+    kind = f"run.{_STATUS[event.TYPE]}"
+    return json.dumps({"type": kind, "timestamp": message.envelope.time, "data": data}).encode()
+
+
+def build_handler(deps: WebhookDependencies) -> LambdaHandler:
+    """The handler with its dependencies."""
+    ended = partial(on_run_ended, deps=deps)
+    return queue_handler(deps.transport, deps.logger, {RunCompleted: ended, RunFailed: ended, RunCancelled: ended})
+
+
+@cache
+def _handler() -> LambdaHandler:
+    return build_handler(WebhookDependencies.from_environment())
+
+
+def handler(event: dict[str, Any], context: Any) -> Any:
+    """Entry point. Takes Lambda's SQS event and answers with `batchItemFailures`."""
+    return _handler()(event, context)

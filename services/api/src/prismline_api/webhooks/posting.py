@@ -1,0 +1,43 @@
+"""Posts to a target and says what came of it. A target is an address of a user: it is guarded as URLs of tasks are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import httpx
+
+from prismline_api.webhooks.retrying import Answer
+from prismline_web import RefusedAddressError
+
+
+class Poster:
+    """Posts with a client of its own for each post, within `seconds` in all.
+
+    The time limit holds for the whole post, so a target that sends a byte a second does not keep the process.
+    """
+
+    def __init__(self, client: Callable[[], httpx.AsyncClient], seconds: float) -> None:
+        self._client = client
+        self._seconds = seconds
+
+    def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        """Post `body`. Redirects are not followed, and the body of the answer is not read."""
+        try:
+            return asyncio.run(asyncio.wait_for(self._post(url, body, headers), self._seconds))
+        except TimeoutError:
+            return Answer(error=f"The target did not answer within {self._seconds:g} s.")
+        except RefusedAddressError as error:
+            return Answer(error=str(error), final=True)
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
+            return Answer(error="The target is not an http or https URL.", final=True)
+        except httpx.TransportError as error:
+            return Answer(error=f"The target cannot be reached: {type(error).__name__}.")
+
+    async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        async with (
+            self._client() as client,
+            client.stream("POST", url, content=body, headers=headers, follow_redirects=False) as answer,
+        ):
+            wait = answer.headers.get("Retry-After", "")
+            return Answer(answer.status_code, retry_after=int(wait) if wait.isdecimal() and len(wait) < 8 else None)
