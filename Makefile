@@ -12,7 +12,7 @@ CHECKED  := contracts libs services localstack cli tests benchmarks docs/pages.p
 # Tests that need neither emulator nor services nor much time.
 QUICK    := not e2e and not emulator and not slow and not compose
 
-.PHONY: contracts docs format model help demo demo-faults demo-captions test test-fast check mutants install install-dev schemas lock clean
+.PHONY: contracts docs format model help demo demo-faults demo-captions demo-urls test test-fast check mutants install install-dev schemas lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -26,6 +26,9 @@ demo-faults: $(VENV)/.installed  ## Break things on purpose and watch every chun
 
 demo-captions: $(VENV)/.installed  ## Caption a recording through a GPU outage: the alert, the mute, the captions.
 	$(BIN)/prismline demo-captions
+
+demo-urls: $(VENV)/.installed  ## Fetch 20,000 URLs through the HTTP interface while things die; URLS=1000 for fewer.
+	$(BIN)/prismline demo-urls $(if $(URLS),--urls $(URLS))
 
 # Measuring coverage costs half as much processor time again, so the quick tests alone are measured.
 test: check  ## Run all checks and all tests; SERVICE=worker for one service's.

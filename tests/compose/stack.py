@@ -95,6 +95,7 @@ class Stack:
             "COMPOSE_PROFILES": profile,
             "PRISMLINE_AWS_PORT": str(port),
             "PRISMLINE_INTERACTIONS_PORT": str(free_port()),
+            "PRISMLINE_API_PORT": str(free_port()),
             "PRISMLINE_DATA": str(folder),
             "PRISMLINE_TEST_FAULTS": str(folder),
             "PRISMLINE_TEST_SECRET": secret,

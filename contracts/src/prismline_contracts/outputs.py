@@ -422,6 +422,7 @@ OUTPUTS: dict[str, type[BaseModel]] = {
     "demo": DemoOutput,
     "demo-faults": DemoOutput,
     "demo-captions": DemoOutput,
+    "demo-urls": DemoOutput,
     "gpu up": InstancesOutput,
     "gpu down": InstancesOutput,
     "gpu status": GpuOutput,

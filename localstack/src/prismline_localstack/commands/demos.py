@@ -1,4 +1,4 @@
-"""`prismline demo | demo-faults | demo-captions`. What they need is imported when one runs: it takes a second."""
+"""The demonstrations as commands. What they need is imported when one runs: it takes a second."""
 
 from __future__ import annotations
 
@@ -52,9 +52,22 @@ def demo_faults(
     _end(done, as_json=as_json)
 
 
+def demo_urls(
+    urls: Annotated[int, typer.Option(min=1, help="How many URLs the list has.")] = 20_000,
+    to: Annotated[Path, typer.Option(help="Where the archive, the logs and the state go.")] = Path("demo-output"),
+    as_json: AsJson = False,
+) -> None:
+    """Fetch a list of URLs over the HTTP interface while things die, and bring the pages home in one archive."""
+    from prismline_localstack.demos.urls import demo_urls as run_demo  # noqa: PLC0415
+
+    with harness_errors(), story_on_stderr(as_json):
+        done = run_demo(urls, to)
+    _end(done, as_json=as_json)
+
+
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (demo, demo_faults, demo_captions):
+    for command in (demo, demo_faults, demo_captions, demo_urls):
         app.command()(command)
 
 

@@ -1,0 +1,84 @@
+"""A job over HTTP in containers: a staged list, whose ingestion is killed in its middle."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from prismline_contracts import ChunkStatus, new_api_key, timestamp
+from prismline_localstack.endpoints import LOOPBACK
+from prismline_runtime import Table
+from tests.compose.conftest import connected
+from tests.compose.stack import Stack
+from tests.system import System, wait_for
+
+pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]
+
+#: URLs in the list: several blocks of an ingestion.
+URLS = 3000
+
+
+@pytest.fixture(scope="module")
+def stack(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The stack on ministack. LocalStack 4.14.0 has a DynamoDB without PartiQL, which the writes of tasks need."""
+    with Stack.running(tmp_path_factory.mktemp("compose"), "ministack") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def system(stack: Stack) -> Iterator[System]:
+    """The system in the stack's containers."""
+    with connected(stack) as system:
+        yield system
+
+
+@pytest.fixture
+def client(stack: Stack, system: System) -> Iterator[httpx.Client]:
+    """A client of the api, with a key."""
+    key, item = new_api_key("acme", "test", ("read", "submit", "operate"), timestamp())
+    jobs = Table(system.connection.dynamodb, "prismline-local-jobs")
+    assert jobs.create(item.model_dump(exclude_none=True), key="PK")
+    url = f"http://{LOOPBACK}:{stack.environment['PRISMLINE_API_PORT']}"
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {key}"}, timeout=30.0) as client:
+        yield client
+
+
+def asked(answer: httpx.Response) -> dict[str, Any]:
+    """What the api answered."""
+    assert answer.is_success, answer.text
+    document: dict[str, Any] = answer.json()
+    return document
+
+
+def upload(client: httpx.Client, stack: Stack, body: bytes) -> str:
+    """Upload a list; its id. The link names the emulator as containers do, and is signed for that name."""
+    place = asked(client.post("/v1/uploads", json={"format": "text", "size_bytes": len(body)}))
+    url = httpx.URL(place["url"])
+    headers = place["headers"] | {"Host": url.netloc.decode()}
+    here = httpx.URL(stack.endpoint)
+    httpx.put(url.copy_with(host=here.host, port=here.port), content=body, headers=headers).raise_for_status()
+    return str(place["upload_id"])
+
+
+def test_a_splitter_killed_in_mid_ingestion_loses_no_url(stack: Stack, system: System, client: httpx.Client) -> None:
+    system.set_faults([{"point": "ingest.messages_sent", "action": "kill", "times": 1}])
+    pages = "".join(f"http://site:8000/page/{number}\n" for number in range(URLS)).encode()
+    request = {"workload": "urls", "name": "pages", "upload": upload(client, stack, pages)}
+    job = asked(client.post("/v1/jobs", json=request, headers={"Idempotency-Key": "compose"}))
+    run_id = job["run"]["run_id"]
+
+    def ended() -> dict[str, Any] | None:
+        run = asked(client.get(f"/v1/runs/{run_id}"))
+        return run if run["status"] in {"completed", "failed", "cancelled"} else None
+
+    run = wait_for(ended, "the run to end", 600.0)
+    assert system.faults_that_struck() == 1, "the splitter was killed"
+    assert (run["status"], run["counts"]) == ("completed", {"total": URLS, "completed": URLS, "failed": 0})
+    tasks = list(system.connection.ledger.tasks(system.item(run_id)))
+    assert sorted(task.index for task in tasks) == list(range(URLS)), "each URL is one task"
+    assert {task.state for task in tasks} == {ChunkStatus.COMPLETED}
+    (splitter,) = stack.containers("splitter")
+    assert stack.inspect(splitter)["RestartCount"] == 1
