@@ -36,6 +36,8 @@ def meaning(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--queue", action="append", default=[])
     parser.add_argument("--batch-size", type=int, default=10)
+    parser.add_argument("--parallel", type=int, default=1)
+    parser.add_argument("--more-queues")
     parser.add_argument("--host")
     parser.add_argument("target")
     parsed = parser.parse_args(arguments)
