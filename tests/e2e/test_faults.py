@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.e2e
 #: The splitter's fault points, one between each pair of its steps.
 SPLIT_POINTS = (
     "split.run_opened",
+    "split.input_chosen",
     "split.inputs_written",
     "split.items_written",
     "split.total_set",
@@ -30,7 +32,7 @@ SPLIT_POINTS = (
     "split.announced",
 )
 #: The worker's.
-CHUNK_POINTS = ("chunk.started", "chunk.decomposed", "chunk.output_written", "chunk.recorded")
+CHUNK_POINTS = ("chunk.started", "chunk.block_fitted", "chunk.decomposed", "chunk.output_written", "chunk.recorded")
 
 
 def test_a_splitter_that_dies_between_any_two_steps_is_taken_over(faults: System, tmp_path: Path) -> None:
@@ -43,7 +45,10 @@ def test_a_splitter_that_dies_between_any_two_steps_is_taken_over(faults: System
         ]
     )
     cube = write_cube(tmp_path / "cube.fits", ny=3, nx=4)
-    run_ids = [system.submit(cube, chunk_size=5, idempotency_key=key) for key in keys.values()]
+    inputs = cycle(("reference", "copy"))
+    run_ids = [
+        system.submit(cube, chunk_size=5, idempotency_key=key, chunk_input=next(inputs)) for key in keys.values()
+    ]
     for run_id in run_ids:
         view = system.wait(run_id, patience=240)
         assert (view.status, view.completed, view.total) == ("completed", 3, 3)
@@ -53,7 +58,8 @@ def test_a_splitter_that_dies_between_any_two_steps_is_taken_over(faults: System
         assert_invariants(system, run_id, nx=4)
 
 
-def test_a_worker_that_dies_in_mid_chunk_is_taken_over(faults: System, tmp_path: Path) -> None:
+@pytest.mark.parametrize("chunk_input", ["copy", "reference"])
+def test_a_worker_that_dies_in_mid_chunk_is_taken_over(faults: System, tmp_path: Path, chunk_input: str) -> None:
     system = faults
     system.set_faults(
         [
@@ -61,14 +67,14 @@ def test_a_worker_that_dies_in_mid_chunk_is_taken_over(faults: System, tmp_path:
             for n, point in enumerate(CHUNK_POINTS)
         ]
     )
-    run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=3, nx=4), chunk_size=2)
+    run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=3, nx=4), chunk_size=2, chunk_input=chunk_input)
     view = system.wait(run_id, patience=240)
     assert (view.status, view.completed, view.total) == ("completed", 6, 6)
     assert system.faults_that_struck() == len(CHUNK_POINTS)
     system.wait_until_idle()
     attempts = {chunk.chunk_id: chunk.attempts for chunk in system.chunks(run_id)}
     assert attempts["chunk-0000000"] == 2, "a start that was killed is an attempt"
-    assert attempts["chunk-0000006"] == 1, "a chunk that was recorded is not processed again"
+    assert attempts["chunk-0000008"] == 1, "a chunk that was recorded is not processed again"
     assert_invariants(system, run_id, nx=4)
 
 

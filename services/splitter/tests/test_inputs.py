@@ -1,0 +1,66 @@
+"""Which input `auto` chooses, and how large chunks are that refer to a cube."""
+
+from __future__ import annotations
+
+import pytest
+
+from prismline_contracts import CubeReference
+from prismline_cube import Layout
+from prismline_splitter.chunking import choose_chunk_size, choose_reference_size
+from prismline_splitter.inputs import cost_of
+
+REQUEST_SECONDS = 0.002
+
+
+def layout(*axes: int, spectral_axis: int = 3) -> Layout:
+    """A cube of float32 with these axes, NAXIS1 first."""
+    n = 1
+    for length in axes:
+        n *= length
+    n //= axes[spectral_axis - 1]
+    return Layout.of(
+        CubeReference(
+            key="k", etag="e", offset=2880, bitpix=-32, axes=list(axes), spectral_axis=spectral_axis, first=0, count=n
+        )
+    )
+
+
+def sizes(cube: Layout) -> tuple[int, int]:
+    copied = choose_chunk_size(cube.n_spectra, cube.n_channels, cube.dtype.itemsize, "gaussline")
+    return copied, choose_reference_size(copied, cube)
+
+
+def chosen(cube: Layout, request_seconds: float = REQUEST_SECONDS) -> str:
+    copied, referring = sizes(cube)
+    return cost_of(cube, copied_chunk=copied, referring_chunk=referring, request_seconds=request_seconds).cheaper
+
+
+@pytest.mark.parametrize("side", [450, 1416, 7700])
+def test_a_large_cube_with_the_spectral_axis_last_is_referred_to(side: int) -> None:
+    assert chosen(layout(side, side, 424)) == "reference"
+
+
+def test_where_requests_are_dear_a_cube_with_the_spectral_axis_last_is_copied() -> None:
+    assert chosen(layout(450, 450, 424), request_seconds=0.6) == "copy"
+
+
+@pytest.mark.parametrize("axes", [(424, 60, 60), (424, 1416, 1416)])
+def test_a_cube_whose_chunks_are_one_range_is_referred_to_even_where_requests_are_dear(axes: tuple[int, ...]) -> None:
+    assert chosen(layout(*axes, spectral_axis=1), request_seconds=0.02) == "reference"
+
+
+def test_many_short_ranges_are_worse_than_a_copy() -> None:
+    assert chosen(layout(100, 100, 424)) == "copy"
+
+
+def test_chunks_are_larger_where_their_ranges_would_be_short_but_there_are_four_of_them() -> None:
+    copied, referring = sizes(layout(450, 450, 424))
+    assert copied < referring <= 450 * 450 // 4
+    copied, referring = sizes(layout(7700, 7700, 424))
+    assert referring == copied, "20 seconds of work are long ranges already"
+
+
+def test_chunks_hold_whole_rows_where_that_makes_them_one_range() -> None:
+    copied, referring = sizes(layout(450, 424, 450, spectral_axis=2))
+    assert referring % 450 == 0
+    assert 0 < copied - referring < 450
