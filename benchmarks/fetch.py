@@ -64,6 +64,7 @@ def main() -> None:
             for _ in range(args.rounds):
                 for name, measured in rates.items():
                     measured.append(args.pages / run_child(name, url, args))
+                    print(f"{name}: {measured[-1]:.0f} pages/s", flush=True)
         finally:
             site.kill()
             valkey.kill()
@@ -80,13 +81,13 @@ def main() -> None:
 
 def start_site(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
     from prismline_localstack.endpoints import LOOPBACK, accepts, free_port
+    from prismline_localstack.processes import spawn
     from prismline_localstack.waiting import wait_until
 
     port = free_port()
     factory = "prismline_localstack.standins.site:create_app"
     command = [sys.executable, "-m", "prismline_runtime.server", "--port", str(port), factory]
-    with (folder / "site.log").open("wb") as log:
-        site = subprocess.Popen(command, stdout=log, stderr=log)
+    site = spawn(command, environment=dict(os.environ), log=folder / "site.log")
     url = f"http://{LOOPBACK}:{port}"
     assert wait_until(lambda: accepts(url), 60)
     return site, url

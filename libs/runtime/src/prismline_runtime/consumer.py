@@ -143,7 +143,7 @@ class Consumer:
             if queue is None:
                 continue
             wait = self._settings.wait_seconds
-            if len(self._found) > 1:
+            if self._choice.several:
                 wait = min(SHORT_WAIT_SECONDS, wait) if idle else 0
             try:
                 answer = self._sqs.receive_message(

@@ -27,6 +27,11 @@ class QueueChoice:
         self._credit = {name: self._credit.get(name, 0.0) for name in queues}
         self._empty_at = {name: moment for name, moment in self._empty_at.items() if name in queues}
 
+    @property
+    def several(self) -> bool:
+        """Whether there is more than one queue."""
+        return len(self._priorities) > 1
+
     def remove(self, name: str) -> None:
         """Choose a queue no more: it is gone."""
         self.offer({other: priority for other, priority in self._priorities.items() if other != name})

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Requests to S3 that a process makes at a time. boto3 blocks, so each has a thread.
 S3_AT_A_TIME = 24
+#: Other calls that block, at a time: names that are resolved, the ledger, Valkey.
+BLOCKING_AT_A_TIME = 64
 #: Longest time, in seconds, that a task waits in the worker for its turn in the rate limit of its host.
 LONGEST_RATE_WAIT_SECONDS = 20.0
 #: Seconds after which the tasks that have ended are recorded, while others of their message go on.
@@ -217,6 +219,9 @@ class UrlTasks:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _prepare(self) -> None:
+        # The resolver of names blocks its thread for seconds when a name server is slow. The ledger must not wait then.
+        threads = ThreadPoolExecutor(BLOCKING_AT_A_TIME, thread_name_prefix="blocking")
+        asyncio.get_running_loop().set_default_executor(threads)
         most = self._settings.urls_concurrency
         self._http = guarded_async_client(
             allow_private=self._settings.urls_allow_private,

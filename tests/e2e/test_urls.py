@@ -1,0 +1,64 @@
+"""A run of URLs through the whole system, while its worker and Valkey are killed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from prismline_contracts import TaskStatus
+from prismline_localstack.harness import load_state
+from prismline_localstack.standins.site import Site, page_body
+from tests.system import System, wait_for
+
+pytestmark = pytest.mark.e2e
+
+PAGES = 240
+
+
+def kill(process: str) -> None:
+    running = load_state().processes[process].process
+    assert running is not None
+    running.signal(signal.SIGKILL)
+
+
+def test_no_url_is_lost_or_counted_twice_when_a_worker_and_valkey_are_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: tuple[str, Site]
+) -> None:
+    url, pages = site
+    paths = [f"/slow/0.1/{n}" for n in range(PAGES)] + ["/flaky/1/1", "/redirect/3/2", "/status/404", "/huge/2000000"]
+    manifest = {
+        "workload": "urls",
+        "survey": "list",
+        "urls": [url + path for path in paths],
+        "idempotency_key": "urls",
+        "max_concurrency": 16,
+        "tolerated_failure_percent": 5,
+    }
+    with System.running(tmp_path, monkeypatch, URLS_ALLOW_PRIVATE="true") as system:
+        system.put_manifest(json.dumps(manifest).encode())
+        run_id = system.run_id_for("urls")
+        wait_for(lambda: pages.counts.total() >= 60, "the first pages to be fetched")
+        kill("fetcher")
+        kill("valkey")
+        wait_for(lambda: pages.counts.total() >= PAGES, "fetching to go on")
+        kill("valkey")
+        wait_for(lambda: system.item(run_id).drained_at, "the run to drain", 240)
+        wait_for(lambda: system.events(run_id, "run.completed"), "the run's end to be said")
+
+        run, ledger = system.item(run_id), system.connection.ledger
+        assert (run.chunks_total, run.chunks_completed, run.chunks_failed) == (len(paths), len(paths) - 1, 1)
+        tasks = sorted(ledger.tasks(run), key=lambda task: task.index)
+        assert [task.source for task in tasks] == [url + path for path in paths]
+        assert [task.error for task in tasks if task.state is TaskStatus.FAILED] == ["The site answered 404 Not Found."]
+        for task in tasks:
+            if task.result is not None:
+                body = system.read(task.result.key)
+                assert (len(body), hashlib.sha256(body).hexdigest()) == (task.result.length, task.result.sha256)
+                if task.index < PAGES:
+                    assert body == page_body(task.index)
+        assert len({event["id"] for event in system.events(run_id, "run.drained")}) == 1
+        assert pages.most <= 2 * 16, "over the kill of a worker and of Valkey, too"
