@@ -87,6 +87,7 @@ def split_run(
     *,
     latch: bool = True,
     n_blank: int | None = 0,
+    shard_count: int = 1,
     **fields: Any,
 ) -> list[str]:
     """Do the splitter's writes for a run, and return the ids of its chunks.
@@ -98,9 +99,9 @@ def split_run(
     if isinstance(chunks, int):
         chunks = [NewChunk(chunk_id(n), f"chunks/{run_id}/{n}.npz", 1) for n in range(chunks)]
     new = list(chunks)
-    ledger.open_run(run_id=run_id, **opened)
-    ledger.add_chunks(run_id, new)
-    ledger.set_total(run_id, n_chunks=len(new), n_items=len(new), n_blank=n_blank)
+    ledger.divide(ledger.open_run(run_id=run_id, **opened), shard_count)
+    ledger.add_chunks(run_id, new, shard_count=shard_count)
+    ledger.set_total(run_id, n_chunks=len(new), n_items=len(new), n_blank=n_blank, shard_count=shard_count)
     if latch:
         ledger.latch(run_id)
     return [chunk.chunk_id for chunk in new]

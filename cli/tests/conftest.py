@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from prismline_cli.connection import Connection
 from prismline_cli.main import app
-from prismline_contracts import jobs_table_name
+from prismline_contracts import jobs_table_name, partition, shard_of, task_id
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table
 
@@ -75,6 +75,24 @@ class World:
     def create_jobs_table(self) -> None:
         """The table of jobs and API keys."""
         create_runs_table(self.connection.dynamodb, jobs_table_name(self.connection.environment))
+
+    def add_task(self, run_id: str, index: int, *, shard_count: int = 1, **fields: Any) -> str:
+        """A task of the run; its id."""
+        name = task_id(run_id, index)
+        base = {
+            "PK": partition(run_id, shard_of(name, shard_count), shard_count),
+            "SK": f"TASK#{name}",
+            "index": index,
+            "source": f"https://example.org/{index}",
+            "status": "COMPLETED",
+            "created_at": MOMENT,
+        }
+        self._put(self.connection.runs_table, base | fields)
+        return name
+
+    def add_shard(self, run_id: str, shard: int, **counters: int) -> None:
+        """The counters of a shard of the run."""
+        self._put(self.connection.runs_table, {"PK": f"{run_id}#{shard}", "SK": "SHARD"} | counters)
 
     def _put(self, table: str, item: dict[str, Any]) -> None:
         serialize = TypeSerializer().serialize

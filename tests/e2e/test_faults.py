@@ -24,6 +24,7 @@ SPLIT_POINTS = (
     "split.run_opened",
     "split.input_chosen",
     "split.inputs_written",
+    "split.divided",
     "split.items_written",
     "split.total_set",
     "split.messages_sent",

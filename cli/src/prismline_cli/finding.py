@@ -63,6 +63,14 @@ def find_session(connection: Connection, given: str) -> str:
     return match(given, surveys(connection), what="session")
 
 
+def chunked(view: RunView) -> RunItem:
+    """The item of a run of chunks; ends the command with what to do instead if the run consists of tasks."""
+    item = item_of(view)
+    if item.unit == "task":
+        fail(f"Run {view.run_id} consists of tasks, not of chunks: `prismline tasks {view.run_id}` lists them.")
+    return item
+
+
 def item_of(view: RunView) -> RunItem:
     """The run's item in the ledger; ends the command with the reason if there is none."""
     if view.item is None:

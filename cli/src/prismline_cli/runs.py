@@ -66,6 +66,11 @@ class RunView:
         return self.item.chunks_failed if self.item else 0
 
     @property
+    def unit(self) -> str:
+        """What the run consists of: `chunk` or `task`."""
+        return self.item.unit if self.item else "chunk"
+
+    @property
     def ok(self) -> bool:
         """Whether nothing has failed."""
         return self.failed == 0 and self.status != "failed"
@@ -93,9 +98,11 @@ class RunView:
         if item and self.total and self.completed < self.total:
             left = self.total - self.completed - self.failed
             parts = [f"{self.failed:,} failed" if self.failed else "", f"{left:,} not finished" if left else ""]
-            found.append(
-                f"Partial: {self.completed:,} of {self.total:,} chunks completed ({', '.join(filter(None, parts))})."
-            )
+            why = ", ".join(filter(None, parts))
+            found.append(f"Partial: {self.completed:,} of {self.total:,} {self.unit}s completed ({why}).")
+        if item and item.n_rejected:
+            where = f" The object {item.rejects_key} says why." if item.rejects_key else ""
+            found.append(f"{item.n_rejected:,} lines of the list are no task.{where}")
         if item and item.n_timed_out:
             found.append(f"{item.n_timed_out:,} spectra ran out of time and wait to be fitted again.")
         if item and item.n_refit_failed:
@@ -127,6 +134,8 @@ class RunView:
             "chunks_total": item.chunks_total if item else None,
             "chunks_completed": self.completed,
             "chunks_failed": self.failed,
+            "unit": self.unit,
+            "n_rejected": item.n_rejected if item else 0,
             "params": self.params,
             "warnings": self.warnings,
             "created_at": state.created_at if state else (item and item.created_at),
@@ -143,7 +152,7 @@ def load_run(connection: Connection, run_id: str) -> RunView | None:
         TableName=connection.workflow_state_table, Key={"run_id": {"S": run_id}}, ConsistentRead=True
     )
     state = _state(answer["Item"]) if "Item" in answer else None
-    item = connection.ledger.get_run(run_id)
+    item = _counted(connection, run_id)
     return RunView(run_id, state, item) if state or item else None
 
 
@@ -183,7 +192,13 @@ def _newest(states: Iterable[WorkflowStateItem], limit: int) -> list[WorkflowSta
 
 
 def _with_item(connection: Connection, state: WorkflowStateItem) -> RunView:
-    return RunView(state.run_id, state, connection.ledger.get_run(state.run_id))
+    return RunView(state.run_id, state, _counted(connection, state.run_id))
+
+
+def _counted(connection: Connection, run_id: str) -> RunItem | None:
+    """The run's item with its counts, also if shards count its chunks or tasks."""
+    item = connection.ledger.get_run(run_id)
+    return None if item is None else connection.ledger.counted(item)
 
 
 def _state(item: dict[str, Any]) -> WorkflowStateItem:

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from prismline_cli.output import ExitCode, console, print_json, stderr
 from prismline_cli.runs import RunView
-from prismline_contracts import ChunkItem, ChunkStatus
+from prismline_contracts import ChunkItem, ChunkStatus, TaskItem
 
 
 def show_run(view: RunView, *, as_json: bool) -> None:
@@ -22,7 +22,8 @@ def show_run(view: RunView, *, as_json: bool) -> None:
     else:
         table = Table(box=None, show_header=False)
         for name, value in view.as_json().items():
-            if value not in (None, {}) and name != "warnings":
+            if value not in (None, {}) and name not in {"warnings", "unit"} and (value or name != "n_rejected"):
+                name = name.replace("chunks_", f"{view.unit}s_")  # noqa: PLW2901
                 table.add_row(name, coloured(value) if name == "status" else _shown(value))
         console.print(table)
     warn(view)
@@ -72,7 +73,7 @@ def runs_table(views: Sequence[RunView], width: int) -> Table:
             view.run_id if wide else shown[view.run_id],
             row["survey"] or "-",
             coloured(view.status),
-            f"{view.completed + view.failed}/{view.total or '?'}",
+            f"{view.completed + view.failed}/{view.total or '?'}{' tasks' if view.unit == 'task' else ''}",
             str(view.failed),
             *([str(row["n_spectra"] or "-")] if wide else []),
             created if wide else created[5:16].replace("T", " "),
@@ -109,6 +110,33 @@ def show_chunks(found: Sequence[ChunkItem], *, as_json: bool, why: Mapping[str, 
             said or "",
         )
     console.print(table if found else "No chunks.")
+
+
+def show_tasks(found: Sequence[TaskItem], *, as_json: bool) -> None:
+    """Print tasks."""
+    if as_json:
+        print_json([task_json(task) for task in found])
+        return
+    table = Table("index", "task", "status", "attempts", "answer", "bytes", "source", "error", box=None)
+    for task in found:
+        result = task.result
+        table.add_row(
+            str(task.index),
+            task.task_id[:SHORT_ID],
+            coloured(task.status),
+            str(task.attempts),
+            str(result.http_status) if result else "-",
+            str(result.length) if result else "-",
+            Text(task.source, overflow="fold"),
+            Text(task.error or task.last_error or ""),
+        )
+    console.print(table if found else "No tasks.")
+
+
+def task_json(task: TaskItem) -> dict[str, Any]:
+    """The task as a JSON document."""
+    document = task.model_dump(exclude={"PK", "SK"}, exclude_none=True)
+    return {"run_id": task.run_id, "task_id": task.task_id} | document
 
 
 def error_of(chunk: ChunkItem) -> str | None:

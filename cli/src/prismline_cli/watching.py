@@ -74,11 +74,11 @@ def _show_live(views: Iterator[RunView]) -> RunView:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
-        TextColumn("chunks  {task.fields[detail]}"),
+        TextColumn("{task.fields[unit]}s  {task.fields[detail]}"),
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=stderr) as progress:
-        task = progress.add_task("submitted", total=None, detail="")
+        task = progress.add_task("submitted", total=None, detail="", unit="chunk")
         clock = _Clock()
         for view in views:
             progress.update(
@@ -87,6 +87,7 @@ def _show_live(views: Iterator[RunView]) -> RunView:
                 total=view.total or None,
                 completed=view.completed + view.failed,
                 detail=clock.detail(view),
+                unit=view.unit,
             )
     return view
 
@@ -94,7 +95,7 @@ def _show_live(views: Iterator[RunView]) -> RunView:
 def _show_lines(views: Iterator[RunView]) -> RunView:
     clock, last = _Clock(), ""
     for view in views:
-        head = f"{view.status}: {view.completed + view.failed}/{view.total or '?'} chunks"
+        head = f"{view.status}: {view.completed + view.failed}/{view.total or '?'} {view.unit}s"
         slow = (view.item.n_timed_out, view.item.n_refit_failed) if view.item else ()
         if (mark := f"{head} {slow}") != last:
             stderr.print(f"{head}, {clock.detail(view)}", markup=False, soft_wrap=True)
@@ -110,15 +111,18 @@ class _Clock:
         self._from: int | None = None
 
     def detail(self, view: RunView) -> str:
-        done, spectra = view.spectra_done, (view.item and view.item.n_items) or 0
+        if view.unit == "task":
+            done, of_all, what = view.completed + view.failed, view.total, "tasks"
+        else:
+            done, of_all, what = view.spectra_done, (view.item and view.item.n_items) or 0, "spectra"
         if self._from is None:
             self._since, self._from = time.monotonic(), done
         rate = (done - self._from) / max(time.monotonic() - self._since, 1e-3)
-        parts = [f"{rate:.0f} spectra/s" if rate >= 10 else f"{rate:.1f} spectra/s"]
+        parts = [f"{rate:.0f} {what}/s" if rate >= 10 else f"{rate:.1f} {what}/s"]
         if view.failed:
             parts.append(f"{view.failed} failed")
-        if rate > 0 and done < spectra:
-            parts.append(f"{(spectra - done) / rate:.0f} s left")
+        if rate > 0 and done < of_all:
+            parts.append(f"{(of_all - done) / rate:.0f} s left")
         if view.item and view.item.n_timed_out:
             parts.append(f"{view.item.n_timed_out} in the slow lane")
         if view.item and view.item.n_refit_failed:

@@ -5,7 +5,7 @@ They are sorted by subject: the run, the chunk, the export, the job. Events abou
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -75,6 +75,8 @@ class RunDrained(MessageData):
     drained_at: Timestamp
     #: How often the run has drained, this time included.
     drains: Annotated[int, Field(ge=1)] = 1
+    #: What the three numbers count.
+    unit: Literal["chunk", "task"] = "chunk"
 
     @property
     def key(self) -> tuple[str, ...]:
@@ -93,6 +95,7 @@ class RunDrained(MessageData):
             failed_percent=100 * run.chunks_failed / total if total else 0.0,
             drained_at=run.drained_at or "",
             drains=max(1, run.drains),
+            unit=run.unit,
         )
 
 

@@ -15,6 +15,7 @@ from prismline_contracts.base import ChunkId, Contract, Count, RunId, Timestamp
 from prismline_contracts.deadletters import DeadLetterRecord, RecoveryCounts
 from prismline_contracts.items import N_SPECTRA, ChunkItem
 from prismline_contracts.references import CubeReference
+from prismline_contracts.tasks import TaskId, TaskItem
 
 
 def _for_readers(schema: dict[str, Any]) -> None:
@@ -63,6 +64,10 @@ class RunOutput(Output):
     chunks_total: Count | None
     chunks_completed: Count
     chunks_failed: Count
+    #: What the three numbers count, and the failed share: chunks, or the tasks of a list.
+    unit: Literal["chunk", "task"] = "chunk"
+    #: Lines of the list that are no task.
+    n_rejected: Count = 0
     #: All parameters in force.
     params: dict[str, Any]
     #: What somebody who looks at the results must not overlook.
@@ -85,13 +90,20 @@ ChunkOutput = create_model(
 #: A chunk that is in trouble, and why it is thought so.
 StuckChunkOutput = create_model("StuckChunkOutput", __base__=ChunkOutput, why=(str, ...))
 
+_TASK_FIELDS: dict[str, Any] = {
+    name: (field.annotation, field) for name, field in TaskItem.model_fields.items() if name not in ("PK", "SK")
+}
+#: A task: the attributes of its item in the ledger, without those that are null.
+TaskOutput = create_model("TaskOutput", __base__=Output, run_id=(RunId, ...), task_id=(TaskId, ...), **_TASK_FIELDS)
+
 
 class FailuresOutput(Output):
-    """Why a run failed, and each of its chunks that did."""
+    """Why a run failed, and each of its chunks, or the first of its tasks, that did."""
 
     run_id: RunId
     error: str | None
     chunks: list[ChunkOutput]
+    tasks: list[TaskOutput] = Field(default_factory=list)
 
 
 class PrunedRunOutput(Output):
@@ -378,6 +390,7 @@ OUTPUTS: dict[str, type[BaseModel]] = {
     "cancel": CancelOutput,
     "prune": PruneOutput,
     "chunks": RootModel[list[ChunkOutput]],
+    "tasks": RootModel[list[TaskOutput]],
     "stuck": RootModel[list[StuckChunkOutput]],
     "failures": FailuresOutput,
     "results": FilesOutput,

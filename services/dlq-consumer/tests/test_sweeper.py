@@ -17,7 +17,7 @@ from prismline_contracts import RUN_SK, ChunkItem, ChunkStatus, Envelope, timest
 from prismline_dlq_consumer import sweeper
 from prismline_dlq_consumer.sweep_decisions import SweepLimits
 from prismline_dlq_consumer.sweeper import SweeperDependencies, on_sweep, sweep
-from prismline_ledger import Ledger, NewChunk, Patience, Started
+from prismline_ledger import Ledger, NewChunk, Patience, Started, TaskEnding
 from prismline_localstack.settings import client_environment
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table, observe_bus
@@ -94,7 +94,14 @@ class SweeperWorld:
         return datetime.now(UTC) + timedelta(minutes=self.minutes)
 
     def split(
-        self, run_id: str, n_chunks: int, *, latch: bool = True, token: str | None = None, workload: str = "spectra"
+        self,
+        run_id: str,
+        n_chunks: int,
+        *,
+        latch: bool = True,
+        token: str | None = None,
+        workload: str = "spectra",
+        shard_count: int = 1,
     ) -> list[str]:
         return split_run(
             self.ledger,
@@ -107,6 +114,7 @@ class SweeperWorld:
             traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01",
             manifest_key="manifests/m.json",
             split_token=token,
+            shard_count=shard_count,
         )
 
     def start(self, run_id: str, chunk_id: str) -> ChunkItem:
@@ -544,6 +552,43 @@ class TestCounters:
         tally = world.sweep()
         assert (tally.ledger_drift, tally.drains_said) == (1, 1)
         assert world.ledger.run("r").chunks_completed == 2
+
+    def test_counters_of_shards_are_corrected_and_the_run_drains_in_the_same_sweep(self, world: SweeperWorld) -> None:
+        *others, last = world.split("r", 5, shard_count=2)
+        for name in others:
+            world.complete("r", name)
+        shard = {"PK": "r#1", "SK": "SHARD"}
+        world.table.update(shard, Change({"completed": 1}))
+        world.fail("r", last)
+        assert world.ledger.run("r").drained_at is None
+        tally = world.sweep()
+        assert (tally.ledger_drift, tally.drains_said) == (1, 1)
+        run = world.ledger.run("r")
+        assert (run.chunks_completed, run.chunks_failed) == (4, 1)
+        assert [(item.completed, item.failed) for item in world.ledger.shards(run)] == [(2, 1), (2, 0)]
+        assert world.sweep().ledger_drift == 0
+
+    def test_sums_of_a_drained_run_with_shards_are_corrected(self, world: SweeperWorld) -> None:
+        for name in world.split("r", 3, shard_count=2):
+            world.complete("r", name)
+        world.table.update({"PK": "r", "SK": RUN_SK}, Change({"jobs_completed": 2}))
+        assert world.sweep().ledger_drift == 1
+        assert world.ledger.run("r").chunks_completed == 3
+
+    def test_a_run_of_shards_that_goes_on_is_not_called_wrong(self, world: SweeperWorld) -> None:
+        first, *_ = world.split("r", 3, shard_count=2)
+        world.complete("r", first)
+        assert world.sweep().ledger_drift == 0
+
+    def test_a_run_of_tasks_is_not_counted_by_chunks(self, world: SweeperWorld) -> None:
+        fixed: Any = {"survey": "s", "job_id": "j", "workload": "urls", "params": None, "traceparent": None}
+        run = world.ledger.open_run(run_id="r", unit="task", **fixed)
+        world.ledger.add_tasks(run, 0, ["https://example.org"])
+        world.ledger.set_task_total("r", [1])
+        (task,) = world.ledger.tasks(run)
+        world.ledger.end_tasks(run, [TaskEnding(task, error="404")])
+        assert world.sweep().ledger_drift == 0
+        assert world.ledger.run("r").chunks_failed == 1
 
     def test_a_counter_that_moves_while_it_is_checked_is_not_called_wrong(
         self, world: SweeperWorld, monkeypatch: pytest.MonkeyPatch

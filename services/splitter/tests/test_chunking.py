@@ -6,12 +6,15 @@ from hypothesis import strategies as st
 
 from prismline_splitter.chunking import (
     CHUNK_SECONDS,
+    CHUNKS_OF_ONE_SHARD,
     COST_CHANNELS,
     COST_MS,
     LEAST_CHUNK_SECONDS,
     LEAST_CHUNKS,
     MAX_CHUNK_BYTES,
+    SHARDS,
     choose_chunk_size,
+    shards_of,
 )
 
 
@@ -42,3 +45,7 @@ def test_a_survey_is_cut_by_work_and_a_field_so_that_all_workers_have_some() -> 
     assert 10 <= seconds(choose_chunk_size(10**8, 424, 4, "phspectra"), 424, "phspectra") <= 60
     assert 1_000_000 / choose_chunk_size(1_000_000, 424, 4, "gaussline") == pytest.approx(LEAST_CHUNKS, rel=0.01)
     assert choose_chunk_size(100, 424, 4, "gaussline") >= 100
+
+
+def test_only_a_run_of_many_chunks_is_counted_by_several_shards() -> None:
+    assert [shards_of(n) for n in (0, 1, CHUNKS_OF_ONE_SHARD, CHUNKS_OF_ONE_SHARD + 1)] == [1, 1, 1, SHARDS]

@@ -20,6 +20,7 @@ POINTS = (
     "split.run_opened",
     "split.input_chosen",
     "split.inputs_written",
+    "split.divided",
     "split.items_written",
     "split.total_set",
     "split.messages_sent",
@@ -174,6 +175,27 @@ def test_a_cube_in_another_bucket_is_split_where_it_is(world: SplitterWorld) -> 
         assert world.split(f"run-{n}", key)
         np.testing.assert_array_equal(world.spectra(f"run-{n}"), data)
     assert world.objects("cubes/") == []
+
+
+@pytest.mark.parametrize("point", ["split.inputs_written", "split.divided", "split.items_written", "split.total_set"])
+def test_the_chunks_of_a_large_run_are_counted_by_shards_whoever_goes_on(
+    world: SplitterWorld, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunking, "CHUNKS_OF_ONE_SHARD", 3)
+    data = world.put_cube("cubes/c.fits", n=40)
+    world.put_manifest(KEY, chunk_size=2)
+    world.die_at(point)
+    assert not world.split(RUN, KEY)
+    if point != "split.inputs_written":  # a newer release, which would choose one shard
+        monkeypatch.setattr(chunking, "CHUNKS_OF_ONE_SHARD", 100)
+    assert world.split(RUN, KEY)
+    assert_split(world, RUN, data, size=2)
+    run = world.ledger.run(RUN)
+    assert run.shard_count == chunking.SHARDS
+    assert sum(shard.total or 0 for shard in world.ledger.shards(run)) == 20
+    world.work_off(RUN)
+    run = world.ledger.run(RUN)
+    assert (run.drained_at is not None, run.chunks_completed) == (True, 20)
 
 
 @pytest.mark.parametrize("point", ["split.run_opened", "split.items_written", "split.total_set"])

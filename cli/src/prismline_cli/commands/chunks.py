@@ -1,19 +1,23 @@
-"""`prismline chunks | stuck | failures`: what became of a run's chunks."""
+"""`prismline chunks | tasks | stuck | failures`: what became of a run's chunks or tasks."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Annotated
 
 import typer
 
 from prismline_cli.commands.options import AsJson, RunId
 from prismline_cli.connection import Connection
-from prismline_cli.finding import find_run, item_of
-from prismline_cli.output import ExitCode, console, print_json
-from prismline_cli.tables import chunk_json, duration_of, show_chunks
+from prismline_cli.finding import chunked, find_run, item_of
+from prismline_cli.output import ExitCode, console, fail, print_json
+from prismline_cli.tables import chunk_json, duration_of, show_chunks, show_tasks, task_json
 from prismline_cli.troubles import troubles
-from prismline_contracts import ChunkStatus
+from prismline_contracts import ChunkStatus, TaskStatus
+
+#: Failed tasks that `failures` shows. `tasks --status failed` shows more.
+MOST_FAILED_TASKS = 100
 
 
 def chunks(
@@ -23,8 +27,22 @@ def chunks(
 ) -> None:
     """List a run's chunks."""
     connection = Connection.open()
-    found = list(connection.ledger.chunks(item_of(find_run(connection, run_id)).run_id, status=status))
+    found = list(connection.ledger.chunks(chunked(find_run(connection, run_id)).run_id, status=status))
     show_chunks(found, as_json=as_json)
+
+
+def tasks(
+    run_id: RunId,
+    status: Annotated[TaskStatus | None, typer.Option(case_sensitive=False, help="Only those.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 100,
+    as_json: AsJson = False,
+) -> None:
+    """List tasks of a run that consists of tasks, in no particular order."""
+    connection = Connection.open()
+    view = find_run(connection, run_id)
+    if item_of(view).unit != "task":
+        fail(f"Run {view.run_id} consists of chunks, not of tasks: `prismline chunks {view.run_id}` lists them.")
+    show_tasks(list(islice(connection.ledger.tasks(item_of(view), status=status), limit)), as_json=as_json)
 
 
 def stuck(
@@ -36,7 +54,7 @@ def stuck(
     the sweeper had to send them again. Exit code 1 if there are any.
     """
     connection = Connection.open()
-    item = item_of(find_run(connection, run_id))
+    item = chunked(find_run(connection, run_id))
     chunks = connection.ledger.chunks(item.run_id)
     why = troubles(chunks, now=datetime.now(UTC), after=timedelta(minutes=minutes))
     show_chunks([chunk for chunk, _ in why], as_json=as_json, why={chunk.chunk_id: trouble for chunk, trouble in why})
@@ -48,22 +66,40 @@ def failures(run_id: RunId, as_json: AsJson = False) -> None:
     """Show why a run, or chunks of it, failed. Exit code 1 if anything did."""
     connection = Connection.open()
     view = find_run(connection, run_id)
-    found = list(connection.ledger.chunks(view.run_id, status=ChunkStatus.FAILED)) if view.item else []
+    chunked = view.item is not None and view.unit == "chunk"
+    found = list(connection.ledger.chunks(view.run_id, status=ChunkStatus.FAILED)) if chunked else []
+    failed = (
+        []
+        if chunked or view.item is None
+        else list(islice(connection.ledger.tasks(view.item, status=TaskStatus.FAILED), MOST_FAILED_TASKS))
+    )
     if as_json:
-        print_json({"run_id": view.run_id, "error": view.error, "chunks": [chunk_json(chunk) for chunk in found]})
+        print_json(
+            {
+                "run_id": view.run_id,
+                "error": view.error,
+                "chunks": [chunk_json(chunk) for chunk in found],
+                "tasks": [task_json(task) for task in failed],
+            }
+        )
     else:
         if view.error:
             console.print(f"run: {view.error}", style="red", markup=False, soft_wrap=True)
         for chunk in found:
             took = f"{chunk.attempts} attempt{'s' * (chunk.attempts != 1)}, {duration_of(chunk)} s"
             console.print(f"{chunk.chunk_id} ({took}): {chunk.error}", markup=False, soft_wrap=True)
-        if not view.error and not found:
+        for task in failed:
+            attempts = f"{task.attempts} attempt{'s' * (task.attempts != 1)}"
+            console.print(f"{task.source} ({attempts}): {task.error}", markup=False, soft_wrap=True)
+        if view.failed > len(failed) > 0:
+            console.print(f"... and {view.failed - len(failed):,} more.")
+        if not view.error and not found and not failed:
             console.print("Nothing failed.")
-    if view.error or found:
+    if view.error or found or failed:
         raise typer.Exit(ExitCode.FAILED_CHUNKS)
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (chunks, stuck, failures):
+    for command in (chunks, tasks, stuck, failures):
         app.command()(command)

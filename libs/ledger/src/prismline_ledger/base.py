@@ -55,7 +55,7 @@ def shard_key(run_id: str, shard: int) -> dict[str, str]:
     return {"PK": partition(run_id, shard, SEVERAL), "SK": SHARD_SK}
 
 
-def as_read(item: RunItem | ChunkItem | TaskItem, *names: str) -> ConditionBase:
+def as_read(item: RunItem | ChunkItem | TaskItem | ShardItem, *names: str) -> ConditionBase:
     """The condition that the fields `names` still have the values in `item`.
 
     An absent attribute equals its field's default.

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from boto3.dynamodb.conditions import Attr, Key
 
-from prismline_contracts import OPEN_RUNS, ChunkItem, ChunkStatus, RunItem
+from prismline_contracts import OPEN_RUNS, ChunkItem, ChunkStatus, RunItem, ShardItem
 from prismline_ledger.base import COUNTERS, LedgerBase, as_read
 from prismline_ledger.transitions import ALLOWED_FROM, truncate
-from prismline_runtime import Change
+from prismline_runtime import Change, RefusedError
 
 
 class Sweeping(LedgerBase):
@@ -94,3 +94,12 @@ class Sweeping(LedgerBase):
         """
         sets = {run.attribute(name): number for name, number in counted.items()}
         return self._update_run(run, Change(sets, condition=as_read(run, *COUNTERS))) is not None
+
+    def correct_shard(self, shard: ShardItem, *, completed: int, failed: int) -> bool:
+        """Set the counters of a shard to the numbers in its items. False if one has changed since `shard` was read."""
+        change = Change({"completed": completed, "failed": failed}, condition=as_read(shard, "completed", "failed"))
+        try:
+            self._table.update({"PK": shard.PK, "SK": shard.SK}, change)
+        except RefusedError:
+            return False
+        return True

@@ -176,7 +176,8 @@ class _Recovery:
                 if not self._deps.ledger.resume_run(run, cancelled_at=cancelled_at):
                     raise TransientError(f"Run {run.run_id} has changed since it was read.")
                 fault_point("recovery.resumed", operation_id=self._id)
-            chunks = max(0, (run.chunks_total or 0) - run.terminal_chunks) if run is not None else 0
+            counts = None if run is None else self._deps.ledger.counts(run)
+            chunks = 0 if counts is None else max(0, (counts.total or 0) - counts.ended)
             left = chunks if wish is Wish.LEAVE else 0
             self._commit(Counter(n_records=chunks, n_sent=chunks - left, n_left=left), cursor="resumed", gone=[])
         self.operation = self._deps.operations.finish(self.operation)

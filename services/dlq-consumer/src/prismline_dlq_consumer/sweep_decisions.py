@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
@@ -22,6 +22,7 @@ from prismline_contracts import (
     JobIngest,
     RunItem,
     RunSplit,
+    ShardItem,
     SpectraRefit,
     StatusUpdate,
     StepFunctionsError,
@@ -247,6 +248,7 @@ class Census:
     def __init__(self) -> None:
         self.n_chunks = 0
         self._sums: Counter[str] = Counter()
+        self._states: Counter[tuple[int | None, ChunkStatus]] = Counter()
         self._digest = hashlib.blake2b()
 
     def add(self, chunk: ChunkItem) -> None:
@@ -256,13 +258,18 @@ class Census:
         self._sums["chunks_failed"] += chunk.state is ChunkStatus.FAILED
         self._sums["n_timed_out"] += chunk.n_timed_out
         self._sums["n_refit_failed"] += chunk.n_refit_failed
+        self._states[chunk.shard, chunk.state] += 1
         ended = chunk.completed_at if chunk.state.terminal else None
         counted = (chunk.SK, chunk.state.terminal, ended, chunk.recovery, chunk.n_timed_out, chunk.n_refit_failed)
         self._digest.update(repr(counted).encode())
 
     def counters(self) -> dict[str, int]:
-        """The values that the run's counters should have."""
+        """The sums, by the names of the run's counters."""
         return {name: self._sums[name] for name in COUNTERS}
+
+    def shard(self, shard: int) -> tuple[int, int]:
+        """How many chunks of a shard are COMPLETED, and how many FAILED."""
+        return self._states[shard, ChunkStatus.COMPLETED], self._states[shard, ChunkStatus.FAILED]
 
     def confirms(self, earlier: Census) -> bool:
         """Whether no counted attribute has changed between the two listings, so that both sums are exact.
@@ -274,8 +281,23 @@ class Census:
 
 
 def drift(run: RunItem, counted: Census) -> dict[str, int]:
-    """The counters of `run` that differ from the count, with their right values."""
-    return {name: value for name, value in counted.counters().items() if getattr(run, name) != value}
+    """The counters of `run` that differ from the count, with their right values.
+
+    A run with several shards has the numbers of ended chunks in its item only once it has drained.
+    """
+    right = counted.counters()
+    if run.shard_count > 1 and run.drained_at is None:
+        right |= {"chunks_completed": 0, "chunks_failed": 0}
+    return {name: value for name, value in right.items() if getattr(run, name) != value}
+
+
+def shard_drift(shards: Sequence[ShardItem], counted: Census) -> list[tuple[ShardItem, int, int]]:
+    """The shards whose counters differ from the count, with the right numbers of completed and of failed chunks."""
+    return [
+        (shard, *counted.shard(shard.shard))
+        for shard in shards
+        if (shard.completed, shard.failed) != counted.shard(shard.shard)
+    ]
 
 
 def total_is_wrong(run: RunItem, counted: Census) -> bool:

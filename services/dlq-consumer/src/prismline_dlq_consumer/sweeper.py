@@ -32,6 +32,7 @@ from prismline_contracts import (
     RunCheckRequested,
     RunDrained,
     RunItem,
+    ShardItem,
     dead_letter_queue_name,
     ending_of,
     now,
@@ -56,6 +57,7 @@ from prismline_dlq_consumer.sweep_decisions import (
     process_command,
     refit_command,
     settled,
+    shard_drift,
     split_command,
     sweep_chunk,
     sweep_deadline,
@@ -252,9 +254,11 @@ class _Sweep:
         if before.unit == "task":
             self._mend_task_run(before)
             return
+        shards = self._shards(before)
         counted, seen_to_all = self._mend_chunks(before)
         after = ledger.run(before.run_id)
-        right = settled(before, after) and not self._mend_counters(after, counted)
+        unmoved = settled(before, after) and shards == self._shards(after)
+        right = unmoved and not self._mend_counters(after, shards, counted)
         run = ledger.drain(before.run_id)
         fault_point("sweep.drained", run_id=run.run_id)
         self._say(run)
@@ -431,10 +435,14 @@ class _Sweep:
         self._tally.splits_resent += 1
         self._deps.logger.warning("split_resent", extra={"reason": decision.reason})
 
-    def _mend_counters(self, run: RunItem, counted: Census) -> bool:
-        """Correct the counters of `run`, which was read after its items were counted. False if they are right."""
-        wrong = drift(run, counted)
-        if not wrong and not total_is_wrong(run, counted):
+    def _shards(self, run: RunItem) -> list[ShardItem]:
+        """The counters of the run's shards, if it has several."""
+        return self._deps.ledger.shards(run) if run.shard_count > 1 else []
+
+    def _mend_counters(self, run: RunItem, shards: list[ShardItem], counted: Census) -> bool:
+        """Correct the counters of `run` and its shards, which were read after the count. False if they are right."""
+        wrong, wrong_shards = drift(run, counted), shard_drift(shards, counted)
+        if not wrong and not wrong_shards and not total_is_wrong(run, counted):
             return False
         again = Census()
         for chunk in self._deps.ledger.chunks(run.run_id):
@@ -443,11 +451,14 @@ class _Sweep:
             return True  # a chunk changed in the meantime; the next sweep counts again
         if wrong and not self._deps.ledger.correct_counters(run, wrong):
             return True
+        for shard, completed, failed in wrong_shards:
+            self._deps.ledger.correct_shard(shard, completed=completed, failed=failed)
         self._tally.ledger_drift += 1
         self._deps.logger.error(
             "ledger_drift",
             extra={
                 "was": {name: getattr(run, name) for name in (*COUNTERS, "chunks_total")},
+                "shards": [shard.model_dump(exclude={"SK"}) for shard, *_ in wrong_shards],
                 "counted": {**counted.counters(), "n_chunks": counted.n_chunks},
             },
         )

@@ -1,4 +1,7 @@
-"""Chooses how many spectra a chunk has: enough to be worth a message, few enough to keep all workers busy. Pure."""
+"""Chooses how many spectra a chunk has: enough to be worth a message, few enough to keep all workers busy. Pure.
+
+It also chooses how many shards count the chunks.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,11 @@ MAX_CHUNK_BYTES = 2**30
 #: Survey's test field (0.074 and 144): libs/gaussline/README.md.
 COST_MS = {"gaussline": 0.05, "phspectra": 100.0}
 COST_CHANNELS = 424
+#: Most chunks that the run's item counts by itself. One item takes about 50 completions a second, however many workers
+#: there are; these chunks take 40 seconds of that (benchmarks/README.md, `shards.py`).
+CHUNKS_OF_ONE_SHARD = 2_000
+#: Shards of a run with more chunks. They take the completions of 64 workers at once almost without a conflict.
+SHARDS = 16
 
 
 def choose_chunk_size(n_spectra: int, n_channels: int, itemsize: int, decomposer: str) -> int:
@@ -42,3 +50,8 @@ def choose_reference_size(size: int, layout: Layout) -> int:
     if size < min(worth, inner):
         size = max(size, min(worth, inner, layout.n_spectra // LEAST_REFERENCE_CHUNKS))
     return size // inner * inner if size >= inner else size
+
+
+def shards_of(n_chunks: int) -> int:
+    """How many shards count the chunks of a run with `n_chunks` of them."""
+    return 1 if n_chunks <= CHUNKS_OF_ONE_SHARD else SHARDS

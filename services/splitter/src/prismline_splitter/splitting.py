@@ -25,6 +25,7 @@ from prismline_contracts import (
     Wrappable,
 )
 from prismline_runtime import Message, PermanentError, fault_point
+from prismline_splitter.chunking import shards_of
 from prismline_splitter.dependencies import Dependencies
 from prismline_splitter.ingestion import SliceOverError, ingest, shard_count_of
 from prismline_splitter.pinning import Plan, pinned_manifest
@@ -90,9 +91,14 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
         split = workload.split(manifest, source)
         if _closed(run := ledger.run(run_id)):
             return run
-        ledger.add_chunks(run_id, split.chunks)
+        shards = source.pinned("shards", lambda: shards_of(len(split.chunks)))
+        shards = ledger.divide(run, shards).shard_count
+        fault_point("split.divided", run_id=run_id)
+        ledger.add_chunks(run_id, split.chunks, shard_count=shards)
         fault_point("split.items_written", run_id=run_id)
-        ledger.set_total(run_id, n_chunks=len(split.chunks), n_items=split.n_items, n_blank=split.n_blank)
+        ledger.set_total(
+            run_id, n_chunks=len(split.chunks), n_items=split.n_items, n_blank=split.n_blank, shard_count=shards
+        )
     fault_point("split.total_set", run_id=run_id)
     if _closed(run := ledger.run(run_id)):
         return run

@@ -29,7 +29,7 @@ def counts(drained: RunDrained) -> dict[str, Any]:
         "jobs_completed": drained.chunks_completed,
         "jobs_failed": drained.chunks_failed,
         "failed_percent": drained.failed_percent,
-        "summary": f"{drained.chunks_failed} of {drained.chunks_total} chunks failed"
+        "summary": f"{drained.chunks_failed} of {drained.chunks_total} {drained.unit}s failed"
         f" ({percent_text(drained.failed_percent)})",
     }
 

@@ -1,0 +1,78 @@
+"""A run of tasks is shown as one: its counts, wherever they are kept, its tasks, and why some of them failed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.emulator
+
+RUN = "5a1e0000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def tasks(world: Any) -> Any:
+    """A world with a run of four tasks in two shards that goes on."""
+    fields = {
+        "unit": "task",
+        "workload": "urls",
+        "shard_count": 2,
+        "jobs_total": 4,
+        "latched_at": "2026-03-10T12:00:00Z",
+    }
+    world.add_run(RUN, status="running", n_rejected=3, rejects_key="jobs/j/rejects.jsonl", **fields)
+    result = {"key": "results/r/t", "http_status": 200, "length": 51, "sha256": "0" * 64, "final_url": "https://e.org"}
+    for index in range(2):
+        world.add_task(RUN, index, shard_count=2, result=result)
+    world.add_task(RUN, 2, shard_count=2, status="FAILED", error="[404] Not Found", attempts=1)
+    world.add_task(RUN, 3, shard_count=2, status="PENDING", last_error="503", attempts=2)
+    world.add_shard(RUN, 0, total=2, completed=1, failed=1)
+    world.add_shard(RUN, 1, total=2, completed=1)
+    return world
+
+
+def test_a_run_shows_the_counts_of_its_shards(tasks: Any) -> None:
+    document = tasks.json("run", RUN, expect=1)
+    counts = [document[name] for name in ("unit", "chunks_total", "chunks_completed", "chunks_failed", "n_rejected")]
+    assert counts == ["task", 4, 2, 1, 3]
+    assert any("3 lines of the list are no task." in warning for warning in document["warnings"])
+    shown = tasks.run("run", RUN, expect=1).stdout
+    assert "tasks_completed" in shown
+    assert "chunk" not in shown
+
+
+def test_a_list_of_runs_says_which_count_tasks(tasks: Any) -> None:
+    assert "3/4 tasks" in tasks.run("runs").stdout
+
+
+def test_tasks_are_listed_by_status(tasks: Any) -> None:
+    assert sorted(task["index"] for task in tasks.json("tasks", RUN)) == [0, 1, 2, 3]
+    (failed,) = tasks.json("tasks", RUN, "--status", "failed")
+    assert (failed["source"], failed["error"]) == ("https://example.org/2", "[404] Not Found")
+    assert len(tasks.json("tasks", RUN, "--limit", "2")) == 2
+    assert "[404] Not Found" in tasks.run("tasks", RUN).stdout
+
+
+def test_failures_are_those_of_tasks(tasks: Any) -> None:
+    assert "https://example.org/2 (1 attempt): [404] Not Found" in tasks.run("failures", RUN, expect=1).stdout
+    assert [task["index"] for task in tasks.json("failures", RUN, expect=1)["tasks"]] == [2]
+
+
+@pytest.mark.parametrize("command", ["chunks", "stuck"])
+def test_who_asks_a_run_of_tasks_for_chunks_is_told_what_to_ask(tasks: Any, command: str) -> None:
+    assert f"prismline tasks {RUN}" in tasks.run(command, RUN, expect=2).stderr
+
+
+def test_who_asks_a_run_of_chunks_for_tasks_is_told_what_to_ask(world: Any) -> None:
+    world.add_run(RUN)
+    assert f"prismline chunks {RUN}" in world.run("tasks", RUN, expect=2).stderr
+
+
+def test_watching_shows_tasks_a_second(tasks: Any) -> None:
+    tasks.add_run(
+        RUN, status="completed", unit="task", jobs_total=4, jobs_completed=4, drained_at="2026-03-10T12:00:00Z"
+    )
+    said = tasks.run("watch", RUN).stderr
+    assert "completed: 4/4 tasks" in said
+    assert "tasks/s" in said

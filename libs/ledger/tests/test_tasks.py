@@ -1,0 +1,294 @@
+"""Tasks of runs with one shard and with several: what a caller asks for is what the table holds afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from scenes import dying
+
+from prismline_contracts import (
+    RunItem,
+    TaskItem,
+    TaskResult,
+    TaskStatus,
+    partition,
+    result_key,
+    shard_of,
+    task_id,
+    timestamp,
+)
+from prismline_ledger import Counts, Ledger, TaskEnding
+from prismline_runtime import PermanentError
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+
+pytestmark = pytest.mark.emulator
+
+SHARDS = pytest.mark.parametrize("shard_count", [1, 4])
+N = 60
+
+
+def sources(n: int = N) -> list[str]:
+    return [f"https://example.org/{number}" for number in range(n)]
+
+
+def result_of(task: TaskItem) -> TaskResult:
+    return TaskResult(
+        key=result_key(task.run_id, task.task_id),
+        http_status=200,
+        content_type="text/html",
+        length=5,
+        sha256="0" * 64,
+        final_url=task.source,
+        headers={"etag": "a"},
+    )
+
+
+class Tasks:
+    """A run of tasks in the ledger."""
+
+    def __init__(self, ledger: Ledger, run_id: str, shard_count: int) -> None:
+        fixed: Any = {"survey": "s", "job_id": "j", "workload": "urls", "params": None, "traceparent": None}
+        self.ledger = ledger
+        self.opened = ledger.open_run(run_id=run_id, unit="task", shard_count=shard_count, **fixed)
+
+    @property
+    def run(self) -> RunItem:
+        return self.ledger.run(self.opened.run_id)
+
+    def split(self, n: int = N) -> list[TaskItem]:
+        by_shard = self.ledger.add_tasks(self.opened, 0, sources(n))
+        totals = [len(by_shard.get(shard, [])) for shard in range(self.opened.shard_count)]
+        self.ledger.set_task_total(self.opened.run_id, totals)
+        self.ledger.latch(self.opened.run_id)
+        return self.all()
+
+    def all(self) -> list[TaskItem]:
+        return sorted(self.ledger.tasks(self.opened), key=lambda task: task.index)
+
+    def complete(self, tasks: list[TaskItem]) -> Any:
+        return self.ledger.end_tasks(self.opened, [TaskEnding(task, result=result_of(task)) for task in tasks])
+
+    def fail(self, tasks: list[TaskItem], error: str = "404 Not Found", **how: Any) -> Any:
+        return self.ledger.end_tasks(self.opened, [TaskEnding(task, error=error, **how) for task in tasks])
+
+
+@pytest.fixture
+def new(ledger: Ledger, new_run_id: Callable[[], str]) -> Callable[[int], Tasks]:
+    return lambda shard_count: Tasks(ledger, f"tasks-{new_run_id()}", shard_count)
+
+
+@SHARDS
+def test_tasks_are_found_where_their_ids_say(new: Callable[[int], Tasks], shard_count: int) -> None:
+    tasks = new(shard_count)
+    run_id = tasks.opened.run_id
+    by_shard = tasks.ledger.add_tasks(tasks.opened, 100, sources())
+    assert [
+        name for names in by_shard.values() for name in names if by_shard[shard_of(name, shard_count)] is not names
+    ] == []
+    found = tasks.all()
+    assert [(task.index, task.source) for task in found] == list(enumerate(sources(), 100))
+    assert [task.task_id for task in found] == [task_id(run_id, index) for index in range(100, 100 + N)]
+    assert {task.PK for task in found} == {partition(run_id, shard, shard_count) for shard in range(shard_count)}
+    assert tasks.ledger.task(tasks.opened, found[3].task_id) == found[3]
+    some = {task.task_id: task for task in found[::7]}
+    assert tasks.ledger.read_tasks(tasks.opened, [*some, "0" * 64]) == some
+
+
+@SHARDS
+def test_tasks_that_are_added_again_stay_as_they_are(new: Callable[[int], Tasks], shard_count: int) -> None:
+    tasks = new(shard_count)
+    first = tasks.split()
+    tasks.complete(first[:30])
+    before = tasks.all()
+    again = tasks.ledger.add_tasks(tasks.opened, 0, ["https://example.com/other"] * N)
+    assert sum(map(len, again.values())) == N
+    assert tasks.all() == before
+
+
+@SHARDS
+def test_the_last_task_drains_the_run(new: Callable[[int], Tasks], shard_count: int) -> None:
+    tasks = new(shard_count)
+    items = tasks.split()
+    ended = tasks.complete(items[:-1])
+    assert (len(ended.changed), ended.unchanged, ended.drained) == (N - 1, [], False)
+    assert tasks.ledger.counts(tasks.run) == Counts(N, N - 1, 0)
+    last = tasks.fail(items[-1:])
+    assert last.drained
+    assert (last.run.chunks_total, last.run.chunks_completed, last.run.chunks_failed) == (N, N - 1, 1)
+    assert last.run == tasks.run
+    task = tasks.all()[0]
+    assert task.result == result_of(task)
+    assert tasks.all()[-1].error == "404 Not Found"
+
+
+def test_a_shard_with_something_left_to_do_costs_one_read(
+    new: Callable[[int], Tasks], dynamodb: DynamoDBClient
+) -> None:
+    tasks = new(4)
+    first, *_ = tasks.split()
+    requests: list[str] = []
+    events = dynamodb.meta.events
+    note = lambda model, **_: requests.append(model.name)  # noqa: E731
+    events.register("before-call.dynamodb", note)
+    ended = tasks.complete([first])
+    events.unregister("before-call.dynamodb", note)
+    assert requests == ["TransactWriteItems", "GetItem"]
+    assert ended.run is None
+
+
+@SHARDS
+def test_what_ended_before_is_handed_back_as_it_is(new: Callable[[int], Tasks], shard_count: int) -> None:
+    tasks = new(shard_count)
+    items = tasks.split()
+    tasks.fail(items[:2])
+    tasks.complete(items[2:4])
+    ended = tasks.fail(items[:6])
+    assert {task.index for task in ended.changed} == {4, 5}
+    assert {(task.index, task.status) for task in ended.unchanged} == {
+        (0, "FAILED"),
+        (1, "FAILED"),
+        (2, "COMPLETED"),
+        (3, "COMPLETED"),
+    }
+    assert tasks.ledger.counts(tasks.run) == Counts(N, 2, 4)
+
+
+@SHARDS
+def test_a_late_success_counts_as_one_and_has_the_end_said_again(new: Callable[[int], Tasks], shard_count: int) -> None:
+    tasks = new(shard_count)
+    items = tasks.split()
+    tasks.fail(items)
+    assert tasks.ledger.record_end(tasks.run, "failed")
+    assert tasks.ledger.close_run(tasks.run)
+    late = tasks.complete(items[:20])
+    assert len(late.changed) == 20
+    assert all(task.error is None for task in tasks.all()[:20])
+    run = tasks.run
+    assert (run.chunks_completed, run.chunks_failed, run.drains) == (20, N - 20, 1)
+    assert (run.ended_at, run.GSI2_PK) == (None, "OPEN")
+
+
+@SHARDS
+def test_reopened_tasks_are_tried_again_and_the_run_drains_again(new: Callable[[int], Tasks], shard_count: int) -> None:
+    tasks = new(shard_count)
+    tasks.ledger.start_tasks(tasks.opened, tasks.split())
+    tasks.complete(tasks.all()[:20])
+    tasks.fail(tasks.all()[20:])
+    failed = list(tasks.ledger.tasks(tasks.opened, status=TaskStatus.FAILED))
+    stale = failed[0].model_copy(update={"attempts": 9})
+    reopened = tasks.ledger.reopen_tasks(tasks.opened, [*failed[1:], stale, *tasks.all()[:3]], "recovery-1")
+    assert {task.task_id for task in reopened} == {task.task_id for task in failed[1:]}
+    assert tasks.ledger.counts(tasks.run) == Counts(N, 20, 1)
+    assert tasks.run.drained_at is None
+    task = reopened[0]
+    assert tasks.ledger.task(tasks.opened, task.task_id) == task
+    assert (task.status, task.recovery, task.last_error, task.attempts - task.interruptions) == (
+        "PENDING",
+        "recovery-1",
+        "404 Not Found",
+        0,
+    )
+    assert tasks.fail(failed[1:3]).changed == [], "an error from before the recovery says nothing"
+    assert tasks.complete(reopened).run.drains == 2
+
+
+def test_an_attempt_is_begun_again_and_given_back_once(new: Callable[[int], Tasks]) -> None:
+    tasks = new(4)
+    items = tasks.split()
+    first = tasks.ledger.start_tasks(tasks.opened, items)
+    assert len(first) == N
+    assert sorted(first, key=lambda task: task.index) == tasks.all()
+    second = tasks.ledger.start_tasks(tasks.opened, items[:5])  # on a read from before the first
+    assert {task.attempts for task in second} == {2}
+    assert {task.first_started_at for task in second} == {first[0].first_started_at}
+    later = timestamp()
+    given = [(task, "503", True, later) for task in first[:5]]
+    assert tasks.ledger.give_back_tasks(tasks.opened, given) == [], "another attempt has begun"
+    (back,) = tasks.ledger.give_back_tasks(tasks.opened, [(second[0], "503", True, later)])
+    assert (back.status, back.last_error, back.interruptions, back.not_before) == ("PENDING", "503", 1, later)
+    assert tasks.ledger.task(tasks.opened, back.task_id) == back
+
+
+def test_what_has_ended_is_not_started(new: Callable[[int], Tasks]) -> None:
+    tasks = new(1)
+    items = tasks.split(3)
+    tasks.complete(items[:1])
+    tasks.fail(items[1:2])
+    assert [task.index for task in tasks.ledger.start_tasks(tasks.opened, items)] == [2]
+
+
+def test_a_task_is_not_given_up_if_an_attempt_has_begun_since(new: Callable[[int], Tasks]) -> None:
+    tasks = new(4)
+    items = tasks.split(2)
+    tasks.ledger.start_tasks(tasks.opened, items[:1])
+    ended = tasks.fail(items, "Given up.", unless_changed=True)
+    assert [task.index for task in ended.changed] == [1]
+    assert [task.status for task in ended.unchanged] == ["IN_PROGRESS"]
+
+
+@SHARDS
+def test_pages_hold_every_task_once_in_one_request_each(new: Callable[[int], Tasks], shard_count: int) -> None:
+    tasks = new(shard_count)
+    items = tasks.split()
+    tasks.fail(items[::5])
+    for status, expected in ((None, items), (TaskStatus.FAILED, items[::5])):
+        found: list[str] = []
+        for shard in range(shard_count):
+            after: str | None = None
+            while True:
+                page = tasks.ledger.page_of_tasks(tasks.opened, shard, after=after, limit=7, status=status)
+                assert len(page.tasks) <= 7
+                found += [task.task_id for task in page.tasks]
+                after = page.after
+                if after is None:
+                    break
+        assert sorted(found) == sorted(task.task_id for task in expected)
+
+
+def test_of_two_ingestions_one_goes_on(new: Callable[[int], Tasks]) -> None:
+    tasks = new(4)
+    mine = tasks.ledger.checkpoint(tasks.opened, '{"index": 100}', n_rejected=2, rejects_key="jobs/j/rejects.jsonl")
+    assert mine is not None
+    assert (mine.checkpoint, mine.n_rejected, mine.rejects_key) == ('{"index": 100}', 2, "jobs/j/rejects.jsonl")
+    assert tasks.ledger.checkpoint(tasks.opened, '{"index": 50}') is None
+    assert tasks.ledger.checkpoint(mine, '{"index": 200}') is not None
+    tasks.split()
+    assert tasks.ledger.checkpoint(tasks.run, '{"index": 300}') is None, "the run is closed"
+
+
+def test_a_run_has_one_queue_of_its_own(new: Callable[[int], Tasks]) -> None:
+    tasks = new(4)
+    assert tasks.ledger.note_task_queue(tasks.opened, "queue-a").task_queue == "queue-a"
+    run = tasks.ledger.note_task_queue(tasks.opened, "queue-b")
+    assert run.task_queue == "queue-a"
+    tasks.ledger.forget_task_queue(run)
+    assert tasks.run.task_queue is None
+
+
+@SHARDS
+def test_the_total_is_set_whole_by_whoever_comes_again(
+    new: Callable[[int], Tasks], dynamodb: DynamoDBClient, shard_count: int
+) -> None:
+    tasks = new(shard_count)
+    tasks.ledger.add_tasks(tasks.opened, 0, sources(shard_count))
+    totals = [2] * shard_count
+    for _ in dying(dynamodb, lambda: tasks.ledger.set_task_total(tasks.opened.run_id, totals)):
+        assert tasks.run.chunks_total in (None, 2 * shard_count)
+    assert tasks.run.chunks_total == 2 * shard_count
+    if shard_count > 1:
+        assert [shard.total for shard in tasks.ledger.shards(tasks.run)] == totals
+    tasks.ledger.latch(tasks.opened.run_id)
+    with pytest.raises(PermanentError, match="closed with another number"):
+        tasks.ledger.set_task_total(tasks.opened.run_id, [3] * shard_count)
+
+
+@SHARDS
+def test_an_empty_list_drains_at_once(new: Callable[[int], Tasks], shard_count: int) -> None:
+    tasks = new(shard_count)
+    tasks.split(0)
+    assert tasks.run.drained_at is not None
+    assert tasks.ledger.counts(tasks.run) == Counts(0, 0, 0)
