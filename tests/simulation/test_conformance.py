@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from boto3.dynamodb.conditions import Key
 from boto3.exceptions import S3UploadFailedError
 from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prismline_ledger import Ledger, NewChunk, Skipped, Started
+from prismline_ledger import Counts, Ledger, NewChunk, Skipped, Started, TaskEnding
 from prismline_localstack.testing import create_runs_table
+from prismline_runtime import Replacement, Table
 from prismline_runtime.transport import TOKEN_GONE_CODES
 from tests.simulation.aws.backends import Backend, Emulated, Fake, refusal
 from tests.simulation.aws.loader import ROOT
@@ -854,6 +856,44 @@ def test_random_writes_do_the_same(
         [in_order(item) for item in backend.dynamodb.query(**query)["Items"]] for backend in (fake, emulated)
     )
     assert left == right
+
+
+def test_statements_are_executed_each_for_itself(backend: Backend, table: str) -> None:
+    """The statements that a table makes for many items at once."""
+    items = Table(backend.dynamodb, table)
+    keys = [{"PK": "p", "SK": f"row-{number}"} for number in range(30)]
+    rows: list[dict[str, Any]] = [{**key, "n": number, "status": "PENDING"} for number, key in enumerate(keys)]
+    assert items.create(rows[3], key="PK")
+    assert items.create_each(rows, key="PK") == [number != 3 for number in range(30)]
+    done = items.replace_each(
+        [
+            Replacement(keys[0], {"n": 10, "status": "DONE"}, {"n": 0, "result": None}),
+            Replacement(keys[1], {"n": 10}, {"n": 7}),
+            Replacement(keys[2], {"n": 10}, {"n": 2, "status": None}),
+            Replacement({"PK": "p", "SK": "nothing"}, {"n": 10}, {"n": None}),
+        ]
+    )
+    assert done == [True, False, False, False]
+    kept = list(items.query(Key("PK").eq("p")))
+    assert {item["SK"]: item["n"] for item in kept} == {row["SK"]: row["n"] for row in rows} | {"row-0": 10}
+
+
+@pytest.mark.parametrize("shard_count", [1, 3])
+def test_the_ledger_leaves_the_same_tasks(backend: Backend, table: str, shard_count: int) -> None:
+    ledger = Ledger(backend.dynamodb, table)
+    fixed: Any = {"survey": "s", "job_id": "j", "workload": "urls", "params": None, "traceparent": None}
+    run = ledger.open_run(run_id="r", unit="task", shard_count=shard_count, **fixed)
+    by_shard = ledger.add_tasks(run, 0, [f"https://example.org/{number}" for number in range(30)])
+    ledger.set_task_total("r", [len(by_shard.get(shard, [])) for shard in range(shard_count)])
+    ledger.latch("r")
+    started = ledger.start_tasks(run, ledger.tasks(run))
+    ledger.give_back_tasks(run, [(started[0], "503", True, None)])
+    ended = ledger.end_tasks(run, [TaskEnding(task, error="404") for task in started])
+    assert (len(ended.changed), ended.drained) == (30, True)
+    assert ended.run is not None
+    assert ended.run.chunks_failed == 30
+    assert len(ledger.reopen_tasks(run, ended.changed[:12], "recovery-1")) == 12
+    assert ledger.counts(ledger.run("r")) == Counts(30, 0, 18)
 
 
 def test_the_ledger_leaves_the_same_items(backend: Backend, table: str) -> None:
