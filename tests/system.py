@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 #: Visibility time of messages, seconds: how soon the work of a killed process is picked up again.
 VISIBILITY_SECONDS = 5
+#: How often the harness asks for a sweep, and the longest wait before it restarts a process that was killed, seconds.
+SWEEP_SECONDS, RESTART_SECONDS = 5, 1
 #: Longest time, in seconds, that anything here is waited for.
 PATIENCE = 120.0
 #: The emulator that somebody else runs for these tests; None: each system has one of its own.
@@ -124,6 +126,8 @@ class System:
             settings={
                 "PRISMLINE_VISIBILITY_SECONDS": str(VISIBILITY_SECONDS),
                 "PRISMLINE_WAIT_SECONDS": "1",
+                "PRISMLINE_SWEEP_SECONDS": str(SWEEP_SECONDS),
+                "PRISMLINE_RESTART_SECONDS": str(RESTART_SECONDS),
                 "PRISMLINE_FAULTS_FILE": str(faults_file),
                 # The site of the tests is on this machine.
                 "URLS_ALLOW_PRIVATE": "true",

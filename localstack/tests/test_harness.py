@@ -249,11 +249,11 @@ def test_a_killed_service_is_started_again_and_its_message_is_not_lost(system: S
 
 def test_a_service_that_cannot_start_is_tried_again_ever_more_slowly(system: System) -> None:
     (system.root / "services" / "echo" / "src" / "echo.py").write_text("raise RuntimeError('no such luck')")
-    system.up()
-    assert wait_until(lambda: load_state(system.home).processes["echo"].restarts >= 2, 20)
+    system.up(settings={"PRISMLINE_RESTART_SECONDS": "1"})
+    assert wait_until(lambda: load_state(system.home).processes["echo"].restarts >= 3, 30)
     assert any("no such luck" in line.text for line in logs(system.home, "echo"))
     waits = [json.loads(line.text)["restart_in"] for line in logs(system.home, "supervisor")]
-    assert waits[:2] == [0.5, 1.0]
+    assert waits[:3] == [0.5, 1.0, 1.0], "but not more slowly than the longest wait"
     (system.root / "services" / "echo" / "src" / "echo.py").write_text(HANDLER)
     system.send("better")
     system.wait_for("better", "end")

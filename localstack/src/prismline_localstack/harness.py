@@ -70,7 +70,7 @@ def up(
     root: the checkout with `platform/` and `services/`.
     workers: processes where a service asks for one a core. services: run only these (all stacks are deployed);
     `standins` are the harness's own, for outside systems: they run with all services, but never beside AWS itself.
-    settings: environment variables for the services. parameters: of the templates that declare them.
+    settings: environment variables for the services and the harness. parameters: of the templates that declare them.
 
     Raises HarnessError with the reason when it does not come up; then nothing is left running.
     """

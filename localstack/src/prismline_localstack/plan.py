@@ -27,6 +27,10 @@ SERVICE_DEFAULTS = {
     "MKL_NUM_THREADS": "1",
 }
 
+#: The pace of the harness itself in seconds, unless `up` was told otherwise: how often it asks for a sweep (an emulated
+#: schedule beats once a minute at most), and the longest wait before it restarts a process that dies again and again.
+HARNESS_DEFAULTS = {"PRISMLINE_SWEEP_SECONDS": "30", "PRISMLINE_RESTART_SECONDS": "15"}
+
 #: And beside the embedded emulator: a kill may lose messages, and its counts of messages are true at once.
 EMBEDDED_DEFAULTS = {"SWEEP_IDLE_SECONDS": "30"}
 
@@ -41,7 +45,7 @@ class Plan(BaseModel):
     endpoint: str | None
     workers: int | None = None
     services: list[str] | None = None
-    #: Environment variables for the services, over the defaults.
+    #: Environment variables for the services and the harness, over the defaults.
     settings: dict[str, str] = {}
     #: Template parameters, over the defaults.
     parameters: dict[str, str] = {}
@@ -49,6 +53,19 @@ class Plan(BaseModel):
     def service_settings(self, *, embedded: bool) -> dict[str, str]:
         """Defaults and overrides, for the embedded emulator or another endpoint."""
         return SERVICE_DEFAULTS | (EMBEDDED_DEFAULTS if embedded else {}) | self.settings
+
+    @property
+    def sweep_seconds(self) -> float:
+        """Time between two sweeps that the harness asks for."""
+        return self._harness_setting("PRISMLINE_SWEEP_SECONDS")
+
+    @property
+    def longest_restart_seconds(self) -> float:
+        """Longest wait before a process is restarted."""
+        return self._harness_setting("PRISMLINE_RESTART_SECONDS")
+
+    def _harness_setting(self, name: str) -> float:
+        return float((HARNESS_DEFAULTS | self.settings)[name])
 
     @property
     def standins(self) -> bool:

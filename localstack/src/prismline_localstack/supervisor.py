@@ -40,10 +40,8 @@ from prismline_runtime.telemetry import service_logger
 
 #: Seconds between two looks at the processes.
 WATCH_SECONDS = 0.2
-#: Seconds between two sweeps: an emulated schedule beats once a minute at most.
-SWEEP_SECONDS = 30.0
-#: Wait in seconds before the first restart of a process; doubled at each further one, up to the longest.
-FIRST_RESTART_SECONDS, LONGEST_RESTART_SECONDS = 0.5, 15.0
+#: Wait in seconds before the first restart of a process; doubled at each further one, up to the plan's longest.
+FIRST_RESTART_SECONDS = 0.5
 #: A process that lived this many seconds was well: its next restart waits for the first time again.
 WELL_SECONDS = 30.0
 #: How long a process that serves HTTP may take until it answers, in seconds; on an idle machine it takes about one.
@@ -67,6 +65,7 @@ class _Supervised:
         logger: Logger,
         listener: socket.socket | None,
         url: str | None,
+        longest_wait: float,
     ) -> None:
         self.definition = definition
         self.state = ProcessState(name=definition.name, service=definition.service, process=None, url=url, log=log)
@@ -77,7 +76,7 @@ class _Supervised:
             "PYTHONPATH": ":".join(filter(None, [source, environment.get("PYTHONPATH")])),
         }
         self._logger = logger
-        self._wait = FIRST_RESTART_SECONDS
+        self._wait, self._longest_wait = FIRST_RESTART_SECONDS, longest_wait
         self.start()
 
     @property
@@ -114,7 +113,7 @@ class _Supervised:
                     extra={"service_process": self.state.name, "code": self.child.returncode, "restart_in": self._wait},
                 )
                 self._restart_at = now + self._wait
-                self._wait = min(2 * self._wait, LONGEST_RESTART_SECONDS)
+                self._wait = min(2 * self._wait, self._longest_wait)
             return False
         if now < self._restart_at:
             return False
@@ -172,7 +171,15 @@ class Supervisor:
             if definition.server is not None and listener is not None:
                 listener.close()  # it held the port until now
                 listener = None
-            service = _Supervised(definition, environment, log, self._logger, listener, urls.get(definition.name))
+            service = _Supervised(
+                definition,
+                environment,
+                log,
+                self._logger,
+                listener,
+                urls.get(definition.name),
+                self._plan.longest_restart_seconds,
+            )
             self._services.append(service)
             self._state.processes[definition.name] = service.state
             self._save()
@@ -228,7 +235,7 @@ class Supervisor:
                 self._see_to_queues(sweep=due)
                 next_metrics = time.monotonic() + METRICS_SECONDS
                 if due:
-                    next_sweep = time.monotonic() + SWEEP_SECONDS
+                    next_sweep = time.monotonic() + self._plan.sweep_seconds
             time.sleep(WATCH_SECONDS)
 
     def _see_to_queues(self, *, sweep: bool) -> None:
