@@ -11,6 +11,8 @@ SOURCES  := $(addsuffix /src,$(PACKAGES))
 CHECKED  := contracts libs services localstack cli tests benchmarks docs/pages.py
 # Tests that need neither emulator nor services nor much time.
 QUICK    := not e2e and not emulator and not slow and not compose
+# Tests run in two processes: many of them wait for services, and each process has an emulator of its own.
+PYTEST   := $(BIN)/pytest -n 2 --dist worksteal
 
 .PHONY: contracts docs format model help demo demo-faults demo-captions demo-urls test test-fast check mutants install install-dev schemas lock clean
 .DEFAULT_GOAL := help
@@ -35,9 +37,9 @@ test: check  ## Run all checks and all tests; SERVICE=worker for one service's.
 ifdef SERVICE
 	$(BIN)/pytest -m 'not compose' services/$(SERVICE)
 else
-	$(BIN)/pytest -m '$(QUICK)' --cov --cov-report=
+	$(PYTEST) -m '$(QUICK)' --cov --cov-report=
 	@echo "The quick tests cover $$($(BIN)/coverage report --format=total) % of the lines."
-	$(BIN)/pytest -m 'not compose and not ($(QUICK))'
+	$(PYTEST) -m 'not compose and not ($(QUICK))'
 endif
 
 format: $(VENV)/.installed-dev  ## Format and sort imports.
@@ -45,7 +47,7 @@ format: $(VENV)/.installed-dev  ## Format and sort imports.
 	$(BIN)/ruff check --select I --fix $(CHECKED)
 
 test-fast: check  ## Run the checks and the quick tests that need neither emulator nor services (under two minutes).
-	$(BIN)/pytest -m '$(QUICK)'
+	$(PYTEST) -m '$(QUICK)'
 
 check: $(VENV)/.installed-dev  ## Format, lint, types, imports, templates, documentation.
 	$(BIN)/ruff format --check $(CHECKED)
