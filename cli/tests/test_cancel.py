@@ -1,0 +1,57 @@
+"""`prismline cancel`: what it asks the status service for, and what it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from prismline_contracts import Envelope, RunCancelRequested
+from prismline_localstack.state import make_client
+from prismline_localstack.testing import observe_bus
+
+pytestmark = pytest.mark.emulator
+
+FIRST_CANCEL, GOES_ON = "2026-03-10T12:00:00.000Z", "2026-03-10T12:05:00.000Z"
+
+
+@pytest.fixture
+def heard(world: Any, aws_env: dict[str, str]) -> Any:
+    """The world, with a bus that is listened to."""
+    sqs, events = make_client("sqs", aws_env), make_client("events", aws_env)
+    bus = f"prismline-{aws_env['ENVIRONMENT']}"
+    events.create_event_bus(Name=bus)
+    world.sqs, world.url = sqs, observe_bus(sqs, events, bus)
+    return world
+
+
+def asked(world: Any) -> RunCancelRequested:
+    (message,) = world.sqs.receive_message(QueueUrl=world.url, WaitTimeSeconds=5)["Messages"]
+    return RunCancelRequested.model_validate(Envelope.model_validate_json(message["Body"]).data)
+
+
+def test_a_run_that_goes_on_after_a_cancel_is_cancelled_again(heard: Any) -> None:
+    """Its status is `cancelled` until it ends, and the request names the going on that the user saw."""
+    heard.add_run("run", status="cancelled", resumed_at=GOES_ON, uncancelled_at=GOES_ON, jobs_total=2)
+    assert heard.json("cancel", "run") == {"run_id": "run", "requested": "cancel"}
+    request = asked(heard)
+    assert (request.run_id, request.uncancelled_at) == ("run", GOES_ON)
+
+
+def test_a_run_that_was_never_cancelled_is_cancelled_for_the_first_time(heard: Any) -> None:
+    heard.add_run("run", status="running", jobs_total=2)
+    assert "Asked to cancel run." in heard.run("cancel", "run").stdout
+    assert asked(heard).uncancelled_at is None
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"cancelled_at": FIRST_CANCEL, "stop_reason": "cancelled"},
+        {"cancelled_at": GOES_ON, "stop_reason": "cancelled", "uncancelled_at": FIRST_CANCEL},
+    ],
+    ids=["once", "twice"],
+)
+def test_a_run_that_is_cancelled_and_does_not_go_on_is_not_cancelled_again(heard: Any, fields: dict[str, str]) -> None:
+    heard.add_run("run", status="cancelled", **fields)
+    assert "Run run is cancelled already." in heard.run("cancel", "run", expect=2).stderr
