@@ -1,4 +1,4 @@
-"""What all commands have in common: `--home`, and that whatever goes wrong is a sentence and an exit code."""
+"""What all commands share: the option `--home`, and errors that are one sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from typing import Annotated, Any
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 from typer import rich_utils
-from typer._click.core import Command, Context, Parameter
-from typer._click.exceptions import ClickException
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 from urllib3.exceptions import HTTPError
 
-from prismline_cli.output import CommandError, ExitCode, print_error
+from prismline_cli.output import CommandError, ExitCode, print_error, printing_as
 from prismline_runtime import PermanentError, PrismlineError, error_code
 
-#: Set to anything, faults of the command itself are shown with their traceback.
+#: If this variable is set, a fault of the command itself is shown with its traceback.
 TRACEBACK_VARIABLE = "PRISMLINE_TRACEBACK"
 #: The folder of the system that runs on this machine.
 HOME_VARIABLE = "PRISMLINE_HOME"
@@ -30,12 +28,11 @@ _NO_SYSTEM = frozenset({"ResourceNotFoundException", "ParameterNotFound", "NoSuc
 
 
 class Application(TyperGroup):
-    """The root of the commands. All of them take `--home`; what they raise ends them with a sentence."""
+    """The root of the commands. Every command takes `--home`. An exception ends the command with one sentence."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        for command in self.commands.values():
-            _add_home(command)
+        _complete(self)
 
     def main(
         self,
@@ -46,18 +43,18 @@ class Application(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run a command line. Ends the process with the exit code in `standalone_mode`, else returns it."""
+        """Run a command line. With `standalone_mode`, exit with the code; without, return it."""
         arguments = list(sys.argv[1:] if args is None else args)
         as_json = "--json" in arguments
         home = os.environ.get(HOME_VARIABLE)
         try:
             code = super().main(arguments, prog_name or "prismline", complete_var, False, windows_expand_args, **extra)
-        except ClickException as error:
+        except typer.TyperException as error:
             code = error.exit_code
             if as_json:
                 print_error(CommandError(error.format_message(), ExitCode.USAGE), as_json=True)
             else:
-                rich_utils.rich_format_error(error)
+                rich_utils.rich_format_error(error)  # type: ignore[arg-type]  # it names a private base class
         except Exception as error:
             if TRACEBACK_VARIABLE in os.environ:
                 raise
@@ -72,7 +69,7 @@ class Application(TyperGroup):
 
 
 def failure_of(error: Exception) -> CommandError:
-    """The sentence and the exit code for whatever a command raised."""
+    """Convert an exception of a command to a sentence and an exit code."""
     match error:
         case CommandError():
             return error
@@ -94,7 +91,7 @@ def failure_of(error: Exception) -> CommandError:
 
 
 def _refused(error: ClientError) -> CommandError:
-    """What AWS says, in the words of somebody who asked for a run."""
+    """Convert an error of AWS to a sentence for a user of the command."""
     code, said = error_code(error), error.response.get("Error", {})
     if code in _NO_OBJECT:
         key = said.get("Key")
@@ -111,17 +108,23 @@ def _refused(error: ClientError) -> CommandError:
     )
 
 
-def _add_home(command: Command) -> None:
-    """Give a command, or all commands of a group, the option `--home`, unless it has one of its own."""
+def _complete(command: object, name: str = "") -> None:
+    """Complete all commands of a group. `name`: what a user types for `command`.
+
+    A command gets the option `--home`, unless it has one of its own, and its name decides what it may print.
+    """
     if isinstance(command, TyperGroup):
-        for below in command.commands.values():
-            _add_home(below)
-    elif not any(parameter.name == "home" for parameter in command.params):
-        command.params.append(_home_option())
+        for word, below in command.commands.items():
+            _complete(below, f"{name} {word}".strip())
+    elif isinstance(command, TyperCommand):
+        if not any(parameter.name == "home" for parameter in command.params):
+            command.params.append(_home_option())
+        if command.callback is not None:
+            command.callback = printing_as(name)(command.callback)
 
 
-def _home_option() -> Parameter:
-    """The option, as typer makes it, which sets the environment variable and is no argument of the command."""
+def _home_option() -> TyperOption:
+    """The option `--home`. It sets the environment variable and is not passed to the command."""
     shape = typer.Typer(add_completion=False)
 
     @shape.command()
@@ -132,12 +135,13 @@ def _home_option() -> Parameter:
         ] = None,
     ) -> None: ...
 
-    option = get_command(shape).params[0]
+    (option,) = get_command(shape).params
+    assert isinstance(option, TyperOption)
     option.expose_value, option.callback = False, _set_home
     return option
 
 
-def _set_home(_context: Context, _parameter: Parameter, value: str | None) -> None:
+def _set_home(_context: Any, _parameter: Any, value: str | None) -> None:
     if value is not None:
         os.environ[HOME_VARIABLE] = value
 

@@ -1,4 +1,4 @@
-"""How the command speaks: exit codes, tables, JSON, and one-sentence errors."""
+"""The output of all commands: exit codes, tables, JSON, and errors of one sentence."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from enum import IntEnum
 from typing import Any, NoReturn
 
 import typer
 from rich.console import Console
-from typer._click.globals import get_current_context
 
 from prismline_contracts.outputs import checked_output
 
-#: Width of a table that nobody looks at on a terminal: wide enough that no id is cut.
+#: Width, in columns, of a table that is not printed to a terminal. No id is cut at this width.
 PIPE_WIDTH = 240
 
 
-#: Where results go. Nothing printed is markup: it may be somebody's name or error. In a pipe there are no colours, and
-#: lines are as long as they need to be.
+#: Prints results. Markup is off, because names and errors may look like markup. In a pipe, there are no colours.
 console = Console(highlight=False, markup=False, emoji=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
-#: Where progress and errors go, so that a pipe gets only results.
+#: Prints progress and errors, so that a pipe gets only results.
 stderr = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
+#: The command that runs, as a user types it, such as `deadletters ls`. Empty outside commands.
+_command: ContextVar[str] = ContextVar("command", default="")
+
+
 class ExitCode(IntEnum):
-    """What the exit code of every `prismline` command means."""
+    """The exit codes of all `prismline` commands."""
 
     OK = 0
     #: Chunks or the run failed.
@@ -45,7 +48,7 @@ class ExitCode(IntEnum):
 class CommandError(Exception):
     """Ends the command with a sentence and an exit code.
 
-    candidates: ids that the user may have meant. run_id: the run that goes on although the command ends.
+    candidates: ids that the user may have meant. run_id: the run that continues although the command ends.
     """
 
     def __init__(
@@ -65,7 +68,7 @@ class CommandError(Exception):
 
 @contextmanager
 def story_on_stderr(enabled: bool) -> Iterator[None]:
-    """With `enabled`, what is printed to `console` goes to standard error: a document alone goes to standard output."""
+    """With `enabled`, print `console` to standard error, so that standard output contains only the JSON document."""
     if not enabled:
         yield
         return
@@ -76,13 +79,23 @@ def story_on_stderr(enabled: bool) -> Iterator[None]:
         console.stderr = False
 
 
+@contextmanager
+def printing_as(command: str) -> Iterator[None]:
+    """In the block, or in the function that this decorates, check JSON against the contract of `command`."""
+    token = _command.set(command)
+    try:
+        yield
+    finally:
+        _command.reset(token)
+
+
 def fail(message: str, code: ExitCode = ExitCode.USAGE, *, candidates: Sequence[str] = ()) -> NoReturn:
     """End the command with a sentence."""
     raise CommandError(message, code, candidates=candidates)
 
 
 def print_error(error: CommandError, *, as_json: bool) -> None:
-    """Print an error: the sentence to standard error, and with `as_json` a document to standard output as well."""
+    """Print an error to standard error. With `as_json`, also print a document to standard output."""
     stderr.print(error.message, style="red", soft_wrap=True, markup=False)
     for candidate in error.candidates:
         stderr.print(f"  {candidate}", soft_wrap=True, markup=False)
@@ -94,9 +107,6 @@ def print_error(error: CommandError, *, as_json: bool) -> None:
 
 
 def print_json(document: Any) -> None:
-    """Print `document` as JSON for a program to read: it has to be what the command's output contract says."""
-    context = get_current_context(silent=True)
-    if context is not None:
-        command = " ".join(context.command_path.split(" ")[1:])
-        checked_output(command, document)
+    """Print `document` as JSON. Raises `pydantic.ValidationError` if it breaks the command's output contract."""
+    checked_output(_command.get(), document)
     typer.echo(json.dumps(document, indent=2))
