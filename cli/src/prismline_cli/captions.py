@@ -1,4 +1,4 @@
-"""Frames of a recording into windows to caption, and what has become of each window."""
+"""Submit the frames of a recording in windows, and report the caption of each window."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from prismline_cli.submission import checked, put_manifest
 from prismline_contracts import CaptionsManifest, ChunkItem, ChunkStatus, run_id_of
 from prismline_runtime import Bucket
 
-#: Files in a folder of frames that are frames.
+#: Suffixes of the files that are frames.
 FRAME_SUFFIXES = frozenset({".png", ".jpg", ".jpeg"})
 #: Frames that are uploaded at the same time.
 UPLOADS = 8
-#: Runs of a session that are looked at for its windows, the latest ones.
+#: How many runs of a session are searched for windows. The latest ones come first.
 RUNS_OF_A_SESSION = 100
 
 #: The words of the captions pipeline for where a window stands.
@@ -40,7 +40,7 @@ class Segment:
 
     @classmethod
     def of(cls, chunk: ChunkItem) -> Segment:
-        """The segment that a chunk is."""
+        """The segment that describes `chunk`."""
         ended: dict[ChunkStatus, SegmentStatus] = {ChunkStatus.COMPLETED: "complete", ChunkStatus.FAILED: "failed"}
         complete = chunk.state is ChunkStatus.COMPLETED
         return cls(
@@ -61,8 +61,8 @@ class Segment:
 def submit_frames(connection: Connection, folder: Path, window_size: int, fields: dict[str, Any]) -> str:
     """Upload the frames in `folder`, in the order of their names, and submit windows of `window_size` of them.
 
-    `fields` are the manifest's. Returns the id of the run. The frames get keys of the run's own, so that those of
-    another submission of the session replace none of them.
+    `fields` are the other fields of the manifest. Returns the id of the run. The keys of the frames contain the run's
+    id, so that another submission of the session does not replace them.
     """
     if not folder.is_dir():
         fail(f"There is no folder {folder}.")
@@ -92,7 +92,7 @@ def submit_frames(connection: Connection, folder: Path, window_size: int, fields
 
 
 def segments_of(connection: Connection, session_id: str) -> list[Segment]:
-    """The session's windows in order; of a window that several runs have, the latest run's."""
+    """The windows of the session in order. If several runs have the same window, the latest run counts."""
     found: dict[int, Segment] = {}
     for run in connection.ledger.runs_of(session_id, limit=RUNS_OF_A_SESSION):
         if run.workload == "captions":

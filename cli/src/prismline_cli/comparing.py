@@ -38,10 +38,10 @@ def draw(
     *,
     title: Title,
 ) -> Figure:
-    """Draw `found`; `spectra` has a spectrum (channels,) and the components (k, 3) of both runs, by pixel.
+    """Draw the comparison `found`.
 
-    `names` stand for the two runs. Both maps of a quantity have one colour scale; that of their difference, second
-    minus first, has zero in the middle.
+    spectra: by pixel, the spectrum (channels,) and the components (k, 3) of both runs. names: of the two runs. The maps
+    of a quantity share one colour scale. The scale of their difference, second minus first, has zero in the middle.
     """
     with matplotlib.rc_context(picture.STYLE):
         rows = math.ceil(len(spectra) / _IN_A_ROW)

@@ -1,4 +1,4 @@
-"""Two decompositions of one cube: what both found, what only one did, and where they differ most."""
+"""Compare two decompositions of one cube: counts, distributions, and the pixels that differ most."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LOOKED_AT = ("fitted", "empty")
 
 @dataclass(frozen=True)
 class Counts:
-    """Pixels of one run by what became of them, and its components."""
+    """Numbers of pixels of one run by status, and the number of its components."""
 
     fitted: int
     empty: int
@@ -40,7 +40,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Spread:
-    """`n` values of which 16, 50 and 84 percent are smaller than these; NaN where there are none."""
+    """`n` values of which 16, 50 and 84 percent are smaller than the three numbers. NaN if there are no values."""
 
     n: int
     p16: float
@@ -49,7 +49,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Values) -> Spread:
-        """The spread of the values that are numbers."""
+        """The spread of those `values` that are not NaN."""
         known = values[np.isfinite(values)]
         low, median, high = np.percentile(known, _PERCENTILES) if known.size else (math.nan,) * 3
         return cls(known.size, float(low), float(median), float(high))
@@ -57,10 +57,10 @@ class Spread:
 
 @dataclass(frozen=True)
 class PixelDifference:
-    """A pixel that both runs looked at.
+    """A pixel that both runs fitted.
 
     `difference` is the root of the integral, over the channels, of the squared difference of the two models, in units
-    of the noise: with white noise the significance with which the data tell the models apart.
+    of the noise. With white noise, it is the significance at which the data distinguish the models.
     """
 
     x: int
@@ -99,7 +99,7 @@ class Comparison:
 
 
 def mismatch(first: CubeGeometry, second: CubeGeometry) -> str | None:
-    """Why two cubes cannot be compared, as a part of a sentence; None: they can be."""
+    """Why two cubes cannot be compared, as a part of a sentence. None if they can be compared."""
     for name, what in (("nx", "columns"), ("ny", "rows"), ("n_channels", "channels"), ("bunit", "as unit")):
         one, other = getattr(first, name), getattr(second, name)
         if one != other:
@@ -150,7 +150,7 @@ def as_json(found: Comparison, runs: Sequence[str], differing: Mapping[str, Sequ
 def model_distance(first: Values, second: Values) -> float:
     """Root of the integral, over the channels, of the squared difference of two sums of Gaussians (k, 3).
 
-    The integral of the product of two Gaussians has a closed form, so no channel is looked at.
+    The integral of the product of two Gaussians has a closed form, so the channels are not needed.
     """
     both = np.concatenate([first, second])
     amplitude = np.concatenate([first[:, 0], -second[:, 0]])
@@ -211,7 +211,7 @@ def _pixels(tables: Sequence[pa.Table], found: Sequence[Maps], geometry: CubeGeo
 def _by_pixel(
     table: pa.Table, geometry: CubeGeometry
 ) -> dict[int, tuple[Values, float, tuple[float | None, float | None]]]:
-    """Components (k, 3), noise and celestial coordinates of the pixels that were looked at, by y * nx + x."""
+    """Components (k, 3), noise and celestial coordinates of the fitted pixels, by y * nx + x."""
     names = ["component_amplitudes", "component_means", "component_stddevs", "longitude", "latitude"]
     columns = [table[name].to_pylist() if name in table.column_names else [None] * len(table) for name in names]
     found = {}

@@ -1,7 +1,8 @@
-"""Where the command finds the system: one that runs on this machine, or what the AWS environment variables say.
+"""Connect the command to a system: one that runs on this machine, or the one that the AWS environment variables name.
 
-An entry point of the group `prismline.connections` knows a system that runs on this machine: called without arguments,
-it points the AWS environment variables at it and returns None, or returns the sentence that says why it cannot.
+An entry point of the group `prismline.connections` names a function without arguments that knows a system on this
+machine. The function points the AWS environment variables at the system and returns None. If it cannot, it returns the
+reason as a sentence.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_s3 import S3Client
 
-#: Entry points of this group know systems that run on this machine.
+#: Group of the entry points that find a system on this machine.
 ENTRY_POINTS = "prismline.connections"
-#: Any of these says that somebody means a particular AWS account or emulator.
+#: If one of these variables is set, the user means a particular AWS account or emulator.
 AWS_VARIABLES = ("AWS_ENDPOINT_URL", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE")
 
 
@@ -34,7 +35,7 @@ class Connection:
 
     @classmethod
     def open(cls) -> Connection:
-        """Connect to the system that runs on this machine, or else to what the AWS settings point at."""
+        """Connect to the system that runs on this machine, or else to the one that the AWS settings name."""
         reasons = connect_here()
         if reasons is not None and not any(name in os.environ for name in AWS_VARIABLES):
             fail(
@@ -80,7 +81,7 @@ class Connection:
 
 
 def connect_here() -> list[str] | None:
-    """Point the AWS environment variables at a system on this machine; why that is impossible, None when it is done."""
+    """Point the AWS environment variables at a system on this machine. Return None, or the reason if that fails."""
     reasons = []
     for entry_point in entry_points(group=ENTRY_POINTS):
         reason = entry_point.load()()

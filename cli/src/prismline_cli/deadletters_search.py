@@ -1,8 +1,8 @@
-"""SQL over the archive of dead letters, with DuckDB.
+"""Search the archive of dead letters with SQL, in DuckDB.
 
-The archive is partitioned by date. Only the objects of the dates that are asked for are fetched, a few at a time, into
-a table on disk, so that memory does not grow with the archive. Records that a recovery has taken are no longer below
-their dates: all of them are fetched. On AWS, Athena answers the same questions about the others.
+The archive is partitioned by date. The search fetches only the objects of the given dates, a few at a time, into a
+table on disk, so that memory does not grow with the archive. Records that a recovery has taken are no longer stored by
+date, so the search fetches all of them. On AWS, Athena can query all other records.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 READERS = 16
 #: Bytes of records that are gathered in a file before DuckDB takes them in.
 INGEST_BYTES = 32 * 2**20
-#: What DuckDB may hold in memory; the rest is on disk.
+#: Most memory that DuckDB uses. It keeps the rest on disk.
 MEMORY_LIMIT = "256MB"
 
 #: A date's folder below the archive's prefix.
@@ -91,7 +91,7 @@ FROM dead_letters GROUP BY ALL ORDER BY eventdate DESC, records DESC, source_que
 
 @dataclass(frozen=True)
 class Search:
-    """Which dead letters are looked for. Both days are included; they are those of the archive, in UTC."""
+    """The dead letters to search for. Both days are included. They are days of the archive, in UTC."""
 
     first: date
     last: date
@@ -103,7 +103,7 @@ class Search:
 
 @contextmanager
 def dead_letters(connection: Connection, search: Search) -> Iterator[DuckDBPyConnection]:
-    """A database with a table `dead_letters` of what is found. It is gone when the block ends."""
+    """A database with the table `dead_letters` of all records found. It is deleted when the block ends."""
     import duckdb  # noqa: PLC0415  a third of a second, which other commands need not wait for
 
     wanted = {name: value for name in _CONDITIONS if (value := getattr(search, name))}
@@ -126,7 +126,7 @@ def dead_letters(connection: Connection, search: Search) -> Iterator[DuckDBPyCon
 
 
 def rows_of(database: DuckDBPyConnection, sql: str, **parameters: Any) -> list[dict[str, Any]]:
-    """What a query answers, a dict a row; dates as text."""
+    """The rows that a query returns, as dicts. Dates are text."""
     answer = database.execute(sql, parameters)
     names = [column[0] for column in answer.description or ()]
     return [
@@ -156,7 +156,7 @@ def record_keys(connection: Connection, search: Search, message_id: str = "") ->
 def found_records(
     connection: Connection, search: Search, message_id: str = ""
 ) -> Iterator[tuple[str, DeadLetterRecord]]:
-    """The records that `record_keys` names, with their keys, as far as they are of that message and those days."""
+    """The records that `record_keys` names, with their keys, if they belong to the message and the days."""
     with ThreadPoolExecutor(READERS) as pool:
         for keys in batches(record_keys(connection, search, message_id), READERS):
             for key, record in zip(keys, pool.map(lambda key: read_record(connection, key), keys), strict=True):
@@ -168,7 +168,7 @@ def found_records(
 
 
 def read_record(connection: Connection, key: str) -> DeadLetterRecord | None:
-    """A record; None: a recovery has taken it away meanwhile. What is no record is shown as one that says so."""
+    """A record. None if a recovery has moved it since. An invalid record is replaced by one whose error says so."""
     try:
         body = connection.s3.get_object(Bucket=connection.bucket, Key=key)["Body"].read()
     except ClientError as error:

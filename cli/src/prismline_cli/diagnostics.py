@@ -1,4 +1,4 @@
-"""What a run's fits leave over: whether the noise is what the fits took it for."""
+"""Diagnostics of a run's residuals: whether the noise is as the fits assume."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from prismline_cli import picture
 from prismline_cli.titles import Title
 
-#: Spectra that are looked at, evenly spaced over those that were fitted.
+#: How many spectra are used. They are evenly spaced over the fitted ones.
 SAMPLE = 200
 
 #: Lags of the autocorrelation, channels, and range and bins of the pulls.
@@ -23,7 +23,7 @@ LAGS, PULL_RANGE, PULL_BINS = 16, 6.0, 60
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Residuals of some spectra, taken together."""
+    """Statistics of the residuals of some spectra."""
 
     #: Autocorrelation at lags 0 to 15 channels, shape (16,).
     correlation: NDArray[np.float64]

@@ -1,4 +1,4 @@
-"""Find what an id on the command line means: every command takes the whole id or its beginning."""
+"""Resolve ids on the command line. Every command takes a whole id or its beginning."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def chunked(view: RunView) -> RunItem:
 
 
 def item_of(view: RunView) -> RunItem:
-    """The run's item in the ledger; ends the command with the reason if there is none."""
+    """The run's item in the ledger. Ends the command with the reason if there is none."""
     if view.item is None:
         fail(f"Run {view.run_id} has no chunks: {view.error or 'it is being submitted'}")
     return view.item

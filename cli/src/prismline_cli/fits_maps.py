@@ -1,8 +1,8 @@
-"""A run's results as FITS: maps and cubes with the celestial coordinates of its cube, written chunk by chunk.
+"""Write the results of a run as FITS files: maps and cubes with the celestial coordinates of the cube.
 
-Every file is created at its full size, empty, and filled where a chunk has pixels. The pages that were touched are
-let go after every batch of pixels, and the cube is read where the batch lies, so that memory does not grow with the
-cube. The files are plain primary images of float32, which DS9 and CARTA open.
+Each file is created empty at its full size, and then filled chunk by chunk. After each batch of pixels, the pages of
+the file that were written are released from memory. Only the batch's part of the cube is read. So memory does not grow
+with the cube. The files are plain primary images of float32, which DS9 and CARTA open.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Image:
                     file.write(row[begin:end].tobytes())
 
     def let_go(self) -> None:
-        """Give back the memory of the pages. What was written is the system's to store."""
+        """Release the memory of the pages. The operating system stores what was written."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self.pages.madvise(mmap.MADV_DONTNEED)
 

@@ -1,4 +1,4 @@
-"""The outputs of a run, whatever its workload: the objects that its completed chunks name."""
+"""The outputs of a run of any workload: the objects that its completed chunks name."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Maps as panels of a picture: on the sky where its coordinates are known, with colour scales that outliers leave
-alone, and with a colour for every reason why a pixel has no value.
+"""Draw maps as panels of a picture. A panel has sky coordinates where the cube has them, a colour scale that ignores
+outliers, and a colour for each reason why a pixel has no value.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SKY_NAMES = {
 
 
 class PixelKind(IntEnum):
-    """Why a pixel has a value or none; the value is its place in :data:`_COLOURS`."""
+    """Why a pixel has a value or none. The number is the index into :data:`_COLOURS`."""
 
     BLANK = 0
     EMPTY = 1
@@ -98,7 +98,7 @@ class Scale:
 
 
 def robust_scale(*maps: Map, symmetric: bool = False) -> Scale:
-    """One scale for all values of `maps`, which a few outliers do not stretch; `symmetric` about zero."""
+    """One scale for all values of `maps` that ignores outliers. With `symmetric`, zero is in the middle."""
     values = np.concatenate([values[np.isfinite(values)] for values in maps]) if maps else np.array([])
     if not values.size:
         return Scale(-1.0, 1.0) if symmetric else Scale(0.0, 1.0)
@@ -120,7 +120,7 @@ def _reach(inner_low: float, inner_high: float, least: float, most: float) -> tu
 
 
 def sky_of(geometry: CubeGeometry) -> WCS | None:
-    """The celestial coordinates of the maps; None where the cube has none that can be read."""
+    """The celestial coordinates of the maps. None if the cube has no readable ones."""
     if geometry.celestial is None:
         return None
     with warnings.catch_warnings():
@@ -134,7 +134,7 @@ def sky_of(geometry: CubeGeometry) -> WCS | None:
 
 
 def map_panels(part: Any, rows: int, columns: int, geometry: CubeGeometry) -> NDArray[Any]:
-    """Panels (rows, columns) for maps, on the sky or, without its coordinates, on pixels."""
+    """Panels (rows, columns) for maps. The axes are sky coordinates, or pixels if there are none."""
     sky = sky_of(geometry)
     panels: NDArray[Any] = part.subplots(rows, columns, squeeze=False, subplot_kw={"projection": sky} if sky else {})
     for (row, column), panel in np.ndenumerate(panels):
@@ -183,7 +183,7 @@ def draw_map(
     colours: str,
     scale: Scale,
 ) -> None:
-    """Draw `values` with a colour bar; where there is none, `kinds` (of :class:`PixelKind`) gives the colour."""
+    """Draw `values` with a colour bar. Where there is no value, `kinds` (of :class:`PixelKind`) gives the colour."""
     image = _draw(panel, values, kinds, cmap=colormaps[colours], vmin=scale.low, vmax=scale.high)
     bar = _bar(panel, image, extend=scale.extend)
     bar.locator = MaxNLocator(6, steps=ROUND_STEPS)
@@ -192,7 +192,7 @@ def draw_map(
 
 
 def draw_counts(panel: Any, counts: Map, kinds: NDArray[np.int_], *, name: str, most: int | None = None) -> None:
-    """Draw numbers of components, each in a colour of its own; those above `most` share the last one."""
+    """Draw numbers of components, each in its own colour. Numbers above `most` share the last colour."""
     most = most_counted(counts) if most is None else most
     norm = BoundaryNorm(np.arange(-0.5, most + 1), most + 1)
     bar = _bar(panel, _draw(panel, counts, kinds, cmap=colormaps["viridis"].resampled(most + 1), norm=norm))
@@ -204,19 +204,19 @@ def draw_counts(panel: Any, counts: Map, kinds: NDArray[np.int_], *, name: str, 
 
 
 def most_counted(*counts: Map) -> int:
-    """The number of components that gets the last colour; higher ones share it."""
+    """The number of components that gets the last colour. Higher numbers share it."""
     known = np.concatenate([values[~np.isnan(values)] for values in counts])
     return max(1, math.ceil(np.percentile(known, _COUNT_PERCENTILE))) if known.size else 1
 
 
 def clipped_note(scales: Sequence[tuple[str, Scale]]) -> str:
-    """One sentence that says which part of the values lies beyond each of the colour scales; empty if none does."""
+    """One sentence: which part of the values lies outside each colour scale. Empty if all lie inside."""
     beyond = [f"{name} {scale.clipped:.1%}" for name, scale in scales if scale.clipped]
     return f"Pixels beyond the ends of a colour scale: {', '.join(beyond)}." if beyond else ""
 
 
 def draw_legend(part: Any, kinds: NDArray[np.int_], note: str = "") -> None:
-    """Say what the colours of the pixels without a value mean, and how many there are of each; and `note`."""
+    """Draw the legend: the colours and numbers of the pixels without a value, and `note`."""
     handles = [
         Patch(facecolor=_COLOURS[kind], edgecolor="#808080", linewidth=0.5, label=f"{meaning} ({count:,})")
         for kind, meaning in _MEANINGS.items()
@@ -236,7 +236,7 @@ def draw_legend(part: Any, kinds: NDArray[np.int_], note: str = "") -> None:
 
 
 def kinds_of_both(first: NDArray[np.int_], second: NDArray[np.int_]) -> NDArray[np.int_]:
-    """Why a pixel has no value in one of two maps of one field: the graver of the two reasons."""
+    """Combine the kinds of two maps of one field: the more serious reason counts."""
     order = (PixelKind.UNPROCESSED, PixelKind.BLANK, PixelKind.TIMED_OUT, PixelKind.EMPTY)
     either = [(first == kind) | (second == kind) for kind in order]
     return np.select(either, order, PixelKind.FITTED)

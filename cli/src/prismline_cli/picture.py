@@ -117,7 +117,7 @@ class SpectralAxis:
 
 @dataclass(frozen=True)
 class Maps:
-    """What a decomposition found, over the sky. NaN where there is no value; `kinds` says why."""
+    """The results of a decomposition as maps. NaN where there is no value; `kinds` has the reason."""
 
     #: Sum of the areas of a spectrum's Gaussians, in the cube's unit times the spectral axis's.
     integrated: Map
@@ -143,7 +143,7 @@ class Spectrum:
 
 
 def maps(table: pa.Table, geometry: CubeGeometry) -> Maps:
-    """The maps of the decomposition `table`; what the table lacks, because its chunk has not completed, is marked."""
+    """The maps of the decomposition `table`. Pixels whose chunk has not completed are marked."""
     axis = SpectralAxis.of(geometry)
     shape = (geometry.ny, geometry.nx)
     y, x = table["y"].to_numpy(), table["x"].to_numpy()
@@ -166,7 +166,7 @@ def maps(table: pa.Table, geometry: CubeGeometry) -> Maps:
 
 
 def gallery_pixels(table: pa.Table, n: int = GALLERY) -> list[Pixel]:
-    """The pixels of `n` spectra that stand for all: evenly spaced in the order of components, then of brightness."""
+    """The pixels of `n` typical spectra: evenly spaced when sorted by number of components, then by brightness."""
     row, amplitude, _, stddev = flat_components(table)
     areas = np.bincount(row, amplitude * stddev, len(table))
     counts = table["n_components"].to_numpy()
@@ -196,7 +196,7 @@ def overview(
 def one_spectrum(
     table: pa.Table, geometry: CubeGeometry, pixel: Pixel, values: NDArray[np.floating], *, title: Title
 ) -> Figure:
-    """The spectrum `values` (channels,) at `pixel` with its components, and what they leave over.
+    """The spectrum `values` (channels,) at `pixel` with its components, and the residual.
 
     Raises `LookupError` if `table` has no row for the pixel.
     """
@@ -222,7 +222,7 @@ def one_spectrum(
 
 
 def titled_figure(title: Title, width_in: float, heights_in: Sequence[float]) -> tuple[Figure, list[Any]]:
-    """A figure with `title` above parts (subfigures) of these heights; the figure and its parts."""
+    """Make a figure with `title` above parts (subfigures) of these heights. Return the figure and its parts."""
     heights = [titles.height_in(title, width_in), *heights_in]
     figure = Figure((width_in, sum(heights)), DPI, layout="constrained")
     parts = list(figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False)[:, 0])
@@ -231,7 +231,7 @@ def titled_figure(title: Title, width_in: float, heights_in: Sequence[float]) ->
 
 
 def map_height_in(geometry: CubeGeometry) -> float:
-    """Inches that a map of the cube is high."""
+    """The height of a map of the cube, in inches."""
     return min(MAP_IN, max(LEAST_MAP_IN, MAP_IN * geometry.ny / geometry.nx))
 
 

@@ -1,4 +1,4 @@
-"""Which picture a run has: what a workload's entry point draws."""
+"""Find the function that draws a run: the entry point of its workload."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Draw(Protocol):
 
 
 def picture_of(workload: str) -> Draw:
-    """What draws a run of the workload; ends the command, and says how to give it a picture, if nothing does."""
+    """The function that draws a run of the workload. If there is none, end the command and say how to add one."""
     found = tuple(entry_points(group=ENTRY_POINTS, name=workload))
     if not found:
         fail(
@@ -38,7 +38,7 @@ def picture_of(workload: str) -> Draw:
 
 
 def require_spectra(connection: Connection, run: RunItem) -> None:
-    """End the command with a sentence if the run is not of a cube: it has no maps and no pixels."""
+    """End the command with a sentence if the run has no cube, and therefore no maps and no pixels."""
     try:
         connection.s3.head_object(Bucket=connection.bucket, Key=geometry_key(run.run_id))
     except ClientError as error:

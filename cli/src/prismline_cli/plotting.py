@@ -1,4 +1,4 @@
-"""Fetch what a picture needs, and draw it."""
+"""Fetch the data for a picture, and draw it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMATS = (".png", ".pdf", ".svg")
 
 
 def check_target(to: Path) -> None:
-    """End the command with the reason if no picture can be written to `to`; asked before anything is fetched."""
+    """End the command with the reason if no picture can be written to `to`. To be called before data are fetched."""
     if to.suffix.lower() not in FORMATS:
         fail(f"{to} does not end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, so it is unclear what to write.")
     if to.is_dir():
@@ -53,7 +53,7 @@ def draw_spectrum(connection: Connection, view: RunView, run: RunItem, x: int, y
 
 
 def draw_diagnostics(connection: Connection, view: RunView, run: RunItem, to: Path) -> Path:
-    """Draw what the run's fits leave over into the file `to`."""
+    """Draw the residuals of the run's fits into the file `to`."""
     found = _load(connection, run)
     pixels = picture.gallery_pixels(found.table, diagnostics.SAMPLE)
     try:
@@ -67,7 +67,7 @@ def draw_diagnostics(connection: Connection, view: RunView, run: RunItem, to: Pa
 def draw_comparison(
     connection: Connection, views: tuple[RunView, RunView], runs: tuple[RunItem, RunItem], to: Path
 ) -> tuple[Comparison, Path]:
-    """Compare two runs of one cube and draw what came of it into the file `to`."""
+    """Compare two runs of one cube, and draw the comparison into the file `to`."""
     first, second = (_load(connection, run) for run in runs)
     if why := mismatch(first.geometry, second.geometry):
         fail(f"The cubes of the two runs cannot be compared: {why}.")
@@ -94,13 +94,13 @@ def draw_comparison(
 
 
 def differing_params(first: RunView, second: RunView) -> dict[str, list[Any]]:
-    """The parameters that are not the same for both runs, with both values."""
+    """The parameters that differ between the runs, with both values."""
     pairs = {name: [first.params.get(name), second.params.get(name)] for name in {**first.params, **second.params}}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def title_of(view: RunView, found: results.Decomposition, prefix: str = "") -> Title:
-    """What a picture of the run is of: object, survey, job and run, all parameters, and what the run lacks."""
+    """The title of a picture of the run: object, survey, job, run, all parameters, and what is missing."""
     survey, document = view.item.survey if view.item else "", view.as_json()
     of = f"{found.geometry.object_name}, {survey}" if found.geometry.object_name else survey
     job = document["job_id"]

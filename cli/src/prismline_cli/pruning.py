@@ -1,7 +1,7 @@
-"""Delete runs that are over, with all that belongs to them alone: items, inputs, outputs, sources and the manifest.
+"""Delete runs that have ended: items, inputs, outputs, the manifest, and sources that no other run uses.
 
-The run's item goes first, on the condition that the run is still over: without it, nothing in the run can go on. Its
-status goes last: until then a prune that was interrupted can be asked for again. Dead letters stay in the archive.
+The run's item is deleted first, if the run is still over. Without its item, the run cannot go on. Its status is deleted
+last, so that an interrupted prune can be repeated. Dead letters stay in the archive.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ OBJECTS_PER_DELETION, ITEMS_PER_DELETION = 1000, 25
 
 @dataclass(frozen=True)
 class Belongings:
-    """What a run leaves in the bucket: sizes in bytes by key, the manifest included."""
+    """The objects of a run in the bucket, the manifest included: sizes in bytes, by key."""
 
     view: RunView
     objects: dict[str, int]
@@ -42,7 +42,7 @@ class Belongings:
 
 
 def ended_at(view: RunView) -> datetime | None:
-    """When the run ended; None while it is not over: its status is final, everybody has heard, nothing is refitted."""
+    """When the run ended. None unless its status is final and announced, and no row waits for a refit."""
     state, item = view.state, view.item
     if state is None or state.status not in ENDED or not view.ended:
         return None
@@ -60,13 +60,13 @@ class Pruning:
         self._manifests = {key: self._document(key) for key, _ in self._list(MANIFEST_PREFIX)}
 
     def belongings(self, views: list[RunView]) -> list[Belongings]:
-        """What each of the runs has alone. A source that a run that stays refers to stays, too."""
+        """The objects that belong to each of the runs alone. A source that a remaining run uses is not among them."""
         pruned = {key for view in views for key in self._manifest_keys(view)}
         needed = {text for key, document in self._manifests.items() if key not in pruned for text in _texts(document)}
         return [Belongings(view, dict(self._objects(view, needed))) for view in views]
 
     def delete(self, found: Belongings) -> None:
-        """Delete a run. Ends the command if the run goes on by now."""
+        """Delete a run. Ends the command if the run has been resumed since."""
         connection, run_id = self._connection, found.view.run_id
         if found.view.item is not None:
             self._delete_run_item(found.view)
@@ -142,7 +142,7 @@ class Pruning:
             yield from ((entry["Key"], entry["Size"]) for entry in page.get("Contents", []))
 
     def _document(self, key: str) -> dict[str, Any]:
-        """The JSON object under a key; empty if there is none."""
+        """The JSON object under a key. Empty if there is none."""
         try:
             body = self._connection.s3.get_object(Bucket=self._connection.bucket, Key=key)["Body"].read()
             document = json.loads(body)

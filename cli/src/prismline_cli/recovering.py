@@ -1,4 +1,4 @@
-"""Ask for a recovery of archived dead letters, and follow it."""
+"""Request a recovery of archived dead letters, and follow it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ POLL_SECONDS = 0.5
 
 
 def request_recovery(connection: Connection, *, prefix: str, run_id: str | None, dry_run: bool) -> str:
-    """Send the command; the operation's id."""
+    """Send the command. Return the id of the operation."""
     operation_id = f"recovery-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     request = DeadlettersRecover(
         operation_id=operation_id, prefix=prefix, only_run=run_id, dry_run=dry_run, requested_at=timestamp()
@@ -48,9 +48,9 @@ def request_retry(
     cancelled_at: str | None = None,
     dry_run: bool = False,
 ) -> str:
-    """Ask for the failed chunks of a run to be tried again, or for the named ones; the operation's id.
+    """Request that failed chunks of a run are processed again: all, or the named ones. Return the operation's id.
 
-    With `cancelled_at` of the run's item, ask instead that the run goes on that was cancelled.
+    With `cancelled_at` of the run's item, request instead that the cancelled run goes on.
     """
     operation_id = f"retry-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     request = DeadlettersRecover(
@@ -69,12 +69,12 @@ def request_retry(
 
 
 def load_operation(connection: Connection, operation_id: str) -> RecoveryOperationItem | None:
-    """The operation's item; None while nobody has begun it."""
+    """The item of the operation. None until a consumer has begun it."""
     return Operations(connection.dynamodb, connection.runs_table).get(operation_id)
 
 
 def operation_ids(connection: Connection) -> Iterator[str]:
-    """The ids of all recoveries, by a scan of the ledger: only for ids that are not whole."""
+    """The ids of all recoveries, by a scan of the ledger. It is only used to complete an abbreviated id."""
     pages = connection.dynamodb.get_paginator("scan").paginate(
         TableName=connection.runs_table,
         FilterExpression="SK = :operation",
@@ -87,7 +87,7 @@ def operation_ids(connection: Connection) -> Iterator[str]:
 
 
 def wait_for_operation(connection: Connection, operation_id: str) -> RecoveryOperationItem:
-    """The operation once it has ended, its progress on standard error meanwhile."""
+    """Wait until the operation has ended, and return it. Its progress is shown on standard error."""
     with stderr.status("waiting for the recovery to begin") as status:
         while True:
             operation = load_operation(connection, operation_id)
@@ -100,7 +100,7 @@ def wait_for_operation(connection: Connection, operation_id: str) -> RecoveryOpe
 
 @contextmanager
 def looking_again(operation_id: str) -> Iterator[None]:
-    """When the waiting ends before the recovery does, say that it goes on, and how to look again."""
+    """If the wait ends before the recovery does, say that the recovery continues and how to look again."""
     again = f"Recovery {operation_id} goes on. Look again with `prismline deadletters operation {operation_id}`."
     try:
         yield
@@ -111,7 +111,7 @@ def looking_again(operation_id: str) -> Iterator[None]:
 
 
 def progress_of(operation: RecoveryOperationItem) -> str:
-    """What a recovery does at the moment, in a line."""
+    """The progress of a recovery, in one line."""
     if not operation.listed:
         return f"{operation.n_records} records looked at"
     return (

@@ -1,4 +1,4 @@
-"""A run's results: its Parquet files, its cube's geometry and spectra."""
+"""The results of a run: its Parquet files, the geometry of its cube, and its spectra."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from prismline_runtime import Bucket
 
 @dataclass(frozen=True)
 class Decomposition:
-    """What a run found: a row for each spectrum of its completed chunks, and where they lie."""
+    """The results of a run: one row for each spectrum of its completed chunks, and the geometry of the cube."""
 
     geometry: CubeGeometry
     table: pa.Table
@@ -46,7 +46,7 @@ def output_keys(connection: Connection, run: RunItem) -> Iterator[str]:
 
 
 def load(connection: Connection, run: RunItem) -> Decomposition:
-    """Read the run's outputs, of whatever version, into memory."""
+    """Read the run's outputs, of any version, into memory."""
     tables = [pq.read_table(io.BytesIO(_read(connection, key))) for key in output_keys(connection, run)]
     geometry = CubeGeometry.model_validate_json(_read(connection, geometry_key(run.run_id)))
     same = [current(table).select(arrow_schema().names) for table in tables]

@@ -1,4 +1,4 @@
-"""A run as a person sees it: its status, its chunks' counts and its slow lane, from both tables."""
+"""A run as a user sees it: its status, the counts of its chunks and its slow lane, from both tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDED = frozenset({"completed", "failed", "cancelled"})
 
 @dataclass(frozen=True)
 class RunView:
-    """What is known of a run; either part may be missing while it is being submitted or if it was refused."""
+    """A run. Either part may be missing while the run is being submitted, or if it was refused."""
 
     run_id: str
     state: WorkflowStateItem | None
@@ -33,7 +33,7 @@ class RunView:
 
     @property
     def error(self) -> str | None:
-        """Why the run failed or was cancelled. One that went on since, and completed, has no such reason any more."""
+        """Why the run failed or was cancelled. None for a run that completed after it was resumed."""
         return self.state.error_message if self.state and self.status in {"failed", "cancelled"} else None
 
     @property
@@ -46,23 +46,23 @@ class RunView:
 
     @property
     def goes_on(self) -> bool:
-        """Whether it was cancelled and goes on, because somebody wished that: its status has yet to change."""
+        """Whether the run goes on after it was cancelled. Its status is still `cancelled` until it ends."""
         item = self.item
         return self.status == "cancelled" and item is not None and item.goes_on_after_cancel
 
     @property
     def total(self) -> int:
-        """Chunks, 0 while unknown."""
+        """The number of chunks. 0 while it is unknown."""
         return (self.item and self.item.chunks_total) or 0
 
     @property
     def completed(self) -> int:
-        """Chunks that completed."""
+        """The number of completed chunks."""
         return self.item.chunks_completed if self.item else 0
 
     @property
     def failed(self) -> int:
-        """Chunks that failed."""
+        """The number of failed chunks."""
         return self.item.chunks_failed if self.item else 0
 
     @property
@@ -77,7 +77,7 @@ class RunView:
 
     @property
     def spectra_done(self) -> int:
-        """Spectra in chunks that have ended, to within the last chunk, which may be shorter than the others."""
+        """Estimated spectra in chunks that have ended. The last chunk may hold fewer than the others."""
         if not self.item or not self.item.n_items or not self.total:
             return 0
         per_chunk = math.ceil(self.item.n_items / self.total)
@@ -85,13 +85,13 @@ class RunView:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The parameters in force. Runs that an older splitter split have only those that were given."""
+        """The parameters in force. Runs of an older splitter have only the submitted parameters."""
         params: dict[str, Any] = json.loads(self.item.params) if self.item and self.item.params else {}
         return params
 
     @property
     def warnings(self) -> list[str]:
-        """What somebody who looks at the results must not overlook, a sentence each."""
+        """Warnings for readers of the results, one sentence each."""
         item, found = self.item, []
         if item and item.n_items and item.n_blank == item.n_items:
             found.append(f"Every one of the {item.n_items:,} spectra of the cube is blank: nothing was fitted.")
@@ -111,7 +111,7 @@ class RunView:
 
     @property
     def seconds(self) -> float:
-        """Time since the run was submitted, or that it took."""
+        """Time from the submission of the run to its end, or until now."""
         if self.state is None or self.state.created_at is None:
             return 0.0
         end = self.state.completed_at if self.status in ENDED else None
@@ -119,7 +119,7 @@ class RunView:
         return max(0.0, (until - datetime.fromisoformat(self.state.created_at)).total_seconds())
 
     def as_json(self) -> dict[str, Any]:
-        """The view as a JSON document; counts are null while they are unknown."""
+        """The view as a JSON document. Counts are null while they are unknown."""
         state, item = self.state, self.item
         return {
             "run_id": self.run_id,
@@ -147,7 +147,7 @@ class RunView:
 
 
 def load_run(connection: Connection, run_id: str) -> RunView | None:
-    """The run with this id, or None if nothing is known of it."""
+    """The run with this id, or None if there is none."""
     answer = connection.dynamodb.get_item(
         TableName=connection.workflow_state_table, Key={"run_id": {"S": run_id}}, ConsistentRead=True
     )
@@ -157,7 +157,7 @@ def load_run(connection: Connection, run_id: str) -> RunView | None:
 
 
 def list_runs(connection: Connection, survey: str | None, limit: int) -> list[RunView]:
-    """The latest runs, newest first: of one survey by the ledger's index, of all by the workflow-state table."""
+    """The latest runs, newest first: of one survey from the ledger's index, or of all from the workflow-state table."""
     if survey is not None:
         views = [load_run(connection, run.run_id) for run in connection.ledger.runs_of(survey, limit=limit)]
         return [view for view in views if view is not None]
@@ -167,7 +167,7 @@ def list_runs(connection: Connection, survey: str | None, limit: int) -> list[Ru
 
 
 def run_ids(connection: Connection) -> Iterator[str]:
-    """The ids of all runs, by a scan of the workflow-state table, which has one small item a run."""
+    """The ids of all runs, by a scan of the workflow-state table, which has one small item for each run."""
     pages = connection.dynamodb.get_paginator("scan").paginate(
         TableName=connection.workflow_state_table, ProjectionExpression="run_id"
     )

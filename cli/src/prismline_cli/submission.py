@@ -19,10 +19,10 @@ M = TypeVar("M", bound=Manifest)
 def submit(connection: Connection, cube: str, fields: dict[str, Any], *, noise: str | None = None) -> str:
     """Submit `cube`, a local file or `s3://<bucket>/<key>`, and return the id of its run.
 
-    `fields` are the manifest's; a wrong one is refused here, before anything is uploaded. A local file gets a key of
-    its run's own, so that no other submission can replace it. A cube in S3 stays where it is, in whatever bucket: the
-    services need to be allowed to read it. `noise` is a number in the cube's unit, or a FITS map or a text file of
-    channels, local or in our bucket.
+    `fields` are the fields of the manifest. A wrong field is refused before anything is uploaded. The key of a local
+    file contains the run's id, so that no other submission replaces the file. A cube in S3 stays in its bucket, which
+    the services must be allowed to read. `noise` is a number in the cube's unit, a FITS map, or a text file with one
+    value for each channel. The files are local or in our bucket.
     """
     idempotency_key = fields.get("idempotency_key") or str(uuid4())
     check_survey(fields["survey"])
@@ -52,7 +52,7 @@ def check_survey(survey: str) -> None:
 
 
 def _placed(connection: Connection, file: str, folder: str) -> tuple[str, str, dict[str, Path]]:
-    """The bucket and the key that `file` has or gets, and what has to be uploaded for that, by key."""
+    """The bucket and the key of `file`, and the local files to upload, by key."""
     if file.startswith("s3://"):
         bucket, _, key = file.removeprefix("s3://").partition("/")
         if not bucket or not key:
@@ -76,7 +76,7 @@ def _number(text: str) -> float | None:
 
 
 def checked(model: type[M], document: dict[str, Any]) -> M:
-    """The manifest in `document`; a wrong one ends the command with the reason."""
+    """The manifest in `document`. Ends the command with the reason if it is invalid."""
     try:
         return model.model_validate(document)
     except ValidationError as error:
@@ -84,7 +84,7 @@ def checked(model: type[M], document: dict[str, Any]) -> M:
 
 
 def put_manifest(connection: Connection, manifest: Manifest, idempotency_key: str) -> str:
-    """Put the manifest where the splitter waits for it, and return the id of its run."""
+    """Put the manifest into the bucket, where it starts the splitter. Return the id of its run."""
     connection.s3.put_object(
         Bucket=connection.bucket,
         Key=f"{MANIFEST_PREFIX}{idempotency_key}.json",

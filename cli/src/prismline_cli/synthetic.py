@@ -1,4 +1,4 @@
-"""A survey cube whose components are known: what the demonstration decomposes when nobody brings a cube.
+"""Generate a survey cube with known components. The demonstration uses it if the user has no cube.
 
 Three clouds lie along the line of sight. Each has a smooth shape, clumps and a turbulent velocity field, the latter two
 drawn as Gaussian random fields with a power-law spectrum, the usual stand-in for a turbulent interstellar medium
@@ -38,7 +38,7 @@ _UNCOVERED = 0.14
 
 @dataclass(frozen=True)
 class Truth:
-    """What a generated cube is made of.
+    """The components of a generated cube.
 
     `x`, `y`, `amplitude` (kelvin), `mean` and `stddev` (channels, from 0) have one entry for each component of each
     spectrum, ordered by spectrum and mean; `blank` (ny, nx) is true where the cube has no values.
@@ -115,7 +115,7 @@ def make_cube(path: Path, *, ny: int = 40, nx: int = 50, n_channels: int = 100, 
 
 
 def truth_path(cube: Path) -> Path:
-    """Where the truth of the generated `cube` is."""
+    """The path of the truth of the generated `cube`."""
     return cube.with_suffix(".truth.npz")
 
 

@@ -16,7 +16,7 @@ from prismline_contracts import ChunkItem, ChunkStatus, TaskItem
 
 
 def show_run(view: RunView, *, as_json: bool) -> None:
-    """Print one run. Exit code 1 if it failed or chunks of it did."""
+    """Print one run. Exit code 1 if the run or one of its chunks failed."""
     if as_json:
         print_json(view.as_json())
     else:
@@ -32,14 +32,14 @@ def show_run(view: RunView, *, as_json: bool) -> None:
 
 
 def warn(view: RunView) -> None:
-    """Print what must not be overlooked about an ended run to standard error."""
+    """Print the warnings about an ended run to standard error."""
     if view.ended:
         for warning in view.warnings:
             stderr.print(f"Warning: {warning}", style="yellow", soft_wrap=True)
 
 
 def _shown(value: Any) -> str:
-    """A value of a run's document as a person reads it: parameters one after the other, defaults included."""
+    """Format a value of a run's document for a person. Parameters include the defaults."""
     if isinstance(value, dict):
         return ", ".join(f"{name} {each}" for name, each in value.items())
     return str(value)
@@ -52,7 +52,7 @@ SHORT_ID = 8
 
 
 def runs_table(views: Sequence[RunView], width: int) -> Table:
-    """Runs, one a line, in `width` columns: the narrow table has neither whole ids nor parameters."""
+    """A table of runs, one in each line, `width` columns wide. A narrow table shortens ids and omits parameters."""
     wide = width >= WIDE
     columns = [
         Column("run", no_wrap=True),
@@ -83,7 +83,7 @@ def runs_table(views: Sequence[RunView], width: int) -> Table:
 
 
 def short_ids(ids: Sequence[str]) -> dict[str, str]:
-    """For each id the beginning that tells it from the others, `SHORT_ID` characters at least."""
+    """For each id, the shortest beginning that is unique, of at least `SHORT_ID` characters."""
     length = SHORT_ID
     while len({name[:length] for name in ids}) < len(set(ids)):
         length += 1
@@ -91,7 +91,7 @@ def short_ids(ids: Sequence[str]) -> dict[str, str]:
 
 
 def show_chunks(found: Sequence[ChunkItem], *, as_json: bool, why: Mapping[str, str] | None = None) -> None:
-    """Print chunks. why: by chunk id, what is wrong with it."""
+    """Print chunks. why: the trouble of a chunk, by chunk id."""
     if as_json:
         print_json([chunk_json(chunk) | ({"why": why[chunk.chunk_id]} if why is not None else {}) for chunk in found])
         return
@@ -140,12 +140,12 @@ def task_json(task: TaskItem) -> dict[str, Any]:
 
 
 def error_of(chunk: ChunkItem) -> str | None:
-    """Why the chunk failed or waits. One that completed has no error any more."""
+    """Why the chunk failed or waits. A completed chunk has no error."""
     return None if chunk.state is ChunkStatus.COMPLETED else chunk.error or chunk.last_error
 
 
 def duration_of(chunk: ChunkItem) -> str:
-    """Seconds that the latest attempt took, or, of a chunk that was given up, from its first attempt to its end."""
+    """Duration of the latest attempt in seconds. For a chunk that was given up: from its first attempt to its end."""
     if chunk.duration_ms is not None:
         return f"{chunk.duration_ms / 1000:.1f}"
     if chunk.completed_at is None or (began := chunk.first_started_at or chunk.started_at) is None:

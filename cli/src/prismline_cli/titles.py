@@ -24,7 +24,7 @@ _LINE_COLOUR, _WARNING_COLOUR = "#404040", "#b3261e"
 
 @dataclass(frozen=True)
 class Title:
-    """What a picture is of. `warnings` say what a reader must not overlook."""
+    """The title of a picture: a heading, lines, and warnings."""
 
     heading: str
     lines: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class _Line:
 
 
 def height_in(title: Title, width_in: float) -> float:
-    """Inches that `title` needs above a picture of this width."""
+    """The height of `title` above a picture of this width, in inches."""
     return 2 * _PADDING_IN + sum(line.height_in for line in _lines(title, width_in))
 
 
@@ -59,7 +59,7 @@ def draw(part: Any, title: Title, width_in: float) -> None:
 
 
 def wrapped(text: str, width_in: float, size: float, weight: str = "normal") -> list[str]:
-    """`text` in lines that are at most `width_in` inches wide at `size` points; a word that is longer is broken."""
+    """`text` in lines that are at most `width_in` inches wide at `size` points; a longer word is broken."""
     lines, line = [], ""
     for word in text.split():
         candidate = f"{line} {word}" if line else word

@@ -1,4 +1,4 @@
-"""Which chunks do not get on, and why that is thought. Pure."""
+"""Find chunks without progress, and the reason. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ CRASHES = 2
 
 
 def troubles(chunks: Iterable[ChunkItem], *, now: datetime, after: timedelta) -> list[tuple[ChunkItem, str]]:
-    """The chunks that do not get on, each with the reason."""
+    """The chunks without progress, each with the reason."""
     return [(chunk, why) for chunk in chunks if (why := trouble(chunk, now=now, after=after)) is not None]
 
 
 def trouble(chunk: ChunkItem, *, now: datetime, after: timedelta) -> str | None:
-    """Why the chunk does not get on; None: it has ended, it waits, or it is worked on as it should be."""
+    """Why the chunk makes no progress. None if it has ended, waits in its queue, or is in progress as expected."""
     if chunk.state.terminal:
         return None
     reasons = []

@@ -1,4 +1,4 @@
-"""Watch a run until it has ended: a live bar on a terminal, a line a change in a pipe."""
+"""Watch a run until it has ended: a progress bar on a terminal, a line for each change in a pipe."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PICKED_UP_SECONDS = 60.0
 
 
 def follow(connection: Connection, run_id: str, *, appear_within: float) -> Iterator[RunView]:
-    """The run, again and again, until it has ended."""
+    """Yield the run at intervals until it has ended."""
     deadline = time.monotonic() + appear_within
     while True:
         view = load_run(connection, run_id)
@@ -41,7 +41,7 @@ def follow(connection: Connection, run_id: str, *, appear_within: float) -> Iter
 
 
 def watch(connection: Connection, run_id: str, *, appear_within: float = 0.0) -> RunView:
-    """Show the run's progress on standard error until it has ended, and return how it ended."""
+    """Show the run's progress on standard error until it has ended, and return the ended run."""
     show = _show_live if stderr.is_terminal else _show_lines
     with goes_on_without_us(run_id):
         return show(follow(connection, run_id, appear_within=appear_within))
@@ -49,7 +49,7 @@ def watch(connection: Connection, run_id: str, *, appear_within: float = 0.0) ->
 
 @contextmanager
 def goes_on_without_us(run_id: str) -> Iterator[None]:
-    """When the watching ends before the run does, say that the run is not affected, and how to look again."""
+    """If the user stops watching before the run ends, say that the run continues and how to look again."""
     again = f"Look again with `prismline watch {run_id}`."
     try:
         yield
@@ -104,7 +104,7 @@ def _show_lines(views: Iterator[RunView]) -> RunView:
 
 
 class _Clock:
-    """Rate and time left, measured from the first chunk that was seen to end."""
+    """Rate and remaining time, measured from the first chunk that ended while watching."""
 
     def __init__(self) -> None:
         self._since = time.monotonic()

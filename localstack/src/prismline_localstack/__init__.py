@@ -1,4 +1,4 @@
-"""Runs all of Prismline on one machine: emulator, stacks, service processes."""
+"""Run all of Prismline on one machine: the emulator, the stacks and the service processes."""
 
 from prismline_localstack.errors import HarnessError, NotRunningError
 from prismline_localstack.harness import down, is_up, load_state, logs, status, up

@@ -1,4 +1,4 @@
-"""Points the `prismline` command at the system that the harness runs: its entry point in `prismline.connections`."""
+"""Connect the `prismline` command to the system that the harness runs: the entry point in `prismline.connections`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prismline_localstack.home import Home
 
 
 def connect() -> str | None:
-    """Set the AWS environment variables to what runs under `PRISMLINE_HOME`; why not, if nothing does."""
+    """Point the AWS environment variables at the system in `PRISMLINE_HOME`. Return the reason if none runs."""
     try:
         load_state().activate()
         if (key := read_api_key(Home.at(None).api_key)) is not None:

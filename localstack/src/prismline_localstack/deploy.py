@@ -1,4 +1,4 @@
-"""Deploying the stacks: `platform/template.yaml`, then every `services/*/template.yaml`, through CloudFormation."""
+"""Deploy the stacks: `platform/template.yaml`, then every `services/*/template.yaml`, through CloudFormation."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def environment_name(output: str) -> str:
 
 
 def merge_outputs(outputs: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
-    """Environment variables from the outputs of stacks, by stack name. Raises HarnessError where two stacks differ."""
+    """Environment variables from the outputs of stacks, by stack name. Raises HarnessError if two stacks differ."""
     merged: dict[str, str] = {}
     origin: dict[str, str] = {}
     for stack, values in outputs.items():
@@ -52,14 +52,14 @@ def merge_outputs(outputs: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
 
 
 def templates(root: Path) -> dict[str, Path]:
-    """The services' templates under `root` by service."""
+    """The templates of the services below `root`, by service."""
     return {path.parent.name: path for path in sorted(root.glob("services/*/template.yaml"))}
 
 
 def upload_state_machines(s3: S3Client, root: Path, bucket: str) -> dict[str, str]:
-    """Put each service's state machine definition into the bucket; the template parameter that says where it is.
+    """Put the state machine definition of each service into the bucket. Return its key, by service.
 
-    A key names the content, so that a changed definition is a changed stack.
+    The key contains a hash of the content, so that a changed definition changes the stack.
     """
     keys = {}
     for path in sorted(root.glob("services/*/statemachine/*.asl.json")):
@@ -142,7 +142,7 @@ def _deploy_stack(
 
 
 def _state(cloudformation: CloudFormationClient, stack: str) -> str | None:
-    """The stack's status; None when there is no such stack."""
+    """The status of the stack. None if there is no such stack."""
     try:
         return cloudformation.describe_stacks(StackName=stack)["Stacks"][0]["StackStatus"]
     except ClientError as error:
@@ -152,7 +152,7 @@ def _state(cloudformation: CloudFormationClient, stack: str) -> str | None:
 
 
 def _failure(cloudformation: CloudFormationClient, stack: str) -> str:
-    """Which resource was the first to fail in the latest attempt, and why."""
+    """The first resource that failed in the latest attempt, and the reason."""
     failure = "see its events for the reason."
     pages = cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack)
     for event in (event for page in pages for event in page["StackEvents"]):  # the newest first

@@ -1,17 +1,17 @@
-"""The embedded emulator's process: ministack, which here keeps what it was told even if it is killed.
+"""The process of the embedded emulator: ministack, with state that survives a kill.
 
-ministack writes S3 objects to disk as they come and everything else when it is stopped politely. Here
+ministack alone writes S3 objects to disk at once, and all other state when it gets SIGTERM. This process adds:
 
-- every successful write to DynamoDB is appended to a journal before it is answered, and done again at the next start;
-- a second after something else has changed (queues, executions, parameters, ...), that is written down, too;
-- a *base*, which is all of it at one moment, is written after the stacks were deployed (`POST` to `SAVE_PATH`), when
-  the journal has grown long, and in the end. A base becomes visible by one rename, so there is never half of one.
-  While stacks are being deployed there is none: a deployment that is cut short never took place.
+- A journal. Every successful write to DynamoDB is appended to it before the answer, and replayed at the next start.
+- Files for all other services (queues, executions, parameters, ...), written one second after a change.
+- A *base*: the state of all services at one moment. It is written after the stacks were deployed (`POST` to
+  `SAVE_PATH`), when the journal has grown long, and at the end. One rename makes a base visible, so a base is always
+  whole. There is none while stacks are being deployed, so an interrupted deployment leaves nothing behind.
 
-So a kill at any moment loses no item and no object, and of messages what came or went within a second. Lost and
-repeated messages are what the services are built for (docs/protocol.md).
+So a kill at any moment loses no item and no object, but it may lose messages that were sent or deleted in the last
+second. The services handle lost and repeated messages (docs/protocol.md).
 
-Only as much is promised as a killed process needs: nothing is forced from the kernel to the disk.
+This holds for killed processes only. Nothing is forced from the kernel to the disk, so a power failure may lose more.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ministack.services import dynamodb, s3, stepfunctions
 
 from prismline_localstack.emulator import SAVE_PATH
 
-#: Seconds from one look at what has changed to the next, and how much longer than the last one took it is at least.
+#: Seconds between two looks for changes. The pause is also at least this many times as long as the last look took.
 SAVE_SECONDS, SAVE_SHARE = 1.0, 20.0
 #: A journal of this many bytes is replaced by a base.
 JOURNAL_BYTES = 8 * 1024 * 1024
@@ -55,7 +55,7 @@ Handler = Callable[
 
 
 class Keeper:
-    """Keeps what the emulator holds in numbered folders below `folder`; the highest number counts."""
+    """Stores the state of the emulator in numbered folders below `folder`. The highest number is the current one."""
 
     def __init__(self, folder: Path, handle: Handler) -> None:
         self._folder = folder
@@ -69,7 +69,7 @@ class Keeper:
         self._changed = False
 
     def restore(self) -> None:
-        """Bring back what was there, as ministack's own start does it, and then what the journal says."""
+        """Load the base, as ministack's own start does, and replay the journal."""
         bases = self._bases()
         if bases:
             self._base = bases[-1]
@@ -113,7 +113,7 @@ class Keeper:
     async def handle(
         self, method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]
     ) -> tuple[int, dict[str, str], bytes]:
-        """A request to DynamoDB. The handler does not suspend, so the journal has the order of the writes."""
+        """Handle a request to DynamoDB. The handler does not suspend, so the journal has the order of the writes."""
         answer = await self._handle(method, path, headers, body, query)
         target = headers.get("x-amz-target", "")
         if self._journal is not None and answer[0] < 400 and not is_read(target):
@@ -127,12 +127,12 @@ class Keeper:
         return answer
 
     def note(self, method: str, headers: dict[str, str]) -> None:
-        """A request has been answered."""
+        """Note that a request was answered."""
         if method not in {"GET", "HEAD"} and not is_read(headers.get("x-amz-target", "")):
             self._changed = True
 
     def save(self) -> None:
-        """Write a base, and begin a new journal. From the first time on, changes are written down as they come."""
+        """Write a base and begin a new journal. After the first base, changes are written as they happen."""
         for key, bucket in self._buckets.items():
             objects = s3._buckets._data.setdefault(key, bucket)["objects"]
             objects |= {name: kept for name, kept in bucket["objects"].items() if name not in objects}
@@ -156,7 +156,7 @@ class Keeper:
             self._saving = asyncio.get_running_loop().create_task(self._save_changes())
 
     def stop(self) -> None:
-        """Write the last base, unless the stacks were never deployed: then what was there before is still right."""
+        """Write the last base. If the stacks were never deployed, the earlier base stays."""
         if self._saving is not None:
             self._saving.cancel()
             self.save()
@@ -188,7 +188,7 @@ class Keeper:
 
 
 def is_read(target: str) -> bool:
-    """Whether a request's target, `<API>.<operation>`, says that it changes nothing."""
+    """Whether a request only reads, by its target `<API>.<operation>`."""
     return target.rpartition(".")[2].startswith(READS)
 
 
@@ -216,9 +216,9 @@ def held(readers: dict[str, Callable[[], Any]]) -> Iterator[tuple[str, str]]:
 
 
 def forget_executions(load: Callable[[Any], None], data: dict[str, Any]) -> None:
-    """Load the state of Step Functions without the executions that were under way: their threads are gone.
+    """Load the state of Step Functions without the executions that were running, because their threads are gone.
 
-    ministack would have them FAILED without a word, so that no other could have their name.
+    ministack would mark them FAILED without an event, and no other execution could have their names.
     """
     executions = data.get("executions")
     if isinstance(executions, responses.AccountRegionScopedDict):
@@ -256,7 +256,7 @@ get_whole_object, read_whole_body = s3._get_object, s3._read_body
 
 
 def install(folder: Path) -> Keeper:
-    """Have ministack keep its state in `folder`. To be called before it starts."""
+    """Make ministack store its state in `folder`. To be called before it starts."""
     keeper = Keeper(folder, dynamodb.handle_request)
     inner, load_executions = ministack.app, stepfunctions.load_persisted_state
 
@@ -279,7 +279,7 @@ def install(folder: Path) -> Keeper:
 
 
 def replace(module: ModuleType, **functions: Any) -> None:
-    """Put functions in place of a module's, which have to be there."""
+    """Replace functions of a module. Each must exist."""
     for name, function in functions.items():
         if not hasattr(module, name):
             raise SystemExit(f"This version of ministack has no {module.__name__}.{name}: install the locked one.")

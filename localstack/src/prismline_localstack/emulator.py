@@ -1,4 +1,4 @@
-"""The embedded AWS emulator: ministack as a child process on a free loopback port, which a kill does not empty."""
+"""The embedded AWS emulator: ministack as a child process on a free loopback port. Its state survives a kill."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEALTH_PATH, SAVE_PATH = "/_ministack/health", "/_prismline/save"
 class Emulator:
     """A running embedded emulator.
 
-    Once `keep` was called, what it holds is there when the next one starts in its folder, however it ends.
+    After a call of `keep`, the next emulator in the same folder has its state, however this one ends.
     """
 
     def __init__(self, child: subprocess.Popen[bytes], endpoint: str) -> None:
@@ -37,7 +37,7 @@ class Emulator:
 
     @classmethod
     def start(cls, folder: Path, log: Path) -> Emulator:
-        """Start one that keeps its files in `folder`, and wait until it answers. Raises HarnessError if it does not."""
+        """Start an emulator with its files in `folder`. Wait until it answers. Raises HarnessError if it does not."""
         for _ in range(PORT_ATTEMPTS):
             emulator = cls._launch(folder, log)
             if emulator._answers_in_time():
@@ -70,7 +70,7 @@ class Emulator:
         return self.child.poll() is None and answers(self.endpoint, HEALTH_PATH)
 
     def keep(self) -> None:
-        """Have it write down what it holds, now and from now on. Raises HarnessError if it cannot."""
+        """Make it store its state, now and after each change. Raises HarnessError if it cannot."""
         try:
             with urlopen(Request(f"{self.endpoint}{SAVE_PATH}", method="POST"), timeout=KEEP_SECONDS):
                 pass
@@ -78,5 +78,5 @@ class Emulator:
             raise HarnessError(f"The emulator cannot write down what it holds: {error}") from error
 
     def stop(self) -> None:
-        """Stop it; it writes down what it holds, if it was asked to keep it."""
+        """Stop it. It stores its state if `keep` was called."""
         stop([self.child], STOP_SECONDS)

@@ -1,4 +1,4 @@
-"""HTTP servers on this machine: a port to listen at, and whether one answers."""
+"""Servers on this machine: find a port, listen, and check whether a server answers."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ def accepts(url: str, *, timeout: float = 1.0) -> bool:
 
 
 def free_port() -> int:
-    """A port that nobody listens at, just now."""
+    """A port that is free at the moment."""
     with listen() as probe:
         port: int = probe.getsockname()[1]
         return port
 
 
 def listen(port: int = 0) -> socket.socket:
-    """A socket that listens at `port`, or at any that is free. Raises OSError when it is taken."""
+    """A socket that listens at `port`, or at any free port if it is 0. Raises OSError if the port is taken."""
     return socket.create_server((LOOPBACK, port))
 
 
 def url_of(listener: socket.socket) -> str:
-    """Where a listening socket is reached."""
+    """The URL of a listening socket."""
     return f"http://{LOOPBACK}:{listener.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""What the harness raises. The message is for a person: what is wrong, where, and what to do."""
+"""The errors of the harness. A message tells a person what is wrong, where, and what to do."""
 
 
 class HarnessError(Exception):

@@ -1,7 +1,7 @@
-"""The GPU instance that captions need, in the emulator: start it, stop it, and whether it runs.
+"""The GPU instance for captions in the emulator: start it, stop it, and report its state.
 
-The instance is real to EC2 and SSM, which is all that the services ask; what answers for its model is the endpoint in
-`CAPTION_BASE_URL`, by default the harness's stand-in, which runs whether the instance does or not.
+The emulated EC2 and SSM know the instance, and the services ask only those. Its model is the endpoint in
+`CAPTION_BASE_URL`. By default, that is the stand-in of the harness, which runs independently of the instance.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LIVING_STATES = [*RUNNING_STATES, "stopping", "stopped"]
 
 
 class GpuStatus(NamedTuple):
-    """The GPU, now."""
+    """The state of the GPU."""
 
     instance_id: str | None
     #: EC2's word for it; None when there is no such instance.
@@ -39,11 +39,11 @@ class GpuStatus(NamedTuple):
 
     @property
     def up(self) -> bool:
-        """Whether services would use it."""
+        """Whether services would use the GPU."""
         return self.state == "running"
 
     def __str__(self) -> str:
-        """All of it in one line."""
+        """The state in one line."""
         instance = f"{self.instance_id} is {self.state or 'gone'}" if self.instance_id else "no instance"
         endpoint = "answers" if self.healthy else "does not answer"
         model = f"{self.endpoint} {endpoint}" if self.endpoint else "its model answers at the instance's own address"
@@ -51,9 +51,9 @@ class GpuStatus(NamedTuple):
 
 
 def start_gpu(connection: Connection) -> str:
-    """Have a GPU instance run in the emulator, and say so in SSM; its id. One that runs already is kept.
+    """Start a GPU instance in the emulator and write its id to SSM. Return the id. A running instance is kept.
 
-    On AWS it exits with a sentence: instances there cost money, and are somebody else's to start.
+    On AWS, the command ends with a sentence: instances cost money there, and the harness does not start any.
     """
     _only_emulated()
     running = _instances(connection, RUNNING_STATES)
@@ -64,9 +64,9 @@ def start_gpu(connection: Connection) -> str:
 
 
 def stop_gpu(connection: Connection) -> list[str]:
-    """Say in SSM that there is no GPU, then terminate the instances that `start_gpu` started; their ids.
+    """Write to SSM that there is no GPU, and terminate the instances that `start_gpu` started. Return their ids.
 
-    On AWS it exits with a sentence, as `start_gpu`.
+    On AWS, the command ends with a sentence, as in `start_gpu`.
     """
     _only_emulated()
     _write_parameter(connection, NO_INSTANCE)
@@ -77,7 +77,7 @@ def stop_gpu(connection: Connection) -> list[str]:
 
 
 def gpu_status(connection: Connection) -> GpuStatus:
-    """The GPU as services would find it."""
+    """The state of the GPU, as services see it."""
     instance_id = _read_parameter(connection)
     endpoint = os.environ.get("CAPTION_BASE_URL") or None
     return GpuStatus(
@@ -109,7 +109,7 @@ def _write_parameter(connection: Connection, value: str) -> None:
 
 
 def _read_parameter(connection: Connection) -> str | None:
-    """The instance's id; None while there is none."""
+    """The id of the instance. None if there is none."""
     try:
         return normalize_instance_id(clients.ssm().get_parameter(Name=_parameter(connection))["Parameter"]["Value"])
     except ClientError as error:

@@ -1,4 +1,4 @@
-"""Start, ask and stop the system: what the command line and the tests call.
+"""Start, query and stop the system. The command line and the tests call these functions.
 
 state = up(Path(".prismline"))
 state.client("sqs").list_queues()
@@ -35,7 +35,7 @@ FOLLOW_SECONDS = 0.2
 
 
 def load_state(home: Path | None = None) -> State:
-    """The state of what runs in `home`. Raises NotRunningError when nothing does, with the reason if it failed."""
+    """The state of the system in `home`. Raises NotRunningError if none runs, with the reason if it failed."""
     place = Home.at(home)
     state = State.load(place.state)
     if state is not None and state.phase is Phase.FAILED:
@@ -64,15 +64,15 @@ def up(
     parameters: Mapping[str, str] | None = None,
     timeout: float = UP_SECONDS,
 ) -> State:
-    """Start everything and return when it is ready; if it already is, only say what runs.
+    """Start the system and return when it is ready. A system that is ready already is only reported.
 
     home: folder of state and logs (default: `PRISMLINE_HOME`, else `.prismline` here).
     root: the checkout with `platform/` and `services/`.
-    workers: processes where a service asks for one a core. services: run only these (all stacks are deployed);
-    `standins` are the harness's own, for outside systems: they run with all services, but never beside AWS itself.
-    settings: environment variables for the services and the harness. parameters: of the templates that declare them.
+    workers: number of processes for a service with `count = "cores"`. services: run only these (all stacks are
+    deployed). `standins` names the stand-ins for outside systems: they run with all services, but not with AWS itself.
+    settings: environment variables for the services and the harness. parameters: for the templates that declare them.
 
-    Raises HarnessError with the reason when it does not come up; then nothing is left running.
+    Raises HarnessError with the reason if the system does not start. Then no process is left.
     """
     place = Home.at(home)
     if is_up(place.path):
@@ -120,7 +120,7 @@ def _start_supervisor(place: Home, plan: Plan) -> subprocess.Popen[bytes]:
 
 
 def down(home: Path | None = None) -> bool:
-    """Stop everything in `home`: services first, gracefully, then the emulator. Whether anything ran."""
+    """Stop the system in `home`: first the services, gracefully, then the emulator. Return whether it ran."""
     place = Home.at(home)
     state = State.load(place.state)
     if state is None:
@@ -137,9 +137,9 @@ def down(home: Path | None = None) -> bool:
 
 
 def status(home: Path | None = None) -> Status:
-    """What runs in `home`, and how full its queues are.
+    """The processes and the queue depths of the system in `home`.
 
-    Raises NotRunningError when nothing runs, HarnessError when the endpoint cannot be asked.
+    Raises NotRunningError if none runs, and HarnessError if the endpoint does not answer.
     """
     state = load_state(home)
     try:
@@ -157,10 +157,10 @@ def status(home: Path | None = None) -> Status:
 
 
 def logs(home: Path | None = None, service: str | None = None, *, follow: bool = False) -> Iterator[LogLine]:
-    """What the processes wrote since the last `up`, file by file; with `follow` on and on, while the system runs.
+    """The log lines of the processes since the last `up`, file by file. With `follow`, continue while the system runs.
 
     service: only the processes of this service, or the process of this name.
-    Raises NotRunningError when there is no such log.
+    Raises NotRunningError if there is no such log.
     """
     place = Home.at(home)
     files = LogFiles(place, service)

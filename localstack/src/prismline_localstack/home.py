@@ -1,4 +1,4 @@
-"""The folder that one running system keeps its state and logs in, `.prismline` by default."""
+"""The folder with the state and the logs of one system, `.prismline` by default."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ SUPERVISOR = "supervisor"
 
 @dataclass(frozen=True)
 class Home:
-    """Paths within the folder."""
+    """The paths in the folder."""
 
     path: Path
 
     @classmethod
     def at(cls, path: Path | None) -> Home:
-        """The home at `path`, else at `PRISMLINE_HOME`, else `.prismline` in the current folder."""
+        """The home at `path`. Without it, at `PRISMLINE_HOME`, or `.prismline` in the current folder."""
         return cls((path or HarnessSettings().prismline_home).absolute())
 
     @property
     def state(self) -> Path:
-        """The state file; it exists while something runs, and after a failure."""
+        """The state file. It exists while the system runs, and after a failure."""
         return self.path / "state.json"
 
     @property
@@ -35,25 +35,25 @@ class Home:
 
     @property
     def lock(self) -> Path:
-        """Held by the supervisor as long as it lives."""
+        """The lock file. The supervisor holds the lock while it lives."""
         return self.path / "lock"
 
     @property
     def emulator(self) -> Path:
-        """The embedded emulator's files."""
+        """The folder of the embedded emulator."""
         return self.path / "emulator"
 
     @property
     def logs(self) -> Path:
-        """What the processes wrote since the last start."""
+        """The folder of the logs since the last start."""
         return self.path / "logs"
 
     def log(self, process: str) -> Path:
-        """The log of a process."""
+        """The log file of a process."""
         return self.logs / f"{process}.log"
 
     def clear_logs(self) -> None:
-        """Forget the logs of the last time. The supervisor's own is open already, so it is emptied."""
+        """Delete the logs of the last start. The supervisor's own log is open already, so it is emptied."""
         for log in self.logs.glob("*.log"):
             if log == self.log(SUPERVISOR):
                 os.truncate(log, 0)

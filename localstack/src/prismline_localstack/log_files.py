@@ -1,4 +1,4 @@
-"""What the processes of a home wrote since the last `up`: one file each, whose lines most services write as JSON."""
+"""The logs of a home since the last `up`: one file for each process. Most services write their lines as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prismline_localstack.state import State
 
 
 class Level(StrEnum):
-    """How bad it is, by the names of Python's logging, from the least."""
+    """The severity of a line, with the names of Python's logging, in ascending order."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -26,7 +26,7 @@ class Level(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Its place among all."""
+        """The position in the order of severity."""
         return list(Level).index(self)
 
 
@@ -38,12 +38,12 @@ class LogLine(NamedTuple):
 
 
 class LogFiles:
-    """The logs of a home's processes, read on from where the last reading ended."""
+    """The logs of the processes of a home. Each read continues where the last one ended."""
 
     def __init__(self, home: Home, service: str | None = None) -> None:
         """service: only the processes of this service, or the process of this name.
 
-        Raises NotRunningError when there is no such log.
+        Raises NotRunningError if there is no such log.
         """
         self._home, self._service = home, service
         state = State.load(home.state)
@@ -59,7 +59,7 @@ class LogFiles:
         return [path for path in every if self._service is None or path.stem in self._names]
 
     def new_lines(self) -> Iterator[LogLine]:
-        """The whole lines that were written since the last call, file by file."""
+        """The complete lines that were written since the last call, file by file."""
         for path in self._paths():
             with path.open("rb") as log:
                 log.seek(self._position.get(path, 0))
@@ -72,7 +72,7 @@ class LogFiles:
 
 @dataclass(frozen=True)
 class Entry:
-    """A line of a log, understood as far as possible."""
+    """A log line, parsed as far as possible."""
 
     process: str
     message: str
@@ -95,7 +95,7 @@ class Entry:
         }
 
     def __str__(self) -> str:
-        """One line for a person; a traceback follows on lines of its own."""
+        """One line for a person, followed by the lines of the traceback, if any."""
         when = self.time[11:19] if self.time else " " * 8
         about = " ".join(name for name in (self.run_id, self.chunk_id) if name)
         more = " ".join(f"{name}={_plain(value)}" for name, value in self.fields.items() if name != "exception")
@@ -119,7 +119,7 @@ _OWN_KEYS = {
 
 
 class Reader:
-    """Understands lines, one process's after the other's or mixed. Metrics, which services write as lines, are none."""
+    """Parses the lines of one or more processes. It skips metrics, which services also write as lines."""
 
     def __init__(self) -> None:
         self._last: dict[str, Entry] = {}

@@ -1,7 +1,7 @@
-"""Publish the depths of queues beside an emulator that somebody else runs: `python -m prismline_localstack.metrics`.
+"""Publish the queue depths to an emulator that the harness does not run: `python -m prismline_localstack.metrics`.
 
-Where the harness runs the emulator, its supervisor does this. `AWS_ENDPOINT_URL` says where the emulator is,
-`ENVIRONMENT` which environment's queues are meant.
+If the harness runs the emulator, its supervisor does this. `AWS_ENDPOINT_URL` names the emulator, and `ENVIRONMENT` the
+environment of the queues.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from prismline_runtime import ServiceSettings, service_logger
 
 
 def main() -> None:
-    """Publish until SIGTERM; what goes wrong is logged, and tried again."""
+    """Publish until SIGTERM. Errors are logged, and the next attempt follows."""
     endpoint, environment = HarnessSettings().endpoint, ServiceSettings().environment
     if endpoint is None:
         sys.exit("AWS_ENDPOINT_URL is not set: it has to say which emulator's queues are meant.")

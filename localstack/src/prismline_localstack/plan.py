@@ -1,4 +1,4 @@
-"""What `up` asks a supervisor to run."""
+"""The plan that `up` gives to a supervisor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HOME_TAKEN = 3
 #: How long, in seconds, a process may take to stop beyond its own grace time before it is killed.
 STOP_MARGIN_SECONDS = 3.0
 
-#: What services are told, unless `up` was told otherwise.
+#: Environment variables of the services, unless `up` gets others.
 SERVICE_DEFAULTS = {
     "POWERTOOLS_LOG_LEVEL": "INFO",
     "POWERTOOLS_METRICS_NAMESPACE": "Prismline",
@@ -27,16 +27,16 @@ SERVICE_DEFAULTS = {
     "MKL_NUM_THREADS": "1",
 }
 
-#: The pace of the harness itself in seconds, unless `up` was told otherwise: how often it asks for a sweep (an emulated
+#: The pace of the harness itself in seconds, unless `up` gets another one: how often it asks for a sweep (an emulated
 #: schedule beats once a minute at most), and the longest wait before it restarts a process that dies again and again.
 HARNESS_DEFAULTS = {"PRISMLINE_SWEEP_SECONDS": "30", "PRISMLINE_RESTART_SECONDS": "15"}
 
-#: And beside the embedded emulator: a kill may lose messages, and its counts of messages are true at once.
+#: More of them with the embedded emulator: a kill may lose messages, and its message counts are exact at once.
 EMBEDDED_DEFAULTS = {"SWEEP_IDLE_SECONDS": "30"}
 
 
 class Plan(BaseModel):
-    """What to run."""
+    """The processes to run, and their settings."""
 
     home: Path
     root: Path
@@ -51,7 +51,7 @@ class Plan(BaseModel):
     parameters: dict[str, str] = {}
 
     def service_settings(self, *, embedded: bool) -> dict[str, str]:
-        """Defaults and overrides, for the embedded emulator or another endpoint."""
+        """The environment variables of the services: the defaults with the overrides."""
         return SERVICE_DEFAULTS | (EMBEDDED_DEFAULTS if embedded else {}) | self.settings
 
     @property
@@ -69,11 +69,11 @@ class Plan(BaseModel):
 
     @property
     def standins(self) -> bool:
-        """Whether stand-ins for outside systems may run: not beside AWS itself, which has the real ones."""
+        """Whether stand-ins for outside systems may run. They do not run with AWS itself."""
         return self.endpoint is None or not is_aws(self.endpoint)
 
     @property
     def stop_seconds(self) -> float:
-        """How long a service process may take to stop before it is killed."""
+        """Time that a service process has to stop before it is killed."""
         settings = self.service_settings(embedded=False)
         return float(settings["PRISMLINE_GRACE_SECONDS"]) + STOP_MARGIN_SECONDS

@@ -1,4 +1,4 @@
-"""Child processes that end with their parent, and a way to tell a process from a later one with the same pid."""
+"""Child processes that end with their parent, and process ids that survive the reuse of a pid."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 
 class ProcessId(BaseModel, frozen=True):
-    """A process, by its pid and the moment it started: a pid alone may be another process by now."""
+    """A process, identified by pid and start time, because a pid alone may belong to a later process."""
 
     pid: int
     started: str
 
     @classmethod
     def of(cls, pid: int) -> ProcessId:
-        """The process that has `pid` now."""
+        """The process that currently has `pid`."""
         return cls(pid=pid, started=_started(pid))
 
     @property
     def alive(self) -> bool:
-        """Whether that very process still runs."""
+        """Whether this process still runs."""
         return self.started != "" and _started(self.pid) == self.started
 
     def signal(self, number: signal.Signals) -> None:
-        """Signal the process; one that has ended is left alone."""
+        """Send a signal to the process, unless it has ended."""
         if self.alive:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
 
 def _started(pid: int) -> str:
-    """What tells when process `pid` started; empty when there is none, or only a zombie."""
+    """A text that identifies the start time of process `pid`. Empty if there is none, or only a zombie."""
     if sys.platform != "linux":
         command = ["ps", "-o", "lstart=", "-p", str(pid)]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
@@ -64,12 +64,12 @@ def spawn(
     folder: Path | None = None,
     pass_fds: Sequence[int] = (),
 ) -> subprocess.Popen[bytes]:
-    """Start `command`, its output appended to `log`; it inherits our files `pass_fds`.
+    """Start `command` with its output appended to `log`. It inherits the file descriptors `pass_fds`.
 
-    On Linux the kernel kills it when we end without stopping it. SIGKILL rather than a polite signal: who would have
-    waited for it is gone, and so is the emulator it talks to. Elsewhere the next `up` or `down` ends what is left. To
-    be called from the main thread of a process without other threads at work: the kernel goes by the thread that
-    forked, and Python code between fork and exec by their locks.
+    On Linux, the kernel sends SIGKILL to the child when the parent ends. A gentler signal would not help: nobody waits
+    for the child any more, and the emulator is gone. On other systems, the next `up` or `down` ends leftover processes.
+    To be called from the main thread, while no other thread works: the kernel watches the thread that forked, and the
+    Python code between fork and exec could wait for a lock of another thread.
     """
     parent = os.getpid()
 

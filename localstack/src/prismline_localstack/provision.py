@@ -1,6 +1,6 @@
-"""Deploy the stacks to an emulator that somebody else runs, and end: the `deploy` job of `docker-compose.yml`.
+"""Deploy the stacks to an emulator that the harness does not run, and exit: the `deploy` job of `docker-compose.yml`.
 
-`AWS_ENDPOINT_URL` says where the emulator is, `ENVIRONMENT` which environment to deploy.
+`AWS_ENDPOINT_URL` names the emulator, and `ENVIRONMENT` the environment to deploy.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ANSWER_SECONDS = 60.0
 def provision(endpoint: str, environment: str) -> dict[str, str]:
     """Wait for the emulator, deploy to it, and return the stacks' outputs as environment variables.
 
-    Raises HarnessError when it does not answer or a stack fails.
+    Raises HarnessError if the emulator does not answer or a stack fails.
     """
     if not wait_until(lambda: answers(endpoint), ANSWER_SECONDS):
         raise HarnessError(f"Nothing answers at {endpoint}. Start the emulator, or correct AWS_ENDPOINT_URL.")
@@ -36,7 +36,7 @@ def provision(endpoint: str, environment: str) -> dict[str, str]:
 
 
 def main() -> None:
-    """Deploy; the exit code is 1, with a sentence, if that fails."""
+    """Deploy the stacks. If that fails, print a sentence and exit with code 1."""
     endpoint, environment = HarnessSettings().endpoint, ServiceSettings().environment
     if endpoint is None:
         sys.exit("AWS_ENDPOINT_URL is not set: it has to say which emulator to deploy to.")

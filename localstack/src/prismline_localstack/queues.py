@@ -1,4 +1,4 @@
-"""What the harness does with queues: how full they are, for `status` and metrics, and the beat of the sweeper."""
+"""Queues in the harness: their depths, for `status` and metrics, and the requests for sweeps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEPTH_NAMESPACE = "Prismline/Queues"
 
 
 class Depth(NamedTuple):
-    """Messages of a queue that wait, and that are being worked on."""
+    """The messages of a queue that wait, and those that are in flight."""
 
     visible: int
     in_flight: int
@@ -42,7 +42,7 @@ def depths(sqs: SQSClient, environment: str) -> dict[str, Depth]:
 
 
 def queue_statuses(found: dict[str, Depth]) -> list[QueueStatus]:
-    """One row a queue, its dead-letter queue's messages beside it."""
+    """One row for each queue, with the messages of its dead-letter queue."""
     empty = Depth(0, 0)
     return [
         QueueStatus(
@@ -57,10 +57,11 @@ def queue_statuses(found: dict[str, Depth]) -> list[QueueStatus]:
 
 
 def publish_depths(cloudwatch: CloudWatchClient, found: dict[str, Depth]) -> None:
-    """Publish how full queues are, visible and hidden together, zeros included: an alarm only goes back to OK on data.
+    """Publish the depths of the queues: visible and hidden messages together.
 
-    On AWS an alarm adds up what SQS publishes. Emulated alarms cannot add, and those of the embedded one do not look
-    at dimensions, so that each queue has a metric of its own name.
+    Zeros are published too, because an alarm returns to OK only on data. On AWS, an alarm adds the metrics of SQS.
+    Emulated alarms cannot add, and those of the embedded emulator ignore dimensions, so each queue has a metric with
+    its own name.
     """
     cloudwatch.put_metric_data(
         Namespace=DEPTH_NAMESPACE,
@@ -77,7 +78,7 @@ def publish_depths(cloudwatch: CloudWatchClient, found: dict[str, Depth]) -> Non
 
 
 def request_sweep(sqs: SQSClient, environment: str, found: dict[str, Depth]) -> None:
-    """Send what the schedule sends on AWS, where once a minute is the most often; nothing if one waits already."""
+    """Send the message that the schedule sends on AWS, unless one waits already."""
     name = queue_name(environment, Queue.SWEEPS)
     if name in found and found[name].visible == 0:
         event = {"version": "0", "source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}

@@ -1,4 +1,4 @@
-"""What to run: the `[[tool.prismline.processes]]` tables in the `pyproject.toml` of the services and of the stand-ins.
+"""The processes to run: the tables `[[tool.prismline.processes]]` in the `pyproject.toml` of services and stand-ins.
 
 A process that works off queues:
 
@@ -130,11 +130,11 @@ class ServiceProcess(BaseModel, frozen=True):
 def service_processes(
     root: Path, *, workers: int | None = None, services: Collection[str] | None = None, standins: bool = True
 ) -> list[ServiceProcess]:
-    """All processes that the services under `root` declare; only of `services` (folder names) if given.
+    """All processes that the services below `root` declare. With `services` (folder names), only those of these.
 
-    `workers` replaces the number of cores where a table says `count = "cores"`. With `standins` those of the harness
-    count as one more service, `standins`. Raises HarnessError for a table that is wrong, for a service that does not
-    exist and for two processes of one name.
+    `workers` replaces the number of cores for tables with `count = "cores"`. With `standins`, the stand-ins of the
+    harness count as one more service, `standins`. Raises HarnessError for an invalid table, for a service that does not
+    exist, and for two processes with one name.
     """
     projects = {path.parent.name: path for path in sorted(root.glob("services/*/pyproject.toml"))}
     if standins and (path := root / "localstack" / "pyproject.toml").exists():

@@ -1,9 +1,8 @@
-"""After a restart of the embedded emulator: what nobody else would go on with.
+"""Resume runs after a restart of the embedded emulator.
 
-A run that is being worked off goes on by itself: its chunks' messages are there, or the sweeper sends them again, and
-the status service ends it. But its state machine's execution is gone, and what was said in the last second before a
-kill may be lost. So a run that was announced and is not split yet is announced again, and so is a manifest that has no
-run.
+A run with chunks goes on by itself: the messages of its chunks still exist, or the sweeper sends them again, and the
+status service ends the run. But its Step Functions execution is gone, and messages of the last second before a kill may
+be lost. So this module announces a run again if it is announced but not split, and a manifest if it has no run.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ class ManifestObject(NamedTuple):
 
 
 class RunState(WorkflowStateItem):
-    """What the status service says of a run, with what it keeps for itself."""
+    """The workflow-state item of a run, with the private attributes of the status service."""
 
     tolerated_failure_percent: str | None = None
 
 
 def resume(state: State) -> list[str]:
-    """Have every run go on that has not ended, and return their ids, the oldest first."""
+    """Resume every run that has not ended. Return their ids, oldest first."""
     if any(name not in state.outputs for name in NEEDED):
         return []
     bucket, sqs = state.outputs["BUCKET"], state.client("sqs")

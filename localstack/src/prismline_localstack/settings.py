@@ -1,4 +1,4 @@
-"""Where things are, and what the harness reads from the environment."""
+"""Paths, and the settings that the harness reads from the environment."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class HarnessSettings(BaseSettings):
 
     @property
     def endpoint(self) -> str | None:
-        """The endpoint that somebody else runs, by the conventions of localstack-client; None: start our own."""
+        """The endpoint of a running emulator, by the conventions of localstack-client. None: start the embedded one."""
         if not (self.aws_endpoint_url.strip() or self.localstack_host.strip()):
             return None
         endpoint: str | None = get_service_endpoint("sqs")
@@ -38,7 +38,7 @@ class HarnessSettings(BaseSettings):
 
 
 def is_aws(endpoint: str) -> bool:
-    """Whether `endpoint` is AWS itself, which must be spoken to with real credentials."""
+    """Whether `endpoint` is AWS itself, which needs real credentials."""
     host = urlsplit(endpoint).hostname or ""
     return host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
 
@@ -68,7 +68,7 @@ def client_environment(endpoint: str) -> dict[str, str]:
 
 
 def inherited_environment(endpoint: str | None = None) -> dict[str, str]:
-    """Our environment, as child processes get it: without AWS variables, unless `endpoint` is AWS itself."""
+    """The environment for child processes: ours without AWS variables, unless `endpoint` is AWS itself."""
     if endpoint is not None and is_aws(endpoint):
         return dict(os.environ)
     return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}

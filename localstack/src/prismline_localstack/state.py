@@ -1,4 +1,4 @@
-"""What the supervisor writes down for everybody else, and what `status` makes of it."""
+"""The state file of the supervisor, and the report that `status` derives from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLIENT_CONFIG = Config(
 
 
 class Phase(StrEnum):
-    """How far the supervisor is."""
+    """The phase of the supervisor."""
 
     STARTING = "starting"
     READY = "ready"
@@ -70,33 +70,33 @@ class State(BaseModel):
         return make_client(service, self.env)
 
     def url(self, process: str) -> str:
-        """Where a process listens. Raises HarnessError if no process of this name serves HTTP."""
+        """The URL of a process. Raises HarnessError if no process with this name serves HTTP."""
         entry = self.processes.get(process)
         if entry is None or entry.url is None:
             raise HarnessError(f"No process {process} that serves HTTP runs; `prismline status` lists what does.")
         return entry.url
 
     def activate(self) -> None:
-        """Point this process at the endpoint: `env` goes into `os.environ`, in place of the user's AWS variables."""
+        """Point this process at the endpoint: `env` replaces the AWS variables in `os.environ`."""
         environment = inherited_environment(self.endpoint) | self.env
         os.environ.clear()
         os.environ.update(environment)
 
     def kill_leftovers(self) -> None:
-        """End what outlived the supervisor, which only happens where the kernel does not end it."""
+        """End processes that outlived the supervisor. On Linux the kernel has ended them already."""
         for entry in self.processes.values():
             if entry.process is not None:
                 entry.process.signal(signal.SIGKILL)
 
     def save(self, path: Path) -> None:
-        """Write it to `path`, so that a reader sees the old one or the new one."""
+        """Write the state to `path` atomically: a reader sees the old or the new state."""
         draft = path.with_suffix(".tmp")
         draft.write_text(self.model_dump_json(indent=2))
         draft.replace(path)
 
     @classmethod
     def load(cls, path: Path) -> State | None:
-        """Read it from `path`; None when there is none. Raises HarnessError when it is not one of ours."""
+        """Read the state from `path`. None if there is none. Raises HarnessError if the file is invalid."""
         try:
             return cls.model_validate_json(path.read_text())
         except FileNotFoundError:
@@ -106,7 +106,7 @@ class State(BaseModel):
 
 
 def make_client(service: str, env: dict[str, str]) -> Any:
-    """A boto3 client from environment variables that need not be those of this process."""
+    """A boto3 client with the environment variables in `env`, not those of this process."""
     session: Any = boto3.Session(
         aws_access_key_id=env.get("AWS_ACCESS_KEY_ID"),
         aws_secret_access_key=env.get("AWS_SECRET_ACCESS_KEY"),
@@ -122,7 +122,7 @@ def make_client(service: str, env: dict[str, str]) -> Any:
 
 
 class ProcessStatus(BaseModel):
-    """A process, now."""
+    """The current state of a process."""
 
     name: str
     service: str
@@ -133,7 +133,7 @@ class ProcessStatus(BaseModel):
 
     @classmethod
     def of(cls, entry: ProcessState) -> ProcessStatus:
-        """The process of a table entry, now."""
+        """The current state of the process in a table entry."""
         process = entry.process
         return cls(
             name=entry.name,
@@ -146,7 +146,7 @@ class ProcessStatus(BaseModel):
 
 
 class QueueStatus(BaseModel):
-    """A queue, now: messages waiting, being worked on, and in its dead-letter queue."""
+    """The current depth of a queue: messages that wait, are in flight, and are in its dead-letter queue."""
 
     name: str
     visible: int
@@ -155,7 +155,7 @@ class QueueStatus(BaseModel):
 
 
 class Status(BaseModel):
-    """The system, now."""
+    """The current state of the system."""
 
     environment: str
     endpoint: str

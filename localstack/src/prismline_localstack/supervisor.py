@@ -1,8 +1,8 @@
 """The background process that owns the emulator and the service processes.
 
-It starts them, restarts a service process that dies, publishes queue depths for an emulator's alarms, has the sweeper
-sweep where an emulator's schedules are too slow for it, and writes down what runs.
-`python -m prismline_localstack.supervisor PLAN` is what `up` starts; SIGTERM is what `down` sends.
+The supervisor starts them, restarts a service process that dies, and writes the state file. For the alarms of an
+emulator, it publishes queue depths. It requests sweeps from the sweeper, because the schedules of an emulator are too
+slow. `up` starts `python -m prismline_localstack.supervisor PLAN`, and `down` sends SIGTERM.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ EMULATOR = "emulator"
 
 
 class _Supervised:
-    """A service process, over all its restarts.
+    """A service process, across all its restarts.
 
-    One that serves HTTP inherits the socket that it listens at. So it keeps its port, and what is asked of it while it
-    is down waits for the next one. A server of its own is given the same port again.
+    A process that serves HTTP inherits its listening socket. So it keeps its port, and requests that arrive while it is
+    down wait for the next process. A process that opens its own socket gets the same port again.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class _Supervised:
 
     @property
     def serves(self) -> bool:
-        """Whether others may need it while they stop."""
+        """Whether other processes may need this one while they stop."""
         return self.state.url is not None
 
     def start(self) -> None:
@@ -102,7 +102,7 @@ class _Supervised:
         self._restart_at: float | None = None
 
     def restarted(self) -> bool:
-        """Start it again if it has died and waited its time. Whether it was started."""
+        """Restart the process if it has died and its wait is over. Return whether it was restarted."""
         now = time.monotonic()
         if self._restart_at is None:
             if self.child.poll() is not None:
@@ -122,7 +122,7 @@ class _Supervised:
         return True
 
     def wait_until_ready(self) -> None:
-        """Wait until it answers, if it listens. Raises HarnessError if it ends before, or takes too long."""
+        """If the process listens, wait until it answers. Raises HarnessError if it ends or takes too long."""
         url = self.state.url
         if url is None:
             return
@@ -133,7 +133,7 @@ class _Supervised:
 
 
 class Supervisor:
-    """Everything that runs, from start to stop."""
+    """Starts, watches and stops the emulator and all service processes."""
 
     def __init__(self, plan: Plan, home: Home, logger: Logger) -> None:
         self._plan = plan
@@ -189,7 +189,7 @@ class Supervisor:
         self._save()
 
     def _told(self, definitions: list[ServiceProcess], urls: dict[str, str]) -> dict[str, str]:
-        """What processes that listen have everybody told, unless `up` was told otherwise."""
+        """The settings that listening processes give to all processes, unless `up` gets others."""
         return {
             name: self._plan.settings.get(name, value.replace("{url}", urls[definition.name]))
             for definition in definitions
@@ -198,7 +198,7 @@ class Supervisor:
         }
 
     def _connect(self) -> None:
-        """Start the emulator, or find the endpoint that somebody else runs."""
+        """Start the emulator, or check the given endpoint."""
         endpoint = self._plan.endpoint
         if endpoint is None:
             log = self._home.log(EMULATOR)
@@ -218,7 +218,7 @@ class Supervisor:
         self._save()
 
     def watch(self) -> NoReturn:
-        """Keep everything running. Raises HarnessError when the emulator ends."""
+        """Keep all processes running. Raises HarnessError if the emulator ends."""
         next_metrics = next_sweep = time.monotonic()
         emulated = not is_aws(self._state.endpoint)
         while True:
@@ -249,7 +249,7 @@ class Supervisor:
             self._logger.warning("queues_not_seen_to", extra={"reason": str(error)})
 
     def stop(self) -> None:
-        """Stop the services, then what they may still need while they stop: what serves HTTP, then the emulator."""
+        """Stop the queue consumers first, then the processes that serve, then the emulator."""
         for serving in (False, True):
             children = [service.child for service in self._services if service.serves is serving]
             stop(children, self._plan.stop_seconds)
@@ -258,7 +258,7 @@ class Supervisor:
         self._home.state.unlink(missing_ok=True)
 
     def fail(self, error: str) -> None:
-        """Say why nothing runs, for `up` and `status` to pass on."""
+        """Record why the system does not run, for `up` and `status`."""
         self._state.phase = Phase.FAILED
         self._state.error = error
         self._save()
@@ -283,7 +283,7 @@ def _listen(definitions: list[ServiceProcess]) -> dict[str, socket.socket]:
 
 
 def _urls(definitions: list[ServiceProcess], listeners: dict[str, socket.socket]) -> dict[str, str]:
-    """Where each process that listens is reached, by its name."""
+    """The URL of each process that listens, by name."""
     urls = {name: url_of(listener) for name, listener in listeners.items()}
     for definition in definitions:
         if definition.server is not None:
@@ -306,7 +306,7 @@ def _end(*_: object) -> NoReturn:
 
 
 def main() -> None:
-    """Run the plan given as the only argument, in JSON, until SIGTERM."""
+    """Run the plan until SIGTERM. The only argument is the plan, in JSON."""
     plan = Plan.model_validate_json(sys.argv[1])
     home = Home(plan.home)
     logger = service_logger(SUPERVISOR)

@@ -1,4 +1,4 @@
-"""For tests: an emulator for a session, an environment that points at it, a ledger table, an ear on the bus, Valkey."""
+"""Fixtures and helpers for tests: an emulator, an environment for it, a ledger table, a bus observer, Valkey."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def emulator_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]
 
 @pytest.fixture
 def aws_env(emulator_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """`os.environ` made to point at the emulator, with an `ENVIRONMENT` that no other test has.
+    """Point `os.environ` at the emulator, with an `ENVIRONMENT` that no other test has.
 
-    Resource names contain the environment, so tests that share the emulator do not meet. Returns what was set.
+    Resource names contain the environment, so tests can share the emulator. Returns the variables that were set.
     """
     from prismline_localstack.settings import client_environment  # noqa: PLC0415
 
@@ -73,7 +73,7 @@ def create_runs_table(dynamodb: DynamoDBClient, table: str) -> None:
 
 
 def observe_bus(sqs: SQSClient, events: EventBridgeClient, bus: str) -> str:
-    """The URL of a new queue that gets everything that Prismline says on the bus."""
+    """The URL of a new queue that receives every event of Prismline on the bus."""
     url = sqs.create_queue(QueueName=f"{bus}-observer")["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     pattern = json.dumps({"source": [{"prefix": "prismline/"}]})

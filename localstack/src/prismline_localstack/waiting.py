@@ -1,4 +1,4 @@
-"""Waiting for something that nobody announces."""
+"""Wait for a condition that is not announced by an event."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ POLL_SECONDS = 0.05
 
 
 def wait_until(condition: Callable[[], bool], timeout: float) -> bool:
-    """Look until `condition` holds or `timeout` seconds have passed; whether it holds."""
+    """Check until `condition` holds or `timeout` seconds have passed. Return whether it holds."""
     looking = Retrying(
         retry=retry_if_not_result(bool),
         stop=stop_after_delay(timeout),

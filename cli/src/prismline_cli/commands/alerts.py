@@ -1,4 +1,4 @@
-"""`prismline alerts`: mute alerts and unmute them from the shell, and register the slash commands that do the same."""
+"""`prismline alerts`: mute and unmute alerts, and register the slash commands that do the same in Discord."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ ANSWER_SECONDS = 10.0
 
 
 class DiscordSettings(BaseSettings, env_prefix="DISCORD_"):
-    """The Discord application that slash commands are registered with."""
+    """The Discord application that owns the slash commands."""
 
     application_id: str
     bot_token: SecretStr
 
 
 def mute_command(
-    duration: Annotated[str, typer.Argument(help="30m, 4h, 2d ...; 30d at most.")] = DEFAULT_MUTE,
+    duration: Annotated[str, typer.Argument(help="How long, such as 30m, 4h or 2d; at most 30d.")] = DEFAULT_MUTE,
     as_json: AsJson = False,
 ) -> None:
-    """Have no alerts posted for a while."""
+    """Mute alerts for some time."""
     try:
         until = int(time.time()) + parse_duration(duration)
     except DurationError as error:
@@ -52,7 +52,7 @@ def mute_command(
 
 
 def unmute_command(as_json: AsJson = False) -> None:
-    """Have alerts posted again. An alarm that is still on is posted within a quarter of an hour."""
+    """Unmute alerts. An alarm that is still on is posted within a quarter of an hour."""
     _write(Connection.open(), NOT_MUTED)
     _show(0, as_json=as_json)
 
@@ -72,16 +72,18 @@ def status_command(as_json: AsJson = False) -> None:
 
 
 def register_command(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be registered, and do nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what would be registered, and register nothing.")
+    ] = False,
     guild: Annotated[
-        str | None, typer.Option(help="Only in the server with this id, where it takes effect at once.")
+        str | None, typer.Option(help="Register only in the server with this id, which takes effect at once.")
     ] = None,
-    base_url: Annotated[str, typer.Option(help="Address of Discord's API.")] = DISCORD_API,
+    base_url: Annotated[str, typer.Option(help="URL of Discord's API.")] = DISCORD_API,
     as_json: AsJson = False,
 ) -> None:
-    """Register /mute-alerts and /unmute-alerts in place of all commands of the Discord application.
+    """Register /mute-alerts and /unmute-alerts. They replace all commands of the Discord application.
 
-    DISCORD_APPLICATION_ID and DISCORD_BOT_TOKEN say which it is. Doing it again changes nothing.
+    DISCORD_APPLICATION_ID and DISCORD_BOT_TOKEN name the application. A second call changes nothing.
     """
     if dry_run:
         print_json(slash_commands())
@@ -103,7 +105,7 @@ def register_command(
 
 
 def _overwrite(url: str, token: str) -> list[dict[str, Any]]:
-    """Replace the application's commands; those that there are now."""
+    """Replace the commands of the application. Return the commands that it has now."""
     import httpx  # noqa: PLC0415  it takes time that no other command should
 
     try:

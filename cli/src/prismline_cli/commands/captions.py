@@ -1,4 +1,4 @@
-"""`prismline caption` and `prismline segments`: submit a recording's frames, and see what became of its windows."""
+"""`prismline caption` and `prismline segments`: submit the frames of a recording, and list its windows."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ from prismline_cli.finding import find_session
 from prismline_cli.output import ExitCode, console, print_json
 from prismline_contracts import MAX_FRAMES
 
-Session = Annotated[str, typer.Option("--session", help="The recording.")]
+Session = Annotated[str, typer.Option("--session", help="The id of the recording.")]
 
 
 def caption(
-    frames: Annotated[Path, typer.Argument(help="A folder of PNG or JPEG files, in the order of their names.")],
+    frames: Annotated[
+        Path, typer.Argument(help="A folder of PNG or JPEG files. The order of their names is the order of the frames.")
+    ],
     session: Session,
-    user: Annotated[str, typer.Option(help="Whose recording it is.")],
+    user: Annotated[str, typer.Option(help="The user that the recording belongs to.")],
     window: Annotated[int, typer.Option(min=1, max=MAX_FRAMES, help="Frames in a window.")] = 8,
-    prompt: Annotated[str | None, typer.Option(help="What to ask the model.")] = None,
+    prompt: Annotated[str | None, typer.Option(help="The prompt for the model.")] = None,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="Longest caption, in tokens.")] = None,
     idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a recording's frames to be captioned, window by window. Prints the id of the run."""
+    """Submit the frames of a recording for captions, window by window. Prints the id of the run."""
     params = {name: value for name, value in (("prompt", prompt), ("max_tokens", max_tokens)) if value is not None}
     fields = {"session_id": session, "user_id": user, "params": params}
     if idempotency_key is not None:
@@ -39,7 +41,7 @@ def caption(
 
 
 def segments(session: Session, as_json: AsJson = False) -> None:
-    """List a session's windows: pending, complete or failed. Exit code 1 if one failed."""
+    """List the windows of a session: pending, complete or failed. Exit code 1 if one failed."""
     connection = Connection.open()
     found = segments_of(connection, find_session(connection, session))
     if as_json:

@@ -1,4 +1,4 @@
-"""`prismline compare`: what two runs of one cube found, and where they differ."""
+"""`prismline compare`: compare the results of two runs of one cube."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`prismline deadletters ls | show | stats | recover | operation`: search the archive of dead letters, recover them."""
+"""`prismline deadletters ls | show | stats | recover | operation`: search the archive of dead letters, and recover."""
 
 from __future__ import annotations
 
@@ -37,11 +37,14 @@ FirstDay = Annotated[
 LastDay = Annotated[
     datetime | None, typer.Option("--to", formats=["%Y-%m-%d"], help="Last day, in UTC.", show_default="today")
 ]
-Survey = Annotated[str | None, typer.Option(help="Only this survey's.")]
+Survey = Annotated[str | None, typer.Option(help="Only dead letters of this survey.")]
 Run = Annotated[
-    str | None, typer.Option("--run", metavar="ID", help="Only this run's: its id, or the beginning of it.")
+    str | None,
+    typer.Option("--run", metavar="ID", help="Only dead letters of this run: its id, or the beginning of it."),
 ]
-ErrorText = Annotated[str | None, typer.Option("--error", metavar="TEXT", help="Only those whose error says this.")]
+ErrorText = Annotated[
+    str | None, typer.Option("--error", metavar="TEXT", help="Only dead letters whose error contains this text.")
+]
 
 
 def ls(
@@ -50,10 +53,10 @@ def ls(
     survey: Survey = None,
     run: Run = None,
     error: ErrorText = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Most dead letters to show.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List archived dead letters, the latest first."""
+    """List archived dead letters, newest first."""
     connection = Connection.open()
     search = _search(connection, first, last, survey, run, error)
     with dead_letters(connection, search) as database:
@@ -84,7 +87,7 @@ def show(
     last: LastDay = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show all that is known of a dead letter, its body included."""
+    """Show a dead letter with all fields and its body."""
     search = Search(first=first.date() if first else date.min, last=last.date() if last else date.max)
     connection = Connection.open()
     found = dict(found_records(connection, search, message_id)) if message_id else {}
@@ -127,13 +130,14 @@ def stats(
 def recover(
     prefix: Annotated[str, typer.Option(help="Only records below this prefix of the archive.")] = DEAD_LETTERS_PREFIX,
     run: Run = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done, and do nothing.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the chunks of all have ended.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be sent, and send nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the chunk of each dead letter has ended.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Send archived dead letters back to their queues.
 
-    With --wait, until the chunk of each has ended; then exit code 1 if some could not be sent, or failed again.
+    With --wait, the command ends when the chunk of each dead letter has ended. Exit code 1 if some could not be sent or
+    failed again.
     """
     if not prefix.startswith(ARCHIVE_PREFIX):
         fail(f"The prefix has to begin with {ARCHIVE_PREFIX}.")
@@ -149,7 +153,7 @@ def operation(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show how far a recovery is."""
+    """Show the progress of a recovery."""
     connection = Connection.open()
     found = load_operation(connection, find_operation(connection, operation_id))
     if found is None:
@@ -166,7 +170,7 @@ def register(app: typer.Typer) -> None:
 
 
 def show_request(connection: Connection, operation_id: str, *, wait: bool, as_json: bool) -> None:
-    """Print the id of a recovery that was asked for. With `wait`, print what it did once it has ended."""
+    """Print the id of a requested recovery. With `wait`, wait until it has ended and print its result."""
     if not wait:
         print_json({"operation_id": operation_id}) if as_json else console.print(operation_id)
         return
@@ -177,7 +181,7 @@ def show_request(connection: Connection, operation_id: str, *, wait: bool, as_js
 
 
 def show_operation(operation: RecoveryOperationItem, *, as_json: bool) -> None:
-    """Print a recovery. Exit code 1 if chunks of it failed again."""
+    """Print a recovery. Exit code 1 if some of its chunks failed again."""
     shown: dict[str, Any] = {"operation_id": operation.operation_id} | operation.model_dump(
         include={
             "status",

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ import typer
 
 RunId = Annotated[str, typer.Argument(help="The run's id, or the beginning of it.", metavar="ID")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
-Survey = Annotated[str | None, typer.Option(help="Only this survey's.")]
+Survey = Annotated[str | None, typer.Option(help="Only runs of this survey.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Watch the run until it has ended.")]
-IdempotencyKey = Annotated[str | None, typer.Option(help="Submitting again with the same key runs once.")]
+IdempotencyKey = Annotated[str | None, typer.Option(help="Submissions with the same key start one run.")]

@@ -1,4 +1,4 @@
-"""`prismline prune`: delete runs that are over, and what belongs to them."""
+"""`prismline prune`: delete runs that have ended, with their objects."""
 
 from __future__ import annotations
 
@@ -23,16 +23,18 @@ UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1
 
 def prune(
     run_id: Annotated[
-        list[str] | None, typer.Argument(help="Runs, by their ids or the beginnings of them.", metavar="[ID]...")
+        list[str] | None,
+        typer.Argument(help="Runs to delete: their ids, or the beginnings of them.", metavar="[ID]..."),
     ] = None,
     older_than: Annotated[
-        str | None, typer.Option(metavar="AGE", help="All runs that ended longer ago, e.g. 12h, 30d or 8w.")
+        str | None,
+        typer.Option(metavar="AGE", help="Delete all runs that ended longer ago than this, such as 12h, 30d or 8w."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be freed.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without a question.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete runs that are over: items, inputs, outputs and sources that no other run names. Dead letters stay."""
+    """Delete runs that have ended: items, inputs, outputs, and sources that no other run uses. Dead letters stay."""
     if bool(run_id) == (older_than is not None):
         fail("Give runs or --older-than.")
     age = None if older_than is None else parse_age(older_than)
@@ -57,7 +59,7 @@ def prune(
 
 
 def parse_age(text: str) -> timedelta:
-    """An age like `30d`. Ends the command with the reason if it is none."""
+    """Parse an age like `30d`. Ends the command with the reason if it is not one."""
     match = re.fullmatch(r"([0-9]{1,6})([hdw])", text)
     if match is None:
         fail(f"{text} is no age: give a number and h, d or w, as in 30d.")

@@ -1,7 +1,7 @@
-"""`prismline results | plot`: a run's results as files and as pictures.
+"""`prismline results | plot`: the results of a run as files and as pictures.
 
-What draws or reads results is imported by the command that needs it: it takes a second, and people at night do not
-want to wait for `prismline failures`.
+Each command imports the modules that draw or read results itself. The imports take a second, and a person on call does
+not want to wait for `prismline failures`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from prismline_cli.pictures import picture_of, require_spectra
 
 
 class ResultsForm(StrEnum):
-    """What `results` writes."""
+    """The form of the files that `results` writes."""
 
     PARQUET = "parquet"
     FITS = "fits"
@@ -28,14 +28,16 @@ class ResultsForm(StrEnum):
 
 def download_results(
     run_id: RunId,
-    to: Annotated[Path, typer.Option(help="A directory; created if need be.")],
+    to: Annotated[Path, typer.Option(help="The folder to write to. It is created if it does not exist.")],
     as_json: AsJson = False,
     form: Annotated[
-        ResultsForm, typer.Option("--format", help="The outputs as they are, or maps.")
+        ResultsForm, typer.Option("--format", help="Parquet files as the workers wrote them, or FITS maps.")
     ] = ResultsForm.PARQUET,
-    cubes: Annotated[bool, typer.Option("--cubes", help="With fits: the model and the residual, too.")] = False,
+    cubes: Annotated[
+        bool, typer.Option("--cubes", help="With fits: also write cubes of the model and the residual.")
+    ] = False,
 ) -> None:
-    """Download a run's outputs, of spectra a Hive-partitioned dataset, or write its maps as FITS files."""
+    """Download the outputs of a run (for spectra, a Hive-partitioned dataset), or write its maps as FITS files."""
     from prismline_cli import fits_results, outputs  # noqa: PLC0415
 
     connection = Connection.open()
@@ -54,15 +56,15 @@ def download_results(
 
 def plot(
     run_id: RunId,
-    x: Annotated[int | None, typer.Option(min=0, help="Only the spectrum at this pixel ...")] = None,
-    y: Annotated[int | None, typer.Option(min=0, help="... and this one.")] = None,
+    x: Annotated[int | None, typer.Option(min=0, help="Draw only the spectrum at this x ...")] = None,
+    y: Annotated[int | None, typer.Option(min=0, help="... and this y.")] = None,
     to: Annotated[Path | None, typer.Option(help="The file to write: .png, .pdf or .svg.")] = None,
     diagnose: Annotated[
-        bool, typer.Option("--diagnostics", help="What the fits leave over: residual autocorrelation and pulls.")
+        bool, typer.Option("--diagnostics", help="Draw the residuals of the fits: autocorrelation and pulls.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Draw a run: of spectra the maps and a gallery, or one spectrum, with the fitted components."""
+    """Draw a run. For spectra: maps and a gallery, or one spectrum, with the fitted components."""
     if (x is None) != (y is None):
         fail("Give both --x and --y, or neither.")
     if diagnose and x is not None:

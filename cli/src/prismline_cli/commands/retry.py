@@ -1,4 +1,4 @@
-"""`prismline retry`: try chunks that failed again, or have a cancelled run go on."""
+"""`prismline retry`: process failed chunks again, or continue a cancelled run."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def retry(
     chunks: Annotated[
         list[str] | None, typer.Argument(metavar="CHUNK", help="Only these chunks.", show_default="all that failed")
     ] = None,
-    failed: Annotated[bool, typer.Option("--failed", help="All chunks that failed; so it is without chunks.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="All failed chunks. This is the default.")] = False,
     cancelled: Annotated[
         bool,
-        typer.Option("--cancelled", help="Have a run go on that was cancelled, with the chunks that were skipped."),
+        typer.Option("--cancelled", help="Continue a cancelled run with the chunks that were skipped."),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done, and do nothing.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until all of the chunks have ended.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count the chunks, and send nothing.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the chunks have ended.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Try failed chunks of a run again, with all their attempts, whether the archive has their messages or not.
+    """Process failed chunks of a run again, with all their attempts. The archive need not have their messages.
 
-    With --wait, until each has ended; then exit code 1 if some failed again. With --cancelled, nothing that failed is
-    tried, and the wait is over when the run goes on; follow it with `prismline watch`.
+    With --wait, the command ends when each chunk has ended. Exit code 1 if some failed again. With --cancelled, failed
+    chunks are not processed again, and --wait waits until the run goes on. Follow it with `prismline watch`.
     """
     if failed and chunks:
         fail("Give chunks or --failed, not both.")
@@ -58,7 +58,7 @@ def retry(
 
 
 def _cancelled_at(view: RunView) -> str:
-    """When the run was stopped that is to go on; ends the command if it is none that was cancelled."""
+    """When the run was stopped. Ends the command if the run is not a cancelled run that can go on."""
     run_id, item = view.run_id, view.item
     if view.status != "cancelled":
         fail(f"Run {run_id} was not cancelled: it is {view.status}.")

@@ -1,4 +1,4 @@
-"""`prismline runs | run | watch | cancel`: what runs there are, and one of them."""
+"""`prismline runs | run | watch | cancel`: list runs, show and follow one, cancel it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prismline_contracts import Envelope, RunCancelRequested, timestamp
 
 def runs(
     survey: Survey = None,
-    limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Most runs to show.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List the latest runs, newest first."""
@@ -30,20 +30,20 @@ def runs(
 
 
 def run(run_id: RunId, as_json: AsJson = False) -> None:
-    """Show one run. Exit code 1 if it failed or chunks of it did."""
+    """Show one run. Exit code 1 if the run or one of its chunks failed."""
     view = find_run(Connection.open(), run_id)
     show_run(view, as_json=as_json)
 
 
 def watch(run_id: RunId, as_json: AsJson = False) -> None:
-    """Follow a run until it has ended. Exit code as `run`."""
+    """Follow a run until it has ended. Exit code 1 if the run or one of its chunks failed."""
     connection = Connection.open()
     view = watch_run(connection, find_run(connection, run_id).run_id)
     show_run(view, as_json=as_json)
 
 
 def cancel(run_id: RunId, as_json: AsJson = False) -> None:
-    """Cancel a run: chunks that have not started will not."""
+    """Cancel a run. Chunks that have not started are skipped."""
     connection = Connection.open()
     view = find_run(connection, run_id)
     if view.status in {"completed", "failed", "cancelled"} and not view.goes_on:

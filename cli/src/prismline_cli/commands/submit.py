@@ -23,11 +23,14 @@ def submit(
     ] = None,
     survey: Annotated[str | None, typer.Option(help="The survey that the cube belongs to.")] = None,
     manifest: Annotated[
-        Path | None, typer.Option(help="Submit this manifest, a JSON file, of any workload in place of a cube.")
+        Path | None, typer.Option(help="Submit this manifest, a JSON file of any workload, instead of a cube.")
     ] = None,
     file: Annotated[
         list[str] | None,
-        typer.Option(metavar="FIELD=FILE", help="Upload a file; the manifest's field gets its key. May be repeated."),
+        typer.Option(
+            metavar="FIELD=FILE",
+            help="Upload a file, and put its key into this field of the manifest. May be repeated.",
+        ),
     ] = None,
     beta: Annotated[float | None, typer.Option(help="Persistence threshold in units of the noise.")] = None,
     max_refine_iter: Annotated[int | None, typer.Option(help="Most refinement iterations.")] = None,
@@ -35,7 +38,9 @@ def submit(
     mf_snr_min: Annotated[float | None, typer.Option(help="Least matched-filter signal-to-noise.")] = None,
     f_sep: Annotated[float | None, typer.Option(help="Separation below which a pair is blended, in FWHM.")] = None,
     neg_thresh: Annotated[float | None, typer.Option(help="Depth of a negative dip, in units of noise.")] = None,
-    decomposer: Annotated[str | None, typer.Option(help="What fits: gaussline (default) or phspectra.")] = None,
+    decomposer: Annotated[
+        str | None, typer.Option(help="The program that fits: gaussline (default) or phspectra.")
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="How gaussline chooses the model: best or compatible.")] = None,
     noise: Annotated[
         str | None,
@@ -44,12 +49,12 @@ def submit(
             " file with a value for each channel. Default: estimated from each spectrum."
         ),
     ] = None,
-    chunk_size: Annotated[int | None, typer.Option(help="Spectra in a chunk; default: by what they cost.")] = None,
+    chunk_size: Annotated[
+        int | None, typer.Option(help="Spectra in a chunk. By default, the splitter chooses by the cost of a fit.")
+    ] = None,
     chunk_input: Annotated[
         str | None,
-        typer.Option(
-            help="What a chunk gets of the cube: a copy of its spectra, a reference to them, or what is faster, auto."
-        ),
+        typer.Option(help="Input of a chunk: a copy of its spectra, a reference to the cube, or auto, the faster one."),
     ] = None,
     tolerate: Annotated[float | None, typer.Option(help="Percentage of chunks that may fail.")] = None,
     job_id: Annotated[str | None, typer.Option(help="A name for the job.")] = None,

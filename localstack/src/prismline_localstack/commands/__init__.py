@@ -1,4 +1,4 @@
-"""The commands that the harness adds to `prismline`, in the shape of `prismline_cli.commands`."""
+"""The commands that the harness adds to `prismline`, with the structure of `prismline_cli.commands`."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ def demo(
     cube: Annotated[Path | None, typer.Option(help="A FITS cube; default: a generated one with known truth.")] = None,
     survey: Annotated[str | None, typer.Option(help="The survey's name; default: from the file's name.")] = None,
     chunk_size: Annotated[int | None, typer.Option(min=1, help="Spectra in a chunk; default: 20 chunks.")] = None,
-    to: Annotated[Path, typer.Option(help="Where the cube, the results and the picture go.")] = Path("demo-output"),
+    to: Annotated[Path, typer.Option(help="Folder of the cube, the results and the picture.")] = Path("demo-output"),
     as_json: AsJson = False,
 ) -> None:
-    """Start everything, decompose a cube, show what came of it, and shut down."""
+    """Start the system, decompose a cube, show the results, and shut down."""
     from prismline_localstack.demos.cube import demo as run_demo  # noqa: PLC0415
 
     with harness_errors(), story_on_stderr(as_json):
@@ -29,7 +29,7 @@ def demo(
 
 
 def demo_captions(
-    to: Annotated[Path, typer.Option(help="Where the frames, the logs and the state go.")] = Path("demo-output"),
+    to: Annotated[Path, typer.Option(help="Folder of the frames, the logs and the state.")] = Path("demo-output"),
     as_json: AsJson = False,
 ) -> None:
     """Caption a recording through a GPU outage: the alert, the mute, the captions."""
@@ -41,10 +41,10 @@ def demo_captions(
 
 
 def demo_faults(
-    to: Annotated[Path, typer.Option(help="Where the cube, the logs and the state go.")] = Path("demo-output"),
+    to: Annotated[Path, typer.Option(help="Folder of the cube, the logs and the state.")] = Path("demo-output"),
     as_json: AsJson = False,
 ) -> None:
-    """Start everything, let everything go wrong at once, and show what becomes of each chunk."""
+    """Start the system, inject many faults at once, and show the end of each chunk."""
     from prismline_localstack.demos.faults import demo_faults as run_demo  # noqa: PLC0415
 
     with harness_errors(), story_on_stderr(as_json):

@@ -1,4 +1,4 @@
-"""Turns what the harness raises into a sentence and an exit code."""
+"""Convert errors of the harness to a sentence and an exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prismline_localstack.errors import HarnessError
 
 @contextmanager
 def harness_errors() -> Iterator[None]:
-    """Ends the command when the harness cannot do something."""
+    """End the command with a sentence if the block raises HarnessError."""
     try:
         yield
     except HarnessError as error:

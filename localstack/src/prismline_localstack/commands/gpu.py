@@ -17,7 +17,7 @@ def up_command(as_json: AsJson = False) -> None:
 
 
 def down_command(as_json: AsJson = False) -> None:
-    """Terminate the GPU instance in the emulator: captions wait until it is up again."""
+    """Terminate the GPU instance in the emulator. Captions wait until it is up again."""
     stopped = stop_gpu(Connection.open())
     if as_json:
         print_json({"instance_ids": stopped})

@@ -1,4 +1,4 @@
-"""`prismline logs`: what the processes of the system on this machine wrote."""
+"""`prismline logs`: the logs of the system on this machine."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which entries are shown."""
+    """A filter for log entries."""
 
     run_id: str | None = None
     chunk_id: str | None = None
@@ -37,7 +37,7 @@ class Wanted:
     emulator: bool = False
 
     def __contains__(self, entry: Entry) -> bool:
-        """Whether it is shown."""
+        """Whether the entry passes the filter."""
         return (
             (self.emulator or entry.process != EMULATOR)
             and (self.run_id is None or entry.run_id == self.run_id)
@@ -51,16 +51,25 @@ def logs(
     service: Annotated[
         str | None, typer.Argument(help="A service or one of its processes.", show_default="all but the emulator")
     ] = None,
-    named: Annotated[str | None, typer.Option("--service", help="The same as an option.")] = None,
+    named: Annotated[str | None, typer.Option("--service", help="The same as the argument.")] = None,
     run: Annotated[str | None, typer.Option(metavar="ID", help="Only lines about this run.")] = None,
     chunk: Annotated[str | None, typer.Option(metavar="ID", help="Only lines about this chunk.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="30s, 10m, 2h, 1d ago, or a moment in UTC.")] = None,
-    tail: Annotated[int | None, typer.Option(min=0, help="Only the last lines.")] = None,
-    level: Annotated[Level, typer.Option(case_sensitive=False, help="Only lines at least as bad.")] = Level.DEBUG,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the system stops.")] = False,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Only lines since then: an age such as 30s, 10m, 2h or 1d, or a time in UTC."
+        ),
+    ] = None,
+    tail: Annotated[int | None, typer.Option(min=0, help="Only this many lines, the last ones.")] = None,
+    level: Annotated[
+        Level, typer.Option(case_sensitive=False, help="Only lines of this level or a higher one.")
+    ] = Level.DEBUG,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Continue with new lines until the system stops.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what the services wrote, in the order of time. With --json, a document a line."""
+    """Show the logs of the services, in order of time. With --json, print one document in each line."""
     if service is not None and named is not None and service != named:
         fail(f"Name {service} or {named}, not both.")
     after = _moment(since) if since is not None else None

@@ -22,7 +22,7 @@ HomeOption = Annotated[
 
 
 def _pairs(values: list[str]) -> dict[str, str]:
-    """`NAME=VALUE` arguments."""
+    """Parse `NAME=VALUE` arguments."""
     for value in values:
         if value.find("=") < 1:
             raise typer.BadParameter(f"{value} is not NAME=VALUE.")
@@ -36,12 +36,13 @@ def up(
         list[str] | None, typer.Option(help="Run only this service; may be repeated.", show_default="all")
     ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Environment variable for the services.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Environment variable for the services, as NAME=VALUE."),
     ] = None,
     environment: Annotated[str, typer.Option(help="Part of every resource's name.")] = "local",
     as_json: AsJson = False,
 ) -> None:
-    """Start emulator and services; deploy the stacks."""
+    """Start the emulator, deploy the stacks, and start the services."""
     settings = _pairs(setting or [])
     with harness_errors():
         already = harness.is_up(home)
@@ -59,7 +60,7 @@ def up(
 
 
 def down(home: HomeOption = None, as_json: AsJson = False) -> None:
-    """Stop services and emulator."""
+    """Stop the services and the emulator."""
     with harness_errors(), stderr.status("Stopping ..."):
         ran = harness.down(home)
     if as_json:

@@ -1,4 +1,4 @@
-"""Demonstrations, each on a harness of its own or on the one that runs."""
+"""The demonstrations. Each starts a system of its own or uses the one that runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class DemoResult(NamedTuple):
-    """Whether a demonstration went as it should, and its run."""
+    """Whether a demonstration succeeded, and its run."""
 
     ok: bool
     run_id: str | None

@@ -1,4 +1,4 @@
-"""The demonstration of an outage: captions wait for a GPU, people hear of it once, mute it, and nothing is lost.
+"""The demonstration of an outage: captions wait for a GPU, one alert is posted and muted, and no caption is lost.
 
 A recording of a day is submitted while there is no GPU. Its windows wait in the dead-letter queue, the alarm on its
 depth goes off, and an alert is posted to a stand-in for Discord. Somebody mutes alerts with a slash command, and later
@@ -65,9 +65,9 @@ def make_recording(folder: Path) -> None:
 def outage(
     connection: Connection, discord: DiscordStandIn, interactions: str, frames: Path, say: Callable[[str], None]
 ) -> str:
-    """The first half: no GPU, one alert, muted and unmuted. The id of the recording's run.
+    """The first half: no GPU, and one alert, which is muted and unmuted. Return the id of the recording's run.
 
-    `interactions`: address of the endpoint of slash commands.
+    interactions: the URL that receives slash commands.
     """
     stop_gpu(connection)
     say("There is no GPU.")
@@ -87,7 +87,7 @@ def outage(
 
 
 def recovery(connection: Connection, discord: DiscordStandIn, run_id: str, say: Callable[[str], None]) -> list[Segment]:
-    """The second half: the GPU comes up, and every window gets its caption. The session's segments."""
+    """The second half: the GPU comes up, and every window gets its caption. Return the segments of the session."""
     say(f"The GPU is up: {start_gpu(connection)}.")
     with stderr.status("captioning") as status:
 
@@ -104,13 +104,13 @@ def recovery(connection: Connection, discord: DiscordStandIn, run_id: str, say: 
 
 
 def alarms(discord: DiscordStandIn, run_id: str) -> list[dict[str, Any]]:
-    """What was posted of the backlog, oldest first."""
+    """The messages about the backlog that were posted, oldest first."""
     said = [message["embeds"][0] for message in discord.messages]
     return [embed for embed in said if "backlog" in embed["title"] and run_id not in embed["title"]]
 
 
 def type_command(discord: DiscordStandIn, interactions: str, name: str, **options: str) -> str:
-    """Send a slash command as Discord does; what it answers."""
+    """Send a slash command as Discord does. Return the answer."""
     answer = discord.sign(slash_command(name, roles=(), **options)).send(interactions)
     answer.raise_for_status()
     content: str = answer.json()["data"]["content"]
@@ -118,7 +118,7 @@ def type_command(discord: DiscordStandIn, interactions: str, name: str, **option
 
 
 def demo_captions(to: Path) -> DemoResult:
-    """Run the demonstration on a harness of its own; it is ok if every window got its caption."""
+    """Run the demonstration on a system of its own. It succeeds if every window gets its caption."""
     home, frames = to / "captions-home", to / "frames"
     if harness.is_up(home):
         fail(f"Something runs in {home} already. Stop it with `prismline down --home {home}`.")
@@ -172,6 +172,6 @@ def _waiting(connection: Connection) -> int:
 
 
 def _submit_broken(connection: Connection) -> str:
-    """Submit a cube that is not there; the id of its run."""
+    """Submit a cube that does not exist. Return the id of its run."""
     manifest = SpectraManifest(cube_key="cubes/not-there.fits", survey="broken", idempotency_key="broken")
     return put_manifest(connection, manifest, "broken")

@@ -1,4 +1,4 @@
-"""The demonstration: a cube from FITS to maps, on this machine, in one go."""
+"""The demonstration: decompose a cube on this machine, from the FITS file to the maps."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL_CUBE = 10_000
 
 
 def demo(cube: Path | None, survey: str | None, chunk_size: int | None, to: Path) -> DemoResult:
-    """Run the demonstration; it is ok if every chunk completed. A harness that ran before goes on running."""
+    """Run the demonstration. It succeeds if every chunk completes. A system that ran before keeps running."""
     to.mkdir(parents=True, exist_ok=True)
     if cube is None:
         cube = to / "demo-cube.fits"
@@ -92,9 +92,9 @@ def _input_of(connection: Connection, run_id: str) -> str:
 
 
 def _chunk_size(cube: Path) -> int | None:
-    """Spectra a chunk so that a small cube gives about `DEMO_CHUNKS`; None leaves it to the splitter.
+    """Spectra in a chunk, so that a small cube gives about `DEMO_CHUNKS` chunks. None: the splitter chooses.
 
-    The longest axis is taken for the spectral one, which is a guess: it decides nothing but the bar's steps.
+    The function guesses that the longest axis is the spectral one. A wrong guess only changes the steps of the bar.
     """
     try:
         header = fits.getheader(cube)

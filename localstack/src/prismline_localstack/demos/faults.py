@@ -1,8 +1,8 @@
-"""The demonstration of faults: a run in which everything goes wrong at once, and what becomes of each chunk.
+"""The demonstration of faults: many faults hit one run at once, and every chunk still ends as it should.
 
-Forty chunks. Some fail transiently until their queue gives up, two fail for good, the worker of one is killed each
-time it begins, a message is garbage, and the resource that the workload needs goes down and comes back meanwhile.
-Then the faults are gone, and what the archive holds is recovered.
+The run has forty chunks. Three chunks fail until their queue gives up. Two chunks fail permanently. One chunk kills its
+worker at every attempt. One message does not parse. Meanwhile the resource of the workload goes down and comes back.
+Then the faults end, and the dead letters in the archive are recovered.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ FAULTS: list[dict[str, Any]] = [
 
 
 def suffer(connection: Connection, faults_file: Path, cube: Path, say: Callable[[str], None]) -> RunView:
-    """Let it all happen to a system that runs with `SETTINGS` and `faults_file`; the run at its end."""
+    """Inject the faults into a system that runs with `SETTINGS` and `faults_file`. Return the run at its end."""
     instance = _start_instance(connection)
     faults_file.write_text(json.dumps(FAULTS))
     fields = {"survey": "faults", "chunk_size": CHUNK_SIZE, "tolerated_failure_percent": TOLERATED_PERCENT}
@@ -102,7 +102,7 @@ def suffer(connection: Connection, faults_file: Path, cube: Path, say: Callable[
 def heal(
     connection: Connection, faults_file: Path, run_id: str, say: Callable[[str], None]
 ) -> tuple[RecoveryOperationItem, RunView]:
-    """Take the faults away and recover the run's dead letters; the recovery and the run after it."""
+    """Remove the faults and recover the run's dead letters. Return the recovery, and the run after it."""
     faults_file.write_text("[]")
     say("The faults are gone. Recovering from the archive.")
     operation_id = request_recovery(connection, prefix=DEAD_LETTERS_PREFIX, run_id=run_id, dry_run=False)
@@ -114,7 +114,7 @@ def heal(
 
 
 def demo_faults(to: Path) -> DemoResult:
-    """Run the demonstration on a harness of its own; it is ok if every chunk completed in the end."""
+    """Run the demonstration on a system of its own. It succeeds if every chunk completes in the end."""
     to.mkdir(parents=True, exist_ok=True)
     home, faults_file, cube = to / "faults-home", to.absolute() / "faults.json", to / "faults-cube.fits"
     if harness.is_up(home):

@@ -1,4 +1,4 @@
-"""Waiting, in demonstrations, for something that a service does."""
+"""Wait, in a demonstration, for an effect of a service."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def wait_for(condition: Callable[[], T | None], what: str) -> T:
-    """The first result of `condition` that is true; ends the command with a sentence when it takes too long."""
+    """Return the first true result of `condition`. Ends the command with a sentence if it takes too long."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not (found := condition()):
         if time.monotonic() > deadline:

@@ -1,1 +1,1 @@
-"""Stand-ins, on loopback, for what is neither AWS nor ours. They speak the real protocol and refuse what it forbids."""
+"""Stand-ins for outside systems, on loopback. They speak the real protocols and refuse invalid requests."""

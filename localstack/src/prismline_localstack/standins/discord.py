@@ -56,7 +56,7 @@ def _length(most: int) -> AfterValidator:
 
 
 class _Shape(BaseModel):
-    """Strict, so that a misspelt field is found here and not by nobody."""
+    """Base of the strict models: a misspelt field is an error."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -128,19 +128,19 @@ _COMMANDS = TypeAdapter(list[_Command])
 
 @dataclass(frozen=True)
 class SignedInteraction:
-    """An interaction as Discord sends it; sent a second time it is a replay."""
+    """A signed interaction, as Discord sends it. A second `send` is a replay."""
 
     body: bytes
     signature: str
     timestamp: str
 
     def altered(self, body: bytes) -> SignedInteraction:
-        """The same with another body, as somebody on the way could make it."""
+        """The same interaction with another body, as an attacker would send it."""
         return replace(self, body=body)
 
     @property
     def headers(self) -> dict[str, str]:
-        """What Discord sends beside the body."""
+        """The headers that Discord sends."""
         return {
             "Content-Type": "application/json",
             "X-Signature-Ed25519": self.signature,
@@ -148,7 +148,7 @@ class SignedInteraction:
         }
 
     def send(self, url: str) -> httpx.Response:
-        """Send it. Raises httpx.TimeoutException when the answer takes longer than Discord waits."""
+        """Send the interaction. Raises httpx.TimeoutException if the answer takes longer than Discord waits."""
         return httpx.post(url, content=self.body, headers=self.headers, timeout=ANSWER_SECONDS)
 
 
@@ -161,7 +161,7 @@ def interaction_id() -> str:
 
 
 def slash_command(name: str, *, roles: tuple[str, ...] = (), **options: Any) -> dict[str, Any]:
-    """The interaction of somebody who typed `/name`, with options."""
+    """The interaction of a user who typed `/name`, with options."""
     return {
         "id": interaction_id(),
         "application_id": "1",
@@ -179,7 +179,7 @@ def slash_command(name: str, *, roles: tuple[str, ...] = (), **options: Any) -> 
 
 
 class DiscordStandIn:
-    """A Discord on a free loopback port, while the `with` block lasts."""
+    """Discord on a free loopback port, for the duration of a `with` block."""
 
     def __init__(self) -> None:
         self._key = SigningKey.generate()
@@ -216,7 +216,7 @@ class DiscordStandIn:
 
     @property
     def webhook_url(self) -> str:
-        """Where messages are posted; its last part is a secret."""
+        """The URL for messages. Its last part is a secret."""
         return self.base_url + self._path
 
     @property
@@ -226,11 +226,11 @@ class DiscordStandIn:
 
     @property
     def bot_token(self) -> str:
-        """What registers slash commands."""
+        """The token that registers slash commands."""
         return self._bot_token
 
     def fail(self, status: int, *, times: int = 1, retry_after: float = 0.1) -> None:
-        """Have the next posts refused: 429 with the wait that it asks for, or anything else."""
+        """Refuse the next posts with a status, such as 429 and a wait."""
         document = {"message": "refused on purpose", "code": 0}
         headers = {}
         if status == 429:
@@ -239,20 +239,20 @@ class DiscordStandIn:
         self._failures += [JSONResponse(document, status, headers) for _ in range(times)]
 
     def recover(self) -> None:
-        """Have posts accepted again."""
+        """Accept posts again."""
         self._failures.clear()
 
     def wait_for_message(
         self, wanted: Callable[[dict[str, Any]], bool] = lambda _: True, *, timeout: float = 10.0
     ) -> dict[str, Any]:
-        """The first message, past or to come, that is `wanted`. Raises TimeoutError."""
+        """Wait for the first message that is `wanted`, earlier messages included. Raises TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: any(map(wanted, self.messages)), timeout):
                 raise TimeoutError(f"No such message within {timeout:g} s, but {len(self.messages)} others.")
             return next(filter(wanted, self.messages))
 
     def sign(self, interaction: dict[str, Any], *, at: float | None = None, forged: bool = False) -> SignedInteraction:
-        """Sign an interaction; `at`: when, in unix seconds; `forged`: with a key that is not the application's."""
+        """Sign an interaction. at: the time in unix seconds. forged: use a key that is not the application's."""
         return self.sign_body(json.dumps(interaction).encode(), at=at, forged=forged)
 
     def sign_body(self, body: bytes, *, at: float | None = None, forged: bool = False) -> SignedInteraction:
@@ -303,7 +303,7 @@ class DiscordStandIn:
 
 
 def _invalid(error: ValidationError) -> JSONResponse:
-    """Discord's answer to a body that breaks a rule."""
+    """The answer of Discord to an invalid body."""
     errors = {
         ".".join(map(str, problem["loc"])): {"_errors": [{"code": problem["type"], "message": problem["msg"]}]}
         for problem in error.errors(include_url=False, include_context=False, include_input=False)

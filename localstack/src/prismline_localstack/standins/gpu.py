@@ -1,11 +1,10 @@
 """Stand-in for the model server on the GPU: OpenAI-compatible chat completions with images, as vLLM serves them.
 
-The caption says what was really sent (frames, sizes, mean colour, brightness and how it changes): a wrong image gives a
-wrong caption. Requests are validated; errors have the shape of vLLM's `ErrorResponse`. The protocol:
+The caption describes the images of the request (frames, sizes, mean colour, brightness and its change), so a wrong
+image gives a wrong caption. Requests are validated; errors have the shape of vLLM's `ErrorResponse`. The protocol:
 https://docs.vllm.ai/en/v0.8.4/serving/openai_compatible_server.html
 
-`POST /_standin/faults` makes the next requests for captions go wrong; a new fault replaces the last one, whatever is
-left of it:
+`POST /_standin/faults` makes the next requests for captions fail. A new fault replaces the last one:
 
     {"status": 500, "times": 3}
     {"status": 429, "retry_after": 1}
@@ -70,7 +69,7 @@ class RefusedError(Exception):
 
 
 class ImageUrl(BaseModel):
-    """Where an image is: here always in the address itself."""
+    """The URL of an image: always a data URL here."""
 
     url: str
 
@@ -97,12 +96,12 @@ class Message(BaseModel):
 
     @property
     def parts(self) -> list[TextPart | ImagePart]:
-        """What it says; a text alone is one part."""
+        """The parts of the message. A plain text is one part."""
         return [TextPart(type="text", text=self.content)] if isinstance(self.content, str) else self.content
 
 
 class ChatRequest(BaseModel):
-    """The body of a request, as far as it matters here."""
+    """The body of a request, with the fields that are used here."""
 
     model: str
     messages: Annotated[list[Message], Field(min_length=1)]
@@ -112,12 +111,12 @@ class ChatRequest(BaseModel):
 
     @property
     def most_words(self) -> int:
-        """How long the caption may be."""
+        """Longest caption, in words."""
         return self.max_completion_tokens or self.max_tokens or MAX_TOKENS
 
     @property
     def parts(self) -> Iterator[TextPart | ImagePart]:
-        """What all messages say, in order."""
+        """The parts of all messages, in order."""
         for message in self.messages:
             yield from message.parts
 
@@ -133,7 +132,7 @@ class ChatRequest(BaseModel):
 
 
 class Fault(BaseModel, extra="forbid"):
-    """What goes wrong with the next requests for captions."""
+    """A fault of the next requests for captions."""
 
     times: Annotated[int, Field(ge=0)] = 1
     status: Annotated[int, Field(ge=400, le=599)] | None = None
@@ -145,7 +144,7 @@ class Fault(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True)
 class Frame:
-    """What matters of an image."""
+    """The properties of an image that the caption describes."""
 
     width: int
     height: int
@@ -153,7 +152,7 @@ class Frame:
 
     @property
     def pixels(self) -> int:
-        """How many it has."""
+        """The number of pixels."""
         return self.width * self.height
 
 
@@ -172,7 +171,7 @@ def read_frame(url: str) -> Frame:
 
 
 def describe(frames: Sequence[Frame]) -> str:
-    """What the frames show, in one sentence."""
+    """Describe the frames in one sentence."""
     total = sum(frame.pixels for frame in frames)
     colour = tuple(sum(frame.mean[band] * frame.pixels for frame in frames) / total for band in range(3))
     sizes = ", ".join(dict.fromkeys(f"{frame.width} x {frame.height}" for frame in frames))
@@ -222,7 +221,7 @@ def create_app() -> FastAPI:
 
 
 def _take(faults: list[Fault]) -> Fault:
-    """The fault that strikes a request, counted; one that does nothing if there is none."""
+    """Take the fault for a request and count it. Without one, return a fault without effect."""
     if not faults or faults[0].times == 0:
         return Fault()
     faults[0].times -= 1
@@ -230,7 +229,7 @@ def _take(faults: list[Fault]) -> Fault:
 
 
 async def _bounded_body(request: Request) -> bytes:
-    """The body; one that is too large is not read to its end."""
+    """Read the body. If it is too large, stop before its end."""
     body = bytearray()
     async for part in request.stream():
         body += part
