@@ -100,6 +100,7 @@ def test_platform_and_services_are_deployed_without_functions(aws_env: dict[str,
         "RUNS_TABLE": f"prismline-{environment}-runs",
         "BUCKET": f"prismline-{environment}-000000000000",
         "ALARM_TOPIC_ARN": f"arn:aws:sns:us-east-1:000000000000:prismline-{environment}-alarms",
+        "VALKEY_URL": "none",
         "ECHO_QUEUE_NAME": f"prismline-{environment}-echo",
         "ECHO_TABLE": f"prismline-{environment}-runs",
     }
@@ -127,6 +128,7 @@ def test_the_platform_holds_what_services_count_on(aws_env: dict[str, str], root
         "/runs-table": outputs["RUNS_TABLE"],
         "/bucket": outputs["BUCKET"],
         "/alarm-topic": outputs["ALARM_TOPIC_ARN"],
+        "/valkey-url": outputs["VALKEY_URL"],
     }
 
 
