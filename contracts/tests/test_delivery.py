@@ -97,6 +97,19 @@ def test_what_a_rule_cannot_deliver_goes_to_the_dead_letter_queue_of_its_target(
     assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 86_400, "MaximumRetryAttempts": 185}
 
 
+ALARMS = [
+    pytest.param(alarm, id=f"{service}-{alarm['AlarmName']}") for service, alarm in resources("AWS::CloudWatch::Alarm")
+]
+
+
+@pytest.mark.parametrize("alarm", ALARMS)
+def test_people_hear_of_an_alarm_and_of_its_end(alarm: dict[str, Any]) -> None:
+    (topic,) = alarm["AlarmActions"]
+    assert "AlarmTopicArn" in str(topic)
+    assert alarm["OKActions"] == alarm["AlarmActions"]
+    assert alarm["AlarmDescription"]
+
+
 def test_the_state_machine_has_the_name_that_others_address_it_by() -> None:
     ((_, properties),) = resources("AWS::StepFunctions::StateMachine")
     assert properties["StateMachineName"].replace("${Environment}", "dev") == state_machine_name("dev")
