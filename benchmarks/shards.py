@@ -42,7 +42,7 @@ from tests.simulation.aws.base import client_error
 SHARDS, FINISHERS = (1, 4, 16), (1, 4, 16, 64)
 #: Seconds until DynamoDB answers, and seconds of these for which a transaction holds its items.
 REQUEST_SECONDS, HELD_SECONDS = 0.008, 0.005
-#: More chunks than the table in memory, and the emulator, complete in a second.
+#: Chunks to complete, for each second. When there are no more, the measurement ends.
 MODELLED_PER_SECOND, EMULATED_PER_SECOND = 3000, 500
 TABLE = "shards"
 
@@ -111,14 +111,14 @@ def prepare(dynamodb: Any, run_id: str, shard_count: int, n_chunks: int) -> list
     return chunks
 
 
-def timed(finishers: int, seconds: float, finish: Callable[[int], object]) -> tuple[int, float]:
-    """Calls of `finish` by so many threads, and the time that they took."""
+def timed(finishers: int, seconds: float, n_chunks: int, finish: Callable[[int], object]) -> tuple[int, float]:
+    """Calls of `finish` by so many threads, one for each chunk at most, and the time that they took."""
     numbers, done = count(), count()
     end = time.monotonic() + seconds
 
     def work() -> None:
-        while time.monotonic() < end:
-            finish(next(numbers))
+        while time.monotonic() < end and (number := next(numbers)) < n_chunks:
+            finish(number)
             next(done)
 
     began = time.monotonic()
@@ -134,9 +134,10 @@ def modelled(seconds: float) -> Iterator[tuple[int, int, str]]:
         hub = Contended()
         dynamodb: Any = Aws(hub).dynamodb
         create_runs_table(dynamodb, TABLE)
-        finish = completing(dynamodb, "r", shard_count, round(seconds * MODELLED_PER_SECOND))
+        n_chunks = round(seconds * MODELLED_PER_SECOND)
+        finish = completing(dynamodb, "r", shard_count, n_chunks)
         hub.slow = True
-        done, elapsed = timed(finishers, seconds, finish)
+        done, elapsed = timed(finishers, seconds, n_chunks, finish)
         yield shard_count, finishers, f"{done / elapsed:.0f} | {hub.conflicts / done:.2f}"
 
 
@@ -155,9 +156,9 @@ def emulated(seconds: float) -> Iterator[tuple[int, int, str]]:
         for number, (shard_count, finishers) in enumerate(product(SHARDS, FINISHERS)):
             n_chunks = round(seconds * EMULATED_PER_SECOND)
             finish = completing(dynamodb, f"r{number}", shard_count, n_chunks)
-            done, elapsed = timed(finishers, seconds, finish)
+            done, elapsed = timed(finishers, seconds, n_chunks, finish)
             finish = transacting(dynamodb, f"bare{number}", shard_count, n_chunks)
-            bare, bare_elapsed = timed(finishers, seconds, finish)
+            bare, bare_elapsed = timed(finishers, seconds, n_chunks, finish)
             subject, peer = done / elapsed, bare / bare_elapsed
             yield shard_count, finishers, f"{subject:.0f} | {conflicts} | {peer:.0f} | {subject / peer:.2f}"
 

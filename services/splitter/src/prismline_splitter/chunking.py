@@ -24,8 +24,8 @@ MAX_CHUNK_BYTES = 2**30
 #: Survey's test field (0.074 and 144): libs/gaussline/README.md.
 COST_MS = {"gaussline": 0.05, "phspectra": 100.0}
 COST_CHANNELS = 424
-#: Most chunks that the run's item counts by itself. One item takes about 50 completions a second, however many workers
-#: there are; these chunks take 40 seconds of that (benchmarks/README.md, `shards.py`).
+#: Most chunks that the run's item counts by itself. One item takes about 100 completions a second, however many workers
+#: there are; these chunks take 20 seconds of that (benchmarks/README.md, `shards.py`).
 CHUNKS_OF_ONE_SHARD = 2_000
 #: Shards of a run with more chunks. They take the completions of 64 workers at once almost without a conflict.
 SHARDS = 16
