@@ -49,6 +49,8 @@ class Dependencies:
     states: Table
     bucket: Bucket
     s3: S3Client
+    #: Signs links, with the address at which callers reach S3.
+    signer: S3Client
     transport: Transport
     logger: Logger
     #: Valkey. Without it, each instance limits rates by itself and caches nothing.
@@ -93,7 +95,7 @@ class Dependencies:
     def link(self, key: str, **parameters: str) -> str:
         """A link with which anybody can download an object for `LINK_SECONDS`."""
         arguments = {"Bucket": self.bucket.name, "Key": key, **parameters}
-        return self.s3.generate_presigned_url("get_object", Params=arguments, ExpiresIn=LINK_SECONDS)
+        return self.signer.generate_presigned_url("get_object", Params=arguments, ExpiresIn=LINK_SECONDS)
 
     def head(self, key: str) -> Any | None:
         """What S3 says about an object. None if there is none."""
@@ -110,7 +112,7 @@ class Dependencies:
         """Make the dependencies with real clients and the settings in the environment."""
         settings = ApiSettings()
         dynamodb = clients.dynamodb()
-        s3 = boto3.client("s3", config=clients.CONFIG.merge(S3_CONFIG))
+        s3 = clients.s3()
         store, valkey = JobStore(dynamodb, settings.jobs_table), Server.from_environment()
         return cls(
             settings=settings,
@@ -121,6 +123,11 @@ class Dependencies:
             states=Table(dynamodb, settings.workflow_state_table),
             bucket=Bucket(s3, settings.bucket),
             s3=s3,
+            signer=boto3.client(
+                "s3",
+                config=clients.CONFIG.merge(S3_CONFIG),
+                endpoint_url=settings.links_endpoint or s3.meta.endpoint_url,
+            ),
             transport=Transport.connect(settings.environment, SERVICE),
             logger=service_logger(SERVICE),
             limit=RateLimit(valkey),

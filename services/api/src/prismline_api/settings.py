@@ -14,6 +14,9 @@ class ApiSettings(ServiceSettings):
     jobs_table: str = Field(description="The table of jobs, API keys and idempotency keys.")
     workflow_state_table: str = Field(description="The status service's table, for the status of a run.")
     bucket: str = Field(description="The bucket of uploads, manifests and results.")
+    links_endpoint: str | None = Field(
+        default=None, description="Where callers reach S3, for presigned links. Default: where this service does."
+    )
     inline_tasks: int = Field(
         default=1000, ge=0, le=1000, description="A closed list of at most this many tasks is enqueued in the request."
     )

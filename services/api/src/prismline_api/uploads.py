@@ -21,7 +21,7 @@ def begin_upload(request: UploadRequest, caller: Caller, deps: Dependencies) -> 
         )
     upload_id = uuid4().hex
     content_type, metadata = CONTENT_TYPES[request.format], upload_metadata(request.format, gzip=request.gzip)
-    url = deps.s3.generate_presigned_url(
+    url = deps.signer.generate_presigned_url(
         "put_object",
         Params={
             "Bucket": deps.bucket.name,
