@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from scenes import dying
+from scenes import DiedError, before_request, dying
 
 from prismline_contracts import (
     RunItem,
@@ -170,6 +171,34 @@ def test_a_late_success_counts_as_one_and_has_the_end_said_again(new: Callable[[
     run = tasks.run
     assert (run.chunks_completed, run.chunks_failed, run.drains) == (20, N - 20, 1)
     assert (run.ended_at, run.GSI2_PK) == (None, "OPEN")
+
+
+@pytest.mark.parametrize("request_number", range(4))
+def test_a_late_success_while_the_run_drains_is_among_the_sums(
+    new: Callable[[int], Tasks], dynamodb: DynamoDBClient, request_number: int
+) -> None:
+    """The latch, the run, its shards, the drain: the late success comes before each of these requests.
+
+    Its worker dies right after the transaction, so it does not drain the run itself.
+    """
+
+    def succeed_and_die() -> None:
+        with suppress(DiedError), before_request(dynamodb, 2, die):
+            tasks.complete(items[:1])
+
+    def die() -> None:
+        raise DiedError
+
+    tasks = new(4)
+    by_shard = tasks.ledger.add_tasks(tasks.opened, 0, sources())
+    tasks.ledger.set_task_total(tasks.opened.run_id, [len(by_shard[shard]) for shard in range(4)])
+    items = tasks.all()
+    tasks.fail(items)
+    with before_request(dynamodb, request_number, succeed_and_die):
+        tasks.ledger.latch(tasks.opened.run_id)
+    run = tasks.run
+    assert run.drained_at is not None
+    assert (run.chunks_completed, run.chunks_failed, run.drains) == (1, N - 1, 1)
 
 
 @SHARDS
