@@ -184,7 +184,7 @@ def test_a_late_success_while_the_run_drains_is_among_the_sums(
 
     def succeed_and_die() -> None:
         with suppress(DiedError), before_request(dynamodb, 2, die):
-            tasks.complete(items[:1])
+            tasks.complete(failed[:1])
 
     def die() -> None:
         raise DiedError
@@ -194,6 +194,7 @@ def test_a_late_success_while_the_run_drains_is_among_the_sums(
     tasks.ledger.set_task_total(tasks.opened.run_id, [len(by_shard[shard]) for shard in range(4)])
     items = tasks.all()
     tasks.fail(items)
+    failed = tasks.all()
     with before_request(dynamodb, request_number, succeed_and_die):
         tasks.ledger.latch(tasks.opened.run_id)
     run = tasks.run
