@@ -23,8 +23,8 @@ URLS = 3000
 
 @pytest.fixture(scope="module")
 def stack(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The stack on ministack. LocalStack 4.14.0 has a DynamoDB without PartiQL, which the writes of tasks need."""
-    with Stack.running(tmp_path_factory.mktemp("compose"), "ministack") as running:
+    """The stack on LocalStack. Its DynamoDB may know no PartiQL: then each task is written in a request of its own."""
+    with Stack.running(tmp_path_factory.mktemp("compose"), "localstack") as running:
         yield running
 
 
