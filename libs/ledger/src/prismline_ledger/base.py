@@ -318,14 +318,15 @@ class LedgerBase:
         """
         while True:
             run = self.run(run_id)
-            if run.drained_at is not None or run.latched_at is None:
+            if run.drained_at is not None:
                 return run
             sets: dict[str, Any] = {"drained_at": self._clock(), **self._opened()}
             if run.shard_count == 1:
                 complete, read = run.all_terminal, ["chunks_total", "chunks_completed", "chunks_failed"]
             else:
                 shards = self.shards(run)
-                complete, read = all(shard.complete for shard in shards), ["chunks_total", "moves"]
+                complete = run.latched_at is not None and all(shard.complete for shard in shards)
+                read = ["chunks_total", "moves"]
                 sets[_COMPLETED] = sum(shard.completed for shard in shards)
                 sets[_FAILED] = sum(shard.failed for shard in shards)
             if not complete:
