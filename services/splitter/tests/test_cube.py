@@ -303,14 +303,17 @@ def test_a_missing_file_is_refused(tmp_path: Path):
     assert "no such file" in refusal(tmp_path / "nowhere.fits", tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"", gzip.compress(b"")])
+@pytest.mark.parametrize("content", [b"", gzip.compress(b"", mtime=0)])
 def test_an_empty_file_is_refused(content: bytes, tmp_path: Path):
     path = tmp_path / "empty.fits"
     path.write_bytes(content)
     assert "empty" in refusal(path, tmp_path)
 
 
-@pytest.mark.parametrize("content", [b"S", b"\x89PNG\r\n" * 900, b"<html>not found</html>", gzip.compress(b"hello")])
+PACKED_TEXT = gzip.compress(b"hello", mtime=0)
+
+
+@pytest.mark.parametrize("content", [b"S", b"\x89PNG\r\n" * 900, b"<html>not found</html>", PACKED_TEXT])
 def test_a_file_that_is_not_fits_is_refused(content: bytes, tmp_path: Path):
     path = tmp_path / "cube.fits"
     path.write_bytes(content)
