@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, Self, TypeVar
 
 from pydantic import Field, JsonValue
 
@@ -14,7 +14,7 @@ from prismline_contracts.envelope import MessageData
 from prismline_contracts.items import ChunkItem, RunItem
 from prismline_contracts.manifest import FitParams
 from prismline_contracts.references import CubeReference
-from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, TaskId
+from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, TaskId, shard_of
 
 
 class Queue(StrEnum):
@@ -103,6 +103,25 @@ class ChunkProcess(MessageData):
     #: Most chunks of the run that are processed at a time. Absent: no limit.
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
 
+    @classmethod
+    def of(cls, chunk: ChunkItem, run: RunItem, bucket: str, *, attempt: int = 1) -> Self:
+        """The command for a chunk as the ledger has it and its run."""
+        return cls(
+            run_id=run.run_id,
+            job_id=run.job_id,
+            survey=run.survey,
+            workload=run.workload,
+            chunk_id=chunk.chunk_id,
+            n_items=chunk.n_items,
+            bucket=bucket,
+            chunk_key=chunk.chunk_key,
+            reference=chunk.cube_reference,
+            params=run.message_params,
+            attempt=attempt,
+            deferrals=chunk.deferrals,
+            max_concurrency=run.max_concurrency,
+        )
+
 
 class JobIngest(MessageData):
     """Start a run whose manifest lies under `jobs/`. To the splitter, which handles it as a new manifest."""
@@ -117,7 +136,8 @@ class JobIngest(MessageData):
 class TasksProcess(MessageData):
     """Process some tasks of one shard. To the worker, through the shared queue of tasks or the run's own.
 
-    The tasks themselves are in the ledger. A worker leaves alone what has ended, and sends the rest again.
+    The ledger has the tasks themselves. A worker skips tasks that have ended, and sends those that it could not end in
+    a new message.
     """
 
     TYPE: ClassVar[str] = "prismline.tasks.process.v1"
@@ -139,6 +159,26 @@ class TasksProcess(MessageData):
     recovery: Name | None = None
     #: Most tasks of the run that are processed at a time. Absent: no limit.
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
+
+    @classmethod
+    def of(
+        cls, run: RunItem, task_ids: list[str], bucket: str, *, recovery: str | None = None, attempt: int = 1
+    ) -> Self:
+        """The command for tasks of one shard of a run."""
+        return cls(
+            run_id=run.run_id,
+            job_id=run.job_id,
+            workload=run.workload,
+            survey=run.survey,
+            bucket=bucket,
+            shard=shard_of(task_ids[0], run.shard_count),
+            shard_count=run.shard_count,
+            task_ids=task_ids,
+            params=run.message_params,
+            attempt=attempt,
+            recovery=recovery,
+            max_concurrency=run.max_concurrency,
+        )
 
 
 class SpectraRefit(MessageData):

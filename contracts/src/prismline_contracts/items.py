@@ -6,8 +6,9 @@ that table says jobs and spectra, Python says chunks and items: the table's name
 
 from __future__ import annotations
 
+import json
 from enum import StrEnum
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
@@ -91,8 +92,11 @@ class RunItem(Contract):
     n_timed_out: Count = 0
     #: Items that the slow lane gave up. Their rows stay timed out.
     n_refit_failed: Count = 0
-    #: Parameters in force, defaults included, as JSON.
+    #: Parameters in force, defaults included, as JSON: for people to read.
     params: str | None = None
+    #: Parameters that were given, as JSON: for messages. An older worker does not know a new parameter, and processes
+    #: what does not ask for it.
+    params_given: str | None = None
     #: What the first delivery of `run.split` pinned, as JSON: the version of the source, and how it is cut.
     plan: str | None = None
     traceparent: str | None = None
@@ -143,6 +147,12 @@ class RunItem(Contract):
     @property
     def run_id(self) -> str:
         return self.PK
+
+    @property
+    def message_params(self) -> dict[str, Any]:
+        """The parameters that the run's messages carry."""
+        params: dict[str, Any] = json.loads(self.params_given or self.params or "{}")
+        return params
 
     @property
     def terminal_chunks(self) -> int:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prismline_contracts import LIMITS as QUEUE_LIMITS
-from prismline_contracts import ChunkItem, Queue, RunItem, timestamp
+from prismline_contracts import ChunkItem, ChunkProcess, Queue, RunItem, timestamp
 from prismline_dlq_consumer.sweep_decisions import (
     Census,
     GiveUp,
@@ -25,7 +25,6 @@ from prismline_dlq_consumer.sweep_decisions import (
     SweepLimits,
     drift,
     news_of,
-    process_command,
     refit_command,
     settled,
     split_command,
@@ -358,8 +357,9 @@ class TestCounters:
 
 class TestMessages:
     def test_a_chunks_command_is_the_splitters_once_more(self) -> None:
-        command = process_command(begun(resends=1, deferrals=7), run_item(params='{"beta": 4.0}'), "bucket")
-        assert (command.attempt, command.deferrals) == (3, 7)
+        run = run_item(params='{"beta": 4.0, "preset": "best"}', params_given='{"beta": 4.0}', max_concurrency=2)
+        command = ChunkProcess.of(begun(deferrals=7), run, "bucket", attempt=3)
+        assert (command.attempt, command.deferrals, command.max_concurrency) == (3, 7, 2)
         assert command.params == {"beta": 4.0}
         assert (command.chunk_key, command.bucket, command.n_items) == ("in/0", "bucket", 1)
 

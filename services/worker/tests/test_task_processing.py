@@ -121,6 +121,13 @@ def test_a_task_whose_time_has_not_come_is_sent_on_without_an_attempt(world: Tas
     assert world.take() == [], "it is delayed"
 
 
+def test_a_parameter_of_a_newer_release_waits_for_a_newer_worker(world: TasksWorld) -> None:
+    ids = world.open_run(["/page/1"])
+    assert not world.process(ids, params={"follow_robots": True})
+    assert world.statuses(ids) == ["PENDING"]
+    assert [task.attempts for task in world.tasks(ids)] == [0]
+
+
 def test_a_stopped_run_is_left_alone(world: TasksWorld) -> None:
     ids = world.open_run(["/page/1", "/page/2"])
     world.ledger.stop_run(RUN_ID, "cancelled")

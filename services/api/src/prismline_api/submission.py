@@ -6,7 +6,6 @@ request that was cut off anywhere completes it, and twenty repeats at once make 
 
 from __future__ import annotations
 
-import json
 import secrets
 from base64 import b64encode
 from collections.abc import Sequence
@@ -240,7 +239,7 @@ def _start(path: Path, job: JobItem, run: JobRunItem, manifest: Manifest | None,
 def put_manifest(manifest: Manifest, run: JobRunItem, bucket: Bucket) -> Manifest:
     """Write the manifest of a run, unless it is there. Return the one that is there."""
     key = job_manifest_key(run.job_id, run.run_id)
-    if bucket.create(key, manifest.model_dump_json(exclude_none=True, by_alias=True).encode()):
+    if bucket.create(key, manifest.model_dump_json(exclude_none=True, exclude_unset=True, by_alias=True).encode()):
         return manifest
     return type(manifest).model_validate_json(bucket.read(key))
 
@@ -255,6 +254,7 @@ def open_task_run(
         job_id=job.job_id,
         workload=job.workload,
         params=UrlParams.model_validate_json(job.params or "{}").model_dump_json(exclude_none=True),
+        params_given=job.params,
         traceparent=job.traceparent,
         manifest_key=manifest_key,
         unit="task",
@@ -276,23 +276,8 @@ def add_tasks(
         deps.ledger.set_task_total(run.run_id, [total])
         fault_point("api.total_set", run_id=run.run_id)
     return [
-        deps.transport.wrap(
-            TasksProcess(
-                run_id=run.run_id,
-                job_id=job.job_id,
-                workload=job.workload,
-                survey=job.survey,
-                bucket=job.bucket,
-                shard=shard,
-                shard_count=run.shard_count,
-                task_ids=batch,
-                params=json.loads(job.params or "{}"),
-                max_concurrency=job.max_concurrency,
-            ),
-            traceparent=job.traceparent,
-            key=(str(shard), batch[0]),
-        )
-        for shard, ids in sorted(added.items())
+        deps.transport.wrap(TasksProcess.of(run, batch, job.bucket), traceparent=job.traceparent, key=(batch[0],))
+        for _, ids in sorted(added.items())
         for batch in batches(ids, TASKS_PER_MESSAGE)
     ]
 

@@ -50,7 +50,6 @@ from prismline_dlq_consumer.decisions import Action, Step, Wish, cancelled, judg
 from prismline_dlq_consumer.dependencies import Dependencies
 from prismline_dlq_consumer.facts import LookUp
 from prismline_dlq_consumer.sending import Dispatch, send_back
-from prismline_dlq_consumer.sweep_decisions import process_command, tasks_command
 from prismline_ledger import LeaseLostError
 from prismline_runtime import Message, PermanentError, PrismlineError, TransientError, batches, fault_point
 
@@ -263,7 +262,7 @@ class _Recovery:
         """Send tasks of one shard."""
         transport, bucket_name = self._deps.transport, self._deps.settings.bucket
         commands = (
-            tasks_command(run, part, bucket_name, recovery=self._id) for part in batches(names, MAX_TASKS_PER_MESSAGE)
+            TasksProcess.of(run, part, bucket_name, recovery=self._id) for part in batches(names, MAX_TASKS_PER_MESSAGE)
         )
         transport.send(
             task_queue_of(run, transport.environment),
@@ -310,7 +309,7 @@ class _Recovery:
 
     def _record_of(self, chunk: ChunkItem, run: RunItem) -> ArchivedRecord:
         """What the archive would hold if the chunk's message were a dead letter."""
-        command = process_command(chunk, run, self._deps.settings.bucket)
+        command = ChunkProcess.of(chunk, run, self._deps.settings.bucket, attempt=chunk.resends + 2)
         message = self._deps.transport.wrap(command, traceparent=run.traceparent, key=(chunk.chunk_id, self._id))
         record = DeadLetterRecord(
             body=message.to_json(),

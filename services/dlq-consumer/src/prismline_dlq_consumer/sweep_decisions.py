@@ -7,7 +7,6 @@ until it is heard" for repeated events.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,6 @@ from enum import Enum, auto
 
 from prismline_contracts import (
     ChunkItem,
-    ChunkProcess,
     ChunkStatus,
     FitParams,
     JobIngest,
@@ -26,8 +24,6 @@ from prismline_contracts import (
     SpectraRefit,
     StatusUpdate,
     StepFunctionsError,
-    TasksProcess,
-    shard_of,
     timestamp,
 )
 from prismline_ledger import COUNTERS, Patience, exhausted, leased, seconds_since
@@ -313,24 +309,6 @@ def settled(before: RunItem, after: RunItem) -> bool:
 # ---- resent messages
 
 
-def process_command(chunk: ChunkItem, run: RunItem, bucket_name: str) -> ChunkProcess:
-    """The `chunk.process` command of a chunk, as the splitter sent it."""
-    return ChunkProcess(
-        run_id=run.run_id,
-        job_id=run.job_id,
-        survey=run.survey,
-        workload=run.workload,
-        chunk_id=chunk.chunk_id,
-        n_items=chunk.n_items,
-        bucket=bucket_name,
-        chunk_key=chunk.chunk_key,
-        reference=chunk.cube_reference,
-        params=json.loads(run.params or "{}"),
-        attempt=chunk.resends + 2,  # the splitter sent the first
-        deferrals=chunk.deferrals,
-    )
-
-
 def refit_command(chunk: ChunkItem, run: RunItem, bucket_name: str) -> SpectraRefit:
     """The `spectra.refit` command of a chunk, as the worker sent it."""
     return SpectraRefit(
@@ -341,7 +319,7 @@ def refit_command(chunk: ChunkItem, run: RunItem, bucket_name: str) -> SpectraRe
         chunk_key=chunk.chunk_key,
         reference=chunk.cube_reference,
         output_key=chunk.output_key or "",
-        params=FitParams.model_validate(json.loads(run.params or "{}")),
+        params=FitParams.model_validate(run.message_params),
     )
 
 
@@ -353,26 +331,6 @@ def split_command(run: RunItem, bucket_name: str) -> RunSplit:
 def ingest_command(run: RunItem, bucket_name: str) -> JobIngest:
     """The `job.ingest` command of a run."""
     return JobIngest(run_id=run.run_id, job_id=run.job_id, bucket=bucket_name, manifest_key=run.manifest_key or "")
-
-
-def tasks_command(
-    run: RunItem, task_ids: list[str], bucket_name: str, *, recovery: str | None = None, attempt: int = 1
-) -> TasksProcess:
-    """The `tasks.process` command of tasks of one shard, as the splitter sent it."""
-    return TasksProcess(
-        run_id=run.run_id,
-        job_id=run.job_id,
-        workload=run.workload,
-        survey=run.survey,
-        bucket=bucket_name,
-        shard=shard_of(task_ids[0], run.shard_count),
-        shard_count=run.shard_count,
-        task_ids=task_ids,
-        params=json.loads(run.params or "{}"),
-        attempt=attempt,
-        recovery=recovery,
-        max_concurrency=run.max_concurrency,
-    )
 
 
 def _duration(seconds: float) -> str:

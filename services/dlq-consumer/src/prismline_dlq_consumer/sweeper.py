@@ -27,12 +27,14 @@ from prismline_contracts import (
     ChunkCompleted,
     ChunkFailed,
     ChunkItem,
+    ChunkProcess,
     Envelope,
     Queue,
     RunCheckRequested,
     RunDrained,
     RunItem,
     ShardItem,
+    TasksProcess,
     dead_letter_queue_name,
     ending_of,
     now,
@@ -54,7 +56,6 @@ from prismline_dlq_consumer.sweep_decisions import (
     drift,
     ingest_command,
     news_of,
-    process_command,
     refit_command,
     settled,
     shard_drift,
@@ -64,7 +65,6 @@ from prismline_dlq_consumer.sweep_decisions import (
     sweep_split,
     sweep_submission,
     sweep_tasks,
-    tasks_command,
     total_is_wrong,
 )
 from prismline_ledger import COUNTERS, Ledger, Patience
@@ -315,7 +315,11 @@ class _Sweep:
             Queue.CHUNKS,
             run,
             (
-                wrap(process_command(chunk, run, bucket_name), traceparent=run.traceparent, key=(chunk.chunk_id,))
+                wrap(
+                    ChunkProcess.of(chunk, run, bucket_name, attempt=chunk.resends + 2),
+                    traceparent=run.traceparent,
+                    key=(chunk.chunk_id,),
+                )
                 for chunk, _ in lost
             ),
         )
@@ -389,7 +393,7 @@ class _Sweep:
         for _, shard in groupby(self._deps.ledger.tasks(run), key=lambda task: task.PK):
             waiting = (task.task_id for task in shard if not task.state.terminal)
             for names in batches(waiting, MAX_TASKS_PER_MESSAGE):
-                command = tasks_command(run, names, bucket_name, attempt=attempt)
+                command = TasksProcess.of(run, names, bucket_name, attempt=attempt)
                 message = wrap(command, traceparent=run.traceparent, key=(names[0], "resend", str(attempt)))
                 self._send(queue, run, [message])
                 sent += len(names)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pydantic import JsonValue, TypeAdapter
+from pydantic import TypeAdapter
 
 from prismline_contracts import (
     MAX_SHARDS,
@@ -100,9 +100,7 @@ def block_size(shard_count: int) -> int:
     return max(LEAST_BLOCK_TASKS, BLOCK_TASKS_PER_SHARD * shard_count)
 
 
-def ingest(
-    command: RunSplit, run: RunItem, source: TaskSource, params: dict[str, JsonValue], deps: Dependencies
-) -> RunItem:
+def ingest(command: RunSplit, run: RunItem, source: TaskSource, deps: Dependencies) -> RunItem:
     """Write and send all tasks of `source` from the run's checkpoint on, set the total and latch. Return the run.
 
     Nothing more is done once the run is stopped. Raises SliceOverError if the time for one delivery is over,
@@ -118,9 +116,7 @@ def ingest(
     for block in source.blocks(checkpoint.cursor, checkpoint.next_index, size):
         added = ledger.add_tasks(run, block.first_index, block.sources)
         fault_point("ingest.tasks_written", run_id=run.run_id)
-        deps.transport.send(
-            task_queue_of(run, deps.transport.environment), messages_of(command, run, added, params, deps)
-        )
+        deps.transport.send(task_queue_of(run, deps.transport.environment), messages_of(command, run, added, deps))
         fault_point("ingest.messages_sent", run_id=run.run_id)
         if block.rejects:
             bucket.write(_part_key(command, checkpoint.reject_parts), _lines_of(block.rejects))
@@ -175,24 +171,12 @@ def messages_of(
     command: RunSplit,
     run: RunItem,
     added: Mapping[int, list[str]],
-    params: dict[str, JsonValue],
     deps: Dependencies,
 ) -> Iterator[Envelope]:
     """The messages of new tasks, whose ids are sorted by shard. They are of about equal size."""
-    for shard, ids in sorted(added.items()):
+    for _, ids in sorted(added.items()):
         for part in _parts(ids):
-            process = TasksProcess(
-                run_id=run.run_id,
-                job_id=command.job_id,
-                workload=run.workload,
-                survey=run.survey,
-                bucket=command.bucket,
-                shard=shard,
-                shard_count=run.shard_count,
-                task_ids=part,
-                params=params,
-                max_concurrency=run.max_concurrency,
-            )
+            process = TasksProcess.of(run, part, command.bucket)
             yield deps.transport.wrap(process, traceparent=run.traceparent, key=(part[0],))
 
 

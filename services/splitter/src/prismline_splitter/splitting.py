@@ -14,7 +14,6 @@ from typing import Any
 from pydantic import JsonValue
 
 from prismline_contracts import (
-    ChunkItem,
     ChunkProcess,
     Manifest,
     Queue,
@@ -107,7 +106,7 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
         Queue.CHUNKS,
         (
             transport.wrap(
-                _process_command(command, chunk, manifest), traceparent=run.traceparent, key=(chunk.chunk_id,)
+                ChunkProcess.of(chunk, run, command.bucket), traceparent=run.traceparent, key=(chunk.chunk_id,)
             )
             for chunk in todo
         ),
@@ -126,7 +125,8 @@ def _open_run(manifest: Manifest, command: RunSplit, message: Message, deps: Dep
         survey=manifest.survey,
         job_id=command.job_id,
         workload=manifest.workload,
-        params=json.dumps(in_force) if (in_force := _params_in_force(manifest)) else None,
+        params=_json(manifest.params.model_dump(mode="json", exclude_none=True)),
+        params_given=_json(manifest.params.model_dump(mode="json", exclude_unset=True, exclude_none=True)),
         traceparent=message.envelope.traceparent,
         manifest_key=command.manifest_key,
         split_token=message.envelope.tasktoken,
@@ -159,7 +159,7 @@ def _ingest(
     if _closed(run):
         return run
     source = workload.tasks(manifest, replace(context, pinned=Plan(deps.ledger, run).pinned))
-    return ingest(command, run, source, _params_given(manifest), deps)
+    return ingest(command, run, source, deps)
 
 
 def announce(run: RunItem, deps: Dependencies) -> None:
@@ -187,30 +187,5 @@ def _closed(run: RunItem) -> bool:
     return run.latched_at is not None or run.cancelled_at is not None
 
 
-def _process_command(command: RunSplit, chunk: ChunkItem, manifest: Manifest) -> ChunkProcess:
-    return ChunkProcess(
-        run_id=command.run_id,
-        job_id=command.job_id,
-        survey=manifest.survey,
-        workload=manifest.workload,
-        chunk_id=chunk.chunk_id,
-        n_items=chunk.n_items,
-        bucket=command.bucket,
-        chunk_key=chunk.chunk_key,
-        reference=chunk.cube_reference,
-        params=_params_given(manifest),
-        max_concurrency=manifest.max_concurrency,
-    )
-
-
-def _params_in_force(manifest: Manifest) -> dict[str, JsonValue]:
-    """All parameters, defaults included, for people to read."""
-    return manifest.params.model_dump(mode="json", exclude_none=True)
-
-
-def _params_given(manifest: Manifest) -> dict[str, JsonValue]:
-    """The parameters that were given, for messages.
-
-    An older worker does not know a new parameter. It processes what does not ask for it.
-    """
-    return manifest.params.model_dump(mode="json", exclude_unset=True, exclude_none=True)
+def _json(params: dict[str, JsonValue]) -> str | None:
+    return json.dumps(params) if params else None

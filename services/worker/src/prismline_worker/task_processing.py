@@ -10,20 +10,18 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from pydantic import ValidationError
-
 from prismline_contracts import RunDrained, RunItem, TaskItem, TasksProcess, UrlParams, now, queue_name
 from prismline_coordination import Stats
 from prismline_ledger import TaskEnding
 from prismline_runtime import (
     Message,
     PermanentError,
-    describe_invalid,
     fault_point,
     service_metrics,
 )
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.going_runs import GoingRuns
+from prismline_worker.params import read_params
 from prismline_worker.task_decisions import (
     Attempted,
     GivenBack,
@@ -57,11 +55,7 @@ def on_tasks_process(
         return
     if command.workload != urls.name:
         raise PermanentError(f"There is no workload {command.workload} of tasks; there is {urls.name}.")
-    try:
-        params = urls.params(command.params)
-    except ValidationError as error:
-        raise PermanentError(f"The parameters are not valid: {describe_invalid(error)}.") from error
-
+    params = read_params(UrlParams, command.params)
     tasks = deps.ledger.read_tasks(run, command.task_ids)
     fault_point("tasks.read", run_id=command.run_id)
     if missing := len(set(command.task_ids)) - len(tasks):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import cache
@@ -70,10 +70,6 @@ class UrlTasks:
     def connect(cls, deps: Dependencies) -> Self:
         """Make the workload with the clients that it needs."""
         return cls(deps, clients.s3())
-
-    def params(self, given: Mapping[str, Any]) -> UrlParams:
-        """The parameters in a command. Raises ValidationError if they are not valid."""
-        return UrlParams.model_validate(given)
 
     def work(
         self,
