@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from prismline_localstack.settings import client_environment
-from tests.compose.stack import Stack, missing_engine, run, valkey_image
+from tests.compose.stack import LOCALSTACK_IMAGE, Stack, available, missing_engine, run, valkey_image
 from tests.system import System
 
 
@@ -46,6 +46,23 @@ def connected(stack: Stack) -> Iterator[System]:
         for name, value in client_environment(stack.endpoint).items():
             patch.setenv(name, value)
         yield System.connected("local", stack.faults_file)
+
+
+@pytest.fixture(scope="module")
+def stack(request: pytest.FixtureRequest, engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """The stack on the emulator that the module names as `EMULATOR`."""
+    emulator: str = request.module.EMULATOR
+    if emulator == "localstack" and not available(LOCALSTACK_IMAGE):
+        pytest.skip(f"{LOCALSTACK_IMAGE} is not here and cannot be pulled.")
+    with Stack.running(tmp_path_factory.mktemp("compose"), emulator) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def system(stack: Stack) -> Iterator[System]:
+    """The system in the stack's containers."""
+    with connected(stack) as system:
+        yield system
 
 
 @contextmanager

@@ -11,28 +11,16 @@ import pytest
 from prismline_contracts import ChunkStatus, new_api_key, timestamp
 from prismline_localstack.endpoints import LOOPBACK
 from prismline_runtime import Table
-from tests.compose.conftest import connected
 from tests.compose.stack import Stack
 from tests.system import System, wait_for
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]
 
+#: The default. Its DynamoDB may know no PartiQL: then each task is written in a request of its own.
+EMULATOR = "localstack"
+
 #: URLs in the list: several blocks of an ingestion.
 URLS = 3000
-
-
-@pytest.fixture(scope="module")
-def stack(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The stack on LocalStack. Its DynamoDB may know no PartiQL: then each task is written in a request of its own."""
-    with Stack.running(tmp_path_factory.mktemp("compose"), "localstack") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def system(stack: Stack) -> Iterator[System]:
-    """The system in the stack's containers."""
-    with connected(stack) as system:
-        yield system
 
 
 @pytest.fixture

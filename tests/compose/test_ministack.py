@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from prismline_contracts import ChunkStatus
-from tests.compose.conftest import connected, measured
+from tests.compose.conftest import measured
 from tests.compose.stack import Stack, run
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
@@ -17,19 +16,7 @@ from tests.system import System, wait_for
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(600)]
 
-
-@pytest.fixture(scope="module")
-def stack(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The stack on ministack."""
-    with Stack.running(tmp_path_factory.mktemp("compose"), "ministack") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def system(stack: Stack) -> Iterator[System]:
-    """The system in the stack's containers."""
-    with connected(stack) as system:
-        yield system
+EMULATOR = "ministack"
 
 
 def test_an_emulator_restarted_in_the_middle_of_a_run_loses_no_chunk(

@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from prismline_contracts import ChunkStatus
 from tests.compose.conftest import connected, measured
-from tests.compose.stack import LOCALSTACK_IMAGE, Stack, available, docker
+from tests.compose.stack import Stack, docker
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
 from tests.system import System, wait_for
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]
 
+#: The default.
+EMULATOR = "localstack"
+
 #: Spectra of the tests' cubes along each axis, and spectra in a chunk.
 NY, NX, CHUNK_SIZE = 4, 6, 2
 CHUNKS = NY * NX // CHUNK_SIZE
 #: Holds every chunk that is started until the rule is taken away.
 HOLD = [{"point": "chunk.started", "action": "hang", "seconds": 600}]
-
-
-@pytest.fixture(scope="module")
-def stack(engine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    """The default stack, on LocalStack."""
-    if not available(LOCALSTACK_IMAGE):
-        pytest.skip(f"{LOCALSTACK_IMAGE} is not here and cannot be pulled.")
-    with Stack.running(tmp_path_factory.mktemp("compose"), "localstack") as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def system(stack: Stack) -> Iterator[System]:
-    """The system in the stack's containers."""
-    with connected(stack) as system:
-        yield system
 
 
 @pytest.fixture
