@@ -18,10 +18,9 @@ pytestmark = pytest.mark.emulator
 
 
 def lines() -> list[str]:
-    """The commands of the page."""
-    return [
-        line for block in re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL) for line in block.splitlines()
-    ]
+    """The commands of the page. Some go on in further lines."""
+    blocks = re.findall(r"```sh\n(.*?)\n```", PAGE.read_text(), re.DOTALL)
+    return [command for block in blocks for command in re.split(r"\n(?=curl |printf )", block)]
 
 
 def learn(answer: Any, variables: dict[str, str]) -> None:
@@ -67,4 +66,4 @@ def operation(line: str) -> tuple[str, str]:
     method = re.search(r"-X (\w+)", line)
     path = re.search(r'\$PRISMLINE_API_URL([^"?]*)', line)
     found = re.sub(r"\$\w+", "*", path[1]) if path else ""
-    return (method[1] if method else "POST" if " -d " in line else "GET"), found
+    return (method[1] if method else "POST" if " -d '" in line else "GET"), found
