@@ -158,7 +158,7 @@ def serve(pipe: Connection, cube: Path, folder: Path) -> None:
                 with path.open("wb") as file:
                     while left:
                         left -= file.write(self.rfile.read(min(left, BLOCK_BYTES)))
-                path.unlink()  # nobody reads it
+                path.unlink()  # no test reads what the splitter wrote
             self.answer(200, 0)
 
         def do_GET(self) -> None:

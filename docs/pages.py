@@ -21,7 +21,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("benchmarks", "cli", "contracts", "docs", "libs", "localstack", "platform", "services", "tests")
-#: What is looked for below the folders. Folders of installed or built things begin with a dot or are named here.
+#: Suffixes of the files that become part of the site, and folders without such files: installed packages and builds.
 KINDS = (".md", ".png", ".svg")
 NOT_LOOKED_INTO = {"node_modules", "build", "dist", "site"}
 

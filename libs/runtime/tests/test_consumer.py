@@ -27,6 +27,7 @@ from prismline_runtime import (
 from prismline_runtime.consumer import Consumer, unfinished
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.settings import ConsumerSettings
+from prismline_runtime.transport import TOKEN_GONE_CODES
 
 #: Far longer, in seconds, than anything here takes; so that a hidden message that shows up was released.
 LONG = 600
@@ -479,6 +480,19 @@ def test_published_events_reach_a_queue_as_the_envelope(chunks: Queue) -> None:
 
 
 def test_a_state_machine_that_no_longer_waits_is_not_an_error(aws_env: dict[str, str]) -> None:
-    transport = make_transport(aws_env["ENVIRONMENT"])
+    refused: list[str] = []
+    stepfunctions = clients.stepfunctions()
+    stepfunctions.meta.events.register(
+        "after-call.stepfunctions", lambda parsed, **_: refused.append(parsed["Error"]["Code"])
+    )
+    transport = Transport(
+        environment=aws_env["ENVIRONMENT"],
+        service="test",
+        sqs=clients.sqs(),
+        events=clients.events(),
+        stepfunctions=stepfunctions,
+    )
     transport.answer("no such token", {"done": True})
     transport.refuse("no such token", "Error", "cause")
+    assert len(refused) == 2
+    assert set(refused) <= TOKEN_GONE_CODES

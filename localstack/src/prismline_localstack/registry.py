@@ -82,7 +82,7 @@ class AppTable(_ListeningTable):
 class ServerTable(_ListeningTable):
     """A process that listens at the port that it is given, as a `pyproject.toml` declares it."""
 
-    #: What is run with `python -m`.
+    #: The module that `python -m` runs.
     module: Annotated[str, Field(pattern=r"^[\w.]+$")]
     #: Scheme of its URL.
     scheme: Annotated[str, Field(pattern=r"^[a-z]+$")]

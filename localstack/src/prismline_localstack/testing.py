@@ -83,6 +83,18 @@ def observe_bus(sqs: SQSClient, events: EventBridgeClient, bus: str) -> str:
     return url
 
 
+def drained(sqs: SQSClient, url: str, *, wait_seconds: int = 0) -> list[Any]:
+    """The bodies of all messages of a queue, parsed from JSON. The queue is empty afterwards."""
+    found: list[Any] = []
+    while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=wait_seconds).get(
+        "Messages"
+    ):
+        for message in messages:
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+            found.append(json.loads(message["Body"]))
+    return found
+
+
 class ValkeyServer:
     """A Valkey server that a test may kill and start again, always at the same URL."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +26,7 @@ from prismline_contracts import (
     timestamp,
 )
 from prismline_ledger import TaskEnding
-from prismline_localstack.testing import create_runs_table, observe_bus
+from prismline_localstack.testing import create_runs_table, drained, observe_bus
 from prismline_runtime import Change, Table, decode
 
 ALL_SCOPES: tuple[Scope, ...] = ("read", "submit", "operate")
@@ -142,20 +141,12 @@ class ApiWorld:
 
     def received(self, queue: str) -> list[dict[str, Any]]:
         """The messages in a queue, which are removed."""
-        return self._drain(boto3.client("sqs").get_queue_url(QueueName=queue_name(self.environment, queue))["QueueUrl"])
+        sqs = boto3.client("sqs")
+        return drained(sqs, sqs.get_queue_url(QueueName=queue_name(self.environment, queue))["QueueUrl"])
 
     def said(self) -> list[dict[str, Any]]:
         """The events on the bus since the last call."""
-        return self._drain(self.observer)
-
-    @staticmethod
-    def _drain(url: str) -> list[dict[str, Any]]:
-        sqs, found = boto3.client("sqs"), []
-        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
-            for message in messages:
-                found.append(json.loads(message["Body"]))
-                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-        return found
+        return drained(boto3.client("sqs"), self.observer)
 
 
 @dataclass(frozen=True)

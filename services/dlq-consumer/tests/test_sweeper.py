@@ -20,7 +20,7 @@ from prismline_dlq_consumer.sweeper import SweeperDependencies, on_sweep, sweep
 from prismline_ledger import Ledger, NewChunk, Patience, Started, TaskEnding
 from prismline_localstack.settings import client_environment
 from prismline_localstack.state import make_client
-from prismline_localstack.testing import create_runs_table, observe_bus
+from prismline_localstack.testing import create_runs_table, drained, observe_bus
 from prismline_runtime import Change, Table, Transport, UnavailableError, queue_handler, service_logger
 from tests.kit import Context, lambda_event_of, split_run
 
@@ -158,12 +158,7 @@ class SweeperWorld:
 
     def take(self, queue: str) -> list[Any]:
         """All messages of a queue, which is empty afterwards."""
-        found, url, sqs = [], self.url(queue), self.clients["sqs"]
-        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
-            for message in messages:
-                found.append(json.loads(message["Body"]))
-                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-        return found
+        return drained(self.clients["sqs"], self.url(queue))
 
     def said(self, kind: str = "") -> list[Envelope]:
         """Events on the bus since the last time, of types that contain `kind`."""

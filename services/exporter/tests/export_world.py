@@ -28,7 +28,7 @@ from prismline_exporter.dependencies import Dependencies
 from prismline_exporter.exports import Exports
 from prismline_exporter.handler import build_handler
 from prismline_ledger import Ledger, TaskEnding
-from prismline_localstack.testing import create_runs_table, observe_bus
+from prismline_localstack.testing import create_runs_table, drained, observe_bus
 from tests.kit import Clock, Context, lambda_event
 
 QUEUES = ("exports", "exports-dlq")
@@ -174,15 +174,8 @@ class ExportWorld:
 
     def said(self) -> list[dict[str, Any]]:
         """The events on the bus since the last time: their data with id and type."""
-        found = []
-        while messages := self.sqs.receive_message(
-            QueueUrl=self.ear, MaxNumberOfMessages=10, WaitTimeSeconds=0 if found else 2
-        ).get("Messages"):
-            for message in messages:
-                body = json.loads(message["Body"])
-                found.append(body["data"] | {"id": body["id"], "type": body["type"]})
-                self.sqs.delete_message(QueueUrl=self.ear, ReceiptHandle=message["ReceiptHandle"])
-        return found
+        events = drained(self.sqs, self.ear, wait_seconds=1)
+        return [event["data"] | {"id": event["id"], "type": event["type"]} for event in events]
 
     def archive(
         self, run_id: str = RUN_ID, export_id: str = EXPORT_ID

@@ -33,7 +33,7 @@ from prismline_contracts import (
 )
 from prismline_cube import Layout, gather
 from prismline_ledger import Ledger, Started, TaskEnding
-from prismline_localstack.testing import create_runs_table, observe_bus
+from prismline_localstack.testing import create_runs_table, drained, observe_bus
 from prismline_runtime import Bucket, Transport, UnavailableError
 from prismline_splitter import deletion, ingestion, splitting
 from prismline_splitter.dependencies import Dependencies
@@ -262,13 +262,7 @@ class SplitterWorld:
         return [e for e in self._drained("observer") if e["type"] in {f"prismline.{kind}.v1" for kind in kinds}]
 
     def _drained(self, queue: str) -> list[dict[str, Any]]:
-        found = []
-        url = self.urls.get(queue) or self.sqs.get_queue_url(QueueName=queue)["QueueUrl"]
-        while messages := self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
-            for message in messages:
-                found.append(json.loads(message["Body"]))
-                self.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-        return found
+        return drained(self.sqs, self.urls.get(queue) or self.sqs.get_queue_url(QueueName=queue)["QueueUrl"])
 
     def end_tasks(self, run_id: str, *, failing: Callable[[TaskItem], bool] = lambda _: False) -> None:
         """Play the workers: end every task of the run."""

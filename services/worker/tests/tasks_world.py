@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from prismline_contracts import Envelope, RunItem, TaskItem, TasksProcess, queue
 from prismline_coordination import Leases, Server
 from prismline_ledger import Ledger
 from prismline_localstack.standins.site import Site
-from prismline_localstack.testing import ValkeyServer, create_runs_table, observe_bus
+from prismline_localstack.testing import ValkeyServer, create_runs_table, drained, observe_bus
 from prismline_runtime.consumer import lambda_record
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.handler import build_handler
@@ -112,15 +111,9 @@ class TasksWorld:
 
     def take(self, *, wait: int = 0, queue: str = "tasks") -> list[TasksProcess]:
         """The messages in a queue that may be received now, or come within `wait` seconds; they are gone from there."""
-        sqs, found = boto3.client("sqs"), []
+        sqs = boto3.client("sqs")
         url = sqs.get_queue_url(QueueName=queue_name(self.environment, queue))["QueueUrl"]
-        while messages := sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=wait).get(
-            "Messages"
-        ):
-            for message in messages:
-                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-                found.append(TasksProcess.model_validate(json.loads(message["Body"])["data"]))
-        return found
+        return [TasksProcess.model_validate(body["data"]) for body in drained(sqs, url, wait_seconds=wait)]
 
     def depth(self) -> int:
         """Messages in the queue of tasks, those that are delayed included."""
@@ -147,15 +140,8 @@ class TasksWorld:
 
     def said(self) -> list[tuple[str, str]]:
         """Short types and ids of the events that were published since the last look."""
-        sqs, said = boto3.client("sqs"), []
-        while messages := sqs.receive_message(QueueUrl=self.observer, MaxNumberOfMessages=10, WaitTimeSeconds=1).get(
-            "Messages"
-        ):
-            for message in messages:
-                sqs.delete_message(QueueUrl=self.observer, ReceiptHandle=message["ReceiptHandle"])
-                event = json.loads(message["Body"])
-                said.append((event["type"].removeprefix("prismline.").removesuffix(".v1"), event["id"]))
-        return said
+        events = drained(boto3.client("sqs"), self.observer, wait_seconds=1)
+        return [(event["type"].removeprefix("prismline.").removesuffix(".v1"), event["id"]) for event in events]
 
 
 def tasks_world(environment: str, monkeypatch: Any, site: tuple[str, Site], valkey: ValkeyServer) -> TasksWorld:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import io
-import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,7 +28,7 @@ from prismline_contracts import (
     geometry_key,
 )
 from prismline_ledger import Ledger, NewChunk
-from prismline_localstack.testing import create_runs_table, observe_bus
+from prismline_localstack.testing import create_runs_table, drained, observe_bus
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.fit_process import Fit, FitError, FitTimeoutError
 from prismline_worker.handler import build_handler
@@ -219,15 +218,8 @@ class WorkerWorld:
 
     def said(self) -> list[tuple[str, str]]:
         """Short types and ids of the events that were published since the last look."""
-        sqs, said = boto3.client("sqs"), []
-        while messages := sqs.receive_message(QueueUrl=self.observer, MaxNumberOfMessages=10, WaitTimeSeconds=1).get(
-            "Messages"
-        ):
-            for message in messages:
-                sqs.delete_message(QueueUrl=self.observer, ReceiptHandle=message["ReceiptHandle"])
-                event = json.loads(message["Body"])
-                said.append((event["type"].removeprefix("prismline.").removesuffix(".v1"), event["id"]))
-        return said
+        events = drained(boto3.client("sqs"), self.observer, wait_seconds=1)
+        return [(event["type"].removeprefix("prismline.").removesuffix(".v1"), event["id"]) for event in events]
 
     # ---- what there is
 

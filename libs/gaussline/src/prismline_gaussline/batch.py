@@ -28,7 +28,7 @@ _PRESET_CODES = {Preset.BEST: 0, Preset.COMPATIBLE: 1}
 #: Type of each column the kernel returns, where it is not float64.
 _COLUMN_TYPES = {"flags": np.uint32, "component_flags": np.uint32, "n_components": np.int32}
 
-#: Codes of what is assumed of the noise's correlation in the kernel.
+#: The kernel's codes for `correlation`: by name, and for a correlation that the caller gives.
 _CORRELATION_CODES, _CORRELATION_GIVEN = {"white": 0, "estimate": 1}, 2
 
 #: Longest spectrum the kernel takes, channels.

@@ -39,9 +39,9 @@ from prismline_localstack.standins.site import page_body
 
 #: URLs in the list, unless the command says otherwise.
 URLS = 20_000
-#: What is killed once, and when: the share of the pages that are fetched by then.
+#: The processes that the demonstration kills, once each, and the share of the pages that are fetched by then.
 VICTIMS = {"valkey": 0.2, "fetcher": 0.5}
-#: What the services are told: the site and the target of the webhook are on this machine.
+#: Settings of the services. The site and the target of the webhook are on this machine, so both may be private.
 SETTINGS = {
     "URLS_ALLOW_PRIVATE": "true",
     "WEBHOOK_ALLOW_PRIVATE": "true",
