@@ -10,8 +10,9 @@ KERNEL   := libs/gaussline/setup.py $(wildcard libs/gaussline/src/kernel/*)
 SOURCES  := $(addsuffix /src,$(PACKAGES))
 CHECKED  := contracts libs services localstack cli tests benchmarks docs/pages.py
 # Tests that need neither emulator nor services nor much time.
-QUICK    := not e2e and not emulator and not slow and not compose
+QUICK    := not e2e and not emulator and not slow and not compose and not browser
 # Tests run in two processes: many of them wait for services, and each process has an emulator of its own.
+# The browser tests share one system and one browser, so they run in one process.
 PYTEST   := $(BIN)/pytest -n 2 --dist worksteal
 
 .PHONY: contracts docs format model help demo demo-faults demo-captions demo-urls test test-fast check mutants install install-dev schemas lock clean
@@ -39,7 +40,8 @@ ifdef SERVICE
 else
 	$(PYTEST) -m '$(QUICK)' --cov --cov-report=
 	@echo "The quick tests cover $$($(BIN)/coverage report --format=total) % of the lines."
-	$(PYTEST) -m 'not compose and not ($(QUICK))'
+	$(PYTEST) -m 'not compose and not browser and not ($(QUICK))'
+	$(BIN)/pytest -m browser tests/console
 endif
 
 format: $(VENV)/.installed-dev  ## Format and sort imports.

@@ -1,0 +1,85 @@
+"""Fixtures of the browser tests: one running system, one Chromium, and a fresh page for each test.
+
+Chromium is Debian's. Playwright drives it and downloads no browser of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from prismline_localstack.api_keys import read_api_key
+from tests.console.watching import Watched
+from tests.system import System
+
+#: Names under which distributions install Chromium, and how to install it.
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
+INSTALL_COMMAND = "apt-get install -y chromium"
+#: Longest time, in milliseconds, that a page is waited for. The machine may be busy.
+PATIENCE_MS = 60_000
+#: A zone that is not UTC all year, so that times in the reader's zone can be told from UTC.
+TIME_ZONE = "Asia/Tokyo"
+
+
+@dataclass(frozen=True)
+class Console:
+    """A system that is up, and where its console is."""
+
+    system: System
+    url: str
+    api_key: str
+
+    def api(self) -> httpx.Client:
+        """A client of the API with the local user's key."""
+        headers = {"Authorization": f"Bearer {self.api_key}"}
+        return httpx.Client(base_url=f"{self.url}/v1", headers=headers, timeout=60)
+
+
+@pytest.fixture(scope="package")
+def console(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Console]:
+    """The running system of all browser tests. None is started where there is no browser."""
+    folder = tmp_path_factory.mktemp("system")
+    with pytest.MonkeyPatch.context() as patch, System.running(folder, patch) as running:
+        key = read_api_key(folder / "home" / "api-key")
+        assert key is not None
+        yield Console(running, os.environ["PRISMLINE_API_URL"], key)
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium without a window."""
+    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    if found is None:
+        pytest.skip(f"no Chromium is installed here; run: {INSTALL_COMMAND}")
+    # A sandbox needs privileges that containers do not have.
+    sandbox = [] if os.geteuid() else ["--no-sandbox"]
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=found, args=[*sandbox, "--disable-dev-shm-usage"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Browser, console: Console, tmp_path: Path) -> Iterator[Page]:
+    """A new page of a new user. The test fails if a script of the page failed or broke the content security policy."""
+    context = browser.new_context(
+        base_url=console.url,
+        viewport={"width": 1280, "height": 800},
+        locale="en-GB",
+        timezone_id=TIME_ZONE,
+        color_scheme="light",
+    )
+    context.set_default_timeout(PATIENCE_MS)
+    opened = context.new_page()
+    watched = Watched.of(opened)
+    yield opened
+    opened.screenshot(path=tmp_path / "last.png")
+    context.close()
+    assert watched.faults == []
