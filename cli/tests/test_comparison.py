@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from prismline_cli import comparing, comparison, panels, picture
+from prismline_cli import comparing, comparison, panels
 from prismline_cli.comparison import Spread, compare, mismatch, model_distance
 from prismline_cli.panels import PixelKind
 from prismline_cli.titles import Title
 from prismline_contracts import CubeGeometry
 from prismline_contracts.outputs import checked_output
+from prismline_cube import gaussians
 
 GEOMETRY = CubeGeometry(
     n_channels=60, ny=2, nx=3, ctype="VRAD", crval=5000.0, crpix=1.0, cdelt=200.0, cunit="m/s", bunit="K",
@@ -78,7 +79,7 @@ def test_pixels_that_both_looked_at_are_ordered_by_how_much_their_models_differ(
 def test_the_difference_of_two_models_is_that_of_their_curves(first: list, second: list) -> None:
     channels = np.linspace(-50.0, 150.0, 200_001)
     one, other = (np.array(each, dtype=float).reshape(-1, 3) for each in (first, second))
-    gap = picture.gaussians(one, channels).sum(axis=0) - picture.gaussians(other, channels).sum(axis=0)
+    gap = gaussians(one, channels).sum(axis=0) - gaussians(other, channels).sum(axis=0)
     numeric = math.sqrt(np.trapezoid(gap**2, channels))
     assert model_distance(one, other) == pytest.approx(numeric, rel=1e-6, abs=1e-6)
 

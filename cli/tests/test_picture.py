@@ -13,6 +13,7 @@ from prismline_cli import panels, picture, titles
 from prismline_cli.panels import PixelKind
 from prismline_cli.titles import Title
 from prismline_contracts import CubeGeometry
+from prismline_cube import SpectralAxis
 
 nan = math.nan
 
@@ -59,13 +60,13 @@ FOUND = pa.concat_tables(
     ],
 )
 def test_channels_are_shown_in_the_unit_that_a_person_reads(axis, label, at_channel_20):
-    shown = picture.SpectralAxis.of(geometry(**axis))
+    shown = SpectralAxis.of(geometry(**axis))
     assert shown.label == label
     assert float(shown.at(20)) == pytest.approx(at_channel_20)
 
 
 def test_channel_zero_is_the_fits_standards_pixel_one():
-    assert picture.SpectralAxis.of(geometry(crpix=1.0)).at(0) == pytest.approx(5.0)
+    assert SpectralAxis.of(geometry(crpix=1.0)).at(0) == pytest.approx(5.0)
 
 
 @pytest.mark.parametrize("cdelt", [200.0, -200.0])

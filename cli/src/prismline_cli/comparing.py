@@ -18,6 +18,7 @@ from prismline_cli import panels, picture
 from prismline_cli.comparison import Comparison, PixelDifference
 from prismline_cli.panels import ROUND_STEPS, Map, draw_counts, draw_map, most_counted, robust_scale
 from prismline_cli.titles import Title
+from prismline_cube import SpectralAxis, gaussians
 
 #: Spectra that are drawn of the pixels that differ most, and in a row.
 SPECTRA, _IN_A_ROW = 6, 3
@@ -57,7 +58,7 @@ def draw(
 
 
 def _draw_maps(part: Any, found: Comparison, names: tuple[str, str], marked: list[picture.Pixel]) -> None:
-    axis, (first, second) = picture.SpectralAxis.of(found.geometry), found.maps
+    axis, (first, second) = SpectralAxis.of(found.geometry), found.maps
     kinds = first.kinds, second.kinds, panels.kinds_of_both(first.kinds, second.kinds)
     rows = panels.map_panels(part, 3, 3, found.geometry)
     area = " ".join(unit for unit in (found.geometry.bunit, axis.unit) if unit)
@@ -104,14 +105,14 @@ def _draw_distributions(part: Any, found: Comparison, names: tuple[str, str]) ->
 
 
 def _draw_spectra(part: Any, found: Comparison, spectra: Mapping[Any, Any], names: tuple[str, str]) -> None:
-    axis = picture.SpectralAxis.of(found.geometry)
+    axis = SpectralAxis.of(found.geometry)
     by_pixel = {(pixel.x, pixel.y): pixel for pixel in found.pixels}
     plots = part.subplots(math.ceil(len(spectra) / _IN_A_ROW), _IN_A_ROW, sharex=True, squeeze=False)
     for number, (plot, (pixel, (values, *models))) in enumerate(zip(plots.flat, spectra.items(), strict=False), 1):
         fine = np.linspace(0.0, max(len(values) - 1, 0), 4 * len(values))
         plot.step(axis.at(np.arange(len(values))), values, where="mid", color=_DATA, linewidth=0.8)
         for components, run, colour in zip(models, names, (_FIRST, _SECOND), strict=True):
-            model = picture.gaussians(components, fine).sum(axis=0)
+            model = gaussians(components, fine).sum(axis=0)
             plot.plot(axis.at(fine), model, color=colour, linewidth=1.2, label=run)
         plot.set_title(f"{number}   {_describe(by_pixel[pixel])}", loc="left", fontsize=9, fontweight="normal")
         plot.margins(x=0)

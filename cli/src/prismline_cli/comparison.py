@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from prismline_cli.picture import Maps, SpectralAxis, flat_components, maps
+from prismline_cli.picture import Maps, maps
 from prismline_contracts import CubeGeometry
+from prismline_cube import SpectralAxis, flat_components
 
 Values = NDArray[np.float64]
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from prismline_cli import picture
 from prismline_cli.titles import Title
+from prismline_cube import gaussians
 
 #: How many spectra are used. They are evenly spaced over the fitted ones.
 SAMPLE = 200
@@ -45,7 +46,7 @@ def diagnose(table: pa.Table, spectra: Mapping[picture.Pixel, NDArray[np.floatin
         if not spectrum.rms:
             continue
         channels = np.arange(len(values), dtype=np.float64)
-        pull = (values - picture.gaussians(spectrum.components, channels).sum(axis=0)) / spectrum.rms
+        pull = (values - gaussians(spectrum.components, channels).sum(axis=0)) / spectrum.rms
         there = np.isfinite(pull)
         pulls.append(pull[there])
         filled = np.where(there, pull, 0.0)

@@ -22,8 +22,8 @@ from astropy.io import fits
 from astropy.wcs import WCS
 from numpy.typing import NDArray
 
-from prismline_cli.picture import SpectralAxis
 from prismline_contracts import CubeGeometry
+from prismline_cube import SpectralAxis
 
 #: Bytes of a FITS block, to whole numbers of which headers and data are padded.
 _BLOCK = 2880

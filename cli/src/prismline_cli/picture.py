@@ -12,7 +12,6 @@ import matplotlib
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from astropy import units
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -22,6 +21,8 @@ from prismline_cli import panels, titles
 from prismline_cli.panels import ROUND_STEPS, Map, PixelKind, draw_counts, draw_map, robust_scale
 from prismline_cli.titles import Title
 from prismline_contracts import CubeGeometry
+from prismline_contracts.maps import MapName
+from prismline_cube import SpectralAxis, flat_components, gaussians, map_values
 
 Pixel = tuple[int, int]
 """Column x and row y of a spectrum, from 0."""
@@ -66,54 +67,6 @@ _KINDS = {
     "timed_out": PixelKind.TIMED_OUT,
 }
 
-_AXIS_NAMES = {
-    "VRAD": "Velocity",
-    "VOPT": "Velocity",
-    "VELO": "Velocity",
-    "FELO": "Velocity",
-    "FREQ": "Frequency",
-    "WAVE": "Wavelength",
-    "AWAV": "Wavelength",
-}
-
-#: The unit in which a quantity is shown; others stay as the header has them.
-_SHOWN_UNITS = (units.km / units.s, units.GHz)
-
-
-@dataclass(frozen=True)
-class SpectralAxis:
-    """The spectral axis of a cube in the unit that a person reads: `name` in `unit`, km/s for velocities."""
-
-    name: str
-    unit: str
-    #: Coordinate of channel 0, and the step from a channel to the next.
-    start: float
-    step: float
-
-    @classmethod
-    def of(cls, geometry: CubeGeometry) -> SpectralAxis:
-        """The axis that `geometry` describes."""
-        unit, factor = geometry.cunit, 1.0
-        try:
-            parsed = units.Unit(geometry.cunit)
-        except ValueError:  # a header may hold anything; then the axis is labelled with it
-            parsed = units.dimensionless_unscaled
-        for shown in _SHOWN_UNITS:
-            if parsed.is_equivalent(shown):
-                unit, factor = shown.to_string("fits").replace("km s-1", "km/s"), float(parsed.to(shown))
-        start = geometry.crval + (1 - geometry.crpix) * geometry.cdelt
-        name = _AXIS_NAMES.get(geometry.ctype[:4].upper(), geometry.ctype or "Spectral axis")
-        return cls(name, unit, start * factor, geometry.cdelt * factor)
-
-    def at(self, channel: Any) -> Any:
-        """The coordinate of `channel`, a number or an array, from 0."""
-        return self.start + self.step * np.asarray(channel)
-
-    @property
-    def label(self) -> str:
-        """The name with its unit."""
-        return f"{self.name} ({self.unit})" if self.unit else self.name
-
 
 @dataclass(frozen=True)
 class Maps:
@@ -148,21 +101,15 @@ def maps(table: pa.Table, geometry: CubeGeometry) -> Maps:
     shape = (geometry.ny, geometry.nx)
     y, x = table["y"].to_numpy(), table["x"].to_numpy()
     status = np.asarray(table["status"].to_pylist(), dtype=object)
-    looked_at = np.isin(status, ["fitted", "empty"])
-    row, amplitude, mean, stddev = flat_components(table)
-
-    areas = amplitude * stddev * math.sqrt(2 * math.pi) * abs(axis.step)
-    integrated = np.full(shape, np.nan)
-    integrated[y[looked_at], x[looked_at]] = np.bincount(row, areas, len(table))[looked_at]
-    n_components = np.full(shape, np.nan)
-    n_components[y[looked_at], x[looked_at]] = table["n_components"].to_numpy()[looked_at]
-    strongest = np.full(shape, np.nan)
-    order = np.argsort(amplitude, kind="stable")  # of one pixel's values, the last one assigned stays
-    strongest[y[row[order]], x[row[order]]] = axis.at(mean[order])
+    found = []
+    for shown in (MapName.INTEGRATED, MapName.COMPONENTS, MapName.VELOCITY):
+        values = np.full(shape, np.nan)
+        values[y, x] = map_values(table, shown, axis)
+        found.append(values)
     kinds = np.full(shape, PixelKind.UNPROCESSED, dtype=np.int_)
     for name, kind in _KINDS.items():
         kinds[y[status == name], x[status == name]] = kind
-    return Maps(integrated, n_components, strongest, kinds)
+    return Maps(found[0], found[1], found[2], kinds)
 
 
 def gallery_pixels(table: pa.Table, n: int = GALLERY) -> list[Pixel]:
@@ -299,13 +246,6 @@ def _draw_spectrum(panel: Axes, spectrum: Spectrum, axis: SpectralAxis) -> None:
     panel.xaxis.set_major_locator(MaxNLocator(6, steps=ROUND_STEPS))
 
 
-def gaussians(components: NDArray[np.float64], channels: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The components (k, 3) at `channels` (n,), shape (k, n)."""
-    amplitude, mean, stddev = (components[:, [column]] for column in range(3))
-    curves: NDArray[np.float64] = amplitude * np.exp(-0.5 * ((channels - mean) / stddev) ** 2)
-    return curves
-
-
 def spectrum_at(table: pa.Table, pixel: Pixel, values: NDArray[np.floating]) -> Spectrum:
     """The row of `table` for the pixel, with its `values`. Raises `LookupError` if there is none."""
     here = table.filter(pc.and_(pc.equal(table["x"], pixel[0]), pc.equal(table["y"], pixel[1])))
@@ -330,14 +270,3 @@ def _describe(spectrum: Spectrum) -> str:
 
 def _quantity(bunit: str) -> str:
     return f"Intensity ({bunit})" if bunit else "Intensity"
-
-
-def flat_components(
-    table: pa.Table,
-) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Row of the table, amplitude, mean and stddev of every component."""
-    row = pc.list_parent_indices(table["component_amplitudes"].combine_chunks()).to_numpy()
-    amplitude, mean, stddev = (
-        pc.list_flatten(table[f"component_{name}"]).to_numpy() for name in ("amplitudes", "means", "stddevs")
-    )
-    return row, amplitude, mean, stddev

@@ -1,21 +1,34 @@
-"""Spectra of a FITS cube by the bytes that hold them: which ranges to read, and how to decode them."""
+"""Spectra of a FITS cube by the bytes that hold them, and maps of what was found in them."""
 
+from prismline_cube.axis import SpectralAxis
+from prismline_cube.components import MAP_COLUMNS, flat_components, gaussians, map_values
 from prismline_cube.layout import FLOAT32_BITPIX, STORED_TYPES, Layout, StoredValues, spectra_type
 from prismline_cube.ranges import count_requests
 from prismline_cube.reading import CONNECTIONS, RANGE_BYTES, ReadRange, Slab, gather, slab_size, slabs
 from prismline_cube.sky import sky_coordinates
+from prismline_cube.tiles import TILE_PIXELS, Reduction, Tile, TileSums, levels
 
 __all__ = [
     "CONNECTIONS",
     "FLOAT32_BITPIX",
+    "MAP_COLUMNS",
     "RANGE_BYTES",
     "STORED_TYPES",
+    "TILE_PIXELS",
     "Layout",
     "ReadRange",
+    "Reduction",
     "Slab",
+    "SpectralAxis",
     "StoredValues",
+    "Tile",
+    "TileSums",
     "count_requests",
+    "flat_components",
     "gather",
+    "gaussians",
+    "levels",
+    "map_values",
     "sky_coordinates",
     "slab_size",
     "slabs",

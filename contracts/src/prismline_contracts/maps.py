@@ -1,0 +1,37 @@
+"""The maps that a run of the `spectra` workload is shown as: one value for each pixel of the cube."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class MapName(StrEnum):
+    """The names of the maps, which are also the names of the FITS files that the command line writes."""
+
+    #: Sum of the areas of a spectrum's components on the spectral axis.
+    INTEGRATED = "integrated"
+    #: Number of components; 0 where nothing was found.
+    COMPONENTS = "components"
+    #: Coordinate of the components on the spectral axis, the mean weighted by their areas.
+    CENTROID = "centroid"
+    #: Coordinate of the component with the largest amplitude.
+    VELOCITY = "velocity"
+    #: Standard deviation of the component with the largest amplitude, on the spectral axis.
+    WIDTH = "width"
+    #: Noise of a spectrum.
+    RMS = "rms"
+    #: Reduced chi-square of the model of a spectrum.
+    CHI2 = "chi2"
+    #: Bits of `prismline_gaussline.Flag`.
+    FLAGS = "flags"
+    #: State of the chunk that holds the pixel, a `ChunkShade`.
+    CHUNKS = "chunks"
+
+
+class ChunkShade(StrEnum):
+    """The values of the map `chunks`, in this order from 0. Where a tile shows several chunks, the last one wins."""
+
+    COMPLETED = "COMPLETED"
+    PENDING = "PENDING"
+    IN_PROGRESS = "IN_PROGRESS"
+    FAILED = "FAILED"

@@ -1,0 +1,70 @@
+"""Values of maps from the rows of a decomposition, and the spectral axis that they are on."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from prismline_contracts import CubeGeometry
+from prismline_contracts.maps import MapName
+from prismline_cube import MAP_COLUMNS, SpectralAxis, map_values
+from prismline_cube.axis import _looked_up
+
+AXIS = SpectralAxis("Velocity", "km/s", start=-5.0, step=-0.5)
+
+#: Two components, of which the second is the strongest; none; no data; out of time.
+ROWS: list[dict[str, Any]] = [
+    {"a": [1.0, 3.0], "m": [10.0, 20.0], "s": [4.0, 2.0], "status": "fitted", "n": 2, "rms": 0.1, "chi2": 1.5, "f": 1},
+    {"a": [], "m": [], "s": [], "status": "empty", "n": 0, "rms": 0.2, "chi2": None, "f": 0},
+    {"a": [], "m": [], "s": [], "status": "blank", "n": 0, "rms": None, "chi2": None, "f": 64},
+    {"a": None, "m": None, "s": None, "status": "timed_out", "n": -1, "rms": 0.4, "chi2": None, "f": 16},
+]
+NAMES = {
+    "a": "component_amplitudes",
+    "m": "component_means",
+    "s": "component_stddevs",
+    "status": "status",
+    "n": "n_components",
+    "rms": "rms",
+    "chi2": "chi2_reduced",
+    "f": "flags",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (MapName.INTEGRATED, [math.sqrt(2 * math.pi) * 10.0 * 0.5, 0.0, math.nan, math.nan]),
+        (MapName.COMPONENTS, [2.0, 0.0, math.nan, math.nan]),
+        (MapName.CENTROID, [-5.0 - 0.5 * 16.0, math.nan, math.nan, math.nan]),
+        (MapName.VELOCITY, [-15.0, math.nan, math.nan, math.nan]),
+        (MapName.WIDTH, [1.0, math.nan, math.nan, math.nan]),
+        (MapName.RMS, [0.1, 0.2, math.nan, 0.4]),
+        (MapName.CHI2, [1.5, math.nan, math.nan, math.nan]),
+        (MapName.FLAGS, [1.0, 0.0, 64.0, 16.0]),
+    ],
+)
+@pytest.mark.parametrize("rows", [ROWS, ROWS[1:], []])
+def test_the_value_of_each_row(name: MapName, expected: list[float], rows: list[dict[str, Any]]) -> None:
+    lists = pa.list_(pa.float64())
+    types = {"a": lists, "m": lists, "s": lists, "status": pa.string(), "n": pa.int32(), "f": pa.int32()}
+    columns = {
+        long: pa.array([row[short] for row in rows], types.get(short, pa.float64())) for short, long in NAMES.items()
+    }
+    table = pa.table({column: columns[column] for column in MAP_COLUMNS[name]})
+    np.testing.assert_allclose(map_values(table, name, AXIS), expected[4 - len(rows) :])
+
+
+@pytest.mark.parametrize("unit", ["m/s", "km/s", "Hz", "GHz"])
+def test_usual_units_need_no_look_up_and_are_shown_the_same(unit: str) -> None:
+    geometry = CubeGeometry(
+        n_channels=9, ny=1, nx=1, ctype="VRAD", crval=7.0, crpix=1.0, cdelt=2.0, cunit=unit, bunit="K",
+        object_name="", cube_key="c",
+    )  # fmt: skip
+    shown, factor = _looked_up(unit)
+    axis = SpectralAxis.of(geometry)
+    assert (axis.unit, axis.start, axis.step) == (shown, pytest.approx(7.0 * factor), pytest.approx(2.0 * factor))
