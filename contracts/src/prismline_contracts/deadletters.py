@@ -25,8 +25,12 @@ FAILED_DEAD_LETTERS_PREFIX = f"{ARCHIVE_PREFIX}failed-sqs/"
 RECOVERING_PREFIX = f"{ARCHIVE_PREFIX}recovering/"
 #: Chunks that one retry can name.
 MAX_RETRIED_CHUNKS = 1000
+#: Records that one recovery can name.
+MAX_RECOVERED_RECORDS = 500
 #: Sort key of a recovery operation in the ledger's table.
 OPERATION_SK = "OPERATION"
+#: Key of a record in the archive, or a prefix of keys.
+RecordKey = Annotated[str, Field(pattern=r"^dead-letter-archive/", max_length=1024)]
 
 
 def dead_letter_key(date: str, message_id: str) -> str:
@@ -73,9 +77,11 @@ class DeadlettersRecover(Contract):
 
     #: A request with the id of an existing operation continues that operation.
     operation_id: RunId
-    prefix: Annotated[str, Field(pattern=r"^dead-letter-archive/", max_length=1024)] = DEAD_LETTERS_PREFIX
+    prefix: RecordKey = DEAD_LETTERS_PREFIX
     #: Only records of this run.
     only_run: RunId | None = None
+    #: Only these records, by their keys in the archive. `prefix` is not used.
+    record_keys: Annotated[list[RecordKey], Field(max_length=MAX_RECOVERED_RECORDS)] | None = None
     #: Only count what a recovery would do.
     dry_run: bool = False
     #: Try the failed chunks of `only_run` again, whether the archive has a record of them or not. `prefix` is not used.
@@ -90,6 +96,8 @@ class DeadlettersRecover(Contract):
     def _retries_a_run(self) -> DeadlettersRecover:
         if self.retry and self.only_run is None:
             raise ValueError("a retry names the run: only_run")
+        if self.retry and self.record_keys is not None:
+            raise ValueError("a retry makes its records itself: name chunk_ids in place of record_keys")
         if self.cancelled_at is not None and (not self.retry or self.chunk_ids is not None):
             raise ValueError("cancelled_at belongs to a retry of a whole run")
         return self
@@ -161,6 +169,7 @@ class RecoveryOperationItem(RecoveryCounts):
     prefix: str
     only_run: RunId | None = None
     dry_run: bool = False
+    record_keys: list[str] | None = None
     retry: bool = False
     chunk_ids: list[ChunkId] | None = None
     cancelled_at: Timestamp | None = None

@@ -541,6 +541,17 @@ def test_chunks_that_failed_are_tried_again_although_the_archive_has_no_record_o
     assert (world.item("r").chunks_completed, world.records()) == (3, {})
 
 
+def test_only_the_named_records_are_sent_back_and_only_those_of_the_run(world: DlqConsumerWorld) -> None:
+    world.set(recovery_window=2)
+    keys = [archive(world, chunk_message("r", chunk), f"m-{chunk}", run_id="r") for chunk in failed_run(world, "r", 5)]
+    (other,) = failed_run(world, "s", 1)
+    others = archive(world, chunk_message("s", other), "m-other", run_id="s")
+    named = [keys[4], keys[0], keys[2], others, keys[0], f"{keys[1]}.gone"]
+    done = recover(world, only_run="r", record_keys=named)
+    assert counts(done) == {"records": 4, "sent": 3, "left": 1, "recovered": 3}
+    assert set(world.records()) == {keys[1], keys[3], others}
+
+
 def test_only_the_named_chunks_are_tried_again_and_only_if_they_failed(world: DlqConsumerWorld) -> None:
     world.run("r", 4)
     world.complete("r", "chunk-0000000")

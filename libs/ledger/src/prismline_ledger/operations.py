@@ -57,6 +57,7 @@ class Operations:
                 "to_delete": [],
             }
             | ({"only_run": request.only_run} if request.only_run else {})
+            | ({"record_keys": request.record_keys} if request.record_keys is not None else {})
             | ({"retry": True} if request.retry else {})
             | ({"chunk_ids": request.chunk_ids} if request.chunk_ids is not None else {})
             | ({"cancelled_at": request.cancelled_at} if request.cancelled_at is not None else {}),

@@ -3,10 +3,11 @@
 A retry does the same without the archive: it makes the record of each failed chunk of a run from the ledger. A retry
 that names a stop only has its run go on that a person had cancelled: the sweeper sends what had been skipped.
 
-In the first phase the operation lists the archive in windows of records. It moves each record to its own prefix,
-deletes it if the work is done, or moves it to the failed records. In the second phase it makes rounds, with a delay
-that doubles. A round sends the messages that are not sent yet and checks the chunks of the others. When a chunk has
-ended, its record is deleted or moved to the failed records. The operation is over when its prefix is empty.
+In the first phase the operation lists the archive, or the records that it names, in windows of records. It moves each
+record to its own prefix, deletes it if the work is done, or moves it to the failed records. In the second phase it
+makes rounds, with a delay that doubles. A round sends the messages that are not sent yet and checks the chunks of the
+others. When a chunk has ended, its record is deleted or moved to the failed records. The operation is over when its
+prefix is empty.
 
 After each window, one conditional write to the operation's item adds the window's counts, moves the cursor, and lists
 the records to delete. Then they are deleted. If the process dies before the write, the window is repeated, which is
@@ -144,7 +145,7 @@ class _Recovery:
                 if chunks:
                     self._take_chunks(chunks)
             else:
-                keys = self._list(self.operation.prefix, after=after)
+                keys = self._archived(after=after)
                 more = bool(keys)
                 if keys:
                     self._take(keys)
@@ -181,6 +182,12 @@ class _Recovery:
             self._commit(Counter(n_records=chunks, n_sent=chunks - left, n_left=left), cursor="resumed", gone=[])
         self.operation = self._deps.operations.finish(self.operation)
         return 0
+
+    def _archived(self, *, after: str) -> list[str]:
+        """The next keys of a recovery in their order: those that are named, else all with its prefix."""
+        if self.operation.record_keys is None:
+            return self._list(self.operation.prefix, after=after)
+        return sorted({key for key in self.operation.record_keys if key > after})[: self._deps.settings.recovery_window]
 
     def _list(self, prefix: str, *, after: str) -> list[str]:
         return self._deps.archive.list(prefix, after=after, limit=self._deps.settings.recovery_window)
