@@ -6,17 +6,14 @@ that it does depends on the size of a job.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request, Response
-from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+from fastapi import APIRouter, FastAPI, Query, Response
 from mangum import Mangum
 
 from prismline_api import problems
 from prismline_api.actions import cancel_run, delete_job, request_export, rerun_job, show_export
-from prismline_api.auth import Caller
 from prismline_api.dead_letters import list_dead_letters, recover, show_recovery
 from prismline_api.dependencies import Dependencies
 from prismline_api.limits import BodyLimit
@@ -45,6 +42,23 @@ from prismline_api.models import (
     UploadRequest,
 )
 from prismline_api.open_jobs import add_batch, close_job
+from prismline_api.parameters import (
+    PAGE_ITEMS,
+    Cursor,
+    Deps,
+    ExportId,
+    IdempotencyKey,
+    JobId,
+    Limit,
+    OperationId,
+    Operator,
+    Reader,
+    RunId,
+    Status,
+    Submitter,
+    TaskAddress,
+    TraceParent,
+)
 from prismline_api.reading import (
     find_job,
     find_run,
@@ -61,7 +75,6 @@ from prismline_api.reading import (
 )
 from prismline_api.submission import submit
 from prismline_api.uploads import begin_upload
-from prismline_contracts import Scope, TaskStatus
 
 VERSION = "1.0.0"
 DESCRIPTION = """Submit ten URLs or a million, a spectral cube or a recording; see every task; download the results.
@@ -69,53 +82,6 @@ DESCRIPTION = """Submit ten URLs or a million, a spectral cube or a recording; s
 Send an API key with every request: `Authorization: Bearer <key>`. Send an `Idempotency-Key` with every request that
 changes something, and repeat it with the same key when no answer came: it happens once. Every error is a problem
 document (RFC 9457) whose `detail` says what to do."""
-
-#: Default and most items of a page.
-PAGE_ITEMS, MOST_PAGE_ITEMS = 100, 1000
-
-_bearer = HTTPBearer(auto_error=False, description="An API key, from `prismline jobs keys create`.")
-
-JobId = Annotated[str, Path(max_length=80, description="The job's id.")]
-RunId = Annotated[str, Path(max_length=80, description="The run's id.")]
-ExportId = Annotated[str, Path(max_length=80, description="The export's id.")]
-OperationId = Annotated[str, Path(max_length=80, description="The recovery's id.")]
-TaskAddress = Annotated[str, Path(max_length=200, description="The task's address: `<run_id>.<id>`.")]
-Limit = Annotated[int, Query(ge=1, le=MOST_PAGE_ITEMS, description="Most items of this part of the list.")]
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the part before.")]
-Status = Annotated[TaskStatus | None, Query(description="Only items with this status.")]
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        pattern=r"^[!-~]{1,64}$",
-        description="Names the request. A repeat with the same key and body does nothing more.",
-    ),
-]
-TraceParent = Annotated[str | None, Header(description="W3C trace context of the submitter.")]
-
-
-async def _dependencies(request: Request) -> Dependencies:
-    deps: Dependencies = request.app.state.deps
-    return deps
-
-
-Deps = Annotated[Dependencies, Depends(_dependencies)]
-
-
-def _caller_with(scope: Scope) -> Callable[..., Caller]:
-    """The dependency of an operation that needs a key with `scope`."""
-
-    def caller(deps: Deps, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
-        found = deps.keys.caller(credentials.credentials if credentials else None)
-        deps.admit(found.tenant)
-        found.require(scope)
-        return found
-
-    return caller
-
-
-Reader = Annotated[Caller, Depends(_caller_with("read"))]
-Submitter = Annotated[Caller, Depends(_caller_with("submit"))]
-Operator = Annotated[Caller, Depends(_caller_with("operate"))]
 
 api = APIRouter(prefix="/v1", responses=problems.RESPONSES)
 

@@ -1,0 +1,60 @@
+"""What operations take: the dependencies, the caller with a scope, ids, and which part of a list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import Depends, Header, Path, Query, Request
+from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
+
+from prismline_api.auth import Caller
+from prismline_api.dependencies import Dependencies
+from prismline_contracts import Scope, TaskStatus
+
+#: Default and most items of a page.
+PAGE_ITEMS, MOST_PAGE_ITEMS = 100, 1000
+
+_bearer = HTTPBearer(auto_error=False, description="An API key, from `prismline jobs keys create`.")
+
+JobId = Annotated[str, Path(max_length=80, description="The job's id.")]
+RunId = Annotated[str, Path(max_length=80, description="The run's id.")]
+ExportId = Annotated[str, Path(max_length=80, description="The export's id.")]
+OperationId = Annotated[str, Path(max_length=80, description="The recovery's id.")]
+TaskAddress = Annotated[str, Path(max_length=200, description="The task's address: `<run_id>.<id>`.")]
+Limit = Annotated[int, Query(ge=1, le=MOST_PAGE_ITEMS, description="Most items of this part of the list.")]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the part before.")]
+Status = Annotated[TaskStatus | None, Query(description="Only items with this status.")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        pattern=r"^[!-~]{1,64}$",
+        description="Names the request. A repeat with the same key and body does nothing more.",
+    ),
+]
+TraceParent = Annotated[str | None, Header(description="W3C trace context of the submitter.")]
+
+
+async def _dependencies(request: Request) -> Dependencies:
+    deps: Dependencies = request.app.state.deps
+    return deps
+
+
+Deps = Annotated[Dependencies, Depends(_dependencies)]
+
+
+def _caller_with(scope: Scope) -> Callable[..., Caller]:
+    """The dependency of an operation that needs a key with `scope`."""
+
+    def caller(deps: Deps, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
+        found = deps.keys.caller(credentials.credentials if credentials else None)
+        deps.admit(found.tenant)
+        found.require(scope)
+        return found
+
+    return caller
+
+
+Reader = Annotated[Caller, Depends(_caller_with("read"))]
+Submitter = Annotated[Caller, Depends(_caller_with("submit"))]
+Operator = Annotated[Caller, Depends(_caller_with("operate"))]
