@@ -88,7 +88,7 @@ def pages(client: httpx.Client) -> dict[str, Any]:
     deps, asked = Dependencies.from_environment(), [0]
     dynamodb: Any = deps.ledger._table._client
     dynamodb.meta.events.register("before-call.dynamodb", lambda **_: asked.__setitem__(0, asked[0] + 1))
-    deps.store.cursor_secret()
+    deps.store.secret("cursors")
     caller = Caller("local", "bench", frozenset({"read"}))
     found = {}
     for shards, number in ((1, 1000), (16, 1600), (16, 48)):

@@ -32,7 +32,7 @@ def test_the_key_stays_the_same_and_is_valid_again_after_the_table_was_lost(
         keys.add(key)
         item = Table(dynamodb, table).get(api_key_key(api_key_sha256(key)))
         assert item is not None
-        assert (item["tenant"], item["scopes"]) == ("local", ["operate", "read", "submit"])
+        assert (item["tenant"], item["scopes"]) == ("local", ["all", "operate", "read", "submit"])
     assert len(keys) == 1
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert API_KEY_VARIABLE not in os.environ

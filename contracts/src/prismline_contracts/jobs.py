@@ -36,7 +36,9 @@ EXPORTS_PREFIX = "exports/"
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 #: Seconds since 1970, for DynamoDB's time to live.
 EpochSeconds = Annotated[int, Field(ge=0)]
-Scope = Literal["read", "submit", "operate"]
+#: `read`, `submit` and `operate` are about the key's tenant; `all` widens them to the runs of everybody, and to those
+#: that were submitted without the API and belong to nobody.
+Scope = Literal["read", "submit", "operate", "all"]
 
 
 def jobs_table_name(environment: str) -> str:

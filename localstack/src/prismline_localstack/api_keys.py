@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from prismline_contracts import Scope, new_api_key, timestamp
-from prismline_runtime import Table
+from prismline_runtime import Change, Table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -18,12 +18,18 @@ TENANT = "local"
 API_KEY_VARIABLE = "PRISMLINE_API_KEY"
 
 
-def ensure_api_key(file: Path, dynamodb: DynamoDBClient, table: str) -> None:
-    """Write the local user's key to `file`, unless it holds one, and its item to the jobs table, unless it is there."""
+def ensure_api_key(file: Path, dynamodb: DynamoDBClient, table: str) -> str:
+    """Write the local user's key to `file`, unless it holds one, and its item to the jobs table. Return the key.
+
+    The key has every scope, also if an older release made it.
+    """
     key, item = new_api_key(TENANT, "local user", get_args(Scope), timestamp(), key=read_api_key(file))
-    Table(dynamodb, table).create(item.model_dump(exclude_none=True), key="PK")
+    keys = Table(dynamodb, table)
+    if not keys.create(item.model_dump(exclude_none=True), key="PK"):
+        keys.update({"PK": item.PK, "SK": item.SK}, Change({"scopes": item.scopes}))
     with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as writer:
         writer.write(f"{key}\n")
+    return key
 
 
 def read_api_key(file: Path) -> str | None:

@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
+from prismline_contracts import api_key_sha256
 from prismline_localstack.api_keys import ensure_api_key
 from prismline_localstack.deploy import deploy
 from prismline_localstack.emulator import Emulator
@@ -157,14 +158,17 @@ class Supervisor:
         cloudformation, s3 = (make_client(service, self._state.env) for service in ("cloudformation", "s3"))
         outputs = deploy(cloudformation, s3, self._plan.root, self._plan.environment, self._plan.parameters)
         self._state.outputs = outputs
+        console: dict[str, str] = {}
         if "JOBS_TABLE" in outputs:
-            ensure_api_key(self._home.api_key, make_client("dynamodb", self._state.env), outputs["JOBS_TABLE"])
+            dynamodb = make_client("dynamodb", self._state.env)
+            console = self._console(ensure_api_key(self._home.api_key, dynamodb, outputs["JOBS_TABLE"]))
         if self._emulator is not None:
             self._emulator.keep()
             self._state.resumed = resume(self._state)
         urls = _urls(definitions, listeners)
         self._state.env |= outputs | self._told(definitions, urls)
         environment = inherited_environment(self._state.endpoint) | self._state.env
+        environment |= console
         environment |= self._plan.service_settings(embedded=self._emulator is not None)
         for definition in definitions:
             log, listener = self._home.log(definition.name), listeners.get(definition.name)
@@ -187,6 +191,12 @@ class Supervisor:
             service.wait_until_ready()
         self._state.phase = Phase.READY
         self._save()
+
+    def _console(self, key: str) -> dict[str, str]:
+        """The settings of the console: on this machine nobody has to sign in, unless it shows what is on AWS."""
+        if is_aws(self._state.endpoint):
+            return {}
+        return {"CONSOLE_SIGN_IN": "none", "CONSOLE_KEY_SHA256": api_key_sha256(key)}
 
     def _told(self, definitions: list[ServiceProcess], urls: dict[str, str]) -> dict[str, str]:
         """The settings that listening processes give to all processes, unless `up` gets others."""

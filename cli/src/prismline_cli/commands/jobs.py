@@ -22,6 +22,9 @@ from prismline_runtime import describe_invalid
 JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="JOB")]
 RunId = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
 TaskId = Annotated[str, typer.Argument(help="The task's id, as `jobs tasks` shows it.", metavar="TASK")]
+#: What a key may do if its maker does not say: everything that is about its own tenant.
+OWN_SCOPES = ("read", "submit", "operate")
+
 Limit = Annotated[int, typer.Option(min=1, max=100_000, help="Show at most this many.")]
 Status = Annotated[str | None, typer.Option(help="Only PENDING, IN_PROGRESS, COMPLETED or FAILED.")]
 To = Annotated[Path | None, typer.Option(help="Download it into this file.")]
@@ -229,7 +232,8 @@ def create_key_command(
     tenant: Annotated[str, typer.Argument(help="Whose key it is.")],
     name: Annotated[str, typer.Option(help="What lists and logs call the key.")] = "unnamed",
     scope: Annotated[
-        list[str] | None, typer.Option(help="read, submit or operate; may be repeated.", show_default="all")
+        list[str] | None,
+        typer.Option(help="read, submit, operate or all; may be repeated.", show_default="read, submit, operate"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -238,7 +242,8 @@ def create_key_command(
     if unknown := sorted(set(scope or ()) - set(known)):
         fail(f"There is no scope {', '.join(map(repr, unknown))}; there are {', '.join(known)}.")
     try:
-        key, item = new_api_key(tenant, name, [each for each in known if not scope or each in scope], timestamp())
+        scopes = [each for each in known if each in (scope or OWN_SCOPES)]
+        key, item = new_api_key(tenant, name, scopes, timestamp())
     except ValidationError as error:
         fail(f"The key cannot be made: {describe_invalid(error)}.")
     connection = Connection.open()

@@ -202,6 +202,12 @@ class Table:
         last = answer.get("LastEvaluatedKey")
         return Page([decode(item) for item in answer["Items"]], None if last is None else decode(last))
 
+    def scan(self) -> Iterator[dict[str, Any]]:
+        """All items of the table, in no order. The reads are not consistent."""
+        with aws_errors(f"scan {self.name}"):
+            for answer in self._client.get_paginator("scan").paginate(TableName=self.name):
+                yield from map(decode, answer["Items"])
+
     def count(self, key: ConditionBase) -> int:
         """The number of items that a query for `key` finds."""
         return sum(answer["Count"] for answer in self._pages(key, None, None, descending=False, Select="COUNT"))

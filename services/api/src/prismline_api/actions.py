@@ -31,6 +31,7 @@ from prismline_contracts import (
     Manifest,
     RerunOf,
     RunCancelRequested,
+    RunItem,
     UrlsManifest,
     WorkflowStateItem,
     derived_id,
@@ -57,16 +58,21 @@ def cancel_run(caller: Caller, run_id: str, deps: Dependencies) -> Accepted:
     goes_on = item is not None and item.goes_on_after_cancel
     if state is not None and state.status in ENDED and not (state.status == "cancelled" and goes_on):
         raise conflict("run-ended", f"The run is {state.status} already: nothing is left to cancel.")
-    job = find_job(caller, run.job_id, deps)
-    if job.state == "open":
+    job = deps.store.job(run.tenant, run.job_id) if run.tenant else None
+    if job is not None and job.state == "open":
         close_job(job, deps)
     request = RunCancelRequested(
         run_id=run_id,
         requested_at=timestamp(deps.clock()),
         uncancelled_at=item.uncancelled_at if item is not None and goes_on else None,
     )
-    deps.transport.publish_event(request, traceparent=job.traceparent)
+    deps.transport.publish_event(request, traceparent=_traceparent(job, item))
     return Accepted(requested="cancel", status_url=f"/v1/runs/{run_id}")
+
+
+def _traceparent(job: JobItem | None, run: RunItem | None) -> str | None:
+    """The trace that a request for a run belongs to. A run that was submitted without the API has no job."""
+    return job.traceparent if job is not None else run.traceparent if run is not None else None
 
 
 # ---- reruns
@@ -86,7 +92,10 @@ def rerun_job(
         known = deps.store.idempotency(caller.tenant, name)
         if known is not None:
             check_repeated(known, operation, digest)
-            run = find_run(caller, run_id, deps)
+            known_run = deps.store.run(caller.tenant, run_id)
+            if known_run is None:
+                raise not_found(f"run {run_id}")
+            run = known_run
             if not is_started(run, deps):
                 _start_again(request, job, run, deps)
             return job, run, True
@@ -170,7 +179,8 @@ def delete_job(caller: Caller, job_id: str, deps: Dependencies) -> Accepted:
 def request_export(caller: Caller, run_id: str, key: str | None, deps: Dependencies) -> ExportView:
     """Ask for all results of a run in one object. Raises ProblemError (404, 409)."""
     run = find_run(caller, run_id, deps)
-    if deps.ledger.get_run(run_id) is None:
+    opened = deps.ledger.get_run(run_id)
+    if opened is None:
         raise conflict("run-not-open", "The run has no results yet. Ask again when it is running.")
     export_id = derived_id("export", caller.tenant, run_id, key) if key else str(uuid4())
     moment = deps.clock()
@@ -184,9 +194,9 @@ def request_export(caller: Caller, run_id: str, key: str | None, deps: Dependenc
     )
     deps.store.create_export(item)
     fault_point("api.export_created", run_id=run_id)
-    job = find_job(caller, run.job_id, deps)
+    job = deps.store.job(run.tenant, run.job_id) if run.tenant else None
     event = ExportRequested(run_id=run_id, export_id=export_id, tenant=caller.tenant, requested_by=caller.key_id)
-    deps.transport.publish_event(event, traceparent=job.traceparent, key=(export_id,))
+    deps.transport.publish_event(event, traceparent=_traceparent(job, opened), key=(export_id,))
     return show_export(caller, run_id, export_id, deps)
 
 

@@ -14,6 +14,7 @@ from mangum import Mangum
 
 from prismline_api import problems
 from prismline_api.actions import cancel_run, delete_job, request_export, rerun_job, show_export
+from prismline_api.console import install as install_console
 from prismline_api.dead_letters import list_dead_letters, recover, show_recovery
 from prismline_api.dependencies import Dependencies
 from prismline_api.limits import BodyLimit
@@ -54,12 +55,14 @@ from prismline_api.parameters import (
     Operator,
     Reader,
     RunId,
+    RunStatus,
     Status,
     Submitter,
     TaskAddress,
     TraceParent,
 )
 from prismline_api.reading import (
+    RunFilter,
     find_job,
     find_run,
     find_task,
@@ -111,6 +114,7 @@ def build_app(deps: Dependencies) -> FastAPI:
         return Health()
 
     app.include_router(api)
+    install_console(app, deps)
     return app
 
 
@@ -200,9 +204,17 @@ def create_upload(body: UploadRequest, caller: Submitter, deps: Deps) -> Upload:
 
 
 @api.get("/runs", tags=["runs"], response_model_exclude_none=True)
-def get_runs(caller: Reader, deps: Deps, limit: Limit = PAGE_ITEMS, cursor: Cursor = None) -> Page[RunSummary]:
-    """List the runs of your jobs, the newest first."""
-    return list_runs(caller, limit, cursor, deps)
+def get_runs(
+    caller: Reader,
+    deps: Deps,
+    status: RunStatus = None,
+    workload: Annotated[str | None, Query(max_length=200, description="Only runs of this workload.")] = None,
+    name: Annotated[str | None, Query(max_length=200, description="Only runs whose name has this part.")] = None,
+    limit: Limit = PAGE_ITEMS,
+    cursor: Cursor = None,
+) -> Page[RunSummary]:
+    """List the runs of your jobs, the newest first. With a filter, a part may be short or empty."""
+    return list_runs(caller, RunFilter(status, workload, name), limit, cursor, deps)
 
 
 @api.get("/runs/{run_id}", tags=["runs"], response_model_exclude_none=True)

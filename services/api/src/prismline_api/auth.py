@@ -26,6 +26,11 @@ class Caller:
     key_id: str
     scopes: frozenset[str]
 
+    @property
+    def sees_all(self) -> bool:
+        """Whether the key shows the runs of every tenant, and those that belong to none."""
+        return "all" in self.scopes
+
     def require(self, scope: Scope) -> None:
         """Raises ProblemError (403) if the key lacks the scope."""
         if scope not in self.scopes:
@@ -54,7 +59,10 @@ class Keys:
             )
         if not key.startswith(API_KEY_PREFIX) or len(key) > MAX_KEY_CHARS:
             raise _unknown()
-        digest = api_key_sha256(key)
+        return self.caller_by_hash(api_key_sha256(key))
+
+    def caller_by_hash(self, digest: str) -> Caller:
+        """The caller whose key has this hash. Raises ProblemError (401) if there is no such key, or it was revoked."""
         until, caller = self._cache.get(digest, (0.0, None))
         if caller is not None and self._clock() < until:
             return caller

@@ -14,9 +14,11 @@ from aws_lambda_powertools import Logger
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from prismline_api.all_runs import AllRuns
 from prismline_api.auth import Keys
 from prismline_api.cursors import ForgedCursorError, seal, unseal
 from prismline_api.problems import ProblemError
+from prismline_api.sessions import Sessions
 from prismline_api.settings import ApiSettings
 from prismline_api.store import JobStore
 from prismline_contracts import now
@@ -60,7 +62,17 @@ class Dependencies:
 
     @cached_property
     def _cursor_secret(self) -> bytes:
-        return self.store.cursor_secret()
+        return self.store.secret("cursors")
+
+    @cached_property
+    def all_runs(self) -> AllRuns:
+        """The runs of everybody."""
+        return AllRuns(self.states)
+
+    @cached_property
+    def sessions(self) -> Sessions:
+        """The sessions of the console."""
+        return Sessions(self.store.secret("sessions"))
 
     def seal(self, subject: str, position: Any) -> str | None:
         """The cursor for a position in a list. None at the end of the list."""

@@ -237,6 +237,15 @@ class RunSummary(Response):
     name: str
     workload: str
     created_at: str
+    status: Annotated[
+        str, Field(description="`pending`, `running`, `completed`, `failed` or `cancelled`.", examples=["running"])
+    ]
+    unit: Literal["task", "chunk"]
+    counts: Annotated[Counts | None, Field(description="Absent until the run was opened.")] = None
+    n_items: Annotated[int | None, Field(description="Items in all chunks, such as spectra.")] = None
+    started_at: str | None = None
+    completed_at: str | None = None
+    error: Annotated[str | None, Field(description="Why the run failed.")] = None
 
 
 class JobSummary(Response):

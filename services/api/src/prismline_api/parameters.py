@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Depends, Header, Path, Query, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from prismline_api.auth import Caller
 from prismline_api.dependencies import Dependencies
+from prismline_api.problems import ProblemError
+from prismline_api.sessions import CSRF_HEADER, SAFE_METHODS, Session, carries_token
 from prismline_contracts import Scope, TaskStatus
 
 #: Default and most items of a page.
@@ -25,6 +27,10 @@ TaskAddress = Annotated[str, Path(max_length=200, description="The task's addres
 Limit = Annotated[int, Query(ge=1, le=MOST_PAGE_ITEMS, description="Most items of this part of the list.")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the part before.")]
 Status = Annotated[TaskStatus | None, Query(description="Only items with this status.")]
+RunStatus = Annotated[
+    Literal["pending", "running", "completed", "failed", "cancelled"] | None,
+    Query(description="Only runs with this status."),
+]
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -46,13 +52,31 @@ Deps = Annotated[Dependencies, Depends(_dependencies)]
 def _caller_with(scope: Scope) -> Callable[..., Caller]:
     """The dependency of an operation that needs a key with `scope`."""
 
-    def caller(deps: Deps, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]) -> Caller:
-        found = deps.keys.caller(credentials.credentials if credentials else None)
+    def caller(
+        request: Request, deps: Deps, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+    ) -> Caller:
+        session = None if credentials else _session(request, deps)
+        if session is not None:
+            found = deps.keys.caller_by_hash(session.key_sha256)
+        else:
+            found = deps.keys.caller(credentials.credentials if credentials else None)
         deps.admit(found.tenant)
         found.require(scope)
         return found
 
     return caller
+
+
+def _session(request: Request, deps: Dependencies) -> Session | None:
+    """The session of the console that the request belongs to. Raises ProblemError (403) if its token is missing."""
+    if "Authorization" in request.headers:
+        return None
+    session = deps.sessions.find(request.cookies)
+    if session is not None and request.method not in SAFE_METHODS and not carries_token(session, request.headers):
+        raise ProblemError(
+            403, "token-missing", f"Send the session's token in {CSRF_HEADER}, or an API key. Load the page again."
+        )
+    return session
 
 
 Reader = Annotated[Caller, Depends(_caller_with("read"))]

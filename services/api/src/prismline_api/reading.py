@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 
 from prismline_api.auth import Caller
@@ -40,6 +42,51 @@ MOST_READS = 20
 TASK_ID = re.compile(r"[0-9a-f]{64}")
 
 
+@dataclass(frozen=True)
+class UnownedRun:
+    """A run that was submitted without the API: it belongs to no tenant, and only the scope `all` shows it."""
+
+    run_id: str
+    job_id: str
+    survey: str
+    workload: str
+    created_at: str
+    tenant: None = None
+
+    @classmethod
+    def of(cls, state: WorkflowStateItem) -> UnownedRun:
+        """The run as the status service knows it, also before it is opened."""
+        return cls(
+            run_id=state.run_id,
+            job_id=state.job_id or "",
+            survey=state.survey or "",
+            workload=state.workload or "",
+            created_at=state.created_at or "",
+        )
+
+
+AnyRun = JobRunItem | UnownedRun
+
+
+@dataclass(frozen=True)
+class RunFilter:
+    """Which runs a list shows."""
+
+    status: str | None = None
+    workload: str | None = None
+    #: A part of the name, in any case.
+    name: str | None = None
+
+    def passes(self, run: AnyRun | RunSummary, status: str) -> bool:
+        """Whether the list shows the run, which has this status."""
+        name = run.name if isinstance(run, RunSummary) else run.survey
+        return (
+            self.status in (None, status)
+            and self.workload in (None, run.workload)
+            and (self.name or "").casefold() in name.casefold()
+        )
+
+
 def find_job(caller: Caller, job_id: str, deps: Dependencies) -> JobItem:
     """The caller's job. Raises ProblemError (404)."""
     job = deps.store.job(caller.tenant, job_id)
@@ -48,12 +95,21 @@ def find_job(caller: Caller, job_id: str, deps: Dependencies) -> JobItem:
     return job
 
 
-def find_run(caller: Caller, run_id: str, deps: Dependencies) -> JobRunItem:
-    """The caller's run. Raises ProblemError (404)."""
-    run = deps.store.run(caller.tenant, run_id)
-    if run is None:
+def find_run(caller: Caller, run_id: str, deps: Dependencies) -> AnyRun:
+    """The caller's run, or with the scope `all` anybody's. Raises ProblemError (404)."""
+    run = deps.store.run(None if caller.sees_all else caller.tenant, run_id)
+    found = run or (_run_without_job(run_id, deps) if caller.sees_all else None)
+    if found is None:
         raise not_found(f"run {run_id}")
-    return run
+    return found
+
+
+def _run_without_job(run_id: str, deps: Dependencies) -> UnownedRun | None:
+    item = deps.ledger.get_run(run_id)
+    if item is not None:
+        return UnownedRun(run_id, item.job_id, item.survey, item.workload, item.created_at)
+    found = deps.states.get({"run_id": run_id})
+    return None if found is None else UnownedRun.of(WorkflowStateItem.model_validate(found))
 
 
 def list_jobs(caller: Caller, limit: int, cursor: str | None, deps: Dependencies) -> Page[JobSummary]:
@@ -63,17 +119,61 @@ def list_jobs(caller: Caller, limit: int, cursor: str | None, deps: Dependencies
     return Page(items=[_job_summary(job) for job in jobs], next_cursor=deps.seal(subject, last))
 
 
-def list_runs(caller: Caller, limit: int, cursor: str | None, deps: Dependencies) -> Page[RunSummary]:
-    """A page of the caller's runs, the newest first."""
+def list_runs(
+    caller: Caller, wanted: RunFilter, limit: int, cursor: str | None, deps: Dependencies
+) -> Page[RunSummary]:
+    """A page of the caller's runs, or with the scope `all` of everybody's, the newest first."""
+    if caller.sees_all:
+        return _list_all_runs(wanted, limit, cursor, deps)
     subject = f"runs/{caller.tenant}"
-    runs, last = deps.store.runs(caller.tenant, limit, deps.unseal(subject, cursor))
-    items = [
-        RunSummary(
-            run_id=run.run_id, job_id=run.job_id, name=run.survey, workload=run.workload, created_at=run.created_at
-        )
-        for run in runs
-    ]
-    return Page(items=items, next_cursor=deps.seal(subject, last))
+    after = deps.unseal(subject, cursor)
+    items: list[RunSummary] = []
+    for _ in range(MOST_READS):
+        runs, after = deps.store.runs(caller.tenant, limit - len(items), after)
+        items += [run for run in _summaries(runs, deps) if wanted.passes(run, run.status)]
+        if after is None or len(items) >= limit:
+            break
+    return Page(items=items, next_cursor=deps.seal(subject, after))
+
+
+def _list_all_runs(wanted: RunFilter, limit: int, cursor: str | None, deps: Dependencies) -> Page[RunSummary]:
+    position = deps.unseal("all-runs", cursor)
+    found = []
+    for state in deps.all_runs.newest():
+        run = UnownedRun.of(state)
+        if (position is None or [run.created_at, run.run_id] < position) and wanted.passes(run, state.status):
+            found.append(run)
+        if len(found) > limit:
+            break
+    shown = found[:limit]
+    last = [shown[-1].created_at, shown[-1].run_id] if len(found) > limit else None
+    return Page(items=_summaries(shown, deps), next_cursor=deps.seal("all-runs", last))
+
+
+def _summaries(runs: Sequence[AnyRun], deps: Dependencies) -> list[RunSummary]:
+    """The runs with what the status service and the ledger know of them now."""
+    ids = [run.run_id for run in runs]
+    found = map(WorkflowStateItem.model_validate, deps.states.batch_get({"run_id": run_id} for run_id in ids))
+    states = {state.run_id: state for state in found}
+    items = deps.ledger.find_runs(ids)
+    return [_summary(run, states.get(run.run_id), items.get(run.run_id), deps) for run in runs]
+
+
+def _summary(run: AnyRun, state: WorkflowStateItem | None, item: RunItem | None, deps: Dependencies) -> RunSummary:
+    return RunSummary(
+        run_id=run.run_id,
+        job_id=run.job_id,
+        name=run.survey,
+        workload=run.workload,
+        created_at=run.created_at,
+        status=state.status if state else "pending",
+        unit=item.unit if item else "task" if run.workload == "urls" else "chunk",
+        counts=_counts(item, deps) if item else None,
+        n_items=item.n_items if item else None,
+        started_at=state.started_at if state else None,
+        completed_at=state.completed_at if state else None,
+        error=state.error_message if state else None,
+    )
 
 
 def job_view(job: JobItem, run: RunView, *, secret: bool = False) -> JobView:
@@ -112,7 +212,7 @@ def _job_summary(job: JobItem) -> JobSummary:
     )
 
 
-def run_view(run: JobRunItem, deps: Dependencies) -> RunView:
+def run_view(run: AnyRun, deps: Dependencies) -> RunView:
     """A run as the ledger and the status service see it now."""
     found = deps.states.get({"run_id": run.run_id})
     state = None if found is None else WorkflowStateItem.model_validate(found)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from prismline_runtime import ServiceSettings
@@ -39,4 +41,17 @@ class ApiSettings(ServiceSettings):
     source_prefixes: list[str] = Field(
         default=["cubes/", "noise/", "frames/"],
         description="Where in the bucket a job may name objects that were not uploaded by its own tenant, as JSON.",
+    )
+    console_sign_in: Literal["none", "key", "proxy"] = Field(
+        default="key",
+        description="How people sign in to the console: with an API key; through a proxy that signs them in; or not at"
+        " all, which answers on this machine alone.",
+    )
+    console_key_sha256: str | None = Field(
+        default=None,
+        pattern=r"^[0-9a-f]{64}$",
+        description="Hash of the API key that everybody works with who has not signed in with one.",
+    )
+    console_proxy_secret: str | None = Field(
+        default=None, min_length=16, description="What the proxy sends in X-Prismline-Proxy-Secret."
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 
@@ -32,8 +32,8 @@ from prismline_runtime import Change, RefusedError, Table, unchanged
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-#: The key of the item that holds the secret that signs cursors. The first instance that needs it makes it.
-CURSOR_SECRET_KEY = {"PK": "SECRET#cursors", "SK": "SECRET"}
+#: What secrets sign. The first instance that needs a secret makes it.
+SecretName = Literal["cursors", "sessions"]
 
 M = TypeVar("M", bound=Contract)
 
@@ -51,12 +51,13 @@ class JobStore:
         """The API key with this hash, or None."""
         return self._get(ApiKeyItem, api_key_key(sha256))
 
-    def cursor_secret(self) -> bytes:
-        """The secret that signs cursors, the same for all instances."""
-        item = self._table.get(CURSOR_SECRET_KEY)
+    def secret(self, name: SecretName) -> bytes:
+        """The secret that signs cursors or sessions, the same for all instances."""
+        key = {"PK": f"SECRET#{name}", "SK": "SECRET"}
+        item = self._table.get(key)
         if item is None:
-            self._table.create({**CURSOR_SECRET_KEY, "secret": secrets.token_hex(32)}, key="PK")
-            item = self._table.get(CURSOR_SECRET_KEY) or {}
+            self._table.create({**key, "secret": secrets.token_hex(32)}, key="PK")
+            item = self._table.get(key) or {}
         return bytes.fromhex(item["secret"])
 
     # ---- jobs and runs
@@ -65,10 +66,10 @@ class JobStore:
         """The tenant's job, or None."""
         return self._get(JobItem, job_key(tenant, job_id))
 
-    def run(self, tenant: str, run_id: str) -> JobRunItem | None:
-        """The tenant's run, or None. Also None if it belongs to another tenant."""
+    def run(self, tenant: str | None, run_id: str) -> JobRunItem | None:
+        """The tenant's run, or None. Also None if it belongs to another tenant. tenant: None for anybody's run."""
         run = self._get(JobRunItem, job_run_key(run_id))
-        return run if run is not None and run.tenant == tenant else None
+        return run if run is not None and tenant in (None, run.tenant) else None
 
     def jobs(self, tenant: str, limit: int, after: Mapping[str, Any] | None) -> tuple[list[JobItem], Any]:
         """A page of the tenant's jobs, the newest first, and where the next page begins."""

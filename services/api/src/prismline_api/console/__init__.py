@@ -1,0 +1,27 @@
+"""The console: pages in the browser that show every run, every chunk and every dead letter.
+
+The pages are shells: a title, the navigation and empty containers. Their scripts fetch everything else from `/v1`, as
+any client does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from fastapi import FastAPI
+from starlette.staticfiles import StaticFiles
+
+from prismline_api.console.headers import SecurityHeaders, upload_origin
+from prismline_api.console.pages import SignInRequiredError, router, to_login
+from prismline_api.dependencies import Dependencies
+
+#: Style sheets, scripts and what is vendored.
+STATIC = Path(__file__).parent / "static"
+
+
+def install(app: FastAPI, deps: Dependencies) -> None:
+    """Have `app` serve the console, and protect all its answers with security headers."""
+    app.include_router(router)
+    app.add_exception_handler(SignInRequiredError, to_login)
+    app.mount("/console/static", StaticFiles(directory=STATIC), name="console-static")
+    app.add_middleware(SecurityHeaders, upload_origin=upload_origin(deps))

@@ -1,0 +1,71 @@
+"""Headers that tell the browser what a page may do: nothing but what the console needs."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from prismline_api.dependencies import Dependencies
+
+#: Sent with every answer.
+ALWAYS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+def content_security_policy(upload_origin: str) -> str:
+    """The Content-Security-Policy of all answers: no script or style that is not a file of the console."""
+    return "; ".join(
+        [
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "img-src 'self' data: blob:",
+            f"connect-src 'self' {upload_origin}".rstrip(),
+            "form-action 'self'",
+            "frame-ancestors 'none'",
+            "base-uri 'none'",
+        ]
+    )
+
+
+def upload_origin(deps: Dependencies) -> str:
+    """Scheme and host of presigned uploads, which the page submits files to."""
+    url = deps.signer.generate_presigned_url("put_object", Params={"Bucket": deps.bucket.name, "Key": "-"})
+    address = urlsplit(url)
+    return f"{address.scheme}://{address.netloc}"
+
+
+class SecurityHeaders:
+    """Adds the headers to every answer. A browser keeps no page, and asks by ETag whether a file has changed."""
+
+    def __init__(self, app: ASGIApp, upload_origin: str) -> None:
+        self._app = app
+        self._headers = ALWAYS | {"Content-Security-Policy": content_security_policy(upload_origin)}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        static = scope["path"].startswith("/console/static/")
+        page = scope["path"].startswith("/console") and not static
+
+        async def protected(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                headers.update(self._headers)
+                if page:
+                    headers["Cache-Control"] = "no-store"
+                elif static:
+                    headers["Cache-Control"] = "no-cache"
+            await send(message)
+
+        await self._app(scope, receive, protected)

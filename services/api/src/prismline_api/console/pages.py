@@ -1,0 +1,195 @@
+"""The pages of the console. Each is a shell whose script fetches what it shows."""
+
+from __future__ import annotations
+
+import hmac
+from http import HTTPStatus
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import parse_qs, quote, urlsplit
+
+from fastapi import APIRouter, Depends, Request, Response
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import RedirectResponse
+from starlette.templating import Jinja2Templates
+
+from prismline_api.auth import Caller
+from prismline_api.dependencies import Dependencies
+from prismline_api.parameters import Deps
+from prismline_api.problems import ProblemError
+from prismline_api.sessions import SESSION_SECONDS, Session
+from prismline_contracts import api_key_sha256
+
+#: Where the console begins.
+HOME = "/console/runs"
+#: Names of this machine, for `Host`. A page that resolves its own name to this address sends another one.
+LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
+#: The header in which a proxy that has signed somebody in sends the shared secret, and who it is.
+PROXY_SECRET_HEADER, PROXY_USER_HEADER = "X-Prismline-Proxy-Secret", "X-Forwarded-Email"
+#: Longest body of the sign-in form, in bytes.
+MAX_FORM_BYTES = 4096
+
+#: The parts of the console that the navigation leads to.
+PAGES = frozenset({"runs"})
+
+templates = Jinja2Templates(directory=Path(__file__).parent / "templates")
+templates.env.globals["pages"] = PAGES
+router = APIRouter(include_in_schema=False)
+
+
+class SignInRequiredError(Exception):
+    """The page needs a session, and the person has to sign in for one."""
+
+
+def _session(request: Request, deps: Deps) -> tuple[Session, Caller]:
+    """The session of whoever opens the page, a new one if the sign-in needs nothing from a person."""
+    settings = deps.settings
+    if settings.console_sign_in == "none":
+        _require_loopback(request)
+    elif settings.console_sign_in == "proxy":
+        _require_proxy(request, settings.console_proxy_secret or "")
+    session = deps.sessions.find(request.cookies)
+    own = settings.console_key_sha256 if settings.console_sign_in != "key" else None
+    if own is not None and (session is None or session.key_sha256 != own):
+        session = deps.sessions.open(own)
+    if session is None:
+        raise SignInRequiredError
+    try:
+        return session, deps.keys.caller_by_hash(session.key_sha256)
+    except ProblemError as error:
+        if own is None:
+            raise SignInRequiredError from error  # the key was revoked
+        raise
+
+
+Opened = Annotated[tuple[Session, Caller], Depends(_session)]
+
+
+def _require_loopback(request: Request) -> None:
+    """Refuse a request for another host than this machine. Raises ProblemError (403)."""
+    if (urlsplit(f"//{request.headers.get('Host', '')}").hostname or "") not in LOOPBACK_NAMES:
+        raise ProblemError(
+            403,
+            "foreign-host",
+            "This console has no sign-in, so it answers on this machine alone: open it at 127.0.0.1. To serve others,"
+            " set CONSOLE_SIGN_IN to key or proxy.",
+        )
+
+
+def _require_proxy(request: Request, secret: str) -> None:
+    """Refuse a request that the proxy has not let through. Raises ProblemError (403)."""
+    given = request.headers.get(PROXY_SECRET_HEADER, "")
+    if not secret or not hmac.compare_digest(given.encode(), secret.encode()):
+        raise ProblemError(403, "not-through-proxy", "Open the console through its proxy, which signs you in.")
+
+
+def page(request: Request, opened: tuple[Session, Caller], deps: Dependencies, name: str, **context: Any) -> Response:
+    """The page of the template `name`, with the session's cookie."""
+    session, caller = opened
+    response = templates.TemplateResponse(
+        request,
+        name,
+        {
+            "csrf": session.csrf_token,
+            "caller": caller,
+            "user": request.headers.get(PROXY_USER_HEADER) if deps.settings.console_sign_in == "proxy" else None,
+            "may_sign_out": deps.settings.console_sign_in == "key",
+            **context,
+        },
+    )
+    if request.cookies.get(deps.sessions.cookie_name) != session.cookie:
+        _remember(response, request, session, deps)
+    return response
+
+
+def _remember(response: Response, request: Request, session: Session, deps: Dependencies) -> None:
+    response.set_cookie(
+        deps.sessions.cookie_name,
+        session.cookie,
+        max_age=SESSION_SECONDS,
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
+    )
+
+
+@router.get("/")
+@router.get("/console")
+def home() -> Response:
+    """Leads to the list of runs."""
+    return RedirectResponse(HOME, HTTPStatus.SEE_OTHER)
+
+
+@router.get("/console/runs")
+def runs_page(request: Request, opened: Opened, deps: Deps) -> Response:
+    """The list of runs."""
+    return page(request, opened, deps, "runs.html")
+
+
+@router.get("/console/runs/{run_id}")
+def run_page(request: Request, run_id: str, opened: Opened, deps: Deps) -> Response:
+    """One run."""
+    return page(request, opened, deps, "run.html", run_id=run_id)
+
+
+# ---- signing in with an API key
+
+
+@router.get("/console/login")
+def login_page(request: Request, deps: Deps) -> Response:
+    """The form that takes an API key."""
+    if deps.settings.console_sign_in != "key":
+        return RedirectResponse(HOME, HTTPStatus.SEE_OTHER)
+    return _login(request)
+
+
+@router.post("/console/login")
+async def login(request: Request, deps: Deps) -> Response:
+    """Opens a session of the API key in the form."""
+    if deps.settings.console_sign_in != "key":
+        return RedirectResponse(HOME, HTTPStatus.SEE_OTHER)
+    _require_same_origin(request)
+    form = parse_qs((await request.body())[:MAX_FORM_BYTES].decode(errors="replace"))
+    key = form.get("key", [""])[0].strip()
+    try:
+        await run_in_threadpool(deps.keys.caller, key)
+    except ProblemError as error:
+        return _login(request, error=error.detail, status=error.status)
+    response = RedirectResponse(_next(request), HTTPStatus.SEE_OTHER)
+    _remember(response, request, await run_in_threadpool(lambda: deps.sessions.open(api_key_sha256(key))), deps)
+    return response
+
+
+@router.post("/console/logout")
+def logout(request: Request, deps: Deps) -> Response:
+    """Forgets the session's cookie."""
+    _require_same_origin(request)
+    response = RedirectResponse("/console/login", HTTPStatus.SEE_OTHER)
+    response.delete_cookie(deps.sessions.cookie_name, httponly=True, samesite="strict")
+    return response
+
+
+def _login(request: Request, *, error: str | None = None, status: int = 200) -> Response:
+    context = {"error": error, "next": _next(request)}
+    return templates.TemplateResponse(request, "login.html", context, status_code=status)
+
+
+def _require_same_origin(request: Request) -> None:
+    """Refuse a form that another site sent. Raises ProblemError (403)."""
+    origin = request.headers.get("Origin")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("Host"):
+        raise ProblemError(
+            403, "foreign-form", "The form was sent by another site. Open the console and sign in there."
+        )
+
+
+def _next(request: Request) -> str:
+    """Where to go after signing in: a page of the console, never another site."""
+    wanted = request.query_params.get("next", "")
+    return wanted if wanted.startswith("/console/") else HOME
+
+
+def to_login(request: Request, _error: Exception) -> Response:
+    """The answer to a page that needs a session: the form, which leads back to the page."""
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"/console/login?next={quote(wanted)}", HTTPStatus.SEE_OTHER)

@@ -1,0 +1,58 @@
+// The public interface, as the session of this page: JSON in and out, errors as problem details.
+
+const csrf = document.querySelector('meta[name="prismline-csrf"]')?.content ?? "";
+
+// An answer that is an error. `detail` says what to do.
+export class Problem extends Error {
+  constructor(status, document) {
+    super(document.detail ?? document.title ?? `The server answered with ${status}.`);
+    this.status = status;
+    this.type = document.type ?? "about:blank";
+    this.detail = this.message;
+  }
+}
+
+// The answer of a request below /v1, e.g. request("GET", "/runs"). Throws Problem; status 0: there was no answer.
+export async function request(method, path, { body, query, signal, headers = {}, idempotencyKey } = {}) {
+  const address = new URL(`/v1${path}`, location.origin);
+  for (const [name, value] of Object.entries(query ?? {})) {
+    if (value !== null && value !== undefined && value !== "") address.searchParams.set(name, value);
+  }
+  const sent = { ...headers };
+  if (method !== "GET") sent["X-Prismline-CSRF"] = csrf;
+  if (body !== undefined) sent["Content-Type"] = "application/json";
+  if (idempotencyKey) sent["Idempotency-Key"] = idempotencyKey;
+  let answer;
+  try {
+    answer = await fetch(address, {
+      method, signal, headers: sent, credentials: "same-origin", body: body === undefined ? undefined : JSON.stringify(body),
+    });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, { detail: "The server does not answer. The page tries again by itself." });
+  }
+  if (answer.ok || answer.status === 304) return answer;
+  const problem = new Problem(answer.status, await answer.json().catch(() => ({})));
+  if (answer.status === 401) {
+    // The session is over: loading the page again opens a new one, or asks for a key.
+    const again = `/console/login?next=${encodeURIComponent(location.pathname + location.search)}`;
+    problem.message = problem.detail = "Your session is over. Load the page again to go on.";
+    if (!sessionStorage.getItem("prismline-signing-in")) {
+      sessionStorage.setItem("prismline-signing-in", "1");
+      location.assign(again);
+    }
+  }
+  throw problem;
+}
+
+export async function get(path, query, options = {}) {
+  const document = await (await request("GET", path, { ...options, query })).json();
+  sessionStorage.removeItem("prismline-signing-in");
+  return document;
+}
+
+export const post = async (path, body, options = {}) => (await request("POST", path, { ...options, body })).json();
+
+// A name for a request that changes something, so that a repeat of it does nothing more.
+export const newKey = () => crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint8Array(16)),
+  (byte) => byte.toString(16).padStart(2, "0")).join("");

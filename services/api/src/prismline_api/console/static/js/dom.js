@@ -1,0 +1,86 @@
+// How pages are built: elements from text, never from HTML.
+
+// An element. Attributes that are null, undefined or false are left out; `on*` functions are listeners. Children are
+// elements, texts, numbers, or lists of them.
+export function el(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+// The same for an element of SVG.
+export function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function" && name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+// Replace the children of an element.
+export function replace(element, ...children) {
+  element.replaceChildren(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+}
+
+export const byId = (id) => document.getElementById(id);
+
+// What each state looks like: a glyph and a name beside the colour, which alone says nothing.
+const GLYPHS = {
+  pending: "○", running: "▶", completed: "✓", failed: "✕", cancelled: "■",
+  in_progress: "▶", deferred: "◷",
+};
+
+export function badge(status) {
+  const name = String(status).toLowerCase();
+  return el("span", { class: `badge state-${name}` }, el("span", { class: "glyph", "aria-hidden": "true" }, GLYPHS[name] ?? "•"),
+    name.replaceAll("_", " "));
+}
+
+// A moment in the reader's zone, with UTC in the title.
+export function moment(text, { seconds = false } = {}) {
+  if (!text) return el("span", { class: "none" }, "–");
+  const date = new Date(text);
+  const options = { dateStyle: "medium", timeStyle: seconds ? "medium" : "short" };
+  return el("time", { datetime: text, title: `${date.toISOString().replace("T", " ").slice(0, 19)} UTC` },
+    new Intl.DateTimeFormat(undefined, options).format(date));
+}
+
+// A number of seconds, such as 1 h 03 min.
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "–";
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 10) return `${seconds.toFixed(1)} s`;
+  if (seconds < 60) return `${Math.round(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min ${String(Math.floor(seconds % 60)).padStart(2, "0")} s`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 48) return `${hours} h ${String(minutes % 60).padStart(2, "0")} min`;
+  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+const COUNT = new Intl.NumberFormat();
+export const count = (number) => (number === null || number === undefined ? "–" : COUNT.format(number));
+
+// A number of bytes, in powers of 1,024.
+export function bytes(number) {
+  if (number === null || number === undefined) return "–";
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  let value = number;
+  while (value >= 1024 && unit < units.length - 1) { value /= 1024; unit += 1; }
+  return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
+}
+
+// Say something at the top of the page: what happened, or what to do. An error stays until the next call.
+export function notice(text, { error = false } = {}) {
+  replace(byId("notices"), text ? el("p", { class: error ? "notice error" : "notice" }, text) : null);
+}
+
+// What an empty or broken list says in place of its rows.
+export function empty(title, ...what) {
+  return el("div", { class: "empty" }, el("p", { class: "empty-title" }, title), el("p", {}, ...what));
+}
