@@ -21,8 +21,8 @@ PYTEST   := $(BIN)/pytest -n 2 --dist worksteal
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/.installed  ## Decompose a cube with everything running here; CUBE=path.fits for your own.
-	$(BIN)/prismline demo $(if $(CUBE),--cube '$(CUBE)')
+demo: $(VENV)/.installed  ## Decompose a cube with everything running here; CUBE=path.fits for your own, KEEP=1 to look.
+	$(BIN)/prismline demo $(if $(CUBE),--cube '$(CUBE)') $(if $(KEEP),--keep)
 
 demo-faults: $(VENV)/.installed  ## Break things on purpose and watch every chunk come out right.
 	$(BIN)/prismline demo-faults

@@ -503,6 +503,40 @@ def test_a_killed_valkey_is_back_at_its_address_and_the_services_know_it(system:
     assert not accepts(url)
 
 
+def test_after_the_emulator_died_everything_listens_where_it_did_before(system: System) -> None:
+    system.add_web()
+    before = system.up(services=["web"])
+    emulator = before.processes["emulator"].process
+    assert emulator is not None
+    emulator.signal(signal.SIGKILL)
+    assert wait_until(lambda: not is_up(system.home), 20)
+    after = system.up(services=["web"])
+    assert (after.endpoint, after.url("web")) == (before.endpoint, before.url("web"))
+
+
+def test_the_age_of_the_oldest_message_of_each_queue_is_published(system: System) -> None:
+    state = system.up(services=[])
+    cloudwatch = state.client("cloudwatch")
+    system.send("waiting")
+
+    def ages(queue: str) -> list[float]:
+        now = datetime.now(UTC)
+        answer = cloudwatch.get_metric_statistics(
+            Namespace="Prismline/QueueAges",
+            MetricName="ApproximateAgeOfOldestMessage",
+            Dimensions=[{"Name": "QueueName", "Value": queue}],
+            StartTime=now - timedelta(minutes=5),
+            EndTime=now + timedelta(minutes=5),
+            Period=60,
+            Statistics=["Maximum"],
+        )
+        return [point["Maximum"] for point in answer["Datapoints"]]
+
+    assert wait_until(lambda: bool(ages("prismline-local-echo")), 15)
+    assert all(0 <= age < 60 for age in ages("prismline-local-echo"))
+    assert ages("prismline-local-echo-dlq") == []
+
+
 def test_queue_depths_are_published_as_metrics_hidden_messages_and_zeros_included(system: System) -> None:
     state = system.up(services=[])
     cloudwatch, sqs = state.client("cloudwatch"), state.client("sqs")

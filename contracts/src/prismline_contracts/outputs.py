@@ -122,6 +122,14 @@ class PruneOutput(Output):
     runs: list[PrunedRunOutput]
 
 
+class OpenOutput(Output):
+    """Where the console is."""
+
+    url: str
+    #: Whether a browser was started.
+    opened: bool
+
+
 class CancelOutput(Output):
     """A run that was asked to be cancelled."""
 
@@ -388,6 +396,7 @@ OUTPUTS: dict[str, type[BaseModel]] = {
     "run": RunOutput,
     "watch": RunOutput,
     "cancel": CancelOutput,
+    "open": OpenOutput,
     "prune": PruneOutput,
     "chunks": RootModel[list[ChunkOutput]],
     "tasks": RootModel[list[TaskOutput]],

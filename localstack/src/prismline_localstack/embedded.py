@@ -32,9 +32,9 @@ from typing import Any
 
 from ministack import app as ministack
 from ministack.core import persistence, responses
-from ministack.services import dynamodb, s3, stepfunctions
+from ministack.services import dynamodb, s3, sqs, stepfunctions
 
-from prismline_localstack.emulator import SAVE_PATH
+from prismline_localstack.emulator import AGES_PATH, SAVE_PATH
 
 #: Seconds between two looks for changes. The pause is also at least this many times as long as the last look took.
 SAVE_SECONDS, SAVE_SHARE = 1.0, 20.0
@@ -255,6 +255,12 @@ def read_body(bucket: str, key: str, found: dict[str, Any]) -> Any:
 get_whole_object, read_whole_body = s3._get_object, s3._read_body
 
 
+def ages(now: float) -> dict[str, float]:
+    """Age in seconds of the oldest message of each queue that has one. SQS publishes it as a metric; ministack not."""
+    queues = list(sqs._queues._data.values())
+    return {queue["name"]: now - min(sent) for queue in queues if (sent := [m["sent_at"] for m in queue["messages"]])}
+
+
 def install(folder: Path) -> Keeper:
     """Make ministack store its state in `folder`. To be called before it starts."""
     keeper = Keeper(folder, dynamodb.handle_request)
@@ -265,6 +271,10 @@ def install(folder: Path) -> Keeper:
             keeper.save()
             await send({"type": "http.response.start", "status": 204, "headers": []})
             await send({"type": "http.response.body", "body": b""})
+            return
+        if scope["type"] == "http" and scope["path"] == AGES_PATH:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await send({"type": "http.response.body", "body": json.dumps(ages(time.time())).encode()})
             return
         await inner(scope, receive, send)
         if scope["type"] == "http":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -21,8 +22,10 @@ STOP_SECONDS = 20.0
 KEEP_SECONDS = 60.0
 #: Ports that are tried: one found free may be taken before the emulator binds it.
 PORT_ATTEMPTS = 3
-#: Where the emulator says that it is up, and where it is asked to write down what it holds.
-HEALTH_PATH, SAVE_PATH = "/_ministack/health", "/_prismline/save"
+#: Where the emulator says that it is up, is asked to write down what it holds, and says how old its messages are.
+HEALTH_PATH, SAVE_PATH, AGES_PATH = "/_ministack/health", "/_prismline/save", "/_prismline/ages"
+#: How long it may take to say how old its messages are, in seconds.
+AGES_SECONDS = 5.0
 
 
 class Emulator:
@@ -36,18 +39,20 @@ class Emulator:
         self.endpoint = endpoint
 
     @classmethod
-    def start(cls, folder: Path, log: Path) -> Emulator:
-        """Start an emulator with its files in `folder`. Wait until it answers. Raises HarnessError if it does not."""
-        for _ in range(PORT_ATTEMPTS):
-            emulator = cls._launch(folder, log)
+    def start(cls, folder: Path, log: Path, *, port: int | None = None) -> Emulator:
+        """Start an emulator with its files in `folder`. Wait until it answers. Raises HarnessError if it does not.
+
+        port: the one to try first; default: any that is free.
+        """
+        for attempt in range(PORT_ATTEMPTS):
+            emulator = cls._launch(folder, log, free_port(None if attempt else port))
             if emulator._answers_in_time():
                 return emulator
             emulator.stop()
         raise HarnessError(f"The embedded emulator did not start. Its log, {log}, says why.")
 
     @classmethod
-    def _launch(cls, folder: Path, log: Path) -> Emulator:
-        port = free_port()
+    def _launch(cls, folder: Path, log: Path, port: int) -> Emulator:
         folder.mkdir(parents=True, exist_ok=True)
         environment = inherited_environment() | {
             "GATEWAY_PORT": str(port),
@@ -76,6 +81,12 @@ class Emulator:
                 pass
         except OSError as error:
             raise HarnessError(f"The emulator cannot write down what it holds: {error}") from error
+
+    def ages(self) -> dict[str, float]:
+        """Age in seconds of the oldest message of each queue that has one, by full name. Raises OSError."""
+        with urlopen(f"{self.endpoint}{AGES_PATH}", timeout=AGES_SECONDS) as answer:
+            ages: dict[str, float] = json.load(answer)
+        return ages
 
     def stop(self) -> None:
         """Stop it. It stores its state if `keep` was called."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 #: The only address that anything of ours listens at.
@@ -38,8 +39,11 @@ def accepts(url: str, *, timeout: float = 1.0) -> bool:
         return False
 
 
-def free_port() -> int:
-    """A port that is free at the moment."""
+def free_port(preferred: int | None = None) -> int:
+    """A port that is free at the moment: `preferred`, if it is."""
+    if preferred is not None:
+        with suppress(OSError), listen(preferred):
+            return preferred
     with listen() as probe:
         port: int = probe.getsockname()[1]
         return port

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from prismline_localstack.queues import AGE_NAMESPACE
 from prismline_localstack.settings import is_aws
 
 #: Exit code that says another supervisor has this home.
@@ -31,8 +32,9 @@ SERVICE_DEFAULTS = {
 #: schedule beats once a minute at most), and the longest wait before it restarts a process that dies again and again.
 HARNESS_DEFAULTS = {"PRISMLINE_SWEEP_SECONDS": "30", "PRISMLINE_RESTART_SECONDS": "15"}
 
-#: More of them with the embedded emulator: a kill may lose messages, and its message counts are exact at once.
-EMBEDDED_DEFAULTS = {"SWEEP_IDLE_SECONDS": "30"}
+#: More of them with the embedded emulator: a kill may lose messages, its message counts are exact at once, and the
+#: harness publishes the ages of messages.
+EMBEDDED_DEFAULTS = {"SWEEP_IDLE_SECONDS": "30", "QUEUE_AGE_NAMESPACE": AGE_NAMESPACE}
 
 
 class Plan(BaseModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from prismline_contracts import Queue, dead_letter_queue_name, queue_name
@@ -18,6 +19,9 @@ DEAD_LETTER_SUFFIX = dead_letter_queue_name("")
 METRICS_SECONDS = 5.0
 #: Namespace of the metrics of queues, as templates name it for emulators.
 DEPTH_NAMESPACE = "Prismline/Queues"
+#: Namespace and name of the metric of the age of a queue's oldest message. The name is that of SQS. The namespace is
+#: not: the alarms of the embedded emulator ignore dimensions, so one on this metric would hear of every queue.
+AGE_NAMESPACE, AGE_METRIC = "Prismline/QueueAges", "ApproximateAgeOfOldestMessage"
 
 
 class Depth(NamedTuple):
@@ -73,6 +77,24 @@ def publish_depths(cloudwatch: CloudWatchClient, found: dict[str, Depth]) -> Non
                 "Unit": "Count",
             }
             for name, depth in found.items()
+        ],
+    )
+
+
+def publish_ages(cloudwatch: CloudWatchClient, ages: Mapping[str, float]) -> None:
+    """Publish the age in seconds of the oldest message of each queue that has one."""
+    if not ages:
+        return
+    cloudwatch.put_metric_data(
+        Namespace=AGE_NAMESPACE,
+        MetricData=[
+            {
+                "MetricName": AGE_METRIC,
+                "Dimensions": [{"Name": "QueueName", "Value": name}],
+                "Value": seconds,
+                "Unit": "Seconds",
+            }
+            for name, seconds in ages.items()
         ],
     )
 

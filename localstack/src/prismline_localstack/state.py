@@ -7,6 +7,7 @@ import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
@@ -23,6 +24,10 @@ CLIENT_CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 2},
     s3={"addressing_style": "path"},
 )
+
+
+#: Name of the process that serves the API and the console.
+API = "api"
 
 
 class Phase(StrEnum):
@@ -75,6 +80,12 @@ class State(BaseModel):
         if entry is None or entry.url is None:
             raise HarnessError(f"No process {process} that serves HTTP runs; `prismline status` lists what does.")
         return entry.url
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports at which processes listen, by name."""
+        urls = {name: urlsplit(entry.url) for name, entry in self.processes.items() if entry.url is not None}
+        return {name: url.port for name, url in urls.items() if url.port is not None}
 
     def activate(self) -> None:
         """Point this process at the endpoint: `env` replaces the AWS variables in `os.environ`."""
@@ -163,3 +174,8 @@ class Status(BaseModel):
     phase: Phase
     processes: list[ProcessStatus]
     queues: list[QueueStatus]
+
+    @property
+    def api_url(self) -> str | None:
+        """Where the API listens, which serves the console. None if it does not run."""
+        return next((process.url for process in self.processes if process.name == API), None)

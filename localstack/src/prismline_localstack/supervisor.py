@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -31,7 +31,7 @@ from prismline_localstack.errors import HarnessError
 from prismline_localstack.home import SUPERVISOR, Home
 from prismline_localstack.plan import HOME_TAKEN, Plan
 from prismline_localstack.processes import ProcessId, spawn, stop
-from prismline_localstack.queues import METRICS_SECONDS, depths, publish_depths, request_sweep
+from prismline_localstack.queues import METRICS_SECONDS, depths, publish_ages, publish_depths, request_sweep
 from prismline_localstack.registry import ServiceProcess, service_processes
 from prismline_localstack.resuming import resume
 from prismline_localstack.settings import client_environment, inherited_environment, is_aws
@@ -136,8 +136,9 @@ class _Supervised:
 class Supervisor:
     """Starts, watches and stops the emulator and all service processes."""
 
-    def __init__(self, plan: Plan, home: Home, logger: Logger) -> None:
+    def __init__(self, plan: Plan, home: Home, logger: Logger, ports_before: Mapping[str, int]) -> None:
         self._plan = plan
+        self._ports_before = ports_before
         self._home = home
         self._logger = logger
         self._emulator: Emulator | None = None
@@ -153,7 +154,7 @@ class Supervisor:
             services=self._plan.services,
             standins=self._plan.standins,
         )
-        listeners = _listen(definitions)
+        listeners = _listen(definitions, self._ports_before)
         self._connect()
         cloudformation, s3 = (make_client(service, self._state.env) for service in ("cloudformation", "s3"))
         outputs = deploy(cloudformation, s3, self._plan.root, self._plan.environment, self._plan.parameters)
@@ -212,7 +213,7 @@ class Supervisor:
         endpoint = self._plan.endpoint
         if endpoint is None:
             log = self._home.log(EMULATOR)
-            self._emulator = Emulator.start(self._home.emulator, log)
+            self._emulator = Emulator.start(self._home.emulator, log, port=self._ports_before.get(EMULATOR))
             endpoint = self._emulator.endpoint
             process = ProcessId.of(self._emulator.child.pid)
             self._state.processes[EMULATOR] = ProcessState(
@@ -252,10 +253,13 @@ class Supervisor:
         try:
             sqs = make_client("sqs", self._state.env)
             found = depths(sqs, self._plan.environment)
-            publish_depths(make_client("cloudwatch", self._state.env), found)
+            cloudwatch = make_client("cloudwatch", self._state.env)
+            publish_depths(cloudwatch, found)
+            if self._emulator is not None:
+                publish_ages(cloudwatch, self._emulator.ages())
             if sweep:
                 request_sweep(sqs, self._plan.environment, found)
-        except (ClientError, BotoCoreError) as error:
+        except (ClientError, BotoCoreError, OSError) as error:
             self._logger.warning("queues_not_seen_to", extra={"reason": str(error)})
 
     def stop(self) -> None:
@@ -277,11 +281,18 @@ class Supervisor:
         self._state.save(self._home.state)
 
 
-def _listen(definitions: list[ServiceProcess]) -> dict[str, socket.socket]:
-    """A listening socket for each process that listens, by its name. Raises HarnessError for a port in use."""
+def _listen(definitions: list[ServiceProcess], ports_before: Mapping[str, int]) -> dict[str, socket.socket]:
+    """A listening socket for each process that listens, by its name. Raises HarnessError for a port in use.
+
+    A process that may listen at any port gets the one that it had before, so that what a browser shows goes on.
+    """
     listeners = {}
     for definition in definitions:
         if (table := definition.listening) is not None:
+            if not table.port and (before := ports_before.get(definition.name)) is not None:
+                with contextlib.suppress(OSError):
+                    listeners[definition.name] = listen(before)
+                    continue
             try:
                 listeners[definition.name] = listen(table.port)
             except OSError as error:
@@ -324,7 +335,7 @@ def main() -> None:
         home.clear_logs()
         if (stale := State.load(home.state)) is not None:
             stale.kill_leftovers()
-        supervisor = Supervisor(plan, home, logger)
+        supervisor = Supervisor(plan, home, logger, stale.ports if stale is not None else {})
         error = None
         signal.signal(signal.SIGTERM, _end)
         try:

@@ -21,6 +21,7 @@ from prismline_cli.commands import (
     compare,
     deadletters,
     jobs,
+    opening,
     prune,
     results,
     retry,
@@ -34,7 +35,7 @@ ENTRY_POINTS = "prismline.commands"
 
 def register_all(app: typer.Typer) -> None:
     """Add the groups of this package and of other installed distributions to `app`."""
-    for group in (submit, runs, chunks, retry, results, compare, deadletters, alerts, captions, prune, jobs):
+    for group in (submit, runs, opening, chunks, retry, results, compare, deadletters, alerts, captions, prune, jobs):
         group.register(app)
     for entry_point in sorted(entry_points(group=ENTRY_POINTS), key=lambda found: found.name):
         entry_point.load()(app)

@@ -18,13 +18,14 @@ def demo(
     survey: Annotated[str | None, typer.Option(help="The survey's name; default: from the file's name.")] = None,
     chunk_size: Annotated[int | None, typer.Option(min=1, help="Spectra in a chunk; default: 20 chunks.")] = None,
     to: Annotated[Path, typer.Option(help="Folder of the cube, the results and the picture.")] = Path("demo-output"),
+    keep: Annotated[bool, typer.Option("--keep", help="Go on serving the console until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start the system, decompose a cube, show the results, and shut down."""
     from prismline_localstack.demos.cube import demo as run_demo  # noqa: PLC0415
 
     with harness_errors(), story_on_stderr(as_json):
-        done = run_demo(cube, survey, chunk_size, to)
+        done = run_demo(cube, survey, chunk_size, to, keep=keep)
     _end(done, as_json=as_json)
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from prismline_cli.commands.options import AsJson
 from prismline_cli.output import console, print_json, stderr
+from prismline_cli.web_console import console_address
 from prismline_localstack import harness
 from prismline_localstack.commands.failing import harness_errors
 from prismline_localstack.state import Status
@@ -94,6 +95,8 @@ def _print_status(now: Status) -> None:
         dead = Text(str(queue.dead_letters), style="red" if queue.dead_letters else "")
         queues.add_row(queue.name, str(queue.visible), str(queue.in_flight), dead)
     console.print(processes, queues)
+    if now.api_url is not None:
+        console.print(f"The console is at {console_address(now.api_url)}", soft_wrap=True)
 
 
 def register(app: typer.Typer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -16,17 +17,24 @@ from prismline_cli.output import console, fail, stderr
 from prismline_cli.runs import RunView
 from prismline_cli.submission import check_survey, submit
 from prismline_cli.watching import PICKED_UP_SECONDS, watch
+from prismline_cli.web_console import console_address
 from prismline_localstack import harness
 from prismline_localstack.demos import DemoResult
+from prismline_localstack.state import API
 
 #: Chunks that a demonstration is cut into, so that there is something to watch.
 DEMO_CHUNKS = 20
 #: Spectra in a cube that is cut finer than its work asks for.
 SMALL_CUBE = 10_000
+#: Seconds between two looks whether a system that is kept for the console still runs.
+KEPT_LOOK_SECONDS = 0.5
 
 
-def demo(cube: Path | None, survey: str | None, chunk_size: int | None, to: Path) -> DemoResult:
-    """Run the demonstration. It succeeds if every chunk completes. A system that ran before keeps running."""
+def demo(cube: Path | None, survey: str | None, chunk_size: int | None, to: Path, *, keep: bool = False) -> DemoResult:
+    """Run the demonstration. It succeeds if every chunk completes. A system that ran before keeps running.
+
+    keep: go on serving the console until the user presses Ctrl-C.
+    """
     to.mkdir(parents=True, exist_ok=True)
     if cube is None:
         cube = to / "demo-cube.fits"
@@ -42,6 +50,14 @@ def demo(cube: Path | None, survey: str | None, chunk_size: int | None, to: Path
             harness.up()
     try:
         view = _decompose(cube, survey, chunk_size, to)
+        if was_up or keep:
+            address = console_address(harness.load_state().url(API), view.run_id)
+            console.print(f"The console shows it at {address}", soft_wrap=True)
+        if keep and not was_up:
+            console.print("Press Ctrl-C to shut down.")
+            with suppress(KeyboardInterrupt):
+                while harness.is_up():
+                    time.sleep(KEPT_LOOK_SECONDS)
     finally:
         if not was_up:
             with stderr.status("shutting down"):
@@ -76,7 +92,7 @@ def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> Run
         ("time", f"{seconds:.1f} s, {len(decomposition.table) / seconds:.0f} spectra/s from upload to Parquet"),
         ("dataset", f"{files[0].parents[2]} ({len(files)} Parquet files)"),
         ("picture", str(picture)),
-        ("look again", f"prismline up && prismline run {run_id} --json"),
+        ("look again", f"prismline up && prismline open {run_id}"),
     ):
         table.add_row(name, value)
     console.print(table)
