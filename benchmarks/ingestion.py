@@ -5,9 +5,12 @@ Both run in processes of their own, in turns, each on a new embedded emulator:
 - splitter: delivers `run.split`, and every command with which the ingestion hands itself on, until the run is latched.
   It reads the list from S3, checks each line, inserts each task only if it is not there, and writes checkpoints;
 - bare: reads the list from a file, and calls `BatchWriteItem` (25 items, which overwrite) and `SendMessageBatch` (10
-  messages, each with 100 ids) for the same tasks, in the same blocks and with the same number of threads.
+  messages, each with 100 ids) for the same tasks, in the same blocks, with the same settings of the clients and with
+  the same number of threads.
 
-    python benchmarks/ingestion.py [--urls 10000 100000 1000000] [--peer-up-to 1000000]
+Beside the rates, the table compares the processor time of each with its emulator's, which says more on a busy machine.
+
+    python benchmarks/ingestion.py [--urls 10000 100000 1000000] [--peer-up-to 1000000] [--rounds 3]
     python benchmarks/ingestion.py --beside 1000000
 
 The second form measures how long small runs (10 tasks) take from `run.split` to the latch: with one splitter that has
@@ -24,6 +27,7 @@ import argparse
 import json
 import os
 import resource
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -44,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--urls", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--peer-up-to", type=int, default=1_000_000, help="do not run the bare calls for more URLs")
+    parser.add_argument("--rounds", type=int, default=1, help="the table has the medians of this many rounds")
     parser.add_argument("--child", choices=list(CHILDREN), help=argparse.SUPPRESS)
     parser.add_argument("--beside", type=int, help="URLs in the list that is ingested beside small runs")
     args = parser.parse_args()
@@ -53,17 +58,37 @@ def main() -> None:
     if args.child:
         print("result", json.dumps(CHILDREN[args.child](args.urls[0])))
         return
-    print("| URLs | splitter, tasks/s | bare calls, tasks/s | ratio | splitter's peak memory |")
-    print("| --- | --- | --- | --- | --- |")
+    print("| URLs | splitter, tasks/s | bare calls, tasks/s | ratio | of processor time | splitter's peak memory |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for n_urls in args.urls:
-        subject = on_new_emulator(SUBJECT, n_urls)
-        peer = on_new_emulator(PEER, n_urls) if n_urls <= args.peer_up_to else None
-        rate = n_urls / subject["seconds"]
-        bare = n_urls / peer["seconds"] if peer else None
-        compared = f"{bare:,.0f} | {rate / bare:.2f}" if bare else "| "
-        print(f"| {n_urls:,} | {rate:,.0f} | {compared} | {subject['peak_mb']:.0f} MB |", flush=True)
-        spent = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in subject["spent"].items())
-        print(f"  of {subject['seconds']:.1f} s: {spent}; {subject['deliveries']:.0f} deliveries", file=sys.stderr)
+        report_list(n_urls, args.rounds, compare=n_urls <= args.peer_up_to)
+
+
+def report_list(n_urls: int, rounds: int, *, compare: bool) -> None:
+    """The medians of some rounds, in each of which the two take turns."""
+    names = [SUBJECT, PEER] if compare else [SUBJECT]
+    found = [{name: on_new_emulator(name, n_urls) for name in names} for _ in range(rounds)]
+
+    def middle(of: Callable[[dict[str, Any]], float]) -> float:
+        return statistics.median(map(of, found))
+
+    compared = "| | "
+    if compare:
+        bare = middle(lambda each: n_urls / each[PEER]["seconds"])
+        ratio = middle(lambda each: each[PEER]["seconds"] / each[SUBJECT]["seconds"])
+        of_processor = middle(lambda each: each[PEER]["cpu"] / each[SUBJECT]["cpu"])
+        compared = f"{bare:,.0f} | {ratio:.2f} | {of_processor:.2f}"
+    rate, peak = middle(lambda each: n_urls / each[SUBJECT]["seconds"]), middle(lambda each: each[SUBJECT]["peak_mb"])
+    print(f"| {n_urls:,} | {rate:,.0f} | {compared} | {peak:.0f} MB |", flush=True)
+    for number, both in enumerate(found, 1):
+        for name, one in both.items():
+            spent = "".join(f", {part} {seconds:.1f} s" for part, seconds in one.get("spent", {}).items())
+            own, emulator = (1e6 * one[part] / n_urls for part in ("own_cpu", "emulator_cpu"))
+            print(
+                f"  round {number}, {name}: {one['seconds']:.1f} s{spent}; "
+                f"processor time of a task {own:.0f} us, of the emulator {emulator:.0f} us",
+                file=sys.stderr,
+            )
 
 
 def report_small_runs(n_urls: int) -> None:
@@ -92,7 +117,10 @@ def on_new_emulator(child: str, n_urls: int, *, serving: bool = False, large: bo
             )
             run_child("prepare", n_urls)
             if not serving:
-                return run_child(child, n_urls)
+                before = processor_seconds(emulator.child.pid)
+                found = run_child(child, n_urls)
+                found["emulator_cpu"] = processor_seconds(emulator.child.pid) - before
+                return found | {"cpu": found["own_cpu"] + found["emulator_cpu"]}
             os.environ["LARGE"] = "1" if large else ""
             command = [sys.executable, __file__, "--child", "serve", "--urls", str(n_urls)]
             with subprocess.Popen(command) as server:
@@ -102,6 +130,12 @@ def on_new_emulator(child: str, n_urls: int, *, serving: bool = False, large: bo
                     server.terminate()
         finally:
             emulator.stop()
+
+
+def processor_seconds(pid: int) -> float:
+    """The processor time of a process so far, of all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run_child(name: str, n_urls: int) -> dict[str, Any]:
@@ -160,18 +194,16 @@ def splitter(n_urls: int) -> dict[str, Any]:
     command = RunSplit(run_id=RUN, job_id="job", bucket="bench", manifest_key=MANIFEST_KEY)
     sqs = boto3.client("sqs")
     url = sqs.get_queue_url(QueueName="prismline-bench-split")["QueueUrl"]
-    began = time.perf_counter()
+    began, own = time.perf_counter(), time.process_time()
     deps.transport.send("split", [Envelope.wrap(command, source="bench", traceparent=None)])
-    deliveries = 0
     while (run := deps.ledger.get_run(RUN)) is None or run.latched_at is None:
         for message in sqs.receive_message(QueueUrl=url, AttributeNames=["All"]).get("Messages", []):
             event = {"Records": [lambda_record(message, "arn:aws:sqs:us-east-1:0:prismline-bench-split")]}
             assert handler(event, Remaining()) == {"batchItemFailures": []}
             sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-            deliveries += 1
-    seconds = time.perf_counter() - began
+    seconds, own_cpu = time.perf_counter() - began, time.process_time() - own
     assert run.chunks_total == n_urls
-    return {"seconds": seconds, "peak_mb": peak_mb(), "spent": spent, "deliveries": deliveries}
+    return {"seconds": seconds, "own_cpu": own_cpu, "peak_mb": peak_mb(), "spent": spent}
 
 
 def serve(_: int) -> dict[str, Any]:
@@ -195,8 +227,6 @@ def serve(_: int) -> dict[str, Any]:
 
 def small(_: int) -> dict[str, Any]:
     """Submit small runs one after the other, and wait for the latch of each."""
-    import statistics
-
     import boto3
 
     from prismline_contracts import Envelope, RunSplit
@@ -249,14 +279,11 @@ def timed(call: Callable[..., Any], name: str, spent: dict[str, float]) -> Calla
 
 def bare(n_urls: int) -> dict[str, Any]:
     """The same tasks in the same blocks, with nothing but the two calls."""
-    import boto3
-    from botocore.config import Config
-
     from prismline_contracts import partition, shard_of, task_id, timestamp
+    from prismline_runtime import clients
     from prismline_splitter.ingestion import block_size, shard_count_of
 
-    dynamodb = boto3.client("dynamodb", config=Config(max_pool_connections=THREADS))
-    sqs = boto3.client("sqs")
+    dynamodb, sqs = clients.dynamodb(), clients.sqs()
     url = sqs.get_queue_url(QueueName="prismline-bench-tasks")["QueueUrl"]
     shards = shard_count_of(n_urls)
     table = os.environ["RUNS_TABLE"]
@@ -265,7 +292,7 @@ def bare(n_urls: int) -> dict[str, Any]:
         assert not dynamodb.batch_write_item(RequestItems={table: puts}).get("UnprocessedItems")
 
     lines = enumerate((Path(os.environ["WORKDIR"]) / "list").open())
-    began = time.perf_counter()
+    began, own = time.perf_counter(), time.process_time()
     with ThreadPoolExecutor(THREADS) as pool:
         while block := list(islice(lines, block_size(shards))):
             by_shard: dict[int, list[str]] = {}
@@ -295,7 +322,8 @@ def bare(n_urls: int) -> dict[str, Any]:
             for start in range(0, len(bodies), 10):
                 entries = [{"Id": str(n), "MessageBody": body} for n, body in enumerate(bodies[start : start + 10])]
                 sqs.send_message_batch(QueueUrl=url, Entries=entries)
-    return {"seconds": time.perf_counter() - began, "peak_mb": peak_mb()}
+    seconds, own_cpu = time.perf_counter() - began, time.process_time() - own
+    return {"seconds": seconds, "own_cpu": own_cpu, "peak_mb": peak_mb()}
 
 
 def peak_mb() -> float:

@@ -244,6 +244,24 @@ def test_tasks_that_have_ended_before_a_block_is_repeated_stay_ended(listed: Spl
     assert_ingested(listed, URLS, queue=own_queue(listed))
 
 
+@pytest.mark.parametrize("point", ["split.run_opened", "ingest.queue_created", "ingest.checkpointed"])
+def test_an_ingestion_that_wakes_up_after_another_one_takes_nothing_back(listed: SplitterWorld, point: str) -> None:
+    """It is about to write a block that the other one has written and sent, and whose tasks have ended."""
+    ended: list[Any] = []
+
+    def sleep_while_another_works() -> None:
+        listed.assert_split_by_another(RUN, KEY)
+        listed.end_tasks(RUN)
+        ended.extend(listed.tasks(RUN))
+
+    listed.hooks[point] = sleep_while_another_works
+    listed.split(RUN, KEY)
+    assert len(ended) == len(URLS)
+    assert listed.tasks(RUN) == ended
+    run = listed.ledger.run(RUN)
+    assert (run.chunks_completed, run.chunks_failed) == (len(URLS), 0)
+
+
 @pytest.mark.parametrize("point", ["split.run_opened", "ingest.tasks_written", "ingest.messages_sent"])
 def test_an_ingestion_notices_after_a_block_that_its_run_is_stopped(listed: SplitterWorld, point: str) -> None:
     listed.hooks[point] = lambda: listed.ledger.stop_run(RUN, "cancelled")

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import tracemalloc
 from typing import Any, BinaryIO
 
@@ -247,6 +248,25 @@ def test_blocks_have_each_line_once_and_in_order(body: bytes, size: int) -> None
     assert [block.after for block in divided] == [line.after for line in (lines[size - 1 :: size] + lines[-1:])][
         : len(divided)
     ]
+
+
+@given(
+    st.one_of(
+        st.from_regex(lists.PLAIN_URL, fullmatch=True),
+        st.text("htps:/.-@[]?#%a0 é\x7f", max_size=40).map("http://".__add__),
+    )
+)
+def test_a_plain_url_is_taken_as_it_would_be_if_it_were_parsed(url: str) -> None:
+    def taken() -> str:
+        try:
+            return lists.checked_url(url)
+        except lists.BadLineError as error:
+            return str(error)
+
+    found = taken()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lists, "PLAIN_URL", re.compile("(?!)"))
+        assert found == taken()
 
 
 @given(urls=st.lists(st.integers(0, 10**9), min_size=1, max_size=50))

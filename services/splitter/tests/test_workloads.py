@@ -3,6 +3,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +16,7 @@ from astropy.wcs import WCS
 
 from prismline_contracts import CaptionsManifest, CaptionWindow, CubeGeometry, SpectraManifest
 from prismline_runtime import PermanentError
-from prismline_splitter.workload import Source, workloads
+from prismline_splitter.workload import Source, workload_named, workload_names
 from prismline_splitter.workloads import spectra as spectra_module
 from prismline_splitter.workloads.captions import Captions
 from prismline_splitter.workloads.spectra import Spectra
@@ -81,7 +83,19 @@ def manifest(**fields: Any) -> SpectraManifest:
 
 
 def test_there_are_these_workloads() -> None:
-    assert sorted(workloads()) == ["captions", "spectra", "urls"]
+    assert sorted(workload_names()) == ["captions", "spectra", "urls"]
+    assert {name: workload_named(name).name for name in workload_names()} == {name: name for name in workload_names()}
+
+
+def test_a_run_of_urls_does_not_wait_for_the_library_that_reads_cubes() -> None:
+    code = (
+        "import sys, prismline_splitter.handler, prismline_splitter.submission as submission\n"
+        'submission.parse_manifest(b\'{"workload": "urls", "survey": "s", "urls": ["https://example.org/"]}\', "m")\n'
+        "assert 'prismline_splitter.workloads.urls' in sys.modules\n"
+        "print('astropy' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

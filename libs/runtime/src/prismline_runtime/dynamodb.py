@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from boto3.dynamodb.conditions import Attr, ConditionBase, ConditionExpressionBuilder
@@ -36,10 +37,13 @@ ITEMS_PER_READ = 100
 ITEMS_PER_BATCH_WRITE = 25
 #: Most statements that DynamoDB executes for one BatchExecuteStatement.
 STATEMENTS_PER_CALL = 25
-#: Calls of one batch of statements that are made side by side.
+#: Calls that a process makes side by side, when it writes many items.
 CALLS_SIDE_BY_SIDE = 8
 #: How long, in seconds, a write is retried while other transactions hold its items.
 CONFLICT_SECONDS = 20.0
+
+#: Whole numbers from here on may have more digits than DynamoDB keeps; boto3 refuses those.
+EXACT = 10**38
 
 _CONDITION_FAILED = "ConditionalCheckFailed"
 _CONFLICT_CODES = frozenset({"TransactionConflictException", "TransactionInProgressException"})
@@ -99,7 +103,16 @@ class Page:
 
 def encode(item: Mapping[str, Any]) -> dict[str, Any]:
     """Convert `item` to the format of the DynamoDB client. Raises TypeError for a float: write it as text."""
-    return {name: _serialize(value) for name, value in item.items()}
+    return {name: _encoded(value) for name, value in item.items()}
+
+
+def _encoded(value: Any) -> Any:
+    """`value` as boto3 serializes it, which is slow for the text and the whole numbers that most items consist of."""
+    if type(value) is str:
+        return {"S": value}
+    if type(value) is int and abs(value) < EXACT:
+        return {"N": str(value)}
+    return _serialize(value)
 
 
 def decode(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -456,11 +469,22 @@ def _retrying() -> Retrying:
 
 
 def side_by_side(call: Callable[[T], R], arguments: Sequence[T]) -> list[R]:
-    """The answers of `call` to each argument, in order, from calls at the same time. A single call needs no thread."""
+    """The answers of `call` to each argument, in order, from calls at the same time. A single call needs no thread.
+
+    Raises the error of the first call that failed, once all calls have ended. `call` must not use this function itself:
+    all its users in a process share the threads.
+    """
     if len(arguments) <= 1:
         return [call(argument) for argument in arguments]
-    with ThreadPoolExecutor(min(CALLS_SIDE_BY_SIDE, len(arguments))) as pool:
-        return list(pool.map(call, arguments))
+    futures = [_threads().submit(call, argument) for argument in arguments]
+    wait(futures)
+    return [future.result() for future in futures]
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Threads that stay: on a busy processor, to start eight takes as long as the calls that they make."""
+    return ThreadPoolExecutor(CALLS_SIDE_BY_SIDE, thread_name_prefix="dynamodb")
 
 
 def _cancellation_reasons(error: ClientError, n_writes: int) -> list[str]:

@@ -29,7 +29,7 @@ from prismline_splitter.dependencies import Dependencies
 from prismline_splitter.ingestion import SliceOverError, ingest, shard_count_of
 from prismline_splitter.pinning import Plan, pinned_manifest
 from prismline_splitter.submission import parse_manifest
-from prismline_splitter.workload import Source, TaskContext, TaskWorkload, workloads
+from prismline_splitter.workload import Source, TaskContext, TaskWorkload, workload_named
 
 #: Error name, for the state machine, of an invalid submission.
 VALIDATION_FAILED = "ValidationFailed"
@@ -79,7 +79,7 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
     ledger, transport, run_id = deps.ledger, deps.transport, command.run_id
     bucket = deps.open_bucket(command.bucket)
     manifest = parse_manifest(pinned_manifest(bucket, run_id, command.manifest_key), command.manifest_key)
-    workload = workloads()[manifest.workload]
+    workload = workload_named(manifest.workload)
     if isinstance(workload, TaskWorkload):
         return _ingest(workload, manifest, command, message, deps)
     run = _open_run(manifest, command, message, deps)

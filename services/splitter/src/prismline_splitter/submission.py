@@ -22,7 +22,7 @@ from prismline_contracts import (
 from prismline_runtime import Delivery, Message, PermanentError, describe_invalid
 from prismline_splitter.dependencies import Dependencies
 from prismline_splitter.pinning import pin_manifest, pinned_manifest
-from prismline_splitter.workload import workloads
+from prismline_splitter.workload import workload_named, workload_names
 
 
 def on_object_created(event: dict[str, Any], _delivery: Delivery, deps: Dependencies) -> None:
@@ -99,11 +99,11 @@ def describe_submission(
 def parse_manifest(body: bytes, key: str) -> Manifest:
     """Read a manifest with the model of its workload. Raises PermanentError, which names the first invalid field."""
     workload = _lenient(body).get("workload", DEFAULT_WORKLOAD)
-    if not isinstance(workload, str) or workload not in workloads():
-        known = ", ".join(sorted(workloads()))
+    if not isinstance(workload, str) or workload not in workload_names():
+        known = ", ".join(sorted(workload_names()))
         raise PermanentError(f"The manifest {key} is invalid: there is no workload {workload!r}; there are {known}.")
     try:
-        return workloads()[workload].manifest.model_validate_json(body)
+        return workload_named(workload).manifest.model_validate_json(body)
     except ValidationError as error:
         raise PermanentError(f"The manifest {key} is invalid: {describe_invalid(error)}.") from error
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -134,7 +134,16 @@ class TaskWorkload(Protocol):
 
 
 @cache
-def workloads() -> Mapping[str, Workload | TaskWorkload]:
-    """All workloads by name: the `WORKLOAD` of each module in the package `workloads`."""
-    modules = [import_module(f"{package.__name__}.{module.name}") for module in pkgutil.iter_modules(package.__path__)]
-    return {module.WORKLOAD.name: module.WORKLOAD for module in modules}
+def workload_names() -> frozenset[str]:
+    """The names of all workloads: each module of the package `workloads` is named after its own."""
+    return frozenset(module.name for module in pkgutil.iter_modules(package.__path__))
+
+
+@cache
+def workload_named(name: str) -> Workload | TaskWorkload:
+    """The workload with this name: the `WORKLOAD` of its module.
+
+    Only this module is imported. So a run of URLs does not wait for the library that reads cubes, which takes seconds.
+    """
+    workload: Workload | TaskWorkload = import_module(f"{package.__name__}.{name}").WORKLOAD
+    return workload
