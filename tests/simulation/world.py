@@ -19,8 +19,9 @@ import httpx
 from pydantic_settings import BaseSettings
 
 from prismline_cli.connection import Connection
+from prismline_coordination import server
 from prismline_ledger import Ledger
-from prismline_runtime import Transport, clients, storage
+from prismline_runtime import Transport, clients, storage, transport
 from tests.simulation.aws.ec2 import Instance
 from tests.simulation.aws.loader import blueprint
 from tests.simulation.choices import Choices
@@ -349,12 +350,14 @@ def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
         (clients, name, partial(_client, name))
         for name in ("dynamodb", "ec2", "events", "s3", "sqs", "ssm", "stepfunctions")
     ]
-    for service in _packages():
-        module = import_module(f"{service}.dependencies")
-        found.append((module, "service_logger", lambda world: lambda _: world.logger))
-        for key, value in list(vars(module).items()):
-            if isinstance(value, type) and issubclass(value, BaseSettings):
-                found.append((module, key, partial(_settings_of, value)))
+    dependencies = [import_module(f"{service}.dependencies") for service in _packages()]
+    found += [(module, "service_logger", lambda world: lambda _: world.logger) for module in dependencies]
+    for module in (*dependencies, server, transport):
+        found += [
+            (module, name, partial(_settings_of, value))
+            for name, value in vars(module).items()
+            if isinstance(value, type) and issubclass(value, BaseSettings)
+        ]
     worker = import_module("prismline_worker.dependencies")
     spectra = import_module("prismline_splitter.workloads.spectra")
     output = import_module("prismline_worker.output")
