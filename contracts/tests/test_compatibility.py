@@ -45,6 +45,7 @@ ID = {"type": "string", "pattern": "^[a-z]{1,8}$"}
 STATUS = {"enum": ["DONE", "FAILED"], "type": "string"}
 MORE = {"enum": ["DONE", "FAILED", "SKIPPED"], "type": "string"}
 OPEN = {"anyOf": [STATUS, TEXT]}
+KNOWN, KNOWN_MORE = ({**TEXT, "x-known-values": values["enum"]} for values in (STATUS, MORE))
 MAP = {"type": "object", "additionalProperties": INT}
 
 #: Reader, writer, and whether the reader accepts everything that the writer may write.
@@ -86,6 +87,12 @@ PAIRS: dict[str, tuple[Schema, Schema, bool]] = {
     "a value is gone": (MORE, STATUS, True),
     "a value is new to a tolerant reader": (OPEN, MORE, True),
     "free text where values are listed": (STATUS, TEXT, False),
+    "a value is new to a reader that knows others": (KNOWN, KNOWN_MORE, True),
+    "a value that nobody listed, to a reader that knows others": (KNOWN, TEXT, True),
+    "a value that is not text, to a reader that knows others": (KNOWN, INT, False),
+    "known values where the same are listed": (STATUS, KNOWN, True),
+    "more known values where some are listed": (STATUS, KNOWN_MORE, False),
+    "known values or null where null is new": (KNOWN, {"anyOf": [KNOWN, NULL]}, False),
     "one constant for another": ({"const": "a"}, {"const": "b"}, False),
     "a constant among values": (STATUS, {"const": "DONE"}, True),
     "a constant that a pattern takes": (ID, {"const": "abc"}, True),
@@ -154,6 +161,8 @@ LEAVES = st.sampled_from(
         STATUS,
         MORE,
         OPEN,
+        KNOWN,
+        KNOWN_MORE,
         {"type": "boolean"},
         {"const": "DONE"},
         {"type": ["string", "null"]},
@@ -190,6 +199,8 @@ def documents(draw: st.DrawFn, schema: Schema) -> object:
         return draw(documents(draw(st.sampled_from(schema["anyOf"]))))
     if "const" in schema or "enum" in schema:
         return schema["const"] if "const" in schema else draw(st.sampled_from(schema["enum"]))
+    if "x-known-values" in schema:
+        return draw(st.sampled_from(schema["x-known-values"]))
     kind = schema["type"] if isinstance(schema["type"], str) else draw(st.sampled_from(schema["type"]))
     match kind:
         case "null":
@@ -280,6 +291,22 @@ def test_a_new_required_field_breaks_new_readers() -> None:
 def test_a_new_optional_field_breaks_nobody(addition: dict[str, Any]) -> None:
     for name in MODELS.keys() & RELEASED.keys():
         assert changed(name, lambda schema: schema["properties"].update(entirely_new=addition)) == []
+
+
+@pytest.mark.parametrize("name", ["chunk_item.v1", "task_item.v1", "workflow_state_item.v1", "export_item.v1"])
+def test_a_new_status_breaks_nobody_once_its_readers_live_with_others(name: str) -> None:
+    old = current_schemas()[name]
+    new = copy.deepcopy(old)
+    new["properties"]["status"]["x-known-values"].append("SKIPPED")  # type: ignore[index]
+    assert list(breaks({name: old}, {name: new}, REGISTRY)) == []
+
+
+def test_a_new_status_breaks_the_readers_of_a_release_that_listed_them_all() -> None:
+    old = RELEASED["chunk_item.v1"]
+    new = copy.deepcopy(current_schemas()["chunk_item.v1"])
+    new["properties"]["status"]["x-known-values"].append("SKIPPED")  # type: ignore[index]
+    (broken,) = breaks({"chunk_item.v1": old}, {"chunk_item.v1": new}, REGISTRY)
+    assert "'SKIPPED'" in str(broken)
 
 
 def test_a_column_may_be_added_and_not_removed_nor_get_another_unit() -> None:

@@ -18,9 +18,12 @@ from pydantic import ValidationError
 from prismline_contracts import (
     CaptionsManifest,
     ChunkCompleted,
+    ChunkItem,
     Envelope,
     FitParams,
+    NewerStatus,
     SpectraManifest,
+    TaskItem,
     UrlsManifest,
     derived_id,
     partition,
@@ -129,6 +132,44 @@ def test_a_reader_ignores_fields_it_does_not_know(name: str, extra: str, value: 
     document = example(name) | ({extra: value} if extra not in known else {})
     assert schema_accepts(name, document)
     assert model_accepts(name, document)
+
+
+#: Fields whose values a newer release may add to, and the contract that holds them.
+OPEN_FIELDS = [
+    ("chunk_item.v1", "status"),
+    ("task_item.v1", "status"),
+    ("workflow_state_item.v1", "status"),
+    ("export_item.v1", "status"),
+    ("webhook_item.v1", "status"),
+    ("recovery_operation_item.v1", "status"),
+    ("status.update.v1", "status"),
+    ("status.update.v1", "wait_for"),
+    ("job_item.v1", "state"),
+    ("run_item.v1", "unit"),
+    ("run_item.v1", "stop_reason"),
+    ("run_item.v1", "workload"),
+    ("run.drained.v1", "unit"),
+]
+
+
+@pytest.mark.parametrize(("name", "field"), OPEN_FIELDS)
+def test_a_reader_reads_a_value_that_only_a_newer_release_knows(name: str, field: str) -> None:
+    document = example(name) | {field: "newer"}
+    assert schema_accepts(name, document)
+    assert model_accepts(name, document)
+    assert getattr(MODELS[name].model_validate(document), field) == "newer"
+
+
+def test_what_has_a_newer_status_has_not_ended_for_an_older_reader() -> None:
+    for name in ("chunk_item.v1", "task_item.v1"):
+        item = MODELS[name].model_validate(example(name) | {"status": "ARCHIVED"})
+        assert isinstance(item, ChunkItem | TaskItem)
+        assert item.state is NewerStatus.NEWER
+        assert not item.state.terminal
+
+
+def test_an_api_key_with_a_scope_of_a_newer_release_is_read() -> None:
+    assert model_accepts("api_key_item.v1", example("api_key_item.v1") | {"scopes": ["read", "administer"]})
 
 
 def test_an_unknown_fit_parameter_is_refused() -> None:

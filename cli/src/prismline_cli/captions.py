@@ -11,7 +11,7 @@ from uuid import uuid4
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.submission import checked, put_manifest
-from prismline_contracts import CaptionsManifest, ChunkItem, ChunkStatus, run_id_of
+from prismline_contracts import CaptionsManifest, ChunkItem, ChunkStatus, NewerStatus, run_id_of
 from prismline_runtime import Bucket
 
 #: Suffixes of the files that are frames.
@@ -41,7 +41,8 @@ class Segment:
     @classmethod
     def of(cls, chunk: ChunkItem) -> Segment:
         """The segment that describes `chunk`."""
-        ended: dict[ChunkStatus, SegmentStatus] = {ChunkStatus.COMPLETED: "complete", ChunkStatus.FAILED: "failed"}
+        ended: dict[ChunkStatus | NewerStatus, SegmentStatus]
+        ended = {ChunkStatus.COMPLETED: "complete", ChunkStatus.FAILED: "failed"}
         complete = chunk.state is ChunkStatus.COMPLETED
         return cls(
             window_index=int(chunk.chunk_id.removeprefix("chunk-")),

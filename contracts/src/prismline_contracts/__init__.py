@@ -98,6 +98,7 @@ from prismline_contracts.items import (
     STOP_SK,
     ChunkItem,
     ChunkStatus,
+    NewerStatus,
     RunItem,
     WorkflowStateItem,
 )
@@ -273,6 +274,7 @@ __all__ = [
     "Key",
     "Manifest",
     "MessageData",
+    "NewerStatus",
     "NoiseReference",
     "Params",
     "Queue",

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, StringConstraints
+from pydantic_core import CoreSchema
 
 #: Namespace of all derived ids (UUIDs of version 5, RFC 9562).
 ID_NAMESPACE = uuid.UUID("6f0e9ef0-54e1-5c0e-9d3b-6d1c5f8f6a51")
@@ -42,6 +45,27 @@ class Contract(BaseModel):
     def attribute(cls, field: str) -> str:
         """The name of `field` on the wire: in table items, messages and printed documents."""
         return cls.model_fields[field].alias or field
+
+
+#: The keyword, in a JSON Schema, of the values that a writer of this version writes. A validator accepts any other.
+KNOWN_VALUES = "x-known-values"
+
+
+@dataclass(frozen=True, init=False)
+class Open:
+    """Marks text whose values this version knows, but whose reader lives with others: `Annotated[str, Open("A", "B")]`.
+
+    Old readers meet values of newer releases in tables and messages. They must read such an item, and leave alone what
+    they do not understand in it. A value that is not text is still refused.
+    """
+
+    values: tuple[str, ...]
+
+    def __init__(self, *values: str) -> None:
+        object.__setattr__(self, "values", tuple(map(str, values)))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> Mapping[str, Any]:
+        return {**handler(schema), KNOWN_VALUES: list(self.values)}
 
 
 #: Kept as text, so that the stored value is exactly what was sent. Ours are in UTC with milliseconds, so they sort as

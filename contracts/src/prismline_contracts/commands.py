@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from enum import StrEnum
-from typing import Annotated, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, ClassVar, Self, TypeVar
 
 from pydantic import Field, JsonValue
 
-from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId, Survey, Timestamp
+from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, Open, RunId, Survey, Timestamp
 from prismline_contracts.deadletters import DeadlettersRecover
 from prismline_contracts.envelope import MessageData
 from prismline_contracts.items import ChunkItem, RunItem
@@ -230,7 +230,7 @@ class StatusUpdate(Contract):
     TYPE: ClassVar[str] = "prismline.status.update.v1"
 
     job_id: RunId
-    status: Literal["PENDING", "RUNNING", "COMPLETED", "FAILED", "CANCELLED"]
+    status: Annotated[str, Open(*RunStatus)]
     trace_id: Name | None = None
     execution_arn: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     started_at: Timestamp | None = None
@@ -238,7 +238,7 @@ class StatusUpdate(Contract):
     ecs_task_arn: Annotated[str, Field(min_length=1, max_length=512)] | None = None
     error: StepFunctionsError | str | None = None
     #: `drained`: answer the task token, with the run's counts, when the run has drained.
-    wait_for: Literal["drained"] | None = None
+    wait_for: Annotated[str, Open("drained")] | None = None
 
     @property
     def run_id(self) -> str:

@@ -6,6 +6,8 @@ everything that the writer may write reports a difference, so a wrong answer is 
 The writer is closed: it writes the properties that it declares and no other. The reader is open: it ignores properties
 that it does not declare, unless its schema forbids them.
 
+The writer writes the values of `x-known-values`, and no other. The reader that has this keyword accepts any value.
+
 The keywords are those that pydantic writes. Any other keyword must be the same on both sides.
 """
 
@@ -17,11 +19,14 @@ from typing import Any, TypeAlias
 
 import jsonschema
 
+from prismline_contracts.base import KNOWN_VALUES
+
 Schema: TypeAlias = Mapping[str, Any]
 Found: TypeAlias = "Iterator[Difference]"
 
 #: Keywords that describe a value and accept or refuse none.
 ANNOTATIONS = frozenset({"$schema", "$id", "$defs", "title", "description", "default", "examples", "discriminator"})
+
 #: Keywords of a bound that belongs to the range, and of the same bound if it does not.
 BOUNDS = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
 #: Keywords of the least and the greatest size.
@@ -29,7 +34,7 @@ SIZES = (("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties",
 #: Keywords that the rules below compare. Every other one must be equal.
 COMPARED = frozenset(
     {"type", "enum", "const", "anyOf", "oneOf", "$ref", "properties", "required", "additionalProperties", "items"}
-    | {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf"}
+    | {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf", KNOWN_VALUES}
     | {name for pair in SIZES for name in pair}
 )
 
@@ -66,7 +71,7 @@ class _Comparison:
             return
         if None not in pair:
             seen |= {pair}
-        writes = list(_alternatives(_plain(writer, self._writer), self._writer))
+        writes = list(_alternatives(_plain(writer, self._writer), self._writer, writes=True))
         reads = list(_alternatives(_plain(reader, self._reader), self._reader))
         for written in writes:
             attempts = [list(self._one(read, written, path, seen)) for read in reads]
@@ -153,16 +158,19 @@ def _plain(schema: Schema | bool, root: Schema) -> Schema:
     return {name: value for name, value in schema.items() if name not in ANNOTATIONS}
 
 
-def _alternatives(schema: Schema, root: Schema) -> Iterator[Schema]:
-    """The schemas of which a value satisfies one: branches of `anyOf`, types of a list, values of `enum`."""
+def _alternatives(schema: Schema, root: Schema, *, writes: bool = False) -> Iterator[Schema]:
+    """The schemas of which a value satisfies one: branches of `anyOf`, types of a list, values of `enum`.
+
+    writes: `schema` is the writer's, so that its known values are all that it writes.
+    """
     for word in ("anyOf", "oneOf"):
         if word in schema:
             rest = {name: value for name, value in schema.items() if name != word}
             for branch in schema[word]:
-                yield from _alternatives({**rest, **_plain(branch, root)}, root)
+                yield from _alternatives({**rest, **_plain(branch, root)}, root, writes=writes)
             return
-    if "enum" in schema:
-        for value in schema["enum"]:
+    if "enum" in schema or (writes and KNOWN_VALUES in schema):
+        for value in schema["enum"] if "enum" in schema else schema[KNOWN_VALUES]:
             yield {"const": value}
     elif isinstance(schema.get("type"), list):
         for kind in schema["type"]:

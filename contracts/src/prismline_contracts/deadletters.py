@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId, Timestamp
+from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, Open, RunId, Timestamp
 
 #: Prefix of the whole archive.
 ARCHIVE_PREFIX = "dead-letter-archive/"
@@ -165,7 +165,7 @@ class RecoveryOperationItem(RecoveryCounts):
 
     PK: RunId
     SK: Literal["OPERATION"] = "OPERATION"
-    status: Literal["RUNNING", "COMPLETED"]
+    status: Annotated[str, Open("RUNNING", "COMPLETED")]
     prefix: str
     only_run: RunId | None = None
     dry_run: bool = False

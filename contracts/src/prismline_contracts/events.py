@@ -5,7 +5,7 @@ They are sorted by subject: the run, the chunk, the export, the job. Events abou
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field
 
@@ -25,6 +25,7 @@ from prismline_contracts.items import (
     ChunkItem,
     ChunkStatus,
     RunItem,
+    Unit,
 )
 
 Percent = Annotated[float, Field(ge=0, le=100)]
@@ -76,7 +77,7 @@ class RunDrained(MessageData):
     #: How often the run has drained, this time included.
     drains: Annotated[int, Field(ge=1)] = 1
     #: What the three numbers count.
-    unit: Literal["chunk", "task"] = "chunk"
+    unit: Unit = "chunk"
 
     @property
     def key(self) -> tuple[str, ...]:

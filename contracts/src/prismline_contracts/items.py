@@ -7,12 +7,12 @@ that table says jobs and spectra, Python says chunks and items: the table's name
 from __future__ import annotations
 
 import json
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, RunId, Survey, Tenant, Timestamp
+from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, Open, RunId, Survey, Tenant, Timestamp
 from prismline_contracts.references import CubeReference
 
 #: Sort key of a run item.
@@ -53,6 +53,28 @@ class ChunkStatus(StrEnum):
         return self in (ChunkStatus.COMPLETED, ChunkStatus.FAILED)
 
 
+class NewerStatus(Enum):
+    """Stands for a status that only a newer release knows. Services leave such a chunk or task as it is."""
+
+    NEWER = "NEWER"
+
+    @property
+    def terminal(self) -> bool:
+        """False: whether it has ended is not known here, so nobody acts as if it had."""
+        return False
+
+
+def read_status(status: str) -> ChunkStatus | NewerStatus:
+    """The status in an item of a chunk or task. The one place that decides what an unknown one means."""
+    return ChunkStatus(status) if status in set(ChunkStatus) else NewerStatus.NEWER
+
+
+#: A chunk's or task's status as its item holds it.
+StoredStatus = Annotated[str, Open(*ChunkStatus)]
+#: What the items of a run are: `tasks` have items of their own and share messages, `chunks` have both of their own.
+Unit = Annotated[str, Open("chunk", "task")]
+
+
 class RunItem(Contract):
     """The item of a run in the ledger."""
 
@@ -73,7 +95,7 @@ class RunItem(Contract):
     #: Who submitted the job over HTTP. Absent: it was submitted by a manifest in the bucket.
     tenant: Tenant | None = None
     #: What the run consists of: the items that are counted below.
-    unit: Literal["chunk", "task"] = "chunk"
+    unit: Unit = "chunk"
     #: Shards that the counters are divided into. With more than one, the counters below are set when the run drains;
     #: until then the shard items hold them.
     shard_count: Annotated[int, Field(ge=1)] = 1
@@ -108,7 +130,7 @@ class RunItem(Contract):
     #: When the run was stopped. Workers skip the rest of its chunks.
     cancelled_at: Timestamp | None = None
     #: Why it was stopped.
-    stop_reason: Literal["cancelled", "failed"] | None = None
+    stop_reason: Annotated[str, Open("cancelled", "failed")] | None = None
     #: When the run was last resumed after it failed or was cancelled. The state machine of such a run has ended.
     resumed_at: Timestamp | None = None
     #: When a person last had the run go on after it was cancelled. Only such a run may leave the status `cancelled`.
@@ -177,7 +199,7 @@ class ChunkItem(Contract):
 
     PK: RunId
     SK: Annotated[str, StringConstraints(pattern=r"^CHUNK#chunk-[0-9]{7,}$")]
-    status: Literal["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED"]
+    status: StoredStatus
     #: The chunk's input. With `reference`, the key of the object that it refers to.
     chunk_key: Key
     #: `CubeReference` as JSON, if the chunk's input is a part of the source itself and not a copy.
@@ -236,8 +258,8 @@ class ChunkItem(Contract):
         return self.SK.removeprefix(CHUNK_SK_PREFIX)
 
     @property
-    def state(self) -> ChunkStatus:
-        return ChunkStatus(self.status)
+    def state(self) -> ChunkStatus | NewerStatus:
+        return read_status(self.status)
 
     @property
     def cube_reference(self) -> CubeReference | None:
@@ -249,7 +271,7 @@ class WorkflowStateItem(Contract):
     """The item of a run in the workflow-state table: the status that users see."""
 
     run_id: RunId
-    status: Literal["pending", "running", "completed", "failed", "cancelled"]
+    status: Annotated[str, Open("pending", "running", "completed", "failed", "cancelled")]
     updated_at: Timestamp
     created_at: Timestamp | None = None
     job_id: Name | None = None

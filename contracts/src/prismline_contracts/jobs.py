@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 from pydantic import Field, StringConstraints
 
-from prismline_contracts.base import Contract, Count, Key, Name, RunId, Survey, Tenant, Timestamp
+from prismline_contracts.base import Contract, Count, Key, Name, Open, RunId, Survey, Tenant, Timestamp
 
 #: Sort keys of the items.
 JOB_SK = "JOB"
@@ -169,7 +169,7 @@ class JobItem(Contract):
     workload: Name
     created_at: Timestamp
     #: `open`: takes batches; `closed`: its tasks are final; `deleting`: its items and objects are being removed.
-    state: Literal["open", "closed", "deleting"] = "closed"
+    state: Annotated[str, Open("open", "closed", "deleting")] = "closed"
     closed_at: Timestamp | None = None
     deleted_at: Timestamp | None = None
     bucket: Name
@@ -249,7 +249,7 @@ class ApiKeyItem(Contract):
     #: What lists and logs call the key.
     key_id: Name
     name: Name
-    scopes: Annotated[list[Scope], Field(min_length=1)]
+    scopes: Annotated[list[Annotated[str, Open(*get_args(Scope))]], Field(min_length=1)]
     created_at: Timestamp
     revoked_at: Timestamp | None = None
 
@@ -259,7 +259,7 @@ class ExportItem(Contract):
 
     PK: Name
     SK: Name
-    status: Literal["PENDING", "RUNNING", "COMPLETED", "FAILED"] = "PENDING"
+    status: Annotated[str, Open("PENDING", "RUNNING", "COMPLETED", "FAILED")] = "PENDING"
     tenant: Tenant | None = None
     requested_by: Name | None = None
     requested_at: Timestamp
@@ -289,7 +289,7 @@ class WebhookItem(Contract):
 
     PK: Name
     SK: Name
-    status: Literal["PENDING", "DELIVERED", "FAILED"] = "PENDING"
+    status: Annotated[str, Open("PENDING", "DELIVERED", "FAILED")] = "PENDING"
     job_id: RunId
     tenant: Tenant
     event_type: Name

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 
 from prismline_contracts.base import ChunkId, Contract, Count, RunId, Timestamp
 from prismline_contracts.deadletters import DeadLetterRecord, RecoveryCounts
-from prismline_contracts.items import N_SPECTRA, ChunkItem
+from prismline_contracts.items import N_SPECTRA, ChunkItem, Unit
 from prismline_contracts.references import CubeReference
 from prismline_contracts.tasks import TaskId, TaskItem
 
@@ -65,7 +65,7 @@ class RunOutput(Output):
     chunks_completed: Count
     chunks_failed: Count
     #: What the three numbers count, and the failed share: chunks, or the tasks of a list.
-    unit: Literal["chunk", "task"] = "chunk"
+    unit: Unit = "chunk"
     #: Lines of the list that are no task.
     n_rejected: Count = 0
     #: All parameters in force.

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from prismline_contracts.base import Contract, Count, Key, Name, RunId, Timestamp
-from prismline_contracts.items import ChunkStatus
+from prismline_contracts.items import ChunkStatus, NewerStatus, StoredStatus, read_status
 from prismline_contracts.manifest import Manifest, Params
 
 #: Most tasks of one message.
@@ -93,7 +93,7 @@ class TaskItem(Contract):
     #: Position in the list that was submitted, from 0. Rejected lines have no index.
     index: Count
     source: TaskSource
-    status: Literal["PENDING", "IN_PROGRESS", "COMPLETED", "FAILED"]
+    status: StoredStatus
     created_at: Timestamp
     #: When the first attempt began, and the latest one.
     first_started_at: Timestamp | None = None
@@ -127,8 +127,8 @@ class TaskItem(Contract):
         return task_address(self.run_id, self.task_id)
 
     @property
-    def state(self) -> TaskStatus:
-        return TaskStatus(self.status)
+    def state(self) -> TaskStatus | NewerStatus:
+        return read_status(self.status)
 
 
 class ShardItem(Contract):

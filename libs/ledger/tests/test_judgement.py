@@ -113,3 +113,8 @@ def test_time_alone_never_makes_an_exhausted_chunk_worth_trying_again(
     chunk = tried(attempts, interruptions=min(interruptions, attempts), status=status, started_at=timestamp(START))
     if exhausted(chunk, after(seconds), PATIENCE):
         assert exhausted(chunk, after(seconds + more), PATIENCE)
+
+
+def test_a_chunk_with_a_status_of_a_newer_release_is_not_given_up() -> None:
+    assert exhausted(tried(9), after(10**9), PATIENCE)
+    assert exhausted(tried(9, status="ARCHIVED"), after(10**9), PATIENCE) is None

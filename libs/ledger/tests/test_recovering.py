@@ -6,6 +6,7 @@ import pytest
 from scenes import Scene, before_request, dying
 
 from prismline_contracts import ChunkStatus
+from prismline_ledger import Skipped
 
 pytestmark = pytest.mark.emulator
 
@@ -246,3 +247,20 @@ def test_a_cancellation_that_waits_for_the_run_to_open_survives_a_recovery(scene
     scene.open()
     assert not scene.ledger.resume_run(scene.run)
     assert scene.open().stop_reason == "cancelled"
+
+
+def test_a_chunk_with_a_status_of_a_newer_release_stays_as_it_is(scene: Scene) -> None:
+    scene.split(2)
+    scene.complete(1)
+    scene.damage(0, status="ARCHIVED")
+    before, run = scene.chunk(), scene.run
+    assert isinstance(scene.ledger.start_chunk(scene.run_id, scene.chunk_id()), Skipped)
+    assert not scene.complete().changed
+    assert not scene.fail().changed
+    assert not scene.ledger.give_up_chunk(before, "e").changed
+    assert not scene.ledger.reopen_chunk(before, "op")
+    assert not scene.ledger.record_resend(before, "lost")
+    assert scene.ledger.record_deferral(scene.run_id, scene.chunk_id()) is None
+    assert scene.chunk() == before
+    assert scene.run == run
+    assert run.drained_at is None

@@ -21,7 +21,7 @@ from prismline_contracts import (
     timestamp,
 )
 from prismline_ledger import Counts, Ledger, TaskEnding
-from prismline_runtime import PermanentError
+from prismline_runtime import Change, PermanentError, Table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -322,3 +322,23 @@ def test_an_empty_list_drains_at_once(new: Callable[[int], Tasks], shard_count: 
     tasks.split(0)
     assert tasks.run.drained_at is not None
     assert tasks.ledger.counts(tasks.run) == Counts(0, 0, 0)
+
+
+@SHARDS
+def test_a_task_with_a_status_of_a_newer_release_stays_as_it_is(
+    new: Callable[[int], Tasks], table: Table, shard_count: int
+) -> None:
+    tasks = new(shard_count)
+    first, *others = tasks.split(5)
+    table.update({"PK": first.PK, "SK": first.SK}, Change({"status": "ARCHIVED"}))
+    newer = tasks.all()[0]
+    assert {task.task_id for task in tasks.ledger.start_tasks(tasks.run, [newer, *others])} == {
+        task.task_id for task in others
+    }
+    assert tasks.complete([newer]).changed == []
+    assert tasks.fail([newer]).changed == []
+    assert tasks.ledger.reopen_tasks(tasks.run, [newer], "op") == []
+    assert tasks.all()[0] == newer
+    tasks.complete(others)
+    assert tasks.ledger.counts(tasks.run) == Counts(5, 4, 0)
+    assert tasks.run.drained_at is None

@@ -280,6 +280,10 @@ class TestWhatIsNotUnderstood:
         assert decided(letter(drained(), queue="runs", unknown="not one that this service takes")).delay == 15
         assert decided(letter(unknown="not one that this service takes"), item()).action is Action.RESEND
 
+    def test_a_chunk_with_a_status_of_a_newer_release_waits_however_often_it_was_tried(self) -> None:
+        decision = decided(letter(age=4 * DAY, unknown="not known to this worker"), used_up(status="ARCHIVED"))
+        assert (decision.action, decision.reason) == (Action.RESEND, "not known to this worker")
+
     def test_an_event_that_eventbridge_could_not_deliver_goes_on_as_its_envelope(self) -> None:
         envelope = json.loads(drained())
         event = {"version": "0", "detail-type": envelope["type"], "source": "prismline/dev/worker", "detail": envelope}

@@ -372,3 +372,8 @@ class TestMessages:
     def test_a_split_is_asked_for_with_the_runs_manifest(self) -> None:
         command = split_command(run_item(), "bucket")
         assert (command.run_id, command.job_id, command.manifest_key) == ("r", "j", "manifests/m.json")
+
+
+def test_a_chunk_with_a_status_of_a_newer_release_is_left_alone() -> None:
+    assert isinstance(decide(begun(attempts=9), after(DAY)), GiveUp)
+    assert decide(begun(attempts=9).model_copy(update={"status": "ARCHIVED"}), after(DAY)) is None

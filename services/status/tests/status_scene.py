@@ -205,6 +205,12 @@ class StatusScene:
         drained = [event for event in self._heard() if event["type"] == RunDrained.TYPE]
         return sorted({event["data"]["drains"] for event in drained})
 
+    def unknown_to_it(self) -> list[str]:
+        """Why messages wait in the dead-letter queue for a newer release."""
+        url = self.sqs.get_queue_url(QueueName=queue_name(self.environment, "runs-dlq"))["QueueUrl"]
+        found = self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
+        return [message["MessageAttributes"]["unknown"]["StringValue"] for message in found.get("Messages", [])]
+
     def _heard(self) -> list[dict[str, Any]]:
         """Every event of the run so far."""
         deadline = time.monotonic() + SILENCE

@@ -543,3 +543,19 @@ class TestGoesOnAfterCancel:
         assert scene.check()
         assert (scene.run().status, scene.item().ended_status) == ("completed", "completed")
         assert scene.said() == ["cancelled", "completed", "started"]
+
+
+# ---- updates of newer releases
+
+
+@pytest.mark.parametrize("newer", [{"status": "PAUSED"}, {"status": "RUNNING", "wait_for": "paused"}])
+def test_an_update_that_only_a_newer_release_understands_waits_for_it(
+    scene: StatusScene, newer: dict[str, str]
+) -> None:
+    scene.submit()
+    before = scene.run()
+    scene.stepfunctions.waiting.add("t")
+    assert scene.deliver(StatusUpdate(job_id=scene.run_id, **newer), token="t")
+    assert (scene.run(), scene.stepfunctions.told) == (before, {})
+    [reason] = scene.unknown_to_it()
+    assert "known here" in reason

@@ -78,7 +78,7 @@ def test_everything_that_is_given_is_written(stage: Any) -> None:
     ("document", "said"),
     [
         ({"status": "RUNNING"}, "job_id"),
-        ({"job_id": "r", "status": "running"}, "status"),
+        ({"job_id": "r", "status": "running"}, "The status running is not known here."),
         ({"job_id": "r", "status": "RUNNING", "started_at": "yesterday"}, "started_at"),
         ([], "dictionary"),
     ],

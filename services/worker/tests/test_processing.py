@@ -5,12 +5,21 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import boto3
 import pytest
 from pydantic import BaseModel, ValidationError
 from worker_world import FIRST, HOPELESS, RUN_ID, SECOND, WorkerWorld
 
-from prismline_contracts import ChunkStatus, now
-from prismline_runtime import Bucket, ResourceUnavailableError, TransientError, Transport, UnavailableError
+from prismline_contracts import ChunkStatus, Envelope, now
+from prismline_runtime import (
+    Bucket,
+    Change,
+    ResourceUnavailableError,
+    Table,
+    TransientError,
+    Transport,
+    UnavailableError,
+)
 from prismline_worker import going_runs
 from prismline_worker.processing import reason_of
 
@@ -340,3 +349,16 @@ def test_the_runs_that_are_remembered_are_bounded(world: WorkerWorld, clock: Clo
     assert world.aws.calls == []
     assert not going.stopped("a")
     assert world.aws.calls == ["GetItem"]
+
+
+def test_a_chunk_with_a_status_of_a_newer_release_waits_for_a_worker_of_it(world: WorkerWorld) -> None:
+    world.open_run(FIRST)
+    runs = Table(boto3.client("dynamodb"), f"runs-{world.environment}")
+    runs.update({"PK": RUN_ID, "SK": f"CHUNK#{FIRST}"}, Change({"status": "ARCHIVED"}))
+    before = world.chunk()
+    assert world.process(FIRST)
+    [(body, attributes)] = world.take("chunks-dlq")
+    assert Envelope.model_validate_json(body).data["chunk_id"] == FIRST
+    assert "ARCHIVED" in attributes["unknown"]
+    assert world.chunk() == before
+    assert world.said() == []

@@ -10,6 +10,7 @@ import threading
 from datetime import timedelta
 from pathlib import Path
 
+import boto3
 import pytest
 import valkey
 from tasks_world import RUN_ID, TasksWorld, tasks_world
@@ -19,6 +20,7 @@ from prismline_coordination import Server, Stats
 from prismline_localstack.standins.site import Site, page_body
 from prismline_localstack.testing import ValkeyServer
 from prismline_localstack.waiting import wait_until
+from prismline_runtime import Change, Table
 from prismline_worker import task_decisions
 
 pytestmark = pytest.mark.emulator
@@ -288,3 +290,14 @@ def test_waits_share_few_messages() -> None:
 def test_a_message_that_finds_no_slot_waits_longer_each_time() -> None:
     assert [task_decisions.slot_wait(n) for n in range(7)] == [2, 4, 8, 16, 32, 60, 60]
     assert task_decisions.slot_wait(10**9) == 60
+
+
+def test_a_task_with_a_status_of_a_newer_release_is_sent_on_to_a_worker_of_it(world: TasksWorld) -> None:
+    ids = world.open_run(["/page/0", "/page/1"])
+    newer = world.tasks(ids)[0]
+    runs = Table(boto3.client("dynamodb"), f"runs-{world.environment}")
+    runs.update({"PK": newer.PK, "SK": newer.SK}, Change({"status": "ARCHIVED"}))
+    assert world.process(ids)
+    assert world.statuses(ids) == ["ARCHIVED", "COMPLETED"]
+    assert world.run.drained_at is None
+    assert world.depth() == 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from prismline_contracts import ChunkItem, ChunkStatus, TaskItem
+from prismline_contracts import ChunkItem, ChunkStatus, NewerStatus, TaskItem
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def exhausted(chunk: ChunkItem | TaskItem, now: datetime, patience: Patience) ->
 
     Callers do not give up a chunk that is `leased`.
     """
-    if chunk.state.terminal:
+    if chunk.state.terminal or chunk.state is NewerStatus.NEWER:
         return None
     used, began = attempts_used(chunk), chunk.first_started_at
     if used < patience.max_attempts or began is None or seconds_since(began, now) < patience.seconds:

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from boto3.dynamodb.conditions import Attr
 
-from prismline_contracts import STOP_SK, ChunkItem, ChunkStatus, RunItem
+from prismline_contracts import STOP_SK, ChunkItem, ChunkStatus, NewerStatus, RunItem
 from prismline_ledger.base import END, LedgerBase, as_read, chunk_key_of
 from prismline_ledger.transitions import ALLOWED_FROM, counter_changes
 from prismline_runtime import Change, RefusedError
@@ -31,7 +31,7 @@ class Recovering(LedgerBase):
         a chunk that has not ended, only the recovery is recorded.
         """
         same = as_read(chunk, "status", "attempts", "recovery")
-        if chunk.state is ChunkStatus.COMPLETED:
+        if chunk.state in (ChunkStatus.COMPLETED, NewerStatus.NEWER):
             return False
         if chunk.state is not ChunkStatus.FAILED:
             noted = Change({"recovery": recovery}, condition=same)

@@ -16,6 +16,7 @@ from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 
 from prismline_contracts import (
     TASK_SK_PREFIX,
+    NewerStatus,
     RunItem,
     TaskItem,
     TaskResult,
@@ -207,13 +208,13 @@ class Tasks(Splitting):
     # ---- the worker
 
     def start_tasks(self, run: RunItem, tasks: Iterable[TaskItem]) -> list[TaskItem]:
-        """Begin an attempt at each task that has not ended. Return the tasks of these attempts.
+        """Begin an attempt at each task that may have one. Return the tasks of these attempts.
 
         A task that is IN_PROGRESS is started again, because its worker may have died. If both workers finish, only one
         of them ends the task.
         """
         started: list[TaskItem] = []
-        left = [task for task in tasks if not task.state.terminal]
+        left = [task for task in tasks if task.state in ALLOWED_FROM[TaskStatus.IN_PROGRESS]]
         while left:
             moment = self._clock()
             changes = [
@@ -302,7 +303,7 @@ class Tasks(Splitting):
         FAILED tasks become PENDING in transactions with their shard's counter, and the run is no longer drained. For
         tasks that have not ended, only the recovery is recorded. A task that has changed since the read stays as it is.
         """
-        given = [task for task in tasks if task.state is not TaskStatus.COMPLETED]
+        given = [task for task in tasks if task.state not in (TaskStatus.COMPLETED, NewerStatus.NEWER)]
         going = [task for task in given if task.state is not TaskStatus.FAILED]
         noted = self._replace(going, [{"recovery": recovery}] * len(going), "status", "attempts", "recovery")
         reopened = [
@@ -357,9 +358,9 @@ class Tasks(Splitting):
         )
 
     def _again(self, run: RunItem, tasks: Sequence[TaskItem]) -> list[TaskItem]:
-        """The tasks as they are now, without those that have ended."""
+        """The tasks as they are now, without those at which no attempt may begin."""
         now = self.read_tasks(run, [task.task_id for task in tasks])
-        return [task for task in now.values() if not task.state.terminal]
+        return [task for task in now.values() if task.state in ALLOWED_FROM[TaskStatus.IN_PROGRESS]]
 
 
 def _key(run: RunItem, name: str) -> dict[str, str]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from prismline_contracts import MAX_CHUNK_ERROR_BYTES, ChunkItem, ChunkStatus, RunItem
+from prismline_contracts import MAX_CHUNK_ERROR_BYTES, ChunkItem, ChunkStatus, NewerStatus, RunItem
 
 #: The statuses from which a chunk may enter each status. FAILED -> COMPLETED is a late success of a worker that was
 #: presumed dead. IN_PROGRESS -> PENDING means that an attempt ended without a result, or that its lease ran out.
-#: COMPLETED is final. FAILED -> PENDING is not in this table: only `reopen_chunk` does that.
+#: COMPLETED is final. FAILED -> PENDING is not in this table: only `reopen_chunk` does that. A status that only a newer
+#: release knows is in no set, so this release changes nothing about such a chunk.
 ALLOWED_FROM: Mapping[ChunkStatus, frozenset[ChunkStatus]] = {
     ChunkStatus.PENDING: frozenset({ChunkStatus.PENDING, ChunkStatus.IN_PROGRESS}),
     ChunkStatus.IN_PROGRESS: frozenset({ChunkStatus.PENDING, ChunkStatus.IN_PROGRESS}),
@@ -28,7 +29,7 @@ _COUNTER = {
 }
 
 
-def counter_changes(before: ChunkStatus, after: ChunkStatus) -> dict[str, int]:
+def counter_changes(before: ChunkStatus | NewerStatus, after: ChunkStatus) -> dict[str, int]:
     """The changes of the run's counters that belong to a transition of a chunk, by attribute."""
     changes: dict[str, int] = {}
     if before in _COUNTER:

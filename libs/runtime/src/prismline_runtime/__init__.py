@@ -13,6 +13,7 @@ from prismline_runtime.dynamodb import (
     unchanged,
 )
 from prismline_runtime.errors import (
+    NewerReleaseError,
     PermanentError,
     PrismlineError,
     ResourceUnavailableError,
@@ -35,6 +36,7 @@ __all__ = [
     "Delivery",
     "Instances",
     "Message",
+    "NewerReleaseError",
     "Page",
     "PermanentError",
     "PrismlineError",

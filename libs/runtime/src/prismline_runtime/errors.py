@@ -43,6 +43,10 @@ class ResourceUnavailableError(UnavailableError):
         self.resource = resource
 
 
+class NewerReleaseError(PrismlineError):
+    """The message, or what it is about, is of a newer release. It waits in the dead-letter queue for that release."""
+
+
 #: Prefix of the SQS error codes that are older than its JSON protocol. Emulators omit it.
 SQS_PREFIX = "AWS.SimpleQueueService."
 #: Error codes of AWS for which a retry is useless: the object does not exist, or the request is invalid.

@@ -8,6 +8,7 @@ The function ...                the message ...
 returns                         is acknowledged
 raises PermanentError           is moved to the dead-letter queue with the reason
 does not exist for this type    is moved to the dead-letter queue, where it waits for a newer release of the service
+raises NewerReleaseError        likewise
 raises ResourceUnavailableError is moved to the dead-letter queue, where it waits for the resource
 raises anything else            is delivered again after a backoff; SQS moves it after `maxReceiveCount` receives
 """
@@ -27,7 +28,7 @@ from pydantic import BaseModel, ValidationError
 
 from prismline_contracts import Envelope
 from prismline_runtime.delivery import Delivery
-from prismline_runtime.errors import PermanentError, ResourceUnavailableError, TransientError
+from prismline_runtime.errors import NewerReleaseError, PermanentError, ResourceUnavailableError, TransientError
 from prismline_runtime.telemetry import log_keys
 from prismline_runtime.transport import Transport
 
@@ -66,10 +67,6 @@ def backoff_seconds(receive_count: int) -> int:
     return max(1, round(random.uniform(0.5, 1.0) * longest))
 
 
-class _UnknownTypeError(Exception):
-    """The service has no function for the message's type. Another release may have one."""
-
-
 class _Router:
     def __init__(
         self,
@@ -98,7 +95,7 @@ class _Router:
             except PermanentError as error:
                 self._logger.warning("message_dead_lettered", extra={"reason": str(error), "queue": delivery.queue})
                 self._transport.dead_letter(delivery, {"error": str(error)})
-            except _UnknownTypeError as error:
+            except NewerReleaseError as error:
                 self._logger.warning("message_unknown", extra={"reason": str(error), "queue": delivery.queue})
                 self._transport.dead_letter(delivery, {"unknown": str(error)})
             except ResourceUnavailableError as error:
@@ -125,7 +122,7 @@ class _Router:
         except ValidationError as error:
             raise PermanentError(f"The message is not a valid envelope: {describe_invalid(error)}.") from error
         if envelope.type not in self._messages:
-            raise _UnknownTypeError(f"The message type {envelope.type} is not one that this service takes.")
+            raise NewerReleaseError(f"The message type {envelope.type} is not one that this service takes.")
         model, function = self._messages[envelope.type]
         keys = {"trace_id": envelope.trace_id, "run_id": envelope.runid, "chunk_id": envelope.data.get("chunk_id")}
         with log_keys(self._logger, **{key: value for key, value in keys.items() if value}):

@@ -217,7 +217,7 @@ class RunView(Response):
     ]
     created_at: str
     #: What the run consists of: its items are under `tasks` or under `chunks`.
-    unit: Literal["task", "chunk"]
+    unit: Annotated[str, Field(description="`task` or `chunk`.")]
     counts: Annotated[Counts | None, Field(description="Absent until the run was opened.")] = None
     n_rejected: Annotated[int | None, Field(description="Lines of the list that are no URL.")] = None
     rejects_url: Annotated[str | None, Field(description="Where the rejected lines can be downloaded.")] = None

@@ -18,6 +18,7 @@ from prismline_contracts import (
     ChunkStatus,
     FitParams,
     JobIngest,
+    NewerStatus,
     RunItem,
     RunSplit,
     ShardItem,
@@ -244,7 +245,7 @@ class Census:
     def __init__(self) -> None:
         self.n_chunks = 0
         self._sums: Counter[str] = Counter()
-        self._states: Counter[tuple[int | None, ChunkStatus]] = Counter()
+        self._states: Counter[tuple[int | None, ChunkStatus | NewerStatus]] = Counter()
         self._digest = hashlib.blake2b()
 
     def add(self, chunk: ChunkItem) -> None:

@@ -254,6 +254,9 @@ class _Sweep:
         if before.unit == "task":
             self._mend_task_run(before)
             return
+        if before.unit != "chunk":
+            self._deps.logger.info("run_of_newer_release", extra={"unit": before.unit})
+            return
         shards = self._shards(before)
         counted, seen_to_all = self._mend_chunks(before)
         after = ledger.run(before.run_id)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from prismline_contracts import ChunkItem, ChunkStatus, RunItem, TaskItem
+from prismline_contracts import ChunkItem, ChunkStatus, NewerStatus, RunItem, TaskItem
 
 #: File name extensions by media type. Without the files of the system, so that every machine gives the same names.
 _TYPES = mimetypes.MimeTypes()
@@ -18,7 +18,7 @@ _UNKNOWN = datetime(1980, 1, 1, tzinfo=UTC)
 _REJECTS = "rejects"
 
 #: What became of a task or chunk, in the words of Step Functions' result files.
-_OUTCOMES = {ChunkStatus.COMPLETED: "succeeded", ChunkStatus.FAILED: "failed"}
+_OUTCOMES: dict[ChunkStatus | NewerStatus, str] = {ChunkStatus.COMPLETED: "succeeded", ChunkStatus.FAILED: "failed"}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from prismline_status.workflow_state import RunState
 
 
 def announcement(run: RunState) -> MessageData | None:
-    """The event for the run's status. None for a pending run."""
+    """The event for the run's status. None for a pending run, and for a status that only a newer release knows."""
     ended_at = run.completed_at or run.updated_at
     match run.status:
         case "running":
@@ -25,7 +25,7 @@ def announcement(run: RunState) -> MessageData | None:
             return RunFailed(run_id=run.run_id, completed_at=ended_at, error=run.error_message or NO_REASON)
         case "cancelled":
             return RunCancelled(run_id=run.run_id, completed_at=ended_at)
-        case "pending":
+        case _:
             return None
 
 

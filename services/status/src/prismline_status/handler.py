@@ -16,7 +16,7 @@ from prismline_contracts import (
     RunSubmitted,
     StatusUpdate,
 )
-from prismline_runtime import Message, PermanentError, queue_handler
+from prismline_runtime import Message, NewerReleaseError, PermanentError, queue_handler
 from prismline_runtime.routing import LambdaHandler
 from prismline_status.announcements import announce
 from prismline_status.dependencies import Dependencies, UpdateDependencies
@@ -28,7 +28,7 @@ from prismline_status.lifecycle import (
     on_run_submitted,
 )
 from prismline_status.settling import refuse_to_wait, settle
-from prismline_status.transitions import TERMINAL
+from prismline_status.transitions import TERMINAL, not_understood
 from prismline_status.update import change_status, response, update_status
 
 
@@ -38,6 +38,8 @@ def on_status_update(update: StatusUpdate, message: Message, deps: Dependencies)
     A token that waits for the drain is stored before the ledger is read. A drain is written to the ledger before it is
     published. So either this function sees the drain, or the handler of the drain sees the token.
     """
+    if unknown := not_understood(update):
+        raise NewerReleaseError(unknown)
     token = message.envelope.tasktoken
     if update.wait_for is not None and token is None:
         raise PermanentError("The status update waits for the run to drain but has no task token to answer.")

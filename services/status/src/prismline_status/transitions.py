@@ -20,6 +20,8 @@ ALLOWED_FROM: Mapping[RunStatus, tuple[RunStatus, ...]] = {
 #: Terminal statuses. There are two ways out of one: a failed run whose chunks are recovered becomes completed, and a
 #: cancelled run that a person has go on becomes completed or failed.
 TERMINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
+#: What the task token of an update may wait for.
+DRAINED = "drained"
 #: The error message of a failed run whose update gave no reason.
 NO_REASON = "The run failed; no reason was given."
 
@@ -32,6 +34,13 @@ _FIRST_STAYS = frozenset({"completed_at", "error_message"})
 def stored_status(status: RunStatus) -> str:
     """The status in the form in which the table stores it."""
     return status.value.lower()
+
+
+def not_understood(update: StatusUpdate) -> str | None:
+    """Why only a newer release of this service understands `update`. None if this one does."""
+    if update.status not in set(RunStatus):
+        return f"The status {update.status} is not known here."
+    return None if update.wait_for in (None, DRAINED) else f"Nothing is known here that is called {update.wait_for}."
 
 
 def build_transition_condition(target: RunStatus, execution_arn: str | None = None) -> ConditionBase:

@@ -12,7 +12,7 @@ from prismline_contracts import RunCheckRequested, RunStatus, StatusUpdate
 from prismline_runtime import PrismlineError, describe_invalid, service_metrics
 from prismline_status.announcements import announce
 from prismline_status.dependencies import UpdateDependencies
-from prismline_status.transitions import stored_status
+from prismline_status.transitions import not_understood, stored_status
 from prismline_status.workflow_state import Applied
 
 #: Namespace of the metrics, after `Prismline/`.
@@ -46,10 +46,12 @@ def update_status(input: StatusUpdate | Any, deps: UpdateDependencies) -> Lambda
     environment = deps.transport.environment
     try:
         update = input if isinstance(input, StatusUpdate) else StatusUpdate.model_validate(input)
+        wrong = not_understood(update)
     except ValidationError as error:
+        wrong = f"The status update is invalid: {describe_invalid(error)}."
+    if wrong is not None:
         count_update("unknown", success=False, environment=environment)
-        body = {"success": False, "error": f"The status update is invalid: {describe_invalid(error)}."}
-        return LambdaResponse(400, {**body, "environment": environment})
+        return LambdaResponse(400, {"success": False, "error": wrong, "environment": environment})
     applied = change_status(update, deps)
     if applied is not None and not applied.after.terminal:
         announce(applied.after, deps)

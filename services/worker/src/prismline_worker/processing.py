@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from prismline_contracts import (
     ChunkItem,
     ChunkProcess,
+    NewerStatus,
     RunDrained,
     RunItem,
     RunRecovered,
@@ -26,6 +27,7 @@ from prismline_coordination import Leases
 from prismline_ledger import Finished, Skipped
 from prismline_runtime import (
     Message,
+    NewerReleaseError,
     PermanentError,
     PrismlineError,
     ResourceUnavailableError,
@@ -106,6 +108,9 @@ def _process(
     """Begin an attempt, and record and announce its end."""
     start = deps.ledger.start_chunk(command.run_id, command.chunk_id)
     if isinstance(start, Skipped):
+        if start.chunk.state is NewerStatus.NEWER:
+            reason = f"{command.chunk_id} has the status {start.chunk.status}, which this worker does not know."
+            raise NewerReleaseError(reason)
         _skip(start.chunk, start.reason, command, message, deps)
         return
     try:

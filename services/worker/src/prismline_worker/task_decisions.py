@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
-from prismline_contracts import TaskItem, TaskResult, timestamp
+from prismline_contracts import NewerStatus, TaskItem, TaskResult, timestamp
 from prismline_ledger import TaskEnding
 from prismline_runtime import PermanentError, TransientError, UnavailableError
 from prismline_worker.fetch_decisions import ThrottledError, backoff, given_up
@@ -65,7 +65,9 @@ def not_before(wait: float, now: datetime) -> str | None:
 
 
 def waits_for(task: TaskItem, now: datetime) -> float:
-    """Seconds until an attempt at the task may begin."""
+    """Seconds until an attempt at the task may begin. Longest for a status that only a newer worker knows."""
+    if task.state is NewerStatus.NEWER:
+        return float(DELAYS[-1])
     if task.not_before is None:
         return 0.0
     return max(0.0, (datetime.fromisoformat(task.not_before) - now).total_seconds())
