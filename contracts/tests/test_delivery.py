@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from prismline_contracts import DEAD_LETTER_RETENTION_SECONDS, LIMITS, Queue, QueueLimits, state_machine_name
+from prismline_contracts.delivery import DEAD_LETTER_FUNCTION_SECONDS, VISIBILITY_PER_TIMEOUT
 
 REPOSITORY = Path(__file__).parents[2]
 TEMPLATES = sorted(REPOSITORY.glob("services/*/template.yaml"))
@@ -58,6 +59,7 @@ def test_a_queue_is_deployed_with_its_limits(queue: Queue) -> None:
     assert deployed["VisibilityTimeout"] == limits.visibility_seconds
     assert deployed["MessageRetentionPeriod"] == limits.retention_seconds
     assert dead_letters["MessageRetentionPeriod"] == DEAD_LETTER_RETENTION_SECONDS
+    assert dead_letters["VisibilityTimeout"] == VISIBILITY_PER_TIMEOUT * DEAD_LETTER_FUNCTION_SECONDS
 
 
 def test_every_deployed_queue_is_in_the_table() -> None:
@@ -76,7 +78,11 @@ DOCUMENTED = re.compile(r"^\| `(\w+)` \|.*\| (\d+) \| (\d+) s \| (\d+) (days?|ho
 def test_the_page_on_delivery_says_what_the_table_of_limits_says() -> None:
     page = (REPOSITORY / "docs/delivery.md").read_text()
     documented = {
-        name: QueueLimits(int(receives), int(visibility), int(n) * (86_400 if unit.startswith("day") else 3600))
+        name: QueueLimits(
+            int(receives),
+            int(visibility) // VISIBILITY_PER_TIMEOUT,
+            int(n) * (86_400 if unit.startswith("day") else 3600),
+        )
         for name, receives, visibility, n, unit in DOCUMENTED.findall(page)
     }
     assert documented == dict(LIMITS)
@@ -104,8 +110,7 @@ ALARMS = [
 
 @pytest.mark.parametrize("alarm", ALARMS)
 def test_people_hear_of_an_alarm_and_of_its_end(alarm: dict[str, Any]) -> None:
-    (topic,) = alarm["AlarmActions"]
-    assert "AlarmTopicArn" in str(topic)
+    assert "-AlarmTopicArn" in str(alarm["AlarmActions"][0])
     assert alarm["OKActions"] == alarm["AlarmActions"]
     assert alarm["AlarmDescription"]
 
@@ -186,14 +191,9 @@ def missing(queue: Queue, declared: Declared) -> Iterator[str]:
     source = next((each for each in sources if each["EventSourceArn"] == f"{queue.title()}Queue.Arn"), None)
     if source is None or source.get("FunctionResponseTypes") != ["ReportBatchItemFailures"]:
         yield f"{where} lacks an event source of {queue.title()}Queue with ReportBatchItemFailures"
+    if not any(each["EventSourceArn"] == f"{dead_letters}.Arn" for each in sources):
+        yield f"{where} lacks an event source of {dead_letters}"
     consumer = "services/dlq-consumer"
-    arns = [
-        str(each["EventSourceArn"]) for each in declared.of_kind("dlq-consumer", "Lambda::EventSourceMapping").values()
-    ]
-    if not any(
-        arn == f"{dead_letters}.Arn" or arn.endswith(f":prismline-${{Environment}}-{queue}-dlq") for arn in arns
-    ):
-        yield f"{consumer}/template.yaml lacks an event source of {queue}-dlq"
     if not any(f"{queue}-dlq" in process.get("queues", []) for process in declared.processes["dlq-consumer"]):
         yield f"{consumer}/pyproject.toml lacks {queue}-dlq in the queues of a process"
 
@@ -241,7 +241,7 @@ def _drop_event_source(declared: Declared) -> None:
 
 
 def _drop_event_source_of_dead_letters(declared: Declared) -> None:
-    del declared.templates["dlq-consumer"]["SplitDeadLettersEventSource"]
+    del declared.templates["splitter"]["SplitDeadLettersEventSource"]
 
 
 def _stop_polling_dead_letters(declared: Declared) -> None:
@@ -268,7 +268,7 @@ def _change_batch_size(declared: Declared) -> None:
         (_drop_redrive, "RedrivePolicy of SplitQueue"),
         (_drop_alarm_actions, "lacks an alarm on SplitDeadLetterQueue"),
         (_drop_event_source, "lacks an event source of SplitQueue"),
-        (_drop_event_source_of_dead_letters, "dlq-consumer/template.yaml lacks an event source of split-dlq"),
+        (_drop_event_source_of_dead_letters, "lacks an event source of SplitDeadLetterQueue"),
         (_stop_polling_dead_letters, "dlq-consumer/pyproject.toml lacks split-dlq"),
         (_drop_process, "services/splitter/pyproject.toml lacks a process that polls split"),
         (_drop_container, "docker-compose.yml lacks the service splitter"),

@@ -98,7 +98,9 @@ def test_platform_and_services_are_deployed_without_functions(aws_env: dict[str,
     assert outputs == {
         "EVENT_BUS": f"prismline-{environment}",
         "RUNS_TABLE": f"prismline-{environment}-runs",
-        "BUCKET": f"prismline-{environment}-000000000000",
+        "BUCKET": f"prismline-{environment}-000000000000-us-east-1",
+        "DEPLOYMENT_BUCKET": f"prismline-{environment}-deploy-000000000000-us-east-1",
+        "ALERTING_ALARM_TOPIC_ARN": f"arn:aws:sns:us-east-1:000000000000:prismline-{environment}-alerting-alarms",
         "ALARM_TOPIC_ARN": f"arn:aws:sns:us-east-1:000000000000:prismline-{environment}-alarms",
         "VALKEY_URL": "none",
         "ECHO_QUEUE_NAME": f"prismline-{environment}-echo",
@@ -127,6 +129,7 @@ def test_the_platform_holds_what_services_count_on(aws_env: dict[str, str], root
         "/bus": outputs["EVENT_BUS"],
         "/runs-table": outputs["RUNS_TABLE"],
         "/bucket": outputs["BUCKET"],
+        "/deployment-bucket": outputs["DEPLOYMENT_BUCKET"],
         "/alarm-topic": outputs["ALARM_TOPIC_ARN"],
         "/valkey-url": outputs["VALKEY_URL"],
     }

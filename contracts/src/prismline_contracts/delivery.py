@@ -1,4 +1,4 @@
-"""The delivery limits of every queue: receives before a redrive, visibility timeout, retention.
+"""The delivery limits of every queue: receives before a redrive, timeout of its function, visibility, retention.
 
 The templates of the services deploy the same values. A test compares them with this table.
 """
@@ -14,6 +14,12 @@ from prismline_contracts.commands import Queue
 #: retention of every other queue is shorter.
 DEAD_LETTER_RETENTION_SECONDS = 14 * 86_400
 
+#: How much longer a message is hidden than the function that processes it may run. Lambda asks for six times: it also
+#: counts the time in which the function is throttled.
+VISIBILITY_PER_TIMEOUT = 6
+#: Timeout of the function that reads the dead-letter queues, in seconds.
+DEAD_LETTER_FUNCTION_SECONDS = 30
+
 
 @dataclass(frozen=True)
 class QueueLimits:
@@ -21,28 +27,33 @@ class QueueLimits:
 
     #: Receives after which SQS moves the message to the dead-letter queue (`maxReceiveCount`).
     max_receives: int
-    #: Visibility timeout, in seconds. A consumer may renew it.
-    visibility_seconds: int
+    #: Timeout of the function that processes the messages in Lambda, in seconds.
+    function_seconds: int
     #: Retention, in seconds.
     retention_seconds: int = 10 * 86_400
+
+    @property
+    def visibility_seconds(self) -> int:
+        """Visibility timeout, in seconds. A consumer outside Lambda sets a shorter one and renews it."""
+        return VISIBILITY_PER_TIMEOUT * self.function_seconds
 
 
 #: The limits of every queue.
 LIMITS: Mapping[Queue, QueueLimits] = {
-    Queue.SPLIT: QueueLimits(max_receives=5, visibility_seconds=960),
-    Queue.CHUNKS: QueueLimits(max_receives=5, visibility_seconds=960),
-    Queue.TASKS: QueueLimits(max_receives=5, visibility_seconds=960),
-    Queue.REFITS: QueueLimits(max_receives=5, visibility_seconds=960),
-    Queue.STATUS: QueueLimits(max_receives=5, visibility_seconds=180),
-    Queue.RUNS: QueueLimits(max_receives=5, visibility_seconds=180),
+    Queue.SPLIT: QueueLimits(max_receives=5, function_seconds=900),
+    Queue.CHUNKS: QueueLimits(max_receives=5, function_seconds=900),
+    Queue.TASKS: QueueLimits(max_receives=5, function_seconds=900),
+    Queue.REFITS: QueueLimits(max_receives=5, function_seconds=900),
+    Queue.STATUS: QueueLimits(max_receives=5, function_seconds=30),
+    Queue.RUNS: QueueLimits(max_receives=5, function_seconds=30),
     # A lost sweep needs no retry: the next one does its work.
-    Queue.SWEEPS: QueueLimits(max_receives=5, visibility_seconds=960, retention_seconds=3600),
-    Queue.RECOVERIES: QueueLimits(max_receives=5, visibility_seconds=960),
+    Queue.SWEEPS: QueueLimits(max_receives=5, function_seconds=900, retention_seconds=3600),
+    Queue.RECOVERIES: QueueLimits(max_receives=5, function_seconds=900),
     # Discord may refuse alerts for hours. They wait in this queue, not in its dead-letter queue.
-    Queue.ALERTS: QueueLimits(max_receives=100, visibility_seconds=720),
-    Queue.EXPORTS: QueueLimits(max_receives=5, visibility_seconds=960),
+    Queue.ALERTS: QueueLimits(max_receives=100, function_seconds=120),
+    Queue.EXPORTS: QueueLimits(max_receives=5, function_seconds=900),
     # A target may refuse a post for a day. It waits in this queue, where each attempt is a receive.
-    Queue.WEBHOOKS: QueueLimits(max_receives=100, visibility_seconds=180),
+    Queue.WEBHOOKS: QueueLimits(max_receives=100, function_seconds=30),
 }
 
 

@@ -28,20 +28,20 @@ deploy() {  # name, template, further parameters
     --parameter-overrides "Environment=$environment" "$@"
 }
 
-deploy platform "$root/platform/template.yaml"
-bucket=$(aws ssm get-parameter --name "/prismline/$environment/platform/bucket" --query Parameter.Value --output text)
+deploy platform "$root/platform/template.yaml" DeletionProtection=false Emulator=true
+bucket=$(aws ssm get-parameter --name "/prismline/$environment/platform/deployment-bucket" --query Parameter.Value --output text)
 
 deployments=()
 for template in "$root"/services/*/template.yaml; do
   service=$(dirname "$template")
   # What runs the services is not Lambda here, and LocalStack has no Athena.
   parameters=()
-  for parameter in DeployFunctions=false DeploySearch=false MetricMath=false; do
+  for parameter in DeployFunctions=false DeploySearch=false DeletionProtection=false MetricMath=false Emulator=true; do
     if grep -q "^  ${parameter%%=*}:" "$template"; then parameters+=("$parameter"); fi
   done
   for definition in "$service"/statemachine/*.asl.json; do
     [ -e "$definition" ] || continue
-    key=deploy/$(sha256sum "$definition" | cut -c1-16)/$(basename "$definition")
+    key=state-machines/$(sha256sum "$definition" | cut -c1-16)/$(basename "$definition")
     aws s3api put-object --bucket "$bucket" --key "$key" --body "$definition" > /dev/null
     parameters+=("StateMachineKey=$key")
   done

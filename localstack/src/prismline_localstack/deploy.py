@@ -64,7 +64,7 @@ def upload_state_machines(s3: S3Client, root: Path, bucket: str) -> dict[str, st
     keys = {}
     for path in sorted(root.glob("services/*/statemachine/*.asl.json")):
         body = path.read_bytes()
-        keys[path.parents[1].name] = key = f"deploy/{hashlib.sha256(body).hexdigest()[:16]}/{path.name}"
+        keys[path.parents[1].name] = key = f"state-machines/{hashlib.sha256(body).hexdigest()[:16]}/{path.name}"
         s3.put_object(Bucket=bucket, Key=key, Body=body)
     return keys
 
@@ -79,14 +79,18 @@ def deploy(
     """Create or update all stacks of `root` and return their outputs as environment variables.
 
     `parameters` go to every template that declares them, with `Environment`, `DeployFunctions=false` (the harness runs
-    the services itself), `DeploySearch=false` (emulators have no Athena) and, on an emulator, `MetricMath=false` (its
-    alarms cannot calculate). Raises HarnessError with the reason of the first resource that failed.
+    the services itself), `DeploySearch=false` (emulators have no Athena), `DeletionProtection=false` and, on an
+    emulator, `MetricMath=false` (its alarms cannot calculate) and `Emulator=true` (it has no TLS). Raises HarnessError
+    with the reason of the first resource that failed.
     """
+    on_aws = is_aws(cloudformation.meta.endpoint_url)
     given = {
         "Environment": environment,
         "DeployFunctions": "false",
         "DeploySearch": "false",
-        "MetricMath": str(is_aws(cloudformation.meta.endpoint_url)).lower(),
+        "DeletionProtection": "false",
+        "MetricMath": str(on_aws).lower(),
+        "Emulator": str(not on_aws).lower(),
         **(parameters or {}),
     }
 
@@ -100,7 +104,7 @@ def deploy(
 
     definitions: dict[str, str] = {}
     outputs = {"platform": deploy_one("platform", root / "platform" / "template.yaml")}
-    definitions |= upload_state_machines(s3, root, outputs["platform"].get("Bucket", ""))
+    definitions |= upload_state_machines(s3, root, outputs["platform"].get("DeploymentBucket", ""))
     services = templates(root)
     with ThreadPoolExecutor(PARALLEL_STACKS) as pool:
         outputs |= zip(services, pool.map(deploy_one, services, services.values()), strict=True)

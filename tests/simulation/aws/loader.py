@@ -50,6 +50,8 @@ _WITHOUT_EFFECT = frozenset(
         "AWS::Lambda::Function",
         "AWS::Lambda::Permission",
         "AWS::Lambda::Url",
+        "AWS::Logs::LogGroup",
+        "AWS::S3::BucketPolicy",
         "AWS::SNS::Subscription",
         "AWS::SNS::Topic",
         "AWS::SNS::TopicPolicy",
@@ -64,7 +66,14 @@ _WITHOUT_EFFECT = frozenset(
 #: Properties of queues that are attributes of theirs, and those that have no effect here.
 _QUEUE_ATTRIBUTES = ("VisibilityTimeout", "MessageRetentionPeriod", "DelaySeconds", "RedrivePolicy")
 _QUEUE_PROPERTIES = frozenset(
-    {*_QUEUE_ATTRIBUTES, "QueueName", "SqsManagedSseEnabled", "ReceiveMessageWaitTimeSeconds", "Tags"}
+    {
+        *_QUEUE_ATTRIBUTES,
+        "QueueName",
+        "ReceiveMessageWaitTimeSeconds",
+        "RedriveAllowPolicy",
+        "SqsManagedSseEnabled",
+        "Tags",
+    }
 )
 
 
@@ -129,7 +138,9 @@ def blueprint(environment: str = "sim", root: Path = ROOT) -> Blueprint:
         stack.exports = exports
         exports |= stack.own_exports()
     made = Blueprint(environment)
+    functions = {name: each for stack in stacks.values() for name, each in stack.functions().items()}
     for stack in stacks.values():
+        stack.known_functions = functions
         stack.add_to(made)
     made.outputs = merge_outputs({name: stack.outputs() for name, stack in stacks.items()})
     _check_references(made, [policy for stack in stacks.values() for policy in stack.queue_policies()])
@@ -148,6 +159,8 @@ class _Stack:
             key: given.get(key, declared.get("Default", "")) for key, declared in template.get("Parameters", {}).items()
         }
         self.exports: Mapping[str, Any] = {}
+        #: The properties of the functions of all stacks, by name.
+        self.known_functions: Mapping[str, Mapping[str, Any]] = {}
         self._conditions: Mapping[str, Any] = template.get("Conditions", {})
         self._outputs: Mapping[str, Any] = template.get("Outputs", {})
         self.resources: dict[str, Mapping[str, Any]] = {
@@ -175,8 +188,13 @@ class _Stack:
         return {
             self.resolve(output["Export"]["Name"]): self.resolve(output["Value"])
             for output in self._outputs.values()
-            if "Export" in output
+            if "Export" in output and ("Condition" not in output or self._holds(output["Condition"]))
         }
+
+    def functions(self) -> dict[str, Mapping[str, Any]]:
+        """The properties of the functions of this stack, by name."""
+        made = [self.properties(key) for key, each in self.resources.items() if each["Type"] == "AWS::Lambda::Function"]
+        return {properties["FunctionName"]: properties for properties in made}
 
     def outputs(self) -> dict[str, str]:
         return {
@@ -246,12 +264,7 @@ class _Stack:
         made.parameters[properties["Name"]] = str(properties["Value"])
 
     def add_event_source(self, made: Blueprint, properties: dict[str, Any]) -> None:
-        function = next(
-            found
-            for logical_id, resource in self.resources.items()
-            if resource["Type"] == "AWS::Lambda::Function"
-            and (found := self.properties(logical_id))["FunctionName"] == properties["FunctionName"]
-        )
+        function = self.known_functions[properties["FunctionName"]]
         queue = properties["EventSourceArn"].rpartition(":")[2]
         size = int(properties.get("BatchSize", 10))
         made.event_sources.append(EventSource(queue, function["FunctionName"], size, float(function.get("Timeout", 3))))
@@ -440,7 +453,7 @@ def _check_references(made: Blueprint, policies: list[dict[str, Any]]) -> None:
         (source, url.rpartition("/")[2])
         for policy in policies
         for statement in policy["PolicyDocument"]["Statement"]
-        if statement["Principal"].get("Service") == "events.amazonaws.com"
+        if statement["Principal"] == {"Service": "events.amazonaws.com"}
         for source in _listed(statement["Condition"]["ArnEquals"]["aws:SourceArn"])
         for url in policy["Queues"]
     }

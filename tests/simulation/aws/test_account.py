@@ -277,7 +277,7 @@ def test_the_account_is_what_the_templates_declare(hub: PlainHub) -> None:
     chunks = aws.queue("chunks")
     assert chunks.name == "prismline-test-chunks"
     assert (chunks.visibility, chunks.max_receive_count, chunks.dead_letter_queue) == (
-        960,
+        5400,
         5,
         "prismline-test-chunks-dlq",
     )

@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from prismline_contracts import ChunkItem, ChunkStatus, NewerStatus, TaskItem
+from prismline_contracts import LIMITS, ChunkItem, ChunkStatus, NewerStatus, Queue, TaskItem
+
+#: By how much a lease outlasts the function that holds it, in seconds: its clock and ours may differ.
+LEASE_MARGIN_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -20,9 +23,9 @@ class Patience:
     max_attempts: int = 5
     #: Seconds since the first attempt began. Long enough to roll back a bad deployment.
     seconds: float = 7200.0
-    #: Lease of an attempt, in seconds. After it, the worker is presumed dead. It is longer than Lambda's longest
-    #: timeout (900) and than the visibility timeout of the chunks queue (960).
-    lease_seconds: float = 1200.0
+    #: Lease of an attempt, in seconds. After it, the worker is presumed dead, because its function has been stopped by
+    #: then. The sweeper sends the chunk again, long before the visibility timeout of the first message ends.
+    lease_seconds: float = LIMITS[Queue.CHUNKS].function_seconds + LEASE_MARGIN_SECONDS
 
 
 def attempts_used(chunk: ChunkItem | TaskItem) -> int:

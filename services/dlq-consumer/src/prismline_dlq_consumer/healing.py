@@ -212,7 +212,10 @@ def _trace(letter: DeadLetterMessage) -> dict[str, str]:
 
 
 def _count(decision: Decision, letter: DeadLetterMessage, deps: Dependencies) -> None:
-    with service_metrics("DeadLetters") as metrics:
-        metrics.add_dimension("Environment", deps.settings.environment)
-        metrics.add_dimension("Queue", letter.source_queue)
-        metrics.add_metric(f"DeadLetters{decision.action.value.title()}", unit="Count", value=1)
+    environment = {"Environment": deps.settings.environment}
+    # An alarm cannot add up the queues: it reads the metric without them.
+    for dimensions in (environment, environment | {"Queue": letter.source_queue}):
+        with service_metrics("DeadLetters") as metrics:
+            for name, value in dimensions.items():
+                metrics.add_dimension(name, value)
+            metrics.add_metric(f"DeadLetters{decision.action.value.title()}", unit="Count", value=1)

@@ -1,0 +1,383 @@
+"""Facts about the infrastructure that each template has to keep. Each rule is shown a template that breaks it."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from prismline_contracts import LIMITS
+from prismline_contracts.delivery import DEAD_LETTER_FUNCTION_SECONDS, VISIBILITY_PER_TIMEOUT
+from tests.templates.reading import Stacks, branches, exports, imports, leaves, of_kind, read_stacks, referred
+
+Rule = Callable[[Stacks], Iterator[str]]
+#: Functions that have concurrency of their own, so that a large run cannot take it away.
+RESERVED = {"InteractionsFunction", "DeadLettersFunction", "Function of dlq-consumer"}
+
+
+def function_of(stacks: Stacks, stack: str, mapping: dict[str, Any]) -> dict[str, Any]:
+    """The properties of the function that a mapping calls."""
+    name = mapping["FunctionName"]
+    found = {(each, logical_id): properties for each, logical_id, properties in of_kind(stacks, "Lambda::Function")}
+    if "Fn::ImportValue" in name:
+        return found["dlq-consumer", name["Fn::ImportValue"]["Fn::Sub"].rsplit("-", 1)[-1]]
+    return found[stack, name["Ref"]]
+
+
+def visible_too_early(stacks: Stacks) -> Iterator[str]:
+    """Lambda asks for a visibility timeout of six times the function's timeout."""
+    for stack, logical_id, mapping in of_kind(stacks, "Lambda::EventSourceMapping"):
+        queue = stacks[stack]["Resources"].get(referred(mapping["EventSourceArn"]))
+        if queue is None:
+            yield f"{stack}: {logical_id} maps a queue that another stack owns"
+        elif queue["Properties"].get("VisibilityTimeout", 30) < 6 * function_of(stacks, stack, mapping)["Timeout"]:
+            yield f"{stack}: {logical_id}: its queue hides a message for less than six times the function's timeout"
+
+
+def other_timeouts(stacks: Stacks) -> Iterator[str]:
+    """The table of limits says how long each function may run, because leases are derived from it."""
+    limits = {f"prismline-${{Environment}}-{queue}": each.function_seconds for queue, each in LIMITS.items()}
+    limits |= {f"{name}-dlq": DEAD_LETTER_FUNCTION_SECONDS for name in limits}
+    for stack, logical_id, mapping in of_kind(stacks, "Lambda::EventSourceMapping"):
+        queue = stacks[stack]["Resources"].get(referred(mapping["EventSourceArn"]), {"Properties": {}})["Properties"]
+        name = queue.get("QueueName", {}).get("Fn::Sub")
+        if limits.get(name) != function_of(stacks, stack, mapping)["Timeout"]:
+            yield f"{stack}: {logical_id}: the timeout of its function is not what the table of limits says"
+
+
+def unbounded_mappings(stacks: Stacks) -> Iterator[str]:
+    """Each queue may use some of the account's concurrency, never all of it."""
+    for stack, logical_id, mapping in of_kind(stacks, "Lambda::EventSourceMapping"):
+        if "MaximumConcurrency" not in mapping.get("ScalingConfig", {}):
+            yield f"{stack}: {logical_id} has no maximum concurrency"
+
+
+def unreserved_functions(stacks: Stacks) -> Iterator[str]:
+    """The Discord endpoint and the dead-letter consumer keep working while everything else is busy."""
+    wanted: dict[str, int] = {}
+    for stack, _, mapping in of_kind(stacks, "Lambda::EventSourceMapping"):
+        function = function_of(stacks, stack, mapping)["FunctionName"]["Fn::Sub"]
+        most = mapping.get("ScalingConfig", {}).get("MaximumConcurrency", 0)
+        wanted[function] = wanted.get(function, 0) + (most if isinstance(most, int) else 0)
+    reserved = set()
+    for stack, logical_id, function in of_kind(stacks, "Lambda::Function"):
+        amount = function.get("ReservedConcurrentExecutions")
+        if amount is None:
+            continue
+        reserved.add(f"Function of {stack}" if logical_id == "Function" else logical_id)
+        if amount < wanted.get(function["FunctionName"]["Fn::Sub"], 0):
+            yield f"{stack}: {logical_id} reserves less concurrency than its mappings use"
+    for missing in sorted(RESERVED - reserved):
+        yield f"{missing} reserves no concurrency"
+
+
+def valkey_out_of_reach(stacks: Stacks) -> Iterator[str]:
+    """A cache is only reached from inside its VPC, and so is a GPU instance."""
+    for stack, logical_id, function in of_kind(stacks, "Lambda::Function"):
+        if "PRISMLINE_VALKEY_URL" not in function["Environment"]["Variables"]:
+            continue
+        if "VpcConfig" not in function:
+            yield f"{stack}: {logical_id} uses Valkey and cannot be put into a VPC"
+        role = stacks[stack]["Resources"][referred(function["Role"])]["Properties"]
+        if "AWSLambdaVPCAccessExecutionRole" not in str(role.get("ManagedPolicyArns")):
+            yield f"{stack}: the role of {logical_id} may not make network interfaces"
+
+
+def lost_events(stacks: Stacks) -> Iterator[str]:
+    """What a rule cannot deliver is kept."""
+    for stack, logical_id, rule in of_kind(stacks, "Events::Rule"):
+        for target in rule["Targets"]:
+            if "DeadLetterConfig" not in target or "RetryPolicy" not in target:
+                yield f"{stack}: a target of {logical_id} has no dead-letter queue or no retry policy"
+
+
+def open_dead_letter_queues(stacks: Stacks) -> Iterator[str]:
+    """Only the queue itself redrives to its dead-letter queue."""
+    for stack, logical_id, queue in of_kind(stacks, "SQS::Queue"):
+        if not logical_id.endswith("DeadLetterQueue"):
+            continue
+        allowed = queue.get("RedriveAllowPolicy", {})
+        name = queue["QueueName"]["Fn::Sub"].removesuffix("-dlq")
+        if name.endswith("-tasks"):  # queues of single runs redrive there too, and they have no fixed names
+            expected = allowed == {"redrivePermission": "allowAll"}
+        else:
+            sources = [str(arn["Fn::Sub"]).rsplit(":", 1)[-1] for arn in allowed.get("sourceQueueArns", [])]
+            expected = allowed.get("redrivePermission") == "byQueue" and sources == [name]
+        if not expected:
+            yield f"{stack}: {logical_id} does not say which queue redrives to it"
+
+
+def _refuses_plain_text(policy: dict[str, Any], resource: str) -> bool:
+    return any(
+        isinstance(statement, dict)
+        and statement.get("Effect") == "Deny"
+        and statement["Principal"] == "*"
+        and statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+        and any(referred(each) == resource for each in branches(statement["Resource"]))
+        for statement in branches(policy["PolicyDocument"]["Statement"])
+    )
+
+
+def plain_text(stacks: Stacks) -> Iterator[str]:
+    """Queues and buckets answer over TLS only."""
+    for kind, policy_kind, member in (
+        ("SQS::Queue", "SQS::QueuePolicy", "Queues"),
+        ("S3::Bucket", "S3::BucketPolicy", "Bucket"),
+    ):
+        for stack, logical_id, _ in of_kind(stacks, kind):
+            policies = [
+                policy
+                for each, _, policy in of_kind(stacks, policy_kind)
+                if each == stack and logical_id in [referred(one) for one in branches(policy[member])]
+            ]
+            if len(policies) != 1:  # the last policy of a queue replaces the others
+                yield f"{stack}: {logical_id} has {len(policies)} policies"
+            elif not _refuses_plain_text(policies[0], logical_id):
+                yield f"{stack}: the policy of {logical_id} does not refuse requests without TLS"
+
+
+def unencrypted(stacks: Stacks) -> Iterator[str]:
+    """Queues, tables and buckets encrypt what they store."""
+    for stack, logical_id, queue in of_kind(stacks, "SQS::Queue"):
+        if queue.get("SqsManagedSseEnabled") is not True:
+            yield f"{stack}: {logical_id} is not encrypted"
+    for stack, logical_id, table in of_kind(stacks, "DynamoDB::Table"):
+        if table.get("SSESpecification") != {"SSEEnabled": True}:
+            yield f"{stack}: {logical_id} is not encrypted"
+    for stack, logical_id, bucket in of_kind(stacks, "S3::Bucket"):
+        if "BucketEncryption" not in bucket:
+            yield f"{stack}: {logical_id} is not encrypted"
+
+
+def unprotected_tables(stacks: Stacks) -> Iterator[str]:
+    """A table outlives its stack, a wrong command, and a mistake of the last month."""
+    for stack, logical_id, table in of_kind(stacks, "DynamoDB::Table"):
+        resource = stacks[stack]["Resources"][logical_id]
+        if table.get("DeletionProtectionEnabled") != {"Ref": "DeletionProtection"}:
+            yield f"{stack}: {logical_id} is not protected against deletion"
+        if stacks[stack].get("Parameters", {}).get("DeletionProtection", {}).get("Default") != "true":
+            yield f"{stack}: deletion protection is not the default"
+        if table.get("PointInTimeRecoverySpecification") != {"PointInTimeRecoveryEnabled": True}:
+            yield f"{stack}: {logical_id} cannot be restored"
+        if resource.get("DeletionPolicy") != "Retain":
+            yield f"{stack}: {logical_id} is deleted with its stack"
+    jobs = stacks["api"]["Resources"]["JobsTable"]["Properties"]
+    if jobs.get("TimeToLiveSpecification") != {"AttributeName": "expires_at", "Enabled": True}:
+        yield "api: items of JobsTable do not expire"
+
+
+def silent_functions(stacks: Stacks) -> Iterator[str]:
+    """Each function has a log group that does not grow for ever, and traces."""
+    for stack, logical_id, function in of_kind(stacks, "Lambda::Function"):
+        group = stacks[stack]["Resources"].get(referred(function.get("LoggingConfig", {}).get("LogGroup")))
+        name = function["FunctionName"]["Fn::Sub"]
+        if group is None or group["Properties"]["LogGroupName"] != {"Fn::Sub": f"/aws/lambda/{name}"}:
+            yield f"{stack}: {logical_id} has no log group of its own"
+        if function.get("TracingConfig") != {"Mode": "Active"}:
+            yield f"{stack}: {logical_id} is not traced"
+    for stack, logical_id, group in of_kind(stacks, "Logs::LogGroup"):
+        if "RetentionInDays" not in group:
+            yield f"{stack}: {logical_id} keeps logs for ever"
+    for stack, logical_id, machine in of_kind(stacks, "StepFunctions::StateMachine"):
+        if machine.get("LoggingConfiguration", {}).get("Level") not in ("ERROR", "ALL"):
+            yield f"{stack}: {logical_id} logs no errors"
+        if machine.get("TracingConfiguration") != {"Enabled": True}:
+            yield f"{stack}: {logical_id} is not traced"
+
+
+def kept_for_ever(stacks: Stacks) -> Iterator[str]:
+    """What is only needed for a time expires, and the inputs of chunks outlive the dead letters that need them."""
+    ((_, _, bucket),) = [each for each in of_kind(stacks, "S3::Bucket") if each[1] == "Bucket"]
+    expire = {rule.get("Prefix"): rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
+    for prefix in ("chunks/", "dead-letter-archive/", "exports/", "athena-results/"):
+        if "ExpirationInDays" not in expire.get(prefix, {}):
+            yield f"platform: objects under {prefix} do not expire"
+    parameters = stacks["platform"]["Parameters"]
+    if parameters["ChunkDays"]["Default"] < parameters["DeadLetterArchiveDays"]["Default"]:
+        yield "platform: a dead letter outlives the input of its chunk"
+
+
+def homeless_buckets(stacks: Stacks) -> Iterator[str]:
+    """Names of buckets are shared by all accounts and Regions."""
+    for stack, logical_id, bucket in of_kind(stacks, "S3::Bucket"):
+        if not bucket["BucketName"]["Fn::Sub"].endswith("-${AWS::AccountId}-${AWS::Region}"):
+            yield f"{stack}: the name of {logical_id} lacks account or Region"
+
+
+def fixed_partitions(stacks: Stacks) -> Iterator[str]:
+    """China and GovCloud have partitions of their own."""
+    for stack, template in stacks.items():
+        for leaf in leaves(template["Resources"]):
+            if isinstance(leaf, str) and re.search(r"\barn:aws[\w-]*:", leaf):
+                yield f"{stack}: {leaf} names a partition"
+
+
+def unheard_alarms(stacks: Stacks) -> Iterator[str]:
+    """Who hears: alerting, and for its own alarms somebody else too."""
+    for stack, logical_id, alarm in of_kind(stacks, "CloudWatch::Alarm"):
+        topics = [each["Fn::ImportValue"]["Fn::Sub"].rsplit("-", 1)[-1] for each in alarm.get("AlarmActions", [])]
+        expected = ["AlarmTopicArn", "AlertingAlarmTopicArn"] if stack == "alerting" else ["AlarmTopicArn"]
+        if topics != expected or alarm.get("OKActions") != alarm["AlarmActions"]:
+            yield f"{stack}: {logical_id} goes to {topics}"
+    protocols = {(referred(each["TopicArn"]), each["Protocol"]) for _, _, each in of_kind(stacks, "SNS::Subscription")}
+    if ("AlertingAlarmTopic", "email") not in protocols:
+        yield "platform: nobody but alerting hears that alerting does not work"
+
+
+def _watched(stacks: Stacks) -> set[tuple[str, str | None]]:
+    found = set()
+    for stack, _, alarm in of_kind(stacks, "CloudWatch::Alarm"):
+        metrics = [each["MetricStat"]["Metric"] for each in branches(alarm.get("Metrics", [])) if "MetricStat" in each]
+        for metric in metrics or [alarm]:
+            for dimension in metric["Dimensions"] if isinstance(metric.get("Dimensions"), list) else []:
+                found.add((f"{stack} {metric['MetricName']}", referred(dimension["Value"])))
+    return found
+
+
+def unwatched(stacks: Stacks) -> Iterator[str]:
+    """The age of messages, errors and throttles, and what the services count themselves."""
+    watched = _watched(stacks)
+    for stack, logical_id, _ in of_kind(stacks, "SQS::Queue"):
+        if (
+            not logical_id.endswith("DeadLetterQueue")
+            and (
+                f"{stack} ApproximateAgeOfOldestMessage",
+                logical_id,
+            )
+            not in watched
+        ):
+            yield f"{stack}: nobody hears of old messages in {logical_id}"
+    for stack, logical_id, _ in of_kind(stacks, "Lambda::Function"):
+        for metric in ("Errors", "Throttles"):
+            if (f"{stack} {metric}", logical_id) not in watched:
+                yield f"{stack}: nobody hears of {metric.lower()} of {logical_id}"
+    for metric in ("RunsSwept", "LedgerDrift", "DeadLettersFail"):
+        if (f"dlq-consumer {metric}", "Environment") not in watched:
+            yield f"dlq-consumer: no alarm reads {metric}"
+
+
+def circles(stacks: Stacks) -> Iterator[str]:
+    """A stack imports from stacks that can be deployed before it."""
+    deployed: set[str] = set()
+    ready: set[str] = set()
+    while waiting := [name for name in stacks if name not in deployed]:
+        possible = [name for name in waiting if imports(stacks[name]) <= ready]
+        if not possible:
+            missing = {name: sorted(imports(stacks[name]) - ready) for name in waiting}
+            yield f"no order of deployment gives every stack its imports: {missing}"
+            return
+        deployed.update(possible)
+        ready |= {each for name in possible for each in exports(stacks[name])}
+
+
+# ---- damage that each rule has to see
+
+
+def properties(stacks: Stacks, stack: str, logical_id: str) -> dict[str, Any]:
+    found: dict[str, Any] = stacks[stack]["Resources"][logical_id]["Properties"]
+    return found
+
+
+def without(stack: str, logical_id: str, *path: str | int) -> Callable[[Stacks], None]:
+    """Take a property away."""
+
+    def damage(stacks: Stacks) -> None:
+        at: Any = properties(stacks, stack, logical_id)
+        for step in path[:-1]:
+            at = at[step]
+        del at[path[-1]]
+
+    return damage
+
+
+def changed(stack: str, logical_id: str, value: Any, *path: str) -> Callable[[Stacks], None]:
+    """Set a property."""
+
+    def damage(stacks: Stacks) -> None:
+        at: Any = properties(stacks, stack, logical_id)
+        for step in path[:-1]:
+            at = at[step]
+        at[path[-1]] = value
+
+    return damage
+
+
+def removed(stack: str, logical_id: str) -> Callable[[Stacks], None]:
+    """Take a resource away."""
+
+    def damage(stacks: Stacks) -> None:
+        del stacks[stack]["Resources"][logical_id]
+
+    return damage
+
+
+def _circle(stacks: Stacks) -> None:
+    stacks["platform"]["Metadata"] = {"Fn::ImportValue": {"Fn::Sub": "prismline-${Environment}-JobsTable"}}
+
+
+MAPPED_ELSEWHERE = {"Fn::Sub": "arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:other"}
+CASES: list[tuple[Rule, Callable[[Stacks], None]]] = [
+    (visible_too_early, changed("worker", "ChunksQueue", 960, "VisibilityTimeout")),
+    (visible_too_early, without("worker", "ChunksDeadLetterQueue", "VisibilityTimeout")),
+    (visible_too_early, changed("worker", "TasksEventSource", MAPPED_ELSEWHERE, "EventSourceArn")),
+    (other_timeouts, changed("status", "Function", 29, "Timeout")),
+    (unbounded_mappings, without("worker", "ChunksEventSource", "ScalingConfig")),
+    (unreserved_functions, without("alerting", "InteractionsFunction", "ReservedConcurrentExecutions")),
+    (unreserved_functions, changed("dlq-consumer", "DeadLettersFunction", 5, "ReservedConcurrentExecutions")),
+    (valkey_out_of_reach, without("worker", "TasksFunction", "VpcConfig")),
+    (valkey_out_of_reach, without("worker", "FunctionRole", "ManagedPolicyArns")),
+    (lost_events, without("splitter", "ManifestRule", "Targets", 0, "DeadLetterConfig")),
+    (lost_events, without("splitter", "ManifestRule", "Targets", 0, "RetryPolicy")),
+    (open_dead_letter_queues, without("worker", "RefitsDeadLetterQueue", "RedriveAllowPolicy")),
+    (plain_text, removed("platform", "BucketPolicy")),
+    (plain_text, without("splitter", "SplitQueuePolicy", "PolicyDocument", "Statement", 1)),
+    (unencrypted, without("api", "WebhooksQueue", "SqsManagedSseEnabled")),
+    (unencrypted, without("platform", "RunsTable", "SSESpecification")),
+    (unencrypted, without("platform", "DeploymentBucket", "BucketEncryption")),
+    (unprotected_tables, without("platform", "RunsTable", "DeletionProtectionEnabled")),
+    (unprotected_tables, without("api", "JobsTable", "TimeToLiveSpecification")),
+    (silent_functions, without("api", "ApiFunction", "LoggingConfig")),
+    (silent_functions, without("api", "ApiFunction", "TracingConfig")),
+    (silent_functions, without("splitter", "FunctionLogs", "RetentionInDays")),
+    (silent_functions, without("status", "StateMachine", "LoggingConfiguration")),
+    (kept_for_ever, without("platform", "Bucket", "LifecycleConfiguration", "Rules", 3)),
+    (homeless_buckets, changed("platform", "Bucket", {"Fn::Sub": "prismline-${Environment}"}, "BucketName")),
+    (fixed_partitions, changed("worker", "ChunksQueue", "arn:aws:sqs:x", "QueueName")),
+    (unheard_alarms, without("alerting", "DeadLetterAlarm", "AlarmActions", 1)),
+    (unheard_alarms, removed("platform", "AlertingAlarmEmail")),
+    (unwatched, removed("worker", "ChunksAgeAlarm")),
+    (unwatched, removed("api", "ThrottlesAlarm")),
+    (unwatched, removed("dlq-consumer", "SweeperSilentAlarm")),
+    (unwatched, removed("dlq-consumer", "LedgerDriftAlarm")),
+    (circles, _circle),
+]
+RULES = list(dict.fromkeys(rule for rule, _ in CASES))
+
+
+@pytest.fixture(scope="module")
+def stacks() -> Stacks:
+    return read_stacks()
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_the_templates_keep_the_rule(rule: Rule, stacks: Stacks) -> None:
+    assert list(rule(stacks)) == []
+
+
+@pytest.mark.parametrize(("rule", "damage"), CASES)
+def test_a_broken_fact_is_said(rule: Rule, damage: Callable[[Stacks], None], stacks: Stacks) -> None:
+    broken = copy.deepcopy(stacks)
+    damage(broken)
+    assert list(rule(broken)) != []
+
+
+def test_the_table_of_limits_hides_messages_long_enough() -> None:
+    assert VISIBILITY_PER_TIMEOUT >= 6
+
+
+def test_the_dead_letter_consumer_is_deployed_before_those_who_map_their_dead_letters_to_it(stacks: Stacks) -> None:
+    users = {name for name, template in stacks.items() if "DeadLettersFunction" in imports(template)}
+    assert users == {"alerting", "api", "exporter", "splitter", "status", "worker"}
