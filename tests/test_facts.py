@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from prismline_gaussline import axis
+from prismline_contracts.maps import FLAG_NAMES
+from prismline_gaussline import Flag, axis
 from prismline_splitter import cube
 
 
 def test_the_splitter_and_gaussline_know_the_same_spectral_axes() -> None:
     assert cube.SPECTRAL_TYPES == axis.SPECTRAL_TYPES
+
+
+def test_the_contracts_name_the_flags_as_gaussline_does() -> None:
+    assert {name: 1 << bit for bit, name in enumerate(FLAG_NAMES)} == {flag.name: flag.value for flag in Flag}

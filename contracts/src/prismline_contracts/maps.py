@@ -1,4 +1,4 @@
-"""The maps that a run of the `spectra` workload is shown as: one value for each pixel of the cube."""
+"""The maps that a run of the `spectra` workload is shown as: one value for each pixel of the cube; and its flags."""
 
 from __future__ import annotations
 
@@ -35,3 +35,13 @@ class ChunkShade(StrEnum):
     PENDING = "PENDING"
     IN_PROGRESS = "IN_PROGRESS"
     FAILED = "FAILED"
+
+
+#: What the bits of the column `flags` say, from bit 1 on: the names of `prismline_gaussline.Flag`.
+FLAG_NAMES = ("CONVERGED", "AT_BOUND", "BLENDED", "LIMIT_HIT", "TIME_LIMIT", "BLANK", "NO_DATA", "NO_NOISE")
+
+
+def flag_names(flags: int) -> list[str]:
+    """The names of the bits in `flags`; a bit of a newer version is named by its value."""
+    bits = [bit for bit in range(flags.bit_length()) if flags >> bit & 1]
+    return [FLAG_NAMES[bit] if bit < len(FLAG_NAMES) else str(1 << bit) for bit in bits]

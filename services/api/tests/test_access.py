@@ -129,6 +129,12 @@ class TestTenants:
             "task_id": task_id,
             "export_id": acme.post(f"/runs/{run_id}/export", expect=202)["export_id"],
             "operation_id": recovery.rpartition("/")[2],
+            "name": "rms",
+            "level": "0",
+            "column": "0",
+            "row": "0",
+            "x": "0",
+            "y": "0",
         }
         other = world.caller("other")
         tried = 0

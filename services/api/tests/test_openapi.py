@@ -9,6 +9,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 from api_world import ApiWorld, urls_job
+from cube_world import CubeRun
 
 pytestmark = pytest.mark.emulator
 
@@ -20,6 +21,8 @@ def test_requests_made_from_the_document_get_documented_answers(world: ApiWorld,
     acme = world.caller()
     for _ in range(3):
         acme.post("/jobs", urls_job(3))
+    cube = CubeRun.create(world)
+    cube.complete()
     command = ["run", f"{url}/openapi.json", "--header", f"Authorization: Bearer {acme.api_key}"]
     # What a schema cannot say may be refused too: a cube that is not in the bucket, a deadline that has passed.
     checks = ["--checks", "all", "--exclude-checks", "positive_data_acceptance"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from api_world import ApiWorld
+from cube_world import CubeRun
 
 PAGE = Path(__file__).parents[3] / "docs/api.md"
 
@@ -37,8 +38,16 @@ def learn(answer: Any, variables: dict[str, str]) -> None:
     variables.update({name: value for name, value in learned.items() if value})
 
 
-def test_every_line_of_the_page_works(world: ApiWorld, url: str) -> None:
+def completed_cube(world: ApiWorld) -> str:
+    """The id of a run of a cube whose chunks have completed."""
+    run = CubeRun.create(world)
+    run.complete()
+    return run.run_id
+
+
+def test_every_line_of_the_page_works(world: ApiWorld, url: str, tmp_path: Path) -> None:
     variables = {"PRISMLINE_API_URL": url, "PRISMLINE_API_KEY": world.key(), "PATH": os.environ["PATH"]}
+    variables |= {"MAP": "integrated", "LEVEL": "0", "COLUMN": "0", "ROW": "0", "X": "3", "Y": "2"}
     world.deps.bucket.write("cubes/grs/field.fits", b"a cube")
     asked = set()
     for line in lines():
@@ -46,7 +55,11 @@ def test_every_line_of_the_page_works(world: ApiWorld, url: str) -> None:
             (name, *_) = [task.task_id for task in world.deps.ledger.tasks(world.deps.ledger.run(variables["RUN"]))]
             world.complete(variables["RUN"], name, b"<html>")
             variables["TASK"] = f"{variables['RUN']}.{name}"
-        done = subprocess.run(["bash", "-c", line], env=variables, capture_output=True, text=True, check=False)
+        if "$CUBE_RUN" in line and "CUBE_RUN" not in variables:
+            variables["CUBE_RUN"] = completed_cube(world)
+        done = subprocess.run(
+            ["bash", "-c", line], env=variables, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
         document = json.loads(done.stdout) if done.stdout.strip() else {}
         learn(document, variables)

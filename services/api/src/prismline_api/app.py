@@ -19,6 +19,7 @@ from prismline_api.dead_letters import list_dead_letters, recover, show_recovery
 from prismline_api.dependencies import Dependencies
 from prismline_api.limits import BodyLimit
 from prismline_api.manifests import Path as SubmissionPath
+from prismline_api.maps.routes import router as maps_router
 from prismline_api.models import (
     Accepted,
     Batch,
@@ -114,6 +115,7 @@ def build_app(deps: Dependencies) -> FastAPI:
         return Health()
 
     app.include_router(api)
+    app.include_router(maps_router)
     install_console(app, deps)
     return app
 

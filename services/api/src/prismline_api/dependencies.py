@@ -29,6 +29,11 @@ from prismline_runtime import Bucket, Table, Transport, aws_errors, clients, err
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+    from prismline_api.maps.building import Maps
+    from prismline_api.maps.chunks import ChunkIndex
+    from prismline_api.maps.memory import Memory
+    from prismline_api.maps.spectra import Spectra
+
 #: Name of the service in logs and as the source of messages.
 SERVICE = "api"
 #: Signature version 4 alone binds the headers of an upload.
@@ -73,6 +78,38 @@ class Dependencies:
     def sessions(self) -> Sessions:
         """The sessions of the console."""
         return Sessions(self.store.secret("sessions"))
+
+    # What maps need reads Parquet and FITS. A process that nobody asks for a map does not load it.
+
+    @cached_property
+    def chunk_index(self) -> ChunkIndex:
+        """Finds the chunks of runs that have maps."""
+        from prismline_api.maps.chunks import ChunkIndex  # noqa: PLC0415
+
+        return ChunkIndex(self.ledger, self.s3, self.bucket)
+
+    @cached_property
+    def maps(self) -> Maps:
+        """Builds the tiles of maps."""
+        from prismline_api.maps.building import Maps  # noqa: PLC0415
+
+        return Maps(self.bucket, self.chunk_index, self._maps_memory, self.logger)
+
+    @cached_property
+    def spectra(self) -> Spectra:
+        """Shows single spectra."""
+        from prismline_api.maps.spectra import Spectra  # noqa: PLC0415
+
+        return Spectra(self.ledger, self.bucket, self._open_bucket, self.maps, self._maps_memory)
+
+    @cached_property
+    def _maps_memory(self) -> Memory:
+        from prismline_api.maps.memory import Memory  # noqa: PLC0415
+
+        return Memory(self.settings.maps_memory_bytes)
+
+    def _open_bucket(self, name: str) -> Bucket:
+        return Bucket(self.s3, name)
 
     def seal(self, subject: str, position: Any) -> str | None:
         """The cursor for a position in a list. None at the end of the list."""

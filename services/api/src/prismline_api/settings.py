@@ -38,6 +38,9 @@ class ApiSettings(ServiceSettings):
     counts_cache_seconds: float = Field(
         default=1.0, ge=0, description="How old the counts of a run with several shards may be, while it is running."
     )
+    maps_memory_bytes: int = Field(
+        default=256 * 2**20, ge=2**20, description="Memory for what maps and spectra are made of, in bytes."
+    )
     source_prefixes: list[str] = Field(
         default=["cubes/", "noise/", "frames/"],
         description="Where in the bucket a job may name objects that were not uploaded by its own tenant, as JSON.",

@@ -1,0 +1,86 @@
+"""Spectra out of the input of a chunk: ranges of the cube itself, or of the chunk's `.npz` file."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from prismline_contracts import ChunkItem, CubeReference
+from prismline_cube import Layout, gather
+from prismline_runtime import Bucket
+
+#: Bytes of neighbouring spectra that are read with the one that was asked for: people walk from pixel to pixel, and
+#: each request takes as long for a hundred neighbours as for one.
+NEIGHBOURS_BYTES = 2**20
+#: Bytes that are read at a time of a chunk's file.
+PART_BYTES = 64 * 2**10
+#: Bytes of the fixed part of the header of a file inside a ZIP file.
+_ZIP_HEADER_BYTES = 30
+
+
+def neighbours(number: int, count: int, n_channels: int) -> range:
+    """The block of spectra around spectrum `number` of `count` that are read together."""
+    size = max(1, NEIGHBOURS_BYTES // (8 * n_channels))
+    start = number // size * size
+    return range(start, min(start + size, count))
+
+
+def read_spectra(
+    chunk: ChunkItem, numbers: range, bucket: Bucket, open_bucket: Callable[[str], Bucket]
+) -> NDArray[np.floating[Any]]:
+    """The spectra with these numbers in the chunk, (n, n_channels).
+
+    Raises PermanentError if the source was replaced, and ValueError if the chunk's file is damaged.
+    """
+    if (reference := chunk.cube_reference) is not None:
+        cube = bucket if reference.bucket is None else open_bucket(reference.bucket)
+        return _from_cube(reference, numbers, cube)
+    version = bucket.version(chunk.chunk_key)
+    size = bucket.size(chunk.chunk_key, etag=version)
+    with bucket.open_version(chunk.chunk_key, etag=version, size=size, part_bytes=PART_BYTES) as file:
+        try:
+            return rows_of_file(file, numbers)
+        except (zipfile.BadZipFile, KeyError, EOFError) as error:
+            raise ValueError(f"The chunk's file is damaged: {error}") from error
+
+
+def _from_cube(reference: CubeReference, numbers: range, cube: Bucket) -> NDArray[np.floating[Any]]:
+    def read(start: int, stop: int) -> bytes:
+        return cube.read_range(reference.key, start, stop, etag=reference.etag)
+
+    index = np.arange(reference.first + numbers.start, reference.first + numbers.stop)
+    return gather(Layout.of(reference), index, read)
+
+
+def rows_of_file(file: BinaryIO, numbers: range) -> NDArray[np.floating[Any]]:
+    """Rows of the array `spectra` of a `.npz` file, without the rows before them if they are not compressed.
+
+    Raises ValueError, KeyError, EOFError or BadZipFile if there are none.
+    """
+    archive = zipfile.ZipFile(file)
+    entry = archive.getinfo("spectra.npy")
+    with archive.open(entry) as member:
+        version = np.lib.format.read_magic(member)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
+        shape, _, dtype = read(member)
+        if len(shape) != 2 or dtype.kind != "f" or numbers.stop > shape[0]:
+            raise ValueError(f"the spectra are {dtype} of shape {shape}")
+        row_bytes = shape[1] * dtype.itemsize
+        at = member.tell() + numbers.start * row_bytes
+        wanted = len(numbers) * row_bytes
+        if entry.compress_type == zipfile.ZIP_STORED:
+            file.seek(entry.header_offset)
+            header = file.read(_ZIP_HEADER_BYTES)
+            names = int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
+            file.seek(entry.header_offset + _ZIP_HEADER_BYTES + names + at)
+            body = file.read(wanted)
+        else:
+            member.seek(at)
+            body = member.read(wanted)
+    if len(body) != wanted:
+        raise EOFError(f"{len(body)} of {wanted} bytes")
+    return np.frombuffer(body, dtype).reshape(-1, shape[1])

@@ -1,0 +1,140 @@
+"""What responses about maps and spectra hold."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from prismline_api.models import Response
+from prismline_contracts.maps import MapName
+
+#: A number that may not be known.
+Known = float | None
+
+
+class AxisView(Response):
+    """The spectral axis: `start + channel * step`, channels counted from 0."""
+
+    name: Annotated[str, Field(examples=["Velocity"])]
+    unit: Annotated[str, Field(examples=["km/s"])]
+    start: float
+    step: float
+    linear: Annotated[bool, Field(description="Whether the formula holds. Else the values are those of its header.")]
+
+
+class MapEntry(Response):
+    """A map that can be shown."""
+
+    name: MapName
+    title: str
+    unit: str
+
+
+class MapsView(Response):
+    """The maps of a run, and the cube that they belong to. Pixel (0, 0) is at the lower left."""
+
+    run_id: str
+    name: str
+    nx: int
+    ny: int
+    n_channels: int
+    tile_pixels: Annotated[int, Field(description="Rows and columns of a tile, at most.")]
+    levels: Annotated[int, Field(description="Level 0 has the cube's pixels, each further one half as many a side.")]
+    axis: AxisView
+    signal_unit: str
+    celestial: Annotated[
+        dict[str, str | int | float | bool] | None,
+        Field(description="FITS keywords of the celestial coordinates; axis 1 is x. Absent where the header has none."),
+    ] = None
+    maps: list[MapEntry]
+    chunks: Annotated[dict[str, int], Field(description="Number of chunks by status.")]
+    final: Annotated[bool, Field(description="Whether all chunks have ended, so that maps change no more.")]
+
+
+class MapView(MapEntry):
+    """The values of one map, so far."""
+
+    run_id: str
+    n_values: Annotated[int, Field(description="Pixels with a value.")]
+    minimum: Known = None
+    maximum: Known = None
+    low: Annotated[Known, Field(description="About 1 % of the values are smaller.")] = None
+    high: Annotated[Known, Field(description="About 1 % of the values are larger.")] = None
+    pending: Annotated[int, Field(description="Completed chunks whose values are not considered yet: ask again.")]
+    shades: Annotated[
+        list[str] | None, Field(description="What the values 0, 1, ... stand for, or the bits 1, 2, 4, ... of flags.")
+    ] = None
+
+
+class SkyView(Response):
+    """Celestial coordinates on a lattice of pixels, between which they may be interpolated.
+
+    `longitude[i][j]` is at pixel (`x[j]`, `y[i]`), in degrees; null off the projection.
+    """
+
+    run_id: str
+    longitude_name: Annotated[str, Field(examples=["GLON"])]
+    latitude_name: Annotated[str, Field(examples=["GLAT"])]
+    x: list[float]
+    y: list[float]
+    longitude: list[list[Known]]
+    latitude: list[list[Known]]
+
+
+class Measured(Response):
+    """A value and one standard deviation of it, where that is known."""
+
+    value: float
+    error: Known = None
+
+
+class ComponentView(Response):
+    """A component of a fit: a Gaussian. Positions and widths are on the spectral axis, areas in its unit, too."""
+
+    amplitude: Measured
+    mean: Measured
+    stddev: Measured
+    flux: Measured
+
+
+class FitView(Response):
+    """What was fitted to a spectrum."""
+
+    status: Annotated[str, Field(description="`fitted`, `empty`, `blank` or `timed_out`.")]
+    components: list[ComponentView]
+    model: Annotated[list[float], Field(description="The sum of the components at each channel.")]
+    residual: Annotated[list[Known] | None, Field(description="Data without the model.")] = None
+    rms: Known = None
+    chi2_reduced: Known = None
+    aicc: Known = None
+    flags: list[str]
+    decomposer: str | None = None
+
+
+class HolderView(Response):
+    """The chunk that holds a spectrum."""
+
+    chunk_id: str
+    status: str
+    attempts: int
+    error: str | None = None
+    last_error: str | None = None
+
+
+class SpectrumView(Response):
+    """A spectrum and its fit. `axis` and `data` have a value for each channel; null where the cube has none."""
+
+    run_id: str
+    x: int
+    y: int
+    longitude: Known = None
+    latitude: Known = None
+    axis: list[float]
+    axis_name: str
+    axis_unit: str
+    signal_unit: str
+    data: list[Known] | None = None
+    data_error: Annotated[str | None, Field(description="Why the data cannot be read.")] = None
+    fit: Annotated[FitView | None, Field(description="Absent while the chunk has no output.")] = None
+    chunk: Annotated[HolderView | None, Field(description="Absent while the run is being divided.")] = None

@@ -1,0 +1,206 @@
+"""The paths of maps and spectra. What reads Parquet and FITS is loaded when a map is first asked for."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated
+
+from fastapi import APIRouter, Header, Path, Response
+
+from prismline_api import problems
+from prismline_api.auth import Caller
+from prismline_api.dependencies import Dependencies
+from prismline_api.maps.models import AxisView, MapEntry, MapsView, MapView, SkyView, SpectrumView
+from prismline_api.parameters import Deps, Reader, RunId
+from prismline_api.problems import ProblemError, conflict
+from prismline_api.reading import find_run
+from prismline_contracts.maps import FLAG_NAMES, ChunkShade, MapName
+from prismline_runtime import PermanentError
+
+if TYPE_CHECKING:
+    from prismline_api.maps.chunks import RunChunks
+
+#: Header of a tile: how many completed chunks are not in it yet.
+PENDING_HEADER = "Prismline-Pending"
+#: Level of compression: values of float32 hardly shrink more at higher ones.
+GZIP_LEVEL = 1
+
+_TITLES = {
+    MapName.INTEGRATED: "Integrated intensity",
+    MapName.COMPONENTS: "Number of components",
+    MapName.CENTROID: "Centroid",
+    MapName.VELOCITY: "Position of the strongest component",
+    MapName.WIDTH: "Width of the strongest component",
+    MapName.RMS: "Noise",
+    MapName.CHI2: "Reduced chi-square",
+    MapName.FLAGS: "Flags",
+    MapName.CHUNKS: "State of the chunks",
+}
+_SHADES = {MapName.FLAGS: list(FLAG_NAMES), MapName.CHUNKS: [shade.value for shade in ChunkShade]}
+
+Name = Annotated[MapName, Path(description="The map's name.")]
+Level = Annotated[
+    int, Path(ge=0, le=30, description="0 has the cube's pixels, each further level half as many a side.")
+]
+Column = Annotated[int, Path(ge=0, le=2**31, description="Column of the tile, from the left.")]
+Row = Annotated[int, Path(ge=0, le=2**31, description="Row of the tile, from the bottom.")]
+PixelX = Annotated[int, Path(ge=0, le=2**31, description="Column of the pixel, from 0.")]
+PixelY = Annotated[int, Path(ge=0, le=2**31, description="Row of the pixel, from 0.")]
+
+router = APIRouter(prefix="/v1/runs/{run_id}", tags=["maps"], responses=problems.RESPONSES)
+
+
+@router.get("/maps", response_model_exclude_none=True)
+def get_maps(run_id: RunId, caller: Reader, deps: Deps) -> MapsView:
+    """List the maps of a run of `spectra`, with the shape and the coordinates of its cube."""
+    from prismline_cube import TILE_PIXELS, levels  # noqa: PLC0415 - numpy
+
+    chunks = _chunks(caller, run_id, deps)
+    geometry = chunks.geometry
+    return MapsView(
+        run_id=run_id,
+        name=chunks.survey,
+        nx=geometry.nx,
+        ny=geometry.ny,
+        n_channels=geometry.n_channels,
+        tile_pixels=TILE_PIXELS,
+        levels=levels(geometry.nx, geometry.ny),
+        axis=_axis(chunks),
+        signal_unit=geometry.bunit,
+        celestial=geometry.celestial,
+        maps=[_entry(name, chunks) for name in MapName],
+        chunks=dict(Counter(holder.status for holder in chunks.holders)),
+        final=chunks.final,
+    )
+
+
+@router.get("/maps/{name}", response_model_exclude_none=True)
+def get_map(run_id: RunId, name: Name, caller: Reader, deps: Deps) -> MapView:
+    """Show the range of a map's values. Chunks that cannot be read at once are `pending`: ask again."""
+    from prismline_api.maps.building import ValueRange  # noqa: PLC0415 - numpy and pyarrow
+
+    chunks = _chunks(caller, run_id, deps)
+    if name is MapName.CHUNKS:
+        n, last = sum(holder.count for holder in chunks.holders), float(len(ChunkShade) - 1)
+        found = ValueRange(n, 0.0, last, 0.0, last, pending=0)
+    else:
+        found = deps.maps.value_range(chunks, name)
+    return MapView(
+        **_entry(name, chunks).model_dump(),
+        run_id=run_id,
+        n_values=found.n_values,
+        minimum=found.minimum,
+        maximum=found.maximum,
+        low=found.low,
+        high=found.high,
+        pending=found.pending,
+        shades=_SHADES.get(name),
+    )
+
+
+@router.get(
+    "/maps/{name}/tiles/{level}/{column}/{row}",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Rows of little-endian float32, the lowest row first; NaN where there is no value. A tile"
+            f" at the edge has fewer rows or columns. `{PENDING_HEADER}`: completed chunks that are not in it yet.",
+            "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+        },
+        304: {"description": "The tile is the one with the ETag in `If-None-Match`."},
+    },
+)
+def get_tile(
+    run_id: RunId,
+    name: Name,
+    level: Level,
+    column: Column,
+    row: Row,
+    caller: Reader,
+    deps: Deps,
+    if_none_match: Annotated[str | None, Header()] = None,
+    accept_encoding: Annotated[str, Header()] = "",
+) -> Response:
+    """Get a tile of a map: 256 x 256 values, gzip-compressed if the client accepts it."""
+    from prismline_cube import Tile  # noqa: PLC0415 - numpy
+
+    chunks = _chunks(caller, run_id, deps)
+    try:
+        tile = Tile(chunks.geometry.nx, chunks.geometry.ny, level, column, row)
+    except ValueError as error:
+        raise ProblemError(404, "not-found", f"Run {run_id} has no such tile: {error}.") from error
+    answer = deps.maps.tile(chunks, name, tile)
+    body = answer.values.astype("<f4").tobytes()
+    etag = f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+    headers = {
+        "ETag": etag,
+        "Cache-Control": "private, no-cache",
+        "Vary": "Accept-Encoding, Authorization, Cookie",
+        PENDING_HEADER: str(answer.pending),
+    }
+    if if_none_match == etag:
+        return Response(status_code=304, headers=headers)
+    if "gzip" in accept_encoding:
+        body = gzip.compress(body, GZIP_LEVEL, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    return Response(body, headers=headers, media_type="application/octet-stream")
+
+
+@router.get("/sky")
+def get_sky(run_id: RunId, caller: Reader, deps: Deps) -> SkyView:
+    """Get the celestial coordinates of the cube on a lattice of pixels."""
+    from prismline_api.maps.sky import sky_view  # noqa: PLC0415 - astropy
+
+    return sky_view(_chunks(caller, run_id, deps))
+
+
+@router.get("/spectra/{x}/{y}", response_model_exclude_none=False)
+def get_spectrum(run_id: RunId, x: PixelX, y: PixelY, caller: Reader, deps: Deps) -> SpectrumView:
+    """Show the spectrum at a pixel with its fit: components, their sum, the residual, and the chunk that holds it."""
+    chunks = _chunks(caller, run_id, deps)
+    geometry = chunks.geometry
+    if x >= geometry.nx or y >= geometry.ny:
+        raise ProblemError(
+            404,
+            "not-found",
+            f"Run {run_id} has no pixel ({x}, {y}): x goes from 0 to {geometry.nx - 1}, y to {geometry.ny - 1}.",
+        )
+    return deps.spectra.show(chunks, x, y)
+
+
+def _chunks(caller: Caller, run_id: str, deps: Dependencies) -> RunChunks:
+    """The chunks of the caller's run. Raises ProblemError (404, 409)."""
+    found = find_run(caller, run_id, deps)
+    if found.workload != "spectra":
+        raise conflict("no-maps", f"Run {run_id} is of {found.workload}; only runs of spectra have maps.")
+    run = deps.ledger.get_run(run_id)
+    if run is None or run.chunks_total is None:
+        raise conflict("not-divided", f"The cube of run {run_id} is not divided into chunks yet. Look again later.")
+    try:
+        return deps.chunk_index.chunks(run)
+    except PermanentError as error:
+        raise conflict("no-maps", f"Run {run_id} has no maps any more: {error}") from error
+
+
+def _axis(chunks: RunChunks) -> AxisView:
+    from prismline_cube import SpectralAxis  # noqa: PLC0415 - numpy
+
+    axis = SpectralAxis.of(chunks.geometry)
+    return AxisView(name=axis.name, unit=axis.unit, start=axis.start, step=axis.step, linear=chunks.geometry.linear)
+
+
+def _entry(name: MapName, chunks: RunChunks) -> MapEntry:
+    axis, signal = _axis(chunks), chunks.geometry.bunit
+    title = _TITLES[name]
+    if name in (MapName.CENTROID, MapName.VELOCITY):
+        title = title.replace("Centroid", f"Centroid {axis.name.lower()}").replace("Position", axis.name)
+    unit = {
+        MapName.INTEGRATED: f"{signal} {axis.unit}".strip(),
+        MapName.CENTROID: axis.unit,
+        MapName.VELOCITY: axis.unit,
+        MapName.WIDTH: axis.unit,
+        MapName.RMS: signal,
+    }.get(name, "")
+    return MapEntry(name=name, title=title, unit=unit)
