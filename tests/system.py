@@ -103,18 +103,19 @@ class System:
         endpoint: str | None = None,
         parameters: dict[str, str] | None = None,
         root: Path = REPOSITORY,
+        functions: bool = False,
         **settings: str,
     ) -> Iterator[System]:
         """Start the system in `folder`; environment variables are set through `patch`. It is down afterwards.
 
         endpoint: the emulator to use; default: the shared one, in an environment that no other system has, or else
         one of its own, whatever another system has set. parameters: of the templates. root: the checkout whose
-        services run.
+        services run. functions: run them as Lambda functions, always with an emulator of its own.
         """
         home, faults_file = folder / "home", folder / "faults.json"
         patch.setenv("PRISMLINE_HOME", str(home))
         patch.delenv("AWS_ENDPOINT_URL", raising=False)
-        if endpoint := endpoint or SHARED_ENDPOINT:
+        if endpoint := endpoint or (None if functions else SHARED_ENDPOINT):
             patch.setenv("AWS_ENDPOINT_URL", endpoint)
         state = harness.up(
             home,
@@ -123,6 +124,7 @@ class System:
             services=services,
             parameters=parameters,
             root=root,
+            functions=functions,
             settings={
                 "PRISMLINE_VISIBILITY_SECONDS": str(VISIBILITY_SECONDS),
                 "PRISMLINE_WAIT_SECONDS": "1",

@@ -69,6 +69,16 @@ def upload_state_machines(s3: S3Client, root: Path, bucket: str) -> dict[str, st
     return keys
 
 
+def emulator_parameters(endpoint: str) -> dict[str, str]:
+    """Parameters of templates for what `endpoint` lacks if it is an emulator: Athena, alarms that calculate, and TLS.
+
+    What is on an emulator may be deleted.
+    """
+    if is_aws(endpoint):
+        return {}
+    return {"DeploySearch": "false", "DeletionProtection": "false", "MetricMath": "false", "Emulator": "true"}
+
+
 def deploy(
     cloudformation: CloudFormationClient,
     s3: S3Client,
@@ -79,18 +89,15 @@ def deploy(
     """Create or update all stacks of `root` and return their outputs as environment variables.
 
     `parameters` go to every template that declares them, with `Environment`, `DeployFunctions=false` (the harness runs
-    the services itself), `DeploySearch=false` (emulators have no Athena), `DeletionProtection=false` and, on an
-    emulator, `MetricMath=false` (its alarms cannot calculate) and `Emulator=true` (it has no TLS). Raises HarnessError
-    with the reason of the first resource that failed.
+    the services itself), `DeploySearch=false` (emulators have no Athena), `DeletionProtection=false` and what else an
+    emulator lacks. Raises HarnessError with the reason of the first resource that failed.
     """
-    on_aws = is_aws(cloudformation.meta.endpoint_url)
     given = {
         "Environment": environment,
         "DeployFunctions": "false",
         "DeploySearch": "false",
         "DeletionProtection": "false",
-        "MetricMath": str(on_aws).lower(),
-        "Emulator": str(not on_aws).lower(),
+        **emulator_parameters(cloudformation.meta.endpoint_url),
         **(parameters or {}),
     }
 

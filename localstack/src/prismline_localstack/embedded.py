@@ -32,7 +32,7 @@ from typing import Any
 
 from ministack import app as ministack
 from ministack.core import persistence, responses
-from ministack.services import dynamodb, s3, sqs, stepfunctions
+from ministack.services import dynamodb, lambda_svc, s3, sqs, stepfunctions
 
 from prismline_localstack.emulator import AGES_PATH, SAVE_PATH
 
@@ -283,6 +283,8 @@ def install(folder: Path) -> Keeper:
 
     replace(dynamodb, handle_request=keeper.handle)
     replace(s3, _get_object=get_object, _read_body=read_body)
+    # Mappings are kept, and not driven: that is what `prismline_localstack.functions` does.
+    replace(lambda_svc, _ensure_poller=lambda: None)
     replace(stepfunctions, load_persisted_state=lambda data: forget_executions(load_executions, data))
     replace(ministack, app=app, _load_persisted_state=keeper.restore, save_all=lambda _: keeper.stop())
     return keeper

@@ -62,6 +62,7 @@ def up(
     services: Collection[str] | None = None,
     settings: Mapping[str, str] | None = None,
     parameters: Mapping[str, str] | None = None,
+    functions: bool = False,
     timeout: float = UP_SECONDS,
 ) -> State:
     """Start the system and return when it is ready. A system that is ready already is only reported.
@@ -71,6 +72,7 @@ def up(
     workers: number of processes for a service with `count = "cores"`. services: run only these (all stacks are
     deployed). `standins` names the stand-ins for outside systems: they run with all services, but not with AWS itself.
     settings: environment variables for the services and the harness. parameters: for the templates that declare them.
+    functions: run the services as Lambda functions, deployed as `prismline deploy` does; with the embedded emulator.
 
     Raises HarnessError with the reason if the system does not start. Then no process is left.
     """
@@ -86,6 +88,7 @@ def up(
         services=None if services is None else sorted(services),
         settings=dict(settings or {}),
         parameters=dict(parameters or {}),
+        functions=functions,
     )
     supervisor = _start_supervisor(place, plan)
 

@@ -44,6 +44,11 @@ class Home:
         return self.path / "emulator"
 
     @property
+    def images(self) -> Path:
+        """The folder of the images of functions."""
+        return self.path / "images"
+
+    @property
     def logs(self) -> Path:
         """The folder of the logs since the last start."""
         return self.path / "logs"

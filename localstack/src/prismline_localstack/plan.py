@@ -51,6 +51,8 @@ class Plan(BaseModel):
     settings: dict[str, str] = {}
     #: Template parameters, over the defaults.
     parameters: dict[str, str] = {}
+    #: Whether the services run as Lambda functions, deployed as to AWS, and not as processes.
+    functions: bool = False
 
     def service_settings(self, *, embedded: bool) -> dict[str, str]:
         """The environment variables of the services: the defaults with the overrides."""

@@ -31,7 +31,7 @@ from __future__ import annotations
 import os
 import sys
 import tomllib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -41,6 +41,8 @@ from prismline_localstack.errors import HarnessError
 
 #: What the stand-ins for outside systems are called among the services.
 STANDINS = "standins"
+#: What the process is called that runs the services' functions, where they run as functions.
+FUNCTIONS = "functions"
 
 ProcessName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
 EntryPoint = Annotated[str, Field(pattern=r"^[\w.]+:\w+$")]
@@ -125,6 +127,19 @@ class ServiceProcess(BaseModel, frozen=True):
     def listening(self) -> AppTable | ServerTable | None:
         """Its table, if it listens at a port."""
         return self.app or self.server
+
+
+def function_driver(root: Path, images: Path, logs: Path, urls: Mapping[str, int], workers: int) -> ServiceProcess:
+    """The process that runs the functions of all services. `urls`: the ports of the functions' URLs, by short name."""
+    places = [argument for name, port in urls.items() for argument in ("--url", f"{name}={port}")]
+    module = "prismline_localstack.functions.driver"
+    command = [sys.executable, "-m", module, "--images", str(images), "--logs", str(logs)]
+    return ServiceProcess(
+        name=FUNCTIONS,
+        service=FUNCTIONS,
+        command=[*command, "--concurrency", str(workers), *places],
+        folder=root / "localstack",
+    )
 
 
 def service_processes(

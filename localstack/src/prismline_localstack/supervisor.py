@@ -15,6 +15,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -24,7 +25,9 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from prismline_contracts import api_key_sha256
 from prismline_localstack.api_keys import ensure_api_key
-from prismline_localstack.deploy import deploy
+from prismline_localstack.deploy import deploy, merge_outputs
+from prismline_localstack.deployment.deploying import deploy as deploy_stacks
+from prismline_localstack.deployment.targets import local_target
 from prismline_localstack.emulator import Emulator
 from prismline_localstack.endpoints import FIRST_ANSWER_SECONDS, LOOPBACK, accepts, answers, listen, url_of
 from prismline_localstack.errors import HarnessError
@@ -32,7 +35,7 @@ from prismline_localstack.home import SUPERVISOR, Home
 from prismline_localstack.plan import HOME_TAKEN, Plan
 from prismline_localstack.processes import ProcessId, spawn, stop
 from prismline_localstack.queues import METRICS_SECONDS, depths, publish_ages, publish_depths, request_sweep
-from prismline_localstack.registry import ServiceProcess, service_processes
+from prismline_localstack.registry import STANDINS, ServiceProcess, function_driver, service_processes
 from prismline_localstack.resuming import resume
 from prismline_localstack.settings import client_environment, inherited_environment, is_aws
 from prismline_localstack.state import Phase, ProcessState, State, make_client
@@ -47,6 +50,8 @@ FIRST_RESTART_SECONDS = 0.5
 WELL_SECONDS = 30.0
 #: How long a process that serves HTTP may take until it answers, in seconds; on an idle machine it takes about one.
 APP_START_SECONDS = 60.0
+#: The setting that names the Valkey server. Functions are told by a parameter of the platform's stack.
+VALKEY_SETTING = "PRISMLINE_VALKEY_URL"
 #: Name of the emulator in the process table.
 EMULATOR = "emulator"
 
@@ -155,9 +160,13 @@ class Supervisor:
             standins=self._plan.standins,
         )
         listeners = _listen(definitions, self._ports_before)
+        urls = _urls(definitions, listeners)
         self._connect()
-        cloudformation, s3 = (make_client(service, self._state.env) for service in ("cloudformation", "s3"))
-        outputs = deploy(cloudformation, s3, self._plan.root, self._plan.environment, self._plan.parameters)
+        if self._plan.functions:
+            outputs = self._deploy_functions(self._told(definitions, urls))
+        else:
+            cloudformation, s3 = (make_client(service, self._state.env) for service in ("cloudformation", "s3"))
+            outputs = deploy(cloudformation, s3, self._plan.root, self._plan.environment, self._plan.parameters)
         self._state.outputs = outputs
         console: dict[str, str] = {}
         if "JOBS_TABLE" in outputs:
@@ -166,11 +175,12 @@ class Supervisor:
         if self._emulator is not None:
             self._emulator.keep()
             self._state.resumed = resume(self._state)
-        urls = _urls(definitions, listeners)
         self._state.env |= outputs | self._told(definitions, urls)
         environment = inherited_environment(self._state.endpoint) | self._state.env
         environment |= console
         environment |= self._plan.service_settings(embedded=self._emulator is not None)
+        if self._plan.functions:
+            definitions = self._with_functions(definitions, listeners)
         for definition in definitions:
             log, listener = self._home.log(definition.name), listeners.get(definition.name)
             if definition.server is not None and listener is not None:
@@ -198,6 +208,31 @@ class Supervisor:
         if is_aws(self._state.endpoint):
             return {}
         return {"CONSOLE_SIGN_IN": "none", "CONSOLE_KEY_SHA256": api_key_sha256(key)}
+
+    def _deploy_functions(self, told: Mapping[str, str]) -> dict[str, str]:
+        """Deploy the checkout with functions, as `prismline deploy` does, and return the outputs of the stacks."""
+        target = local_target(self._state, self._home, self._plan.parameters | {"DeployFunctions": "true"})
+        if VALKEY_SETTING in told:
+            target = replace(target, parameters={"ValkeyUrl": told[VALKEY_SETTING], **target.parameters})
+        return merge_outputs(deploy_stacks(target, self._plan.root, lambda _: True))
+
+    def _with_functions(
+        self, definitions: list[ServiceProcess], listeners: dict[str, socket.socket]
+    ) -> list[ServiceProcess]:
+        """The stand-ins, and the process that runs the functions in place of the services' own processes.
+
+        It serves the URL of each function at the port of the process that it replaces.
+        """
+        ports = {}
+        for definition in definitions:
+            if definition.app is not None and definition.service != STANDINS:
+                listener = listeners.pop(definition.name)
+                ports[definition.name] = listener.getsockname()[1]
+                listener.close()
+        driver = function_driver(
+            self._plan.root, self._home.images, self._home.logs, ports, self._plan.workers or os.cpu_count() or 1
+        )
+        return [*(each for each in definitions if each.service == STANDINS), driver]
 
     def _told(self, definitions: list[ServiceProcess], urls: dict[str, str]) -> dict[str, str]:
         """The settings that listening processes give to all processes, unless `up` gets others."""

@@ -1,0 +1,130 @@
+"""Deploy platform and services, or one service; roll one service back.
+
+Each stack is changed by a change set, which is shown before it is executed. What differs between AWS and an emulator is
+given: the clients, and what builds images.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from prismline_contracts import timestamp
+from prismline_localstack.deploy import upload_state_machines
+from prismline_localstack.deployment.change_sets import ChangeSet, Stacks
+from prismline_localstack.deployment.order import deployment_order, parse, stacks_of
+from prismline_localstack.deployment.record import Deployed, Record, first
+from prismline_localstack.errors import HarnessError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+#: Short name of the stack that all services need.
+PLATFORM = "platform"
+#: Types of resources that a rollback may change. They hold no data.
+CODE_TYPES = ("AWS::Lambda::", "AWS::StepFunctions::StateMachine", "AWS::ECS::TaskDefinition", "AWS::ECS::Service")
+#: Parameters of a stack that carry code.
+IMAGE, STATE_MACHINE = "ImageUri", "StateMachineKey"
+
+
+class Images(Protocol):
+    """Builds the image of a service, and keeps it where functions find it."""
+
+    def build(self, root: Path, service: str) -> str:
+        """Build the image of a service of the checkout `root`. Return its URI, with its digest."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where to deploy to: an environment of an AWS account, or of an emulator."""
+
+    environment: str
+    stacks: Stacks
+    s3: S3Client
+    record: Record
+    images: Images
+    #: Parameters for the templates that declare them.
+    parameters: Mapping[str, str] = field(default_factory=dict)
+
+    def stack(self, name: str) -> str:
+        """The name of a stack, by its short name."""
+        return f"prismline-{self.environment}-{name}"
+
+
+#: Is shown each change set. It returns whether to execute it.
+Show = Callable[[ChangeSet], bool]
+
+
+def deploy(
+    target: Target, root: Path, show: Show, services: Collection[str] | None = None
+) -> dict[str, dict[str, str]]:
+    """Deploy platform and services of the checkout `root` in their order; with `services`, only these.
+
+    Returns the outputs of the stacks by their short names. Raises HarnessError for a service that does not exist, for
+    an order that does not exist, and with the reason of the first resource that failed.
+    """
+    paths = stacks_of(root)
+    order = deployment_order({name: parse(path.read_text()) for name, path in paths.items()})
+    if unknown := sorted(set(services or ()) - paths.keys()):
+        raise HarnessError(f"There is no service {', '.join(unknown)}; there are {', '.join(paths)}.")
+    outputs: dict[str, dict[str, str]] = {}
+    for name in order:
+        if services is not None and name not in services:
+            continue
+        given = {**target.parameters, "Environment": target.environment}
+        code = {} if name == PLATFORM else _code(target, root, name)
+        planned = target.stacks.plan(target.stack(name), given | code, paths[name].read_text())
+        if not show(planned):
+            target.stacks.discard(planned)
+            continue
+        target.stacks.execute(planned)
+        if name != PLATFORM:
+            _remember(target, name, _version(root, name), code)
+        outputs[name] = target.stacks.outputs(target.stack(name))
+    return outputs
+
+
+def _code(target: Target, root: Path, service: str) -> dict[str, str]:
+    """The parameters of a service's stack that carry code. What they name exists when this returns."""
+    code = {IMAGE: target.images.build(root, service)}
+    if (root / "services" / service / "statemachine").is_dir():
+        bucket = target.stacks.outputs(target.stack(PLATFORM))["Bucket"]
+        code[STATE_MACHINE] = upload_state_machines(target.s3, root, bucket)[service]
+    return code
+
+
+def _version(root: Path, service: str) -> str:
+    version: str = tomllib.loads((root / "services" / service / "pyproject.toml").read_text())["project"]["version"]
+    return version
+
+
+def _remember(target: Target, service: str, version: str, code: dict[str, str]) -> None:
+    before, now = target.record.get(service), timestamp()
+    deployed = first(version, code, now) if before is None else before.replaced_by(version, code, now)
+    target.record.put(service, deployed)
+
+
+def rollback(target: Target, service: str, show: Show) -> Deployed | None:
+    """Restore the release of a service before the present one. Return it; None if `show` refuses the change set.
+
+    The stack keeps its template and its other parameters: only code changes. Raises HarnessError if no release before
+    is known, and if the change set touches anything but code; then nothing has changed.
+    """
+    present = target.record.get(service)
+    if present is None or not present.previous:
+        raise HarnessError(f"No release of {service} before the present one is known in {target.environment}.")
+    planned = target.stacks.plan(target.stack(service), present.previous[0].code)
+    touched = [change.resource for change in planned.changes if not change.type.startswith(CODE_TYPES)]
+    if touched:
+        target.stacks.discard(planned)
+        raise HarnessError(f"The rollback of {service} would touch more than code: {', '.join(touched)}.")
+    if not show(planned):
+        target.stacks.discard(planned)
+        return None
+    target.stacks.execute(planned)
+    restored = present.rolled_back(timestamp())
+    target.record.put(service, restored)
+    return restored

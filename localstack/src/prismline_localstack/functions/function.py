@@ -1,0 +1,96 @@
+"""A function: its execution environments, made when they are needed, frozen between invocations, ended when unused."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aws_lambda_powertools import Logger
+
+from prismline_localstack.functions.environment import EnvironmentFailedError, ExecutionEnvironment, Outcome
+
+#: A frozen environment that nobody needed for so long is ended, in seconds.
+IDLE_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Release:
+    """What of a function is deployed now. Another release gets other environments."""
+
+    name: str
+    image: str
+    #: Changes whenever code or configuration of the function do.
+    revision: str
+    timeout: float
+
+
+class Function:
+    """One release of a function. Invocations under way end in it, also after `retire`.
+
+    start: makes an environment. logger: is told of each invocation.
+    """
+
+    def __init__(self, release: Release, start: Callable[[], ExecutionEnvironment], logger: Logger) -> None:
+        self.release = release
+        self._start = start
+        self._logger = logger
+        self._lock = threading.Lock()
+        self._idle: list[ExecutionEnvironment] = []
+        self._retired = False
+
+    def invoke(self, event: bytes) -> Outcome:
+        """Invoke the handler in an environment that is idle, or in a new one. An error is an outcome, too."""
+        environment, cold = self._take()
+        began = time.monotonic()
+        try:
+            outcome = environment.invoke(event, self.release.timeout)
+        except EnvironmentFailedError as error:
+            outcome = Outcome(None, "Runtime.InitError", str(error))
+        self._give_back(environment)
+        self._logger.info(
+            "invocation",
+            extra={
+                "function": self.release.name,
+                "image": self.release.image,
+                "error": outcome.error,
+                "reason": outcome.message,
+                "duration_ms": round((time.monotonic() - began) * 1000),
+                "cold_start": environment.cold_start if cold else None,
+            },
+        )
+        return outcome
+
+    def _take(self) -> tuple[ExecutionEnvironment, bool]:
+        with self._lock:
+            while self._idle:
+                environment = self._idle.pop()
+                if environment.alive:
+                    return environment, False
+                environment.stop()
+        return self._start(), True
+
+    def _give_back(self, environment: ExecutionEnvironment) -> None:
+        with self._lock:
+            if environment.alive and not self._retired:
+                self._idle.append(environment)
+                return
+        environment.stop()
+
+    def retire(self) -> None:
+        """End all idle environments, and each of the others when its invocation is over."""
+        with self._lock:
+            self._retired = True
+            idle, self._idle = self._idle, []
+        for environment in idle:
+            environment.stop()
+
+    def end_unused(self) -> None:
+        """End environments that have been idle for a while."""
+        oldest = time.monotonic() - IDLE_SECONDS
+        with self._lock:
+            unused = [each for each in self._idle if each.idle_since < oldest]
+            self._idle = [each for each in self._idle if each.idle_since >= oldest]
+        for environment in unused:
+            environment.stop()

@@ -1,0 +1,74 @@
+"""Images of services on a machine without a container engine: folders with the files that a Dockerfile copies.
+
+An image holds what its Dockerfile copies from the checkout to `/app/`. Python and the third-party packages are those of
+this process: `requirements/runtime.txt` holds the versions of every service's image. What an image compiles, the
+kernel of gaussline, comes from there, too.
+
+An image is addressed by the digest of its content, as in a registry: `prismline/worker@sha256:...`. Its folder never
+changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from pathlib import Path
+
+from prismline_localstack.errors import HarnessError
+
+#: Folder of an image into which the code of a service and its libraries is copied.
+APP = "app"
+#: What is no part of an image.
+IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
+
+
+class FolderImages:
+    """Images below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def build(self, root: Path, service: str) -> str:
+        """Make the image of a service of the checkout `root`, if there is none like it. Return its URI.
+
+        Raises HarnessError for a Dockerfile that copies no service, or files that do not exist.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self._folder) as draft:
+            app = Path(draft) / APP
+            for source in copied(root / "services" / service / "Dockerfile"):
+                if not (root / source).is_dir():
+                    raise HarnessError(f"services/{service}/Dockerfile copies {source}, which is no folder.")
+                shutil.copytree(root / source, app, dirs_exist_ok=True, ignore=IGNORED)
+            uri = f"prismline/{service}@sha256:{_digest(app)}"
+            if not self.find(uri).exists():
+                self.find(uri).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copytree(draft, self.find(uri))
+        return uri
+
+    def find(self, uri: str) -> Path:
+        """The folder of an image."""
+        name, _, digest = uri.partition("@sha256:")
+        return self._folder / name / digest
+
+
+def copied(dockerfile: Path) -> list[str]:
+    """The folders of a checkout that a Dockerfile copies to `/app/`. Raises HarnessError if there is none."""
+    found: list[str] = []
+    for line in dockerfile.read_text().splitlines() if dockerfile.exists() else []:
+        match line.split():
+            case ["COPY", *folders, "/app/"] if not folders[0].startswith("--"):
+                found += folders
+    if not found:
+        raise HarnessError(f"{dockerfile} copies nothing to /app/.")
+    return found
+
+
+def _digest(folder: Path) -> str:
+    """SHA-256 of all files in a folder, their names included."""
+    whole = hashlib.sha256()
+    for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+        content = path.read_bytes()
+        whole.update(f"{path.relative_to(folder)} {len(content)}\n".encode() + content)
+    return whole.hexdigest()
