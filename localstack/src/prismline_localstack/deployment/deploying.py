@@ -91,7 +91,7 @@ def _code(target: Target, root: Path, service: str) -> dict[str, str]:
     """The parameters of a service's stack that carry code. What they name exists when this returns."""
     code = {IMAGE: target.images.build(root, service)}
     if (root / "services" / service / "statemachine").is_dir():
-        bucket = target.stacks.outputs(target.stack(PLATFORM))["Bucket"]
+        bucket = target.stacks.outputs(target.stack(PLATFORM))["DeploymentBucket"]
         code[STATE_MACHINE] = upload_state_machines(target.s3, root, bucket)[service]
     return code
 
