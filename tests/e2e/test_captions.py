@@ -46,9 +46,7 @@ def test_an_outage_of_the_gpu(tmp_path_factory: pytest.TempPathFactory, tmp_path
             folder,
             patch,
             parameters=PARAMETERS,
-            **SETTINGS,
-            DISCORD_WEBHOOK_URL=discord.webhook_url,
-            DISCORD_PUBLIC_KEY=discord.public_key,
+            **SETTINGS | discord.settings,
         ) as system,
     ):
         interactions = harness.load_state().url("interactions") + "/interactions"

@@ -26,6 +26,9 @@ _MOMENT = re.compile(r"\d{1,12}", re.ASCII)
 _CHAT_INPUT, _STRING = 1, 3
 #: Discord's context "in a server", as opposed to a direct message.
 _GUILD = 0
+#: Discord's permission "manage server", as the API wants it. Who lacks it does not see the commands, until an
+#: administrator of the server says otherwise.
+_MANAGE_SERVER = str(1 << 5)
 
 
 class DurationError(ValueError):
@@ -80,6 +83,7 @@ def slash_commands() -> list[dict[str, Any]]:
             "type": _CHAT_INPUT,
             "description": "Have Prismline post no alerts for a while.",
             "contexts": [_GUILD],
+            "default_member_permissions": _MANAGE_SERVER,
             "options": [
                 {
                     "name": DURATION_OPTION,
@@ -94,5 +98,6 @@ def slash_commands() -> list[dict[str, Any]]:
             "type": _CHAT_INPUT,
             "description": "Have Prismline post alerts again.",
             "contexts": [_GUILD],
+            "default_member_permissions": _MANAGE_SERVER,
         },
     ]

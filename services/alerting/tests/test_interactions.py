@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import boto3
 import httpx
@@ -31,7 +31,13 @@ from prismline_contracts.alerts import (
     public_key_parameter,
     slash_commands,
 )
-from prismline_localstack.standins.discord import DiscordStandIn, SignedInteraction, slash_command
+from prismline_localstack.standins.discord import (
+    GUILD_ID,
+    ON_CALL_ROLE,
+    DiscordStandIn,
+    SignedInteraction,
+    slash_command,
+)
 
 pytestmark = pytest.mark.emulator
 
@@ -79,7 +85,8 @@ class Endpoint:
 
 @pytest.fixture
 def endpoint(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch, discord: DiscordStandIn) -> Endpoint:
-    monkeypatch.setenv("DISCORD_PUBLIC_KEY", discord.public_key)
+    for name, value in discord.settings.items():
+        monkeypatch.setenv(name, value)
     return Endpoint(aws_env["ENVIRONMENT"], discord, InteractionDependencies.from_environment(), boto3.client("ssm"))
 
 
@@ -140,19 +147,75 @@ def test_unknown_commands_and_options_are_answered_and_do_nothing(endpoint: Endp
     assert endpoint.muted_until() is None
 
 
-def test_only_who_has_an_allowed_role_may_mute(endpoint: Endpoint) -> None:
-    endpoint.deps = replace(endpoint.deps, allowed_roles=frozenset({"11", "12"}))
-    assert endpoint.type("mute-alerts", roles=("10",))["flags"] == EPHEMERAL
-    direct = slash_command("mute-alerts")
-    del direct["member"]
-    assert endpoint.post(endpoint.discord.sign(direct)).json()["data"]["flags"] == EPHEMERAL
+class _NoAws:
+    """Parameters that nobody may use."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} was called")
+
+
+def _without(command: dict[str, Any], field: str) -> dict[str, Any]:
+    return {key: value for key, value in command.items() if key != field}
+
+
+STRANGERS = {
+    "another server": slash_command("mute-alerts", guild="4101"),
+    "no server": _without(slash_command("mute-alerts"), "guild_id"),
+    "a direct message": _without(slash_command("mute-alerts"), "member"),
+    "another role": slash_command("mute-alerts", roles=("10",)),
+    "no role": slash_command("unmute-alerts", roles=()),
+}
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_a_stranger_is_refused_before_any_call_to_aws(endpoint: Endpoint, stranger: str) -> None:
+    deps = replace(endpoint.deps, parameters=cast("AlertParameters", _NoAws()))
+    signed = endpoint.discord.sign(STRANGERS[stranger])
+    answer = call(build_app(deps), "POST", "/interactions", content=signed.body, headers=signed.headers)
+    assert answer.json()["data"]["flags"] == EPHEMERAL
     assert endpoint.muted_until() is None
-    assert "flags" not in endpoint.type("mute-alerts", roles=("10", "12"))
 
 
-def test_roles_are_read_from_the_environment(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DISCORD_ALLOWED_ROLES", '["11"]')
-    assert InteractionDependencies.from_environment().allowed_roles == {"11"}
+@pytest.mark.parametrize("missing", ["DISCORD_GUILD_ID", "DISCORD_ALLOWED_ROLES"])
+def test_nobody_may_mute_until_server_and_roles_are_set(
+    endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    monkeypatch.delenv(missing)
+    endpoint.deps = replace(InteractionDependencies.from_environment(), parameters=cast("AlertParameters", _NoAws()))
+    data = endpoint.type("mute-alerts", roles=(ON_CALL_ROLE, "1"))
+    assert data["flags"] == EPHEMERAL
+    assert "not set" in data["content"]
+
+
+def test_a_member_with_one_of_the_roles_may_mute(endpoint: Endpoint) -> None:
+    assert "flags" not in endpoint.type("mute-alerts", roles=("10", ON_CALL_ROLE))
+
+
+def test_the_servers_id_stands_for_every_member(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISCORD_ALLOWED_ROLES", json.dumps([GUILD_ID]))
+    endpoint.deps = InteractionDependencies.from_environment()
+    assert "flags" not in endpoint.type("mute-alerts", roles=())
+    assert endpoint.type("mute-alerts", guild="4101", roles=())["flags"] == EPHEMERAL
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"X-Signature-Ed25519": "ab" * 64},
+        {"X-Signature-Ed25519": "zz" * 64, "X-Signature-Timestamp": str(int(time.time()))},
+        {"X-Signature-Ed25519": "ab" * 64, "X-Signature-Timestamp": "1"},
+    ],
+)
+def test_a_request_with_wrong_headers_costs_no_look_up_of_the_key(endpoint: Endpoint, headers: dict[str, str]) -> None:
+    looked_up: list[bool] = []
+    endpoint.deps = replace(endpoint.deps, public_key=PublicKey(None, lambda: looked_up.append(True)))
+    answer = call(build_app(endpoint.deps), "POST", "/interactions", content=b"{}", headers=headers)
+    assert (answer.status_code, looked_up) == (401, [])
+
+
+def test_who_may_not_manage_the_server_does_not_see_the_commands() -> None:
+    assert {command["default_member_permissions"] for command in slash_commands()} == {"32"}
 
 
 def test_what_is_registered_is_what_is_understood(endpoint: Endpoint) -> None:

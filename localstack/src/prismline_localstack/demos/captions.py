@@ -109,9 +109,9 @@ def alarms(discord: DiscordStandIn, run_id: str) -> list[dict[str, Any]]:
     return [embed for embed in said if "backlog" in embed["title"] and run_id not in embed["title"]]
 
 
-def type_command(discord: DiscordStandIn, interactions: str, name: str, **options: str) -> str:
+def type_command(discord: DiscordStandIn, interactions: str, name: str, **options: Any) -> str:
     """Send a slash command as Discord does. Return the answer."""
-    answer = discord.sign(slash_command(name, roles=(), **options)).send(interactions)
+    answer = discord.sign(slash_command(name, **options)).send(interactions)
     answer.raise_for_status()
     content: str = answer.json()["data"]["content"]
     return readable(content)
@@ -124,9 +124,8 @@ def demo_captions(to: Path) -> DemoResult:
         fail(f"Something runs in {home} already. Stop it with `prismline down --home {home}`.")
     make_recording(frames)
     with DiscordStandIn() as discord:
-        secrets = {"DISCORD_WEBHOOK_URL": discord.webhook_url, "DISCORD_PUBLIC_KEY": discord.public_key}
         with stderr.status("starting an AWS emulator and the services"):
-            state = harness.up(home, workers=2, settings=SETTINGS | secrets, parameters=PARAMETERS)
+            state = harness.up(home, workers=2, settings=SETTINGS | discord.settings, parameters=PARAMETERS)
         try:
             os.environ.update(state.env | {"PRISMLINE_HOME": str(home)})
             connection = Connection(state.environment)

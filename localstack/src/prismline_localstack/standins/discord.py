@@ -36,6 +36,8 @@ INVALID_FORM_BODY = 50035
 UNKNOWN_WEBHOOK = 10015
 #: The moment that Discord counts ids from, in milliseconds since 1970.
 DISCORD_EPOCH = 1_420_070_400_000
+#: Ids of the server that commands come from, and of the role that its members have who may mute.
+GUILD_ID, ON_CALL_ROLE = "4100", "4111"
 #: How long the server may take to start, in seconds.
 START_SECONDS = 10.0
 #: How long Discord waits for the answer to an interaction, in seconds.
@@ -120,6 +122,7 @@ class _Command(_Shape):
     type: Literal[1]
     description: Annotated[str, _length(100)]
     contexts: list[int] = [0, 1, 2]
+    default_member_permissions: Annotated[str, Field(pattern=r"^\d{1,20}$")] | None = None
     options: Annotated[list[_Option], Field(max_length=25)] = []
 
 
@@ -160,14 +163,17 @@ def interaction_id() -> str:
     return str((int(time.time() * 1000) - DISCORD_EPOCH << 22) + next(_ids) % (1 << 22))
 
 
-def slash_command(name: str, *, roles: tuple[str, ...] = (), **options: Any) -> dict[str, Any]:
-    """The interaction of a user who typed `/name`, with options."""
+def slash_command(
+    name: str, *, guild: str = GUILD_ID, roles: tuple[str, ...] = (ON_CALL_ROLE,), **options: Any
+) -> dict[str, Any]:
+    """The interaction of a member of a server who typed `/name`, with options."""
     return {
         "id": interaction_id(),
         "application_id": "1",
         "type": 2,
         "token": secrets.token_hex(8),
         "version": 1,
+        "guild_id": guild,
         "member": {"roles": list(roles), "user": {"id": "2", "username": "operator"}},
         "data": {
             "id": "3",
@@ -218,6 +224,16 @@ class DiscordStandIn:
     def webhook_url(self) -> str:
         """The URL for messages. Its last part is a secret."""
         return self.base_url + self._path
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """The settings of the alerting service for this Discord."""
+        return {
+            "DISCORD_WEBHOOK_URL": self.webhook_url,
+            "DISCORD_PUBLIC_KEY": self.public_key,
+            "DISCORD_GUILD_ID": GUILD_ID,
+            "DISCORD_ALLOWED_ROLES": json.dumps([ON_CALL_ROLE]),
+        }
 
     @property
     def api_url(self) -> str:

@@ -5,7 +5,6 @@ Source: Discord's developer documentation, "Receiving and Responding".
 
 from __future__ import annotations
 
-from collections.abc import Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
@@ -51,12 +50,33 @@ class Interaction(BaseModel):
     id: _Snowflake
     type: int
     data: _Data | None = None
-    member: _Member = _Member()
+    guild_id: str | None = None
+    #: Only present in a server, not in direct messages.
+    member: _Member | None = None
 
     @property
     def number(self) -> int:
         """The id as a number. It grows with time, because ids begin with a timestamp."""
         return int(self.id)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """Who may mute alerts: members of one Discord server that have one of some roles. Nobody, unless both are set."""
+
+    guild_id: str | None
+    #: Ids of roles. The id of the server is the role that every member has.
+    roles: frozenset[str]
+
+    def refusal(self, interaction: Interaction) -> str | None:
+        """Why the author of a command may not give it, as sentences. None if the author may."""
+        if not self.guild_id or not any(self.roles):
+            return "Nobody may mute alerts here yet: DISCORD_GUILD_ID and DISCORD_ALLOWED_ROLES are not set."
+        if interaction.guild_id != self.guild_id or interaction.member is None:
+            return "Alerts are muted from the team's own Discord server only."
+        if self.roles.isdisjoint({*interaction.member.roles, self.guild_id}):
+            return "You do not have a role that may mute alerts. Ask somebody who has one, or an administrator."
+        return None
 
 
 @dataclass(frozen=True)
@@ -79,13 +99,13 @@ class Refuse:
     why: str
 
 
-def decide(interaction: Interaction, signed_at: datetime, allowed_roles: Set[str]) -> Mute | Unmute | Refuse:
+def decide(interaction: Interaction, signed_at: datetime, authority: Authority) -> Mute | Unmute | Refuse:
     """Decide what a slash command asks for.
 
     A mute starts at the time at which Discord signed the command, so a repeated request gives the same end of the mute.
     """
-    if allowed_roles and allowed_roles.isdisjoint(interaction.member.roles):
-        return Refuse("You do not have a role that may mute alerts. Ask somebody who has one, or an administrator.")
+    if (why := authority.refusal(interaction)) is not None:
+        return Refuse(why)
     data = interaction.data
     options = {option.name: option.value for option in data.options} if data else {}
     if data is not None and data.name == MUTE_COMMAND and set(options) <= {DURATION_OPTION}:

@@ -13,6 +13,7 @@ from aws_lambda_powertools import Logger
 from botocore.config import Config
 
 from prismline_alerting.alarms import Alarms
+from prismline_alerting.commands import Authority
 from prismline_alerting.discord import Webhook, quiet_http_logs
 from prismline_alerting.facts import FactFinder
 from prismline_alerting.parameters import AlertParameters
@@ -105,8 +106,8 @@ class InteractionDependencies:
 
     parameters: AlertParameters
     public_key: PublicKey
-    #: Ids of the roles that may mute alerts. Empty: every member may.
-    allowed_roles: frozenset[str]
+    #: Who may mute alerts.
+    authority: Authority
     logger: Logger
     clock: Callable[[], datetime] = utc_now
 
@@ -119,6 +120,6 @@ class InteractionDependencies:
         return cls(
             parameters=parameters,
             public_key=PublicKey(settings.discord_public_key, parameters.public_key),
-            allowed_roles=frozenset(settings.discord_allowed_roles),
+            authority=Authority(settings.discord_guild_id, frozenset(settings.discord_allowed_roles)),
             logger=logger,
         )

@@ -29,7 +29,7 @@ from prismline_alerting.commands import (
     decide,
 )
 from prismline_alerting.dependencies import InteractionDependencies
-from prismline_alerting.signatures import signed_at
+from prismline_alerting.signatures import claimed
 from prismline_runtime import PermanentError, PrismlineError, TransientError, describe_invalid
 
 #: Largest body, in bytes. An interaction has a few kilobytes.
@@ -74,15 +74,16 @@ async def read_body(request: Request) -> bytes | None:
 
 def respond(headers: Mapping[str, str], body: bytes, deps: InteractionDependencies) -> tuple[int, dict[str, Any]]:
     """The HTTP status and the JSON document that answer a request."""
+    claim = claimed(headers, deps.clock())
     try:
-        moment = signed_at(headers, body, deps.public_key.get(), deps.clock())
+        signed = claim is not None and claim.holds(body, deps.public_key.get())
     except PermanentError as error:
         deps.logger.error("interactions_not_configured", extra={"reason": str(error)})
-        moment = None
+        signed = False
     except TransientError as error:
         deps.logger.error("interaction_not_checked", extra={"reason": str(error)})
         return 503, {"error": "The signature cannot be checked now."}
-    if moment is None:
+    if claim is None or not signed:
         return 401, {"error": "The request signature is missing, wrong or too old."}
     try:
         interaction = Interaction.model_validate_json(body)
@@ -92,7 +93,7 @@ def respond(headers: Mapping[str, str], body: bytes, deps: InteractionDependenci
         return 200, {"type": PONG}
     if interaction.type != APPLICATION_COMMAND:
         return 400, {"error": "Only pings and commands are answered here."}
-    return 200, _carry_out(interaction, decide(interaction, moment, deps.allowed_roles), deps)
+    return 200, _carry_out(interaction, decide(interaction, claim.moment, deps.authority), deps)
 
 
 def _carry_out(

@@ -30,6 +30,10 @@ class InteractionSettings(ServiceSettings):
     discord_public_key: str | None = Field(
         default=None, description="The application's public key in hex, in place of the parameter in SSM."
     )
+    discord_guild_id: str | None = Field(
+        default=None, description="Id of the Discord server whose members may mute; nobody may if it is not set."
+    )
     discord_allowed_roles: list[str] = Field(
-        default_factory=list, description="Ids of the roles that may mute, as JSON; empty: everybody may."
+        default_factory=list,
+        description="Ids of the roles that may mute, as JSON; the server's own id means every member; empty: nobody.",
     )

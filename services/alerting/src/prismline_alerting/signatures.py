@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from nacl.exceptions import CryptoError
@@ -51,14 +52,34 @@ def _verify_key(text: str | None) -> VerifyKey:
     return VerifyKey(bytes.fromhex(text))
 
 
-def signed_at(headers: Mapping[str, str], body: bytes, key: VerifyKey, now: datetime) -> datetime | None:
-    """The time at which Discord signed this request. None if the signature is not valid or is too old."""
+@dataclass(frozen=True)
+class Claim:
+    """What the headers of a request claim: that Discord signed the body at `moment`."""
+
+    signature: bytes
+    timestamp: str
+
+    @property
+    def moment(self) -> datetime:
+        """When Discord signed the request, if it did."""
+        return datetime.fromtimestamp(int(self.timestamp), UTC)
+
+    def holds(self, body: bytes, key: VerifyKey) -> bool:
+        """Whether the signature is that of the timestamp and this body."""
+        try:
+            key.verify(self.timestamp.encode() + body, self.signature)
+        except CryptoError:
+            return False
+        return True
+
+
+def claimed(headers: Mapping[str, str], now: datetime) -> Claim | None:
+    """What the headers claim. None if they are missing or malformed, or claim a time that is not about now.
+
+    It needs no key, so a request that cannot be right costs no look-up of the key.
+    """
     signature, timestamp = headers.get(SIGNATURE_HEADER, ""), headers.get(TIMESTAMP_HEADER, "")
     if _SIGNATURE.fullmatch(signature) is None or _TIMESTAMP.fullmatch(timestamp) is None:
         return None
-    try:
-        key.verify(timestamp.encode() + body, bytes.fromhex(signature))
-    except CryptoError:
-        return None
-    moment = datetime.fromtimestamp(int(timestamp), UTC)
-    return moment if now - MAX_AGE <= moment <= now + MAX_AHEAD else None
+    claim = Claim(bytes.fromhex(signature), timestamp)
+    return claim if now - MAX_AGE <= claim.moment <= now + MAX_AHEAD else None
