@@ -14,7 +14,7 @@ Beside the rates, the table compares the processor time of each with its emulato
     python benchmarks/ingestion.py --beside 1000000
 
 The second form measures how long small runs (10 tasks) take from `run.split` to the latch: with one splitter that has
-nothing else to do, and with one that ingests a long list at the same time.
+nothing else to do, and with one that ingests a long list at the same time. Its process is the one of the harness.
 
 Peak resident memory is the child's own (`ru_maxrss`); the list is made in a child too, because a child's peak begins
 with its parent's. The emulator is one Python process on the same machine and bounds both rates.
@@ -40,8 +40,6 @@ from typing import Any
 
 SUBJECT, PEER = "splitter", "bare"
 RUN, MANIFEST_KEY, LIST_KEY = "run-1", "jobs/job/manifest-run-1.json", "uploads/t/list"
-#: Threads of the bare calls: as many as the ledger uses for one block.
-THREADS = 8
 
 
 def main() -> None:
@@ -122,14 +120,21 @@ def on_new_emulator(child: str, n_urls: int, *, serving: bool = False, large: bo
                 found["emulator_cpu"] = processor_seconds(emulator.child.pid) - before
                 return found | {"cpu": found["own_cpu"] + found["emulator_cpu"]}
             os.environ["LARGE"] = "1" if large else ""
-            command = [sys.executable, __file__, "--child", "serve", "--urls", str(n_urls)]
-            with subprocess.Popen(command) as server:
+            with subprocess.Popen(splitter_command()) as server:
                 try:
                     return run_child(child, n_urls)
                 finally:
                     server.terminate()
         finally:
             emulator.stop()
+
+
+def splitter_command() -> list[str]:
+    """The command of a splitter's process, as the harness starts it."""
+    from prismline_localstack.registry import service_processes
+
+    (process,) = service_processes(Path(__file__).parents[1], services=["splitter"], standins=False)
+    return process.command
 
 
 def processor_seconds(pid: int) -> float:
@@ -206,25 +211,6 @@ def splitter(n_urls: int) -> dict[str, Any]:
     return {"seconds": seconds, "own_cpu": own_cpu, "peak_mb": peak_mb(), "spent": spent}
 
 
-def serve(_: int) -> dict[str, Any]:
-    """One splitter process that takes one command at a time, until it is terminated."""
-    import boto3
-
-    from prismline_runtime.consumer import lambda_record
-    from prismline_splitter.dependencies import Dependencies
-    from prismline_splitter.handler import build_handler
-
-    handler = build_handler(Dependencies.from_environment())
-    sqs = boto3.client("sqs")
-    url = sqs.get_queue_url(QueueName="prismline-bench-split")["QueueUrl"]
-    while True:
-        asked = sqs.receive_message(QueueUrl=url, AttributeNames=["All"], WaitTimeSeconds=5)
-        for message in asked.get("Messages", []):
-            event = {"Records": [lambda_record(message, "arn:aws:sqs:us-east-1:0:prismline-bench-split")]}
-            handler(event, Remaining())
-            sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
-
-
 def small(_: int) -> dict[str, Any]:
     """Submit small runs one after the other, and wait for the latch of each."""
     import boto3
@@ -282,6 +268,7 @@ def bare(n_urls: int) -> dict[str, Any]:
     from prismline_contracts import partition, shard_of, task_id, timestamp
     from prismline_runtime import clients
     from prismline_splitter.ingestion import block_size, shard_count_of
+    from prismline_splitter.settings import SplitterSettings
 
     dynamodb, sqs = clients.dynamodb(), clients.sqs()
     url = sqs.get_queue_url(QueueName="prismline-bench-tasks")["QueueUrl"]
@@ -293,7 +280,7 @@ def bare(n_urls: int) -> dict[str, Any]:
 
     lines = enumerate((Path(os.environ["WORKDIR"]) / "list").open())
     began, own = time.perf_counter(), time.process_time()
-    with ThreadPoolExecutor(THREADS) as pool:
+    with ThreadPoolExecutor(SplitterSettings().write_calls) as pool:
         while block := list(islice(lines, block_size(shards))):
             by_shard: dict[int, list[str]] = {}
             puts = []
@@ -334,7 +321,6 @@ CHILDREN: dict[str, Callable[[int], dict[str, Any]]] = {
     "prepare": prepare,
     SUBJECT: splitter,
     PEER: bare,
-    "serve": serve,
     "small": small,
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from prismline_runtime import (
     UnavailableError,
     decode,
     encode,
+    side_by_side,
     unchanged,
 )
 
@@ -277,3 +279,38 @@ def test_where_there_are_no_statements_each_item_is_written_for_itself() -> None
     client: Any = Answering(unknown_operation())
     assert Table(client, "t").create_each(rows(3), key="PK") == [True, True, True]
     assert client.single == 3
+
+
+@pytest.mark.parametrize("at_a_time", [1, 2, 3])
+def test_no_more_calls_are_made_side_by_side_than_asked_for(at_a_time: int) -> None:
+    under_way, most, lock = 0, 0, threading.Lock()
+    others = threading.Barrier(at_a_time, timeout=20)
+
+    def call(number: int) -> int:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+        others.wait()  # until as many are under way as there may be
+        with lock:
+            under_way -= 1
+        return number * number
+
+    arguments = range(4 * at_a_time)
+    assert side_by_side(call, arguments, at_a_time) == [number * number for number in arguments]
+    assert most == at_a_time
+
+
+def test_the_error_of_a_call_is_raised_when_no_other_call_is_under_way() -> None:
+    failed, ended = threading.Event(), threading.Event()
+
+    def call(number: int) -> None:
+        if number == 0:
+            failed.set()
+            raise ValueError(number)
+        assert failed.wait(20)
+        ended.set()
+
+    with pytest.raises(ValueError, match="0"):
+        side_by_side(call, range(2), 2)
+    assert ended.is_set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -287,6 +288,25 @@ def test_an_ingestion_lets_other_commands_go_first_after_each_slice(listed: Spli
     listed.state_machine.answers = [each for each in listed.state_machine.answers if each["jobs_total"] > 3]
     assert_ingested(listed, URLS, queue=own_queue(listed))
     assert_rejects(listed)
+
+
+def test_small_runs_are_split_while_a_long_list_is_ingested(listed: SplitterWorld) -> None:
+    """As in the splitter's process, which takes several commands at a time."""
+    small = [f"small-{number}" for number in range(4)]
+    for run_id in small:
+        listed.put_urls(f"jobs/{run_id}.json", urls=URLS[:30])
+    latched: list[bool] = []
+
+    def split_the_small_ones() -> None:
+        with ThreadPoolExecutor(len(small)) as pool:
+            assert all(pool.map(lambda run_id: listed.split(run_id, f"jobs/{run_id}.json"), small))
+        latched.extend(listed.ledger.run(run_id).latched_at is not None for run_id in [RUN, *small])
+
+    listed.hooks["ingest.checkpointed"] = split_the_small_ones
+    assert listed.split(RUN, KEY)
+    assert latched == [False, True, True, True, True]
+    for run_id in small:
+        assert [task.source for task in listed.tasks(run_id)] == URLS[:30]
 
 
 def test_an_ingestion_that_dies_after_it_handed_itself_on_counts_once(listed: SplitterWorld) -> None:

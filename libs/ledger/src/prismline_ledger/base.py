@@ -23,7 +23,7 @@ from prismline_contracts import (
     timestamp,
 )
 from prismline_ledger.transitions import ALLOWED_FROM, Counts, Finished, counter_changes, shard_counter_changes
-from prismline_runtime import Change, PermanentError, RefusedError, Table, unchanged
+from prismline_runtime import CALLS_SIDE_BY_SIDE, Change, PermanentError, RefusedError, Table, unchanged
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -91,8 +91,15 @@ class LedgerBase:
     Raises UnavailableError if DynamoDB does not answer, and PermanentError if an item that must exist does not.
     """
 
-    def __init__(self, dynamodb: DynamoDBClient, table: str, *, clock: Callable[[], str] = timestamp) -> None:
-        self._table = Table(dynamodb, table)
+    def __init__(
+        self,
+        dynamodb: DynamoDBClient,
+        table: str,
+        *,
+        clock: Callable[[], str] = timestamp,
+        calls_at_a_time: int = CALLS_SIDE_BY_SIDE,
+    ) -> None:
+        self._table = Table(dynamodb, table, calls_at_a_time=calls_at_a_time)
         self._clock = clock
 
     # ---- reads

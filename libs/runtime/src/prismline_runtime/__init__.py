@@ -2,6 +2,7 @@
 
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.dynamodb import (
+    CALLS_SIDE_BY_SIDE,
     Change,
     Page,
     RefusedError,
@@ -31,6 +32,7 @@ from prismline_runtime.telemetry import service_logger, service_metrics
 from prismline_runtime.transport import Transport, batches
 
 __all__ = [
+    "CALLS_SIDE_BY_SIDE",
     "Bucket",
     "Change",
     "Delivery",

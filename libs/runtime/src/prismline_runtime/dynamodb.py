@@ -37,7 +37,7 @@ ITEMS_PER_READ = 100
 ITEMS_PER_BATCH_WRITE = 25
 #: Most statements that DynamoDB executes for one BatchExecuteStatement.
 STATEMENTS_PER_CALL = 25
-#: Calls that a process makes side by side, when it writes many items.
+#: Most calls that a process makes side by side, when it writes many items.
 CALLS_SIDE_BY_SIDE = 8
 #: How long, in seconds, a write is retried while other transactions hold its items.
 CONFLICT_SECONDS = 20.0
@@ -148,14 +148,15 @@ def all_of(conditions: Iterable[ConditionBase]) -> ConditionBase:
 
 
 class Table:
-    """One table.
+    """One table. Many items are written with up to `calls_at_a_time` calls at the same time.
 
     Raises UnavailableError if DynamoDB does not answer, and TransientError if a collision outlasts the retries.
     """
 
-    def __init__(self, client: DynamoDBClient, name: str) -> None:
+    def __init__(self, client: DynamoDBClient, name: str, *, calls_at_a_time: int = CALLS_SIDE_BY_SIDE) -> None:
         self._client = client
         self.name = name
+        self._calls_at_a_time = calls_at_a_time
         #: Whether the endpoint takes an item as one parameter of a PartiQL statement.
         self._takes_whole_items = True
 
@@ -282,7 +283,8 @@ class Table:
         """Delete the items with `keys`, whatever is in them. Return how many keys there were."""
         encoded = [encode(key) for key in keys]
         starts = range(0, len(encoded), ITEMS_PER_BATCH_WRITE)
-        side_by_side(self._delete_batch, [encoded[start : start + ITEMS_PER_BATCH_WRITE] for start in starts])
+        groups = [encoded[start : start + ITEMS_PER_BATCH_WRITE] for start in starts]
+        side_by_side(self._delete_batch, groups, self._calls_at_a_time)
         return len(encoded)
 
     def _delete_batch(self, keys: list[dict[str, Any]]) -> None:
@@ -361,7 +363,8 @@ class Table:
                 return [singly(each) for each in batch]
 
         starts = range(0, len(writes), STATEMENTS_PER_CALL)
-        done = side_by_side(execute, [writes[start : start + STATEMENTS_PER_CALL] for start in starts])
+        groups = [writes[start : start + STATEMENTS_PER_CALL] for start in starts]
+        done = side_by_side(execute, groups, self._calls_at_a_time)
         return [each for batch in done for each in batch]
 
     def _execute(self, statements: Sequence[dict[str, Any]], doing: str) -> list[bool]:
@@ -468,17 +471,26 @@ def _retrying() -> Retrying:
     )
 
 
-def side_by_side(call: Callable[[T], R], arguments: Sequence[T]) -> list[R]:
-    """The answers of `call` to each argument, in order, from calls at the same time. A single call needs no thread.
+def side_by_side(call: Callable[[T], R], arguments: Sequence[T], at_a_time: int = CALLS_SIDE_BY_SIDE) -> list[R]:
+    """The answers of `call` to each argument, in order, from up to `at_a_time` calls at the same time.
 
-    Raises the error of the first call that failed, once all calls have ended. `call` must not use this function itself:
-    all its users in a process share the threads.
+    If a call fails, its error is raised once all calls that have begun have ended. `call` must not use this function
+    itself: all its users in a process share the threads.
     """
-    if len(arguments) <= 1:
+    lanes = min(at_a_time, len(arguments))
+    if lanes <= 1:
         return [call(argument) for argument in arguments]
-    futures = [_threads().submit(call, argument) for argument in arguments]
+    answers: list[Any] = [None] * len(arguments)
+
+    def work_off(lane: int) -> None:
+        for position in range(lane, len(arguments), lanes):
+            answers[position] = call(arguments[position])
+
+    futures = [_threads().submit(work_off, lane) for lane in range(lanes)]
     wait(futures)
-    return [future.result() for future in futures]
+    for future in futures:
+        future.result()
+    return answers
 
 
 @cache

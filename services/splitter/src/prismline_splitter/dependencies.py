@@ -40,7 +40,7 @@ class Dependencies:
         settings = SplitterSettings()
         s3, dynamodb = clients.s3(), clients.dynamodb()
         return cls(
-            ledger=Ledger(dynamodb, settings.runs_table),
+            ledger=Ledger(dynamodb, settings.runs_table, calls_at_a_time=settings.write_calls),
             transport=Transport.connect(settings.environment, "splitter"),
             run_queues=RunQueues(clients.sqs(), settings.environment),
             open_bucket=lambda name: Bucket(s3, name),

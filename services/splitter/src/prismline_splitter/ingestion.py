@@ -5,7 +5,7 @@ and every block ends with a checkpoint in the run's item. So a delivery that tak
 checkpoint is written only over the one that was read: of two deliveries at the same time, one stops.
 
 A delivery ingests for a short time, and then sends its command again. So other commands in the queue, such as those of
-small runs, do not wait for the end of a long list.
+small runs, do not wait for the end of long lists, even if there are as many of them as a process takes at a time.
 """
 
 from __future__ import annotations

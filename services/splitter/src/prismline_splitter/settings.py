@@ -7,7 +7,7 @@ from tempfile import gettempdir
 
 from pydantic import Field
 
-from prismline_runtime import ServiceSettings
+from prismline_runtime import CALLS_SIDE_BY_SIDE, ServiceSettings
 
 
 class SplitterSettings(ServiceSettings):
@@ -18,6 +18,13 @@ class SplitterSettings(ServiceSettings):
     jobs_table: str | None = Field(default=None, description="The table of jobs. Absent: the one of the environment.")
     slice_seconds: float = Field(
         default=2.0, ge=0, description="After this time an ingestion lets other commands in the queue go first."
+    )
+    write_calls: int = Field(
+        default=2,
+        ge=1,
+        le=CALLS_SIDE_BY_SIDE,
+        description="Calls to DynamoDB that write the tasks of a list at a time. The embedded emulator answers one"
+        " after the other, so with more of them all other services wait longer.",
     )
     workdir: Path = Field(
         default=Path(gettempdir()), description="Where a cube is downloaded to; needs its size twice."
