@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from prismline_api.app import build_app
 from prismline_api.cursors import ForgedCursorError, seal, unseal
-from prismline_contracts import api_key_key, api_key_sha256
+from prismline_contracts import DeadLetterRecord, api_key_key, api_key_sha256, dead_letter_key
 from prismline_coordination import RateLimit, Server
 from prismline_localstack.testing import ValkeyServer
 
@@ -135,7 +135,11 @@ class TestTenants:
             "row": "0",
             "x": "0",
             "y": "0",
+            "day": "2026-03-01",
+            "message_id": "m1",
         }
+        record = DeadLetterRecord(body="{}", run_id=run_id)
+        world.deps.bucket.write(dead_letter_key(ids["day"], ids["message_id"]), record.model_dump_json().encode())
         other = world.caller("other")
         tried = 0
         for path, methods in world.client.get("/openapi.json").json()["paths"].items():

@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 from api_world import Api, ApiWorld, urls_job
 
-from prismline_contracts import DeadLetterRecord, Queue, UrlsManifest, dead_letter_key, export_key, timestamp
-from prismline_ledger import TaskEnding
+from prismline_api import dead_letters
+from prismline_contracts import (
+    FAILED_DEAD_LETTERS_PREFIX,
+    DeadLetterRecord,
+    Queue,
+    UrlsManifest,
+    dead_letter_key,
+    export_key,
+    timestamp,
+)
+from prismline_ledger import NewChunk, TaskEnding
 
 pytestmark = pytest.mark.emulator
 
@@ -175,6 +184,72 @@ class TestDeadLetters:
             assert [letter["key"][-9:-5] for letter in letters] == ["m000", "m003", "m006"]
             assert letters[0]["error"] == "poison"
         acme.get("/dead-letters", run_id=other, expect=404)
+
+    def test_they_are_filtered_and_the_newest_day_comes_first(
+        self, world: ApiWorld, acme: Api, run_id: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(dead_letters, "MOST_RECORDS", 2)
+        for day, name, fields in (
+            ("2026-03-01", "a", {"source_queue": "tasks", "error": "Poison <b>"}),
+            ("2026-03-02", "b", {"source_queue": "split", "error": "poison"}),
+            ("2026-03-02", "c", {"source_queue": "tasks", "error": "timed out"}),
+            ("2026-03-03", "d", {"source_queue": "tasks", "error": "poison"}),
+        ):
+            record = DeadLetterRecord(body="{}", run_id=run_id, **fields)
+            world.deps.bucket.write(dead_letter_key(day, name), record.model_dump_json().encode())
+        again = DeadLetterRecord(body="{}", run_id=run_id, error="poison")
+        failed = f"{FAILED_DEAD_LETTERS_PREFIX}2026-03-02/e.json"
+        world.deps.bucket.write(failed, again.model_dump_json().encode())
+
+        def names(**filters: str) -> str:
+            return "".join(letter["message_id"] for letter in acme.walk("/dead-letters", limit=1, **filters))
+
+        assert names() == "dbcea"
+        assert names(first="2026-03-02", last="2026-03-02") == "bce"
+        assert names(queue="tasks") == "dca"
+        assert names(error="POISON", last="2026-03-02") == "bea"
+        assert [x["recovery_failed"] for x in acme.walk("/dead-letters", limit=9)] == [False, False, False, True, False]
+        acme.get("/dead-letters", first="yesterday", expect=422)
+
+    def test_one_without_an_error_has_that_of_its_chunk(self, world: ApiWorld, acme: Api) -> None:
+        world.deps.bucket.write("cubes/field.fits", b"a cube")
+        job = acme.post("/jobs", {"workload": "spectra", "name": "g", "cube_key": "cubes/field.fits"}, expect=202)
+        run_id = world.open_run(job).run_id
+        world.deps.ledger.add_chunks(run_id, [NewChunk(chunk_id="chunk-0000000", n_items=4, chunk_key="i")])
+        world.deps.ledger.record_error(run_id, "chunk-0000000", "The worker died.")
+        record = DeadLetterRecord(body="{}", run_id=run_id, chunk_id="chunk-0000000")
+        world.deps.bucket.write(dead_letter_key("2026-03-01", "m"), record.model_dump_json().encode())
+        (letter,) = acme.walk("/dead-letters", limit=9)
+        assert letter["error"] == "The worker died."
+
+    def test_a_record_is_shown_with_its_message_and_without_what_acts_on_it(
+        self, world: ApiWorld, acme: Api, run_id: str
+    ) -> None:
+        record = DeadLetterRecord(body='{"n": 1}', run_id=run_id, receiptHandle="secret", attributes={"a": 1})
+        world.deps.bucket.write(dead_letter_key("2026-03-01", "m"), record.model_dump_json().encode())
+        shown = acme.get("/dead-letters/2026-03-01/m")
+        assert (shown["run_id"], shown["record"]["body"]) == (run_id, '{"n": 1}')
+        assert "secret" not in str(shown)
+        assert "2026-03-01/n" in acme.get("/dead-letters/2026-03-01/n", expect=404)["detail"]
+
+    def test_one_that_belongs_to_no_run_is_shown_to_who_sees_everything(self, world: ApiWorld, acme: Api) -> None:
+        self.archive(world, None, 1)
+        everybody = world.caller("ops", ("read", "all"))
+        assert [letter["message_id"] for letter in everybody.walk("/dead-letters", limit=9)] == ["m001"]
+        everybody.get("/dead-letters/2026-03-01/m001")
+        acme.get("/dead-letters/2026-03-01/m001", expect=404)
+
+    def test_a_recovery_takes_chosen_ones(self, world: ApiWorld, acme: Api, run_id: str) -> None:
+        keys = [dead_letter_key(f"2026-03-0{day}", "m") for day in (2, 1)]
+        acme.post("/dead-letters/recover", {"run_id": run_id, "keys": keys}, expect=202)
+        chosen = {"run_id": run_id, "retry": True, "chunk_ids": ["chunk-0000001"]}
+        acme.post("/dead-letters/recover", chosen, expect=202)
+        records, chunks = (event["data"] for event in world.said())
+        assert (records["only_run"], records["record_keys"]) == (run_id, sorted(keys))
+        assert all(key.startswith(records["prefix"]) for key in keys)
+        assert chunks["chunk_ids"] == ["chunk-0000001"]
+        for wrong in ({"retry": True, "keys": keys}, {"chunk_ids": ["chunk-0000001"]}, {"keys": ["jobs/x"]}):
+            acme.post("/dead-letters/recover", {"run_id": run_id, **wrong}, expect=422)
 
     def test_a_recovery_is_asked_for_and_shown(self, world: ApiWorld, acme: Api, run_id: str) -> None:
         asked = acme.post("/dead-letters/recover", {"run_id": run_id, "retry": True}, expect=202, key="k")

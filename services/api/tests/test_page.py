@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from api_world import ApiWorld
+from api_world import ALL_SCOPES, ApiWorld
 from cube_world import CubeRun
 
+from prismline_contracts import DeadLetterRecord, Scope, dead_letter_key
+
 PAGE = Path(__file__).parents[3] / "docs/api.md"
+
+#: The last section of the page is about the whole deployment.
+EVERYTHING: tuple[Scope, ...] = (*ALL_SCOPES, "all")
 
 pytestmark = pytest.mark.emulator
 
@@ -46,7 +51,11 @@ def completed_cube(world: ApiWorld) -> str:
 
 
 def test_every_line_of_the_page_works(world: ApiWorld, url: str, tmp_path: Path) -> None:
-    variables = {"PRISMLINE_API_URL": url, "PRISMLINE_API_KEY": world.key(), "PATH": os.environ["PATH"]}
+    variables = {
+        "PRISMLINE_API_URL": url,
+        "PRISMLINE_API_KEY": world.key(scopes=EVERYTHING),
+        "PATH": os.environ["PATH"],
+    }
     variables |= {"MAP": "integrated", "LEVEL": "0", "COLUMN": "0", "ROW": "0", "X": "3", "Y": "2"}
     world.deps.bucket.write("cubes/grs/field.fits", b"a cube")
     asked = set()
@@ -57,6 +66,10 @@ def test_every_line_of_the_page_works(world: ApiWorld, url: str, tmp_path: Path)
             variables["TASK"] = f"{variables['RUN']}.{name}"
         if "$CUBE_RUN" in line and "CUBE_RUN" not in variables:
             variables["CUBE_RUN"] = completed_cube(world)
+        if "/dead-letters?run_id=" in line:
+            record = DeadLetterRecord(body="{}", run_id=variables["RUN"])
+            world.deps.bucket.write(dead_letter_key("2026-03-01", "m1"), record.model_dump_json().encode())
+            variables |= {"DAY": "2026-03-01", "MESSAGE": "m1"}
         done = subprocess.run(
             ["bash", "-c", line], env=variables, cwd=tmp_path, capture_output=True, text=True, check=False
         )

@@ -15,8 +15,9 @@ from mangum import Mangum
 from prismline_api import problems
 from prismline_api.actions import cancel_run, delete_job, request_export, rerun_job, show_export
 from prismline_api.console import install as install_console
-from prismline_api.dead_letters import list_dead_letters, recover, show_recovery
+from prismline_api.dead_letters import Wanted, list_dead_letters, recover, show_dead_letter, show_recovery
 from prismline_api.dependencies import Dependencies
+from prismline_api.deployment.routes import router as deployment
 from prismline_api.limits import BodyLimit
 from prismline_api.manifests import Path as SubmissionPath
 from prismline_api.maps.routes import router as maps_router
@@ -25,6 +26,7 @@ from prismline_api.models import (
     Batch,
     BatchRequest,
     ChunkView,
+    DeadLetterRecordView,
     DeadLetterView,
     ExportView,
     Health,
@@ -45,13 +47,16 @@ from prismline_api.models import (
 )
 from prismline_api.open_jobs import add_batch, close_job
 from prismline_api.parameters import (
+    DAY,
     PAGE_ITEMS,
+    ArchiveDay,
     Cursor,
     Deps,
     ExportId,
     IdempotencyKey,
     JobId,
     Limit,
+    MessageId,
     OperationId,
     Operator,
     Reader,
@@ -116,6 +121,7 @@ def build_app(deps: Dependencies) -> FastAPI:
 
     app.include_router(api)
     app.include_router(maps_router)
+    app.include_router(deployment)
     install_console(app, deps)
     return app
 
@@ -290,11 +296,21 @@ def get_dead_letters(
     caller: Reader,
     deps: Deps,
     run_id: Annotated[str | None, Query(max_length=80, description="Only of this run.")] = None,
+    first: Annotated[str | None, Query(pattern=DAY, description="The first day, in UTC, e.g. 2026-03-01.")] = None,
+    last: Annotated[str | None, Query(pattern=DAY, description="The last day, in UTC.")] = None,
+    queue: Annotated[str | None, Query(max_length=80, description="Only from this queue, e.g. `chunks`.")] = None,
+    error: Annotated[str | None, Query(max_length=200, description="Only with this text in their error.")] = None,
     limit: Limit = PAGE_ITEMS,
     cursor: Cursor = None,
 ) -> Page[DeadLetterView]:
-    """List the archived dead letters of your runs. A part may be short or empty."""
-    return list_dead_letters(caller, run_id, limit, cursor, deps)
+    """List the archived dead letters of your runs, the newest day first. A part may be short or empty."""
+    return list_dead_letters(caller, Wanted(first, last, run_id, queue, error), limit, cursor, deps)
+
+
+@api.get("/dead-letters/{day}/{message_id}", tags=["dead letters"], response_model_exclude_none=True)
+def get_dead_letter(day: ArchiveDay, message_id: MessageId, caller: Reader, deps: Deps) -> DeadLetterRecordView:
+    """Show a dead letter: its record in the archive, with the message."""
+    return show_dead_letter(caller, day, message_id, deps)
 
 
 @api.post("/dead-letters/recover", tags=["dead letters"], status_code=202)

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os.path
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple, dataclass
 from typing import Any
 from uuid import uuid4
 
 from prismline_api.auth import Caller
 from prismline_api.dependencies import Dependencies
 from prismline_api.manifests import request_hash
-from prismline_api.models import Accepted, DeadLetterView, Page, RecoverRequest, RecoveryView
+from prismline_api.models import Accepted, DeadLetterRecordView, DeadLetterView, Page, RecoverRequest, RecoveryView
 from prismline_api.problems import not_found
 from prismline_api.reading import find_run
 from prismline_contracts import (
     DEAD_LETTERS_PREFIX,
+    FAILED_DEAD_LETTERS_PREFIX,
     DeadlettersRecoverRequested,
     RecoveryCounts,
     derived_id,
@@ -24,40 +28,65 @@ from prismline_runtime import PermanentError, aws_errors
 
 #: Most records of the archive that are read for one part of a list, and how many at a time.
 MOST_RECORDS, READERS = 200, 8
+#: Where records lie, by day: those that wait for a recovery, and those that a recovery could not help.
+ROOTS = (DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX)
+#: Fields of a record that are text and have the same names in the answer.
+TEXTS = ("run_id", "chunk_id", "source_queue", "error", "archived_at", "recovery")
 #: What the id of a recovery begins with. The run's id and a suffix follow.
 RECOVERY_PREFIX = "recovery-"
 #: Length of the suffix.
 SUFFIX_CHARS = 12
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """Which dead letters a list shows. Both days are included; they are days of the archive, in UTC."""
+
+    first: str | None = None
+    last: str | None = None
+    run_id: str | None = None
+    #: Short name of the queue that they come from.
+    queue: str | None = None
+    #: A part of the error, in any case.
+    error: str | None = None
+
+    def has_day(self, day: str) -> bool:
+        """Whether the list shows this day."""
+        return (self.first or "") <= day and (self.last is None or day <= self.last)
+
+    def passes(self, view: DeadLetterView) -> bool:
+        """Whether the list shows this dead letter, if its day and its owner do."""
+        return (
+            self.run_id in (None, view.run_id)
+            and self.queue in (None, view.source_queue)
+            and (self.error or "").casefold() in (view.error or "").casefold()
+        )
+
+
 def list_dead_letters(
-    caller: Caller, run_id: str | None, limit: int, cursor: str | None, deps: Dependencies
+    caller: Caller, wanted: Wanted, limit: int, cursor: str | None, deps: Dependencies
 ) -> Page[DeadLetterView]:
-    """Dead letters of the caller's runs, or of one of them, in the order in which they were archived, by day.
+    """Dead letters of the caller's runs, or with the scope `all` of everybody, by day, the newest day first.
 
     The archive holds the dead letters of everybody. One part of the list looks at `MOST_RECORDS` of them at most, so it
     may be empty although more follow.
     """
-    if run_id is not None:
-        find_run(caller, run_id, deps)
-    subject = f"dead-letters/{caller.tenant}/{run_id or ''}"
-    after = deps.unseal(subject, cursor) or ""
-    with aws_errors("list the archive of dead letters"):
-        listing = deps.s3.list_objects_v2(
-            Bucket=deps.bucket.name, Prefix=DEAD_LETTERS_PREFIX, StartAfter=after, MaxKeys=MOST_RECORDS
-        )
-    keys = [entry["Key"] for entry in listing.get("Contents", [])]
-    more = listing.get("IsTruncated", False)
+    if wanted.run_id is not None:
+        find_run(caller, wanted.run_id, deps)
+    subject = f"dead-letters/{caller.tenant}/{caller.sees_all}/{json.dumps(astuple(wanted))}"
+    after = deps.unseal(subject, cursor)
+    keys, more = _next_keys(wanted, after, deps)
     with ThreadPoolExecutor(READERS) as pool:
         records = list(pool.map(lambda key: _read(key, deps), keys))
-    owned: dict[str, bool] = {}
+    errors = _errors_of_chunks(records, deps)
+    owned: dict[str | None, bool] = {}
     found: list[DeadLetterView] = []
     for position, (key, record) in enumerate(zip(keys, records, strict=True)):
-        view = _view(key, record)
-        if view is None or (run_id is not None and view.run_id != run_id):
+        view = _view(key, record, errors)
+        if view is None or not wanted.passes(view):
             continue
         if view.run_id not in owned:
-            owned[view.run_id] = caller.sees_all or deps.store.run(caller.tenant, view.run_id) is not None
+            owned[view.run_id] = _may_see(caller, view.run_id, deps)
         if owned[view.run_id]:
             found.append(view)
             if len(found) == limit:
@@ -65,6 +94,66 @@ def list_dead_letters(
                 keys = keys[: position + 1]
                 break
     return Page(items=found, next_cursor=deps.seal(subject, keys[-1]) if more and keys else None)
+
+
+def show_dead_letter(caller: Caller, day: str, message_id: str, deps: Dependencies) -> DeadLetterRecordView:
+    """A record of the archive. Raises ProblemError (404)."""
+    for root in ROOTS:
+        key = f"{root}{day}/{message_id}.json"
+        record = _read(key, deps)
+        view = _view(key, record, _errors_of_chunks([record], deps))
+        if view is not None and _may_see(caller, view.run_id, deps):
+            return DeadLetterRecordView(**view.model_dump(), record=_shown(record))
+    raise not_found(f"dead letter {day}/{message_id}")
+
+
+def _may_see(caller: Caller, run_id: str | None, deps: Dependencies) -> bool:
+    """Whether the caller may see the dead letters of a run. None: they belong to no run."""
+    return caller.sees_all or (run_id is not None and deps.store.run(caller.tenant, run_id) is not None)
+
+
+def _next_keys(wanted: Wanted, after: str | None, deps: Dependencies) -> tuple[list[str], bool]:
+    """The next `MOST_RECORDS` keys in the order of the list, and whether more may follow."""
+    keys: list[str] = []
+    folders = _folders(wanted, deps)
+    if after is not None:
+        last = f"{after.rpartition('/')[0]}/"
+        folders = [folder for folder in folders if _rank(folder) >= _rank(last)]
+    with aws_errors("list the archive of dead letters"):
+        for folder in folders:
+            if len(keys) >= MOST_RECORDS:
+                return keys, True
+            begin = after if after is not None and after.startswith(folder) else ""
+            listing = deps.s3.list_objects_v2(
+                Bucket=deps.bucket.name, Prefix=folder, StartAfter=begin, MaxKeys=MOST_RECORDS - len(keys)
+            )
+            keys += [entry["Key"] for entry in listing.get("Contents", [])]
+            if listing.get("IsTruncated", False):
+                return keys, True
+    return keys, False
+
+
+def _folders(wanted: Wanted, deps: Dependencies) -> list[str]:
+    """The folders of the days that the list shows, in its order."""
+    pages = deps.s3.get_paginator("list_objects_v2")
+    with aws_errors("list the days of the archive of dead letters"):
+        folders = [
+            entry["Prefix"]
+            for root in ROOTS
+            for page in pages.paginate(Bucket=deps.bucket.name, Prefix=root, Delimiter="/")
+            for entry in page.get("CommonPrefixes", [])
+        ]
+    return sorted((folder for folder in folders if wanted.has_day(_day(folder))), key=_rank)
+
+
+def _day(folder: str) -> str:
+    return folder.rstrip("/").rpartition("/")[2]
+
+
+def _rank(folder: str) -> tuple[int, str]:
+    """Sorts the newest day first, and in a day those that can be recovered first."""
+    digits = _day(folder).replace("-", "")
+    return (-int(digits) if digits.isdecimal() else 0, "" if folder.startswith(DEAD_LETTERS_PREFIX) else folder)
 
 
 def _read(key: str, deps: Dependencies) -> dict[str, Any]:
@@ -76,18 +165,42 @@ def _read(key: str, deps: Dependencies) -> dict[str, Any]:
     return record if isinstance(record, dict) else {}
 
 
-def _view(key: str, record: dict[str, Any]) -> DeadLetterView | None:
-    run_id = record.get("run_id")
-    if not isinstance(run_id, str):
+def _errors_of_chunks(records: Iterable[dict[str, Any]], deps: Dependencies) -> Mapping[tuple[str, str], str | None]:
+    """The errors of the chunks of records without an error: their workers died, or a later attempt may succeed."""
+    silent = {
+        (run_id, chunk_id)
+        for record in records
+        if not record.get("error")
+        and isinstance(run_id := record.get("run_id"), str)
+        and isinstance(chunk_id := record.get("chunk_id"), str)
+    }
+    found = deps.ledger.find(sorted(silent)) if silent else {}
+    return {name: chunk.error or chunk.last_error for name, chunk in found.items()}
+
+
+def _view(key: str, record: dict[str, Any], errors: Mapping[tuple[str, str], str | None]) -> DeadLetterView | None:
+    """The record as a list shows it. None if it is gone or is not a record."""
+    if not record:
         return None
-    texts = {name: record.get(name) for name in ("chunk_id", "source_queue", "error", "archived_at")}
+    texts = {name: text if isinstance(text := record.get(name), str) else None for name in TEXTS}
     count = record.get("receive_count")
+    survey = record.get("collection")
+    error = texts.pop("error") or errors.get((texts["run_id"] or "", texts["chunk_id"] or ""))
     return DeadLetterView(
         key=key,
-        run_id=run_id,
+        day=_day(key.rpartition("/")[0]),
+        message_id=key.rpartition("/")[2].removesuffix(".json"),
+        name=survey if isinstance(survey, str) else None,
+        error=error,
         receive_count=count if isinstance(count, int) else None,
-        **{name: text if isinstance(text, str) else None for name, text in texts.items()},
+        recovery_failed=key.startswith(FAILED_DEAD_LETTERS_PREFIX),
+        **texts,
     )
+
+
+def _shown(record: dict[str, Any]) -> dict[str, Any]:
+    """The record without what would let somebody act on the message in its queue."""
+    return {name: value for name, value in record.items() if name != "receiptHandle"}
 
 
 def recover(request: RecoverRequest, caller: Caller, key: str | None, deps: Dependencies) -> Accepted:
@@ -95,11 +208,16 @@ def recover(request: RecoverRequest, caller: Caller, key: str | None, deps: Depe
     run = find_run(caller, request.run_id, deps)
     named = derived_id("recovery", caller.tenant, key, request_hash(request)) if key else str(uuid4())
     operation_id = f"{RECOVERY_PREFIX}{run.run_id}-{named.replace('-', '')[:SUFFIX_CHARS]}"
+    keys = None if request.keys is None else sorted(set(request.keys))
     event = DeadlettersRecoverRequested(
         operation_id=operation_id,
         only_run=run.run_id,
+        record_keys=keys,
+        # For a consumer of an older release, which does not know record_keys.
+        prefix=os.path.commonprefix(keys) if keys else DEAD_LETTERS_PREFIX,  # noqa: RUF071  not paths
         dry_run=request.dry_run,
         retry=request.retry,
+        chunk_ids=request.chunk_ids,
         requested_at=timestamp(deps.clock()),
     )
     deps.transport.publish_event(event, traceparent=None, key=(operation_id,))

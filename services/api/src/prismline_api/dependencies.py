@@ -17,6 +17,8 @@ from botocore.exceptions import ClientError
 from prismline_api.all_runs import AllRuns
 from prismline_api.auth import Keys
 from prismline_api.cursors import ForgedCursorError, seal, unseal
+from prismline_api.deployment.alerts import Alerts
+from prismline_api.deployment.system import System
 from prismline_api.problems import ProblemError
 from prismline_api.sessions import Sessions
 from prismline_api.settings import ApiSettings
@@ -59,6 +61,8 @@ class Dependencies:
     #: Signs links, with the address at which callers reach S3.
     signer: S3Client
     transport: Transport
+    alerts: Alerts
+    system: System
     logger: Logger
     #: Valkey. Without it, each instance limits rates by itself and caches nothing.
     limit: RateLimit
@@ -162,6 +166,7 @@ class Dependencies:
         settings = ApiSettings()
         dynamodb = clients.dynamodb()
         s3 = clients.s3()
+        ssm, cloudwatch = clients.ssm(), boto3.client("cloudwatch", config=clients.CONFIG)
         store, valkey = JobStore(dynamodb, settings.jobs_table), Server.from_environment()
         return cls(
             settings=settings,
@@ -178,6 +183,10 @@ class Dependencies:
                 endpoint_url=settings.links_endpoint or s3.meta.endpoint_url,
             ),
             transport=Transport.connect(settings.environment, SERVICE),
+            alerts=Alerts(ssm, cloudwatch, settings.environment),
+            system=System(
+                clients.sqs(), cloudwatch, ssm, settings.environment, age_namespace=settings.queue_age_namespace
+            ),
             logger=service_logger(SERVICE),
             limit=RateLimit(valkey),
             cache=Cache(valkey),

@@ -17,12 +17,15 @@ from prismline_contracts import (
     GivenUrlParams,
     TaskSource,
 )
-from prismline_contracts.base import Key, RunId, Survey, Timestamp
+from prismline_contracts.base import ChunkId, Key, RunId, Survey, Timestamp
+from prismline_contracts.deadletters import MAX_RECOVERED_RECORDS, MAX_RETRIED_CHUNKS
 
 #: Most tasks of one batch of an open job.
 MAX_BATCH_TASKS = 1000
 #: An upload's id.
 UploadId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+#: A dead letter's key in the archive.
+DeadLetterKey = Annotated[str, StringConstraints(pattern=r"^dead-letter-archive/(failed-)?sqs/", max_length=1024)]
 
 T = TypeVar("T")
 
@@ -192,6 +195,26 @@ class RecoverRequest(Request):
     retry: Annotated[
         bool, Field(description="Try everything again that failed, whether the archive has a record of it or not.")
     ] = False
+    keys: Annotated[
+        list[DeadLetterKey] | None,
+        Field(
+            min_length=1,
+            max_length=MAX_RECOVERED_RECORDS,
+            description="Only these dead letters, by the `key` that the list shows. Not with `retry`.",
+        ),
+    ] = None
+    chunk_ids: Annotated[
+        list[ChunkId] | None,
+        Field(min_length=1, max_length=MAX_RETRIED_CHUNKS, description="With `retry`, only these chunks."),
+    ] = None
+
+    @model_validator(mode="after")
+    def _chooses_once(self) -> Self:
+        if self.retry and self.keys is not None:
+            raise ValueError("give chunk_ids with retry, in place of keys")
+        if not self.retry and self.chunk_ids is not None:
+            raise ValueError("give chunk_ids with retry only")
+        return self
 
 
 # ---- responses
@@ -400,12 +423,23 @@ class DeadLetterView(Response):
     """A dead letter in the archive."""
 
     key: str
-    run_id: str
+    day: Annotated[str, Field(description="The day of the archive, in UTC.", examples=["2026-03-01"])]
+    message_id: str
+    run_id: Annotated[str | None, Field(description="Absent: the message belongs to no run, or cannot be read.")] = None
+    name: Annotated[str | None, Field(description="The name of its job.")] = None
     chunk_id: str | None = None
     source_queue: str | None = None
     error: str | None = None
     receive_count: int | None = None
     archived_at: str | None = None
+    recovery: Annotated[str | None, Field(description="The recovery that handled it last.")] = None
+    recovery_failed: Annotated[bool, Field(description="Whether a recovery could not send it or it failed again.")]
+
+
+class DeadLetterRecordView(DeadLetterView):
+    """A dead letter and its record."""
+
+    record: Annotated[dict[str, Any], Field(description="The record in the archive, with the message as `body`.")]
 
 
 class RecoveryView(Response):

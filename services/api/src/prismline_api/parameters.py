@@ -23,6 +23,10 @@ JobId = Annotated[str, Path(max_length=80, description="The job's id.")]
 RunId = Annotated[str, Path(max_length=80, description="The run's id.")]
 ExportId = Annotated[str, Path(max_length=80, description="The export's id.")]
 OperationId = Annotated[str, Path(max_length=80, description="The recovery's id.")]
+#: A day of the archive of dead letters, in UTC.
+DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+ArchiveDay = Annotated[str, Path(pattern=DAY, description="The dead letter's day in the archive, in UTC.")]
+MessageId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="The id of the message.")]
 TaskAddress = Annotated[str, Path(max_length=200, description="The task's address: `<run_id>.<id>`.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_PAGE_ITEMS, description="Most items of this part of the list.")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the part before.")]
@@ -49,8 +53,8 @@ async def _dependencies(request: Request) -> Dependencies:
 Deps = Annotated[Dependencies, Depends(_dependencies)]
 
 
-def _caller_with(scope: Scope) -> Callable[..., Caller]:
-    """The dependency of an operation that needs a key with `scope`."""
+def _caller_with(*scopes: Scope) -> Callable[..., Caller]:
+    """The dependency of an operation that needs a key with all of `scopes`."""
 
     def caller(
         request: Request, deps: Deps, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
@@ -61,7 +65,8 @@ def _caller_with(scope: Scope) -> Callable[..., Caller]:
         else:
             found = deps.keys.caller(credentials.credentials if credentials else None)
         deps.admit(found.tenant)
-        found.require(scope)
+        for scope in scopes:
+            found.require(scope)
         return found
 
     return caller
@@ -82,3 +87,6 @@ def _session(request: Request, deps: Dependencies) -> Session | None:
 Reader = Annotated[Caller, Depends(_caller_with("read"))]
 Submitter = Annotated[Caller, Depends(_caller_with("submit"))]
 Operator = Annotated[Caller, Depends(_caller_with("operate"))]
+#: Who may see what concerns everybody, and who may change it.
+Overseer = Annotated[Caller, Depends(_caller_with("read", "all"))]
+OverseeingOperator = Annotated[Caller, Depends(_caller_with("operate", "all"))]

@@ -45,6 +45,10 @@ class ApiSettings(ServiceSettings):
         default=["cubes/", "noise/", "frames/"],
         description="Where in the bucket a job may name objects that were not uploaded by its own tenant, as JSON.",
     )
+    queue_age_namespace: str = Field(
+        default="AWS/SQS",
+        description="The namespace of the metric ApproximateAgeOfOldestMessage. The embedded emulator has another one.",
+    )
     console_sign_in: Literal["none", "key", "proxy"] = Field(
         default="key",
         description="How people sign in to the console: with an API key; through a proxy that signs them in; or not at"

@@ -18,7 +18,7 @@ from prismline_api.dependencies import Dependencies
 from prismline_api.parameters import Deps
 from prismline_api.problems import ProblemError
 from prismline_api.sessions import SESSION_SECONDS, Session
-from prismline_contracts import api_key_sha256
+from prismline_contracts import Queue, api_key_sha256
 
 #: Where the console begins.
 HOME = "/console/runs"
@@ -30,10 +30,13 @@ PROXY_SECRET_HEADER, PROXY_USER_HEADER = "X-Prismline-Proxy-Secret", "X-Forwarde
 MAX_FORM_BYTES = 4096
 
 #: The parts of the console that the navigation leads to.
-PAGES = frozenset({"runs"})
+PAGES = frozenset({"runs", "dead-letters", "alerts", "system"})
+#: Parts that concern everybody. Only a key with the scope `all` sees them.
+OVERSEEING_PAGES = frozenset({"alerts", "system"})
 
 templates = Jinja2Templates(directory=Path(__file__).parent / "templates")
 templates.env.globals["pages"] = PAGES
+templates.env.globals["overseeing_pages"] = OVERSEEING_PAGES
 router = APIRouter(include_in_schema=False)
 
 
@@ -130,6 +133,24 @@ def runs_page(request: Request, opened: Opened, deps: Deps) -> Response:
 def run_page(request: Request, run_id: str, opened: Opened, deps: Deps) -> Response:
     """One run."""
     return page(request, opened, deps, "run.html", run_id=run_id)
+
+
+@router.get("/console/dead-letters")
+def dead_letters_page(request: Request, opened: Opened, deps: Deps) -> Response:
+    """The archive of dead letters."""
+    return page(request, opened, deps, "dead-letters.html", queues=[queue.value for queue in Queue])
+
+
+@router.get("/console/alerts")
+def alerts_page(request: Request, opened: Opened, deps: Deps) -> Response:
+    """The alarms and the mute."""
+    return page(request, opened, deps, "alerts.html")
+
+
+@router.get("/console/system")
+def system_page(request: Request, opened: Opened, deps: Deps) -> Response:
+    """The queues, and what was deployed."""
+    return page(request, opened, deps, "system.html")
 
 
 # ---- signing in with an API key

@@ -31,7 +31,7 @@ export const byId = (id) => document.getElementById(id);
 // What each state looks like: a glyph and a name beside the colour, which alone says nothing.
 const GLYPHS = {
   pending: "○", running: "▶", completed: "✓", failed: "✕", cancelled: "■",
-  in_progress: "▶", deferred: "◷",
+  in_progress: "▶", deferred: "◷", ok: "✓", alarm: "!", no_data: "?",
 };
 
 export function badge(status) {

@@ -1,0 +1,213 @@
+"""The deployment as a whole: its queues with depth and age, what was deployed, and the version of the contracts."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+from prismline_api.models import Response
+from prismline_contracts import dead_letter_queue_name, now, queue_name, timestamp
+from prismline_runtime import aws_errors, batches
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudwatch import CloudWatchClient
+    from mypy_boto3_cloudwatch.type_defs import MetricDataQueryTypeDef
+    from mypy_boto3_sqs import SQSClient
+    from mypy_boto3_sqs.literals import QueueAttributeFilterType
+    from mypy_boto3_ssm import SSMClient
+
+#: How long an answer is given to everybody who asks, in seconds. So many open pages ask SQS no more often than one.
+FRESH_SECONDS = 2.0
+#: Queues that are asked at the same time.
+READERS = 8
+#: What SQS is asked about a queue.
+ATTRIBUTES: list[QueueAttributeFilterType] = [
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesNotVisible",
+    "ApproximateNumberOfMessagesDelayed",
+]
+#: How far back the age of the oldest message is looked for: SQS publishes it every minute, and late.
+AGE_WINDOW = timedelta(minutes=10)
+#: Most metrics that CloudWatch takes in a request.
+METRICS_PER_REQUEST = 500
+#: What the name of a dead-letter queue ends in.
+DEAD_LETTER_SUFFIX = dead_letter_queue_name("")
+
+
+class QueueView(Response):
+    """A queue. The numbers are those of SQS, which are approximate."""
+
+    name: Annotated[str, Field(description="Short name, without the deployment's prefix.", examples=["chunks"])]
+    visible: Annotated[int, Field(description="Messages that wait for a consumer.")]
+    in_flight: Annotated[int, Field(description="Messages that a consumer has, or that are hidden for a while.")]
+    delayed: Annotated[int, Field(description="Messages that nobody may receive yet.")]
+    oldest_seconds: Annotated[
+        float | None,
+        Field(description="Age of the oldest message, by CloudWatch, up to some minutes ago. Absent: not published."),
+    ] = None
+    dead_letters: Annotated[int, Field(description="Messages in its dead-letter queue.")]
+    dead_letters_oldest_seconds: float | None = None
+
+
+class DeployedView(Response):
+    """A service, as the last deployment recorded it."""
+
+    service: str
+    version: str | None = None
+    digest: Annotated[str | None, Field(description="Digest of its container image.")] = None
+    deployed_at: str | None = None
+
+
+class SystemView(Response):
+    """The deployment as a whole."""
+
+    environment: str
+    at: Annotated[str, Field(description="When the queues were asked.")]
+    api_version: Annotated[str, Field(description="Version of the api service that answers.")]
+    contracts_version: Annotated[str, Field(description="Version of the contracts that it was built with.")]
+    queues: list[QueueView]
+    deployed: Annotated[list[DeployedView], Field(description="Empty where nothing recorded a deployment.")]
+
+
+class System:
+    """Looks at the deployment, at most every `FRESH_SECONDS`. Raises TransientError if AWS does not answer."""
+
+    def __init__(
+        self,
+        sqs: SQSClient,
+        cloudwatch: CloudWatchClient,
+        ssm: SSMClient,
+        environment: str,
+        *,
+        age_namespace: str,
+        clock: Callable[[], datetime] = now,
+        fresh_seconds: float = FRESH_SECONDS,
+    ) -> None:
+        self._sqs = sqs
+        self._cloudwatch = cloudwatch
+        self._ssm = ssm
+        self._environment = environment
+        self._age_namespace = age_namespace
+        self._prefix = queue_name(environment, "")
+        self._clock = clock
+        self._fresh_seconds = fresh_seconds
+        self._looking = threading.Lock()
+        self._seen: tuple[float, SystemView] | None = None
+
+    def view(self) -> SystemView:
+        """The deployment now. Those who ask while somebody looks get what is seen then."""
+        with self._looking:
+            if self._seen is None or time.monotonic() - self._seen[0] > self._fresh_seconds:
+                self._seen = (time.monotonic(), self._look())
+            return self._seen[1]
+
+    def _look(self) -> SystemView:
+        at = self._clock()
+        with aws_errors("look at the queues"):
+            pages = self._sqs.get_paginator("list_queues").paginate(QueueNamePrefix=self._prefix)
+            urls = {url.rsplit("/", 1)[-1]: url for page in pages for url in page.get("QueueUrls", [])}
+            with ThreadPoolExecutor(READERS) as pool:
+                depths = dict(zip(urls, pool.map(self._depth, urls.values()), strict=True))
+        ages = self._ages(list(urls), at)
+        return SystemView(
+            environment=self._environment,
+            at=timestamp(at),
+            api_version=version("prismline-api"),
+            contracts_version=version("prismline-contracts"),
+            queues=[
+                self._queue(name, depths, ages) for name in sorted(depths) if not name.endswith(DEAD_LETTER_SUFFIX)
+            ],
+            deployed=self._deployed(),
+        )
+
+    def _depth(self, url: str) -> tuple[int, int, int]:
+        """Visible, hidden and delayed messages. A run's own queue may be gone by now: nothing is in it."""
+        try:
+            found: dict[Any, str] = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=ATTRIBUTES)[
+                "Attributes"
+            ]
+        except self._sqs.exceptions.QueueDoesNotExist:
+            return 0, 0, 0
+        visible, hidden, delayed = (int(found.get(name, 0)) for name in ATTRIBUTES)
+        return visible, hidden, delayed
+
+    def _ages(self, names: list[str], at: datetime) -> dict[str, float]:
+        """The age in seconds of the oldest message of each queue, by the latest metric."""
+        ages: dict[str, float] = {}
+        for part in batches(names, METRICS_PER_REQUEST):
+            queries: list[MetricDataQueryTypeDef] = [
+                {
+                    "Id": f"q{number}",
+                    "MetricStat": {
+                        "Metric": {
+                            "Namespace": self._age_namespace,
+                            "MetricName": "ApproximateAgeOfOldestMessage",
+                            "Dimensions": [{"Name": "QueueName", "Value": name}],
+                        },
+                        "Period": 60,
+                        "Stat": "Maximum",
+                    },
+                }
+                for number, name in enumerate(part)
+            ]
+            with aws_errors("read the ages of messages"):
+                results = self._cloudwatch.get_metric_data(
+                    MetricDataQueries=queries,
+                    StartTime=at - AGE_WINDOW,
+                    EndTime=at + timedelta(minutes=1),
+                    ScanBy="TimestampDescending",
+                )["MetricDataResults"]
+            for result in results:
+                points = sorted(zip(result["Timestamps"], result["Values"], strict=True))
+                if points:
+                    ages[part[int(result["Id"][1:])]] = points[-1][1]
+        return ages
+
+    def _queue(self, name: str, depths: dict[str, tuple[int, int, int]], ages: dict[str, float]) -> QueueView:
+        visible, hidden, delayed = depths[name]
+        dead = dead_letter_queue_name(name)
+        return QueueView(
+            name=name.removeprefix(self._prefix),
+            visible=visible,
+            in_flight=hidden,
+            delayed=delayed,
+            oldest_seconds=ages.get(name) if any(depths[name]) else None,
+            dead_letters=sum(depths.get(dead, ())),
+            dead_letters_oldest_seconds=ages.get(dead) if any(depths.get(dead, ())) else None,
+        )
+
+    def _deployed(self) -> list[DeployedView]:
+        """What deployments recorded: a parameter for each service below `/prismline/<environment>/deployed/`."""
+        path = f"/prismline/{self._environment}/deployed/"
+        with aws_errors(f"read the parameters below {path}"):
+            pages = self._ssm.get_paginator("get_parameters_by_path").paginate(Path=path)
+            parameters = {
+                parameter["Name"].removeprefix(path): parameter["Value"]
+                for page in pages
+                for parameter in page["Parameters"]
+            }
+        return [_deployed(service, text) for service, text in sorted(parameters.items())]
+
+
+def _deployed(service: str, text: str) -> DeployedView:
+    try:
+        record: Any = json.loads(text)
+    except ValueError:
+        record = None
+    fields = record if isinstance(record, dict) else {}
+
+    def text_of(name: str) -> str | None:
+        value = fields.get(name)
+        return value if isinstance(value, str) else None
+
+    return DeployedView(
+        service=service, version=text_of("version"), digest=text_of("digest"), deployed_at=text_of("time")
+    )

@@ -1,0 +1,95 @@
+"""Puts a running system into a state that is worth looking at: good runs and bad ones, dead letters, an alarm."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import boto3
+
+from prismline_cli import synthetic
+from prismline_contracts import DeadLetterRecord, dead_letter_key, timestamp
+from prismline_contracts.commands import queue_name
+from prismline_runtime import Bucket
+from tests.cubes import write_cube
+from tests.system import System, wait_for
+
+#: Chunks of the run that goes badly, and which of them fail.
+BAD_CHUNKS, FAILED_CHUNKS = 8, ("chunk-0000010", "chunk-0000050")
+#: Text that a careless page would take for HTML.
+HOSTILE = "<img src=x onerror=alert(1)> & <b>bold</b>"
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is on the stage."""
+
+    #: A run of which every chunk completed, and one of which some chunks failed.
+    good_run: str
+    bad_run: str
+    #: The message id of a dead letter of the bad run whose error is HOSTILE.
+    hostile_letter: str = "0b5c1e0e-2f5e-4d0c-8c39-9a1f3c1f7a11"
+
+
+def fail_chunks(system: System, run_key: str) -> None:
+    """Have the worker refuse FAILED_CHUNKS of the run that will be submitted with this idempotency key."""
+    run_id = system.run_id_for(run_key)
+    system.set_faults(
+        [
+            {"point": "chunk.started", "action": "permanent", "where": {"run_id": run_id, "chunk_id": chunk_id}}
+            for chunk_id in FAILED_CHUNKS
+        ]
+    )
+
+
+def broken_run(system: System, folder: Path, key: str, survey: str) -> str:
+    """A run that has ended with FAILED_CHUNKS in FAILED and their messages in the archive. Its chunks fail no more."""
+    fail_chunks(system, key)
+    cube = write_cube(folder / f"{survey}.fits", ny=8, nx=10)
+    run_id = system.submit(cube, survey, chunk_size=10, idempotency_key=key)
+    view = system.wait(run_id)
+    assert (view.status, view.completed, view.failed) == ("failed", BAD_CHUNKS - len(FAILED_CHUNKS), len(FAILED_CHUNKS))
+    wait_for(
+        lambda: len(system.events(run_id, "deadletter.archived")) >= len(FAILED_CHUNKS), "the dead letters of the run"
+    )
+    system.set_faults([])
+    return run_id
+
+
+def archive_hostile(system: System, run_id: str, message_id: str) -> None:
+    """Put a record into the archive whose error and message look like HTML."""
+    moment = timestamp()
+    record = DeadLetterRecord(
+        body=json.dumps({"note": HOSTILE}),
+        error=HOSTILE,
+        messageId=message_id,
+        run_id=run_id,
+        source_queue="split",
+        receive_count=5,
+        archived_at=moment,
+    )
+    key = dead_letter_key(moment[:10], message_id)
+    Bucket(system.connection.s3, system.connection.bucket).write(key, record.model_dump_json().encode())
+
+
+def raise_alarm(system: System) -> str:
+    """Have the alarm on the backlog of dead letters go on. Its name."""
+    name = queue_name(system.connection.environment, "chunks-dlq-backlog")
+    boto3.client("cloudwatch").set_alarm_state(
+        AlarmName=name, StateValue="ALARM", StateReason=f"Threshold crossed: 2 datapoints > 100. {HOSTILE}"
+    )
+    return name
+
+
+def set_stage(system: System, folder: Path) -> Scene:
+    """All of it."""
+    cube = folder / "galactic-ring.fits"
+    synthetic.make_cube(cube)
+    good = system.submit(cube, "galactic-ring", chunk_size=100)
+    bad = broken_run(system, folder, "stage", "perseus-arm")
+    system.wait(good)
+    scene = Scene(good, bad)
+    archive_hostile(system, bad, scene.hostile_letter)
+    raise_alarm(system)
+    return scene
