@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from prismline_contracts.base import ChunkId, Count, Key, Name, RunId, Survey, Tenant, Timestamp
 from prismline_contracts.deadletters import (
@@ -190,6 +190,8 @@ class ExportRequested(MessageData):
     export_id: RunId
     tenant: Tenant | None = None
     requested_by: Name | None = None
+    #: Why the request was given up, in one sentence: the exporter records that the export failed.
+    given_up: Annotated[str, StringConstraints(min_length=1, max_length=1024)] | None = None
 
 
 class ExportCompleted(MessageData):

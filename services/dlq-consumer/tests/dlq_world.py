@@ -20,7 +20,7 @@ from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_runtime import Bucket
 from tests.kit import Context, lambda_event, split_run
 
-QUEUES = ("alerts", "split", "chunks", "tasks", "refits", "status", "runs", "recoveries")
+QUEUES = ("alerts", "split", "chunks", "tasks", "refits", "status", "runs", "recoveries", "exports")
 #: Clients that the consumer uses.
 CLIENTS = ("dynamodb", "events", "s3", "sqs", "ssm", "stepfunctions")
 

@@ -19,6 +19,7 @@ from dlq_world import DlqConsumerWorld, chunk_message
 from prismline_contracts import (
     ChunkStatus,
     Envelope,
+    ExportRequested,
     FitParams,
     RunDrained,
     RunSplit,
@@ -295,6 +296,25 @@ def test_a_command_that_was_given_up_fails_the_task_that_waits_for_it(world: Dlq
         ("hopeless", "DeadLetterGivenUp", "There is no cube."),
     }
     assert world.depth("split") == 1
+
+
+def test_an_export_that_was_given_up_is_recorded_by_the_exporter(world: DlqConsumerWorld) -> None:
+    request = ExportRequested(run_id="r", export_id="e", tenant="acme")
+    sent = Envelope.wrap(request, source="prismline/test", traceparent=None)
+    late = sent.model_copy(update={"time": timestamp(now() - timedelta(days=3.1))})
+    world.send("exports-dlq", late.to_json())
+    world.send("exports-dlq", sent.to_json(), error="There is no bucket.")
+    while world.handle("exports-dlq") is not None:
+        pass
+    told = [body["data"] for body in world.taken("exports")]
+    assert told == [
+        {"run_id": "r", "export_id": "e", "tenant": "acme", "given_up": reason}
+        for reason in ("Given up after 3.0 days.", "There is no bucket.")
+    ]
+    given_up = sent.model_copy(update={"data": told[0]})
+    world.send("exports-dlq", given_up.to_json(), error="There is no bucket.")
+    assert world.handle("exports-dlq") == []
+    assert world.taken("exports") == [], "the exporter cannot even record it: nobody is told again and again"
 
 
 def test_rows_whose_refit_is_given_up_are_waited_for_no_more(world: DlqConsumerWorld) -> None:

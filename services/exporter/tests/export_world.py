@@ -145,9 +145,9 @@ class ExportWorld:
 
     # ---- exports
 
-    def request(self, run_id: str = RUN_ID, export_id: str = EXPORT_ID) -> None:
+    def request(self, run_id: str = RUN_ID, export_id: str = EXPORT_ID, **fields: str) -> None:
         """Put a request into the exporter's queue, as the bus delivers it."""
-        data = ExportRequested(run_id=run_id, export_id=export_id, tenant="acme")
+        data = ExportRequested(run_id=run_id, export_id=export_id, tenant="acme", **fields)
         message = self.deps.transport.wrap(data, traceparent=traceparent_of(run_id), key=(export_id,))
         self.deps.transport.send("exports", [message])
 

@@ -239,6 +239,38 @@ def test_an_export_of_a_run_that_does_not_exist_fails(world: ExportWorld) -> Non
     assert said["error"] == "There is no run nobody in the ledger."
 
 
+@pytest.mark.usefixtures("small_parts")
+def test_an_export_that_was_given_up_has_failed_and_leaves_nothing_behind(
+    world: ExportWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(name: str, **_: str) -> None:
+        if name == "export.part_recorded":
+            raise Crash
+
+    world.run_of_tasks(BODIES)
+    world.request()
+    monkeypatch.setattr(exporting, "fault_point", die)
+    with pytest.raises(Crash):
+        world.handle()
+    assert world.item().upload_id is not None
+    world.clock.advance(61)
+    world.request(given_up="Given up after 3.0 days.")
+    assert world.handle() == []
+    item = world.item()
+    assert (item.status, item.error, item.upload_id) == ("FAILED", "Given up after 3.0 days.", None)
+    assert [said["error"] for said in world.said()] == ["Given up after 3.0 days."]
+    assert world.s3.list_multipart_uploads(Bucket=world.bucket).get("Uploads", []) == []
+
+
+def test_an_export_that_was_written_after_all_is_not_given_up(world: ExportWorld) -> None:
+    world.run_of_tasks([b"x"])
+    world.request()
+    assert world.handle() == []
+    world.request(given_up="Given up after 3.0 days.")
+    assert world.handle() == []
+    assert world.item().status == "COMPLETED"
+
+
 def test_a_request_that_comes_again_is_answered_again_with_the_same_event(world: ExportWorld) -> None:
     world.run_of_tasks([b"x"])
     for _ in range(2):

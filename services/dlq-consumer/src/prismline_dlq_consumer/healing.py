@@ -19,6 +19,8 @@ from prismline_contracts import (
     ChunkProcess,
     DeadletterArchived,
     DeadLetterRecord,
+    ExportRequested,
+    Queue,
     RunDrained,
     RunItem,
     SpectraRefit,
@@ -139,8 +141,21 @@ def _give_up(
         give_up_tasks(letter, facts, deps)
     elif isinstance(letter.data, SpectraRefit):
         deps.ledger.give_up_refit(letter.data.run_id, letter.data.chunk_id, decision.reason)
+    elif isinstance(letter.data, ExportRequested):
+        _give_up_export(letter, letter.data, decision.reason, deps)
     if letter.envelope is not None and letter.envelope.tasktoken is not None:
         deps.transport.refuse(letter.envelope.tasktoken, GIVEN_UP, decision.reason)
+
+
+def _give_up_export(letter: DeadLetterMessage, request: ExportRequested, reason: str, deps: Dependencies) -> None:
+    """Have the exporter record that the export failed, unless even that was given up: exports are its own."""
+    if request.given_up is not None:
+        return
+    given_up = request.model_copy(update={"given_up": reason[:1024]})
+    traceparent = letter.envelope.traceparent if letter.envelope else None
+    key = (request.export_id, "given_up")
+    deps.transport.send(Queue.EXPORTS, [deps.transport.wrap(given_up, traceparent=traceparent, key=key)])
+    fault_point("deadletter.export_given_up", run_id=request.run_id)
 
 
 def _fail_chunk(letter: DeadLetterMessage, chunk: ChunkItem, error: str, deps: Dependencies) -> None:

@@ -69,7 +69,10 @@ def on_export_requested(request: ExportRequested, message: Message, deps: Depend
             export = _Export(item, request, deps)
             deadline = message.delivery.deadline(deps.settings.export_margin_seconds)
             try:
-                export.work(deadline)
+                if request.given_up is None:
+                    export.work(deadline)
+                else:
+                    export.give_up(request.given_up)
             except PermanentError as error:
                 export.fail(str(error))
             except LeaseLostError:
@@ -124,8 +127,13 @@ class _Export:
                 else:
                     return
 
+    def give_up(self, error: str) -> None:
+        """Fail because the request could not be carried out for days."""
+        self._run = self._deps.ledger.get_run(self._request.run_id)
+        self.fail(error)
+
     def fail(self, error: str) -> None:
-        """Give the export up."""
+        """Record that there will be no object, and remove what there is of it."""
         upload_id = self.item.upload_id
         self.item = self._deps.exports.fail(self.item, error)
         if upload_id is not None and self._run is not None:
