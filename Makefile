@@ -15,7 +15,7 @@ QUICK    := not e2e and not emulator and not slow and not compose and not browse
 # The browser tests share one system and one browser, so they run in one process.
 PYTEST   := $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: contracts docs format model help demo demo-faults demo-captions demo-urls test test-fast check mutants install install-dev schemas lock clean
+.PHONY: contracts pacts docs format model help demo demo-faults demo-captions demo-urls test test-fast check mutants install install-dev schemas lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -88,8 +88,12 @@ install-dev: $(VENV)/.installed-dev  ## Install what the tests need, too.
 schemas: $(VENV)/.installed  ## Write contracts/schemas anew from the models.
 	$(BIN)/python -m prismline_contracts.schemas contracts/schemas
 
-contracts: $(VENV)/.installed-dev  ## Compare the contracts with those of the last release; say whom a change would break.
+contracts: $(VENV)/.installed-dev  ## Compare with the last release, verify the pacts, say whom a change would break.
 	$(BIN)/python -m prismline_contracts.release check
+	$(BIN)/pytest -q contracts/tests tests/contracts
+
+pacts: $(VENV)/.installed-dev  ## Write contracts/pacts anew from the services, and verify every sender against them.
+	$(BIN)/python -m tests.contracts.pacts
 
 lock: $(VENV)/.installed-dev  ## Resolve the *.in files into hash-locked requirements.
 	for file in requirements/runtime.in requirements/dev.in services/*/requirements.in localstack/requirements.in cli/requirements.in; do \

@@ -1,4 +1,4 @@
-"""The `prismline-contracts` command: compares the contracts with those of the last release.
+"""The `prismline-contracts` command: compares the contracts with those of the last release, and asks about deployments.
 
 `contracts/released/` holds the schemas of the last release. A change that a reader of that release, or a reader of
 today, would not survive needs a new major version of the contract: another name beside the old one.
@@ -18,6 +18,7 @@ from typing import Any
 
 from prismline_contracts.compatibility import Difference, Schema, differences
 from prismline_contracts.decomposition import COLUMNS, MetadataKey
+from prismline_contracts.deploying import Verifications, can_i_deploy, read_deployed
 from prismline_contracts.outputs import OUTPUT_MODELS
 from prismline_contracts.schemas import MODELS, OUTPUTS_FOLDER, output_schema_of, schema_of
 
@@ -156,7 +157,7 @@ def write_released(folder: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point. Returns 1 if a contract breaks its readers."""
+    """Entry point. Returns 1 if a contract breaks its readers, or a version may not be deployed."""
     parser = argparse.ArgumentParser(prog="prismline-contracts", description=__doc__)
     parser.add_argument(
         "--contracts", type=Path, default=Path("contracts"), help="the folder `contracts` of a checkout"
@@ -164,7 +165,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check", help="compare with the last release")
     commands.add_parser("release", help="freeze the contracts of now as the last release")
+    asking = commands.add_parser("can-i-deploy", help="say whether a version works with what is deployed")
+    asking.add_argument("service")
+    asking.add_argument("version")
+    asking.add_argument("--to", required=True, metavar="ENV", help="the environment")
+    asking.add_argument(
+        "--record",
+        metavar="FILE",
+        help="what is deployed, instead of deployed/ENV.json; - reads what `aws ssm get-parameters-by-path` prints",
+    )
     options = parser.parse_args(arguments)
+    if options.command == "can-i-deploy":
+        return _can_i_deploy(options)
     folder = options.contracts / "released"
     if options.command == "release":
         write_released(folder)
@@ -177,6 +189,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     sys.stdout.write(f"{len(released)} contracts of the last release are compatible with those of now.\n")
     return 0
+
+
+def _can_i_deploy(options: argparse.Namespace) -> int:
+    record = Path(options.record) if options.record else options.contracts / "deployed" / f"{options.to}.json"
+    try:
+        text = sys.stdin.read() if options.record == "-" else record.read_text()
+        deployed = read_deployed(text)
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"Nobody can tell what is deployed in {options.to}: {error}\n")
+        return 2
+    verified = Verifications.read(options.contracts / "verifications.json")
+    answer = can_i_deploy(options.service, options.version, deployed, verified, options.to)
+    (sys.stdout if answer.possible else sys.stderr).write(f"{answer}\n")
+    return 0 if answer.possible else 1
 
 
 if __name__ == "__main__":

@@ -1,0 +1,1 @@
+"""The contracts between services, held by their real code: pacts, the catalogue, and the walk through a change."""

@@ -1,0 +1,200 @@
+"""Pacts: what each service needs of the messages of each other one, written by its real handlers, kept by real senders.
+
+    python -m tests.contracts.pacts           write contracts/pacts, and verify every producer against it
+    python -m tests.contracts.pacts worker    only verify one producer against contracts/pacts
+
+A consumer's part: its handler gets the message of a scene without everything that it neither requires nor reads, and
+the scene ends as it does with the whole message. What is left is the pact. A producer's part: it plays the scene, and
+what it sends has everything that the pact names.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import tempfile
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pact
+from pact import Verifier, match
+from pact.types import Message
+
+from prismline_contracts.deploying import Verifications, pact_digest
+from tests.contracts.scenes import Link, Sighting, play, richest, sightings_of
+
+ROOT = Path(__file__).parents[2]
+PACTS = ROOT / "contracts/pacts"
+VERIFICATIONS = ROOT / "contracts/verifications.json"
+
+
+class UnkeptError(Exception):
+    """A pact is not kept. The message names the consumer and says what it misses."""
+
+
+# ---- consumers
+
+
+def write_pacts(folder: Path) -> None:
+    """Have every consumer state what it needs. Raises UnkeptError if a consumer cannot live with what it has stated."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for link, (scene, sighting) in richest().items():
+        stated = pact.Pact(link.consumer, link.producer).with_specification("V4")
+        needed = stated.upon_receiving(description(link, scene), "Async")
+        needed.given(f"It is sent in the scene: {scene}.")
+        needed.with_body(_matching(sighting.needs()), "application/json")
+        for error in stated.verify(partial(_live_with, link, scene), "Async", raises=False):
+            raise UnkeptError(str(error.error))
+        stated.write_file(folder)
+
+
+def description(link: Link, scene: str) -> str:
+    """The name of an interaction."""
+    return f"{link.type} of {scene}"
+
+
+def _live_with(link: Link, scene: str, body: str | bytes | None, _metadata: Mapping[str, object]) -> None:
+    """Have the consumer of `link` handle `body` in place of the first message of its kind, by its real handler."""
+    text = body.decode() if isinstance(body, bytes) else str(body)
+    whole, seen = play(scene), play(scene, lambda where, sent: text if where == link else sent)
+    if link not in seen[1] or (why := seen[1][link].refused) is not None:
+        raise UnkeptError(f"{link.consumer} refuses what it asked for of {link.type}: {why}")
+    if seen[0].finding is not None or seen[0].transitions != whole[0].transitions:
+        raise UnkeptError(f"With what {link.consumer} asked for of {link.type}, the scene ends otherwise.")
+
+
+def _matching(value: Any) -> Any:
+    """A matcher of the structure of `value`, with values of the same types; only `type` and `specversion` are fixed."""
+    if isinstance(value, dict):
+        return {name: each if name in {"type", "specversion"} else _matching(each) for name, each in value.items()}
+    return match.like(value)
+
+
+# ---- producers
+
+
+def verify(producer: str, folder: Path) -> None:
+    """Have a producer play the scenes of all pacts with it. Raises UnkeptError if what it sends breaks some."""
+    broken = []
+    for path, stated in pacts_in(folder).items():
+        if stated["provider"]["name"] != producer:
+            continue
+        sent: dict[str, Callable[..., Message] | Message | bytes]
+        sent = {each["description"]: _sent(stated, each["description"]) for each in stated["interactions"]}
+        verifier = Verifier(producer).message_handler(sent).add_source(path)
+        verifier.set_coloured_output(enabled=False)
+        try:
+            verifier.verify()
+        except RuntimeError:
+            why = "\n".join(sorted(set(_mismatches(verifier.results))))
+            broken.append(f"{producer} does not send what {stated['consumer']['name']} needs:\n{why}")
+    if broken:
+        raise UnkeptError("\n".join(broken))
+
+
+def _sent(stated: Mapping[str, Any], name: str) -> Message:
+    """What the producer sends in the scene of an interaction."""
+    kind, _, scene = name.partition(" of ")
+    link = Link(stated["consumer"]["name"], stated["provider"]["name"], kind)
+    sighting: Sighting | None = sightings_of(scene).get(link)
+    body = {} if sighting is None else sighting.body
+    return {"contents": json.dumps(body).encode(), "metadata": None, "content_type": "application/json"}
+
+
+def _mismatches(results: Mapping[str, Any]) -> Iterator[str]:
+    for error in results.get("errors", []):
+        found = error.get("mismatch", {})
+        for each in found.get("mismatches", []) or [found]:
+            yield f"  {error.get('interaction', '')}: {each.get('mismatch') or each.get('message') or each}"
+
+
+def pacts_in(folder: Path) -> dict[Path, dict[str, Any]]:
+    """All pacts in a folder and below, those of older versions included."""
+    return {path: json.loads(path.read_text()) for path in sorted(folder.rglob("*.json"))}
+
+
+def producers(folder: Path) -> list[str]:
+    """Everybody with whom somebody has a pact."""
+    return sorted({stated["provider"]["name"] for stated in pacts_in(folder).values()})
+
+
+# ---- what was stated and verified
+
+
+def version_of(service: str) -> str:
+    """The version of a service, or of the command line, in this checkout."""
+    folder = "cli" if service == "cli" else f"services/{service}"
+    version: str = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["version"]
+    return version
+
+
+def replace_pacts(folder: Path) -> None:
+    """Write the pacts of now. Those that another version of their consumer stated are kept under `older/`."""
+    recorded = Verifications.read(VERIFICATIONS)
+    before = pacts_in(folder)
+    with tempfile.TemporaryDirectory() as fresh:
+        write_pacts(Path(fresh))
+        now = {path.name: stated for path, stated in pacts_in(Path(fresh)).items()}
+    for path, stated in before.items():
+        consumer, producer, digest = *_parties(stated), pact_digest(stated)
+        versions = recorded.needs.get(consumer, {}).items()
+        others = [needs for version, needs in versions if version != version_of(consumer)]
+        path.unlink()
+        if pact_digest(now.get(path.name, stated)) == digest and path.name in now:
+            now[path.name] = stated  # with the values that it had, so that a file changes only with what it asks for
+        elif any(needs.get(producer) == digest for needs in others):
+            _write(folder / "older" / f"{consumer}-{producer}.{digest}.json", stated)
+    for name, stated in now.items():
+        _write(folder / name, stated)
+
+
+def verify_all(folder: Path) -> Verifications:
+    """Verify every producer against every pact, and add what was seen to what is recorded."""
+    recorded = Verifications.read(VERIFICATIONS)
+    stated = pacts_in(folder)
+    for consumer in sorted({_parties(each)[0] for each in stated.values()}):
+        recorded.needs.setdefault(consumer, {})[version_of(consumer)] = {
+            _parties(each)[1]: pact_digest(each)
+            for path, each in stated.items()
+            if _parties(each)[0] == consumer and path.parent == folder
+        }
+    for producer in producers(folder):
+        verify(producer, folder)
+        recorded.keeps.setdefault(producer, {})[version_of(producer)] = sorted(
+            {pact_digest(each) for each in stated.values() if _parties(each)[1] == producer}
+        )
+    return recorded
+
+
+def _parties(stated: Mapping[str, Any]) -> tuple[str, str]:
+    return stated["consumer"]["name"], stated["provider"]["name"]
+
+
+def _write(path: Path, document: Mapping[str, Any]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Entry point. Returns 1 if a pact is not kept."""
+    logging.disable(logging.WARNING)
+    try:
+        if arguments:
+            for producer in arguments:
+                verify(producer, PACTS)
+        else:
+            replace_pacts(PACTS)
+            verify_all(PACTS).write(VERIFICATIONS)
+    except UnkeptError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    sys.stdout.write(f"{', '.join(arguments or producers(PACTS))}: every pact is kept.\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,186 @@
+"""What services say to each other in a few scenes, and which parts of it their handlers read.
+
+A scene is a schedule of the simulation: the real services, in an account in memory. Every message that a service takes
+is noted with its producer and its consumer, and with the fields that the consumer's function reads.
+"""
+
+# ruff: noqa: SLF001  messages are seen where the router of a service gives them to its functions
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+from pydantic import BaseModel
+
+from prismline_contracts import Envelope
+from prismline_runtime import Delivery, undelivered_envelope
+from prismline_runtime.routing import Message, _Router
+from tests.simulation.plan import HOUR, Plan, RunPlan
+from tests.simulation.simulation import Result, simulate
+
+#: What happens in each scene.
+SCENES: Mapping[str, Plan] = {
+    "a cube with a spectrum for the slow lane": Plan(runs=(RunPlan(chunks=2, slow=(1,)),)),
+    "a cube whose chunks refer to it": Plan(runs=(RunPlan(chunks=2, refers=True),)),
+    "a recording": Plan(runs=(RunPlan("captions", chunks=2),)),
+    "a bad chunk that is mended and recovered": Plan(
+        runs=(RunPlan(chunks=2, bad=(0,), mended_at=600.0),), recoveries=(700.0,)
+    ),
+    "a run that is cancelled, and goes on": Plan(runs=(RunPlan(chunks=2, cancel_at=0.05, go_on_at=900.0),)),
+    "messages that are lost": Plan(
+        runs=(RunPlan(chunks=3, slow=(1,)),),
+        pauses=(("worker", 0.05, 200.0), ("slow-lane", 0.05, 4000.0)),
+        purges=(("chunks", 100.0), ("refits", 3900.0)),
+    ),
+    "a manifest that makes no sense": Plan(runs=(RunPlan(invalid=True),)),
+}
+
+#: Virtual seconds within which a scene has to end after the last thing that happens in it.
+PATIENCE = 2 * HOUR
+
+#: Who owns the code that sends what has another name in `source`.
+OWNERS = {"state-machine": "status"}
+
+#: Attributes without which nobody can read an envelope.
+ENVELOPE = frozenset(
+    name for name, each in Envelope.model_fields.items() if each.is_required() or name in {"specversion", "data"}
+)
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Link:
+    """Messages of one type from one service to another."""
+
+    consumer: str
+    producer: str
+    type: str
+
+
+@dataclass
+class Sighting:
+    """The first message of a link in a scene."""
+
+    link: Link
+    body: dict[str, Any]
+    #: What the consumer's function read: attributes of the envelope, and fields of its data as they are on the wire.
+    envelope: set[str] = field(default_factory=set)
+    data: set[str] = field(default_factory=set)
+    #: Why the consumer refused the message. None: it took it.
+    refused: str | None = None
+
+    def needs(self) -> dict[str, Any]:
+        """The message without what the consumer neither requires nor reads."""
+        kept = {name: value for name, value in self.body.items() if name in ENVELOPE | self.envelope}
+        return kept | {"data": {name: value for name, value in self.body["data"].items() if name in self.data}}
+
+
+#: Called with each delivery's link and body: the body that the consumer gets instead.
+Replace = Callable[[Link, str], str]
+
+
+def play(scene: str, replace: Replace | None = None) -> tuple[Result, dict[Link, Sighting]]:
+    """Play a scene: what came of it, and the first message of each link."""
+    sightings: dict[Link, Sighting] = {}
+    with _watching(sightings, replace or (lambda _, body: body)):
+        return simulate(plan=dataclasses.replace(SCENES[scene], patience=PATIENCE), record={}), sightings
+
+
+@cache
+def sightings_of(scene: str) -> dict[Link, Sighting]:
+    """The first message of each link in a scene, however the scene ends."""
+    return play(scene)[1]
+
+
+def richest() -> dict[Link, tuple[str, Sighting]]:
+    """For each link, the scene in which its consumer reads most of a message, and that message."""
+    found: dict[Link, tuple[str, Sighting]] = {}
+    for scene in SCENES:
+        for link, sighting in sightings_of(scene).items():
+            if link not in found or _size(sighting) > _size(found[link][1]):
+                found[link] = scene, sighting
+    return dict(sorted(found.items(), key=lambda each: dataclasses.astuple(each[0])))
+
+
+def _size(sighting: Sighting) -> int:
+    return len(sighting.envelope & sighting.body.keys()) + len(sighting.data & sighting.body["data"].keys())
+
+
+def _service(source: object) -> str:
+    name = str(source).rpartition("/")[2]
+    return OWNERS.get(name, name)
+
+
+@contextmanager
+def _watching(sightings: dict[Link, Sighting], replace: Replace) -> Iterator[None]:
+    dispatch = _Router._dispatch
+
+    def watched_dispatch(router: _Router, delivery: Delivery) -> None:
+        document = json.loads(delivery.body)
+        document = undelivered_envelope(document) or document
+        if document.get("type") not in router._messages or "specversion" not in document:
+            dispatch(router, delivery)
+            return
+        link = Link(_service(router._transport.source), _service(document["source"]), document["type"])
+        if link in sightings:
+            dispatch(router, delivery)
+            return
+        body = replace(link, json.dumps(document))
+        sighting = sightings[link] = Sighting(link, json.loads(body))
+        messages = router._messages
+        model, function = messages[link.type]
+        sighting.data |= {name for name in _wire_names(model) if _field(model, name).is_required()}
+        router._messages = {**messages, link.type: (model, _reading(function, sighting))}
+        try:
+            dispatch(router, dataclasses.replace(delivery, body=body))
+        except Exception as error:
+            sighting.refused = str(error)
+            raise
+        finally:
+            router._messages = messages
+
+    with patch.object(_Router, "_dispatch", watched_dispatch):
+        yield
+
+
+def _reading(function: Callable[[Any, Message], None], sighting: Sighting) -> Callable[[Any, Message], None]:
+    """`function`, with what it reads of its message noted in `sighting`."""
+
+    def call(data: BaseModel, message: Message) -> None:
+        function(
+            _watched(data, sighting.data),
+            dataclasses.replace(message, envelope=_watched(message.envelope, sighting.envelope)),
+        )
+
+    return call
+
+
+def _watched(model: M, read: set[str]) -> M:
+    """A copy of `model` that notes in `read` the names on the wire of the fields that are read."""
+    base = type(model)
+    names = {python: each.alias or python for python, each in base.model_fields.items()}
+
+    def get(self: BaseModel, name: str) -> Any:
+        if name in names:
+            read.add(names[name])
+        return base.__getattribute__(self, name)
+
+    copied = model.model_copy()
+    object.__setattr__(copied, "__class__", type(base.__name__, (base,), {"__getattribute__": get}))
+    return copied
+
+
+def _wire_names(model: type[BaseModel]) -> list[str]:
+    return [each.alias or name for name, each in model.model_fields.items()]
+
+
+def _field(model: type[BaseModel], wire_name: str) -> Any:
+    return next(each for name, each in model.model_fields.items() if (each.alias or name) == wire_name)

@@ -1,0 +1,143 @@
+"""What services need of each other's messages is written down, and kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from prismline_contracts.deploying import Verifications, pact_digest
+from prismline_contracts.release import main, read_registry
+from tests.contracts import pacts
+from tests.contracts.pacts import PACTS, ROOT, VERIFICATIONS, pacts_in, producers, verify, verify_all, write_pacts
+from tests.contracts.scenes import Link, richest, sightings_of
+
+
+def test_every_pact_is_what_its_consumer_needs_now(tmp_path: Path) -> None:
+    """Each consumer's handler works with what its pact states, and with nothing more."""
+    write_pacts(tmp_path)
+    stated, committed = (
+        {path.name: pact_digest(each) for path, each in pacts_in(folder).items() if path.parent == folder}
+        for folder in (tmp_path, PACTS)
+    )
+    assert committed == stated, "run `make pacts`"
+
+
+def test_every_producer_keeps_every_pact_and_that_is_recorded() -> None:
+    assert verify_all(PACTS) == Verifications.read(VERIFICATIONS), "run `make pacts`"
+
+
+def test_a_handler_is_not_asked_for_what_it_neither_requires_nor_reads() -> None:
+    _, sighting = richest()[Link("status", "worker", "prismline.run.drained.v1")]
+    assert {"drains", "unit"} <= sighting.body["data"].keys()
+    assert not {"drains", "unit"} & sighting.needs()["data"].keys()
+    assert "traceparent" not in sighting.needs()
+
+
+def test_an_optional_field_that_a_handler_reads_is_part_of_its_pact() -> None:
+    scene, sighting = richest()[Link("worker", "splitter", "prismline.chunk.process.v1")]
+    assert scene == "a cube whose chunks refer to it"
+    assert sighting.needs()["data"]["reference"]["axes"] == [4, 1, 4]
+
+
+@pytest.mark.parametrize(
+    ("producer", "consumer", "kind", "field"),
+    [
+        ("splitter", "worker", "chunk.process", "reference"),
+        ("splitter", "status", "run.submitted", "tolerated_failure_percent"),
+        ("worker", "status", "run.drained", "failed_percent"),
+        ("status", "splitter", "run.split", "tasktoken"),
+        ("cli", "dlq-consumer", "deadletters.recover", "only_run"),
+    ],
+)
+def test_a_producer_that_leaves_out_what_a_consumer_reads_is_told_whom_it_breaks(
+    monkeypatch: pytest.MonkeyPatch, producer: str, consumer: str, kind: str, field: str
+) -> None:
+    link = Link(consumer, producer, f"prismline.{kind}.v1")
+    for scene in {scene for each, (scene, _) in richest().items() if each == link}:
+        body = sightings_of(scene)[link].body
+        monkeypatch.delitem(body if field in body else body["data"], field)
+    with pytest.raises(pacts.UnkeptError) as raised:
+        verify(producer, PACTS)
+    said = str(raised.value)
+    assert f"{producer} does not send what {consumer} needs" in said
+    assert field in said
+    assert f"prismline.{kind}.v1" in said
+
+
+def test_a_field_that_is_removed_from_the_code_breaks_its_readers_by_name(tmp_path: Path) -> None:
+    """In a copy of the contracts, with which the splitter's own code is run."""
+    shutil.copytree(ROOT / "contracts/src/prismline_contracts", tmp_path / "prismline_contracts")
+    events = tmp_path / "prismline_contracts/events.py"
+    code = events.read_text()
+    removed = "    tolerated_failure_percent: Percent = 0.0\n"
+    assert code.count(removed) == 1
+    events.write_text(code.replace(removed, "    tolerated_failure_percent: ClassVar[float] = 0.0\n"))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.contracts.pacts", "splitter"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout
+    assert "splitter does not send what status needs" in done.stderr
+    assert "tolerated_failure_percent" in done.stderr
+    assert "what worker needs" not in done.stderr
+
+
+def test_whoever_sends_or_takes_a_message_is_in_the_registry() -> None:
+    registry = read_registry((ROOT / "contracts/registry.toml").read_text())
+    for link in richest():
+        entry = registry[link.type.removeprefix("prismline.")]
+        assert link.producer in entry.producers, f"{link.producer} sends {link.type}"
+        assert link.consumer in entry.consumers, f"{link.consumer} takes {link.type}"
+
+
+def test_most_pairs_of_services_have_a_pact() -> None:
+    assert {"cli", "dlq-consumer", "splitter", "status", "worker"} <= set(producers(PACTS))
+    assert len(richest()) >= 16
+
+
+# ---- can-i-deploy, with the pacts of now
+
+
+def deployed(tmp_path: Path, **versions: str) -> Path:
+    """A folder `contracts` whose record says that these versions are in `prod`."""
+    (tmp_path / "deployed").mkdir()
+    record = {
+        service.replace("_", "-"): {"version": version, "digest": "sha256:0", "time": "2026-03-01T12:00:00.000Z"}
+        for service, version in versions.items()
+    }
+    (tmp_path / "deployed/prod.json").write_text(json.dumps(record))
+    shutil.copy(VERIFICATIONS, tmp_path)
+    return tmp_path
+
+
+def now(service: str) -> str:
+    return pacts.version_of(service)
+
+
+def test_the_versions_of_now_may_be_deployed_beside_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    services = ("splitter", "status", "dlq_consumer", "worker")
+    folder = deployed(tmp_path, **{name: now(name.replace("_", "-")) for name in services})
+    assert main(["--contracts", str(folder), "can-i-deploy", "worker", now("worker"), "--to", "prod"]) == 0
+    assert "works with what is in prod: dlq-consumer" in capsys.readouterr().out
+
+
+def test_a_worker_may_not_be_deployed_beside_a_splitter_that_nobody_verified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = deployed(tmp_path, splitter="0.9.0", status=now("status"))
+    assert main(["--contracts", str(folder), "can-i-deploy", "worker", now("worker"), "--to", "prod"]) == 1
+    said = capsys.readouterr().err
+    assert "nobody has seen splitter 0.9.0, which is in prod, keep it" in said
+    assert "status" not in said
