@@ -129,6 +129,7 @@ class TestTenants:
             "task_id": task_id,
             "export_id": acme.post(f"/runs/{run_id}/export", expect=202)["export_id"],
             "operation_id": recovery.rpartition("/")[2],
+            "other_run_id": run_id,
             "name": "rms",
             "level": "0",
             "column": "0",

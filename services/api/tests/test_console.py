@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html.parser
+import posixpath
 import re
 from dataclasses import replace
 from typing import Any
@@ -182,7 +183,13 @@ class TestForgedRequests:
 
 @emulator
 class TestPages:
-    PATHS = ("/console/runs", "/console/runs/some-run", "/console/login")
+    PATHS = (
+        "/console/runs",
+        "/console/runs/some-run",
+        "/console/runs/some-run/cube",
+        "/console/compare?a=some-run&b=another",
+        "/console/login",
+    )
 
     def test_every_answer_forbids_what_the_console_does_not_need(self, world: ApiWorld) -> None:
         client = local(world)
@@ -219,7 +226,8 @@ class TestPages:
                         assert client.get(address).status_code == 200, address
 
     def test_modules_import_only_files_of_the_console(self, world: ApiWorld) -> None:
-        client, seen, left = local(world), set(), ["/console/static/js/runs.js", "/console/static/js/run.js"]
+        client, seen = local(world), set()
+        left = [f"/console/static/js/{name}.js" for name in ("runs", "run", "cube", "compare")]
         while left:
             path = left.pop()
             if path in seen:
@@ -228,7 +236,8 @@ class TestPages:
             answer = client.get(path)
             assert answer.status_code == 200, path
             assert "innerHTML" not in answer.text
-            left += [f"/console/static/js/{name[2:]}" for name in re.findall(r'from "(\./[\w./-]+)"', answer.text)]
+            names = re.findall(r'from "([\w./-]+)"', answer.text)
+            left += [posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) for name in names]
         assert "/console/static/js/dom.js" in seen
 
     def test_an_id_that_holds_html_stays_text(self, world: ApiWorld) -> None:

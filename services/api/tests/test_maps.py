@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from api_world import ApiWorld, urls_job
 from cube_world import CHUNK, CUBE, N_CHANNELS, NX, NY, CubeRun
@@ -232,6 +233,42 @@ class TestMaps:
             other.get(f"/runs/{cube.run_id}/{path}", expect=404)
 
 
+class TestDifferences:
+    def test_two_runs_differ_by_what_their_outputs_say(self, cube: CubeRun) -> None:
+        """One chunk of the second run has other values, one is the same, and the others have not completed."""
+        second = CubeRun.create(cube.world)
+        cube.complete()
+        second.complete(0, seed=1)
+        second.complete(CHUNK)
+        while (found := differences(cube, second, "integrated"))["pending"]:
+            pass
+        gap = (whole(cube, "integrated") - whole(second, "integrated")).ravel()
+        known = gap[np.isfinite(gap)]
+        assert found["n_values"] == known.size
+        assert found["n_different"] == (known != 0).sum() > 0
+        spread = np.ptp(known)
+        assert found["median"] == pytest.approx(np.median(known), abs=0.02 * spread)
+        assert found["low"] == pytest.approx(np.percentile(known, 1), abs=0.1 * spread)
+        assert found["high"] == pytest.approx(np.percentile(known, 99), abs=0.1 * spread)
+
+    def test_a_run_does_not_differ_from_itself(self, cube: CubeRun) -> None:
+        cube.complete()
+        while (found := differences(cube, cube, "components"))["pending"]:
+            pass
+        assert (found["n_different"], found["median"]) == (0, 0.0)
+        assert found["n_values"] == np.isfinite(whole(cube, "components")).sum()
+
+    def test_what_cannot_be_compared_is_refused(self, cube: CubeRun) -> None:
+        path, other = f"/runs/{cube.run_id}/maps", cube.world.caller("other")
+        assert "not compared" in cube.api.get(f"{path}/chunks/differences/{cube.run_id}", expect=409)["detail"]
+        theirs = other.post("/jobs", {"workload": "spectra", "name": "grs", "cube_key": CUBE}, expect=202)["run"]
+        cube.api.get(f"{path}/rms/differences/{theirs['run_id']}", expect=404)
+
+
+def differences(first: CubeRun, second: CubeRun, name: str) -> Any:
+    return first.api.get(f"/runs/{first.run_id}/maps/{name}/differences/{second.run_id}")
+
+
 class TestSpectra:
     @pytest.mark.parametrize("copied", [False, True])
     def test_a_spectrum_is_that_of_the_cube_with_its_fit(self, world: ApiWorld, copied: bool) -> None:
@@ -251,6 +288,21 @@ class TestSpectra:
             assert (found["axis_unit"], found["signal_unit"]) == ("km/s", "K")
         assert "fitted" in seen
         assert len(seen) > 1
+
+    def test_a_fit_without_errors_and_areas_has_the_areas_of_its_components(self, cube: CubeRun) -> None:
+        """phspectra tells neither."""
+        cube.complete()
+        table = cube.tables[0]
+        for name in [name for name in table.column_names if name.endswith("errors") or "fluxes" in name]:
+            place = table.column_names.index(name)
+            table = table.set_column(place, table.field(name), pa.nulls(len(table), table.field(name).type))
+        cube.tables[0] = table
+        cube.store(0)
+        index = table["status"].to_pylist().index("fitted")
+        component = cube.api.get(f"/runs/{cube.run_id}/spectra/{index % NX}/{index // NX}")["fit"]["components"][0]
+        area = math.sqrt(2 * math.pi) * component["amplitude"]["value"] * component["stddev"]["value"]
+        assert component["flux"] == {"value": pytest.approx(area), "error": None}
+        assert component["mean"]["error"] is None
 
     def test_a_pixel_of_a_chunk_that_failed_has_its_data_and_the_reason(self, cube: CubeRun) -> None:
         cube.fail(0)

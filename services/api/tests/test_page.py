@@ -65,7 +65,7 @@ def test_every_line_of_the_page_works(world: ApiWorld, url: str, tmp_path: Path)
             world.complete(variables["RUN"], name, b"<html>")
             variables["TASK"] = f"{variables['RUN']}.{name}"
         if "$CUBE_RUN" in line and "CUBE_RUN" not in variables:
-            variables["CUBE_RUN"] = completed_cube(world)
+            variables |= {"CUBE_RUN": completed_cube(world), "OTHER_RUN": completed_cube(world)}
         if "/dead-letters?run_id=" in line:
             record = DeadLetterRecord(body="{}", run_id=variables["RUN"])
             world.deps.bucket.write(dead_letter_key("2026-03-01", "m1"), record.model_dump_json().encode())

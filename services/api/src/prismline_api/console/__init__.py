@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
 
 from prismline_api.console.headers import SecurityHeaders, upload_origin
+from prismline_api.console.map_pages import router as map_pages
 from prismline_api.console.pages import SignInRequiredError, router, to_login
 from prismline_api.dependencies import Dependencies
 
@@ -22,6 +23,7 @@ STATIC = Path(__file__).parent / "static"
 def install(app: FastAPI, deps: Dependencies) -> None:
     """Have `app` serve the console, and protect all its answers with security headers."""
     app.include_router(router)
+    app.include_router(map_pages)
     app.add_exception_handler(SignInRequiredError, to_login)
     app.mount("/console/static", StaticFiles(directory=STATIC), name="console-static")
     app.add_middleware(SecurityHeaders, upload_origin=upload_origin(deps))

@@ -30,7 +30,7 @@ PROXY_SECRET_HEADER, PROXY_USER_HEADER = "X-Prismline-Proxy-Secret", "X-Forwarde
 MAX_FORM_BYTES = 4096
 
 #: The parts of the console that the navigation leads to.
-PAGES = frozenset({"runs", "dead-letters", "alerts", "system"})
+PAGES = frozenset({"compare", "runs", "dead-letters", "alerts", "system"})
 #: Parts that concern everybody. Only a key with the scope `all` sees them.
 OVERSEEING_PAGES = frozenset({"alerts", "system"})
 

@@ -8,7 +8,8 @@ read on, and the next request finds it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, field
 
@@ -59,6 +60,52 @@ class ValueRange:
 
 
 @dataclass(frozen=True)
+class Differences:
+    """How the values of two maps differ. The numbers are None if no pixel has a value in both."""
+
+    #: Pixels that have a value in both, and those of them whose values are not the same.
+    n_values: int
+    n_different: int
+    median: float | None
+    low: float | None
+    high: float | None
+    #: Chunks of the first run that are not compared yet.
+    pending: int
+
+    @classmethod
+    def of(cls, parts: list[_Compared], pending: int) -> Differences:
+        """The sum of parts of two maps. Median and percentiles are those of a sample."""
+        parts = [part for part in parts if part.n]
+        if not parts:
+            return cls(0, 0, None, None, None, pending)
+        low, median, high = _percentiles(
+            [(part.n, part.sample) for part in parts], (PERCENTILES[0], 50, PERCENTILES[1])
+        )
+        n, different = sum(part.n for part in parts), sum(part.n_different for part in parts)
+        return cls(n, different, median, low, high, pending)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    n: int
+    n_different: int
+    sample: NDArray[np.float32]
+
+    @classmethod
+    def of(
+        cls, holder: Holder, values: NDArray[np.float32], others: list[tuple[Holder, NDArray[np.float32]]]
+    ) -> _Compared:
+        """The values of a chunk beside those of the other run's chunks that hold some of the same pixels."""
+        beside = np.full(holder.count, np.nan, np.float32)
+        for other, found in others:
+            start, stop = max(holder.first, other.first), min(holder.first + holder.count, other.first + other.count)
+            beside[start - holder.first : stop - holder.first] = found[start - other.first : stop - other.first]
+        difference = values - beside
+        known = difference[np.isfinite(difference)]
+        return cls(known.size, int((known != 0).sum()), _sample(known))
+
+
+@dataclass(frozen=True)
 class _Statistics:
     n: int
     minimum: float
@@ -70,7 +117,7 @@ class _Statistics:
         known = values[np.isfinite(values)]
         if not known.size:
             return None
-        return cls(known.size, float(known.min()), float(known.max()), known[:: -(-known.size // SAMPLE_VALUES)].copy())
+        return cls(known.size, float(known.min()), float(known.max()), _sample(known))
 
 
 @dataclass(frozen=True)
@@ -139,17 +186,49 @@ class Maps:
         pending, known_ones = len(completed) - len(found), [one for one in found if one is not None]
         if not known_ones:
             return ValueRange(0, None, None, None, None, pending)
-        sample = np.concatenate([one.sample for one in known_ones])
-        weights = np.concatenate([np.full(len(one.sample), one.n / len(one.sample)) for one in known_ones])
-        low, high = np.percentile(sample, PERCENTILES, method="inverted_cdf", weights=weights)
+        low, high = _percentiles([(one.n, one.sample) for one in known_ones], PERCENTILES)
         return ValueRange(
             n_values=sum(one.n for one in known_ones),
             minimum=min(one.minimum for one in known_ones),
             maximum=max(one.maximum for one in known_ones),
-            low=float(low),
-            high=float(high),
+            low=low,
+            high=high,
             pending=pending,
         )
+
+    def differences(
+        self, first: RunChunks, second: RunChunks, name: MapName, *, patience: float = PATIENCE_SECONDS
+    ) -> Differences:
+        """How a map of `first` differs from that of `second`, a run of a cube of the same shape.
+
+        Chunk by chunk of `first`, as far as there is time; what has been compared is kept.
+        """
+        deadline = time.monotonic() + patience
+        completed = [holder for holder in first.holders if holder.output is not None]
+        others = [_overlapping(holder, second) for holder in completed]
+        found: list[_Compared] = []
+        for number, (holder, beside) in enumerate(zip(completed, others, strict=True)):
+            key = (
+                "differences", *self._key(first, name, holder), *(self._key(second, name, other) for other in beside),
+            )  # fmt: skip
+            compared: _Compared | None = self._memory.find(key)
+            if compared is None:
+                waiting = [self._later(first, name, holder), *(self._later(second, name, other) for other in beside)]
+                for following, next_ones in zip(completed[number + 1 :][:1], others[number + 1 :][:1], strict=True):
+                    self._later(first, name, following)
+                    for other in next_ones:
+                        self._later(second, name, other)
+                try:
+                    values = [future.result(max(0.0, deadline - time.monotonic())).values for future in waiting]
+                except TimeoutError:
+                    continue
+                except PermanentError as error:
+                    self._forget(error, first, second)
+                    continue
+                compared = _Compared.of(holder, values[0], list(zip(beside, values[1:], strict=True)))
+                self._memory.keep(key, compared, compared.sample.nbytes + 64)
+            found.append(compared)
+        return Differences.of(found, pending=len(completed) - len(found))
 
     def row(self, output: Output, number: int) -> dict[str, object] | None:
         """All columns of a row of an output. None if the output cannot be read."""
@@ -163,23 +242,28 @@ class Maps:
         self, chunks: RunChunks, name: MapName, holders: list[Holder], patience: float
     ) -> Iterator[tuple[Holder, _ChunkValues]]:
         """The values of those chunks that can be read in time, as they come."""
-        waiting: dict[Future[_ChunkValues], Holder] = {}
-        axis = SpectralAxis.of(chunks.geometry)
-        for holder in holders:
-            future = self._memory.later(
-                ("values", *self._key(chunks, name, holder)),
-                lambda holder=holder: self._load(chunks, name, holder, axis),  # type: ignore[misc]
-                lambda values: values.values.nbytes,
-            )
-            waiting[future] = holder
+        waiting = {self._later(chunks, name, holder): holder for holder in holders}
         try:
             for future in as_completed(waiting, timeout=patience):
                 yield waiting.pop(future), future.result()
         except TimeoutError:
             return
         except PermanentError as error:  # the object was replaced, or is gone, since it was listed
+            self._forget(error, chunks)
+
+    def _forget(self, error: PermanentError, *runs: RunChunks) -> None:
+        """Look at the outputs of these runs anew next time."""
+        for chunks in runs:
             self._logger.info("output_replaced", extra={"run_id": chunks.run_id, "reason": str(error)})
             self._index.forget(chunks.run_id)
+
+    def _later(self, chunks: RunChunks, name: MapName, holder: Holder) -> Future[_ChunkValues]:
+        """The values of a completed chunk, which are read if they are not known."""
+        return self._memory.later(
+            ("values", *self._key(chunks, name, holder)),
+            lambda: self._load(chunks, name, holder, SpectralAxis.of(chunks.geometry)),
+            lambda loaded: loaded.values.nbytes,
+        )
 
     @staticmethod
     def _key(chunks: RunChunks, name: MapName, holder: Holder) -> tuple[str, ...]:
@@ -211,3 +295,26 @@ class Maps:
         opened = ParquetRanges(read, output.size, self._memory.find(key))
         self._memory.keep(key, opened.tail, len(opened.tail))
         return opened
+
+
+def _sample(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Some of the values, evenly spaced."""
+    return values[:: max(1, -(-values.size // SAMPLE_VALUES))].copy()
+
+
+def _percentiles(samples: list[tuple[int, NDArray[np.float32]]], wanted: Sequence[float]) -> list[float]:
+    """Percentiles of values of which there are samples, each with the number of values that it stands for."""
+    values = np.concatenate([sample for _, sample in samples])
+    weights = np.concatenate([np.full(len(sample), n / len(sample)) for n, sample in samples])
+    found = np.percentile(values, wanted, method="inverted_cdf", weights=weights)
+    return [float(value) for value in found]
+
+
+def _overlapping(holder: Holder, chunks: RunChunks) -> list[Holder]:
+    """The completed chunks that hold any of the holder's pixels."""
+    stop = holder.first + holder.count
+    return [
+        other
+        for other in chunks.holders
+        if other.output is not None and other.first < stop and other.first + other.count > holder.first
+    ]

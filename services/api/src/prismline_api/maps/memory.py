@@ -8,8 +8,8 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-#: Values that are made at the same time. They wait for S3, and decode without the interpreter's lock.
-THREADS = 6
+#: Values that are made at the same time. More would finish no sooner, but all of them late.
+THREADS = 3
 
 T = TypeVar("T")
 

@@ -67,6 +67,19 @@ class MapView(MapEntry):
     ] = None
 
 
+class DifferencesView(MapEntry):
+    """How a map of a run differs from that of another one, so far: the first without the second."""
+
+    run_id: str
+    other_run_id: str
+    n_values: Annotated[int, Field(description="Pixels that have a value in both.")]
+    n_different: Annotated[int, Field(description="Those of them whose values are not the same.")]
+    median: Annotated[Known, Field(description="About half of the differences are smaller.")] = None
+    low: Annotated[Known, Field(description="About 1 % of the differences are smaller.")] = None
+    high: Annotated[Known, Field(description="About 1 % of the differences are larger.")] = None
+    pending: Annotated[int, Field(description="Chunks that are not compared yet: ask again.")]
+
+
 class SkyView(Response):
     """Celestial coordinates on a lattice of pixels, between which they may be interpolated.
 

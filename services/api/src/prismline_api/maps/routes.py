@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 from collections import Counter
@@ -12,7 +13,7 @@ from fastapi import APIRouter, Header, Path, Response
 from prismline_api import problems
 from prismline_api.auth import Caller
 from prismline_api.dependencies import Dependencies
-from prismline_api.maps.models import AxisView, MapEntry, MapsView, MapView, SkyView, SpectrumView
+from prismline_api.maps.models import AxisView, DifferencesView, MapEntry, MapsView, MapView, SkyView, SpectrumView
 from prismline_api.parameters import Deps, Reader, RunId
 from prismline_api.problems import ProblemError, conflict
 from prismline_api.reading import find_run
@@ -41,6 +42,7 @@ _TITLES = {
 _SHADES = {MapName.FLAGS: list(FLAG_NAMES), MapName.CHUNKS: [shade.value for shade in ChunkShade]}
 
 Name = Annotated[MapName, Path(description="The map's name.")]
+OtherRunId = Annotated[str, Path(max_length=80, description="The id of the other run.")]
 Level = Annotated[
     int, Path(ge=0, le=30, description="0 has the cube's pixels, each further level half as many a side.")
 ]
@@ -97,6 +99,25 @@ def get_map(run_id: RunId, name: Name, caller: Reader, deps: Deps) -> MapView:
         high=found.high,
         pending=found.pending,
         shades=_SHADES.get(name),
+    )
+
+
+@router.get("/maps/{name}/differences/{other_run_id}", response_model_exclude_none=True)
+def get_differences(run_id: RunId, name: Name, other_run_id: OtherRunId, caller: Reader, deps: Deps) -> DifferencesView:
+    """Compare a map of a run with that of another run of a cube of the same shape."""
+    first, second = _chunks(caller, run_id, deps), _chunks(caller, other_run_id, deps)
+    if name is MapName.CHUNKS:
+        raise conflict("no-differences", "The states of chunks are not compared. Choose another map.")
+    one, two = first.geometry, second.geometry
+    if (one.nx, one.ny, one.n_channels) != (two.nx, two.ny, two.n_channels):
+        raise conflict(
+            "other-shape",
+            f"The cube of run {run_id} has {one.nx} x {one.ny} pixels and {one.n_channels} channels, and that of run"
+            f" {other_run_id} has {two.nx} x {two.ny} and {two.n_channels}. Choose two runs of one cube.",
+        )
+    found = deps.maps.differences(first, second, name)
+    return DifferencesView(
+        **_entry(name, first).model_dump(), run_id=run_id, other_run_id=other_run_id, **dataclasses.asdict(found)
     )
 
 

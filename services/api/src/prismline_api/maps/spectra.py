@@ -109,9 +109,10 @@ class Spectra:
 def _fit(row: dict[str, Any], axis: SpectralAxis, data: Spectrum | None, n_channels: int) -> FitView:
     """What a row of an output says, on the axis; and the model that its components make."""
     lists = [row[f"component_{name}"] or [] for name in ("amplitudes", "means", "stddevs")]
-    model = gaussians(np.array(lists, dtype=np.float64).T.reshape(-1, 3), np.arange(n_channels, dtype=np.float64)).sum(
-        axis=0
-    )
+    components = np.array(lists, dtype=np.float64).T.reshape(-1, 3)
+    if row["component_fluxes"] is None:  # phspectra tells no areas
+        row = row | {"component_fluxes": (math.sqrt(2 * math.pi) * components[:, 0] * components[:, 2]).tolist()}
+    model = gaussians(components, np.arange(n_channels, dtype=np.float64)).sum(axis=0)
     step = abs(axis.step)
     parts = zip(
         _measured(row, "amplitude", "amplitudes"),

@@ -1,0 +1,206 @@
+// Two runs of one cube: their maps, the difference of them, and both fits of the pixel that was chosen.
+import { get } from "./api.js";
+import { byId, count, el, empty, replace } from "./dom.js";
+import { addressOf, chosenPixel, keepView, rememberIn } from "./maps/address.js";
+import { MapCanvas } from "./maps/canvas.js";
+import { Look, controls, legend, worded } from "./maps/panel.js";
+import { shown } from "./maps/scales.js";
+import { Sky } from "./maps/sky.js";
+import { SpectrumCharts, componentTable, describe, facts } from "./maps/spectrum.js";
+import { DifferenceSource, TileSource } from "./maps/tiles.js";
+import { View } from "./maps/view.js";
+
+const form = byId("runs");
+const parameters = new URLSearchParams(location.search);
+const look = new Look(parameters);
+const path = (run) => `/runs/${encodeURIComponent(run)}`;
+
+// Milliseconds that somebody stays on a pixel before its spectra are asked for, and until a part is asked for again.
+const REST_MS = 60;
+const AGAIN_MS = 300;
+const NAMES = ["A", "B"];
+
+// The runs that may be chosen: the latest ones of spectra, and those that the address names.
+async function offer() {
+  const { items } = await get("/runs", { workload: "spectra", limit: 100 });
+  for (const name of ["a", "b"]) {
+    const select = form.elements[name];
+    const { chosen } = select.dataset;
+    const listed = items.some((run) => run.run_id === chosen);
+    replace(select, el("option", { value: "" }, "choose a run"),
+      chosen && !listed ? el("option", { value: chosen, selected: true }, chosen) : null,
+      items.map((run) => el("option", { value: run.run_id, selected: run.run_id === chosen },
+        `${run.name} · ${run.run_id.slice(0, 8)} · ${new Date(run.created_at).toLocaleString()}`)));
+  }
+  return [form.elements.a.value, form.elements.b.value];
+}
+
+function say(title, text) {
+  replace(byId("problem"), empty(title, text));
+  byId("problem").hidden = false;
+}
+
+class Comparison {
+  constructor(abouts) {
+    this.abouts = abouts;
+    const [about] = abouts;
+    this.view = new View(about.nx, about.ny);
+    keepView(this.view, parameters);
+    this.charts = new SpectrumCharts(byId("charts"));
+    this.sources = [];
+    this.ranges = [];
+    // The states of chunks are no quantity that could be compared.
+    replace(byId("controls"), controls(look, about.maps.filter((entry) => entry.name !== "chunks")));
+    byId("compare").hidden = false;
+    byId("shape").textContent = `${about.nx} × ${about.ny} pixels, ${about.n_channels} channels`;
+    abouts.forEach((one, index) => replace(byId(`title-${NAMES[index].toLowerCase()}`), `${NAMES[index]}: `,
+      el("a", { href: `/console/runs/${encodeURIComponent(one.run_id)}/cube` }, one.name), ` ${one.run_id.slice(0, 8)}`));
+    this.canvases = ["a", "b", "difference"].map((id) => new MapCanvas(byId(`map-${id}`), this.view, look.style()));
+    const remember = rememberIn(() => ({ ...look.parameters(), ...addressOf(this.view) }));
+    look.addEventListener("change", () => { this.show(); remember(); });
+    this.view.addEventListener("change", ({ detail }) => {
+      if (detail === "pixel") this.choose();
+      if (detail !== "hover") remember();
+      this.readOut();
+    });
+    for (const [id, act] of [
+      ["zoom-in", () => this.view.zoom(1.5, ...this.canvases[0].middle())],
+      ["zoom-out", () => this.view.zoom(1 / 1.5, ...this.canvases[0].middle())],
+      ["zoom-all", () => this.view.fit(this.canvases[0].size.width, this.canvases[0].size.height)],
+    ]) byId(id).addEventListener("click", act);
+    if (about.celestial) get(`${path(about.run_id)}/sky`).then((lattice) => { this.sky = new Sky(lattice); this.readOut(); }, () => {});
+    this.show();
+    const pixel = chosenPixel(parameters);
+    if (pixel) this.view.choose(...pixel);
+    else replace(byId("fits"), empty("No pixel is chosen", "Click on a map, or go to one with Tab and press an arrow key."));
+  }
+
+  get map() { return look.chosen.map; }
+
+  show() {
+    if (this.sources[0]?.name !== this.map) {
+      this.sources.slice(0, 2).forEach((source) => source.close());
+      const pair = this.abouts.map((about) => new TileSource(about, this.map, () => this.changed()));
+      this.sources = [...pair, new DifferenceSource(...pair)];
+      Object.assign(this, { ranges: [], differences: null });
+      this.load();
+    }
+    this.paint();
+  }
+
+  // Both maps have one scale; that of the difference has zero in the middle.
+  paint() {
+    const known = this.ranges.filter((range) => range?.low !== undefined);
+    const both = known.length ? { low: Math.min(...known.map((range) => range.low)), high: Math.max(...known.map((range) => range.high)) } : null;
+    look.range = both;
+    look.dispatchEvent(new Event("range"));
+    const style = look.style(both);
+    const { low = 0, high = 0 } = this.differences ?? {};
+    const reach = Math.max(Math.abs(low), Math.abs(high)) || (style.high - style.low) / 10;
+    const gap = { colours: "difference", stretch: "linear", invert: false, low: -reach, high: reach };
+    this.sources.forEach((source, index) => this.canvases[index].show(source, index < 2 ? style : gap));
+    const { unit } = this.entry;
+    legend(byId("legend-a"), style, unit);
+    legend(byId("legend-b"), style, unit);
+    legend(byId("legend-difference"), gap, unit);
+    this.readOut();
+  }
+
+  get entry() { return this.abouts[0].maps.find((entry) => entry.name === this.map); }
+
+  // Ask until nothing is pending: ranges, and what differs.
+  load() {
+    const { map } = this;
+    const [a, b] = this.abouts.map((about) => path(about.run_id));
+    const other = encodeURIComponent(this.abouts[1].run_id);
+    const until = async (address, take) => {
+      for (;;) {
+        const found = await get(address).catch(() => null);
+        if (this.map !== map) return;
+        if (found) take(found);
+        if (found && !found.pending) return;
+        await new Promise((resolve) => { setTimeout(resolve, found ? AGAIN_MS : 10 * AGAIN_MS); });
+      }
+    };
+    until(`${a}/maps/${map}`, (range) => { this.ranges[0] = range; this.paint(); });
+    until(`${b}/maps/${map}`, (range) => { this.ranges[1] = range; this.paint(); });
+    until(`${a}/maps/${map}/differences/${other}`, (found) => { this.differences = found; this.paint(); this.summarise(); });
+    until(`${a}/maps/components/differences/${other}`, (found) => { this.counts = found; this.summarise(); });
+  }
+
+  summarise() {
+    const { differences, counts } = this;
+    const { title, unit } = this.entry;
+    const more = (found) => (found.pending ? ` (${found.pending} chunks to go)` : "");
+    const rows = [
+      differences && ["Pixels with a value in both", count(differences.n_values) + more(differences)],
+      differences && [`Median difference of ${title.toLowerCase()}`, `${shown(differences.median)} ${unit}`.trim()],
+      differences && ["98 % of the differences", `${shown(differences.low)} to ${shown(differences.high)} ${unit}`.trim()],
+      counts && ["Pixels with another number of components", counts.n_values
+        ? `${(100 * counts.n_different / counts.n_values).toFixed(1)} % (${count(counts.n_different)} of ${count(counts.n_values)})${more(counts)}` : "–"],
+    ].filter(Boolean);
+    replace(byId("summary"), rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+  }
+
+  changed() {
+    this.canvases.forEach((canvas) => canvas.draw());
+    this.readOut();
+    const { pending, problem } = this.sources[2];
+    byId("progress").textContent = problem ? problem.detail : pending ? `Reading ${pending} chunk${pending === 1 ? "" : "s"} …` : "";
+  }
+
+  readOut() {
+    const pixel = this.view.hover ?? this.view.pixel;
+    if (!pixel || !this.sources.length) {
+      byId("readout").textContent = "Point at a map, or press an arrow key on it.";
+      return;
+    }
+    const words = this.sources.map((source, index) => {
+      const { value } = source.valueAt(...pixel);
+      return `${["A", "B", "difference"][index]} ${index === 2 ? shown(value) : worded(this.map, value, this.entry.unit, this.ranges[index]?.shades)}`;
+    });
+    byId("readout").textContent = [`x ${pixel[0]}, y ${pixel[1]}`, this.sky?.text(...pixel), ...words].filter(Boolean).join(" · ");
+  }
+
+  choose() {
+    clearTimeout(this.asked);
+    this.asked = setTimeout(() => this.loadSpectra(), REST_MS);
+  }
+
+  async loadSpectra() {
+    const [x, y] = this.view.pixel;
+    const current = () => this.view.pixel[0] === x && this.view.pixel[1] === y;
+    try {
+      const spectra = await Promise.all(this.abouts.map((about) => get(`${path(about.run_id)}/spectra/${x}/${y}`)));
+      if (!current()) return;
+      byId("pixel").textContent = `Both fits at x ${x}, y ${y}`;
+      byId("said").textContent = spectra.map((spectrum, index) => `${NAMES[index]}: ${describe(spectrum)}`).join(" ");
+      this.charts.show(spectra, NAMES);
+      replace(byId("fits"), spectra.map((spectrum, index) => el("div", {}, el("h3", {}, `Fit of ${NAMES[index]}`),
+        facts(spectrum, `/console/runs/${encodeURIComponent(spectrum.run_id)}`), componentTable(spectrum, `Components of ${NAMES[index]}`))));
+    } catch (problem) {
+      if (!current()) return;
+      replace(byId("fits"), el("p", { class: "notice error" }, problem.detail ?? problem.message));
+      if (problem.status === 0 || problem.status >= 429) this.asked = setTimeout(() => this.loadSpectra(), 2000);
+    }
+  }
+}
+
+async function open() {
+  const runs = await offer();
+  if (!runs[0] || !runs[1]) {
+    say("Choose two runs", "Choose two runs of one cube, for example with two presets or two decomposers.");
+    return;
+  }
+  const abouts = await Promise.all(runs.map((run) => get(`${path(run)}/maps`)));
+  const [one, other] = abouts;
+  if (one.nx !== other.nx || one.ny !== other.ny || one.n_channels !== other.n_channels) {
+    say("These runs are not of one cube", `One has ${one.nx} × ${one.ny} pixels and ${one.n_channels} channels, the other `
+      + `${other.nx} × ${other.ny} and ${other.n_channels}. Choose two runs of one cube.`);
+    return;
+  }
+  if (!one.maps.some((entry) => entry.name === look.chosen.map) || look.chosen.map === "chunks") look.chosen.map = one.maps[0].name;
+  new Comparison(abouts);
+}
+
+open().catch((problem) => say("The runs cannot be compared", problem.detail ?? problem.message));

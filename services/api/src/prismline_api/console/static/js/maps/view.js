@@ -1,0 +1,52 @@
+// What part of a map is seen, and which pixel is chosen. Several maps may share one: they move together.
+export class View extends EventTarget {
+  constructor(nx, ny) {
+    super();
+    Object.assign(this, { nx, ny, x: nx / 2, y: ny / 2, scale: null, pixel: null, hover: null });
+  }
+
+  changed(what) {
+    this.dispatchEvent(new CustomEvent("change", { detail: what }));
+  }
+
+  // Show the whole map in a canvas of this size.
+  fit(width, height) {
+    Object.assign(this, { x: this.nx / 2, y: this.ny / 2, scale: Math.min(width / this.nx, height / this.ny) });
+    this.least = this.scale;
+    this.changed("view");
+  }
+
+  move(dx, dy) {
+    this.x = Math.max(0, Math.min(this.nx, this.x + dx));
+    this.y = Math.max(0, Math.min(this.ny, this.y + dy));
+    this.changed("view");
+  }
+
+  // Zoom by a factor; the point (x, y) of the map stays where it is on the screen.
+  zoom(factor, x = this.x, y = this.y) {
+    const scale = Math.max((this.least ?? 0.01) / 2, Math.min(64, this.scale * factor));
+    const ratio = this.scale / scale;
+    this.scale = scale;
+    this.x = Math.max(0, Math.min(this.nx, x + (this.x - x) * ratio));
+    this.y = Math.max(0, Math.min(this.ny, y + (this.y - y) * ratio));
+    this.changed("view");
+  }
+
+  // Choose a pixel. `follow`: have it in view.
+  choose(x, y, { follow = null } = {}) {
+    const pixel = [Math.max(0, Math.min(this.nx - 1, x)), Math.max(0, Math.min(this.ny - 1, y))];
+    if (this.pixel && pixel[0] === this.pixel[0] && pixel[1] === this.pixel[1]) return;
+    this.pixel = pixel;
+    if (follow) {
+      const [reachX, reachY] = [follow.width / 2 / this.scale, follow.height / 2 / this.scale];
+      if (Math.abs(pixel[0] + 0.5 - this.x) > reachX) this.x = pixel[0] + 0.5;
+      if (Math.abs(pixel[1] + 0.5 - this.y) > reachY) this.y = pixel[1] + 0.5;
+    }
+    this.changed("pixel");
+  }
+
+  point(pixel) {
+    this.hover = pixel;
+    this.changed("hover");
+  }
+}
