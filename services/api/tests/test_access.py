@@ -138,6 +138,7 @@ class TestTenants:
             "y": "0",
             "day": "2026-03-01",
             "message_id": "m1",
+            "cell": "0",
         }
         record = DeadLetterRecord(body="{}", run_id=run_id)
         world.deps.bucket.write(dead_letter_key(ids["day"], ids["message_id"]), record.model_dump_json().encode())

@@ -56,7 +56,7 @@ def test_every_line_of_the_page_works(world: ApiWorld, url: str, tmp_path: Path)
         "PRISMLINE_API_KEY": world.key(scopes=EVERYTHING),
         "PATH": os.environ["PATH"],
     }
-    variables |= {"MAP": "integrated", "LEVEL": "0", "COLUMN": "0", "ROW": "0", "X": "3", "Y": "2"}
+    variables |= {"MAP": "integrated", "LEVEL": "0", "COLUMN": "0", "ROW": "0", "X": "3", "Y": "2", "CELL": "0"}
     world.deps.bucket.write("cubes/grs/field.fits", b"a cube")
     asked = set()
     for line in lines():

@@ -14,6 +14,7 @@ from prismline_contracts import (
     OPEN_RUNS,
     RUN_SK,
     SHARD_SK,
+    TASK_SK_PREFIX,
     ChunkItem,
     ChunkStatus,
     RunItem,
@@ -23,7 +24,7 @@ from prismline_contracts import (
     timestamp,
 )
 from prismline_ledger.transitions import ALLOWED_FROM, Counts, Finished, counter_changes, shard_counter_changes
-from prismline_runtime import CALLS_SIDE_BY_SIDE, Change, PermanentError, RefusedError, Table, unchanged
+from prismline_runtime import CALLS_SIDE_BY_SIDE, Change, Page, PermanentError, RefusedError, Table, unchanged
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -34,6 +35,18 @@ COUNTERS = ("chunks_completed", "chunks_failed", "n_timed_out", "n_refit_failed"
 STUCK_AFTER = timedelta(minutes=15)
 #: Stands for the number of shards where it is enough to know that there are several.
 SEVERAL = 2
+#: What a picture of a run shows of a chunk or a task.
+CELL_ATTRIBUTES = (
+    "SK",
+    "index",
+    "status",
+    "attempts",
+    "started_at",
+    "duration_ms",
+    "deferred_at",
+    "not_before",
+    "result.length",
+)
 #: Attributes to remove from a run when its end may have to be announced again.
 END = ("ended_at", "ended_status")
 
@@ -155,6 +168,22 @@ class LedgerBase:
         )
         last = None if page.last_key is None else page.last_key["SK"].removeprefix(CHUNK_SK_PREFIX)
         return ChunkPage([ChunkItem.model_validate(item) for item in page.items], last)
+
+    def page_of_cells(
+        self, run: RunItem, shard: int = 0, *, after: str | None = None, until: str | None = None, limit: int = 1000
+    ) -> Page:
+        """What a picture of the run shows of at most `limit` of its chunks, or of the tasks of a shard. One request.
+
+        after, until: sort keys, the first exclusive, the last inclusive.
+        """
+        prefix = TASK_SK_PREFIX if run.unit == "task" else CHUNK_SK_PREFIX
+        pk = partition(run.run_id, shard, run.shard_count) if run.unit == "task" else run.run_id
+        return self._table.page(
+            Key("PK").eq(pk) & Key("SK").between(prefix, until or f"{prefix}~"),
+            limit=limit,
+            after=None if after is None else {"PK": pk, "SK": after},
+            attributes=CELL_ATTRIBUTES,
+        )
 
     def count_chunks(self, run_id: str) -> int:
         """The number of the run's chunk items."""

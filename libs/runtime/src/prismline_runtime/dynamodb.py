@@ -203,8 +203,11 @@ class Table:
         where: ConditionBase | None = None,
         index: str | None = None,
         descending: bool = False,
+        attributes: Sequence[str] | None = None,
     ) -> Page:
         """At most `limit` items of one partition, after the item with the key `after`. One request.
+
+        attributes: only these, such as `status` and `result.length`. DynamoDB still reads whole items.
 
         A consistent read unless `index` is given. DynamoDB applies `where` to what it has read. So a page may be short,
         or empty, although more items follow.
@@ -212,6 +215,8 @@ class Table:
         options: dict[str, Any] = {"Limit": limit}
         if after is not None:
             options["ExclusiveStartKey"] = encode(after)
+        if attributes is not None:
+            options["attributes"] = attributes
         answer = next(self._pages(key, where, index, descending, **options))
         last = answer.get("LastEvaluatedKey")
         return Page([decode(item) for item in answer["Items"]], None if last is None else decode(last))
@@ -227,7 +232,13 @@ class Table:
         return sum(answer["Count"] for answer in self._pages(key, None, None, descending=False, Select="COUNT"))
 
     def _pages(
-        self, key: ConditionBase, where: ConditionBase | None, index: str | None, descending: bool, **options: Any
+        self,
+        key: ConditionBase,
+        where: ConditionBase | None,
+        index: str | None,
+        descending: bool,
+        attributes: Sequence[str] | None = None,
+        **options: Any,
     ) -> Iterator[Any]:
         builder = ConditionExpressionBuilder()
         built = builder.build_expression(key, is_key_condition=True)
@@ -238,6 +249,13 @@ class Table:
             names |= filtered.attribute_name_placeholders
             values |= filtered.attribute_value_placeholders
             request["FilterExpression"] = filtered.condition_expression
+        if attributes is not None:
+            steps = {
+                step: f"#step{number}" for number, step in enumerate(dict.fromkeys(".".join(attributes).split(".")))
+            }
+            names |= {placeholder: step for step, placeholder in steps.items()}
+            paths = (".".join(steps[step] for step in attribute.split(".")) for attribute in attributes)
+            request["ProjectionExpression"] = ", ".join(paths)
         request |= {"IndexName": index} if index else {"ConsistentRead": True}
         if descending:
             request["ScanIndexForward"] = False

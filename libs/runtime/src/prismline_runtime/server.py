@@ -12,11 +12,13 @@ import argparse
 import signal
 import socket
 import sys
+from types import FrameType
 
 import uvicorn
 from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
 
 from prismline_runtime.settings import ConsumerSettings
+from prismline_runtime.shutdown import stopping
 from prismline_runtime.telemetry import service_logger
 
 
@@ -43,7 +45,16 @@ def main() -> None:
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn repeats the signal when it has shut down
         signal.signal(number, lambda *_: sys.exit(0))
     sockets = None if arguments.fd is None else [socket.socket(fileno=arguments.fd)]
-    uvicorn.Server(config).run(sockets=sockets)
+    _Server(config).run(sockets=sockets)
+
+
+class _Server(uvicorn.Server):
+    """A server that tells the application when it shuts down, so that answers without an end do not hold it up."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to shut down."""
+        stopping.set()
+        super().handle_exit(sig, frame)
 
 
 if __name__ == "__main__":

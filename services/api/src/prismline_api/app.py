@@ -14,10 +14,12 @@ from mangum import Mangum
 
 from prismline_api import problems
 from prismline_api.actions import cancel_run, delete_job, request_export, rerun_job, show_export
+from prismline_api.cells.routes import router as cells_router
 from prismline_api.console import install as install_console
 from prismline_api.dead_letters import Wanted, list_dead_letters, recover, show_dead_letter, show_recovery
 from prismline_api.dependencies import Dependencies
 from prismline_api.deployment.routes import router as deployment
+from prismline_api.events import router as events_router
 from prismline_api.limits import BodyLimit
 from prismline_api.manifests import Path as SubmissionPath
 from prismline_api.maps.routes import router as maps_router
@@ -122,6 +124,8 @@ def build_app(deps: Dependencies) -> FastAPI:
     app.include_router(api)
     app.include_router(maps_router)
     app.include_router(deployment)
+    app.include_router(cells_router)
+    app.include_router(events_router)
     install_console(app, deps)
     return app
 

@@ -20,6 +20,7 @@ from prismline_api.cursors import ForgedCursorError, seal, unseal
 from prismline_api.deployment.alerts import Alerts
 from prismline_api.deployment.system import System
 from prismline_api.problems import ProblemError
+from prismline_api.recent import Recent
 from prismline_api.sessions import Sessions
 from prismline_api.settings import ApiSettings
 from prismline_api.store import JobStore
@@ -31,6 +32,7 @@ from prismline_runtime import Bucket, Table, Transport, aws_errors, clients, err
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+    from prismline_api.cells.watching import Watched
     from prismline_api.maps.building import Maps
     from prismline_api.maps.chunks import ChunkIndex
     from prismline_api.maps.memory import Memory
@@ -77,6 +79,18 @@ class Dependencies:
     def all_runs(self) -> AllRuns:
         """The runs of everybody."""
         return AllRuns(self.states)
+
+    @cached_property
+    def cells(self) -> Watched:
+        """The cells of the runs that somebody looks at."""
+        from prismline_api.cells.watching import Watched  # noqa: PLC0415  NumPy, which few requests need
+
+        return Watched(self.ledger)
+
+    @cached_property
+    def recent(self) -> Recent:
+        """Answers that the requests of a second share."""
+        return Recent()
 
     @cached_property
     def sessions(self) -> Sessions:

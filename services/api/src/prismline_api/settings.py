@@ -49,6 +49,9 @@ class ApiSettings(ServiceSettings):
         default="AWS/SQS",
         description="The namespace of the metric ApproximateAgeOfOldestMessage. The embedded emulator has another one.",
     )
+    events: bool = Field(
+        default=True, description="Whether GET /v1/events keeps streams open. A Lambda function cannot."
+    )
     console_sign_in: Literal["none", "key", "proxy"] = Field(
         default="key",
         description="How people sign in to the console: with an API key; through a proxy that signs them in; or not at"

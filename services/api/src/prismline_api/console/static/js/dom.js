@@ -34,9 +34,11 @@ const GLYPHS = {
   in_progress: "▶", deferred: "◷", ok: "✓", alarm: "!", no_data: "?",
 };
 
+export const stateGlyph = (state) => GLYPHS[state] ?? "•";
+
 export function badge(status) {
   const name = String(status).toLowerCase();
-  return el("span", { class: `badge state-${name}` }, el("span", { class: "glyph", "aria-hidden": "true" }, GLYPHS[name] ?? "•"),
+  return el("span", { class: `badge state-${name}` }, el("span", { class: "glyph", "aria-hidden": "true" }, stateGlyph(name)),
     name.replaceAll("_", " "));
 }
 

@@ -53,3 +53,37 @@ export function saysState(element) {
     }
   };
 }
+
+// Follow a run by events; where there are none, by polling. `handlers` has run(run), cells(changes, version), reset(),
+// which may return a promise, and state({ok, problem}). `load` fetches everything once, for polling. Returns a function
+// that ends it.
+export function follow(runId, handlers, load) {
+  let polling = null;
+  let source = null;
+
+  function toPolling() {
+    source?.close();
+    source = null;
+    polling ??= poll(load, { seconds: 2, onState: handlers.state });
+  }
+
+  function connect() {
+    source = new EventSource(`/v1/events?run=${encodeURIComponent(runId)}`);
+    const ok = () => handlers.state({ ok: true });
+    const on = (kind, handle) => source.addEventListener(kind, (event) => handle(JSON.parse(event.data), event.lastEventId));
+    on("run", (run) => { ok(); handlers.run(run); });
+    on("cells", (changes, version) => handlers.cells(changes, version));
+    on("reset", () => handlers.reset());
+    on("trouble", (trouble) => handlers.state({ ok: false, problem: trouble }));
+    source.addEventListener("error", () => {
+      if (source?.readyState === EventSource.CLOSED) toPolling(); // refused: no events here, or no session
+      else if (source) handlers.state({ ok: false, problem: { detail: "The connection is lost. The page connects again by itself." } });
+    });
+    source.addEventListener("open", ok);
+  }
+
+  if ("EventSource" in window) connect();
+  else toPolling();
+  addEventListener("pagehide", () => source?.close());
+  return () => { source?.close(); polling?.stop(); };
+}

@@ -1,27 +1,238 @@
-// One run: how far it is, and what failed.
-import { get } from "./api.js";
-import { badge, byId, count, duration, el, moment, replace } from "./dom.js";
-import { poll, saysState } from "./live.js";
+// One run: how far it is, a map of its cells, its course over time, and the history of each cell.
+import { request, get } from "./api.js";
+import { actionsOf } from "./actions.js";
+import { Cells, STATES } from "./cells.js";
+import { showDetail } from "./detail.js";
+import { badge, byId, bytes, count, duration, el, empty, moment, replace } from "./dom.js";
+import { HeatMap } from "./heatmap.js";
+import { follow, saysState } from "./live.js";
+import { viridis, css } from "./scales.js";
+import { TimeLine } from "./timeline.js";
 
 const place = byId("run");
 const runId = place.dataset.runId;
+const path = `/runs/${encodeURIComponent(runId)}`;
+const address = new URLSearchParams(location.search);
 
-async function load() {
-  const run = await get(`/runs/${encodeURIComponent(runId)}`);
+let run = null;
+let cells = null;
+let loading = null;
+let opened = null; // the number of the cell in the panel
+
+// What the address holds, so that it can be shared.
+function remember(name, value) {
+  if (value === null || value === undefined) address.delete(name);
+  else address.set(name, value);
+  const query = address.toString();
+  history.replaceState(null, "", query ? `?${query}` : location.pathname);
+}
+
+// ---- the head of the page
+
+function showRun(view) {
+  run = view;
+  document.title = `${run.name} · Prismline`;
   byId("name").textContent = run.name;
+  const { total, completed = 0, failed = 0 } = run.counts ?? {};
   const end = run.completed_at ? Date.parse(run.completed_at) : Date.now();
   const facts = [
     ["Status", badge(run.status)],
     ["Workload", run.workload],
-    ["Completed", count(run.counts?.completed)],
-    ["Failed", count(run.counts?.failed)],
-    ["Total", count(run.counts?.total)],
+    [run.unit === "task" ? "Tasks" : "Chunks", total === undefined ? "not known yet" : count(total)],
+    ["Completed", count(completed)],
+    ["Failed", failed ? el("span", { class: "failed" }, count(failed)) : "0"],
     ["Duration", duration((end - Date.parse(run.created_at)) / 1000)],
+    ["Processing", cells ? duration(cells.about.processing_seconds) : "–"],
+    typeof cells?.about.bytes === "number" ? ["Results", bytes(cells.about.bytes)] : null,
+    run.n_rejected ? ["Rejected lines", run.rejects_url ? el("a", { href: run.rejects_url }, count(run.n_rejected)) : count(run.n_rejected)] : null,
     ["Submitted", moment(run.created_at)],
-  ];
-  replace(place, el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
+    run.completed_at ? ["Ended", moment(run.completed_at)] : null,
+  ].filter(Boolean);
+  const share = total ? (completed + failed) / total : 0;
+  replace(place,
+    el("progress", { class: "wide", max: 1, value: share, "aria-label": `${count(completed + failed)} of ${count(total)} ${run.unit}s have ended` }),
+    el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
     run.error ? el("p", { class: "notice error" }, run.error) : null);
   place.setAttribute("aria-busy", "false");
+  actionsOf(byId("actions"), () => ({ run, cells }));
 }
 
-poll(load, { seconds: 2, onState: saysState(byId("live")) });
+// ---- pictures
+
+const heat = new HeatMap(byId("heat"), {
+  onCursor: (row) => { byId("cell-says").textContent = describe(row); },
+  onOpen: open,
+  onSelect: showSelection,
+});
+const timeLine = new TimeLine(byId("time"));
+
+function label(row) {
+  return run?.unit === "task" ? `Task ${count(cells.cell[row])}` : `Chunk ${count(cells.cell[row])}`;
+}
+
+function describe(row) {
+  const attempts = cells.attempts[row];
+  const parts = [label(row), STATES[cells.state[row]].replace("_", " "), `${attempts} attempt${attempts === 1 ? "" : "s"}`];
+  if (cells.duration[row] >= 0) parts.push(duration(cells.duration[row] / 1000));
+  return parts.join(", ");
+}
+
+function showLegend() {
+  if (!cells) return;
+  const legend = byId("legend");
+  if (heat.colour === "state") {
+    const counts = cells.counts();
+    replace(legend, STATES.map((state, code) => el("span", { class: `state-${state}` }, el("span", { class: "swatch" }),
+      `${state.replace("_", " ")} ${count(counts[code])}`)),
+    counts[3] ? el("button", { type: "button", class: "secondary small", onclick: nextFailed }, "Next failed") : null);
+    return;
+  }
+  const { from, to } = heat.legend();
+  const ramp = el("canvas", { class: "ramp", width: 64, height: 1, role: "img", "aria-label": `Colours from ${from} to ${to}` });
+  const context = ramp.getContext("2d");
+  for (let x = 0; x < 64; x += 1) { context.fillStyle = css(viridis(x / 63)); context.fillRect(x, 0, 1, 1); }
+  replace(legend, el("span", {}, from, ramp, to), el("span", {}, "grey: none yet"));
+}
+
+function nextFailed() {
+  for (let step = 1; step <= cells.length; step += 1) {
+    const row = (heat.cursor + step) % cells.length;
+    if (cells.state[row] === 3) {
+      heat.cursor = row;
+      heat.say();
+      heat.draw();
+      open(row);
+      return;
+    }
+  }
+}
+
+const MOST_LISTED = 50;
+
+function showSelection(range) {
+  const into = byId("selection");
+  if (range === null) { replace(into); return; }
+  const rows = Array.from({ length: range[1] - range[0] + 1 }, (_, index) => range[0] + index);
+  const counts = cells.counts(rows);
+  const failed = rows.filter((row) => cells.state[row] === 3);
+  const listed = (failed.length ? failed : rows).slice(0, MOST_LISTED);
+  replace(into, el("h3", {}, `${count(rows.length)} selected`),
+    el("p", {}, STATES.map((state, code) => (counts[code] ? `${count(counts[code])} ${state.replace("_", " ")}` : null))
+      .filter(Boolean).join(", ")),
+    el("p", { class: "cells" }, listed.map((row) =>
+      el("button", { type: "button", class: "secondary small", onclick: () => open(row) }, describe(row)))),
+    listed.length < (failed.length || rows.length) ? el("p", { class: "hint" }, `The first ${MOST_LISTED}.`) : null);
+}
+
+async function open(row) {
+  opened = cells.cell[row];
+  remember("cell", opened);
+  await showDetail(byId("detail-body"), path, opened, run);
+  byId("cell-says").textContent = `${describe(row)}. Its history is in the panel.`;
+  if (matchMedia("(max-width: 1000px)").matches) byId("detail").scrollIntoView({ block: "nearest" });
+}
+
+// ---- fetching and following
+
+let etag = null;
+let drawing = null;
+
+function drawSoon() {
+  drawing ??= setTimeout(() => {
+    drawing = null;
+    heat.show(cells);
+    showLegend();
+    timeLine.show(cells, run);
+    if (run) showRun(run);
+  }, 50);
+}
+
+async function loadCells() {
+  const answer = await request("GET", `${path}/cells`, { headers: etag ? { "If-None-Match": etag } : {} });
+  if (answer.status === 304) return;
+  etag = answer.headers.get("ETag");
+  const document = await answer.json();
+  const first = cells === null;
+  cells = new Cells(document);
+  byId("pictures").hidden = cells.length === 0;
+  if (!cells.length && run) {
+    const ended = ["completed", "failed", "cancelled"].includes(run.status);
+    if (!place.querySelector(".empty")) {
+      place.append(ended ? empty(`This run has no ${run.unit}s.`, "It ended before there were any.")
+        : empty(`There are no ${run.unit}s yet.`, "They appear here as soon as the source is split."));
+    }
+  } else place.querySelector(".empty")?.remove();
+  if (cells.length) {
+    drawSoon();
+    if (first || !opened) firstLook();
+  }
+  if (!document.complete && document.count) setTimeout(refresh, 1000);
+}
+
+// What the address asks for: a cell, or the first failed one.
+function firstLook() {
+  const wanted = address.get("cell");
+  const row = wanted !== null ? cells.row(Number(wanted))
+    : address.get("show") === "failed" ? cells.state.indexOf(3) : -1;
+  if (row >= 0) {
+    heat.cursor = row;
+    open(row);
+  }
+}
+
+// Fetch the cells, one request at a time.
+function refresh() {
+  loading ??= loadCells().catch((problem) => says({ ok: false, problem })).finally(() => { loading = null; });
+  return loading;
+}
+
+async function loadAll() {
+  showRun(await get(path));
+  await loadCells();
+}
+
+const says = saysState(byId("live"));
+const colour = address.get("colour");
+if (["attempts", "duration"].includes(colour)) {
+  heat.colour = colour;
+  byId("colours").querySelector(`[value="${colour}"]`).checked = true;
+}
+byId("colours").addEventListener("change", (event) => {
+  heat.colourBy(event.target.value);
+  remember("colour", event.target.value === "state" ? null : event.target.value);
+  showLegend();
+});
+
+async function begin() {
+  try {
+    await loadAll();
+  } catch (problem) {
+    if (problem.status === 404) {
+      replace(place, empty("There is no such run.", problem.detail, " ", el("a", { href: "/console/runs" }, "Show all runs")));
+      place.setAttribute("aria-busy", "false");
+      return;
+    }
+    says({ ok: false, problem });
+  }
+  follow(runId, {
+    run: (view) => {
+      const status = run?.status;
+      showRun(view);
+      if (opened !== null && status !== view.status) showDetail(byId("detail-body"), path, opened, run);
+    },
+    cells: (changes) => {
+      const rows = cells?.change(changes);
+      if (!rows) { refresh(); return; }
+      etag = null; // what is shown is newer than what was fetched
+      drawSoon();
+      if (opened !== null && changes.cell.includes(opened)) showDetail(byId("detail-body"), path, opened, run);
+    },
+    reset: refresh,
+    state: says,
+  }, loadAll);
+}
+
+begin();
+
+// For measurements: how long the latest frames took, in ms.
+window.prismlineFrames = () => heat.frames.slice();

@@ -1,0 +1,63 @@
+"""One cell with everything that the ledger knows of it."""
+
+from __future__ import annotations
+
+from prismline_api.cells.models import CellView
+from prismline_api.dependencies import Dependencies
+from prismline_api.problems import not_found
+from prismline_contracts import ChunkItem, RunItem, TaskItem, task_id
+
+
+def cell_view(run_id: str, cell: int, deps: Dependencies) -> CellView:
+    """The chunk whose first item has the index `cell`, or the task with this index. Raises ProblemError (404)."""
+    run = deps.ledger.get_run(run_id)
+    if run is None:
+        raise not_found(f"cell {cell} of run {run_id}")
+    if run.unit == "task":
+        task = deps.ledger.task(run, task_id(run_id, cell))
+        if task is None:
+            raise not_found(f"task {cell} of run {run_id}")
+        return _task(task, run, deps)
+    name = (run_id, f"chunk-{cell:07d}")
+    chunk = deps.ledger.find([name]).get(name)
+    if chunk is None:
+        raise not_found(f"chunk {cell} of run {run_id}")
+    return _chunk(chunk, cell, run, deps)
+
+
+def _chunk(chunk: ChunkItem, cell: int, run: RunItem, deps: Dependencies) -> CellView:
+    same = (
+        "status reference n_items created_at first_started_at started_at attempt_ended_at completed_at duration_ms"
+        " attempts interruptions deferrals deferred_at resends error last_error recovery summary n_blank n_timed_out"
+    )
+    return CellView(
+        cell=cell,
+        unit="chunk",
+        id=chunk.chunk_id,
+        input=chunk.chunk_key,
+        output=chunk.output_key,
+        output_url=deps.link(chunk.output_key) if chunk.output_key else None,
+        trace_id=run.trace_id,
+        **{name: getattr(chunk, name) for name in same.split()},
+    )
+
+
+def _task(task: TaskItem, run: RunItem, deps: Dependencies) -> CellView:
+    same = (
+        "status created_at first_started_at started_at completed_at duration_ms attempts interruptions not_before error"
+        " last_error recovery"
+    )
+    result = task.result
+    return CellView(
+        cell=task.index,
+        unit="task",
+        id=task.address,
+        input=task.source,
+        http_status=result.http_status if result else None,
+        content_type=result.content_type if result else None,
+        length=result.length if result else None,
+        output=result.key if result else None,
+        output_url=deps.link(result.key) if result else None,
+        trace_id=run.trace_id,
+        **{name: getattr(task, name) for name in same.split()},
+    )

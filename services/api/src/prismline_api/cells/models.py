@@ -1,0 +1,79 @@
+"""What the requests for cells answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from prismline_api.models import Response
+
+_DIFFERENCES = (
+    "base64 of the differences from cell to cell, as signed numbers of four bytes, little-endian; first come the first"
+    " bytes of all, then the second ones, and so on."
+)
+_BYTES = "base64 of one byte for each cell."
+
+
+class CellColumns(Response):
+    """One value for each cell, in the order of their numbers. A time that is not known is -1."""
+
+    cell: Annotated[str, Field(description=f"Numbers of the cells: {_DIFFERENCES}")]
+    state: Annotated[str, Field(description=f"Indices into `states`: {_BYTES}")]
+    attempts: Annotated[str, Field(description=f"Attempts that began, at most 255: {_BYTES}")]
+    started: Annotated[
+        str, Field(description=f"When the latest attempt began, in ms after `opened_at`: {_DIFFERENCES}")
+    ]
+    duration: Annotated[str, Field(description=f"How long it took, in ms: {_DIFFERENCES}")]
+
+
+class CellsView(Response):
+    """All chunks or tasks of a run, for a picture of them."""
+
+    run_id: str
+    unit: Literal["task", "chunk"]
+    version: Annotated[str, Field(description="Changes with the cells. Also the ETag.")]
+    opened_at: str | None = None
+    total: Annotated[int | None, Field(description="Absent until it is final.")] = None
+    complete: Annotated[bool, Field(description="Whether all cells were read. If not, ask again in a second.")]
+    count: Annotated[int, Field(description="Cells in this answer.")]
+    states: Annotated[list[str], Field(examples=[["pending", "in_progress", "completed", "failed", "deferred"]])]
+    processing_seconds: Annotated[float, Field(description="What the latest attempts took, together.")]
+    bytes: Annotated[int | None, Field(description="Bytes that the results of tasks hold.")] = None
+    columns: CellColumns
+
+
+class CellView(Response):
+    """One chunk or task with everything that the ledger knows of it."""
+
+    cell: Annotated[int, Field(description="Its number: the index of the chunk's first item, or of the task.")]
+    unit: Literal["task", "chunk"]
+    id: Annotated[str, Field(description="The chunk's id, or the task's address.")]
+    status: Annotated[str, Field(examples=["COMPLETED"])]
+    input: Annotated[str, Field(description="What it works on: a key in the bucket, or a URL.")]
+    reference: Annotated[str | None, Field(description="The part of the input that is the chunk's, as JSON.")] = None
+    n_items: int | None = None
+    created_at: str
+    first_started_at: Annotated[str | None, Field(description="When the first attempt began.")] = None
+    started_at: Annotated[str | None, Field(description="When the latest attempt began.")] = None
+    attempt_ended_at: Annotated[str | None, Field(description="When an attempt last ended with an error.")] = None
+    completed_at: str | None = None
+    duration_ms: int | None = None
+    attempts: int
+    interruptions: Annotated[int, Field(description="Attempts that ended because a dependency did not answer.")]
+    deferrals: Annotated[int, Field(description="How often it was put off because a resource was down.")] = 0
+    deferred_at: str | None = None
+    not_before: str | None = None
+    resends: Annotated[int, Field(description="How often the sweeper sent its message again.")] = 0
+    error: Annotated[str | None, Field(description="Why it failed.")] = None
+    last_error: Annotated[str | None, Field(description="Why the latest attempt did not complete it.")] = None
+    recovery: Annotated[str | None, Field(description="The recovery that last reopened it.")] = None
+    summary: str | None = None
+    n_blank: int | None = None
+    n_timed_out: int | None = None
+    http_status: int | None = None
+    content_type: str | None = None
+    length: Annotated[int | None, Field(description="Bytes of the result.")] = None
+    output: Annotated[str | None, Field(description="Key of the output in the bucket.")] = None
+    output_url: Annotated[str | None, Field(description="A link to the output. It is valid for 24 hours.")] = None
+    trace_id: Annotated[str | None, Field(description="The trace of the run.")] = None

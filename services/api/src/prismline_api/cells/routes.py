@@ -1,0 +1,53 @@
+"""The paths of cells."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Response
+
+from prismline_api import problems
+from prismline_api.cells.detail import cell_view
+from prismline_api.cells.models import CellsView, CellView
+from prismline_api.parameters import Deps, Reader, RunId
+from prismline_api.reading import find_run
+
+router = APIRouter(prefix="/v1/runs/{run_id}/cells", tags=["cells"], responses=problems.RESPONSES)
+
+#: Numbers of chunks have seven digits, or more in the largest cubes.
+Cell = Annotated[int, Path(ge=0, lt=2**31, description="The cell's number.")]
+
+
+@router.get(
+    "",
+    response_model=CellsView,
+    response_model_exclude_none=True,
+    responses={304: {"description": "The cells have not changed since the version in If-None-Match."}},
+)
+def get_cells(
+    run_id: RunId,
+    caller: Reader,
+    deps: Deps,
+    if_none_match: Annotated[str | None, Header(description="`ETag` of the answer before.")] = None,
+    accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
+) -> Response:
+    """Show the state, attempts and times of all chunks or tasks of a run, compactly: 100,000 fit in one answer.
+
+    A large run is read bit by bit: while `complete` is false, ask again.
+    """
+    find_run(caller, run_id, deps)
+    picture = deps.cells.run(run_id).picture()
+    headers = {"ETag": f'"{picture.version}"', "Cache-Control": "no-cache", "Vary": "Accept-Encoding"}
+    if if_none_match == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    if "gzip" in accept_encoding:
+        headers["Content-Encoding"] = "gzip"
+        return Response(picture.compressed, headers=headers, media_type="application/json")
+    return Response(picture.body, headers=headers, media_type="application/json")
+
+
+@router.get("/{cell}", response_model_exclude_none=True)
+def get_cell(run_id: RunId, cell: Cell, caller: Reader, deps: Deps) -> CellView:
+    """Show one chunk or task with everything that is known of it."""
+    find_run(caller, run_id, deps)
+    return cell_view(run_id, cell, deps)

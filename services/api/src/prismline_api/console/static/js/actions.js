@@ -1,0 +1,137 @@
+// What can be done to a run. Each action first says, in a dialog, what it will do.
+import { get, newKey, post } from "./api.js";
+import { bytes, byId, count, el, notice, replace } from "./dom.js";
+
+const ENDED = ["completed", "failed", "cancelled"];
+const WAIT_MS = 1000;
+const wait = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+
+let shown = "";
+
+// Show the buttons of what can be done now. `look` returns {run, cells}.
+export function actionsOf(place, look) {
+  const { run } = look();
+  const ended = ENDED.includes(run.status);
+  const failed = run.counts?.failed ?? 0;
+  const buttons = [
+    ended ? null : ["Cancel", "danger", cancel],
+    failed ? ["Recover failed", "secondary", recover] : null,
+    failed && ended && run.unit === "task" && run.job_id ? ["Rerun failed", "secondary", rerun] : null,
+    (run.counts?.completed ?? 0) ? ["Export", "secondary", exportRun] : null,
+  ].filter(Boolean);
+  const names = buttons.map(([name]) => name).join();
+  if (names === shown) return; // the focus stays where it is
+  shown = names;
+  replace(place, buttons.map(([name, kind, act]) => el("button", { type: "button", class: kind, onclick: () => act(look) }, name)));
+}
+
+// Ask whether to go on. `preview` is a function that fills an element and returns whether there is anything to do.
+async function ask(title, verb, preview) {
+  const dialog = byId("dialog");
+  const what = el("div", { "aria-live": "polite" }, el("p", {}, "Counting…"));
+  const yes = el("button", { type: "submit", value: "yes", disabled: true }, verb);
+  replace(dialog, el("form", { method: "dialog" }, el("h2", { id: "dialog-heading" }, title), what,
+    el("div", { class: "actions" }, el("button", { type: "submit", value: "no", class: "secondary" }, "Close"), yes)));
+  dialog.returnValue = "no";
+  dialog.showModal();
+  const closed = new Promise((resolve) => { dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }); });
+  try {
+    yes.disabled = !(await preview(what));
+  } catch (problem) {
+    replace(what, el("p", { class: "notice error" }, problem.detail ?? problem.message));
+  }
+  return closed;
+}
+
+async function attempt(act) {
+  try {
+    await act();
+  } catch (problem) {
+    notice(problem.detail ?? problem.message, { error: true });
+  }
+}
+
+const path = (run) => `/runs/${encodeURIComponent(run.run_id)}`;
+const list = (...lines) => el("ul", {}, lines.filter(Boolean).map((line) => el("li", {}, line)));
+
+async function cancel(look) {
+  const { run, cells } = look();
+  const [pending, running, completed, failed, deferred] = cells?.counts() ?? [];
+  const go = await ask(`Cancel ${run.name}?`, "Cancel the run", async (what) => {
+    replace(what, list(
+      cells ? `${count(pending + deferred)} ${run.unit}s that wait will not be processed.` : null,
+      cells ? `${count(running)} that are being processed come to their end.` : null,
+      cells ? `${count(completed)} that are completed keep their results; ${count(failed)} have failed.` : null,
+      "The run ends as cancelled. A recovery can have it go on later."));
+    return true;
+  });
+  if (!go) return;
+  await attempt(async () => {
+    await post(`${path(run)}/cancel`);
+    notice("The run is being cancelled.");
+  });
+}
+
+async function operation(statusUrl, say) {
+  for (;;) {
+    const state = await get(statusUrl.replace(/^\/v1/, ""));
+    say(state);
+    if (state.status === "COMPLETED" || state.status === "FAILED") return state;
+    await wait(WAIT_MS);
+  }
+}
+
+async function recover(look) {
+  const { run } = look();
+  const go = await ask(`Recover what failed in ${run.name}?`, "Recover", async (what) => {
+    const asked = await post("/dead-letters/recover", { run_id: run.run_id, retry: true, dry_run: true });
+    const counted = await operation(asked.status_url, () => {});
+    replace(what, list(
+      `${count(counted.n_sent)} ${run.unit}s would be sent again, with all their attempts.`,
+      counted.n_settled ? `${count(counted.n_settled)} have completed since and stay as they are.` : null,
+      counted.n_left ? `${count(counted.n_left)} would be left for another recovery.` : null,
+      counted.n_failed ? `${count(counted.n_failed)} cannot be sent.` : null));
+    return counted.n_sent > 0 || counted.n_records > 0;
+  });
+  if (!go) return;
+  await attempt(async () => {
+    const asked = await post("/dead-letters/recover", { run_id: run.run_id, retry: true }, { idempotencyKey: newKey() });
+    const done = await operation(asked.status_url, (state) => notice(`Recovery ${state.status.toLowerCase()}: ${count(state.n_sent)} sent again.`));
+    notice(`Recovery completed: ${count(done.n_sent)} sent again, ${count(done.n_failed)} could not be sent.`);
+  });
+}
+
+async function rerun(look) {
+  const { run } = look();
+  const go = await ask(`Run the failed tasks of ${run.name} again?`, "Start a new run", async (what) => {
+    replace(what, list(`A new run of the same job fetches the ${count(run.counts.failed)} tasks that failed.`, "This run stays as it is."));
+    return true;
+  });
+  if (!go) return;
+  await attempt(async () => {
+    const started = await post(`/jobs/${encodeURIComponent(run.job_id)}/rerun`, { only: "failed", run_id: run.run_id }, { idempotencyKey: newKey() });
+    location.assign(`/console/runs/${encodeURIComponent(started.run_id)}`);
+  });
+}
+
+async function exportRun(look) {
+  const { run } = look();
+  const go = await ask(`Export ${run.name}?`, "Export", async (what) => {
+    const form = run.workload === "spectra" ? "one Parquet file" : "one ZIP file";
+    replace(what, list(`The results of ${count(run.counts.completed)} completed ${run.unit}s become ${form}.`,
+      run.counts.failed ? `${count(run.counts.failed)} failed and are not in it.` : null,
+      "A link to it appears on this page. It is valid for 24 hours."));
+    return true;
+  });
+  if (!go) return;
+  await attempt(async () => {
+    let made = await post(`${path(run)}/export`, undefined, { idempotencyKey: newKey() });
+    while (made.status !== "COMPLETED" && made.status !== "FAILED") {
+      notice(`Export ${made.status.toLowerCase()}: ${count(made.entries)} of ${count(made.entries_total ?? run.counts.completed)} results.`);
+      await wait(WAIT_MS);
+      made = await get(`${path(run)}/exports/${encodeURIComponent(made.export_id)}`);
+    }
+    if (made.status === "FAILED") notice(`The export failed: ${made.error}`, { error: true });
+    else replace(byId("notices"), el("p", { class: "notice" }, "The export is ready: ", el("a", { href: made.url, rel: "noopener" }, `download (${bytes(made.bytes)})`), "."));
+  });
+}

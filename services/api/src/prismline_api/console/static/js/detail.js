@@ -1,0 +1,90 @@
+// The panel of one cell: its history, its errors, its input and output, and its dead letters.
+import { get } from "./api.js";
+import { badge, bytes, count, duration, el, moment, replace } from "./dom.js";
+
+let asked = 0;
+
+const row = (name, value) => (value === null || value === undefined ? null : [el("dt", {}, name), el("dd", {}, value)]);
+const code = (text) => (text ? el("code", {}, text) : null);
+const times = (number, what) => (number ? `${count(number)} ${what}${number === 1 ? "" : "s"}` : null);
+
+// What is known of the cell's past, the earliest first. The ledger keeps the first attempt and the latest one.
+function history(cell) {
+  const between = cell.attempts - 2;
+  const events = [
+    [cell.created_at, "written to the ledger"],
+    [cell.first_started_at, "first attempt began"],
+    [cell.deferred_at, cell.deferrals > 1 ? `put off, for the ${cell.deferrals}th time` : "put off"],
+    [cell.attempts > 1 ? cell.started_at : null,
+      between > 0 ? `latest attempt began (number ${cell.attempts})` : `attempt ${cell.attempts} began`],
+    [cell.attempt_ended_at, "an attempt ended with an error"],
+    [cell.completed_at, cell.status === "FAILED" ? "failed" : "completed"],
+  ];
+  return events.filter(([at]) => at).sort(([first], [second]) => (first < second ? -1 : first > second ? 1 : 0));
+}
+
+async function deadLetters(runId, chunkId) {
+  const found = [];
+  let cursor;
+  for (let part = 0; part < 5; part += 1) {
+    const page = await get("/dead-letters", { run_id: runId, cursor });
+    found.push(...page.items.filter((letter) => letter.chunk_id === chunkId));
+    cursor = page.next_cursor;
+    if (!cursor) break;
+  }
+  return found;
+}
+
+export async function showDetail(into, path, number, run) {
+  const turn = (asked += 1);
+  let cell;
+  try {
+    cell = await get(`${path}/cells/${number}`);
+  } catch (problem) {
+    if (turn === asked) replace(into, el("p", { class: "notice error" }, problem.detail ?? problem.message));
+    return;
+  }
+  if (turn !== asked) return;
+  const letters = el("div");
+  const pending = ["PENDING", "IN_PROGRESS"].includes(cell.status);
+  replace(into,
+    el("h3", {}, cell.unit === "task" ? `Task ${count(cell.cell)}` : cell.id),
+    el("p", {}, badge(cell.status)),
+    cell.error ? [el("h3", {}, "Error"), el("pre", {}, cell.error)] : null,
+    cell.last_error && cell.last_error !== cell.error
+      ? [el("h3", {}, pending ? "Why the latest attempt did not end it" : "What an earlier attempt met"), el("pre", {}, cell.last_error)] : null,
+    el("dl", {},
+      row("Attempts", count(cell.attempts)),
+      row("Interrupted", times(cell.interruptions, "time")),
+      row("Put off", times(cell.deferrals, "time")),
+      row("Sent again", times(cell.resends, "time")),
+      row("Duration", cell.duration_ms === undefined ? null : duration(cell.duration_ms / 1000)),
+      row("Waits until", cell.not_before && pending ? moment(cell.not_before, { seconds: true }) : null),
+      row("Items", cell.n_items === undefined ? null : count(cell.n_items)),
+      row("Blank", cell.n_blank ? count(cell.n_blank) : null),
+      row("Out of time", cell.n_timed_out ? count(cell.n_timed_out) : null),
+      row("Summary", cell.summary),
+      row("Input", code(cell.input)),
+      row("Part of it", code(cell.reference)),
+      row("HTTP status", cell.http_status),
+      row("Type", cell.content_type),
+      row("Length", cell.length === undefined ? null : bytes(cell.length)),
+      row("Output", cell.output_url ? el("a", { href: cell.output_url, rel: "noopener" }, cell.output.split("/").at(-1)) : null),
+      row("Recovery", code(cell.recovery)),
+      row("Trace", code(cell.trace_id)),
+      row("Id", code(cell.id))),
+    el("h3", {}, "History"),
+    el("ol", { class: "history" }, history(cell).map(([at, what]) => el("li", {}, what, " ", el("span", { class: "hint" }, moment(at, { seconds: true }))))),
+    letters);
+  if (cell.unit !== "chunk") return;
+  try {
+    const found = await deadLetters(run?.run_id ?? path.split("/").at(-1), cell.id);
+    if (turn !== asked || !found.length) return;
+    replace(letters, el("h3", {}, "Dead letters"), el("ul", {}, found.map((letter) => el("li", {},
+      el("a", { href: `/console/dead-letters?run_id=${encodeURIComponent(letter.run_id)}&key=${encodeURIComponent(letter.key)}` },
+        letter.source_queue ?? "dead letter"), " ", moment(letter.archived_at, { seconds: true }),
+      letter.error ? el("pre", {}, letter.error) : null))));
+  } catch (problem) {
+    if (turn === asked) replace(letters, el("p", { class: "hint" }, `Dead letters: ${problem.detail ?? problem.message}`));
+  }
+}

@@ -1,0 +1,269 @@
+// The heat map: one square for each cell, in reading order. Drawn as pixels of an image that the canvas scales, so a
+// frame costs the same for 100 cells and for 100,000.
+import { duration as durationText, stateGlyph } from "./dom.js";
+import { STATES } from "./cells.js";
+import { css, named, viridis } from "./scales.js";
+
+const LARGEST = 28; // pixels of the side of a square
+const MOST_ROWS_PX = 520; // height that the map may take
+const MOST_ATTEMPTS = 6;
+const GLYPHS = STATES.map((state) => stateGlyph(state));
+
+export class HeatMap {
+  // handlers: onCursor(row), onOpen(row), onSelect(rows)
+  constructor(place, handlers) {
+    this.handlers = handlers;
+    this.cells = null;
+    this.colour = "state";
+    this.cursor = 0;
+    this.selected = null; // [first, last] row, both inclusive
+    this.canvas = document.createElement("canvas");
+    this.canvas.tabIndex = 0;
+    this.canvas.setAttribute("role", "application");
+    this.canvas.setAttribute("aria-roledescription", "map of cells");
+    this.canvas.setAttribute("aria-label", "Cells of the run. Arrow keys move from cell to cell, Enter opens one.");
+    this.canvas.setAttribute("aria-describedby", "cell-says");
+    place.append(this.canvas);
+    this.image = document.createElement("canvas");
+    this.drawAgain = false;
+    this.frames = []; // how long the latest frames took, in ms
+    new ResizeObserver(() => this.layout()).observe(place);
+    this.place = place;
+    this.canvas.addEventListener("keydown", (event) => this.key(event));
+    this.canvas.addEventListener("pointerdown", (event) => this.down(event));
+    this.canvas.addEventListener("pointermove", (event) => this.move(event));
+    this.canvas.addEventListener("pointerup", (event) => this.up(event));
+    this.canvas.addEventListener("focus", () => { this.say(); this.draw(); });
+    this.canvas.addEventListener("blur", () => this.draw());
+    document.addEventListener("prismline-theme", () => this.paint());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.paint());
+  }
+
+  show(cells) {
+    const another = this.cells?.length !== cells.length;
+    this.cells = cells;
+    this.cursor = Math.min(this.cursor, Math.max(0, cells.length - 1));
+    if (another) this.layout();
+    else this.paint();
+  }
+
+  colourBy(name) { this.colour = name; this.paint(); }
+
+  // ---- where things are
+
+  layout() {
+    const width = Math.max(1, Math.floor(this.place.clientWidth));
+    const number = Math.max(1, this.cells?.length ?? 1);
+    let side = Math.min(LARGEST, Math.floor(Math.sqrt((width * MOST_ROWS_PX) / number)));
+    side = Math.max(1, side);
+    while (side > 1 && Math.ceil(number / Math.floor(width / side)) * side > MOST_ROWS_PX) side -= 1;
+    this.side = side;
+    this.perRow = Math.max(1, Math.floor(width / side));
+    this.rows = Math.ceil(number / this.perRow);
+    const ratio = window.devicePixelRatio || 1;
+    this.ratio = ratio;
+    this.canvas.width = Math.round(width * ratio);
+    this.canvas.height = Math.round(this.rows * side * ratio);
+    this.canvas.style.height = `${this.rows * side}px`;
+    this.image.width = this.perRow;
+    this.image.height = this.rows;
+    this.paint();
+  }
+
+  rowAt(event) {
+    const box = this.canvas.getBoundingClientRect();
+    const column = Math.min(this.perRow - 1, Math.max(0, Math.floor((event.clientX - box.left) / this.side)));
+    const line = Math.min(this.rows - 1, Math.max(0, Math.floor((event.clientY - box.top) / this.side)));
+    return Math.min(this.cells.length - 1, line * this.perRow + column);
+  }
+
+  // ---- drawing
+
+  palette() {
+    if (this.colour === "state") return STATES.map((state) => named(`--${state === "in_progress" ? "running" : state}`));
+    return Array.from({ length: 256 }, (_, index) => viridis(index / 255));
+  }
+
+  // Indices into the palette, or 255 with `none` for a cell without a value.
+  paint() {
+    if (!this.cells) return;
+    const began = performance.now();
+    const { cells } = this;
+    const context = this.image.getContext("2d");
+    const pixels = context.createImageData(this.perRow, this.rows);
+    const words = new Uint32Array(pixels.data.buffer);
+    const pack = ([red, green, blue]) => (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0;
+    const palette = Uint32Array.from(this.palette(), pack);
+    const none = pack(named("--line"));
+    if (this.colour === "state") {
+      for (let row = 0; row < cells.length; row += 1) words[row] = palette[cells.state[row]];
+    } else if (this.colour === "attempts") {
+      for (let row = 0; row < cells.length; row += 1) {
+        const attempts = cells.attempts[row];
+        words[row] = attempts === 0 ? none : palette[Math.round((255 * Math.min(attempts, MOST_ATTEMPTS)) / MOST_ATTEMPTS)];
+      }
+    } else {
+      this.range = this.durations();
+      const [least, most] = this.range.map((ms) => Math.log(ms));
+      const scale = 255 / Math.max(1e-9, most - least);
+      for (let row = 0; row < cells.length; row += 1) {
+        const ms = cells.duration[row];
+        words[row] = ms < 0 ? none : palette[Math.max(0, Math.min(255, Math.round((Math.log(Math.max(1, ms)) - least) * scale)))];
+      }
+    }
+    context.putImageData(pixels, 0, 0);
+    this.drawNow();
+    this.frames.push(performance.now() - began);
+    if (this.frames.length > 100) this.frames.shift();
+    this.handlers.onPaint?.();
+  }
+
+  // The durations that the scale begins and ends with: all but the shortest and the longest percent.
+  durations() {
+    const found = this.cells.duration.filter((ms) => ms >= 0).sort();
+    if (!found.length) return [1, 10];
+    const least = Math.max(1, found[Math.floor(found.length * 0.01)]);
+    return [least, Math.max(least + 1, found[Math.min(found.length - 1, Math.floor(found.length * 0.99))])];
+  }
+
+  draw() {
+    if (this.drawAgain) return;
+    this.drawAgain = true;
+    requestAnimationFrame(() => {
+      const began = performance.now();
+      this.drawAgain = false;
+      this.drawNow();
+      this.frames.push(performance.now() - began);
+      if (this.frames.length > 100) this.frames.shift();
+    });
+  }
+
+  drawNow() {
+    if (!this.cells) return;
+    const context = this.canvas.getContext("2d");
+    const { ratio, side, perRow, rows } = this;
+    context.setTransform(1, 0, 0, 1, 0, 0);
+    context.clearRect(0, 0, this.canvas.width, this.canvas.height);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(this.image, 0, 0, perRow * side * ratio, rows * side * ratio);
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    if (side >= 6) this.drawSquares(context);
+    if (this.selected) this.drawSelection(context);
+    if (this.cells.length && document.activeElement === this.canvas) this.drawCursor(context);
+  }
+
+  // Large squares have edges, and a glyph that tells the state without its colour.
+  drawSquares(context) {
+    const { side, perRow, cells } = this;
+    context.strokeStyle = css(named("--panel"));
+    context.lineWidth = 1;
+    context.fillStyle = "#fff";
+    context.font = `${Math.floor(side * 0.6)}px system-ui, sans-serif`;
+    context.textAlign = "center";
+    context.textBaseline = "middle";
+    for (let row = 0; row < cells.length; row += 1) {
+      const x = (row % perRow) * side;
+      const y = Math.floor(row / perRow) * side;
+      context.strokeRect(x + 0.5, y + 0.5, side, side);
+      if (side >= 14 && this.colour === "state") context.fillText(GLYPHS[cells.state[row]], x + side / 2 + 0.5, y + side / 2 + 1);
+    }
+  }
+
+  drawSelection(context) {
+    const { side, perRow } = this;
+    const [first, last] = this.selected;
+    context.save();
+    context.strokeStyle = css(named("--ink"));
+    context.fillStyle = css(named("--ink"));
+    context.globalAlpha = 0.25;
+    for (let line = Math.floor(first / perRow); line <= Math.floor(last / perRow); line += 1) {
+      const from = Math.max(first, line * perRow) - line * perRow;
+      const to = Math.min(last, line * perRow + perRow - 1) - line * perRow;
+      context.fillRect(from * side, line * side, (to - from + 1) * side, side);
+    }
+    context.restore();
+  }
+
+  drawCursor(context) {
+    const { side, perRow } = this;
+    const x = (this.cursor % perRow) * side;
+    const y = Math.floor(this.cursor / perRow) * side;
+    const size = Math.max(side, 7);
+    const shift = (size - side) / 2;
+    context.lineWidth = 3;
+    context.strokeStyle = css(named("--paper"));
+    context.strokeRect(x - shift, y - shift, size, size);
+    context.lineWidth = 1.5;
+    context.strokeStyle = css(named("--ink"));
+    context.strokeRect(x - shift, y - shift, size, size);
+  }
+
+  // ---- keyboard and pointer
+
+  key(event) {
+    if (!this.cells?.length) return;
+    const steps = {
+      ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.perRow, ArrowDown: this.perRow,
+      PageUp: -10 * this.perRow, PageDown: 10 * this.perRow, Home: -Infinity, End: Infinity,
+    };
+    if (event.key in steps) {
+      const before = this.cursor;
+      this.cursor = Math.max(0, Math.min(this.cells.length - 1, this.cursor + steps[event.key]));
+      if (event.shiftKey) {
+        this.anchor ??= before;
+        this.select(this.anchor, this.cursor);
+      } else this.anchor = null;
+      this.say();
+      this.draw();
+    } else if (event.key === "Enter" || event.key === " ") this.handlers.onOpen(this.cursor);
+    else if (event.key === "Escape") this.select(null);
+    else return;
+    event.preventDefault();
+  }
+
+  down(event) {
+    if (!this.cells?.length || event.button !== 0) return;
+    this.canvas.setPointerCapture(event.pointerId);
+    this.pressed = this.rowAt(event);
+    this.cursor = this.pressed;
+    this.draw();
+  }
+
+  move(event) {
+    if (!this.cells?.length) return;
+    const row = this.rowAt(event);
+    if (this.pressed !== undefined && row !== this.pressed) {
+      this.cursor = row;
+      this.select(this.pressed, row);
+    }
+    this.handlers.onCursor(row);
+  }
+
+  up(event) {
+    if (this.pressed === undefined) return;
+    const row = this.rowAt(event);
+    const click = row === this.pressed;
+    this.pressed = undefined;
+    if (click) {
+      this.cursor = row;
+      this.select(null);
+      this.say();
+      this.handlers.onOpen(row);
+    }
+  }
+
+  select(from, to) {
+    this.selected = from === null ? null : [Math.min(from, to), Math.max(from, to)];
+    this.handlers.onSelect(this.selected);
+    this.draw();
+  }
+
+  say() { if (this.cells?.length) this.handlers.onCursor(this.cursor); }
+
+  // What the colours mean: [name, colour as CSS] pairs, or {ramp, from, to} for a scale.
+  legend() {
+    if (this.colour === "attempts") return { from: "1", to: `${MOST_ATTEMPTS} or more` };
+    const [least, most] = this.range ?? [1, 10];
+    return { from: durationText(least / 1000), to: durationText(most / 1000) };
+  }
+}

@@ -1,0 +1,393 @@
+"""Cells: what a picture of a run shows, how it is kept current, and what that costs the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import json
+import random
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from api_world import Api, ApiWorld, urls_job
+
+from prismline_api.cells import watching
+from prismline_api.cells.columns import STATES, columns_of, packed
+from prismline_api.cells.watching import RunCells
+from prismline_api.events import follow
+from prismline_api.reading import find_run
+from prismline_contracts import RunItem, task_id
+from prismline_ledger import Counts
+from prismline_runtime import Page, UnavailableError
+
+emulator = pytest.mark.emulator
+
+OPENED_AT = "2026-03-01T12:00:00.000Z"
+
+
+def unpacked(text: str, width: int) -> list[int]:
+    """The values of a column, as a client reads them."""
+    raw = base64.b64decode(text)
+    if width == 1:
+        return list(raw)
+    differences = np.frombuffer(raw, np.uint8).reshape(4, -1).T.copy().view("<i4").ravel()
+    return [int(value) for value in np.cumsum(differences, dtype=np.int32)]
+
+
+def shown(document: dict[str, Any]) -> dict[int, str]:
+    """The state of each cell, in the order of the answer."""
+    columns = document["columns"]
+    states = [document["states"][code] for code in unpacked(columns["state"], 1)]
+    return dict(zip(unpacked(columns["cell"], 4), states, strict=True))
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class PaperLedger:
+    """A run of chunks on paper, which counts what is read of it."""
+
+    def __init__(self, chunks: dict[int, dict[str, Any]], total: int | None = None) -> None:
+        self.chunks = chunks
+        self.total = total
+        self.requests = 0
+        self.read = 0
+        self.run = RunItem(
+            PK="r", GSI1_PK="s", GSI1_SK=OPENED_AT, survey="s", workload="spectra", job_id="j", created_at=OPENED_AT
+        )
+
+    def get_run(self, _run_id: str) -> RunItem:
+        return self.run
+
+    def counts(self, _run: RunItem) -> Counts:
+        ended = [sum(chunk["status"] == name for chunk in self.chunks.values()) for name in ("COMPLETED", "FAILED")]
+        return Counts(self.total, *ended)
+
+    def page_of_cells(self, _run: RunItem, _shard: int, *, after: str | None, until: str | None, limit: int) -> Page:
+        prefix = "CHUNK#chunk-"
+        first = int(after.removeprefix(prefix)) + 1 if after else 0
+        last = int(until.removeprefix(prefix)) if until else 2**31
+        cells = sorted(cell for cell in self.chunks if first <= cell <= last)
+        found = [{"SK": f"{prefix}{cell:07d}", **self.chunks[cell]} for cell in cells[:limit]]
+        self.requests += 1
+        self.read += len(found)
+        return Page(found, {"PK": "r", "SK": found[-1]["SK"]} if len(cells) > limit else None)
+
+
+def paper(number: int, status: str = "PENDING", step: int = 10) -> dict[int, dict[str, Any]]:
+    return {n * step: {"status": status, "attempts": 0} for n in range(number)}
+
+
+def watch(ledger: PaperLedger, clock: Clock) -> RunCells:
+    return RunCells(ledger, "r", clock)  # type: ignore[arg-type]
+
+
+def picture(cells: RunCells) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(cells.picture().body)
+    return document
+
+
+class TestColumns:
+    def test_a_column_comes_back_as_it_was(self) -> None:
+        values = np.array([-1, 0, 5, 4, 2**31 - 1, -1, 70_000], np.int32)
+        assert unpacked(packed(values), 4) == values.tolist()
+        states = np.array([0, 4, 3, 255], np.uint8)
+        assert unpacked(packed(states), 1) == states.tolist()
+
+    @pytest.mark.parametrize(
+        ("item", "state"),
+        [
+            ({"status": "PENDING"}, "pending"),
+            ({"status": "IN_PROGRESS", "started_at": "2026-03-01T12:00:01.000Z"}, "in_progress"),
+            ({"status": "PENDING", "deferred_at": "2026-03-01T12:00:01.000Z"}, "deferred"),
+            (
+                {
+                    "status": "IN_PROGRESS",
+                    "started_at": "2026-03-01T12:00:02.000Z",
+                    "deferred_at": "2026-03-01T12:00:01.000Z",
+                },
+                "in_progress",
+            ),
+            ({"status": "PENDING", "not_before": "2026-03-01T12:00:09.000Z"}, "deferred"),
+            ({"status": "PENDING", "not_before": "2026-03-01T12:00:03.000Z"}, "pending"),
+            ({"status": "COMPLETED", "deferred_at": "2026-03-01T12:00:01.000Z"}, "completed"),
+            ({"status": "A_STATUS_OF_LATER"}, "pending"),
+        ],
+    )
+    def test_a_cell_that_waits_is_told_from_one_whose_turn_has_not_come(self, item: dict[str, Any], state: str) -> None:
+        opened = datetime.fromisoformat(OPENED_AT)
+        columns = columns_of([{"SK": "CHUNK#chunk-0000010", **item}], opened, "2026-03-01T12:00:05.000Z")
+        assert STATES[int(columns.state[0])] == state
+
+
+class TestReading:
+    def test_all_cells_are_shown_in_their_order(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(watching, "STRETCH_CELLS", 7)
+        ledger = PaperLedger(paper(100), 100)
+        document = picture(watch(ledger, Clock()))
+        assert list(shown(document)) == [n * 10 for n in range(100)]
+        assert (document["complete"], document["count"], document["total"]) == (True, 100, 100)
+
+    def test_cells_that_are_added_later_appear_wherever_they_belong(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(watching, "STRETCH_CELLS", 5)
+        ledger, clock = PaperLedger(paper(20)), Clock()
+        cells = watch(ledger, clock)
+        cells.picture()
+        ledger.chunks |= {7: {"status": "PENDING"}, 155: {"status": "PENDING"}} | {
+            n: {"status": "PENDING"} for n in range(1000, 1020)
+        }
+        for _ in range(3):
+            clock.now += 10
+            document = picture(cells)
+        assert list(shown(document)) == sorted(ledger.chunks)
+
+    def test_many_who_look_at_once_cost_one_look_a_second(self) -> None:
+        ledger, clock = PaperLedger(paper(5), 5), Clock()
+        cells = watch(ledger, clock)
+        for _ in range(50):
+            cells.picture()
+            cells.since(None)
+        assert ledger.requests == 1
+        clock.now += watching.LOOK_SECONDS
+        cells.picture()
+        assert ledger.requests == 2
+
+    def test_what_has_ended_is_not_read_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(watching, "STRETCH_CELLS", 10)
+        ledger, clock = PaperLedger(paper(100, "COMPLETED"), 100), Clock()
+        ledger.chunks[500]["status"] = "IN_PROGRESS"
+        cells = watch(ledger, clock)
+        cells.picture()
+        ledger.read = 0
+        clock.now += 1
+        cells.picture()
+        assert ledger.read == 20  # the stretch that is being worked on, and the last one, which may grow
+        ledger.chunks[500]["status"] = "COMPLETED"
+        clock.now += 1
+        assert shown(picture(cells))[500] == "completed"
+        ledger.read = 0
+        clock.now += 1
+        cells.picture()
+        assert ledger.read == 0
+
+    def test_what_a_recovery_reopens_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(watching, "STRETCH_CELLS", 10)
+        ledger, clock = PaperLedger(paper(100, "COMPLETED"), 100), Clock()
+        ledger.chunks[30]["status"] = "FAILED"
+        cells = watch(ledger, clock)
+        assert shown(picture(cells))[30] == "failed"
+        ledger.chunks[30]["status"] = "PENDING"
+        for _ in range(2):
+            clock.now += 1
+            document = picture(cells)
+        assert shown(document)[30] == "pending"
+
+    def test_one_look_at_a_large_run_is_short_and_the_next_goes_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(watching, "STRETCH_CELLS", 10)
+        ledger, clock = PaperLedger(paper(1000), 1000), Clock()
+        real = ledger.page_of_cells
+
+        def slow(*arguments: Any, **options: Any) -> Page:
+            clock.now += watching.FIRST_SECONDS / 20
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(ledger, "page_of_cells", slow)
+        cells = watch(ledger, clock)
+        first = picture(cells)
+        assert (first["complete"], first["count"]) == (False, 200)
+        for _ in range(4):
+            clock.now += watching.LOOK_SECONDS
+            document = picture(cells)
+        assert (document["complete"], document["count"]) == (True, 1000)
+
+    def test_an_answer_with_100_000_cells_is_smaller_than_a_megabyte(self) -> None:
+        """Times as four workers leave them: chunks of 20 to 40 s, in the order of the run."""
+        chance, ends = random.Random(1), [0.0] * 4
+        chunks = {}
+        for number in range(100_000):
+            worker = min(range(4), key=ends.__getitem__)
+            started, took = ends[worker] + chance.uniform(0, 0.1), chance.uniform(20, 40)
+            ends[worker] = started + took
+            moment = datetime.fromisoformat(OPENED_AT) + timedelta(seconds=started)
+            chunks[number * 50] = {
+                "status": "COMPLETED" if chance.random() < 0.99 else "FAILED",
+                "attempts": 1 if chance.random() < 0.95 else 2,
+                "started_at": moment.isoformat(timespec="milliseconds"),
+                "duration_ms": round(took * 1000),
+            }
+        cells = watch(PaperLedger(chunks, 100_000), Clock())
+        answer = cells.picture()
+        document = json.loads(gzip.decompress(answer.compressed))
+        assert document["count"] == 100_000
+        assert len(answer.compressed) < 1_000_000
+
+
+class TestFollowing:
+    def test_changes_since_a_version_are_those_and_no_others(self) -> None:
+        ledger, clock = PaperLedger(paper(50), 50), Clock()
+        cells = watch(ledger, clock)
+        version, missed = cells.since(None)
+        assert missed is None
+        ledger.chunks[30]["status"] = "IN_PROGRESS"
+        clock.now += 1
+        second, changed = cells.since(version)
+        assert changed is not None
+        assert changed.cell.tolist() == [30]
+        assert cells.since(second)[1] is not None
+        assert len(cells.since(second)[1] or ()) == 0
+        ledger.chunks[40]["status"] = "COMPLETED"
+        clock.now += 1
+        both = cells.since(version)[1]
+        assert both is not None
+        assert both.cell.tolist() == [30, 40]
+
+    @pytest.mark.parametrize("version", ["", "x", "00000000-1", "00000000-", "é-1"])
+    def test_a_version_of_another_process_begins_anew(self, version: str) -> None:
+        assert watch(PaperLedger(paper(5), 5), Clock()).since(version)[1] is None
+
+    def test_what_was_forgotten_is_not_made_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(watching, "MOST_CHANGES", 3)
+        ledger, clock = PaperLedger(paper(50), 50), Clock()
+        cells = watch(ledger, clock)
+        versions = [cells.since(None)[0]]
+        for cell in (0, 10, 20, 30, 40):
+            ledger.chunks[cell]["status"] = "IN_PROGRESS"
+            clock.now += 1
+            versions.append(cells.since(None)[0])
+        assert cells.since(versions[0])[1] is None
+        recent = cells.since(versions[-2])[1]
+        assert recent is not None
+        assert recent.cell.tolist() == [40]
+
+
+def events_of(text: str) -> list[tuple[str, str | None, Any]]:
+    """Kind, id and data of the events in a part of a stream."""
+    found = []
+    for block in text.split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+        if "event" in fields:
+            found.append((fields["event"], fields.get("id"), json.loads(fields["data"])))
+    return found
+
+
+async def until(stream: AsyncIterator[str], kind: str) -> tuple[str | None, Any]:
+    """The id and the data of the next event of this kind."""
+    async for text in stream:
+        for name, version, data in events_of(text):
+            if name == kind:
+                return version, data
+    raise AssertionError(f"the stream ended without {kind}")
+
+
+@emulator
+class TestPaths:
+    def test_a_run_of_tasks_is_shown_by_index(self, world: ApiWorld, acme: Api) -> None:
+        run_id = acme.post("/jobs", urls_job(5))["run"]["run_id"]
+        world.complete(run_id, task_id(run_id, 3), b"<html>")
+        document = acme.get(f"/runs/{run_id}/cells")
+        assert shown(document) == {0: "pending", 1: "pending", 2: "pending", 3: "completed", 4: "pending"}
+        assert (document["unit"], document["bytes"], document["total"]) == ("task", 6, 5)
+
+    def test_an_unchanged_picture_is_not_sent_again(self, world: ApiWorld, acme: Api) -> None:
+        run_id = acme.post("/jobs", urls_job(5))["run"]["run_id"]
+        headers = {"Authorization": f"Bearer {acme.api_key}"}
+        first = world.client.get(f"/v1/runs/{run_id}/cells", headers=headers)
+        assert first.headers["Content-Encoding"] == "gzip"
+        again = {**headers, "If-None-Match": first.headers["ETag"]}
+        assert world.client.get(f"/v1/runs/{run_id}/cells", headers=again).status_code == 304
+        plain = world.client.get(f"/v1/runs/{run_id}/cells", headers={**headers, "Accept-Encoding": "identity"})
+        assert plain.json() == first.json()
+
+    def test_a_cell_opens_its_history(self, world: ApiWorld, acme: Api) -> None:
+        run_id = acme.post("/jobs", urls_job(5))["run"]["run_id"]
+        world.complete(run_id, task_id(run_id, 3), b"<html>")
+        cell = acme.get(f"/runs/{run_id}/cells/3")
+        assert (cell["status"], cell["input"], cell["attempts"]) == ("COMPLETED", "https://example.org/3", 1)
+        assert world.download(cell["output_url"]) == b"<html>"
+        assert acme.get(f"/runs/{run_id}/cells/4")["status"] == "PENDING"
+        acme.get(f"/runs/{run_id}/cells/5", expect=404)
+
+    def test_a_run_of_chunks_has_the_indices_of_their_items(self, world: ApiWorld, acme: Api) -> None:
+        world.deps.bucket.write("cubes/field.fits", b"a cube")
+        body = {"workload": "spectra", "name": "grs", "cube_key": "cubes/field.fits"}
+        job = acme.post("/jobs", body, expect=202)
+        run_id = job["run"]["run_id"]
+        assert acme.get(f"/runs/{run_id}/cells")["count"] == 0
+        world.open_run(job)
+        for start in (0, 50):
+            item = {"SK": f"CHUNK#chunk-{start:07d}", "status": "PENDING", "chunk_key": "k", "created_at": OPENED_AT}
+            world.deps.ledger._table.create(  # noqa: SLF001
+                {"PK": run_id, **item, "n_spectra": 50, "n_items": 50, "attempts": 2, "last_error": "<b>no</b>"},
+                key="PK",
+            )
+        cell = acme.get(f"/runs/{run_id}/cells/50")
+        assert (cell["id"], cell["attempts"], cell["last_error"]) == ("chunk-0000050", 2, "<b>no</b>")
+        world.deps.cells._runs.clear()  # noqa: SLF001  a second has passed
+        assert shown(acme.get(f"/runs/{run_id}/cells")) == {0: "pending", 50: "pending"}
+
+    def test_nobody_follows_the_run_of_another_tenant(self, world: ApiWorld, acme: Api) -> None:
+        run_id = acme.post("/jobs", urls_job())["run"]["run_id"]
+        assert world.caller("other")("GET", "/events", params={"run": run_id}).status_code == 404
+
+    def test_where_streams_cannot_stay_open_a_browser_is_told_to_stop(self, world: ApiWorld, acme: Api) -> None:
+        run_id = acme.post("/jobs", urls_job())["run"]["run_id"]
+        object.__setattr__(world.deps, "settings", world.deps.settings.model_copy(update={"events": False}))
+        assert acme("GET", "/events", params={"run": run_id}).status_code == 204
+
+
+@emulator
+class TestEvents:
+    def test_a_stream_tells_what_changes_and_goes_on_after_a_break(self, world: ApiWorld, acme: Api) -> None:
+        run_id = acme.post("/jobs", urls_job(5))["run"]["run_id"]
+        run = find_run(world.deps.keys.caller(acme.api_key), run_id, world.deps)
+
+        async def scene() -> None:
+            stream = follow(run, None, world.deps)
+            assert (await until(stream, "run"))[1]["run_id"] == run_id
+            version, _ = await until(stream, "reset")
+            await asyncio.to_thread(world.complete, run_id, task_id(run_id, 2), b"x")
+            version, changed = await until(stream, "cells")
+            assert (changed["cell"], changed["state"]) == ([2], [STATES.index("completed")])
+            await stream.aclose()  # type: ignore[attr-defined]
+            await asyncio.to_thread(world.complete, run_id, task_id(run_id, 4), b"x")
+            _, missed = await until(follow(run, version, world.deps), "cells")
+            assert missed["cell"] == [4]
+
+        asyncio.run(asyncio.wait_for(scene(), 30))
+
+    def test_an_outage_is_said_and_the_stream_goes_on_after_it(
+        self, world: ApiWorld, acme: Api, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run_id = acme.post("/jobs", urls_job(5))["run"]["run_id"]
+        run = find_run(world.deps.keys.caller(acme.api_key), run_id, world.deps)
+
+        def fails(*_: Any) -> None:
+            raise UnavailableError("no answer")
+
+        async def scene() -> None:
+            stream = follow(run, None, world.deps)
+            await until(stream, "reset")
+            with monkeypatch.context() as outage:
+                outage.setattr(world.deps.ledger, "get_run", fails)
+                assert "no answer" in (await until(stream, "trouble"))[1]["detail"]
+            await until(stream, "run")
+
+        asyncio.run(asyncio.wait_for(scene(), 30))
+
+    def test_the_service_streams(self, acme: Api, url: str) -> None:
+        run_id = acme.post("/jobs", urls_job(2))["run"]["run_id"]
+        headers = {"Authorization": f"Bearer {acme.api_key}"}
+        with httpx.stream("GET", f"{url}/v1/events", params={"run": run_id}, headers=headers, timeout=20) as answer:
+            assert answer.headers["Content-Type"].startswith("text/event-stream")
+            kinds = (line.removeprefix("event: ") for line in answer.iter_lines() if line.startswith("event: "))
+            assert [next(kinds), next(kinds)] == ["run", "reset"]
