@@ -131,6 +131,9 @@ class JobIngest(MessageData):
     job_id: Name
     bucket: Name
     manifest_key: Key
+    #: It was sent before the job's items were written, in case the request that submits the job is cut off. If they are
+    #: not there by now, there is no such job, and the manifest is removed.
+    in_advance: bool = False
 
 
 class TasksProcess(MessageData):

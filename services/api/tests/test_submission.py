@@ -10,6 +10,7 @@ import httpx
 import pytest
 from api_world import Api, ApiWorld, urls, urls_job
 
+from prismline_api import submission
 from prismline_contracts import Queue
 
 pytestmark = pytest.mark.emulator
@@ -167,6 +168,37 @@ class TestIdempotency:
 
     def test_without_a_key_each_request_is_a_job(self, acme: Api) -> None:
         assert acme.post("/jobs", urls_job())["job_id"] != acme.post("/jobs", urls_job())["job_id"]
+
+    @pytest.mark.parametrize(
+        "point",
+        ["api.job_created", "api.tasks_added", "api.total_set", "api.tasks_sent", "api.latched"],
+    )
+    def test_a_submission_without_a_key_that_was_cut_off_is_started_all_the_same(
+        self,
+        world: ApiWorld,
+        acme: Api,
+        fail_at: Callable[[str], None],
+        monkeypatch: pytest.MonkeyPatch,
+        point: str,
+    ) -> None:
+        """The splitter gets a command when the request must be over, and the manifest is there."""
+        monkeypatch.setattr(submission, "LONGEST_REQUEST_SECONDS", 0)
+        fail_at(point)
+        assert acme("POST", "/jobs", urls_job(30)).status_code == 503
+        (job,) = acme.get("/jobs")["items"]
+        (command,) = world.received(Queue.SPLIT)
+        assert command["data"]["in_advance"]
+        assert command["data"]["job_id"] == job["job_id"]
+        manifest = json.loads(world.deps.bucket.read(command["data"]["manifest_key"]))
+        assert len(manifest["urls"]) == 30
+
+    @pytest.mark.parametrize("point", ["api.manifest_written_first", "api.start_seen_to"])
+    def test_a_submission_without_a_key_that_was_cut_off_early_is_no_job(
+        self, acme: Api, fail_at: Callable[[str], None], point: str
+    ) -> None:
+        fail_at(point)
+        assert acme("POST", "/jobs", urls_job(30)).status_code == 503
+        assert acme.get("/jobs")["items"] == []
 
     @pytest.mark.parametrize(
         "point",

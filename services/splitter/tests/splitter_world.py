@@ -188,9 +188,11 @@ class SplitterWorld:
         """Another splitter gets the same command, and ends it."""
         assert self.split(run_id, manifest_key)
 
-    def ingest_job(self, run_id: str, manifest_key: str) -> bool:
+    def ingest_job(self, run_id: str, manifest_key: str, *, in_advance: bool = False) -> bool:
         """Deliver the command to start the run of a job."""
-        command = JobIngest(run_id=run_id, job_id="job", bucket=self.bucket, manifest_key=manifest_key)
+        command = JobIngest(
+            run_id=run_id, job_id="job", bucket=self.bucket, manifest_key=manifest_key, in_advance=in_advance
+        )
         return self.deliver(Envelope.wrap(command, source="test", traceparent=traceparent_of(run_id)).to_json())
 
     def deliver(self, body: str, **attributes: str) -> bool:

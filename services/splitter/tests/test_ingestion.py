@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import boto3
 import pytest
 from splitter_world import SplitterWorld, die
 
-from prismline_contracts import partition, rejects_key, run_queue_name, shard_of, task_id
+from prismline_contracts import job_run_key, partition, rejects_key, run_queue_name, shard_of, task_id
 from prismline_splitter import ingestion
 
 pytestmark = pytest.mark.emulator
@@ -337,6 +338,23 @@ def test_a_job_is_announced_once_however_often_its_command_comes(world: Splitter
         "workload": "urls",
         "tolerated_failure_percent": 5.0,
     }
+
+
+def test_a_job_whose_request_was_cut_off_is_started_if_it_was_written(world: SplitterWorld) -> None:
+    world.put_urls(urls=URLS[:3])
+    item = {"PK": {"S": job_run_key(RUN)["PK"]}, "SK": {"S": job_run_key(RUN)["SK"]}}
+    boto3.client("dynamodb").put_item(TableName=world.deps.jobs.name, Item=item)
+    assert world.ingest_job(RUN, KEY, in_advance=True)
+    (submitted,) = world.events("run.submitted")
+    assert submitted["data"]["run_id"] == RUN
+
+
+def test_a_job_whose_request_was_cut_off_before_it_was_written_does_not_exist(world: SplitterWorld) -> None:
+    world.put_urls(urls=URLS[:3])
+    assert world.ingest_job(RUN, KEY, in_advance=True)
+    assert world.ingest_job(RUN, KEY, in_advance=True)
+    assert world.events("run.submitted") == []
+    assert KEY not in list(world.deps.bucket.list("jobs/"))
 
 
 def test_the_urls_of_a_manifest_are_tasks(world: SplitterWorld) -> None:

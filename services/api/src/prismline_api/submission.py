@@ -60,6 +60,8 @@ from prismline_runtime import Bucket, Transport, batches, fault_point
 
 #: Tasks of one message of a run whose tasks are enqueued in requests. Short messages spread a small run over workers.
 TASKS_PER_MESSAGE = 25
+#: A request that has begun so many seconds ago has been answered or cut off: functions and gateways allow 30.
+LONGEST_REQUEST_SECONDS = 120
 #: How long an idempotency key is remembered, in seconds: 90 days.
 KEY_SECONDS = 90 * 86_400
 #: Random bytes of a webhook's secret.
@@ -100,10 +102,12 @@ def submit(
     known = deps.store.idempotency(caller.tenant, key) if key else None
     if known is None:
         manifest, job, run = _prepared(request, caller, key, traceparent, deps)
+        if key is None and manifest is not None:
+            _see_to_its_start(job, run, manifest, deps)
         asked = None if key is None else idempotency_item(caller.tenant, key, SUBMIT, digest, job, run, deps.clock())
         if deps.store.create_job(job, run, asked):
             fault_point("api.job_created", run_id=run.run_id)
-            _start(path, job, run, manifest, deps)
+            _start(path, job, run, manifest, deps, stored=key is None)
             return Submitted(job, run, path, replayed=False)
         known = deps.store.idempotency(caller.tenant, key) if key else None
     check_repeated(known, SUBMIT, digest)
@@ -217,10 +221,31 @@ def is_started(run: JobRunItem, deps: Dependencies) -> bool:
     return deps.states.get({"run_id": run.run_id}) is not None
 
 
-def _start(path: Path, job: JobItem, run: JobRunItem, manifest: Manifest | None, deps: Dependencies) -> None:
+def _see_to_its_start(job: JobItem, run: JobRunItem, manifest: Manifest, deps: Dependencies) -> None:
+    """Have the splitter start the run in a while, in case this request is cut off after the job is written.
+
+    Nobody can repeat a request without a key. If the request goes well, the splitter only announces the run once more.
+    """
+    put_manifest(manifest, run, deps.bucket)
+    fault_point("api.manifest_written_first", run_id=run.run_id)
+    ingest(job, run, deps.transport, in_advance=True)
+    fault_point("api.start_seen_to", run_id=run.run_id)
+
+
+def _start(
+    path: Path,
+    job: JobItem,
+    run: JobRunItem,
+    manifest: Manifest | None,
+    deps: Dependencies,
+    *,
+    stored: bool = False,
+) -> None:
+    """Start the run. stored: whether its manifest is written already."""
     if manifest is None:
         return
-    manifest = put_manifest(manifest, run, deps.bucket)
+    if not stored:
+        manifest = put_manifest(manifest, run, deps.bucket)
     fault_point("api.manifest_written", run_id=run.run_id)
     if path is Path.INLINE and isinstance(manifest, UrlsManifest) and manifest.urls:
         opened = open_task_run(job, run, deps, manifest_key=job_manifest_key(job.job_id, run.run_id))
@@ -282,15 +307,17 @@ def add_tasks(
     ]
 
 
-def ingest(job: JobItem, run: JobRunItem, transport: Transport) -> None:
-    """Have the splitter start the run from its manifest."""
+def ingest(job: JobItem, run: JobRunItem, transport: Transport, *, in_advance: bool = False) -> None:
+    """Have the splitter start the run from its manifest, at once or when the request that submits it must be over."""
     command = JobIngest(
         run_id=run.run_id,
         job_id=job.job_id,
         bucket=job.bucket,
         manifest_key=job_manifest_key(job.job_id, run.run_id),
+        in_advance=in_advance,
     )
-    transport.send(Queue.SPLIT, [transport.wrap(command, traceparent=job.traceparent)])
+    message = transport.wrap(command, traceparent=job.traceparent, key=("in advance",) if in_advance else ())
+    transport.send(Queue.SPLIT, [message], delay_seconds=LONGEST_REQUEST_SECONDS if in_advance else 0)
 
 
 def announce(job: JobItem, run: JobRunItem, deps: Dependencies) -> None:

@@ -16,6 +16,7 @@ from prismline_contracts import (
     RunSubmitted,
     derived_id,
     is_survey,
+    job_run_key,
     run_id_of,
     traceparent_of,
 )
@@ -43,8 +44,15 @@ def on_object_created(event: dict[str, Any], _delivery: Delivery, deps: Dependen
 
 
 def on_job_ingest(command: JobIngest, message: Message, deps: Dependencies) -> None:
-    """Publish `run.submitted` for a job whose manifest lies under `jobs/`. A repeat publishes the same event."""
+    """Publish `run.submitted` for a job whose manifest lies under `jobs/`. A repeat publishes the same event.
+
+    A command that was sent in advance of a job that was never written, or that is deleted by now, starts nothing.
+    """
     bucket = deps.open_bucket(command.bucket)
+    if command.in_advance and deps.jobs.get(job_run_key(command.run_id)) is None:
+        bucket.delete([command.manifest_key])
+        deps.logger.info("job_not_submitted", extra={"run_id": command.run_id, "job_id": command.job_id})
+        return
     body = pinned_manifest(bucket, command.run_id, command.manifest_key)
     submitted, traceparent = describe_submission(
         command.run_id, command.bucket, command.manifest_key, body, job_id=command.job_id
