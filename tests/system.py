@@ -45,6 +45,19 @@ SHARED_ENDPOINT = os.environ.get("AWS_ENDPOINT_URL") or None
 T = TypeVar("T")
 
 
+def settings_for(faults_file: Path) -> dict[str, str]:
+    """The settings of a system that tests run: everything happens soon, and faults can be injected."""
+    return {
+        "PRISMLINE_VISIBILITY_SECONDS": str(VISIBILITY_SECONDS),
+        "PRISMLINE_WAIT_SECONDS": "1",
+        "PRISMLINE_SWEEP_SECONDS": str(SWEEP_SECONDS),
+        "PRISMLINE_RESTART_SECONDS": str(RESTART_SECONDS),
+        "PRISMLINE_FAULTS_FILE": str(faults_file),
+        # The site of the tests is on this machine.
+        "URLS_ALLOW_PRIVATE": "true",
+    }
+
+
 def wait_for(condition: Callable[[], T | None], what: str, patience: float = PATIENCE) -> T:
     """The first result of `condition` that is true."""
     deadline = time.monotonic() + patience
@@ -125,16 +138,7 @@ class System:
             parameters=parameters,
             root=root,
             functions=functions,
-            settings={
-                "PRISMLINE_VISIBILITY_SECONDS": str(VISIBILITY_SECONDS),
-                "PRISMLINE_WAIT_SECONDS": "1",
-                "PRISMLINE_SWEEP_SECONDS": str(SWEEP_SECONDS),
-                "PRISMLINE_RESTART_SECONDS": str(RESTART_SECONDS),
-                "PRISMLINE_FAULTS_FILE": str(faults_file),
-                # The site of the tests is on this machine.
-                "URLS_ALLOW_PRIVATE": "true",
-                **settings,
-            },
+            settings=settings_for(faults_file) | settings,
         )
         try:
             for name, value in state.env.items():

@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from prismline_localstack import harness
 from prismline_localstack.api_keys import read_api_key
+from tests.console.stage import Scene, set_stage
 from tests.console.watching import Watched
-from tests.system import System
+from tests.system import System, settings_for, wait_for
 
 #: Names under which distributions install Chromium, and how to install it.
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
 INSTALL_COMMAND = "apt-get install -y chromium"
 #: Longest time, in milliseconds, that a page is waited for. The machine may be busy.
 PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
 #: A zone that is not UTC all year, so that times in the reader's zone can be told from UTC.
 TIME_ZONE = "Asia/Tokyo"
 
@@ -35,6 +39,20 @@ class Console:
     system: System
     url: str
     api_key: str
+    home: Path
+
+    def kill_emulator(self) -> None:
+        """Kill the emulator. The harness ends everything else, too."""
+        process = harness.load_state(self.home).processes["emulator"].process
+        assert process is not None
+        process.signal(signal.SIGKILL)
+        wait_for(lambda: not harness.is_up(self.home), "the system to end")
+
+    def start_again(self) -> None:
+        """Start the system as it was before."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.delenv("AWS_ENDPOINT_URL")  # it names the emulator that was killed
+            harness.up(self.home, workers=2, settings=settings_for(self.system.faults_file))
 
     def api(self) -> httpx.Client:
         """A client of the API with the local user's key."""
@@ -49,7 +67,7 @@ def console(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Itera
     with pytest.MonkeyPatch.context() as patch, System.running(folder, patch) as running:
         key = read_api_key(folder / "home" / "api-key")
         assert key is not None
-        yield Console(running, os.environ["PRISMLINE_API_URL"], key)
+        yield Console(running, os.environ["PRISMLINE_API_URL"], key, folder / "home")
 
 
 @pytest.fixture(scope="package")
@@ -83,3 +101,9 @@ def page(browser: Browser, console: Console, tmp_path: Path) -> Iterator[Page]:
     opened.screenshot(path=tmp_path / "last.png")
     context.close()
     assert watched.faults == []
+
+
+@pytest.fixture(scope="package")
+def scene(console: Console, tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Runs that went well and badly, dead letters and an alarm."""
+    return set_stage(console.system, tmp_path_factory.mktemp("stage"))

@@ -290,8 +290,12 @@ class TestWhoSeesWhat:
         for name in ("by-manifest", run_id):
             assert everybody.get(f"/runs/{name}")["status"] == "running"
             assert everybody.post(f"/runs/{name}/cancel", expect=202)["requested"] == "cancel"
+            recovery = everybody.post("/dead-letters/recover", {"run_id": name}, expect=202)["status_url"]
+            assert everybody.get(recovery.removeprefix("/v1"))["status"] == "PENDING"
         assert world.caller("local", ("read",)).get("/runs")["items"] == []
         acme.get("/runs/by-manifest", expect=404)
+        acme.get("/recoveries/recovery-by-manifest-0123456789ab", expect=404)
+        everybody.get("/recoveries/recovery-nobody-0123456789ab", expect=404)
 
     def test_runs_are_filtered(self, world: ApiWorld, acme: Api) -> None:
         names = ["Alpha", "beta", "alphabet"]

@@ -14,7 +14,7 @@ from prismline_api.auth import Caller
 from prismline_api.dependencies import Dependencies
 from prismline_api.manifests import request_hash
 from prismline_api.models import Accepted, DeadLetterRecordView, DeadLetterView, Page, RecoverRequest, RecoveryView
-from prismline_api.problems import not_found
+from prismline_api.problems import ProblemError, not_found
 from prismline_api.reading import find_run
 from prismline_contracts import (
     DEAD_LETTERS_PREFIX,
@@ -225,10 +225,14 @@ def recover(request: RecoverRequest, caller: Caller, key: str | None, deps: Depe
 
 
 def show_recovery(caller: Caller, operation_id: str, deps: Dependencies) -> RecoveryView:
-    """A recovery of the caller's run. Raises ProblemError (404)."""
+    """A recovery of the caller's run, or with the scope `all` of anybody's. Raises ProblemError (404)."""
     run_id = operation_id.removeprefix(RECOVERY_PREFIX)[: -SUFFIX_CHARS - 1]
-    if not operation_id.startswith(RECOVERY_PREFIX) or deps.store.run(caller.tenant, run_id) is None:
+    if not operation_id.startswith(RECOVERY_PREFIX) or not run_id:
         raise not_found(f"recovery {operation_id}")
+    try:
+        find_run(caller, run_id, deps)
+    except ProblemError as error:
+        raise not_found(f"recovery {operation_id}") from error
     operation = deps.operations.get(operation_id)
     counts = RecoveryCounts() if operation is None else operation
     return RecoveryView(
