@@ -15,7 +15,7 @@ QUICK    := not e2e and not emulator and not slow and not compose and not browse
 # The browser tests share one system and one browser, so they run in one process.
 PYTEST   := $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: contracts pacts docs format model help demo demo-faults demo-captions demo-urls test test-fast check mutants install install-dev schemas lock clean
+.PHONY: contracts pacts deploy-local docs format model help demo demo-faults demo-captions demo-urls test test-fast check mutants install install-dev schemas lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -58,6 +58,9 @@ check: $(VENV)/.installed-dev  ## Format, lint, types, imports, templates, docum
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/cfn-lint platform/template.yaml services/*/template.yaml
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+deploy-local: $(VENV)/.installed-dev  ## Deploy everything as Lambda functions, here; upgrade and roll back a service in mid-run.
+	$(BIN)/pytest -p no:xdist -v -m e2e tests/e2e/test_functions.py
 
 docs: $(VENV)/.installed-dev  ## Build the documentation site, which opens from disk.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

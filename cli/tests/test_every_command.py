@@ -20,6 +20,7 @@ from prismline_cli.main import app
 from prismline_contracts.outputs import OUTPUTS, output_schema_name
 from prismline_contracts.schemas import output_schema_of
 from prismline_localstack import harness
+from prismline_localstack.deployment import targets
 from prismline_localstack.errors import HarnessError
 
 RUN = "e4e1aaaa-0000"
@@ -138,6 +139,7 @@ def wrong_world(world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "folder").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(harness, "up", refuse)
+    monkeypatch.setattr(targets, "find_target", refuse)
     monkeypatch.setattr(recovering, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(watching, "POLL_SECONDS", 0.0)
     return world

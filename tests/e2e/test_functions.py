@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from prismline_localstack.home import Home
+from prismline_localstack.settings import REPOSITORY
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
-from tests.system import System
+from tests.system import System, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -43,3 +45,59 @@ def test_a_cube_is_decomposed_by_functions(functions: System, tmp_path: Path) ->
     for function in ("splitter", "worker", "status"):
         assert [each for each in invocations(function) if "error" in each] == []
         assert invocations(function), "each service did its part as a function"
+
+
+def release(folder: Path, version: str) -> Path:
+    """A checkout in which the worker has another version, and code that differs."""
+    for part in ("contracts/src", "libs", "services", "platform"):
+        shutil.copytree(REPOSITORY / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    worker = folder / "services" / "worker"
+    project = worker / "pyproject.toml"
+    before, _, after = project.read_text().partition('version = "')
+    project.write_text(f'{before}version = "{version}"{after.partition(chr(34))[2]}')
+    package = worker / "src" / "prismline_worker" / "__init__.py"
+    package.write_text(f"{package.read_text()}\n# Release {version}.\n")
+    return folder
+
+
+def deploy_worker(system: System, root: Path) -> dict[str, Any]:
+    """Deploy the worker of a checkout alone. What the command says of it."""
+    shown = json.loads(system.cli("deploy", "--env", "local", "--service", "worker", "--root", str(root), "--json"))
+    assert [stack["stack"] for stack in shown["stacks"]] == ["prismline-local-worker"]
+    return {"changes": shown["stacks"][0]["changes"], **shown["deployed"][0]}
+
+
+def test_the_worker_is_upgraded_and_rolled_back_while_a_run_goes_on(functions: System, tmp_path: Path) -> None:
+    first = deploy_worker(functions, REPOSITORY)
+    functions.set_faults([{"point": "chunk.started", "action": "hang", "seconds": 3}])
+    try:
+        run_id = functions.submit(write_cube(tmp_path / "cube.fits", ny=10, nx=8), chunk_size=1)
+        earlier = len(invocations("worker"))
+
+        def images() -> list[str]:
+            """The images of the invocations of the run so far, each as often as one follows another."""
+            found = [each["image"] for each in invocations("worker")[earlier:] if "error" not in each]
+            return [image for n, image in enumerate(found) if n == 0 or image != found[n - 1]]
+
+        wait_for(lambda: first["image"] in images(), "chunks by the first release")
+        second = deploy_worker(functions, release(tmp_path / "checkout", "9.0.0"))
+        assert second["version"] == "9.0.0"
+        assert {change["type"] for change in second["changes"]} == {"AWS::Lambda::Function"}
+        wait_for(lambda: second["image"] in images(), "chunks by the second release")
+        restored = json.loads(functions.cli("rollback", "--env", "local", "--service", "worker", "--json"))
+        assert {change["type"] for change in restored["stacks"][0]["changes"]} == {"AWS::Lambda::Function"}
+        assert [(each["version"], each["image"]) for each in restored["deployed"]] == [
+            (first["version"], first["image"])
+        ]
+        wait_for(lambda: images()[-1] == first["image"], "chunks by the restored release")
+        view = functions.view(run_id)
+        assert view is not None
+        assert not view.ended, "all that was in mid-run"
+    finally:
+        functions.set_faults([])
+    view = functions.wait(run_id)
+    assert (view.status, view.completed, view.failed, view.total) == ("completed", 80, 0, 80)
+    assert_invariants(functions, run_id, nx=8)
+    assert [each for each in invocations("worker")[earlier:] if "error" in each] == [], (
+        "no chunk was torn from a worker"
+    )

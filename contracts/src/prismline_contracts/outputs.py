@@ -389,6 +389,42 @@ class InstancesOutput(Output):
     instance_ids: list[str]
 
 
+class ResourceChangeOutput(Output):
+    """What a change set does to a resource, in CloudFormation's words."""
+
+    action: str
+    resource: str
+    type: str
+    #: Whether the resource is made anew: `True`, `False` or `Conditional`.
+    replacement: str
+
+
+class StackChangesOutput(Output):
+    """What a change set does to a stack."""
+
+    stack: str
+    new: bool
+    changes: list[ResourceChangeOutput]
+
+
+class ReleaseOutput(Output):
+    """The release of a service that is deployed."""
+
+    service: str
+    version: str
+    #: URI of the image, with its digest.
+    image: str
+    deployed_at: Timestamp
+
+
+class DeployOutput(Output):
+    """What was planned, and which releases were deployed by it: none if it was only a plan."""
+
+    environment: str
+    stacks: list[StackChangesOutput]
+    deployed: list[ReleaseOutput]
+
+
 #: What each command prints, by its name as it is typed.
 OUTPUTS: dict[str, type[BaseModel]] = {
     "submit": RootModel[SubmittedOutput | RunOutput],
@@ -440,6 +476,8 @@ OUTPUTS: dict[str, type[BaseModel]] = {
     "up": UpOutput,
     "status": StatusOutput,
     "down": DownOutput,
+    "deploy": DeployOutput,
+    "rollback": DeployOutput,
     "logs": LogLineOutput,
     "demo": DemoOutput,
     "demo-faults": DemoOutput,

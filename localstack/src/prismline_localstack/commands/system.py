@@ -14,20 +14,13 @@ from prismline_cli.output import console, print_json, stderr
 from prismline_cli.web_console import console_address
 from prismline_localstack import harness
 from prismline_localstack.commands.failing import harness_errors
+from prismline_localstack.commands.options import pairs
 from prismline_localstack.state import Status
 
 HomeOption = Annotated[
     Path | None,
     typer.Option("--home", help="Folder of state and logs.", envvar="PRISMLINE_HOME", show_default=".prismline"),
 ]
-
-
-def _pairs(values: list[str]) -> dict[str, str]:
-    """Parse `NAME=VALUE` arguments."""
-    for value in values:
-        if value.find("=") < 1:
-            raise typer.BadParameter(f"{value} is not NAME=VALUE.")
-    return dict(value.split("=", 1) for value in values)
 
 
 def up(
@@ -41,14 +34,24 @@ def up(
         typer.Option("--set", metavar="NAME=VALUE", help="Environment variable for the services, as NAME=VALUE."),
     ] = None,
     environment: Annotated[str, typer.Option(help="Part of every resource's name.")] = "local",
+    functions: Annotated[
+        bool, typer.Option("--functions", help="Run the services as Lambda functions, deployed as to AWS.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start the emulator, deploy the stacks, and start the services."""
-    settings = _pairs(setting or [])
+    settings = pairs(setting or [])
     with harness_errors():
         already = harness.is_up(home)
         with stderr.status("Starting ..."):
-            state = harness.up(home, workers=workers, services=service, settings=settings, environment=environment)
+            state = harness.up(
+                home,
+                workers=workers,
+                services=service,
+                settings=settings,
+                environment=environment,
+                functions=functions,
+            )
         now = harness.status(home)
     resumed = [] if already else state.resumed
     if as_json:

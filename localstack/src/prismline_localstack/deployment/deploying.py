@@ -6,7 +6,6 @@ given: the clients, and what builds images.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from prismline_contracts import timestamp
 from prismline_localstack.deploy import upload_state_machines
 from prismline_localstack.deployment.change_sets import ChangeSet, Stacks
+from prismline_localstack.deployment.containers import version_of
 from prismline_localstack.deployment.order import deployment_order, parse, stacks_of
 from prismline_localstack.deployment.record import Deployed, Record, first
 from prismline_localstack.errors import HarnessError
@@ -63,13 +63,17 @@ def deploy(
 ) -> dict[str, dict[str, str]]:
     """Deploy platform and services of the checkout `root` in their order; with `services`, only these.
 
-    Returns the outputs of the stacks by their short names. Raises HarnessError for a service that does not exist, for
-    an order that does not exist, and with the reason of the first resource that failed.
+    A platform that is new and only shown ends it: what services import is not there yet.
+
+    Returns the outputs of the stacks that were deployed, by their short names. Raises HarnessError for a service that
+    does not exist, for an order that does not exist, and with the reason of the first resource that failed.
     """
     paths = stacks_of(root)
-    order = deployment_order({name: parse(path.read_text()) for name, path in paths.items()})
+    if not paths[PLATFORM].exists():
+        raise HarnessError(f"{root} is no checkout of Prismline: it has no platform/template.yaml.")
     if unknown := sorted(set(services or ()) - paths.keys()):
         raise HarnessError(f"There is no service {', '.join(unknown)}; there are {', '.join(paths)}.")
+    order = deployment_order({name: parse(path.read_text()) for name, path in paths.items()})
     outputs: dict[str, dict[str, str]] = {}
     for name in order:
         if services is not None and name not in services:
@@ -79,10 +83,12 @@ def deploy(
         planned = target.stacks.plan(target.stack(name), given | code, paths[name].read_text())
         if not show(planned):
             target.stacks.discard(planned)
+            if name == PLATFORM and planned.new:
+                break  # the change sets of the others would name what it has not made
             continue
         target.stacks.execute(planned)
         if name != PLATFORM:
-            _remember(target, name, _version(root, name), code)
+            _remember(target, name, version_of(root, name), code)
         outputs[name] = target.stacks.outputs(target.stack(name))
     return outputs
 
@@ -94,11 +100,6 @@ def _code(target: Target, root: Path, service: str) -> dict[str, str]:
         bucket = target.stacks.outputs(target.stack(PLATFORM))["DeploymentBucket"]
         code[STATE_MACHINE] = upload_state_machines(target.s3, root, bucket)[service]
     return code
-
-
-def _version(root: Path, service: str) -> str:
-    version: str = tomllib.loads((root / "services" / service / "pyproject.toml").read_text())["project"]["version"]
-    return version
 
 
 def _remember(target: Target, service: str, version: str, code: dict[str, str]) -> None:

@@ -22,7 +22,7 @@ import yaml
 from prismline_localstack.errors import HarnessError
 
 #: A dynamic reference to an SSM parameter, in a template.
-SSM_REFERENCE = re.compile(r"\{\{resolve:ssm(?:-secure)?:([^:}]+)")
+SSM_REFERENCE = re.compile(r"\{\{resolve:ssm(?:-secure)?:((?:\$\{[^}]*\}|[^:}])+)")
 
 
 class _Loader(yaml.SafeLoader):

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
+
+import boto3
 
 from prismline_localstack.deploy import emulator_parameters
 from prismline_localstack.deployment.change_sets import Stacks
+from prismline_localstack.deployment.containers import ContainerImages
 from prismline_localstack.deployment.deploying import Target
 from prismline_localstack.deployment.record import Record
+from prismline_localstack.errors import HarnessError, NotRunningError
 from prismline_localstack.functions.images import FolderImages
+from prismline_localstack.harness import load_state
 from prismline_localstack.home import Home
 from prismline_localstack.state import State
+
+#: What the templates take as the name of an environment.
+ENVIRONMENT_NAME = re.compile(r"[a-z][a-z0-9-]{0,19}")
 
 
 def local_target(state: State, home: Home, parameters: Mapping[str, str]) -> Target:
@@ -23,3 +33,40 @@ def local_target(state: State, home: Home, parameters: Mapping[str, str]) -> Tar
         images=FolderImages(home.images),
         parameters={**emulator_parameters(state.endpoint), **parameters},
     )
+
+
+def aws_target(environment: str, parameters: Mapping[str, str]) -> Target:
+    """The AWS account of the credentials that boto3 finds. Raises HarnessError without a Region."""
+    session = boto3.Session()
+    if session.region_name is None:
+        raise HarnessError("No Region is set: AWS_REGION, or a profile, says which one to deploy to.")
+    return Target(
+        environment=environment,
+        stacks=Stacks(session.client("cloudformation")),
+        s3=session.client("s3"),
+        record=Record(session.client("ssm"), environment),
+        images=ContainerImages(session.client("ecr")),
+        parameters=parameters,
+    )
+
+
+def find_target(environment: str, parameters: Mapping[str, str]) -> Target:
+    """The system that runs on this machine if it is of this environment, or else AWS.
+
+    Raises HarnessError for a name that cannot be one, and for an emulator that the harness does not run.
+    """
+    if not ENVIRONMENT_NAME.fullmatch(environment):
+        raise HarnessError(
+            f"{environment} is no environment: 1 to 20 lower-case letters, digits and hyphens, starting with a letter."
+        )
+    try:
+        state = load_state()
+    except NotRunningError:
+        state = None
+    if state is not None and state.environment == environment:
+        return local_target(state, Home.at(None), parameters)
+    if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
+        raise HarnessError(
+            f"The emulator at {endpoint} runs no functions. Deploy to AWS, or to what `prismline up --functions` runs."
+        )
+    return aws_target(environment, parameters)

@@ -1,0 +1,143 @@
+"""`prismline deploy | rollback`: releases of the services, on AWS or on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.table import Table
+
+from prismline_cli.commands.options import AsJson
+from prismline_cli.output import console, print_json, stderr
+from prismline_localstack.commands.failing import harness_errors
+from prismline_localstack.commands.options import pairs
+from prismline_localstack.deployment import deploying, targets
+from prismline_localstack.deployment.change_sets import ChangeSet
+from prismline_localstack.deployment.deploying import Target
+from prismline_localstack.deployment.record import Release
+from prismline_localstack.errors import HarnessError
+from prismline_localstack.settings import REPOSITORY
+
+Environment = Annotated[str, typer.Option("--env", help="The environment: part of every resource's name.")]
+PlanOnly = Annotated[bool, typer.Option("--plan", help="Only show what would change.")]
+
+
+class _Shown:
+    """Shows change sets, and remembers them. Executes them unless they are only a plan."""
+
+    def __init__(self, *, execute: bool, quiet: bool) -> None:
+        self._execute = execute
+        self._quiet = quiet
+        self.planned: list[ChangeSet] = []
+
+    def __call__(self, planned: ChangeSet) -> bool:
+        self.planned.append(planned)
+        if not self._quiet:
+            _print(planned)
+        return self._execute
+
+    def document(self, environment: str, deployed: list[dict[str, Any]]) -> dict[str, Any]:
+        stacks = [
+            {
+                "stack": planned.stack,
+                "new": planned.new,
+                "changes": [
+                    {
+                        "action": change.action,
+                        "resource": change.resource,
+                        "type": change.type,
+                        "replacement": change.replacement,
+                    }
+                    for change in planned.changes
+                ],
+            }
+            for planned in self.planned
+        ]
+        return {"environment": environment, "stacks": stacks, "deployed": deployed}
+
+
+def _print(planned: ChangeSet) -> None:
+    if not planned.changes:
+        console.print(f"{planned.stack}: no changes.")
+        return
+    console.print(f"{planned.stack}{' (new)' if planned.new else ''}:")
+    table = Table("action", "resource", "type", "made anew")
+    for change in planned.changes:
+        anew = {"True": "yes", "Conditional": "perhaps"}.get(change.replacement, "")
+        table.add_row(change.action, change.resource, change.type, anew)
+    console.print(table)
+
+
+def _release(service: str, release: Release) -> dict[str, Any]:
+    return {
+        "service": service,
+        "version": release.version,
+        "image": release.image,
+        "deployed_at": release.deployed_at,
+    }
+
+
+@contextmanager
+def _aws_errors() -> Iterator[None]:
+    with harness_errors():
+        try:
+            yield
+        except (ClientError, BotoCoreError) as error:
+            raise HarnessError(f"AWS refused: {error}") from error
+
+
+def _done(target: Target, shown: _Shown, services: list[str], *, as_json: bool) -> None:
+    """Print which releases are deployed now."""
+    found = {service: target.record.get(service) for service in services}
+    releases = [_release(service, release) for service, release in found.items() if release is not None]
+    if as_json:
+        print_json(shown.document(target.environment, releases))
+        return
+    for release in releases:
+        console.print(f"{release['service']} {release['version']} is deployed: {release['image']}")
+
+
+def deploy(
+    environment: Environment,
+    service: Annotated[
+        list[str] | None, typer.Option(help="Only this service, or platform; may be repeated.", show_default="all")
+    ] = None,
+    plan: PlanOnly = False,
+    parameter: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Parameter of the templates that declare it.")
+    ] = None,
+    root: Annotated[Path, typer.Option(help="The checkout to deploy.")] = REPOSITORY,
+    as_json: AsJson = False,
+) -> None:
+    """Deploy platform and services: build images, show and execute a change set for each stack."""
+    shown = _Shown(execute=not plan, quiet=as_json)
+    with _aws_errors():
+        target = targets.find_target(environment, pairs(parameter or []))
+        with stderr.status("Deploying ..."):
+            deployed = deploying.deploy(target, root.absolute(), shown, service)
+        _done(target, shown, list(deployed), as_json=as_json)
+
+
+def rollback(
+    environment: Environment,
+    service: Annotated[str, typer.Option(help="The service to roll back.")],
+    plan: PlanOnly = False,
+    as_json: AsJson = False,
+) -> None:
+    """Restore the release of a service before the present one. Queues and tables are not touched."""
+    shown = _Shown(execute=not plan, quiet=as_json)
+    with _aws_errors():
+        target = targets.find_target(environment, {})
+        with stderr.status("Rolling back ..."):
+            restored = deploying.rollback(target, service, shown)
+        _done(target, shown, [] if restored is None else [service], as_json=as_json)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    for command in (deploy, rollback):
+        app.command()(command)

@@ -1,0 +1,106 @@
+"""Container images of services: built here, pushed to ECR, named by the digest that ECR knows them by."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import subprocess
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from prismline_localstack.errors import HarnessError
+
+#: Runs a container engine's command, with a text for its standard input.
+Engine = Callable[[Sequence[str], str | None], None]
+#: What an image is built for; the functions' default architecture.
+PLATFORM = "linux/amd64"
+
+
+def docker(arguments: Sequence[str], text: str | None = None) -> None:
+    """Run `docker`. Raises HarnessError if there is none, or with the last line that it wrote."""
+    try:
+        subprocess.run(["docker", *arguments], input=text, text=True, check=True, capture_output=True)
+    except FileNotFoundError as error:
+        raise HarnessError("Images are built with docker, which is not installed here.") from error
+    except subprocess.CalledProcessError as error:
+        said = (error.stderr or error.stdout or "").strip().splitlines()
+        raise HarnessError(f"docker {arguments[0]} failed: {said[-1] if said else 'it did not say why'}") from error
+
+
+class ContainerImages:
+    """Images in the ECR repositories `prismline/<service>`, which are made when they are first needed.
+
+    The tag of an image is the version of its service with a digest of all that it is built from. An image that is there
+    already is not built again.
+    """
+
+    def __init__(self, ecr: Any, engine: Engine = docker) -> None:
+        self._ecr = ecr
+        self._engine = engine
+
+    def build(self, root: Path, service: str) -> str:
+        """Build and push the image of a service of the checkout `root`. Return its URI, with its digest."""
+        repository = f"prismline/{service}"
+        place = self._place(repository)
+        tag = f"{version_of(root, service)}-{_source_digest(root)[:12]}"
+        if (digest := self._digest(repository, tag)) is None:
+            dockerfile = str(root / "services" / service / "Dockerfile")
+            name = f"{place}:{tag}"
+            # Lambda takes no image with an attestation of its build beside it.
+            build = ["build", "--platform", PLATFORM, "--provenance=false", "--file", dockerfile, "--tag", name]
+            self._engine([*build, str(root)], None)
+            self._log_in(place.partition("/")[0])
+            self._engine(["push", name], None)
+            digest = self._digest(repository, tag)
+        if digest is None:
+            raise HarnessError(f"ECR does not know the image {place}:{tag} that was pushed.")
+        return f"{place}@{digest}"
+
+    def _place(self, repository: str) -> str:
+        """The URI of a repository, which is made if there is none."""
+        try:
+            found = self._ecr.describe_repositories(repositoryNames=[repository])["repositories"][0]
+        except self._ecr.exceptions.RepositoryNotFoundException:
+            found = self._ecr.create_repository(
+                repositoryName=repository,
+                imageTagMutability="IMMUTABLE",
+                imageScanningConfiguration={"scanOnPush": True},
+            )["repository"]
+        return str(found["repositoryUri"])
+
+    def _digest(self, repository: str, tag: str) -> str | None:
+        """The digest of an image. None if there is no such image."""
+        try:
+            found = self._ecr.describe_images(repositoryName=repository, imageIds=[{"imageTag": tag}])
+        except self._ecr.exceptions.ImageNotFoundException:
+            return None
+        details: list[Any] = found["imageDetails"]
+        return str(details[0]["imageDigest"]) if details else None
+
+    def _log_in(self, registry: str) -> None:
+        token = self._ecr.get_authorization_token()["authorizationData"][0]["authorizationToken"]
+        user, _, password = base64.b64decode(token).decode().partition(":")
+        self._engine(["login", "--username", user, "--password-stdin", registry], password)
+
+
+def version_of(root: Path, service: str) -> str:
+    """The version of a service. Raises HarnessError if there is no such service."""
+    project = root / "services" / service / "pyproject.toml"
+    if not project.exists():
+        raise HarnessError(f"There is no {project}.")
+    version: str = tomllib.loads(project.read_text())["project"]["version"]
+    return version
+
+
+def _source_digest(root: Path) -> str:
+    """A digest of all that an image of the checkout may be built from."""
+    whole = hashlib.sha256()
+    for folder in ("contracts/src", "libs", "services"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in {".py", ".c", ".h", ".json", ".toml", ".txt", ".html", ".css", ".js"} or (
+                path.name == "Dockerfile"
+            ):
+                whole.update(f"{path.relative_to(root)}\n".encode() + path.read_bytes())
+    return whole.hexdigest()
