@@ -2,6 +2,9 @@
 import { get } from "./api.js";
 import { badge, byId, count, duration, el, empty, moment, replace } from "./dom.js";
 import { poll, saysState } from "./live.js";
+import { takesFiles } from "./submit.js";
+
+if (byId("drop")) takesFiles(byId("drop"), byId("file"));
 
 const PAGE = 100;
 const form = byId("filters");
@@ -64,8 +67,8 @@ function show(runs) {
     rows.clear();
     replace(list, Object.keys(filters()).length
       ? empty("No run passes these filters.", el("a", { href: "/console/runs" }, "Show all runs"))
-      : empty("There are no runs yet.", "Submit one: ", el("code", {}, "prismline submit cube.fits"), " or ",
-        el("code", {}, "make demo"), "."));
+      : empty("There are no runs yet.", "Drop a cube or a list of URLs on this page, or submit one: ",
+        el("code", {}, "prismline submit cube.fits"), "."));
     return;
   }
   const shown = runs.map((run) => {
