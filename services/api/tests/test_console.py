@@ -245,6 +245,7 @@ class TestPages:
         assert "<script>alert" not in page
         assert [attributes["src"] for tag, attributes in tags(page) if tag == "script"] == [
             "/console/static/js/theme.js",
+            "/console/static/vendor/uplot-1.6.32/uPlot.iife.min.js",
             "/console/static/js/run.js",
         ]
 
