@@ -273,6 +273,25 @@ def circles(stacks: Stacks) -> Iterator[str]:
         ready |= {each for name in possible for each in exports(stacks[name])}
 
 
+def wide_rights(stacks: Stacks) -> Iterator[str]:
+    """A role writes below the prefixes that its service owns, and nobody but deployments to their bucket."""
+    bucket = "arn:${AWS::Partition}:s3:::prismline-${Environment}-${AWS::AccountId}-${AWS::Region}/"
+    for stack, logical_id, role in of_kind(stacks, "IAM::Role"):
+        for policy in branches(role["Policies"]):
+            for statement in policy["PolicyDocument"]["Statement"] if "PolicyName" in policy else []:
+                for action in branches(statement["Action"]):
+                    if action == "*" or action.endswith(":*"):
+                        yield f"{stack}: {logical_id} may do everything in {action}"
+                    if not action.startswith("s3:") or action == "s3:ListBucket":
+                        continue
+                    for resource in branches(statement["Resource"]):
+                        name = resource.get("Fn::Sub", "")
+                        name = name if isinstance(name, str) else name[0].replace(bucket, "${Bucket}/")
+                        path = name.replace(bucket, "").replace("arn:${AWS::Partition}:s3:::${Bucket}/", "")
+                        if resource != {"Ref": "SourceObjects"} and not re.fullmatch(r"[a-z-]+/([a-z-]+/)?\*", path):
+                            yield f"{stack}: {logical_id}: {action} is not bound to a prefix of the bucket"
+
+
 # ---- damage that each rule has to see
 
 
@@ -318,6 +337,12 @@ def _circle(stacks: Stacks) -> None:
     stacks["platform"]["Metadata"] = {"Fn::ImportValue": {"Fn::Sub": "prismline-${Environment}-JobsTable"}}
 
 
+def _whole_bucket(stacks: Stacks) -> None:
+    policy = properties(stacks, "splitter", "FunctionRole")["Policies"][1]
+    statement = next(each for each in policy["PolicyDocument"]["Statement"] if "s3:PutObject" in each["Action"])
+    statement["Resource"] = {"Fn::Sub": "arn:${AWS::Partition}:s3:::prismline-${Environment}/*"}
+
+
 MAPPED_ELSEWHERE = {"Fn::Sub": "arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:other"}
 CASES: list[tuple[Rule, Callable[[Stacks], None]]] = [
     (visible_too_early, changed("worker", "ChunksQueue", 960, "VisibilityTimeout")),
@@ -353,6 +378,7 @@ CASES: list[tuple[Rule, Callable[[Stacks], None]]] = [
     (unwatched, removed("dlq-consumer", "SweeperSilentAlarm")),
     (unwatched, removed("dlq-consumer", "LedgerDriftAlarm")),
     (circles, _circle),
+    (wide_rights, _whole_bucket),
 ]
 RULES = list(dict.fromkeys(rule for rule, _ in CASES))
 

@@ -35,6 +35,7 @@ from ministack.core import persistence, responses
 from ministack.services import dynamodb, lambda_svc, s3, sqs, stepfunctions
 
 from prismline_localstack.emulator import AGES_PATH, SAVE_PATH
+from prismline_localstack.permissions import LOG_VARIABLE, enforce_policies
 
 #: Seconds between two looks for changes. The pause is also at least this many times as long as the last look took.
 SAVE_SECONDS, SAVE_SHARE = 1.0, 20.0
@@ -300,4 +301,6 @@ def replace(module: ModuleType, **functions: Any) -> None:
 
 if __name__ == "__main__":
     install(Path(os.environ["STATE_DIR"]))
+    if iam_log := os.environ.get(LOG_VARIABLE):
+        enforce_policies(Path(iam_log))
     ministack.main()
