@@ -29,6 +29,8 @@ from prismline_runtime import Bucket, PermanentError
 PATIENCE_SECONDS = 1.0
 #: Values of one chunk that stand for all of them when percentiles are estimated.
 SAMPLE_VALUES = 2000
+#: Pixels whose chunks' states are added to a tile together.
+STATES_AT_ONCE = 2**20
 #: Percentiles between which most values lie: a few failed fits are far out.
 PERCENTILES = (1.0, 99.0)
 
@@ -151,10 +153,7 @@ class Maps:
         """A tile of a map, with what can be read in `patience` seconds."""
         holders = [holder for holder in chunks.holders if tile.touches(holder.first, holder.count)]
         if name is MapName.CHUNKS:
-            sums = TileSums(tile, _REDUCTIONS[name])
-            for holder in holders:
-                sums.add(holder.first, np.full(holder.count, _SHADES.get(holder.status, _UNKNOWN_SHADE)))
-            return TileAnswer(sums.values(), 0)
+            return TileAnswer(_states(tile, holders).values(), 0)
         versions = {holder.chunk_id: holder.output.etag for holder in holders if holder.output is not None}
         key = ("tile", chunks.run_id, name, tile)
         reduction = _REDUCTIONS.get(name, Reduction.MEAN)
@@ -318,3 +317,18 @@ def _overlapping(holder: Holder, chunks: RunChunks) -> list[Holder]:
         for other in chunks.holders
         if other.output is not None and other.first < stop and other.first + other.count > holder.first
     ]
+
+
+def _states(tile: Tile, holders: list[Holder]) -> TileSums:
+    """The states of the chunks that a tile touches. Many small chunks are added together."""
+    sums = TileSums(tile, _REDUCTIONS[MapName.CHUNKS])
+    start = 0
+    for place, holder in enumerate(holders):
+        stop = holder.first + holder.count
+        following = holders[place + 1].first if place + 1 < len(holders) else None
+        if following != stop or stop - holders[start].first >= STATES_AT_ONCE:
+            group = holders[start : place + 1]
+            shades = [_SHADES.get(one.status, _UNKNOWN_SHADE) for one in group]
+            sums.add(group[0].first, np.repeat(np.array(shades, np.float32), [one.count for one in group]))
+            start = place + 1
+    return sums

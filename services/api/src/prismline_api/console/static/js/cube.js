@@ -18,6 +18,8 @@ const look = new Look(parameters);
 
 // Milliseconds that somebody stays on a pixel before its spectrum is asked for, and before it is read out.
 const REST_MS = 60;
+// Milliseconds until what is not whole yet is asked for again.
+const AGAIN_MS = 300;
 
 let about = null;
 let view = null;
@@ -36,6 +38,7 @@ async function open() {
   view = new View(about.nx, about.ny);
   keepView(view, parameters);
   replace(byId("controls"), controls(look, about.maps));
+  byId("problem").hidden = true;
   place.hidden = false;
   canvas = new MapCanvas(byId("map"), view, look.style());
   look.addEventListener("change", () => { showMap(); remember(); });
@@ -81,8 +84,8 @@ async function loadRange() {
       legend(byId("legend"), look.style(), range.unit, range.shades);
       look.dispatchEvent(new Event("range"));
     }
-    if (!range?.pending) return;
-    await new Promise((resolve) => { setTimeout(resolve, REST_MS * 5); });
+    if (range && !range.pending) return;
+    await new Promise((resolve) => { setTimeout(resolve, range ? AGAIN_MS : 10 * AGAIN_MS); });
   }
 }
 

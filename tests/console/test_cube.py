@@ -1,0 +1,136 @@
+"""The cube of a run in a browser: maps, spectra and two runs compared, by keyboard and pointer."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from prismline_contracts import ChunkStatus
+from tests.console.conftest import Console
+from tests.console.watching import violations
+from tests.cubes import write_cube
+
+pytestmark = pytest.mark.browser
+
+NX, NY = 12, 10
+#: Spectra of a chunk: a row.
+CHUNK = NX
+
+
+@pytest.fixture(scope="module")
+def cube(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cube with a line in each spectrum."""
+    return write_cube(tmp_path_factory.mktemp("cube") / "field.fits", NY, NX)
+
+
+@pytest.fixture(scope="module")
+def run_id(console: Console, cube: Path) -> str:
+    """A run of the cube of which one chunk, the last row, has failed."""
+    system = console.system
+    failing = f"chunk-{(NY - 1) * NX:07d}"
+    where = {"run_id": system.run_id_for("cube"), "chunk_id": failing}
+    system.set_faults([{"point": "chunk.started", "action": "permanent", "where": where}])
+    found = system.submit(cube, "field", chunk_size=CHUNK, idempotency_key="cube", tolerated_failure_percent=20)
+    system.wait(found)
+    system.set_faults([])
+    assert [chunk.chunk_id for chunk in system.chunks(found, ChunkStatus.FAILED)] == [failing]
+    return found
+
+
+def by_pixel(table: pa.Table) -> dict[tuple[int, int], dict[str, Any]]:
+    return {(row["x"], row["y"]): row for row in table.to_pylist()}
+
+
+def colour_at(canvas: Locator, x: float, y: float) -> list[int]:
+    """Red, green, blue and opacity at a part of the canvas's width and height."""
+    script = """(canvas, [x, y]) => [...canvas.getContext("2d")
+        .getImageData(Math.floor(x * canvas.width), Math.floor(y * canvas.height), 1, 1).data]"""
+    found: list[int] = canvas.evaluate(script, [x, y])
+    return found
+
+
+def test_a_spectrum_is_found_by_keyboard_and_the_address_brings_it_back(
+    console: Console, page: Page, run_id: str
+) -> None:
+    rows = by_pixel(console.system.table(run_id))
+    page.goto(f"/console/runs/{run_id}/cube?map=components")
+    canvas = page.get_by_label("Map of the run")
+    expect(page.locator("#legend canvas")).to_be_visible()
+    page.wait_for_function("() => document.getElementById('chunks').textContent.includes('1 failed')")
+    canvas.focus()
+    start = (NX // 2, NY // 2)
+    x, y = start
+    for key, (dx, dy) in {"ArrowRight": (1, 0), "ArrowDown": (0, -1), "ArrowLeft": (-1, 0), "ArrowUp": (0, 1)}.items():
+        page.keyboard.press(key)
+        x, y = x + dx, y + dy
+        expect(page.get_by_role("heading", name=f"Spectrum at x {x}, y {y}", exact=True)).to_be_visible()
+        count = rows[x, y]["n_components"]
+        expect(page.locator("#components tbody tr")).to_have_count(count)
+        expect(page.locator("#readout")).to_have_text(re.compile(rf"x {x}, y {y} · GLON .*° · {count}$"))
+    assert (x, y) == start
+    expect(page).to_have_url(re.compile(rf"\?map=components&x={x}&y={y}$"))
+    page.reload()
+    expect(page.get_by_role("heading", name=f"Spectrum at x {x}, y {y}", exact=True)).to_be_visible()
+    expect(page.locator("#charts .chart")).to_have_count(2)
+    assert violations(page) == []
+
+
+def test_the_map_shows_what_failed_and_why(page: Page, run_id: str) -> None:
+    page.goto(f"/console/runs/{run_id}/cube?map=chunks")
+    canvas = page.get_by_label("Map of the run")
+    expect(page.locator("#legend")).to_contain_text("failed")
+    page.wait_for_function(
+        """() => { const canvas = document.getElementById("map");
+        return canvas.getContext("2d").getImageData(canvas.width / 2, canvas.height / 2, 1, 1).data[3] === 255; }"""
+    )
+    canvas.focus()
+    for _ in range(NY):
+        page.keyboard.press("ArrowUp")
+    expect(page.locator("#readout")).to_have_text(re.compile(rf"y {NY - 1} · .* · failed$"))
+    expect(page.locator("#facts")).to_contain_text("Injected permanent fault")
+    assert colour_at(canvas, 0.5, 0.5) == [0, 158, 115, 255]  # completed
+
+
+def test_zoom_and_colours_change_what_is_drawn(page: Page, run_id: str) -> None:
+    page.goto(f"/console/runs/{run_id}/cube?map=rms")
+    canvas = page.get_by_label("Map of the run")
+    page.wait_for_function("() => document.querySelector('[name=low]').placeholder !== 'auto'")
+    canvas.hover()
+    expect(page.locator("#readout")).to_contain_text(" K")
+    viridis = colour_at(canvas, 0.5, 0.45)
+    assert viridis[3] == 255
+    page.get_by_label("Colours").select_option("grey")
+    page.wait_for_function("() => location.search.includes('colours=grey')")
+    grey = colour_at(canvas, 0.5, 0.45)
+    assert grey[0] == grey[1] == grey[2] != viridis[0]
+    page.get_by_role("button", name="Zoom in").click()
+    page.wait_for_function("() => location.search.includes('view=')")
+    page.get_by_role("button", name="Whole map").click()
+    page.wait_for_function("() => !location.search.includes('view=')")
+
+
+def test_two_runs_are_compared(console: Console, page: Page, cube: Path, run_id: str) -> None:
+    system = console.system
+    other = system.submit(cube, "field", chunk_size=50, params={"mf_snr_min": 60.0})
+    system.wait(other)
+    one, two = (by_pixel(system.table(run)) for run in (run_id, other))
+    both = [pixel for pixel in one if pixel in two]
+    different = sum(one[pixel]["n_components"] != two[pixel]["n_components"] for pixel in both)
+    page.goto(f"/console/compare?a={run_id}&b={other}&map=rms")
+    share = f"{100 * different / len(both):.1f} % ({different} of {len(both)})"
+    expect(page.locator("#summary")).to_contain_text(share)
+    median = np.median([one[pixel]["rms"] - two[pixel]["rms"] for pixel in both])
+    said = page.locator("#summary div", has_text="Median difference of noise").locator("dd").inner_text()
+    assert float(said.removesuffix(" K")) == pytest.approx(median, abs=1e-4)
+    page.locator("#map-difference").focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("heading", name=f"Both fits at x {NX // 2 + 1}, y {NY // 2}")).to_be_visible()
+    expect(page.locator("#fits h3")).to_have_text(["Fit of A", "Fit of B"])
+    expect(page.locator("#charts .u-legend").first).to_contain_text("fit of B")
+    assert violations(page) == []
