@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
+
+from prismline_contracts import now, timestamp
 
 pytestmark = pytest.mark.emulator
 
@@ -40,6 +43,16 @@ def test_a_run_shows_the_counts_of_its_shards(tasks: Any) -> None:
     shown = tasks.run("run", RUN, expect=1).stdout
     assert "tasks_completed" in shown
     assert "chunk" not in shown
+
+
+def test_a_run_whose_tasks_find_no_slot_says_so_as_long_as_it_is_true(world: Any) -> None:
+    waiting = "No slot of the run is free: it has 2."
+    for run_id, minutes in (("now", 0), ("long-ago", 10)):
+        moment = timestamp(now() - timedelta(minutes=minutes))
+        world.add_run(run_id, status="running", unit="task", waiting_for=waiting, waiting_at=moment)
+    assert world.json("run", "now")["waiting_for"] == waiting
+    assert "No slot of the run is free" in world.run("run", "now").stdout
+    assert world.json("run", "long-ago")["waiting_for"] is None
 
 
 def test_a_list_of_runs_says_which_count_tasks(tasks: Any) -> None:

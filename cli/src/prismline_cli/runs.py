@@ -13,6 +13,7 @@ from boto3.dynamodb.types import TypeDeserializer
 
 from prismline_cli.connection import Connection
 from prismline_contracts import RunItem, WorkflowStateItem
+from prismline_ledger import waiting_for
 
 #: Statuses that a run does not leave by itself.
 ENDED = frozenset({"completed", "failed", "cancelled"})
@@ -136,6 +137,7 @@ class RunView:
             "chunks_failed": self.failed,
             "unit": self.unit,
             "n_rejected": item.n_rejected if item else 0,
+            "waiting_for": waiting_for(item, datetime.now(UTC)) if item else None,
             "params": self.params,
             "warnings": self.warnings,
             "created_at": state.created_at if state else (item and item.created_at),

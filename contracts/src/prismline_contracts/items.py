@@ -165,6 +165,9 @@ class RunItem(Contract):
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     #: The run is stopped at this moment if it has not ended.
     deadline_at: Timestamp | None = None
+    #: What work of the run waited for when a worker last found that it could not begin, and when that was.
+    waiting_for: str | None = None
+    waiting_at: Timestamp | None = None
 
     @property
     def run_id(self) -> str:

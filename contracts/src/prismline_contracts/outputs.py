@@ -68,6 +68,8 @@ class RunOutput(Output):
     unit: Unit = "chunk"
     #: Lines of the list that are no task.
     n_rejected: Count = 0
+    #: What work of the run waits for now, such as a free slot.
+    waiting_for: str | None = None
     #: All parameters in force.
     params: dict[str, Any]
     #: What somebody who looks at the results must not overlook.

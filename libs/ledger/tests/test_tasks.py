@@ -243,6 +243,29 @@ def test_an_attempt_is_begun_again_and_given_back_once(new: Callable[[int], Task
     assert tasks.ledger.task(tasks.opened, back.task_id) == back
 
 
+def test_a_task_at_which_others_begin_attempts_all_the_time_is_left_to_them(
+    new: Callable[[int], Tasks], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = new(1)
+    items = tasks.split(2)
+    read_tasks, starting = tasks.ledger.read_tasks, 0
+
+    def read_too_early(*arguments: Any) -> Any:
+        """Another worker begins an attempt after each read."""
+        nonlocal starting
+        found = read_tasks(*arguments)
+        if found and not starting:
+            starting += 1
+            assert tasks.ledger.start_tasks(tasks.opened, found.values())
+            starting -= 1
+        return found
+
+    monkeypatch.setattr(tasks.ledger, "read_tasks", read_too_early)
+    tasks.ledger.start_tasks(tasks.opened, items[:1])
+    assert [task.index for task in tasks.ledger.start_tasks(tasks.opened, items)] == [1]
+    assert tasks.all()[0].attempts > 1
+
+
 def test_what_has_ended_is_not_started(new: Callable[[int], Tasks]) -> None:
     tasks = new(1)
     items = tasks.split(3)

@@ -9,9 +9,9 @@ import pytest
 import valkey
 from worker_world import FIRST, RUN_ID, SECOND, WorkerWorld, spectra_world
 
-from prismline_contracts import RunItem
+from prismline_contracts import RunItem, now
 from prismline_coordination import Lease, Leases, Server
-from prismline_ledger import Ledger
+from prismline_ledger import Ledger, waiting_for
 from prismline_localstack.testing import ValkeyServer
 from prismline_worker.run_queues import RunQueues, queues_of
 
@@ -56,6 +56,7 @@ def test_a_chunk_without_a_slot_is_sent_again_and_uses_up_nothing(world: WorkerW
     held = take_slot(leases)
     assert world.process(FIRST, max_concurrency=1)
     assert (world.chunk(FIRST).status, world.chunk(FIRST).attempts) == ("PENDING", 0)
+    assert waiting_for(world.run(), now()) == "No slot of the run is free: it has 1."
     leases.release(held)
     ((body, attributes),) = wait_and_take(world)
     assert json.loads(body)["data"]["chunk_id"] == FIRST

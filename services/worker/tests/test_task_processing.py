@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import boto3
@@ -17,6 +19,8 @@ from tasks_world import RUN_ID, TasksWorld, tasks_world
 
 from prismline_contracts import Envelope, now, timestamp
 from prismline_coordination import Server, Stats
+from prismline_ledger import waiting_for
+from prismline_localstack.endpoints import free_port
 from prismline_localstack.standins.site import Site, page_body
 from prismline_localstack.testing import ValkeyServer
 from prismline_localstack.waiting import wait_until
@@ -130,6 +134,55 @@ def test_a_parameter_of_a_newer_release_waits_for_a_newer_worker(world: TasksWor
     assert [task.attempts for task in world.tasks(ids)] == [0]
 
 
+@pytest.fixture
+def gateway() -> Iterator[tuple[str, list[str]]]:
+    """An HTTP proxy on loopback that has all pages, and the URLs that it was asked for."""
+    asked: list[str] = []
+
+    class Gateway(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            kind, number = self.path.split("/")[-2:]
+            self.send_response({"page": 200, "moved": 302, "gone": 404}[kind])
+            body = page_body(int(number)) if kind == "page" else b""
+            self.send_header("content-length", str(len(body)))
+            self.send_header("location", f"http://elsewhere.invalid/page/{number}")
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Gateway) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", asked
+        server.shutdown()
+        thread.join()
+
+
+def test_a_gateway_makes_all_requests_and_decides_which_addresses_are_reached(
+    world: TasksWorld, gateway: tuple[str, list[str]]
+) -> None:
+    """No host of these exists, or may be asked without a gateway."""
+    url, asked = gateway
+    worker = world.worker(urls_gateway=url, urls_allow_private=False)
+    urls = [f"http://{name}" for name in ("a.invalid/page/1", "b.invalid/moved/2", "169.254.169.254/page/3")]
+    ids = world.open_run([*urls, "http://a.invalid/gone/4"])
+    assert worker.process(ids)
+    assert worker.statuses(ids) == ["COMPLETED"] * 3 + ["FAILED"]
+    assert [worker.body(task) for task in worker.tasks(ids)[:3]] == [page_body(n) for n in (1, 2, 3)]
+    assert sorted(asked) == sorted([*urls, "http://elsewhere.invalid/page/2", "http://a.invalid/gone/4"])
+
+
+def test_while_the_gateway_is_down_tasks_are_tried_again(world: TasksWorld) -> None:
+    ids = world.open_run(["http://pages.invalid/page/1"])
+    down = world.worker(urls_gateway=f"http://127.0.0.1:{free_port()}")
+    assert down.process(ids)
+    assert down.statuses(ids) == ["PENDING"]
+    assert world.depth() == 1
+
+
 def test_a_stopped_run_is_left_alone(world: TasksWorld) -> None:
     ids = world.open_run(["/page/1", "/page/2"])
     world.ledger.stop_run(RUN_ID, "cancelled")
@@ -180,9 +233,14 @@ def test_without_a_free_slot_the_message_waits_and_no_attempt_is_used(world: Tas
     assert world.process(ids, max_concurrency=2)
     assert [task.attempts for task in world.tasks(ids)] == [0, 0]
     assert world.depth() == 1
+    assert waiting_for(world.run, now()) == "No slot of the run is free: it has 2."
+    written = world.run.waiting_at
+    assert world.process(ids, max_concurrency=2)
+    assert world.run.waiting_at == written, "it is not written for every message"
     world.leases.release(held)
     world.work_off()
     assert world.run.chunks_completed == 2
+    assert waiting_for(world.run, now()) is None
 
 
 def test_a_rate_limit_spreads_the_requests(world: TasksWorld) -> None:
@@ -202,6 +260,7 @@ def test_while_valkey_is_down_tasks_wait_and_then_go_on_by_themselves(world: Tas
     assert world.process(ids, max_concurrency=2)
     assert [task.attempts for task in world.tasks(ids)] == [0] * 5
     assert world.depth() == 1
+    assert "Valkey does not answer" in (waiting_for(world.run, now()) or "")
     world.valkey.start()
     world.work_off()
     assert world.run.chunks_completed == 5

@@ -1,7 +1,7 @@
 """The ledger of runs, chunks and tasks. Only this package writes their items, each with a conditional write."""
 
 from prismline_ledger.base import COUNTERS, STUCK_AFTER, ChunkPage
-from prismline_ledger.judgement import Patience, attempts_used, exhausted, leased, seconds_since
+from prismline_ledger.judgement import Patience, attempts_used, exhausted, leased, seconds_since, waiting_for
 from prismline_ledger.ledger import Ledger
 from prismline_ledger.operations import LeaseLostError, Operations
 from prismline_ledger.splitting import NewChunk
@@ -29,4 +29,5 @@ __all__ = [
     "leased",
     "seconds_since",
     "truncate",
+    "waiting_for",
 ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from boto3.dynamodb.conditions import Attr
 
-from prismline_contracts import MAX_SUMMARY_BYTES, ChunkItem, ChunkStatus
+from prismline_contracts import MAX_SUMMARY_BYTES, ChunkItem, ChunkStatus, RunItem
 from prismline_ledger.base import LedgerBase, as_read, chunk_key_of, run_key
 from prismline_ledger.transitions import ALLOWED_FROM, Finished, Skipped, Started, truncate
 from prismline_runtime import Change, RefusedError, TransientError
@@ -52,6 +52,14 @@ class Attempts(LedgerBase):
             condition=as_read(chunk, "status", "attempts"),
         )
         return self._update_chunk(chunk.run_id, chunk.chunk_id, change) is not None
+
+    def record_waiting(self, run: RunItem, reason: str) -> RunItem | None:
+        """Record what work of the run waits for. Return the current run; None if others have recorded it since."""
+        change = Change(
+            {"waiting_for": truncate(reason), "waiting_at": self._clock()},
+            condition=Attr("PK").exists() & as_read(run, "waiting_at"),
+        )
+        return self._update_run(run, change)
 
     def record_error(self, run_id: str, chunk_id: str, error: str) -> None:
         """Record why no attempt at the chunk can begin now."""

@@ -9,10 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from prismline_contracts import LIMITS, ChunkItem, ChunkStatus, NewerStatus, Queue, TaskItem
+from prismline_contracts import LIMITS, ChunkItem, ChunkStatus, NewerStatus, Queue, RunItem, TaskItem
 
 #: By how much a lease outlasts the function that holds it, in seconds: its clock and ours may differ.
 LEASE_MARGIN_SECONDS = 300.0
+
+#: How long, in seconds, work counts as waiting after a worker found so. A message that waits for a slot comes again
+#: within a minute.
+WAIT_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,14 @@ def attempts_used(chunk: ChunkItem | TaskItem) -> int:
 def seconds_since(moment: str, now: datetime) -> float:
     """Seconds from the timestamp `moment` to `now`."""
     return (now - datetime.fromisoformat(moment)).total_seconds()
+
+
+def waiting_for(run: RunItem, now: datetime) -> str | None:
+    """What work of the run waits for, if a worker has lately found that it could not begin and the run goes on."""
+    over = run.drained_at is not None or run.cancelled_at is not None or run.ended_at is not None
+    if over or run.waiting_at is None or seconds_since(run.waiting_at, now) > WAIT_SECONDS:
+        return None
+    return run.waiting_for
 
 
 def leased(chunk: ChunkItem | TaskItem, now: datetime, patience: Patience) -> bool:

@@ -32,6 +32,8 @@ from prismline_runtime import Change, PermanentError, RefusedError, Replacement,
 
 #: Writes of one transaction. DynamoDB accepts 100, DynamoDB Local of 2020 accepts 10.
 WRITES_PER_TRANSACTION = 10
+#: How often a worker tries to begin an attempt at a task at which other workers begin attempts meanwhile.
+STARTS = 5
 #: Requests that look for the tasks of one page, if few of those that are read have the wanted status.
 READS_PER_PAGE = 4
 
@@ -211,11 +213,14 @@ class Tasks(Splitting):
         """Begin an attempt at each task that may have one. Return the tasks of these attempts.
 
         A task that is IN_PROGRESS is started again, because its worker may have died. If both workers finish, only one
-        of them ends the task.
+        of them ends the task. A task at which others begin attempts all the time is left to them: each of them has a
+        message of its own with it.
         """
         started: list[TaskItem] = []
         left = [task for task in tasks if task.state in ALLOWED_FROM[TaskStatus.IN_PROGRESS]]
-        while left:
+        for _ in range(STARTS):
+            if not left:
+                break
             moment = self._clock()
             changes = [
                 {"status": TaskStatus.IN_PROGRESS.value, "started_at": moment, "attempts": task.attempts + 1}

@@ -247,6 +247,9 @@ class RunView(Response):
     started_at: str | None = None
     completed_at: str | None = None
     error: Annotated[str | None, Field(description="Why the run failed.")] = None
+    waiting_for: Annotated[
+        str | None, Field(description="What work of the run waits for now, such as a free slot of `max_concurrency`.")
+    ] = None
     priority: int | None = None
     max_concurrency: int | None = None
     deadline_at: str | None = None

@@ -34,6 +34,7 @@ from prismline_contracts import (
     WorkflowStateItem,
     timestamp,
 )
+from prismline_ledger import waiting_for
 
 #: Most requests to DynamoDB for one page. A filter that few items pass may end a page early.
 MOST_READS = 20
@@ -246,6 +247,7 @@ def run_view(run: AnyRun, deps: Dependencies) -> RunView:
             "counts": counts,
             "n_rejected": item.n_rejected if item.unit == "task" else None,
             "rejects_url": deps.link(item.rejects_key) if item.rejects_key else None,
+            "waiting_for": waiting_for(item, deps.clock()),
             "priority": item.priority,
             "max_concurrency": item.max_concurrency,
             "deadline_at": item.deadline_at,

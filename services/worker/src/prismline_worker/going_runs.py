@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 
-from prismline_contracts import RunItem
-from prismline_ledger import Ledger
+from prismline_contracts import RunItem, now
+from prismline_ledger import Ledger, seconds_since
 
 #: How long, in seconds, a run counts as going on after it was read. A cancellation takes effect this much later.
 SEEN_SECONDS = 5.0
 #: Most runs that are remembered.
 MOST_RUNS = 256
+#: How long, in seconds, a record of what a run waits for is not written again.
+WAITING_SECONDS = 30.0
 
 
 class GoingRuns:
@@ -41,6 +43,15 @@ class GoingRuns:
         run = self._ledger.run(run_id)
         self.seen(run, began)
         return run
+
+    def waits(self, run_id: str, reason: str) -> None:
+        """Record in the run's item what its work waits for, from time to time: people see it there."""
+        run = self.run(run_id)
+        if run.waiting_at is not None and seconds_since(run.waiting_at, now()) < WAITING_SECONDS:
+            return
+        recorded = self._ledger.record_waiting(run, reason)
+        if recorded is not None:
+            self.seen(recorded)
 
     def seen(self, run: RunItem, moment: float | None = None) -> None:
         """Remember a run that was read at `moment` (`time.monotonic` seconds; default: now)."""

@@ -105,7 +105,7 @@ class Pacing:
                     if not held.leases:
                         raise
             if not held.leases:
-                raise NoSlotError(f"All {limit} slots of {resource} are taken.")
+                raise NoSlotError(f"No slot of {_shown(resource)} is free: it has {limit}.")
             self._held[resource] = held
             held.users += 1
             held.wanted += wanted
@@ -137,6 +137,12 @@ class Pacing:
                     held.lose()
                     with suppress(UnavailableError):
                         await asyncio.to_thread(self._leases.release, kept)
+
+
+def _shown(resource: str) -> str:
+    """A resource as people call it: a run is the one that they look at."""
+    kind, _, name = resource.partition(":")
+    return "the run" if kind == "run" else f"the host {name}"
 
 
 def renewed(leases: Leases, held: list[Lease]) -> list[Lease]:

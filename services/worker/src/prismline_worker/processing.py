@@ -68,23 +68,27 @@ def on_chunk_process(
         deps.ledger.record_error(command.run_id, command.chunk_id, str(missing))
         raise missing
     with ExitStack() as stack:
-        if command.max_concurrency is not None and not _holds_slot(stack, command.max_concurrency, command, deps):
-            _wait_for_slot(message, deps)
-            return
+        if command.max_concurrency is not None:
+            missing_slot = _take_slot(stack, command.max_concurrency, command, deps)
+            if missing_slot is not None:
+                going.waits(command.run_id, missing_slot)
+                _wait_for_slot(message, deps)
+                return
         _process(workload, command, message, deps, workloads, going)
 
 
-def _holds_slot(stack: ExitStack, limit: int, command: ChunkProcess, deps: Dependencies) -> bool:
-    """Take one of the slots of the run until `stack` ends. False if all are taken, or if Valkey does not answer."""
+def _take_slot(stack: ExitStack, limit: int, command: ChunkProcess, deps: Dependencies) -> str | None:
+    """Take one of the slots of the run until `stack` ends. Why there is none: all are taken, or Valkey is down."""
     leases = Leases(deps.valkey)
     try:
         held = leases.take(f"run:{command.run_id}", limit)
     except UnavailableError as error:
         deps.logger.warning("slots_unavailable", extra={"reason": str(error)})
-        return False
-    if held:
-        stack.enter_context(keeping(leases, held, deps.logger))
-    return bool(held)
+        return str(error)
+    if not held:
+        return f"No slot of the run is free: it has {limit}."
+    stack.enter_context(keeping(leases, held, deps.logger))
+    return None
 
 
 def _wait_for_slot(message: Message, deps: Dependencies) -> None:

@@ -67,7 +67,7 @@ def on_tasks_process(
 
     progress, deferred = _Progress(), dict[str, float]()
     if due:
-        deferred = _work(due, run, params, command, message, deps, urls, progress)
+        deferred = _work(due, run, params, command, message, deps, urls, going, progress)
     fault_point("tasks.ended", run_id=command.run_id)
     _send_rest(later | progress.again | deferred, bool(deferred), command, message, deps)
     fault_point("tasks.rest_sent", run_id=command.run_id)
@@ -87,6 +87,7 @@ def _work(
     message: Message,
     deps: Dependencies,
     urls: UrlTasks,
+    going: GoingRuns,
     progress: _Progress,
 ) -> dict[str, float]:
     """Attempt tasks and record what came of it. Return those that could not begin, with the seconds they wait."""
@@ -108,6 +109,7 @@ def _work(
         bucket=command.bucket,
         max_concurrency=command.max_concurrency,
         deadline=message.delivery.deadline(deps.settings.deadline_margin_seconds + params.timeout_s),
+        waits=lambda reason: going.waits(run.run_id, reason),
     )
     return {name: slot_wait(command.deferrals) if wait is None else wait for name, wait in waits.items()}
 

@@ -81,6 +81,7 @@ class UrlTasks:
         bucket: str,
         max_concurrency: int | None,
         deadline: float,
+        waits: Callable[[str], None],
     ) -> dict[str, float | None]:
         """Fetch the URLs of tasks of one run. Return ids of tasks that were not begun, with the seconds they wait.
 
@@ -89,10 +90,11 @@ class UrlTasks:
         begin: begins attempts at tasks that may work now, and returns those that it has begun.
         record: is called with attempts that have ended, from time to time and in the end.
         deadline: no fetch begins after it (`time.monotonic` seconds).
+        waits: is called with what tasks wait for that found no slot.
 
-        Errors of `begin` and `record` are raised.
+        Errors of `begin`, `record` and `waits` are raised.
         """
-        return self._in_loop(self._work(tasks, begin, record, params, bucket, max_concurrency, deadline))
+        return self._in_loop(self._work(tasks, begin, record, params, bucket, max_concurrency, deadline, waits))
 
     # ---- in the event loop
 
@@ -105,14 +107,18 @@ class UrlTasks:
         bucket: str,
         max_concurrency: int | None,
         deadline: float,
+        report_wait: Callable[[str], None],
     ) -> dict[str, float | None]:
         async with AsyncExitStack() as stack:
             try:
                 run = await self._run_slots(stack, tasks, max_concurrency)
             except UnavailableError as error:
                 self._deps.logger.info("tasks_wait", extra={"reason": str(error)})
+                await asyncio.to_thread(report_wait, str(error))
                 return dict.fromkeys(task.task_id for task in tasks)
-            hosts, waits = await self._host_slots(stack, tasks)
+            hosts, waits, missing = await self._host_slots(stack, tasks)
+            if missing is not None:
+                await asyncio.to_thread(report_wait, missing)
             ready = [task for task in tasks if task.task_id not in waits]
             started = await asyncio.to_thread(begin, ready) if ready else []
             fetches = [
@@ -140,13 +146,17 @@ class UrlTasks:
 
     async def _host_slots(
         self, stack: AsyncExitStack, tasks: Sequence[TaskItem]
-    ) -> tuple[dict[str, Slots], dict[str, float | None]]:
-        """The slots of each host, and the tasks that cannot begin because of their host, with their waits."""
+    ) -> tuple[dict[str, Slots], dict[str, float | None], str | None]:
+        """The slots of each host, the tasks that cannot begin because of their host, and what one of them misses.
+
+        The tasks come with their waits.
+        """
         groups: dict[str, list[TaskItem]] = {}
         for task in tasks:
             groups.setdefault(host_of(task.source), []).append(task)
         hosts: dict[str, Slots] = {}
         waits: dict[str, float | None] = {}
+        missing: str | None = None
         for host, group in groups.items():
             if self._deps.valkey.exists:
                 await asyncio.to_thread(self._pauses.learn, host)
@@ -162,7 +172,8 @@ class UrlTasks:
                 except UnavailableError as error:
                     self._deps.logger.info("host_waits", extra={"host": host, "reason": str(error)})
                     waits |= dict.fromkeys(task.task_id for task in group)
-        return hosts, waits
+                    missing = str(error)
+        return hosts, waits, missing
 
     async def _attempt(
         self, task: TaskItem, params: UrlParams, bucket: str, slots: Iterable[Slots | None], deadline: float
