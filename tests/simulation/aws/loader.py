@@ -353,6 +353,12 @@ class _Stack:
     def negated(self, argument: Any) -> bool:
         return not self.resolve(argument[0])
 
+    def all_hold(self, argument: Any) -> bool:
+        return all(self.resolve(each) for each in argument)
+
+    def holds(self, condition: str) -> bool:
+        return self._holds(condition)
+
 
 _FUNCTIONS: dict[str, Callable[[_Stack, Any], Any]] = {
     "Ref": _Stack.ref,
@@ -365,6 +371,8 @@ _FUNCTIONS: dict[str, Callable[[_Stack, Any], Any]] = {
     "Fn::Select": _Stack.selected,
     "Fn::Equals": _Stack.equal,
     "Fn::Not": _Stack.negated,
+    "Fn::And": _Stack.all_hold,
+    "Fn::Condition": _Stack.holds,
 }
 
 _ADD: dict[str, Callable[[_Stack, Blueprint, dict[str, Any]], None]] = {
