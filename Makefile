@@ -88,10 +88,11 @@ install: $(VENV)/.installed  ## Install what a run needs.
 
 install-dev: $(VENV)/.installed-dev  ## Install what the tests need, too.
 
-schemas: $(VENV)/.installed  ## Write contracts/schemas anew from the models.
-	$(BIN)/python -m prismline_contracts.schemas contracts/schemas
+schemas: $(VENV)/.installed  ## Write the schemas of the contracts, their AsyncAPI document and their catalogue anew.
+	$(BIN)/python -m prismline_contracts.schemas contracts
+	$(BIN)/python -m prismline_contracts.catalogue contracts
 
-contracts: $(VENV)/.installed-dev  ## Compare with the last release, verify the pacts, say whom a change would break.
+contracts: $(VENV)/.installed-dev $(VENV)/.installed-asyncapi  ## Compare with the last release, verify the pacts, say whom a change would break.
 	$(BIN)/python -m prismline_contracts.release check
 	$(BIN)/pytest -q contracts/tests tests/contracts
 
@@ -117,6 +118,11 @@ $(VENV)/.installed: requirements/runtime.txt $(addsuffix /pyproject.toml,$(PACKA
 $(VENV)/.installed-model: tests/model/package.json $(VENV)/.installed
 	mkdir -p $(VENV)/model && cp tests/model/package.json $(VENV)/model/
 	cd $(VENV)/model && npm install --silent --no-audit --no-fund --ignore-scripts
+	@touch $@
+
+$(VENV)/.installed-asyncapi: tests/contracts/package.json $(VENV)/.installed
+	mkdir -p $(VENV)/asyncapi && cp tests/contracts/package.json $(VENV)/asyncapi/
+	cd $(VENV)/asyncapi && npm install --silent --no-audit --no-fund --ignore-scripts
 	@touch $@
 
 $(VENV)/.installed-dev: requirements/dev.txt $(VENV)/.installed

@@ -15,13 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prismline_contracts import Queue
 from prismline_contracts.compatibility import Schema, differences
+from prismline_contracts.registry import NEXT, Kind, read_registry
 from prismline_contracts.release import (
     PARQUET,
     breaks,
     current_schemas,
     main,
-    read_registry,
     read_released,
 )
 from prismline_contracts.schemas import MODELS
@@ -242,7 +243,7 @@ def test_a_schema_is_compatible_with_itself(schema: Schema) -> None:
 
 # ---- the contracts of now and those of the last release
 
-REGISTRY = read_registry((CONTRACTS / "registry.toml").read_text())
+REGISTRY = read_registry(CONTRACTS / "registry")
 RELEASED = read_released(CONTRACTS / "released")
 
 
@@ -327,9 +328,11 @@ def test_the_check_fails_and_names_the_contract_that_is_gone(
 ) -> None:
     copied = tmp_path / "contracts"
     shutil.copytree(CONTRACTS / "released", copied / "released")
-    (copied / "registry.toml").write_text(
-        (CONTRACTS / "registry.toml").read_text()
-        + '["chunk.weighed.v1"]\nkind = "message"\nowner = "worker"\nproducers = ["worker"]\nconsumers = ["status"]\n'
+    shutil.copytree(CONTRACTS / "registry", copied / "registry")
+    (copied / "registry/chunk.weighed.v1").mkdir()
+    (copied / "registry/chunk.weighed.v1/contract.toml").write_text(
+        'kind = "message"\nchannel = "bus"\nowner = "worker"\nproducers = ["worker"]\nconsumers = ["status"]\n'
+        "[history]\n"
     )
     (copied / "released" / "chunk.weighed.v1.json").write_text(json.dumps(obj(a=INT)))
     assert main(["--contracts", str(copied), "check"]) == 1
@@ -339,7 +342,10 @@ def test_the_check_fails_and_names_the_contract_that_is_gone(
 
 
 def test_a_release_freezes_the_contracts_of_now(tmp_path: Path) -> None:
-    assert main(["--contracts", str(tmp_path), "release"]) == 0
+    shutil.copytree(CONTRACTS / "registry", tmp_path / "registry")
+    assert main(["--contracts", str(tmp_path), "release", "1.1.0"]) == 0
+    history = read_registry(tmp_path / "registry")["chunk_item.v1"].history
+    assert list(history) == ["1.0.0", "1.1.0"]
     assert read_released(tmp_path / "released") == json.loads(json.dumps(current_schemas()))
 
 
@@ -348,6 +354,19 @@ def test_a_release_freezes_the_contracts_of_now(tmp_path: Path) -> None:
 
 def test_the_registry_has_every_contract_and_no_other() -> None:
     assert sorted(REGISTRY) == sorted([*MODELS, PARQUET])
+
+
+def test_a_contract_that_has_changed_since_the_release_says_so_in_its_history() -> None:
+    for name, schema in current_schemas().items():
+        if name in REGISTRY:
+            same = RELEASED.get(name) == json.loads(json.dumps(schema))
+            assert (NEXT in REGISTRY[name].history) is not same, f"{name}: history, `next`"
+
+
+def test_every_message_has_a_channel() -> None:
+    for name, entry in REGISTRY.items():
+        message = entry.kind is Kind.MESSAGE and name != "envelope.v1"
+        assert (entry.channel in {"bus", *Queue}) is message, name
 
 
 #: Where the code of each participant of the registry is.

@@ -42,7 +42,7 @@ NAMES = sorted(MODELS)
 
 def example(name: str) -> dict[str, Any]:
     """The part of the example that the schema `name` describes."""
-    document: dict[str, Any] = json.loads((ROOT / "examples" / f"{name}.json").read_text())
+    document: dict[str, Any] = json.loads((ROOT / "registry" / name / "example.json").read_text())
     return document if name in DOCUMENTS else document["data"]
 
 
@@ -60,7 +60,7 @@ def model_accepts(name: str, document: object) -> bool:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_schema_file_is_what_the_model_says(name: str) -> None:
-    committed = json.loads((ROOT / "schemas" / f"{name}.json").read_text())
+    committed = json.loads((ROOT / "registry" / name / "schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(committed)
     assert committed == schema_of(name), "run `make schemas`"
 
@@ -77,8 +77,8 @@ def test_there_is_no_schema_of_what_no_command_prints() -> None:
 
 
 def test_there_is_no_schema_or_example_without_a_contract() -> None:
-    for folder in ("schemas", "examples"):
-        assert sorted(p.stem for p in (ROOT / folder).glob("*.json")) == NAMES
+    for file in ("schema", "example"):
+        assert sorted(path.parent.name for path in (ROOT / "registry").glob(f"*/{file}.json")) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -96,7 +96,7 @@ def test_a_model_writes_the_example_with_the_names_that_it_read(name: str) -> No
 
 @pytest.mark.parametrize("name", sorted(n for n in NAMES if n not in DOCUMENTS))
 def test_a_message_example_is_a_whole_envelope_of_its_type(name: str) -> None:
-    message = json.loads((ROOT / "examples" / f"{name}.json").read_text())
+    message = json.loads((ROOT / "registry" / name / "example.json").read_text())
     jsonschema.validate(message, schema_of("envelope.v1"))
     assert Envelope.model_validate(message).type == f"prismline.{name}"
     assert message["type"] in MESSAGES

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from prismline_contracts.deploying import Verifications, pact_digest
-from prismline_contracts.release import main, read_registry
+from prismline_contracts.registry import read_registry
+from prismline_contracts.release import main
 from tests.contracts import pacts
 from tests.contracts.pacts import PACTS, ROOT, VERIFICATIONS, pacts_in, producers, verify, verify_all, write_pacts
 from tests.contracts.scenes import Link, richest, sightings_of
@@ -93,7 +94,7 @@ def test_a_field_that_is_removed_from_the_code_breaks_its_readers_by_name(tmp_pa
 
 
 def test_whoever_sends_or_takes_a_message_is_in_the_registry() -> None:
-    registry = read_registry((ROOT / "contracts/registry.toml").read_text())
+    registry = read_registry(ROOT / "contracts/registry")
     for link in richest():
         entry = registry[link.type.removeprefix("prismline.")]
         assert link.producer in entry.producers, f"{link.producer} sends {link.type}"

@@ -9,10 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from prismline_contracts.compatibility import Difference, Schema, differences
 from prismline_contracts.decomposition import COLUMNS, MetadataKey
 from prismline_contracts.deploying import Verifications, can_i_deploy, read_deployed
 from prismline_contracts.outputs import OUTPUT_MODELS
+from prismline_contracts.registry import NEXT, OUTPUT, REGISTRY, RELEASED, Entry, read_registry
 from prismline_contracts.schemas import MODELS, OUTPUTS_FOLDER, output_schema_of, schema_of
 
 #: The Parquet output's name among the released schemas.
@@ -31,40 +30,6 @@ ADVICE = (
     "Make the change additive, or keep the old contract and add the new one under the next major version:"
     " docs/evolving-contracts.md."
 )
-
-
-class Kind(StrEnum):
-    """How releases meet in a contract. `contracts/registry.toml` explains each kind."""
-
-    MESSAGE = "message"
-    ITEM = "item"
-    OBJECT = "object"
-    MANIFEST = "manifest"
-    OUTPUT = "output"
-
-    @property
-    def read_by_old(self) -> bool:
-        """Whether a reader of the last release reads what is written now."""
-        return self is not Kind.MANIFEST
-
-    @property
-    def reads_old(self) -> bool:
-        """Whether a reader of now reads what the last release wrote."""
-        return self is not Kind.OUTPUT
-
-
-@dataclass(frozen=True)
-class Entry:
-    """What the registry says of a contract."""
-
-    kind: Kind
-    owner: str
-    producers: tuple[str, ...]
-    consumers: tuple[str, ...]
-
-
-#: What the command line prints, for scripts.
-OUTPUT = Entry(Kind.OUTPUT, "cli", ("cli",), ("people",))
 
 
 @dataclass(frozen=True)
@@ -87,14 +52,6 @@ class Break:
             else ("of now, which reads what the last release wrote")
         )
         return f"{self.name} {self.difference}. This breaks {who} ({readers})."
-
-
-def read_registry(text: str) -> dict[str, Entry]:
-    """The registry by contract name. Raises `ValueError` or `KeyError` if an entry is incomplete."""
-    return {
-        name: Entry(Kind(entry["kind"]), entry["owner"], tuple(entry["producers"]), tuple(entry["consumers"]))
-        for name, entry in tomllib.loads(text).items()
-    }
 
 
 def entry_of(registry: Mapping[str, Entry], name: str) -> Entry:
@@ -156,6 +113,12 @@ def write_released(folder: Path) -> None:
         path.write_text(json.dumps(schema, indent=1, sort_keys=True) + "\n")
 
 
+def name_release(registry: Path, version: str) -> None:
+    """Give what has changed since the last release its version, in the history of each contract."""
+    for path in registry.glob("*/contract.toml"):
+        path.write_text(path.read_text().replace(f'\n"{NEXT}" = ', f'\n"{version}" = '))
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point. Returns 1 if a contract breaks its readers, or a version may not be deployed."""
     parser = argparse.ArgumentParser(prog="prismline-contracts", description=__doc__)
@@ -164,7 +127,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check", help="compare with the last release")
-    commands.add_parser("release", help="freeze the contracts of now as the last release")
+    releasing = commands.add_parser("release", help="freeze the contracts of now as the last release")
+    releasing.add_argument("version", help="the version of prismline-contracts that is released")
     asking = commands.add_parser("can-i-deploy", help="say whether a version works with what is deployed")
     asking.add_argument("service")
     asking.add_argument("version")
@@ -177,11 +141,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.command == "can-i-deploy":
         return _can_i_deploy(options)
-    folder = options.contracts / "released"
+    folder = options.contracts / RELEASED
     if options.command == "release":
         write_released(folder)
+        name_release(options.contracts / REGISTRY, options.version)
         return 0
-    registry = read_registry((options.contracts / "registry.toml").read_text())
+    registry = read_registry(options.contracts / REGISTRY)
     released = read_released(folder)
     found = [str(broken) for broken in breaks(released, current_schemas(), registry)]
     if found:

@@ -1,4 +1,4 @@
-"""The JSON Schema (2020-12) of every contract. `python -m prismline_contracts.schemas DIR` writes them all."""
+"""The JSON Schema (2020-12) of every contract. `python -m prismline_contracts.schemas contracts` writes all."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ from prismline_contracts.jobs import (
 from prismline_contracts.manifest import SpectraManifest
 from prismline_contracts.objects import CubeGeometry
 from prismline_contracts.outputs import OUTPUT_MODELS
+from prismline_contracts.registry import REGISTRY
 from prismline_contracts.tasks import ShardItem, TaskItem, UrlsManifest
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -80,13 +81,16 @@ def output_schema_of(name: str) -> dict[str, Any]:
     return {"$schema": DIALECT, "$id": f"{OUTPUTS_FOLDER}/{name}.json"} | OUTPUT_MODELS[name].model_json_schema()
 
 
-def write_schemas(directory: Path) -> None:
-    """Write `<name>.json` for every contract into `directory`, those of what commands print below `outputs/`."""
+def write_schemas(contracts: Path) -> None:
+    """Write the schema of every contract into the registry, and of what commands print into `schemas/outputs/`."""
     for name in MODELS:
-        (directory / f"{name}.json").write_text(json.dumps(schema_of(name), indent=2) + "\n")
-    (directory / OUTPUTS_FOLDER).mkdir(exist_ok=True)
+        folder = contracts / REGISTRY / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "schema.json").write_text(json.dumps(schema_of(name), indent=2) + "\n")
+    outputs = contracts / "schemas" / OUTPUTS_FOLDER
+    outputs.mkdir(parents=True, exist_ok=True)
     for name in OUTPUT_MODELS:
-        (directory / OUTPUTS_FOLDER / f"{name}.json").write_text(json.dumps(output_schema_of(name), indent=2) + "\n")
+        (outputs / f"{name}.json").write_text(json.dumps(output_schema_of(name), indent=2) + "\n")
 
 
 if __name__ == "__main__":
