@@ -220,6 +220,15 @@ def _processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Write nothing when a process is killed while it is connected."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
 def _serve(environment: ExecutionEnvironment) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -291,8 +300,7 @@ def _serve(environment: ExecutionEnvironment) -> ThreadingHTTPServer:
             else:
                 self._answer_json(400, {"errorType": "InvalidRequestID", "errorMessage": "Invalid request ID"})
 
-    server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
-    server.daemon_threads = True
+    server = _Server((LOOPBACK, 0), Handler)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     return server
 
