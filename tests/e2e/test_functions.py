@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from prismline_localstack.home import Home
+from prismline_localstack.permissions import LOG_VARIABLE, read_decisions
 from prismline_localstack.settings import REPOSITORY
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
@@ -21,12 +22,15 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def functions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """A system whose services are functions."""
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        System.running(tmp_path_factory.mktemp("functions"), patch, functions=True) as running,
-    ):
-        yield running
+    """A system whose services are functions with the credentials of their roles. IAM policies are enforced."""
+    folder = tmp_path_factory.mktemp("functions")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(LOG_VARIABLE, str(folder / "iam.jsonl"))
+        with System.running(folder, patch, functions=True) as running:
+            yield running
+    decisions = read_decisions(folder / "iam.jsonl")
+    assert {decision for decision in decisions if not decision.allowed} == set(), "no function was refused anything"
+    assert any(decision.principal.startswith("prismline-local-worker-FunctionRole") for decision in decisions)
 
 
 def invocations(function: str) -> list[dict[str, Any]]:
