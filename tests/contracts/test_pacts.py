@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from prismline_contracts.deploying import Verifications, pact_digest
+from prismline_contracts import timestamp
+from prismline_contracts.deploying import Verifications, pact_digest, read_deployed
 from prismline_contracts.registry import read_registry
 from prismline_contracts.release import main
+from prismline_localstack.deployment.record import first
 from tests.contracts import pacts
 from tests.contracts.pacts import PACTS, ROOT, VERIFICATIONS, pacts_in, producers, verify, verify_all, write_pacts
 from tests.contracts.scenes import Link, richest, sightings_of
@@ -112,10 +114,7 @@ def test_most_pairs_of_services_have_a_pact() -> None:
 def deployed(tmp_path: Path, **versions: str) -> Path:
     """A folder `contracts` whose record says that these versions are in `prod`."""
     (tmp_path / "deployed").mkdir()
-    record = {
-        service.replace("_", "-"): {"version": version, "digest": "sha256:0", "time": "2026-03-01T12:00:00.000Z"}
-        for service, version in versions.items()
-    }
+    record = {service.replace("_", "-"): {"version": version} for service, version in versions.items()}
     (tmp_path / "deployed/prod.json").write_text(json.dumps(record))
     shutil.copy(VERIFICATIONS, tmp_path)
     return tmp_path
@@ -132,6 +131,12 @@ def test_the_versions_of_now_may_be_deployed_beside_each_other(
     folder = deployed(tmp_path, **{name: now(name.replace("_", "-")) for name in services})
     assert main(["--contracts", str(folder), "can-i-deploy", "worker", now("worker"), "--to", "prod"]) == 0
     assert "works with what is in prod: dlq-consumer" in capsys.readouterr().out
+
+
+def test_what_a_deployment_records_is_read() -> None:
+    written = first("1.2.0", {"ImageUri": "worker@sha256:0"}, timestamp()).replaced_by("1.3.0", {}, timestamp())
+    printed = {"Parameters": [{"Name": "/prismline/prod/deployed/worker", "Value": written.model_dump_json()}]}
+    assert read_deployed(json.dumps(printed))["worker"].version == "1.3.0"
 
 
 def test_a_worker_may_not_be_deployed_beside_a_splitter_that_nobody_verified(

@@ -1,7 +1,7 @@
 """Whether one service may be deployed alone: from its pacts, and from what is deployed beside it.
 
 `contracts/verifications.json` says, for each version of a service, which pacts it states as a consumer and which it
-keeps as a producer. `make contracts` adds the versions of now. `contracts/deployed/<environment>.json` says what is
+keeps as a producer. `make pacts` adds the versions of now. `contracts/deployed/<environment>.json` says what is
 deployed where; a deployment writes the same to the parameters `/prismline/<environment>/deployed/<service>`.
 
 A pact counts by its content: two versions that need the same state the same pact.
@@ -18,19 +18,18 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from prismline_contracts.base import Contract, Name, Timestamp
+from prismline_contracts.base import Contract, Name
 
 #: Where a deployment records what it has deployed.
 DEPLOYED_PARAMETERS = "/prismline/{environment}/deployed/{service}"
 
 
 class Deployed(Contract):
-    """What is deployed of one service: the value of its parameter, as JSON."""
+    """What is deployed of one service: what its parameter says, as far as anybody asks here."""
 
     version: Name
-    #: The digest of the image, or of what else was deployed.
-    digest: Name
-    time: Timestamp
+    #: When it was deployed.
+    deployed_at: str | None = None
 
 
 @dataclass
@@ -84,7 +83,7 @@ def _shape(value: Any) -> Any:
 def read_deployed(text: str) -> dict[str, Deployed]:
     """What is deployed, by service.
 
-    text: `{service: {version, digest, time}}`, or what `aws ssm get-parameters-by-path` prints. Raises `ValueError` if
+    text: `{service: {version}}`, or what `aws ssm get-parameters-by-path` prints. Raises `ValueError` if
     it is neither.
     """
     document = json.loads(text)
@@ -101,7 +100,7 @@ def can_i_deploy(
 ) -> Answer:
     """Whether `version` of `service` works with what is deployed beside it."""
     if not verified.knows(service, version):
-        what = f"Nothing was verified of {service} {version}: run `make contracts` in its checkout."
+        what = f"Nothing was verified of {service} {version}: run `make pacts` in its checkout."
         return Answer(possible=False, reasons=(what,))
     broken = list(_broken(service, version, deployed, verified, environment))
     if broken:
