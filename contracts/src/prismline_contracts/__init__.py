@@ -85,6 +85,7 @@ from prismline_contracts.events import (
     RunSplitCompleted,
     RunStarted,
     RunSubmitted,
+    RunTasksRecovered,
     ending_of,
 )
 from prismline_contracts.items import (
@@ -297,6 +298,7 @@ __all__ = [
     "RunStarted",
     "RunStatus",
     "RunSubmitted",
+    "RunTasksRecovered",
     "Scope",
     "ShardItem",
     "SpectraManifest",

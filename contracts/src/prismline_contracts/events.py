@@ -27,6 +27,7 @@ from prismline_contracts.items import (
     RunItem,
     Unit,
 )
+from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, TaskId
 
 Percent = Annotated[float, Field(ge=0, le=100)]
 
@@ -110,6 +111,31 @@ class RunRecovered(MessageData):
     chunks_completed: Annotated[Count, JOBS_COMPLETED]
     chunks_failed: Annotated[Count, JOBS_FAILED]
     failed_percent: Percent
+
+
+class RunTasksRecovered(MessageData):
+    """FAILED tasks of a drained run were completed late. The counts are the current ones."""
+
+    TYPE: ClassVar[str] = "prismline.run.tasks.recovered.v1"
+
+    task_ids: Annotated[list[TaskId], Field(min_length=1, max_length=MAX_TASKS_PER_MESSAGE)]
+    tasks_total: Count
+    tasks_completed: Count
+    tasks_failed: Count
+    failed_percent: Percent
+
+    @classmethod
+    def of(cls, run: RunItem, task_ids: list[str]) -> Self:
+        """The event of tasks that were completed late."""
+        drained = RunDrained.of(run)
+        return cls(
+            run_id=run.run_id,
+            task_ids=task_ids,
+            tasks_total=drained.chunks_total,
+            tasks_completed=drained.chunks_completed,
+            tasks_failed=drained.chunks_failed,
+            failed_percent=drained.failed_percent,
+        )
 
 
 class RunCompleted(MessageData):
@@ -242,6 +268,7 @@ EVENTS: tuple[type[MessageData | DeadlettersRecover | DeadletterArchived | Deadl
     RunStarted,
     RunDrained,
     RunRecovered,
+    RunTasksRecovered,
     RunCompleted,
     RunFailed,
     RunCancelled,

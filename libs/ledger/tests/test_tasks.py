@@ -167,6 +167,7 @@ def test_a_late_success_counts_as_one_and_has_the_end_said_again(new: Callable[[
     assert tasks.ledger.close_run(tasks.run)
     late = tasks.complete(items[:20])
     assert len(late.changed) == 20
+    assert late.late == late.changed
     assert all(task.error is None for task in tasks.all()[:20])
     run = tasks.run
     assert (run.chunks_completed, run.chunks_failed, run.drains) == (20, N - 20, 1)

@@ -16,6 +16,7 @@ from prismline_contracts import (
     RunCleanupRequested,
     RunDrained,
     RunRecovered,
+    RunTasksRecovered,
     StatusUpdate,
     timestamp,
 )
@@ -195,6 +196,15 @@ class TestFailedThenRecovered:
         assert scene.deliver(failing(scene, "TooManyFailures: 1 of 4 chunks failed."))
         assert (scene.run().status, scene.run().error_message) == ("completed", None)
         assert scene.said() == ["completed", "started"], "it is not said to have failed"
+
+    def test_a_late_success_of_a_task_after_the_failure_completes_the_run(self, scene: StatusScene) -> None:
+        units = scene.running()
+        scene.drain(units, failed=1)
+        assert scene.deliver(failing(scene, "TooManyFailures: 1 of 4 tasks failed."))
+        assert scene.run().status == "failed"
+        scene.end_chunk(units[-1])
+        assert scene.deliver(RunTasksRecovered.of(scene.item(), ["0" * 64]))
+        assert (scene.run().status, scene.run().error_message) == ("completed", None)
 
     def test_a_late_success_after_the_failure_completes_the_run(self, scene: StatusScene) -> None:
         chunks = scene.running()

@@ -19,13 +19,13 @@ from tasks_world import RUN_ID, TasksWorld, tasks_world
 
 from prismline_contracts import Envelope, now, timestamp
 from prismline_coordination import Server, Stats
-from prismline_ledger import waiting_for
+from prismline_ledger import TaskEnding, waiting_for
 from prismline_localstack.endpoints import free_port
 from prismline_localstack.standins.site import Site, page_body
 from prismline_localstack.testing import ValkeyServer
 from prismline_localstack.waiting import wait_until
 from prismline_runtime import Change, Table
-from prismline_worker import task_decisions
+from prismline_worker import task_decisions, task_processing
 
 pytestmark = pytest.mark.emulator
 
@@ -181,6 +181,32 @@ def test_while_the_gateway_is_down_tasks_are_tried_again(world: TasksWorld) -> N
     assert down.process(ids)
     assert down.statuses(ids) == ["PENDING"]
     assert world.depth() == 1
+
+
+@pytest.mark.parametrize("shard_count", [1, 4])
+def test_a_success_after_the_end_of_the_run_is_said_and_has_the_run_looked_at(
+    world: TasksWorld, monkeypatch: pytest.MonkeyPatch, shard_count: int
+) -> None:
+    """Its worker was presumed dead: the task was given up meanwhile, and the run has ended as failed."""
+    (name,) = world.open_run(["/page/1"], shard_count=shard_count)
+    shard = int(name[:8], 16) % shard_count
+
+    def give_up(point: str, **_: str) -> None:
+        if point == "tasks.worked":
+            (task,) = world.tasks([name])
+            assert world.ledger.end_tasks(world.run, [TaskEnding(task, error="Given up.")]).drained
+            world.ledger.record_end(world.run, "failed")
+            assert world.run.ended_status == "failed"
+
+    monkeypatch.setattr(task_processing, "fault_point", give_up)
+    assert world.process([name], shard=shard, shard_count=shard_count)
+    assert world.statuses([name]) == ["COMPLETED"]
+    run = world.run
+    assert (run.chunks_completed, run.chunks_failed, run.ended_status) == (1, 0, None)
+    said = world.said()
+    assert kinds(said) == ["run.drained", "run.tasks.recovered"]
+    assert world.process([name], shard=shard, shard_count=shard_count)
+    assert kinds(world.said()) == ["run.drained"], "the late success is said once; the drain until the end is recorded"
 
 
 def test_a_stopped_run_is_left_alone(world: TasksWorld) -> None:

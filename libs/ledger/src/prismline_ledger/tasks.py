@@ -74,6 +74,8 @@ class TasksEnded:
     unchanged: list[TaskItem] = field(default_factory=list)
     #: The current run, if its item was read: the tasks' shard is complete.
     run: RunItem | None = None
+    #: Those of `changed` that had FAILED, and are completed after all.
+    late: list[TaskItem] = field(default_factory=list)
 
     @property
     def drained(self) -> bool:
@@ -266,6 +268,7 @@ class Tasks(Splitting):
         """
         changed: list[TaskItem] = []
         unchanged: list[TaskItem] = []
+        late: list[TaskItem] = []
         left = {ending.task.SK: (ending, ending.task) for ending in endings}
         shards = {_shard_in(task) for _, task in left.values()}
         while left:
@@ -275,11 +278,13 @@ class Tasks(Splitting):
             for group in _groups([(ending, left[ending.task.SK][1]) for ending in possible]):
                 ended = self._end_group(run, group)
                 changed += ended
+                late += ended if _is_late(group[0][1]) else []
                 refused += [] if ended else [ending for ending, _ in group]
             now = self.read_tasks(run, [ending.task.task_id for ending in refused])
             left = {ending.task.SK: (ending, now[name]) for ending in refused if (name := ending.task.task_id) in now}
         drained = [self.drain_shard(run.run_id, shard) for shard in sorted(shards, key=lambda shard: shard or 0)]
-        return TasksEnded(changed, unchanged, next((each for each in reversed(drained) if each is not None), None))
+        current = next((each for each in reversed(drained) if each is not None), None)
+        return TasksEnded(changed, unchanged, current, late)
 
     def _end_group(self, run: RunItem, group: Sequence[tuple[TaskEnding, TaskItem]]) -> list[TaskItem]:
         """End tasks of one shard in one transaction, all of them late successes or none. Empty: one has changed."""

@@ -21,6 +21,7 @@ from prismline_contracts import (
     RunItem,
     RunRecovered,
     RunSplitCompleted,
+    RunTasksRecovered,
     SpectraRefit,
     TaskItem,
     TasksProcess,
@@ -31,7 +32,7 @@ from prismline_ledger import Patience, exhausted, leased, seconds_since
 
 #: Events after which the status service checks whether a run has ended. They are sent back only once, because the
 #: sweeper repeats them until the end is recorded. In an outage of a day they would otherwise pile up and circulate.
-SAID_AGAIN = (RunDrained, RunRecovered, RunSplitCompleted, RunCheckRequested)
+SAID_AGAIN = (RunDrained, RunRecovered, RunTasksRecovered, RunSplitCompleted, RunCheckRequested)
 #: Longest delay, in seconds, before a message is tried again: the longest delivery delay of SQS.
 LONGEST_DELAY_SECONDS = 900
 

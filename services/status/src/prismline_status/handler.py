@@ -14,6 +14,7 @@ from prismline_contracts import (
     RunSplitCompleted,
     RunStatus,
     RunSubmitted,
+    RunTasksRecovered,
     StatusUpdate,
 )
 from prismline_runtime import Message, NewerReleaseError, PermanentError, queue_handler
@@ -66,6 +67,7 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
             RunSplitCompleted: partial(on_run_changed, deps=deps),
             RunDrained: partial(on_run_changed, deps=deps),
             RunRecovered: partial(on_run_changed, deps=deps),
+            RunTasksRecovered: partial(on_run_changed, deps=deps),
             RunCheckRequested: partial(on_run_changed, deps=deps),
             RunCancelRequested: partial(on_cancel_requested, deps=deps),
             RunCleanupRequested: partial(on_cleanup_requested, deps=deps),

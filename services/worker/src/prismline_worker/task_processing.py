@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from prismline_contracts import RunDrained, RunItem, TaskItem, TasksProcess, UrlParams, now, queue_name
+from prismline_contracts import (
+    RunDrained,
+    RunItem,
+    RunTasksRecovered,
+    TaskItem,
+    TasksProcess,
+    UrlParams,
+    now,
+    queue_name,
+)
 from prismline_coordination import Stats
 from prismline_ledger import TaskEnding
 from prismline_runtime import (
@@ -42,6 +51,8 @@ class _Progress:
     again: dict[str, float] = field(default_factory=dict)
     #: The run, as the end of its tasks left it, if that was read.
     run: RunItem | None = None
+    #: Ids of tasks that had FAILED, and were completed after all.
+    late: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
 
 
@@ -75,7 +86,7 @@ def on_tasks_process(
         progress.run = deps.ledger.drain_shard(command.run_id, command.shard if run.shard_count > 1 else None)
     if progress.run is not None:
         going.seen(progress.run)
-        _announce(progress.run, message, deps)
+        _announce(progress.run, progress.late, message, deps)
     _count(command, progress.counts, deps)
 
 
@@ -123,6 +134,7 @@ def _record(
     if endings := [each for each in judged if isinstance(each, TaskEnding)]:
         ended = deps.ledger.end_tasks(run, endings)
         progress.run = ended.run or progress.run
+        progress.late += [task.task_id for task in ended.late]
         # A recovery has reopened such a task during its attempt.
         progress.again |= {task.task_id: 0.0 for task in ended.unchanged if not task.state.terminal}
         progress.counts.update(task.status.lower() for task in ended.changed)
@@ -155,11 +167,21 @@ def _send_rest(
         deps.transport.send(queue, [envelope], delay_seconds=delay)
 
 
-def _announce(run: RunItem, message: Message, deps: Dependencies) -> None:
-    """Publish that the run has drained, until its end is recorded. A repeated event has the same id."""
-    if run.drained_at is not None and run.ended_at is None:
+def _announce(run: RunItem, late: list[str], message: Message, deps: Dependencies) -> None:
+    """Publish that the run has drained, and which tasks succeeded late. A repeated event has the same id.
+
+    The drain is published until the run's end is recorded. A late success has removed that record, so if the worker
+    dies here, the sweeper says the drain, and the status service looks at the run all the same.
+    """
+    if run.drained_at is None:
+        return
+    traceparent = message.envelope.traceparent
+    if run.ended_at is None:
         drained = RunDrained.of(run)
-        deps.transport.publish_event(drained, traceparent=message.envelope.traceparent, key=drained.key)
+        deps.transport.publish_event(drained, traceparent=traceparent, key=drained.key)
+    if late:
+        recovered = RunTasksRecovered.of(run, late)
+        deps.transport.publish_event(recovered, traceparent=traceparent, key=(late[0],))
 
 
 def _count(command: TasksProcess, counts: Counter[str], deps: Dependencies) -> None:
