@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from prismline_localstack import harness
+from prismline_localstack.deployment.change_sets import Stacks
 from prismline_localstack.settings import REPOSITORY
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
@@ -61,8 +64,37 @@ def test_an_upgrade_and_a_rollback(system: System) -> None:
     assert services["worker"]["code"]["ImageUri"].startswith("prismline/worker@sha256:")
 
 
-def test_the_commands_for_aws_are_commands(system: System) -> None:
-    exports, *deployments = commands("The first deployment to AWS")
-    assert exports[0] == "export"
-    for command in deployments:  # an environment of the emulator that runs no functions stands for the account
-        assert "runs no functions" in system.cli(*command[1:], expect=3, stream="stderr")
+#: Stands for docker: what it "pushes" is in the emulator's ECR.
+DOCKER = f"""#!{sys.executable}
+import json, sys
+import boto3
+if sys.argv[1] == "push":
+    repository, _, tag = sys.argv[2].partition("/")[2].rpartition(":")
+    manifest = json.dumps({{"schemaVersion": 2, "config": {{"digest": sys.argv[2]}}}})
+    boto3.client("ecr").put_image(repositoryName=repository, imageManifest=manifest, imageTag=tag)
+"""
+
+
+def test_the_first_deployment_makes_a_whole_environment(
+    system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The emulator stands for the account; nothing runs the functions of this environment."""
+    docker = tmp_path / "docker"
+    docker.write_text(DOCKER)
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    export, plan, deployment = commands("The first deployment to AWS")
+    assert export[0] == "export"
+    planned = json.loads(system.cli(*plan[1:], "--json"))
+    assert [(stack["stack"], stack["new"]) for stack in planned["stacks"]] == [("prismline-prod-platform", True)]
+    assert planned["deployed"] == []
+    stacks = Stacks(harness.load_state().client("cloudformation"))
+    assert stacks.state("prismline-prod-platform") is None
+    deployed = json.loads(system.cli(*deployment[1:], "--json"))
+    services = {path.parent.name for path in REPOSITORY.glob("services/*/template.yaml")}
+    assert {release["service"] for release in deployed["deployed"]} == services
+    for release in deployed["deployed"]:
+        stack = f"prismline-prod-{release['service']}"
+        assert stacks.state(stack) == "CREATE_COMPLETE"
+        assert stacks.parameters(stack)["ImageUri"] == release["image"]
+        assert f"/prismline/{release['service']}@sha256:" in release["image"]

@@ -79,9 +79,12 @@ def up(
     place = Home.at(home)
     if is_up(place.path):
         return load_state(place.path)
+    endpoint = HarnessSettings().endpoint
+    if functions and endpoint is not None:
+        raise HarnessError(f"Functions run on the embedded emulator only: unset AWS_ENDPOINT_URL, which is {endpoint}.")
     plan = Plan(
         home=place.path,
-        endpoint=HarnessSettings().endpoint,
+        endpoint=endpoint,
         root=root.absolute(),
         environment=environment,
         workers=workers,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 
@@ -35,25 +34,29 @@ def local_target(state: State, home: Home, parameters: Mapping[str, str]) -> Tar
     )
 
 
-def aws_target(environment: str, parameters: Mapping[str, str]) -> Target:
-    """The AWS account of the credentials that boto3 finds. Raises HarnessError without a Region."""
+def account_target(environment: str, parameters: Mapping[str, str]) -> Target:
+    """The AWS account of the credentials that boto3 finds. Raises HarnessError without a Region.
+
+    `AWS_ENDPOINT_URL` may name an emulator in its place; what that lacks is left out.
+    """
     session = boto3.Session()
     if session.region_name is None:
         raise HarnessError("No Region is set: AWS_REGION, or a profile, says which one to deploy to.")
+    cloudformation = session.client("cloudformation")
     return Target(
         environment=environment,
-        stacks=Stacks(session.client("cloudformation")),
+        stacks=Stacks(cloudformation),
         s3=session.client("s3"),
         record=Record(session.client("ssm"), environment),
         images=ContainerImages(session.client("ecr")),
-        parameters=parameters,
+        parameters={**emulator_parameters(cloudformation.meta.endpoint_url), **parameters},
     )
 
 
 def find_target(environment: str, parameters: Mapping[str, str]) -> Target:
-    """The system that runs on this machine if it is of this environment, or else AWS.
+    """The system that runs on this machine if it is of this environment, or else the AWS account.
 
-    Raises HarnessError for a name that cannot be one, and for an emulator that the harness does not run.
+    Raises HarnessError for a name that no environment can have.
     """
     if not ENVIRONMENT_NAME.fullmatch(environment):
         raise HarnessError(
@@ -65,8 +68,4 @@ def find_target(environment: str, parameters: Mapping[str, str]) -> Target:
         state = None
     if state is not None and state.environment == environment:
         return local_target(state, Home.at(None), parameters)
-    if endpoint := os.environ.get("AWS_ENDPOINT_URL"):
-        raise HarnessError(
-            f"The emulator at {endpoint} runs no functions. Deploy to AWS, or to what `prismline up --functions` runs."
-        )
-    return aws_target(environment, parameters)
+    return account_target(environment, parameters)

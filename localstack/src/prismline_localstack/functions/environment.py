@@ -104,11 +104,11 @@ class ExecutionEnvironment:
             "_HANDLER": command[-1],
             "LAMBDA_TASK_ROOT": str(folder),
         }
-        self._started = time.monotonic()
+        self.started = time.monotonic()
         self._process = _STARTER.submit(_start, command, environment, log, folder).result()
         self._log = log
         self.cold_start: ColdStart | None = None
-        self.idle_since = self._started
+        self.idle_since = self.started
         threading.Thread(target=self._watch, daemon=True).start()
 
     @property
@@ -139,7 +139,7 @@ class ExecutionEnvironment:
         The process is killed at the end of that time. Raises EnvironmentFailedError if it never asked for work.
         """
         self.wait_until_ready()
-        invocation = _Invocation(event, deadline_ms=round((time.time() + timeout) * 1000))
+        invocation = _Invocation(event, deadline_ms=int((time.time() + timeout) * 1000))
         self._current = invocation
         self._next.put(invocation)
         try:
@@ -175,7 +175,7 @@ class ExecutionEnvironment:
     def next_invocation(self) -> _Invocation | None:
         """Freeze the process until there is work for it. None if it is stopped meanwhile."""
         if not self._ready.is_set():
-            self.cold_start = ColdStart(time.monotonic() - self._started, self.processor_seconds)
+            self.cold_start = ColdStart(time.monotonic() - self.started, self.processor_seconds)
             self._ready.set()
         if self._next.empty():
             self._signal(signal.SIGSTOP)

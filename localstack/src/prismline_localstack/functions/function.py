@@ -13,6 +13,9 @@ from prismline_localstack.functions.environment import EnvironmentFailedError, E
 
 #: A frozen environment that nobody needed for so long is ended, in seconds.
 IDLE_SECONDS = 120.0
+#: An environment takes no more invocations after this time, in seconds: its credentials are valid for an hour, and an
+#: invocation may take a quarter of one.
+OLDEST_SECONDS = 2400.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ class Function:
 
     def _give_back(self, environment: ExecutionEnvironment) -> None:
         with self._lock:
-            if environment.alive and not self._retired:
+            young = time.monotonic() - environment.started < OLDEST_SECONDS
+            if environment.alive and young and not self._retired:
                 self._idle.append(environment)
                 return
         environment.stop()
