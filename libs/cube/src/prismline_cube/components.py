@@ -118,10 +118,13 @@ def _of_components(
 
 
 def _strongest(row: NDArray[np.int64], amplitude: Floats) -> NDArray[np.intp]:
-    """Index of the component with the largest amplitude of each row that has components."""
-    order = np.lexsort((amplitude, row))
-    last = np.flatnonzero(np.diff(row[order], append=-1))
-    return order[last]
+    """Index of the component with the largest amplitude of each row that has components; `row` ascends."""
+    if not len(row):
+        return np.array([], np.intp)
+    starts = np.flatnonzero(np.diff(row, prepend=-1))
+    largest = np.maximum.reduceat(amplitude, starts)
+    found = np.flatnonzero(amplitude == np.repeat(largest, np.diff(starts, append=len(row))))
+    return found[np.flatnonzero(np.diff(row[found], append=-1))]  # of equal ones, the last
 
 
 def _numbers(table: pa.Table, name: str) -> Floats:
