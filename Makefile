@@ -94,7 +94,7 @@ schemas: $(VENV)/.installed  ## Write the schemas of the contracts, their AsyncA
 
 contracts: $(VENV)/.installed-dev $(VENV)/.installed-asyncapi  ## Compare with the last release, verify the pacts, say whom a change would break.
 	$(BIN)/python -m prismline_contracts.release check
-	$(BIN)/pytest -q contracts/tests tests/contracts
+	$(PYTEST) -q contracts/tests tests/contracts
 
 pacts: $(VENV)/.installed-dev  ## Write contracts/pacts anew from the services, and verify every sender against them.
 	$(BIN)/python -m tests.contracts.pacts

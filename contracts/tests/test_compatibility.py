@@ -258,30 +258,62 @@ def test_the_contracts_of_now_are_compatible_with_those_of_the_last_release(caps
     assert main(["--contracts", str(CONTRACTS), "check"]) == 0, capsys.readouterr().err
 
 
-def test_a_field_that_is_removed_breaks_its_readers() -> None:
-    def remove(schema: dict[str, Any]) -> None:
-        del schema["properties"]["output_key"]
-        schema["required"].remove("output_key")
-
-    (said,) = changed("chunk.completed.v1", remove)
-    assert "output_key" in said
-    assert "people" in said
+def _optional_field(schema: dict[str, Any]) -> None:
+    schema["properties"]["weight"] = {"anyOf": [{"type": "number"}, {"type": "null"}], "default": None}
 
 
-def test_an_id_that_is_narrowed_breaks_the_messages_in_the_queues() -> None:
-    def narrow(schema: dict[str, Any]) -> None:
-        schema["properties"]["chunk_id"]["pattern"] = "^chunk-[0-9]{7}$"
-
-    assert any("worker" in said and "chunk_id" in said for said in changed("chunk.process.v1", narrow))
+def _later_value(schema: dict[str, Any]) -> None:
+    schema["properties"]["status"]["x-known-values"].append("SKIPPED")
 
 
-def test_a_new_required_field_breaks_new_readers() -> None:
-    def require(schema: dict[str, Any]) -> None:
-        schema["properties"]["priority"] = {"type": "integer"}
-        schema["required"].append("priority")
+def _later_choice(schema: dict[str, Any]) -> None:
+    schema["properties"]["chunk_input"]["enum"].append("stream")
 
-    (said,) = changed("chunk.process.v1", require)
-    assert "priority" in said
+
+def _removed_field(schema: dict[str, Any]) -> None:
+    del schema["properties"]["output_key"]
+    schema["required"].remove("output_key")
+
+
+def _narrowed_id(schema: dict[str, Any]) -> None:
+    schema["properties"]["chunk_id"]["pattern"] = "^chunk-[0-9]{7}$"
+
+
+def _required_field(schema: dict[str, Any]) -> None:
+    schema["properties"]["weight"] = {"type": "number"}
+    schema["required"].append("weight")
+
+
+#: A change of a contract as it is now, and whom it breaks.
+SIX_CHANGES: dict[str, tuple[str, Any, str | None]] = {
+    "a new optional field": ("chunk.process.v1", _optional_field, None),
+    "a new status": ("chunk_item.v1", _later_value, None),
+    "people may write one more value": ("manifest.v1", _later_choice, None),
+    "a field is removed": ("chunk.completed.v1", _removed_field, "people"),
+    "an id is narrowed": ("chunk.process.v1", _narrowed_id, "worker, dlq-consumer"),
+    "a new field is required": ("chunk.process.v1", _required_field, "worker, dlq-consumer"),
+}
+
+
+@pytest.mark.parametrize("change", SIX_CHANGES)
+def test_the_check_judges_a_change_of_the_contracts_of_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], change: str
+) -> None:
+    name, alter, broken = SIX_CHANGES[change]
+    shutil.copytree(CONTRACTS / "registry", tmp_path / "registry")
+    assert main(["--contracts", str(tmp_path), "release", "1.1.0"]) == 0
+    altered = copy.deepcopy(current_schemas())
+    alter(altered[name])
+    monkeypatch.setattr("prismline_contracts.release.current_schemas", lambda: altered)
+    assert main(["--contracts", str(tmp_path), "check"]) == (0 if broken is None else 1)
+    said = capsys.readouterr().err
+    assert (f"This breaks {broken} (" in said) if broken else said == ""
+    assert (name in said) is (broken is not None)
+
+
+def test_a_new_required_field_breaks_those_who_read_what_is_under_way() -> None:
+    (said,) = changed("chunk.process.v1", _required_field)
+    assert "weight" in said
     assert "which reads what the last release wrote" in said
 
 

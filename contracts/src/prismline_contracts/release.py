@@ -18,12 +18,15 @@ from prismline_contracts.compatibility import Difference, Schema, differences
 from prismline_contracts.decomposition import COLUMNS, MetadataKey
 from prismline_contracts.deploying import Verifications, can_i_deploy, read_deployed
 from prismline_contracts.outputs import OUTPUT_MODELS
-from prismline_contracts.registry import NEXT, OUTPUT, REGISTRY, RELEASED, Entry, read_registry
+from prismline_contracts.registry import NEXT, OUTPUT, REGISTRY, RELEASED, Entry, Kind, read_registry
 from prismline_contracts.schemas import MODELS, OUTPUTS_FOLDER, output_schema_of, schema_of
 
 #: The Parquet output's name among the released schemas.
 PARQUET = "decomposition.v1"
 
+
+#: The entry of a contract that is not in the registry.
+NOBODY = Entry(Kind.MESSAGE, "", (), ())
 
 #: What to do about a change that breaks readers.
 ADVICE = (
@@ -55,8 +58,8 @@ class Break:
 
 
 def entry_of(registry: Mapping[str, Entry], name: str) -> Entry:
-    """The entry of a contract. Outputs of commands share one."""
-    return OUTPUT if name.startswith(f"{OUTPUTS_FOLDER}/") else registry[name]
+    """The entry of a contract. Outputs of commands share one, and what is not in the registry has no readers there."""
+    return OUTPUT if name.startswith(f"{OUTPUTS_FOLDER}/") else registry.get(name, NOBODY)
 
 
 def current_schemas() -> dict[str, Schema]:

@@ -1,0 +1,159 @@
+"""The walk of docs/evolving-contracts.md, in a copy of the contracts: a field, a version, its retirement, a release."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from prismline_contracts.registry import read_registry
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/evolving-contracts.md").read_text()
+
+#: What a command of the page runs in this test: a recipe of its target, or itself. The pacts have tests of their own.
+RUNS = {
+    "make contracts": ["prismline_contracts.release", "check"],
+    "make schemas": ["prismline_contracts.schemas", "contracts"],
+    ".venv/bin/prismline-contracts release 1.1.0": ["prismline_contracts.release", "release", "1.1.0"],
+    ".venv/bin/prismline-contracts can-i-deploy worker 1.0.0 --to prod": [
+        *("prismline_contracts.release", "can-i-deploy", "worker", "1.0.0", "--to", "prod")
+    ],
+}
+#: The commands of the page that are run elsewhere: in test_pacts, and in the tests of `--record -`.
+ELSEWHERE = {"make pacts", "aws ssm get-parameters-by-path --path /prismline/prod/deployed |"}
+
+
+@dataclass
+class Checkout:
+    """A copy of a checkout's folder `contracts`, whose code the commands run."""
+
+    root: Path
+
+    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the page."""
+        return self._python(*RUNS[command])
+
+    def make_schemas(self) -> None:
+        """`make schemas`: both of its recipes."""
+        for done in (self.run("make schemas"), self._python("prismline_contracts.catalogue", "contracts")):
+            assert done.returncode == 0, done.stderr
+
+    def edit(self, module: str, before: str, after: str) -> None:
+        """Edit a model."""
+        path = self.root / "contracts/src/prismline_contracts" / module
+        code = path.read_text()
+        assert code.count(before) == 1
+        path.write_text(code.replace(before, after))
+
+    def entry(self, name: str) -> Path:
+        """The folder of a contract."""
+        return self.root / "contracts/registry" / name
+
+    def _python(self, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", module, *arguments],
+            cwd=self.root,
+            env={**os.environ, "PYTHONPATH": str(self.root / "contracts/src")},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    ignored = shutil.ignore_patterns("tests", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT / "contracts", tmp_path / "contracts", ignore=ignored)
+    return Checkout(tmp_path)
+
+
+FIELD = '    TYPE: ClassVar[str] = "prismline.chunk.failed.v1"\n\n    survey: Survey | None = None\n'
+
+
+def test_adding_a_field(checkout: Checkout) -> None:
+    checkout.edit("events.py", FIELD, FIELD + "    #: Who is to blame.\n    culprit: Name\n")
+    checkout.make_schemas()
+    done = checkout.run("make contracts")
+    assert done.returncode == 1
+    assert "chunk.failed.v1 $.culprit: the reader needs it and the writer does not write it" in done.stderr
+    checkout.edit("events.py", "    culprit: Name\n", "    culprit: Name | None = None\n")
+    checkout.make_schemas()
+    assert checkout.run("make contracts").returncode == 0
+    assert "culprit" in json.loads((checkout.entry("chunk.failed.v1") / "schema.json").read_text())["properties"]
+    assert "Who is to blame." in (checkout.root / "contracts/catalogue/chunk.failed.v1.html").read_text()
+
+
+V2 = '''class ChunkFailedV2(MessageData):
+    """A chunk is FAILED. `reason` says why, and `code` names the kind of error."""
+
+    TYPE: ClassVar[str] = "prismline.chunk.failed.v2"
+
+    chunk_id: ChunkId
+    reason: str
+    code: Name
+
+
+'''
+
+
+def test_adding_a_major_version_and_retiring_the_one_before(checkout: Checkout) -> None:
+    checkout.edit("events.py", "class ExportRequested(MessageData):\n", V2 + "class ExportRequested(MessageData):\n")
+    checkout.edit(
+        "events.py",
+        "    ChunkFailed,\n    ExportRequested,\n",
+        "    ChunkFailed,\n    ChunkFailedV2,\n    ExportRequested,\n",
+    )
+    v1, v2 = checkout.entry("chunk.failed.v1"), checkout.entry("chunk.failed.v2")
+    v2.mkdir()
+    (v2 / "contract.toml").write_text(
+        (v1 / "contract.toml").read_text().replace('"1.0.0" = "The first release."', '"next" = "New."')
+    )
+    example = json.loads((v1 / "example.json").read_text())
+    data = {"run_id": "r", "chunk_id": example["data"]["chunk_id"], "reason": "It is empty.", "code": "empty"}
+    (v2 / "example.json").write_text(json.dumps(example | {"type": "prismline.chunk.failed.v2", "data": data}))
+    checkout.make_schemas()
+    assert checkout.run("make contracts").returncode == 0
+    for name in ("chunk.failed.v1", "chunk.failed.v2"):
+        assert (checkout.root / f"contracts/catalogue/{name}.html").exists()
+    channels = json.loads((checkout.root / "contracts/asyncapi.json").read_text())["channels"]
+    assert {"chunk.failed.v1", "chunk.failed.v2"} <= channels["bus"]["messages"].keys()
+    assert checkout.run(".venv/bin/prismline-contracts release 1.1.0").returncode == 0
+    assert read_registry(checkout.root / "contracts/registry")["chunk.failed.v2"].history == {"1.1.0": "New."}
+
+    checkout.edit("events.py", "    ChunkFailed,\n    ChunkFailedV2,\n", "    ChunkFailedV2,\n")
+    done = checkout.run("make contracts")
+    assert done.returncode == 1
+    assert "chunk.failed.v1 $: the contract is gone. This breaks people" in done.stderr
+    shutil.rmtree(v1)
+    (checkout.root / "contracts/released/chunk.failed.v1.json").unlink()
+    assert checkout.run("make contracts").returncode == 0
+    checkout.make_schemas()
+    assert not (checkout.root / "contracts/catalogue/chunk.failed.v1.html").exists()
+
+
+def test_asking_about_a_deployment(checkout: Checkout) -> None:
+    ask = ".venv/bin/prismline-contracts can-i-deploy worker 1.0.0 --to prod"
+    assert checkout.run(ask).returncode == 2
+    (record,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    (checkout.root / "contracts/deployed").mkdir()
+    (checkout.root / "contracts/deployed/prod.json").write_text(record)
+    done = checkout.run(ask)
+    assert done.returncode == 0, done.stderr
+    assert "worker 1.0.0 works with what is in prod: splitter 1.0.0, status 1.1.0." in done.stdout
+
+
+def test_every_command_of_the_page_is_run_by_a_test() -> None:
+    lines = {line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()}
+    told = {line for line in lines if not line.startswith("  ")} | {"make schemas"}
+    assert told == RUNS.keys() | ELSEWHERE
+    makefile = (ROOT / "Makefile").read_text()
+    for command in ("make contracts", "make schemas"):
+        assert f"$(BIN)/python -m {' '.join(RUNS[command])}\n" in makefile
