@@ -384,10 +384,17 @@ class TestEvents:
 
         asyncio.run(asyncio.wait_for(scene(), 30))
 
-    def test_the_service_streams(self, acme: Api, url: str) -> None:
+    def test_the_service_streams_from_the_version_that_a_page_shows(
+        self, world: ApiWorld, acme: Api, url: str
+    ) -> None:
         run_id = acme.post("/jobs", urls_job(2))["run"]["run_id"]
         headers = {"Authorization": f"Bearer {acme.api_key}"}
-        with httpx.stream("GET", f"{url}/v1/events", params={"run": run_id}, headers=headers, timeout=20) as answer:
-            assert answer.headers["Content-Type"].startswith("text/event-stream")
-            kinds = (line.removeprefix("event: ") for line in answer.iter_lines() if line.startswith("event: "))
-            assert [next(kinds), next(kinds)] == ["run", "reset"]
+        for since, second in (("", "reset"), (acme.get(f"/runs/{run_id}/cells")["version"], "cells")):
+            asked = {"run": run_id, "since": since}
+            with httpx.stream("GET", f"{url}/v1/events", params=asked, headers=headers, timeout=30) as answer:
+                assert answer.headers["Content-Type"].startswith("text/event-stream")
+                kinds = (line.removeprefix("event: ") for line in answer.iter_lines() if line.startswith("event: "))
+                assert next(kinds) == "run"
+                if since:
+                    world.complete(run_id, task_id(run_id, 1), b"x")
+                assert next(kind for kind in kinds if kind != "run") == second

@@ -41,6 +41,7 @@ def get_events(
     run: Annotated[str, Query(max_length=80, description="The run's id.")],
     caller: Reader,
     deps: Deps,
+    since: Annotated[str, Query(max_length=80, description="The version of the cells that is known.")] = "",
     last_event_id: Annotated[str | None, Header(max_length=80)] = None,
 ) -> Response:
     """Follow a run by server-sent events. 204 where this service cannot keep a stream open: poll instead."""
@@ -48,11 +49,13 @@ def get_events(
     if not deps.settings.events:
         return Response(status_code=204)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(follow(found, last_event_id, deps), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(
+        follow(found, last_event_id or since, deps), media_type="text/event-stream", headers=headers
+    )
 
 
 async def follow(run: AnyRun, version: str | None, deps: Dependencies) -> AsyncIterator[str]:
-    """The events of a run since a version of its cells. None: from now on."""
+    """The events of a run since a version of its cells. Without one they begin with `reset`."""
     ends_at = time.monotonic() + STREAM_SECONDS
     shown, spoke_at, troubled = "", time.monotonic(), False
     yield f"retry: {RETRY_MS}\n\n"

@@ -1,6 +1,6 @@
 // What can be done to a run. Each action first says, in a dialog, what it will do.
 import { get, newKey, post } from "./api.js";
-import { bytes, byId, count, el, notice, replace } from "./dom.js";
+import { bytes, byId, count, el, notice, plural, replace } from "./dom.js";
 
 const ENDED = ["completed", "failed", "cancelled"];
 const WAIT_MS = 1000;
@@ -59,7 +59,7 @@ async function cancel(look) {
   const [pending, running, completed, failed, deferred] = cells?.counts() ?? [];
   const go = await ask(`Cancel ${run.name}?`, "Cancel the run", async (what) => {
     replace(what, list(
-      cells ? `${count(pending + deferred)} ${run.unit}s that wait will not be processed.` : null,
+      cells ? `${plural(pending + deferred, run.unit)} that wait will not be processed.` : null,
       cells ? `${count(running)} that are being processed come to their end.` : null,
       cells ? `${count(completed)} that are completed keep their results; ${count(failed)} have failed.` : null,
       "The run ends as cancelled. A recovery can have it go on later."));
@@ -87,7 +87,7 @@ async function recover(look) {
     const asked = await post("/dead-letters/recover", { run_id: run.run_id, retry: true, dry_run: true });
     const counted = await operation(asked.status_url, () => {});
     replace(what, list(
-      `${count(counted.n_sent)} ${run.unit}s would be sent again, with all their attempts.`,
+      `${plural(counted.n_sent, run.unit)} would be sent again, with all attempts.`,
       counted.n_settled ? `${count(counted.n_settled)} have completed since and stay as they are.` : null,
       counted.n_left ? `${count(counted.n_left)} would be left for another recovery.` : null,
       counted.n_failed ? `${count(counted.n_failed)} cannot be sent.` : null));
@@ -104,7 +104,7 @@ async function recover(look) {
 async function rerun(look) {
   const { run } = look();
   const go = await ask(`Run the failed tasks of ${run.name} again?`, "Start a new run", async (what) => {
-    replace(what, list(`A new run of the same job fetches the ${count(run.counts.failed)} tasks that failed.`, "This run stays as it is."));
+    replace(what, list(`A new run of the same job fetches what failed: ${plural(run.counts.failed, "task")}.`, "This run stays as it is."));
     return true;
   });
   if (!go) return;
@@ -118,7 +118,7 @@ async function exportRun(look) {
   const { run } = look();
   const go = await ask(`Export ${run.name}?`, "Export", async (what) => {
     const form = run.workload === "spectra" ? "one Parquet file" : "one ZIP file";
-    replace(what, list(`The results of ${count(run.counts.completed)} completed ${run.unit}s become ${form}.`,
+    replace(what, list(`The results of ${plural(run.counts.completed, `completed ${run.unit}`)} become ${form}.`,
       run.counts.failed ? `${count(run.counts.failed)} failed and are not in it.` : null,
       "A link to it appears on this page. It is valid for 24 hours."));
     return true;

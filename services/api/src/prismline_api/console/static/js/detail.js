@@ -1,12 +1,12 @@
 // The panel of one cell: its history, its errors, its input and output, and its dead letters.
 import { get } from "./api.js";
-import { badge, bytes, count, duration, el, moment, replace } from "./dom.js";
+import { badge, bytes, count, duration, el, moment, plural, replace } from "./dom.js";
 
 let asked = 0;
 
 const row = (name, value) => (value === null || value === undefined ? null : [el("dt", {}, name), el("dd", {}, value)]);
 const code = (text) => (text ? el("code", {}, text) : null);
-const times = (number, what) => (number ? `${count(number)} ${what}${number === 1 ? "" : "s"}` : null);
+const times = (number) => (number ? plural(number, "time") : null);
 
 // What is known of the cell's past, the earliest first. The ledger keeps the first attempt and the latest one.
 function history(cell) {
@@ -55,9 +55,9 @@ export async function showDetail(into, path, number, run) {
       ? [el("h3", {}, pending ? "Why the latest attempt did not end it" : "What an earlier attempt met"), el("pre", {}, cell.last_error)] : null,
     el("dl", {},
       row("Attempts", count(cell.attempts)),
-      row("Interrupted", times(cell.interruptions, "time")),
-      row("Put off", times(cell.deferrals, "time")),
-      row("Sent again", times(cell.resends, "time")),
+      row("Interrupted", times(cell.interruptions)),
+      row("Put off", times(cell.deferrals)),
+      row("Sent again", times(cell.resends)),
       row("Duration", cell.duration_ms === undefined ? null : duration(cell.duration_ms / 1000)),
       row("Waits until", cell.not_before && pending ? moment(cell.not_before, { seconds: true }) : null),
       row("Items", cell.n_items === undefined ? null : count(cell.n_items)),

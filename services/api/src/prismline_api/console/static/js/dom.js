@@ -67,6 +67,9 @@ export function duration(seconds) {
 const COUNT = new Intl.NumberFormat();
 export const count = (number) => (number === null || number === undefined ? "–" : COUNT.format(number));
 
+// A number of things, such as 1 chunk and 2 chunks.
+export const plural = (number, thing) => `${count(number)} ${thing}${number === 1 ? "" : "s"}`;
+
 // A number of bytes, in powers of 1,024.
 export function bytes(number) {
   if (number === null || number === undefined) return "–";

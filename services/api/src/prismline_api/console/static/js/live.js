@@ -55,8 +55,8 @@ export function saysState(element) {
 }
 
 // Follow a run by events; where there are none, by polling. `handlers` has run(run), cells(changes, version), reset(),
-// which may return a promise, and state({ok, problem}). `load` fetches everything once, for polling. Returns a function
-// that ends it.
+// state({ok, problem}), and version(), the version of the cells that the page shows. `load` fetches everything once, for
+// polling. A page that nobody sees is not connected: a browser opens few connections to one host.
 export function follow(runId, handlers, load) {
   let polling = null;
   let source = null;
@@ -68,7 +68,8 @@ export function follow(runId, handlers, load) {
   }
 
   function connect() {
-    source = new EventSource(`/v1/events?run=${encodeURIComponent(runId)}`);
+    const query = new URLSearchParams({ run: runId, since: handlers.version() ?? "" });
+    source = new EventSource(`/v1/events?${query}`);
     const ok = () => handlers.state({ ok: true });
     const on = (kind, handle) => source.addEventListener(kind, (event) => handle(JSON.parse(event.data), event.lastEventId));
     on("run", (run) => { ok(); handlers.run(run); });
@@ -82,8 +83,17 @@ export function follow(runId, handlers, load) {
     source.addEventListener("open", ok);
   }
 
-  if ("EventSource" in window) connect();
-  else toPolling();
-  addEventListener("pagehide", () => source?.close());
-  return () => { source?.close(); polling?.stop(); };
+  function disconnect() {
+    source?.close();
+    source = null;
+  }
+
+  if (!("EventSource" in window)) toPolling();
+  else if (!document.hidden) connect();
+  document.addEventListener("visibilitychange", () => {
+    if (polling) return;
+    if (document.hidden) disconnect();
+    else if (!source) connect();
+  });
+  addEventListener("pagehide", disconnect);
 }

@@ -3,7 +3,7 @@ import { request, get } from "./api.js";
 import { actionsOf } from "./actions.js";
 import { Cells, STATES } from "./cells.js";
 import { showDetail } from "./detail.js";
-import { badge, byId, bytes, count, duration, el, empty, moment, replace } from "./dom.js";
+import { badge, byId, bytes, count, duration, el, empty, moment, plural, replace } from "./dom.js";
 import { HeatMap } from "./heatmap.js";
 import { follow, saysState } from "./live.js";
 import { viridis, css } from "./scales.js";
@@ -54,6 +54,12 @@ function showRun(view) {
     el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
     run.error ? el("p", { class: "notice error" }, run.error) : null);
   place.setAttribute("aria-busy", "false");
+  const links = byId("links");
+  if (links.hidden) {
+    links.hidden = false;
+    replace(links, run.workload === "spectra" ? [el("a", { href: `/console${path}/cube` }, "Maps and spectra"), " · "] : null,
+      el("a", { href: `/console/dead-letters?run_id=${encodeURIComponent(runId)}` }, "Dead letters"));
+  }
   actionsOf(byId("actions"), () => ({ run, cells }));
 }
 
@@ -72,7 +78,7 @@ function label(row) {
 
 function describe(row) {
   const attempts = cells.attempts[row];
-  const parts = [label(row), STATES[cells.state[row]].replace("_", " "), `${attempts} attempt${attempts === 1 ? "" : "s"}`];
+  const parts = [label(row), STATES[cells.state[row]].replace("_", " "), plural(attempts, "attempt")];
   if (cells.duration[row] >= 0) parts.push(duration(cells.duration[row] / 1000));
   return parts.join(", ");
 }
@@ -220,9 +226,11 @@ async function begin() {
       showRun(view);
       if (opened !== null && status !== view.status) showDetail(byId("detail-body"), path, opened, run);
     },
-    cells: (changes) => {
+    version: () => cells?.version,
+    cells: (changes, version) => {
       const rows = cells?.change(changes);
       if (!rows) { refresh(); return; }
+      cells.version = version;
       etag = null; // what is shown is newer than what was fetched
       drawSoon();
       if (opened !== null && changes.cell.includes(opened)) showDetail(byId("detail-body"), path, opened, run);
@@ -233,6 +241,3 @@ async function begin() {
 }
 
 begin();
-
-// For measurements: how long the latest frames took, in ms.
-window.prismlineFrames = () => heat.frames.slice();

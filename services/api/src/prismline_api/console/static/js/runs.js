@@ -1,6 +1,6 @@
 // The list of runs. The filters are in the address, so a list can be shared.
 import { get } from "./api.js";
-import { badge, byId, count, duration, el, empty, moment, replace } from "./dom.js";
+import { badge, byId, count, duration, el, empty, moment, plural, replace } from "./dom.js";
 import { poll, saysState } from "./live.js";
 import { takesFiles } from "./submit.js";
 
@@ -22,7 +22,7 @@ function progress(run) {
   const { total, completed = 0, failed = 0 } = run.counts ?? {};
   if (!run.counts) return el("span", { class: "none" }, "–");
   const ended = completed + failed;
-  const label = total === undefined || total === null ? `${count(ended)} so far` : `${count(ended)} of ${count(total)} ${run.unit}s`;
+  const label = total === undefined || total === null ? `${count(ended)} so far` : `${count(ended)} of ${plural(total, run.unit)}`;
   const share = total ? ended / total : 0;
   return el("div", { class: "progress-cell" },
     el("progress", { max: 1, value: share, "aria-label": `Progress of ${run.name}: ${label}` }), el("span", {}, label));

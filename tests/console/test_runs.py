@@ -1,0 +1,148 @@
+"""Runs in a browser: submitted by drag and drop, watched, looked into, recovered, cancelled."""
+
+from __future__ import annotations
+
+import base64
+import re
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from prismline_contracts import ChunkStatus
+from tests.console import stage
+from tests.console.conftest import Console
+from tests.console.stage import Scene
+from tests.cubes import write_cube
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+#: Makes what a browser hands to a page when a file is dropped.
+DROPPED = """([name, content]) => {
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([Uint8Array.from(atob(content), (one) => one.charCodeAt(0))], name));
+  return transfer;
+}"""
+
+
+def drop(page: Page, name: str, content: bytes) -> Locator:
+    """Drop a file on the page. The dialog that opens."""
+    transfer = page.evaluate_handle(DROPPED, [name, base64.b64encode(content).decode()])
+    page.dispatch_event("#drop", "dragenter", {"dataTransfer": transfer})
+    page.dispatch_event("#drop", "drop", {"dataTransfer": transfer})
+    return page.get_by_role("dialog")
+
+
+def fact(page: Page, name: str) -> Locator:
+    """What the head of a run says under `name`."""
+    return page.locator(".facts > div").filter(has=page.get_by_text(name, exact=True)).locator("dd")
+
+
+def test_a_cube_is_submitted_by_drag_and_drop_watched_to_its_end_and_exported(
+    page: Page, console: Console, tmp_path: Path
+) -> None:
+    cube = write_cube(tmp_path / "field.fits", ny=4, nx=5)
+    page.goto("/console/runs")
+    dialog = drop(page, "My field (1).fits", cube.read_bytes())
+    expect(dialog.get_by_label("Survey")).to_have_value("My-field-1-")
+    dialog.get_by_label("Survey").fill("dropped")
+    dialog.get_by_role("button", name="Submit").click()
+    expect(page).to_have_url(re.compile(r"/console/runs/[0-9a-f-]+$"))
+    expect(page.get_by_role("heading", level=1)).to_have_text("dropped")
+    expect(fact(page, "Status")).to_contain_text("completed")
+    expect(page.locator("#legend")).to_contain_text("completed 1")
+    page.get_by_role("button", name="Export").click()
+    expect(dialog).to_contain_text("1 completed chunk")
+    dialog.get_by_role("button", name="Export").click()
+    link = page.get_by_role("link", name=re.compile("download"))
+    assert page.request.get(link.get_attribute("href") or "").body()[:4] == b"PAR1"
+
+
+def test_a_file_that_is_neither_is_refused_with_what_to_do(page: Page, console: Console) -> None:
+    page.goto("/console/runs")
+    drop(page, "holiday.png", b"a picture")
+    expect(page.locator("#notices")).to_contain_text("a cube ends in .fits")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_a_failed_chunk_is_opened_recovered_and_seen_to_turn(page: Page, console: Console, tmp_path: Path) -> None:
+    run_id = stage.broken_run(console.system, tmp_path, "turned", "turned")
+    page.goto(f"/console/runs/{run_id}?show=failed")
+    first = stage.FAILED_CHUNKS[0]
+    panel = page.locator("#detail-body")
+    expect(panel).to_contain_text(first)
+    expect(panel.locator("pre").first).not_to_be_empty()
+    expect(panel.get_by_role("heading", name="Dead letters")).to_be_visible()
+    expect(page.locator("#legend")).to_contain_text(f"failed {len(stage.FAILED_CHUNKS)}")
+    page.get_by_role("button", name="Recover failed").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(f"{len(stage.FAILED_CHUNKS)} chunks would be sent again")
+    assert console.system.connection.ledger.chunk(run_id, first).state is ChunkStatus.FAILED, "a preview does nothing"
+    dialog.get_by_role("button", name="Recover", exact=True).click()
+    expect(page.locator("#legend")).to_contain_text(f"completed {stage.BAD_CHUNKS}")
+    expect(panel.locator(".badge")).to_have_text(re.compile("completed"))
+    expect(fact(page, "Status")).to_contain_text("completed")
+
+
+def test_cells_are_walked_and_chosen_by_keyboard_and_the_address_can_be_shared(page: Page, scene: Scene) -> None:
+    page.goto(f"/console/runs/{scene.bad_run}")
+    cells = page.get_by_role("application", name="Cells of the run")
+    cells.focus()
+    says = page.locator("#cell-says")
+    expect(says).to_contain_text("Chunk 0, completed, 1 attempt")
+    page.keyboard.press("ArrowRight")
+    expect(says).to_contain_text("Chunk 10, failed")
+    page.keyboard.press("Enter")
+    expect(page.locator("#detail-body")).to_contain_text("chunk-0000010")
+    expect(page).to_have_url(re.compile(r"\?cell=10$"))
+    page.keyboard.press("Home")
+    page.keyboard.press("Shift+End")
+    chosen = page.locator("#selection")
+    expect(chosen).to_contain_text(f"{stage.BAD_CHUNKS} selected")
+    expect(chosen).to_contain_text(f"{len(stage.FAILED_CHUNKS)} failed")
+    expect(chosen.get_by_role("button")).to_have_count(len(stage.FAILED_CHUNKS))
+    page.keyboard.press("Escape")
+    expect(chosen).to_be_empty()
+    page.reload()
+    expect(page.locator("#detail-body")).to_contain_text("chunk-0000010")
+
+
+def test_a_run_is_cancelled_after_a_preview(page: Page, console: Console) -> None:
+    with console.api() as api:
+        job = api.post("/jobs", json={"workload": "urls", "name": "waits", "open": True}).raise_for_status().json()
+        run_id = job["run"]["run_id"]
+        urls = {"urls": ["https://prismline.invalid/"] * 3}
+        headers = {"Idempotency-Key": "waits"}
+        api.post(f"/jobs/{job['job_id']}/tasks", json=urls, headers=headers).raise_for_status()
+    page.goto(f"/console/runs/{run_id}")
+    page.get_by_role("button", name="Cancel").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("The run ends as cancelled")
+    dialog.get_by_role("button", name="Close").click()
+    expect(fact(page, "Status")).not_to_contain_text("cancelled")
+    page.get_by_role("button", name="Cancel").click()
+    dialog.get_by_role("button", name="Cancel the run").click()
+    expect(fact(page, "Status")).to_contain_text("cancelled")
+
+
+def test_the_filters_of_the_list_are_in_its_address(page: Page, scene: Scene) -> None:
+    page.goto("/console/runs")
+    rows = page.locator("#list tbody tr")
+    page.get_by_label("Name").fill("PERSEUS")
+    expect(rows).to_have_count(1)
+    page.get_by_label("Status").select_option("failed")
+    expect(page).to_have_url(re.compile(r"\?name=PERSEUS&status=failed$"))
+    page.reload()
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("perseus-arm")
+    page.get_by_label("Workload").select_option("urls")
+    expect(page.locator("#list")).to_contain_text("No run passes these filters.")
+
+
+def test_without_events_the_page_asks_again_and_again(page: Page, console: Console, tmp_path: Path) -> None:
+    page.route("**/v1/events?*", lambda route: route.fulfill(status=204))
+    cube = write_cube(tmp_path / "field.fits", ny=4, nx=5)
+    run_id = console.system.submit(cube, "polled", chunk_size=10)
+    page.goto(f"/console/runs/{run_id}")
+    expect(page.locator("#legend")).to_contain_text("completed 2")
+    expect(fact(page, "Status")).to_contain_text("completed")
