@@ -186,3 +186,44 @@ def bytes_read(machine: Machine) -> int:
     if not path.exists():
         pytest.skip("this system does not count what a process reads")
     return int(path.read_text().partition("rchar: ")[2].split()[0])
+
+
+def test_pages_of_a_large_partition_hold_all_its_items_in_order(machine: Machine) -> None:
+    dynamodb, names = machine.client("dynamodb"), [f"CHUNK#{number:05d}" for number in range(2500)]
+    items = [*(("large", name) for name in names), ("large", "RUN"), ("other", "CHUNK#00000")]
+    for start in range(0, len(items), 25):
+        puts = [
+            {"PutRequest": {"Item": {"PK": {"S": pk}, "SK": {"S": sk}, "odd": {"BOOL": sk[-1] in "13579"}}}}
+            for pk, sk in items[start : start + 25]
+        ]
+        dynamodb.batch_write_item(RequestItems={TABLE: puts})
+
+    def walk(first: str | None, **options: Any) -> tuple[list[str], int]:
+        found, pages = [], 0
+        start = {"ExclusiveStartKey": {"PK": {"S": "large"}, "SK": {"S": first}}} if first else {}
+        while True:
+            answer = dynamodb.query(
+                TableName=TABLE,
+                KeyConditionExpression="PK = :pk AND SK BETWEEN :first AND :last",
+                ExpressionAttributeValues={
+                    ":pk": {"S": "large"},
+                    ":first": {"S": "CHUNK#"},
+                    ":last": {"S": "CHUNK#~"},
+                    **options.get("values", {}),
+                },
+                **{name: value for name, value in options.items() if name != "values"},
+                **start,
+            )
+            found += [item["SK"]["S"] for item in answer["Items"]]
+            pages += 1
+            if "LastEvaluatedKey" not in answer:
+                return found, pages
+            start = {"ExclusiveStartKey": answer["LastEvaluatedKey"]}
+
+    assert walk(None, Limit=600) == (names, 5)
+    assert walk("CHUNK#", Limit=600) == (names, 5)
+    assert walk("CHUNK#02000", Limit=600) == (names[2001:], 1)
+    assert walk("CHUNK#02000", Limit=499) == (names[2001:], 2)
+    odd = {"FilterExpression": "odd = :odd", "values": {":odd": {"BOOL": True}}}
+    assert walk("CHUNK#", Limit=600, **odd) == (names[1::2], 5)
+    assert walk(None, ScanIndexForward=False, Limit=900)[0] == names[::-1]

@@ -23,11 +23,12 @@ import mmap
 import os
 import shutil
 import time
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from ministack import app as ministack
@@ -43,6 +44,8 @@ SAVE_SECONDS, SAVE_SHARE = 1.0, 20.0
 JOURNAL_BYTES = 8 * 1024 * 1024
 #: Bytes of the smallest object of which a range is read without the rest.
 MAPPED_BYTES = 1024 * 1024
+#: Items of the smallest partition of which a page is read without the rest.
+LARGE_PARTITION = 1000
 #: How often a service is asked for what it holds, while its threads change it.
 READ_ATTEMPTS = 20
 #: What does not change what the emulator holds, or only until messages are visible again.
@@ -256,6 +259,37 @@ def read_body(bucket: str, key: str, found: dict[str, Any]) -> Any:
 get_whole_object, read_whole_body = s3._get_object, s3._read_body
 
 
+def query(data: dict[str, Any]) -> Any:
+    """Query, which looks at no more of a large partition than the page that was asked for.
+
+    ministack sorts and checks the whole partition for each page, which takes seconds for 100,000 items.
+    """
+    name = dynamodb._normalize_table_name(data.get("TableName"))
+    table = dynamodb._tables.get(name)
+    part = None if table is None or data.get("IndexName") else next_items(data, table)
+    if part is None:
+        return query_whole(data)
+    narrowed = {**vars(dynamodb), "_tables": {name: {**table, "items": part}}}
+    return FunctionType(query_whole.__code__, narrowed, argdefs=query_whole.__defaults__)(data)
+
+
+def next_items(data: dict[str, Any], table: dict[str, Any]) -> dict[str, dict[str, Any]] | None:
+    """The items that a page of a large partition can hold, and one more, by `PK` and `SK`. None: ask for them all."""
+    after, limit = data.get("ExclusiveStartKey"), data.get("Limit")
+    if not isinstance(after, dict) or not limit or data.get("ScanIndexForward") is False:
+        return None
+    pk, sk = (after.get(table.get(key) or "", {}).get("S") for key in ("pk_name", "sk_name"))
+    items = table["items"].get(pk, {})
+    if sk is None or len(items) < LARGE_PARTITION:
+        return None
+    names = sorted(items)
+    first = bisect_right(names, sk)
+    return {pk: {name: items[name] for name in names[first : first + int(limit) + 1]}}
+
+
+query_whole = dynamodb._query
+
+
 def ages(now: float) -> dict[str, float]:
     """Age in seconds of the oldest message of each queue that has one. SQS publishes it as a metric; ministack not."""
     queues = list(sqs._queues._data.values())
@@ -282,7 +316,7 @@ def install(folder: Path) -> Keeper:
             headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
             keeper.note(scope["method"], headers)
 
-    replace(dynamodb, handle_request=keeper.handle)
+    replace(dynamodb, handle_request=keeper.handle, _query=query)
     replace(s3, _get_object=get_object, _read_body=read_body)
     # Mappings are kept, and not driven: that is what `prismline_localstack.functions` does.
     replace(lambda_svc, _ensure_poller=lambda: None)

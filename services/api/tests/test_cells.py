@@ -384,9 +384,7 @@ class TestEvents:
 
         asyncio.run(asyncio.wait_for(scene(), 30))
 
-    def test_the_service_streams_from_the_version_that_a_page_shows(
-        self, world: ApiWorld, acme: Api, url: str
-    ) -> None:
+    def test_the_service_streams_from_the_version_that_a_page_shows(self, world: ApiWorld, acme: Api, url: str) -> None:
         run_id = acme.post("/jobs", urls_job(2))["run"]["run_id"]
         headers = {"Authorization": f"Bearer {acme.api_key}"}
         for since, second in (("", "reset"), (acme.get(f"/runs/{run_id}/cells")["version"], "cells")):

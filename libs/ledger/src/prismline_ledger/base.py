@@ -181,7 +181,7 @@ class LedgerBase:
         return self._table.page(
             Key("PK").eq(pk) & Key("SK").between(prefix, until or f"{prefix}~"),
             limit=limit,
-            after=None if after is None else {"PK": pk, "SK": after},
+            after={"PK": pk, "SK": after or prefix},  # no item has the prefix as its key: the page begins after it
             attributes=CELL_ATTRIBUTES,
         )
 
