@@ -99,8 +99,13 @@ class CubeRun:
     tables: dict[int, pa.Table] = field(default_factory=dict)
 
     @classmethod
-    def create(cls, world: ApiWorld, *, copied: bool = False, divided: bool = True) -> CubeRun:
-        """A run whose chunks refer to the cube, or have a file each. divided: whether it has its chunks already."""
+    def create(
+        cls, world: ApiWorld, *, copied: bool = False, divided: bool = True, cube_bucket: str | None = None
+    ) -> CubeRun:
+        """A run whose chunks refer to the cube, or have a file each. divided: whether it has its chunks already.
+
+        cube_bucket: where the cube is said to be, if not in the run's bucket.
+        """
         api = world.caller()
         rng = np.random.default_rng(7)
         cube = rng.normal(0, 1, (N_CHANNELS, NY, NX)).astype(np.float32)
@@ -116,10 +121,10 @@ class CubeRun:
         )  # fmt: skip
         made = cls(world, api, run.run_id, geometry, cube, list(range(0, NX * NY, CHUNK)))
         if divided:
-            made.divide(copied)
+            made.divide(copied, cube_bucket)
         return made
 
-    def divide(self, copied: bool = False) -> None:
+    def divide(self, copied: bool = False, cube_bucket: str | None = None) -> None:
         """Add the chunks, as the splitter does."""
         bucket, ledger = self.world.deps.bucket, self.world.deps.ledger
         bucket.write(geometry_key(self.run_id), self.geometry.model_dump_json().encode())
@@ -134,7 +139,7 @@ class CubeRun:
             else:
                 reference = CubeReference(
                     key=CUBE, etag=etag, offset=offset, bitpix=-32, axes=[NX, NY, N_CHANNELS], spectral_axis=3,
-                    first=first, count=count,
+                    first=first, count=count, bucket=cube_bucket,
                 )  # fmt: skip
                 chunks.append(NewChunk(identifier, CUBE, count, reference))
         ledger.add_chunks(self.run_id, chunks)

@@ -6,13 +6,15 @@ import gzip
 import math
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from api_world import ApiWorld, urls_job
-from cube_world import CHUNK, CUBE, N_CHANNELS, NX, NY, CubeRun
+from cube_world import CHUNK, CUBE, N_CHANNELS, NX, NY, STATUSES, CubeRun
 from numpy.typing import NDArray
 
 from prismline_api.maps.building import Maps
@@ -180,6 +182,32 @@ class TestMemory:
         assert late.pending == 0
         np.testing.assert_allclose(late.values, halved(whole(cube, "rms")), rtol=1e-6)
 
+    def test_requests_for_one_tile_do_not_wait_for_one_another(
+        self, cube: CubeRun, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The first one waits for S3; the others answer after their own patience, and say that there is more."""
+        cube.complete()
+        reading, go_on, original = threading.Event(), threading.Event(), Bucket.read_range
+
+        def slow(bucket: Bucket, key: str, start: int, stop: int, *, etag: str) -> bytes:
+            reading.set()
+            assert go_on.wait(60)
+            return original(bucket, key, start, stop, etag=etag)
+
+        monkeypatch.setattr(Bucket, "read_range", slow)
+        maps, chunks = cube.world.deps.maps, cube.world.deps.chunk_index.chunks(cube.run)
+        place = Tile(NX, NY, 1, 0, 0)
+        early = maps.tile(chunks, MapName.RMS, place, patience=0.0)  # from now on the tile is kept
+        assert early.pending > 0
+        with ThreadPoolExecutor(1) as pool:
+            first = pool.submit(maps.tile, chunks, MapName.RMS, place, patience=60.0)
+            assert reading.wait(60)
+            assert maps.tile(chunks, MapName.RMS, place, patience=0.01).pending > 0
+            assert not first.done()
+            go_on.set()
+            assert first.result().pending == 0
+        np.testing.assert_allclose(first.result().values, halved(whole(cube, "rms")), rtol=1e-6)
+
     def test_a_process_that_shows_no_map_loads_neither_pyarrow_nor_astropy(self) -> None:
         code = "import sys, prismline_api.app; print([m for m in ('pyarrow', 'astropy', 'numpy') if m in sys.modules])"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -318,7 +346,14 @@ class TestSpectra:
         found = cube.api.get(f"/runs/{cube.run_id}/spectra/5/0")
         assert found["data"] is None
         assert "was replaced" in found["data_error"]
-        assert found["fit"]["status"] in ("fitted", "empty", "blank", "timed_out")
+        assert found["fit"]["status"] in STATUSES
+
+    def test_a_cube_that_the_service_cannot_read_leaves_the_fit(self, world: ApiWorld) -> None:
+        run = CubeRun.create(world, cube_bucket=f"nobody-has-{world.environment}")
+        run.complete()
+        found = run.api.get(f"/runs/{run.run_id}/spectra/5/0")
+        assert "nobody-has-" in found["data_error"]
+        assert found["fit"]["status"] in STATUSES
 
     @pytest.mark.parametrize("pixel", [f"{NX}/0", f"0/{NY}"])
     def test_a_pixel_outside_the_cube_is_not_found(self, cube: CubeRun, pixel: str) -> None:

@@ -158,16 +158,24 @@ class Maps:
         key = ("tile", chunks.run_id, name, tile)
         reduction = _REDUCTIONS.get(name, Reduction.MEAN)
         growing: _Growing = self._memory.find(key) or _Growing(TileSums(tile, reduction))
-        with growing.lock:
-            if any(versions.get(chunk_id) != version for chunk_id, version in growing.included.items()):
-                growing.included.clear()  # an output was replaced, by a refit for example
-                growing.sums = TileSums(tile, reduction)
-            missing = [h for h in holders if h.chunk_id in versions and h.chunk_id not in growing.included]
-            for holder, found in self._read(chunks, name, missing, patience):
-                growing.sums.add(holder.first, found.values)
-                growing.included[holder.chunk_id] = versions[holder.chunk_id]
-            self._memory.keep(key, growing, growing.sums.n_bytes)
-            return TileAnswer(growing.sums.values(), len(versions) - len(growing.included))
+        deadline = time.monotonic() + patience
+        alone = growing.lock.acquire(timeout=patience)
+        try:
+            if alone:
+                if any(versions.get(chunk_id) != version for chunk_id, version in growing.included.items()):
+                    growing.included.clear()  # an output was replaced, by a refit for example
+                    growing.sums = TileSums(tile, reduction)
+                missing = [h for h in holders if h.chunk_id in versions and h.chunk_id not in growing.included]
+                for holder, found in self._read(chunks, name, missing, max(0.0, deadline - time.monotonic())):
+                    growing.sums.add(holder.first, found.values)
+                    growing.included[holder.chunk_id] = versions[holder.chunk_id]
+                self._memory.keep(key, growing, growing.sums.n_bytes)
+            # What another request is adding to may be half old and half new: this is never the last word.
+            pending = max(0 if alone else 1, len(versions) - len(growing.included))
+            return TileAnswer(growing.sums.values(), pending)
+        finally:
+            if alone:
+                growing.lock.release()
 
     def value_range(self, chunks: RunChunks, name: MapName, *, patience: float = PATIENCE_SECONDS) -> ValueRange:
         """The range of a map's values, as far as they can be read in `patience` seconds."""
@@ -212,11 +220,13 @@ class Maps:
             )  # fmt: skip
             compared: _Compared | None = self._memory.find(key)
             if compared is None:
-                waiting = [self._later(first, name, holder), *(self._later(second, name, other) for other in beside)]
-                for following, next_ones in zip(completed[number + 1 :][:1], others[number + 1 :][:1], strict=True):
-                    self._later(first, name, following)
-                    for other in next_ones:
-                        self._later(second, name, other)
+                if time.monotonic() >= deadline:
+                    continue
+                pairs = list(zip(completed, others, strict=True))[number : number + 2]  # the next one is read meanwhile
+                waiting, *_ = [
+                    [self._later(first, name, one), *(self._later(second, name, other) for other in beside_it)]
+                    for one, beside_it in pairs
+                ]
                 try:
                     values = [future.result(max(0.0, deadline - time.monotonic())).values for future in waiting]
                 except TimeoutError:

@@ -18,7 +18,7 @@ from prismline_contracts import ChunkItem
 from prismline_contracts.maps import flag_names
 from prismline_cube import SpectralAxis, gaussians, sky_coordinates
 from prismline_ledger import Ledger
-from prismline_runtime import Bucket, PermanentError
+from prismline_runtime import Bucket, PermanentError, PrismlineError
 
 Spectrum = NDArray[np.floating[Any]]
 
@@ -90,7 +90,7 @@ class Spectra:
                 lambda: read_spectra(chunk, block, self._bucket, self._open_bucket),
                 lambda found: found.nbytes,
             )
-        except (PermanentError, ValueError) as error:
+        except (PrismlineError, ValueError) as error:  # also a bucket that this service may not read: the fit is shown
             return None, str(error)
         return spectra[number - block.start], None
 
