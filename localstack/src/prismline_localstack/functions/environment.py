@@ -38,7 +38,7 @@ API = "/2018-06-01/runtime"
 _TETHER = (
     "import ctypes, os, sys\n"
     "if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, 9)\n"
-    "os.execv(sys.argv[1], sys.argv[1:])"
+    "os.execvp(sys.argv[1], sys.argv[1:])"
 )
 #: The thread that starts all processes. It lives as long as this process does, and so do they.
 _STARTER = ThreadPoolExecutor(1, thread_name_prefix="start-environments")
