@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import signal
 from pathlib import Path
 
 import pytest
 
-from prismline_contracts import TaskStatus
+from prismline_contracts import TaskStatus, run_queue_name
 from prismline_localstack.harness import load_state
 from prismline_localstack.standins.site import Site, page_body
-from tests.system import System, wait_for
+from tests.system import PATIENCE, System, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -62,3 +63,30 @@ def test_no_url_is_lost_or_counted_twice_when_a_worker_and_valkey_are_killed(
                     assert body == page_body(task.index)
         assert len({event["id"] for event in system.events(run_id, "run.drained")}) == 1
         assert pages.most <= 2 * 16, "over the kill of a worker and of Valkey, too"
+
+
+def test_a_large_run_has_a_queue_of_its_own_as_long_as_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, site: tuple[str, Site]
+) -> None:
+    """The splitter creates it, the fetcher finds it in the ledger, and the sweeper deletes it."""
+    n_urls = int(os.environ.get("PRISMLINE_TEST_LARGE_RUN", "300"))
+    urls = "".join(f"{site[0]}/page/{number}\n" for number in range(n_urls)).encode()
+    with System.running(tmp_path, monkeypatch, OWN_QUEUE_TASKS=str(n_urls - 1)) as system:
+        bucket = system.connection.bucket
+        system.connection.s3.put_object(Bucket=bucket, Key="uploads/t/list", Body=urls)
+        manifest = {"workload": "urls", "survey": "list", "list": {"key": "uploads/t/list", "format": "text"}}
+        system.put_manifest(json.dumps(manifest | {"idempotency_key": "large"}).encode())
+        run_id = system.run_id_for("large")
+        name = run_queue_name(system.connection.environment, run_id)
+
+        def queues() -> list[str]:
+            found = system.sqs.list_queues(QueueNamePrefix=name).get("QueueUrls", [])
+            return [url.rpartition("/")[2] for url in found]
+
+        wait_for(queues, "the queue of the run")
+        view = system.wait(run_id, patience=max(PATIENCE, n_urls / 20))
+        assert (view.status, view.completed, view.failed) == ("completed", n_urls, 0)
+        wait_for(lambda: not queues(), "the queue to be deleted")
+        wait_for(lambda: system.item(run_id).GSI2_PK is None, "the run to be closed")
+        assert system.item(run_id).task_queue is None
+        assert system.depth("tasks") == 0

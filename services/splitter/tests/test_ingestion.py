@@ -42,7 +42,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingestion, "LEAST_BLOCK_TASKS", 40)
     monkeypatch.setattr(ingestion, "BLOCK_TASKS_PER_SHARD", 10)
     monkeypatch.setattr(ingestion, "TASKS_OF_ONE_SHARD", 50)
-    monkeypatch.setattr(ingestion, "OWN_QUEUE_TASKS", 50)
+    monkeypatch.setenv("OWN_QUEUE_TASKS", "50")
 
 
 @pytest.fixture

@@ -32,6 +32,8 @@ class Dependencies:
     request_seconds: float
     #: How long one delivery ingests, in seconds.
     slice_seconds: float
+    #: A run of more tasks has a queue of its own.
+    own_queue_tasks: int
     logger: Logger
 
     @classmethod
@@ -49,5 +51,6 @@ class Dependencies:
             workdir=settings.workdir,
             request_seconds=settings.request_milliseconds / 1000,
             slice_seconds=settings.slice_seconds,
+            own_queue_tasks=settings.own_queue_tasks,
             logger=service_logger("splitter"),
         )

@@ -40,8 +40,6 @@ TASKS_OF_ONE_SHARD = 10_000
 #: Tasks in each shard of a large run. At the 1,000 writes a second that DynamoDB allows a partition, the four writes
 #: that a task takes from its creation to its end let a shard of this size pass in about four minutes.
 TASKS_PER_SHARD = 62_500
-#: Tasks from which on a run has a queue of its own, so that small runs do not wait behind it.
-OWN_QUEUE_TASKS = 10_000
 #: Tasks of one shard in a block. Enough that the checkpoint after each block costs little beside its tasks.
 BLOCK_TASKS_PER_SHARD = 400
 #: Fewest tasks in a block.
@@ -110,7 +108,7 @@ def ingest(command: RunSplit, run: RunItem, source: TaskSource, deps: Dependenci
     ledger, bucket = deps.ledger, deps.open_bucket(command.bucket)
     checkpoint = Checkpoint.of(run)
     size = block_size(run.shard_count)
-    if run.checkpoint is None and run.task_queue is None and source.estimate() > OWN_QUEUE_TASKS:
+    if run.checkpoint is None and run.task_queue is None and source.estimate() > deps.own_queue_tasks:
         run = ledger.note_task_queue(run, deps.run_queues.create(run.run_id))
         fault_point("ingest.queue_created", run_id=run.run_id)
     for block in source.blocks(checkpoint.cursor, checkpoint.next_index, size):

@@ -19,6 +19,11 @@ class SplitterSettings(ServiceSettings):
     slice_seconds: float = Field(
         default=2.0, ge=0, description="After this time an ingestion lets other commands in the queue go first."
     )
+    own_queue_tasks: int = Field(
+        default=10_000,
+        ge=1,
+        description="A run of more tasks has a queue of its own: small runs do not wait behind it.",
+    )
     write_calls: int = Field(
         default=2,
         ge=1,
