@@ -66,8 +66,15 @@ class FolderBucket:
             raise PermanentError(f"s3://{BUCKET}/{key} does not exist.")
         return path
 
-    def read(self, key: str) -> bytes:
-        return self._path(key).read_bytes()
+    def read(self, key: str, *, most: int | None = None) -> bytes:
+        body = self._path(key).read_bytes()
+        if most is not None and len(body) > most:
+            raise PermanentError(f"s3://{BUCKET}/{key} has {len(body):,} bytes; at most {most:,} are read.")
+        return body
+
+    def list(self, prefix: str) -> list[str]:
+        paths = (path for path in self._folder.rglob("*") if path.is_file())
+        return sorted(key for path in paths if (key := str(path.relative_to(self._folder))).startswith(prefix))
 
     def read_versioned(self, key: str) -> tuple[bytes, str]:
         return self.read(key), self.version(key)

@@ -10,7 +10,8 @@ import base64
 import io
 import json
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -198,10 +199,11 @@ class CaptionModel:
     def __init__(self, ask: Callable[[str, Callable[[], httpx.Response]], httpx.Response]) -> None:
         self._ask = ask
 
-    def request(self, method: str, url: str, *, json: Any = None, **_: Any) -> httpx.Response:
+    @contextmanager
+    def stream(self, method: str, url: str, *, json: Any = None, **_: Any) -> Iterator[httpx.Response]:
         """Answer a request."""
         path = url.rpartition("/v1")[2]
-        return self._ask(path, lambda: self._answer(path, json))
+        yield self._ask(path, lambda: self._answer(path, json))
 
     @staticmethod
     def _answer(path: str, document: Any) -> httpx.Response:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from botocore.exceptions import ClientError
 
-from prismline_runtime import Bucket, PermanentError, PrismlineError, UnavailableError, storage
+from prismline_runtime import Bucket, PermanentError, PrismlineError, TooLargeError, UnavailableError, storage
 
 pytestmark = pytest.mark.emulator
 
@@ -118,3 +118,10 @@ def test_objects_are_listed_from_any_key_and_deleted(bucket: Bucket, monkeypatch
     assert list(bucket.list("a/", after="a/1")) == ["a/2", "a/3"]
     assert bucket.delete([*bucket.list("a/"), "a/none"]) == 4
     assert list(bucket.list("")) == ["b/1"]
+
+
+def test_an_object_that_is_larger_than_its_reader_takes_is_refused_unread(bucket: Bucket) -> None:
+    bucket.write("k", bytes(11))
+    assert bucket.read("k", most=11) == bytes(11)
+    with pytest.raises(TooLargeError, match="has 11 bytes; at most 10 are read"):
+        bucket.read("k", most=10)

@@ -287,6 +287,19 @@ def test_a_damaged_gzip_file_is_refused(damage: str, small: Path, tmp_path: Path
         open_cube(path, tmp_path)
 
 
+@pytest.mark.parametrize("first", [b"", b"SIMPLE  =                    T".ljust(2880)])
+def test_a_gzip_bomb_is_refused_while_it_is_read(first: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(cube_module, "ALWAYS_EXPANDED_BYTES", 2**20)
+    monkeypatch.setattr(cube_module, "COPY_BYTES", 2**16)
+    bomb, workdir = tmp_path / "bomb.fits.gz", tmp_path / "work"
+    workdir.mkdir()
+    bomb.write_bytes(gzip.compress(first + bytes(64 * 2**20)))
+    said = refusal(bomb, workdir)
+    assert ("expands to more than" if first else "not FITS") in said
+    written = sum(path.stat().st_size for path in workdir.iterdir())
+    assert written <= 100 * bomb.stat().st_size + 2**20
+
+
 # what is refused
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from prismline_contracts import CaptionsManifest, Envelope, RunSubmitted, SpectraManifest, run_id_of, traceparent_of
-from prismline_runtime import Bucket, Delivery, PermanentError, service_logger
+from prismline_runtime import Bucket, Delivery, PermanentError, TooLargeError, service_logger
+from prismline_splitter import pinning
 from prismline_splitter.dependencies import Dependencies
 from prismline_splitter.submission import (
     describe_submission,
@@ -34,8 +35,13 @@ class Objects:
     def __init__(self, **objects: bytes) -> None:
         self.objects = dict(objects)
 
-    def read(self, key: str) -> bytes:
-        return self.objects[key]
+    def read(self, key: str, *, most: int | None = None) -> bytes:
+        if key not in self.objects:
+            raise PermanentError(f"Could not read {key}: it does not exist.")
+        body = self.objects[key]
+        if most is not None and len(body) > most:
+            raise TooLargeError(f"{key} has {len(body):,} bytes; at most {most:,} are read.")
+        return body
 
     def create(self, key: str, body: bytes) -> bool:
         return self.objects.setdefault(key, body) is body
@@ -138,3 +144,38 @@ def test_a_manifest_is_read_as_its_workloads() -> None:
 def test_what_is_wrong_with_a_manifest_is_said(body: bytes, reason: str) -> None:
     with pytest.raises(PermanentError, match=reason):
         parse_manifest(body, KEY)
+
+
+#: Bodies that break a reader which expects well-meant JSON, and what is said of them.
+HOSTILE = {
+    "deep": (b"[" * 200_000, "recursion limit exceeded"),
+    "a deep field": (b'{"cube_key": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "recursion limit exceeded"),
+    "half a character": (rb'{"survey": "grs", "cube_key": "c", "idempotency_key": "\ud800"}', "hex escape"),
+    "half a character for a workload": (rb'{"workload": "\ud800"}', "there is no workload"),
+    "a workload without end": (json.dumps({"workload": "w" * 10**6}).encode(), "there is no workload"),
+    "a name without end": (manifest(params={"n" * 10**6: 1}), "nnn..."),
+    "a key without end": (manifest(cube_key="c" * 10**6), "cube_key: String should have at most"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_manifest_starts_a_run_that_fails_with_a_sentence(name: str) -> None:
+    body, said = HOSTILE[name]
+    splitter = Splitter(KEY, body)
+    splitter.notify(KEY)
+    assert [envelope.data["manifest_key"] for envelope in splitter.published] == [KEY]
+    with pytest.raises(PermanentError) as refused:
+        parse_manifest(body, KEY)
+    assert said in str(refused.value)
+    assert len(str(refused.value).encode()) < 1000
+
+
+def test_a_manifest_that_is_too_large_starts_a_run_that_fails_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pinning, "MAX_MANIFEST_BYTES", 100)
+    splitter = Splitter(KEY, manifest(name="x" * 100))
+    splitter.notify(KEY)
+    assert len(splitter.published) == 1
+    assert list(splitter.bucket.objects) == [KEY], "nothing was copied"
+    bucket: Any = splitter.bucket
+    with pytest.raises(PermanentError, match="bytes; at most 100 are read"):
+        pinning.pinned_manifest(bucket, "run", KEY)

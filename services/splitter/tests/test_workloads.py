@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import shutil
@@ -29,6 +30,7 @@ class FolderBucket:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.uploaded: list[str] = []
 
     def path(self, key: str) -> Path:
         path = self._folder / key
@@ -39,7 +41,11 @@ class FolderBucket:
         self.path(key).write_bytes(body)
 
     def upload(self, path: Path, key: str) -> None:
+        self.uploaded.append(key)
         shutil.copy(path, self.path(key))
+
+    def list(self, prefix: str) -> list[str]:
+        return sorted(f"{prefix}{path.name}" for path in self.path(f"{prefix}x").parent.iterdir())
 
     def version(self, key: str) -> str:
         return hashlib.md5(self.path(key).read_bytes()).hexdigest()
@@ -260,6 +266,43 @@ def test_a_chunk_that_is_too_large_is_refused_with_a_size_that_fits(
     with pytest.raises(PermanentError, match="choose a chunk size of at most 10"):
         Spectra().split(manifest(chunk_size=11), source)
     assert len(Spectra().split(manifest(chunk_size=10), source).chunks) == 3
+
+
+def test_a_run_of_too_many_chunks_is_refused_with_a_size_that_fits(
+    bucket: FolderBucket, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_cube(bucket, np.ones((5, 4, 6), "f4"))
+    monkeypatch.setattr(spectra_module, "MAX_CHUNKS", 5)
+    with pytest.raises(PermanentError, match="a run has at most 5; choose a chunk size of at least 5"):
+        Spectra().split(manifest(chunk_size=4), source)
+    assert bucket.uploaded == [], "nothing was written before"
+    assert len(Spectra().split(manifest(chunk_size=5), source).chunks) == 5
+
+
+def test_a_split_goes_on_where_it_stopped(bucket: FolderBucket, source: Source) -> None:
+    values = np.ones((5, 4, 6), "f4")
+    values[:, 0, :2] = np.nan
+    put_cube(bucket, values)
+    whole = Spectra().split(manifest(chunk_size=7), source)
+    keys = [chunk.chunk_key for chunk in whole.chunks]
+    bucket.uploaded.clear()
+    bucket.path(keys[2]).unlink()
+    again = Spectra().split(manifest(chunk_size=7), source)
+    assert bucket.uploaded == [keys[2]]
+    assert (again.chunks, again.n_blank) == (whole.chunks, whole.n_blank)
+
+
+def test_a_full_disk_is_said_and_not_tried_again(
+    bucket: FolderBucket, source: Source, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_cube(bucket, np.ones((5, 4, 6), "f4"))
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(spectra_module, "write_npz", full)
+    with pytest.raises(PermanentError, match="the splitter's disk is full; it needs room for twice the cube"):
+        Spectra().split(manifest(chunk_size=7), source)
 
 
 def test_each_window_is_a_chunk_with_its_frames(bucket: FolderBucket, source: Source) -> None:

@@ -48,6 +48,13 @@ def test_a_server_that_is_busy_or_down_is_asked_again_a_few_times(server: ModelS
     assert len(server.requests) == 6
 
 
+def test_an_answer_without_end_is_not_read_to_its_end(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caption_client, "MAX_ANSWER_BYTES", 2**20)
+    server.replies.append(Reply(body=completion("cat " * 2**20)))
+    with pytest.raises(TransientError, match="answer is larger than 1 MiB"):
+        ask(server)
+
+
 def test_a_server_that_answers_5xx_is_a_resource_that_is_down(server: ModelServer) -> None:
     server.replies.append(Reply(503))
     with pytest.raises(ResourceUnavailableError, match="answered 503") as caught:

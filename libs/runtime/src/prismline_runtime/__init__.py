@@ -27,7 +27,7 @@ from prismline_runtime.faults import fault_point
 from prismline_runtime.instances import Instances
 from prismline_runtime.routing import Message, describe_invalid, queue_handler, undelivered_envelope
 from prismline_runtime.settings import ServiceSettings
-from prismline_runtime.storage import Bucket
+from prismline_runtime.storage import Bucket, TooLargeError
 from prismline_runtime.telemetry import service_logger, service_metrics
 from prismline_runtime.transport import Transport, batches
 
@@ -47,6 +47,7 @@ __all__ = [
     "ResourceUnavailableError",
     "ServiceSettings",
     "Table",
+    "TooLargeError",
     "TransientError",
     "Transport",
     "UnavailableError",

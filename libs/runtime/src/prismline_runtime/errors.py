@@ -59,6 +59,7 @@ PERMANENT_CODES = frozenset(
         "ValidationException",
         "InvalidParameterValue",
         "InvalidObjectState",
+        "KeyTooLongError",
     }
 )
 

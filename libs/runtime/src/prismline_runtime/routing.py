@@ -54,10 +54,16 @@ MessageFunction = Callable[[Any, Message], None]
 AwsEventFunction = Callable[[dict[str, Any], Delivery], None]
 
 
+#: Most characters of the place of an error in a document. Its fields may have names of any length.
+LONGEST_PLACE = 200
+
+
 def describe_invalid(error: ValidationError) -> str:
     """The first error of a validation as one clause, e.g. `params.beta: Input should be greater than 0`."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(str(part) for part in first["loc"]) or "document"
+    if len(where) > LONGEST_PLACE:
+        where = f"{where[:LONGEST_PLACE]}..."
     return f"{where}: {first['msg']}"
 
 

@@ -31,6 +31,10 @@ DELETE_BATCH = 1000
 PART_BYTES = 8 * 2**20
 
 
+class TooLargeError(PermanentError):
+    """An object has more bytes than its reader takes."""
+
+
 class _ObjectReader(io.RawIOBase):
     """A seekable file of `size` bytes. Each read is one call of `get`, for the bytes from `start` to `stop`."""
 
@@ -76,9 +80,15 @@ class Bucket:
         self._s3 = s3
         self.name = name
 
-    def read(self, key: str) -> bytes:
-        """The whole object."""
-        return self.read_versioned(key)[0]
+    def read(self, key: str, *, most: int | None = None) -> bytes:
+        """The whole object. Raises TooLargeError, before it is read, if it has more than `most` bytes."""
+        name = f"s3://{self.name}/{key}"
+        with aws_errors(f"read {name}"):
+            answer = self._s3.get_object(Bucket=self.name, Key=key)
+            if most is not None and answer["ContentLength"] > most:
+                answer["Body"].close()
+                raise TooLargeError(f"{name} has {answer['ContentLength']:,} bytes; at most {most:,} are read.")
+            return answer["Body"].read()
 
     def read_versioned(self, key: str) -> tuple[bytes, str]:
         """The whole object, and its ETag for `replace`."""

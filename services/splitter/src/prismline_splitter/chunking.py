@@ -19,6 +19,8 @@ LEAST_CHUNKS = 16
 LEAST_REFERENCE_CHUNKS = 4
 #: Largest chunk input, in bytes. A worker that takes over a chunk downloads this much again.
 MAX_CHUNK_BYTES = 2**30
+#: Most chunks of a run: what the ledger's shards and the console have been made for.
+MAX_CHUNKS = 1_000_000
 #: Milliseconds of one core for a spectrum of `COST_CHANNELS` channels, on average; the cost of both grows about in
 #: proportion to the channels. Between what was measured on synthetic spectra (0.022 and 68) and on the Galactic Ring
 #: Survey's test field (0.074 and 144): libs/gaussline/README.md.

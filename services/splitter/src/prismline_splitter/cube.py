@@ -14,7 +14,6 @@ import gzip
 import io
 import math
 import os
-import shutil
 import tempfile
 import warnings
 import zlib
@@ -66,6 +65,10 @@ HEADER_BYTES = 64 * 2**10
 COPY_BYTES = 2**20
 
 GZIP_MAGIC = b"\x1f\x8b"
+#: A gzip file may expand to this many bytes, and beyond it to `MAX_EXPANSION` times its size. Noise expands to twice.
+ALWAYS_EXPANDED_BYTES, MAX_EXPANSION = 2**30, 100
+#: What is said of a file of another format.
+NOT_FITS = "the file is not FITS: it does not begin with SIMPLE; upload a FITS cube"
 
 
 class CubeError(Exception):
@@ -233,10 +236,17 @@ def is_blank(spectra: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
 
 
 def _decompress(path: Path, workdir: Path) -> Path:
+    """Decompress a file. What is no FITS file, or expands like no cube does, is refused while it is read."""
+    most = max(ALWAYS_EXPANDED_BYTES, MAX_EXPANSION * path.stat().st_size)
     descriptor, name = tempfile.mkstemp(suffix=".fits", dir=workdir)
     with os.fdopen(descriptor, "wb") as plain, gzip.open(path) as packed:
         try:
-            shutil.copyfileobj(packed, plain, COPY_BYTES)
+            while block := packed.read(COPY_BYTES):
+                if plain.tell() == 0 and not block.startswith(b"SIMPLE"):
+                    raise CubeError(NOT_FITS)
+                if plain.tell() + len(block) > most:
+                    raise CubeError(f"the file expands to more than {most:,} bytes; upload the cube uncompressed")
+                plain.write(block)
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise CubeError(
                 f"the gzip compression of the file is damaged or cut short ({error}); "
@@ -255,7 +265,7 @@ def _read_exactly(file: io.FileIO, array: NDArray[Any], position: int) -> None:
 def _find_image(file: BinaryIO, file_bytes: int) -> tuple[fits.Header, int]:
     """The header of the first HDU with image data, and the offset of that data, which are whole."""
     if file.read(len(b"SIMPLE")) != b"SIMPLE":
-        raise CubeError("the file is not FITS: it does not begin with SIMPLE; upload a FITS cube")
+        raise CubeError(NOT_FITS)
     start = 0
     while start < file_bytes:
         header, offset = _read_header(file, start)

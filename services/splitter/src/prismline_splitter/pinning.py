@@ -10,6 +10,14 @@ from prismline_ledger import Ledger
 from prismline_runtime import Bucket, PermanentError
 from prismline_splitter.workload import T
 
+#: Largest manifest, in bytes. A longer list of tasks is an object of its own, which the manifest names.
+MAX_MANIFEST_BYTES = 32 * 2**20
+
+
+def read_manifest(bucket: Bucket, key: str) -> bytes:
+    """The manifest as it was submitted. Raises TooLargeError."""
+    return bucket.read(key, most=MAX_MANIFEST_BYTES)
+
 
 def pin_manifest(bucket: Bucket, run_id: str, body: bytes) -> bytes:
     """Make `body` the run's copy of the manifest, unless there is a copy. Return the copy."""
@@ -22,7 +30,7 @@ def pinned_manifest(bucket: Bucket, run_id: str, key: str) -> bytes:
     try:
         return bucket.read(manifest_copy_key(run_id))
     except PermanentError:  # another service than the splitter announced the run
-        return pin_manifest(bucket, run_id, bucket.read(key))
+        return pin_manifest(bucket, run_id, read_manifest(bucket, key))
 
 
 class Plan:

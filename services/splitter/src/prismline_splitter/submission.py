@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import reprlib
+from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -20,9 +22,9 @@ from prismline_contracts import (
     run_id_of,
     traceparent_of,
 )
-from prismline_runtime import Delivery, Message, PermanentError, describe_invalid
+from prismline_runtime import Delivery, Message, PermanentError, TooLargeError, describe_invalid
 from prismline_splitter.dependencies import Dependencies
-from prismline_splitter.pinning import pin_manifest, pinned_manifest
+from prismline_splitter.pinning import pin_manifest, pinned_manifest, read_manifest
 from prismline_splitter.workload import workload_named, workload_names
 
 
@@ -36,9 +38,13 @@ def on_object_created(event: dict[str, Any], _delivery: Delivery, deps: Dependen
     if not (key.startswith(MANIFEST_PREFIX) and key.endswith(".json")):
         return
     bucket = deps.open_bucket(bucket_name)
-    body = bucket.read(key)
-    run_id = run_of_submission(bucket_name, key, version, body)
-    body = pin_manifest(bucket, run_id, body)
+    try:
+        body = read_manifest(bucket, key)
+        run_id = run_of_submission(bucket_name, key, version, body)
+        body = pin_manifest(bucket, run_id, body)
+    except TooLargeError:  # the run fails with the reason when it is split
+        body = b""
+        run_id = run_of_submission(bucket_name, key, version, body)
     submitted, traceparent = describe_submission(run_id, bucket_name, key, body)
     _publish(submitted, traceparent, deps)
 
@@ -69,7 +75,8 @@ def run_of_submission(bucket_name: str, key: str, version: str, body: bytes) -> 
     """The id of the run that a manifest starts, derived from its idempotency key or else from this upload."""
     idempotency_key = _lenient(body).get("idempotency_key")
     if isinstance(idempotency_key, str) and idempotency_key:
-        return run_id_of(bucket_name, idempotency_key)
+        with suppress(UnicodeEncodeError):  # half a character is not text; the manifest is refused later
+            return run_id_of(bucket_name, idempotency_key)
     return derived_id("run", bucket_name, key, version)
 
 
@@ -109,7 +116,9 @@ def parse_manifest(body: bytes, key: str) -> Manifest:
     workload = _lenient(body).get("workload", DEFAULT_WORKLOAD)
     if not isinstance(workload, str) or workload not in workload_names():
         known = ", ".join(sorted(workload_names()))
-        raise PermanentError(f"The manifest {key} is invalid: there is no workload {workload!r}; there are {known}.")
+        raise PermanentError(
+            f"The manifest {key} is invalid: there is no workload {reprlib.repr(workload)}; there are {known}."
+        )
     try:
         return workload_named(workload).manifest.model_validate_json(body)
     except ValidationError as error:
@@ -119,6 +128,6 @@ def parse_manifest(body: bytes, key: str) -> Manifest:
 def _lenient(body: bytes) -> dict[str, Any]:
     try:
         document = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}

@@ -37,6 +37,8 @@ CONNECT_SECONDS = 5.0
 FIRST_WAIT_SECONDS, LAST_WAIT_SECONDS, LONGEST_ASKED_SECONDS = 0.5, 5.0, 20.0
 #: Longest time, in seconds, that a message is postponed because of a `Retry-After`.
 LONGEST_POSTPONED_SECONDS = 900
+#: Largest answer of the model, in bytes. A caption has a few kilobytes.
+MAX_ANSWER_BYTES = 4 * 2**20
 #: Timeout, in seconds, of one request of the health probe, and its number of tries.
 PROBE_SECONDS, PROBE_TRIES = 5.0, 2
 #: Status codes that blame the request. The server would refuse the same frames and prompt again.
@@ -183,7 +185,8 @@ class CaptionClient:
         """Send one request and return the answer. An answer of 5xx, or none, raises _DownError."""
         timeout = httpx.Timeout(seconds, connect=min(CONNECT_SECONDS, seconds))
         try:
-            answer = self._http.request(method, url, json=document, headers=self._headers, timeout=timeout)
+            with self._http.stream(method, url, json=document, headers=self._headers, timeout=timeout) as streamed:
+                answer = _whole(streamed)
         except httpx.TransportError as error:
             raise self._down(f"could not be reached: {type(error).__name__}") from error
         except httpx.RequestError as error:
@@ -196,6 +199,17 @@ class CaptionClient:
 
     def _down(self, what: str) -> _DownError:
         return _DownError(f"The caption model {what}.", resource=self._resource)
+
+
+def _whole(streamed: httpx.Response) -> httpx.Response:
+    """The answer with its body. Raises TransientError when the body turns out to be too large."""
+    body = bytearray()
+    for part in streamed.iter_bytes():
+        body += part
+        if len(body) > MAX_ANSWER_BYTES:
+            raise TransientError(f"The caption model's answer is larger than {MAX_ANSWER_BYTES >> 20} MiB.")
+    headers = [(name, value) for name, value in streamed.headers.multi_items() if name != "content-encoding"]
+    return httpx.Response(streamed.status_code, headers=headers, content=bytes(body))
 
 
 def _read(answer: httpx.Response, model: type[T]) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import zipfile
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -29,8 +30,8 @@ from prismline_contracts import (
 )
 from prismline_cube import Layout
 from prismline_ledger import NewChunk
-from prismline_runtime import Bucket, PermanentError, fault_point
-from prismline_splitter.chunking import MAX_CHUNK_BYTES, choose_chunk_size, choose_reference_size
+from prismline_runtime import Bucket, PermanentError, UnavailableError, fault_point
+from prismline_splitter.chunking import MAX_CHUNK_BYTES, MAX_CHUNKS, choose_chunk_size, choose_reference_size
 from prismline_splitter.cube import (
     HEADER_BYTES,
     Cube,
@@ -48,6 +49,9 @@ from prismline_splitter.workload import Source, Split
 
 #: Spectra are read from the cube and written to a chunk's file in blocks of at most this many bytes.
 BLOCK_BYTES = 16 * 2**20
+#: The operating system's errors for a disk without room. The splitter splits one cube at a time, so that the same cube
+#: would fill it again.
+DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 #: Chunk files that are uploaded concurrently. Each needs its size on the disk until its upload is done.
 UPLOADS = 2
 #: Modification time of everything in a chunk's file, so that the same spectra give the same bytes.
@@ -140,6 +144,11 @@ def _cube_errors(failed: str) -> Iterator[None]:
         yield
     except CubeError as error:
         raise PermanentError(f"{failed}: {error}.") from error
+    except (OSError, UnavailableError) as error:
+        full = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(full, OSError) or full.errno not in DISK_FULL:
+            raise
+        raise PermanentError(f"{failed}: the splitter's disk is full; it needs room for twice the cube.") from error
 
 
 def _cheaper_input(original: Original, manifest: SpectraManifest, source: Source) -> str:
@@ -186,8 +195,8 @@ def _copy(original: Original, manifest: SpectraManifest, source: Source) -> Spli
     with TemporaryDirectory(prefix="prismline-cube-", dir=source.workdir) as directory:
         folder = Path(directory)
         path = folder / "cube"
-        original.bucket.download(original.key, path, etag=original.etag)
         with _cube_errors(f"The cube {original.key} cannot be split"):
+            original.bucket.download(original.key, path, etag=original.etag)
             cube = open_cube(path, folder)
         size = source.pinned("chunk_size", lambda: _chunk_size(cube, manifest))
         geometry = _geometry_json(cube, original.key)
@@ -227,12 +236,21 @@ def _chunk_size(cube: CubeHeader, manifest: SpectraManifest) -> int:
             f"A chunk of {size} spectra with {cube.n_channels} channels is larger than {MAX_CHUNK_BYTES >> 20} MiB;"
             f" choose a chunk size of at most {max(1, MAX_CHUNK_BYTES // bytes_per_spectrum)}."
         )
+    if (n_chunks := -(-cube.n_spectra // size)) > MAX_CHUNKS:
+        raise PermanentError(
+            f"Chunks of {size} spectra would be {n_chunks:,}, and a run has at most {MAX_CHUNKS:,};"
+            f" choose a chunk size of at least {-(-cube.n_spectra // MAX_CHUNKS)}."
+        )
     return size
 
 
 def _write_chunks(about: AboutCube, size: int, folder: Path, source: Source) -> tuple[list[NewChunk], int]:
-    """The cube's chunks, and how many of its spectra are blank. Chunks are sent while the next one is written."""
+    """The cube's chunks, and how many of its spectra are blank. Chunks are sent while the next one is written.
+
+    What an earlier delivery has sent is not sent again: an object is there as a whole or not at all.
+    """
     cube = about.cube
+    there = set(source.bucket.list(chunk_key(source.run_id, "")[: -len(".npz")]))
     rows = max(1, BLOCK_BYTES // (cube.n_channels * cube.dtype.itemsize))
     chunks, n_blank = [], 0
 
@@ -247,12 +265,15 @@ def _write_chunks(about: AboutCube, size: int, folder: Path, source: Source) -> 
             n = min(size, cube.n_spectra - start)
             identifier = chunk_id(start)
             key, path = chunk_key(source.run_id, identifier), folder / f"{identifier}.npz"
+            chunks.append(NewChunk(identifier, key, n))
+            if key in there:
+                n_blank += sum(int(is_blank(block.spectra).sum()) for block in own)
+                continue
             with path.open("wb") as file:
                 n_blank += write_npz(file, own, start, n, about)
             if len(sending) == UPLOADS:
                 sending.popleft().result()
             sending.append(senders.submit(send, path, key))
-            chunks.append(NewChunk(identifier, key, n))
         while sending:
             sending.popleft().result()
     return chunks, n_blank

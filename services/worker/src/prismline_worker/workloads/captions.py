@@ -122,7 +122,7 @@ def _caption(bucket: Bucket, key: str) -> Caption:
 def _frames(bucket: Bucket, window: CaptionWindow) -> list[bytes]:
     frames, size = [], 0
     for key in window.frames:
-        frames.append(bucket.read(key))
+        frames.append(bucket.read(key, most=MAX_WINDOW_BYTES))
         size += len(frames[-1])
         if size > MAX_WINDOW_BYTES:
             raise PermanentError(f"The window's frames have more than {MAX_WINDOW_BYTES >> 20} MiB; make it shorter.")
