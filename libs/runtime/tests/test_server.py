@@ -16,9 +16,11 @@ from urllib.request import urlopen
 
 import pytest
 
-#: `/slow` says on standard output that it has begun, and takes a second; `/never` takes far longer.
+#: `/slow` says on standard output that it has begun, and takes a second; `/never` takes far longer, and `/stream` as
+#: long as the server runs.
 APP = """
 import asyncio
+from prismline_runtime.shutdown import stopping
 
 def create_app():
     async def app(scope, receive, send):
@@ -29,6 +31,10 @@ def create_app():
         if seconds:
             print("begun", flush=True)
             await asyncio.sleep(seconds)
+        if scope["path"] == "/stream":
+            print("begun", flush=True)
+            while not stopping.is_set():
+                await asyncio.sleep(0.05)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"done"})
     return app
@@ -68,6 +74,15 @@ def wait_until_begun(child: subprocess.Popen[str]) -> None:
 def test_on_sigterm_a_request_under_way_is_answered_and_the_exit_code_is_0(tmp_path: Path) -> None:
     with serving(tmp_path) as (url, child), ThreadPoolExecutor() as pool:
         request = pool.submit(get, f"{url}/slow")
+        wait_until_begun(child)
+        child.terminate()
+        assert request.result() == "done"
+        assert child.wait(20) == 0
+
+
+def test_an_answer_without_an_end_does_not_hold_up_the_end_of_the_server(tmp_path: Path) -> None:
+    with serving(tmp_path, PRISMLINE_GRACE_SECONDS="600") as (url, child), ThreadPoolExecutor() as pool:
+        request = pool.submit(get, f"{url}/stream")
         wait_until_begun(child)
         child.terminate()
         assert request.result() == "done"
