@@ -15,7 +15,7 @@ QUICK    := not e2e and not emulator and not slow and not compose and not browse
 # The browser tests share one system and one browser, so they run in one process.
 PYTEST   := $(BIN)/pytest -n 2 --dist worksteal
 
-.PHONY: contracts pacts deploy-local docs format model help demo demo-faults demo-captions demo-urls test test-fast check mutants install install-dev schemas lock clean
+.PHONY: contracts pacts deploy-local docs format model help screenshots demo demo-faults demo-captions demo-urls test test-fast check mutants install install-dev schemas lock clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -65,6 +65,9 @@ deploy-local: $(VENV)/.installed-dev  ## Deploy everything as Lambda functions, 
 docs: $(VENV)/.installed-dev  ## Build the documentation site, which opens from disk.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "Open file://$(CURDIR)/site/index.html"
+
+screenshots: $(VENV)/.installed-dev  ## Take the pictures of docs/console.md anew. Needs Chromium.
+	$(BIN)/python -m tests.console.screenshots
 
 compose-up:  ## Build and start everything in containers; WORKERS=4 for more workers.
 	docker compose up --build -d --wait $(if $(WORKERS),--scale worker=$(WORKERS)) || { docker compose logs --tail 5; exit 1; }

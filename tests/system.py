@@ -73,7 +73,7 @@ class Observer:
 
     def __init__(self, sqs: SQSClient, url: str) -> None:
         self._sqs = sqs
-        self._url = url
+        self.url = url
         self._seen: list[dict[str, Any]] = []
 
     @classmethod
@@ -84,10 +84,10 @@ class Observer:
 
     def events(self) -> list[dict[str, Any]]:
         """Everything that was said so far, in the order of arrival, repeats included."""
-        while messages := self._sqs.receive_message(QueueUrl=self._url, MaxNumberOfMessages=10).get("Messages"):
+        while messages := self._sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages"):
             for message in messages:
                 self._seen.append(json.loads(message["Body"]))
-                self._sqs.delete_message(QueueUrl=self._url, ReceiptHandle=message["ReceiptHandle"])
+                self._sqs.delete_message(QueueUrl=self.url, ReceiptHandle=message["ReceiptHandle"])
         return self._seen
 
 

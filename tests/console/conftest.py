@@ -1,12 +1,8 @@
-"""Fixtures of the browser tests: one running system, one Chromium, and a fresh page for each test.
-
-Chromium is Debian's. Playwright drives it and downloads no browser of its own.
-"""
+"""Fixtures of the browser tests: one running system, one Chromium, and a fresh page for each test."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,13 +14,11 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from prismline_localstack import harness
 from prismline_localstack.api_keys import read_api_key
+from tests.console import chromium
 from tests.console.stage import Scene, set_stage
 from tests.console.watching import Watched
 from tests.system import System, settings_for, wait_for
 
-#: Names under which distributions install Chromium, and how to install it.
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome")
-INSTALL_COMMAND = "apt-get install -y chromium"
 #: Longest time, in milliseconds, that a page is waited for. The machine may be busy.
 PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
@@ -73,13 +67,10 @@ def console(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Itera
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Debian's Chromium without a window."""
-    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
-    if found is None:
-        pytest.skip(f"no Chromium is installed here; run: {INSTALL_COMMAND}")
-    # A sandbox needs privileges that containers do not have.
-    sandbox = [] if os.geteuid() else ["--no-sandbox"]
+    if chromium.find() is None:
+        pytest.skip(f"no Chromium is installed here; run: {chromium.INSTALL_COMMAND}")
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=found, args=[*sandbox, "--disable-dev-shm-usage"])
+        started = chromium.launch(playwright)
         yield started
         started.close()
 

@@ -28,8 +28,10 @@ class Scene:
     #: A run of which every chunk completed, and one of which some chunks failed.
     good_run: str
     bad_run: str
-    #: The message id of a dead letter of the bad run whose error is HOSTILE.
-    hostile_letter: str = "0b5c1e0e-2f5e-4d0c-8c39-9a1f3c1f7a11"
+    #: Another run of the good run's survey, with other parameters.
+    other_run: str
+    #: The message id of a dead letter of the bad run that is not about a chunk.
+    letter: str = "0b5c1e0e-2f5e-4d0c-8c39-9a1f3c1f7a11"
 
 
 def fail_chunks(system: System, run_key: str) -> None:
@@ -57,12 +59,12 @@ def broken_run(system: System, folder: Path, key: str, survey: str) -> str:
     return run_id
 
 
-def archive_hostile(system: System, run_id: str, message_id: str) -> None:
-    """Put a record into the archive whose error and message look like HTML."""
+def archive_letter(system: System, run_id: str, message_id: str, error: str) -> None:
+    """Put a record into the archive whose error and message hold this text."""
     moment = timestamp()
     record = DeadLetterRecord(
-        body=json.dumps({"note": HOSTILE}),
-        error=HOSTILE,
+        body=json.dumps({"note": error}),
+        error=error,
         messageId=message_id,
         run_id=run_id,
         source_queue="split",
@@ -73,23 +75,25 @@ def archive_hostile(system: System, run_id: str, message_id: str) -> None:
     Bucket(system.connection.s3, system.connection.bucket).write(key, record.model_dump_json().encode())
 
 
-def raise_alarm(system: System) -> str:
-    """Have the alarm on the backlog of dead letters go on. Its name."""
-    name = queue_name(system.connection.environment, "chunks-dlq-backlog")
+def raise_alarm(system: System, note: str = HOSTILE) -> str:
+    """Have the alarm of an empty dead-letter queue go on. Its name. The emulator has no data to turn it off with."""
+    name = queue_name(system.connection.environment, "exports-dlq")
     boto3.client("cloudwatch").set_alarm_state(
-        AlarmName=name, StateValue="ALARM", StateReason=f"Threshold crossed: 2 datapoints > 100. {HOSTILE}"
+        AlarmName=name, StateValue="ALARM", StateReason=f"Threshold crossed: 1 datapoint > 0. {note}"
     )
     return name
 
 
-def set_stage(system: System, folder: Path) -> Scene:
-    """All of it."""
+def set_stage(system: System, folder: Path, note: str = HOSTILE) -> Scene:
+    """All of it. `note`: the error of the dead letter that is not about a chunk, and the reason of the alarm."""
     cube = folder / "galactic-ring.fits"
     synthetic.make_cube(cube)
     good = system.submit(cube, "galactic-ring", chunk_size=100)
+    other = system.submit(cube, "galactic-ring", chunk_size=100, params={"snr_min": 5.0})
     bad = broken_run(system, folder, "stage", "perseus-arm")
-    system.wait(good)
-    scene = Scene(good, bad)
-    archive_hostile(system, bad, scene.hostile_letter)
-    raise_alarm(system)
+    for run_id in (good, other):
+        assert system.wait(run_id).status == "completed"
+    scene = Scene(good, bad, other)
+    archive_letter(system, bad, scene.letter, note)
+    raise_alarm(system, note)
     return scene

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from playwright.sync_api import Page, expect
 
+from prismline_contracts import timestamp
 from tests.console.stage import Scene
 from tests.console.watching import violations
 
@@ -19,8 +20,11 @@ def pages(scene: Scene) -> list[str]:
     return [
         "/console/runs",
         f"/console/runs/{scene.good_run}",
-        f"/console/runs/{scene.bad_run}",
+        f"/console/runs/{scene.bad_run}?cell=10",
+        f"/console/runs/{scene.good_run}/cube?x=20&y=20",
+        f"/console/compare?a={scene.good_run}&b={scene.other_run}",
         "/console/dead-letters",
+        f"/console/dead-letters?letter={timestamp()[:10]}/{scene.letter}",
         "/console/alerts",
         "/console/system",
     ]
@@ -36,5 +40,6 @@ def test_axe_finds_nothing_and_no_page_is_wider_than_the_screen(page: Page, scen
         for width in WIDTHS:
             page.set_viewport_size({"width": width, "height": 900})
             found[address, width] = violations(page)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, (address, width)
+            if (needed := page.evaluate("document.documentElement.scrollWidth")) > width:
+                found[address, width].append(f"it needs {needed} pixels")
     assert not any(found.values()), {where: what for where, what in found.items() if what}

@@ -78,7 +78,7 @@ def test_the_filters_are_in_the_address_and_an_error_that_looks_like_html_stays_
     letter = page.get_by_role("dialog")
     expect(letter).to_contain_text(HOSTILE)
     expect(letter.get_by_role("region", name="Message")).to_contain_text(HOSTILE.split("&", maxsplit=1)[0].strip())
-    expect(page).to_have_url(re.compile(f"letter=.*{scene.hostile_letter}"))
+    expect(page).to_have_url(re.compile(f"letter=.*{scene.letter}"))
     assert page.locator("main img").count() == 0
     page.reload()
     expect(letter).to_contain_text(HOSTILE)

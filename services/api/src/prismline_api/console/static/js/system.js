@@ -9,7 +9,7 @@ const REFRESH_SECONDS = 3;
 const SAMPLES = 2400;
 const HEIGHT = 200;
 // The least that the time axis shows, in seconds, and the steps of the other axes.
-const SPAN = 120;
+const SPAN = 60;
 const COUNT_STEPS = [1, 2, 5].flatMap((digit) => [0, 1, 2, 3, 4, 5, 6].map((power) => digit * 10 ** power)).sort((a, b) => a - b);
 const AGE_STEPS = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400, 172800, 604800];
 const select = byId("queue");
