@@ -13,7 +13,7 @@ import boto3
 import pytest
 from splitter_world import SplitterWorld, die
 
-from prismline_contracts import job_run_key, partition, rejects_key, run_queue_name, shard_of, task_id
+from prismline_contracts import LIMITS, Queue, job_run_key, partition, rejects_key, run_queue_name, shard_of, task_id
 from prismline_splitter import ingestion
 
 pytestmark = pytest.mark.emulator
@@ -132,7 +132,9 @@ def test_the_queue_of_a_large_run_has_its_limits_its_dead_letter_queue_and_a_tag
     assert listed.ledger.run(RUN).task_queue == own_queue(listed)
     url = listed.sqs.get_queue_url(QueueName=own_queue(listed))["QueueUrl"]
     attributes = listed.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
-    assert (attributes["VisibilityTimeout"], attributes["MessageRetentionPeriod"]) == ("960", "864000")
+    limits = LIMITS[Queue.TASKS]
+    assert int(attributes["VisibilityTimeout"]) == limits.visibility_seconds
+    assert int(attributes["MessageRetentionPeriod"]) == limits.retention_seconds
     redrive = json.loads(attributes["RedrivePolicy"])
     assert redrive["deadLetterTargetArn"].endswith("-tasks-dlq")
     assert int(redrive["maxReceiveCount"]) == 5
