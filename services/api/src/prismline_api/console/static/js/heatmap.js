@@ -7,6 +7,7 @@ import { css, named, viridis } from "./scales.js";
 const LARGEST = 28; // pixels of the side of a square
 const MOST_ROWS_PX = 520; // height that the map may take
 const MOST_ATTEMPTS = 6;
+const SAMPLE = 5000;
 const MEASURE = "prismline-heat-map";
 const MOST_MEASURES = 500;
 const GLYPHS = STATES.map((state) => stateGlyph(state));
@@ -118,9 +119,12 @@ export class HeatMap {
     this.measured(began);
   }
 
-  // The durations that the scale begins and ends with: all but the shortest and the longest percent.
+  // The durations that the scale begins and ends with: all but the shortest and the longest percent, of a sample.
   durations() {
-    const found = this.cells.duration.filter((ms) => ms >= 0).sort();
+    const { duration } = this.cells;
+    const step = Math.max(1, Math.floor(duration.length / SAMPLE));
+    const sample = Int32Array.from({ length: Math.ceil(duration.length / step) }, (_, index) => duration[index * step]);
+    const found = sample.filter((ms) => ms >= 0).sort();
     if (!found.length) return [1, 10];
     const least = Math.max(1, found[Math.floor(found.length * 0.01)]);
     return [least, Math.max(least + 1, found[Math.min(found.length - 1, Math.floor(found.length * 0.99))])];
