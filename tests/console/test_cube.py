@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from prismline_contracts import ChunkStatus
 from tests.console.conftest import Console
 from tests.console.watching import violations
 from tests.cubes import write_cube
+from tests.system import wait_for
 
 pytestmark = pytest.mark.browser
 
@@ -100,7 +102,7 @@ def test_the_map_shows_what_failed_and_why(page: Page, run_id: str) -> None:
 def test_zoom_and_colours_change_what_is_drawn(page: Page, run_id: str) -> None:
     page.goto(f"/console/runs/{run_id}/cube?map=rms")
     canvas = page.get_by_label("Map of the run")
-    page.wait_for_function("() => document.querySelector('[name=low]').placeholder !== 'auto'")
+    page.wait_for_function("() => (document.querySelector('[name=low]')?.placeholder ?? 'auto') !== 'auto'")
     canvas.hover()
     expect(page.locator("#readout")).to_contain_text(" K")
     viridis = colour_at(canvas, 0.5, 0.45)
@@ -113,6 +115,47 @@ def test_zoom_and_colours_change_what_is_drawn(page: Page, run_id: str) -> None:
     page.wait_for_function("() => location.search.includes('view=')")
     page.get_by_role("button", name="Whole map").click()
     page.wait_for_function("() => !location.search.includes('view=')")
+
+
+def test_wheel_drag_and_pinch_move_the_map(page: Page, run_id: str) -> None:
+    page.goto(f"/console/runs/{run_id}/cube?map=rms")
+    canvas = page.get_by_label("Map of the run")
+    expect(page.locator("#legend canvas")).to_be_visible()
+    box = canvas.bounding_box()
+    assert box is not None
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.wheel(0, -480)
+    column, row, scale = view_of(page, lambda _column, _row, scale: scale > 0)
+    assert (column, row) == pytest.approx((NX / 2, NY / 2), abs=0.1)
+    page.mouse.down()
+    page.mouse.move(x + 30, y, steps=3)
+    page.mouse.up()
+    moved = view_of(page, lambda seen, _row, _scale: seen != column)
+    assert moved == pytest.approx((column - 30 / scale, row, scale), abs=0.1)
+    assert "x=" not in page.url  # a drag chooses no pixel
+    touch = page.context.new_cdp_session(page)
+
+    def fingers(kind: str, *places: float) -> None:
+        points = [{"x": place, "y": y, "id": number} for number, place in enumerate(places)]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+    fingers("touchStart", x - 40, x + 40)
+    for reach in (35, 30, 25, 20):
+        fingers("touchMove", x - reach, x + reach)
+    fingers("touchEnd")
+    assert view_of(page, lambda _column, _row, seen: seen != scale)[2] == pytest.approx(scale / 2, rel=0.05)
+
+
+def view_of(page: Page, known: Callable[[float, float, float], bool]) -> tuple[float, float, float]:
+    """Column and row in the middle of the map, and CSS pixels to a pixel of the map, once the address has new ones."""
+
+    def seen() -> tuple[float, float, float] | None:
+        found = re.search(r"view=([\d.]+)%2C([\d.]+)%2C([\d.]+)", page.evaluate("location.search"))
+        view = (float(found[1]), float(found[2]), float(found[3])) if found else None
+        return view if view is not None and known(*view) else None
+
+    return wait_for(seen, "the view in the address")
 
 
 def test_two_runs_are_compared(console: Console, page: Page, cube: Path, run_id: str) -> None:

@@ -1,4 +1,8 @@
 // What part of a map is seen, and which pixel is chosen. Several maps may share one: they move together.
+
+// CSS pixels to a pixel of the map, at most; of a tiny map four times as many as show it whole.
+const MOST_SCALE = 64;
+
 export class View extends EventTarget {
   constructor(nx, ny) {
     super();
@@ -24,7 +28,8 @@ export class View extends EventTarget {
 
   // Zoom by a factor; the point (x, y) of the map stays where it is on the screen.
   zoom(factor, x = this.x, y = this.y) {
-    const scale = Math.max((this.least ?? 0.01) / 2, Math.min(64, this.scale * factor));
+    const [least, most] = [(this.least ?? 0.01) / 2, Math.max(MOST_SCALE, 4 * (this.least ?? 0))];
+    const scale = Math.max(least, Math.min(most, this.scale * factor));
     const ratio = this.scale / scale;
     this.scale = scale;
     this.x = Math.max(0, Math.min(this.nx, x + (this.x - x) * ratio));
