@@ -19,7 +19,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from prismline_contracts.asyncapi import document
-from prismline_contracts.base import KNOWN_VALUES
+from prismline_contracts.base import KNOWN_VALUES, TIMESTAMP_PATTERN
 from prismline_contracts.registry import NEXT, REGISTRY, Entry, Kind, read_example, read_registry
 from prismline_contracts.schemas import MODELS, schema_of
 
@@ -169,6 +169,8 @@ def _kinds(shape: Mapping[str, Any]) -> Iterator[str]:
         values = [shape["const"]] if "const" in shape else shape.get("enum") or shape[KNOWN_VALUES]
         listed = ", ".join(f"<code>{escape(json.dumps(each))}</code>" for each in values)
         yield f"{listed} and later values" if KNOWN_VALUES in shape else listed
+    elif shape.get("pattern") == TIMESTAMP_PATTERN:
+        yield "timestamp"
     elif shape.get("type") == "array":
         yield f"list of {_kind(shape.get('items', {}))}"
     else:
