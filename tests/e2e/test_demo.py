@@ -1,0 +1,47 @@
+"""The demonstration that goes on serving the console."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from prismline_localstack import harness
+from tests.cubes import write_cube
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+
+def test_a_kept_demonstration_serves_its_run_until_it_is_interrupted(tmp_path: Path) -> None:
+    cube = write_cube(tmp_path / "cube.fits", ny=6, nx=8)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PRISMLINE_"))}
+    demo = subprocess.Popen(
+        [
+            str(Path(sys.executable).with_name("prismline")),
+            *("demo", "--keep", "--cube", str(cube), "--to", str(tmp_path / "output")),
+        ],
+        env=environment | {"PRISMLINE_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"},
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert demo.stdout is not None
+    said = ""
+    for line in demo.stdout:
+        said += line
+        if "Ctrl-C" in line:
+            break
+    address = re.search(r"http://127\.0\.0\.1:\d+/console/runs/[0-9a-f-]+", said)
+    assert address, said
+    page = httpx.get(address[0])
+    assert page.status_code == 200
+    assert "<title>" in page.text
+    demo.send_signal(signal.SIGINT)
+    assert demo.wait(timeout=120) == 0
+    assert not harness.is_up(tmp_path / "home")
