@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -20,7 +23,7 @@ from prismline_localstack.permissions import LOG_VARIABLE, Decision, read_decisi
 from prismline_localstack.standins.site import Site
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
-from tests.system import System, wait_for
+from tests.system import PATIENCE, System, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -216,6 +219,59 @@ def test_runs_of_all_kinds_need_no_right_that_a_role_lacks(
     api.delete(f"/jobs/{uploaded['job_id']}").raise_for_status()
     wait_for(lambda: api.get(f"/jobs/{uploaded['job_id']}").status_code == 404, "the job to be deleted")
     assert [decision for decision in read_decisions(log) if not decision.allowed] == []
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody who has assumed a role and uses the command line."""
+
+    variables: dict[str, str]
+
+    @classmethod
+    def with_role(cls, role: str, home: Path) -> Person:
+        found = session_of(f"prismline-local-{role}").get_credentials()
+        assert found is not None
+        keys = {
+            "AWS_ACCESS_KEY_ID": found.access_key,
+            "AWS_SECRET_ACCESS_KEY": found.secret_key,
+            "AWS_SESSION_TOKEN": found.token or "",
+            "PRISMLINE_HOME": str(home),  # nothing runs there: the credentials count
+        }
+        return cls(dict(os.environ) | keys)
+
+    def types(self, *arguments: str, expect: int = 0) -> str:
+        """What `prismline` prints."""
+        command = [str(Path(sys.executable).with_name("prismline")), *arguments]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=self.variables
+        )
+        assert done.returncode == expect, f"{arguments}: {done.returncode}: {done.stderr}"
+        return done.stdout + done.stderr
+
+
+def test_a_submitter_submits_follows_and_fetches_and_may_do_no_more(enforced: System, tmp_path: Path) -> None:
+    submitter = Person.with_role("submitter", tmp_path / "home")
+    cube = write_cube(tmp_path / "cube.fits", ny=2, nx=3)
+    run_id = submitter.types("submit", str(cube), "--survey", "mine").split()[0]
+    assert enforced.wait(run_id).status == "completed"
+    assert "completed" in submitter.types("run", run_id).lower()
+    assert run_id in submitter.types("runs")
+    submitter.types("results", run_id, "--to", str(tmp_path / "out"))
+    assert "AccessDenied" in submitter.types("alerts", "mute", "1h", expect=3)
+    for attempt in (get("dead-letter-archive/sqs/x"), put("decompositions/x"), delete_item("runs"), send("split")):
+        with pytest.raises(ClientError, match="AccessDenied"):
+            attempt(session_of("prismline-local-submitter"))
+
+
+def test_an_operator_mutes_cancels_and_looks_into_the_archive(enforced: System, tmp_path: Path) -> None:
+    operator = Person.with_role("operator", tmp_path / "home")
+    operator.types("alerts", "mute", "1h")
+    operator.types("alerts", "unmute")
+    operator.types("deadletters", "stats")
+    with pytest.raises(ClientError, match="AccessDenied"):
+        put("dead-letter-archive/sqs/x")(session_of("prismline-local-operator"))
+    with pytest.raises(ClientError, match="AccessDenied"):
+        delete_item("runs")(session_of("prismline-local-operator"))
 
 
 def test_what_is_granted_is_used_or_has_a_reason(enforced: System, log: Path) -> None:

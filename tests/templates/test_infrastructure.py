@@ -277,7 +277,7 @@ def wide_rights(stacks: Stacks) -> Iterator[str]:
     """A role writes below the prefixes that its service owns, and nobody but deployments to their bucket."""
     bucket = "arn:${AWS::Partition}:s3:::prismline-${Environment}-${AWS::AccountId}-${AWS::Region}/"
     for stack, logical_id, role in of_kind(stacks, "IAM::Role"):
-        for policy in branches(role["Policies"]):
+        for policy in branches(role.get("Policies", [])):
             for statement in policy["PolicyDocument"]["Statement"] if "PolicyName" in policy else []:
                 for action in branches(statement["Action"]):
                     if action == "*" or action.endswith(":*"):
@@ -287,7 +287,11 @@ def wide_rights(stacks: Stacks) -> Iterator[str]:
                     for resource in branches(statement["Resource"]):
                         name = resource.get("Fn::Sub", "")
                         name = name if isinstance(name, str) else name[0].replace(bucket, "${Bucket}/")
-                        path = name.replace(bucket, "").replace("arn:${AWS::Partition}:s3:::${Bucket}/", "")
+                        path = (
+                            name.replace(bucket, "")
+                            .replace("${Bucket.Arn}/", "")
+                            .replace("arn:${AWS::Partition}:s3:::${Bucket}/", "")
+                        )
                         if resource != {"Ref": "SourceObjects"} and not re.fullmatch(r"[a-z-]+/([a-z-]+/)?\*", path):
                             yield f"{stack}: {logical_id}: {action} is not bound to a prefix of the bucket"
 

@@ -46,6 +46,7 @@ _PSEUDO_PARAMETERS = {
 _WITHOUT_EFFECT = frozenset(
     {
         "AWS::CloudWatch::Alarm",
+        "AWS::IAM::ManagedPolicy",
         "AWS::IAM::Role",
         "AWS::Lambda::Function",
         "AWS::Lambda::Permission",
