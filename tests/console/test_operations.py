@@ -100,7 +100,7 @@ def test_a_page_says_that_the_system_is_gone_and_goes_on_when_it_is_back(
 ) -> None:
     """The emulator is killed while somebody looks. The page is not loaded again."""
     page.goto("/console/runs")
-    row = page.locator("#list tbody tr").filter(has_text="galactic-ring")
+    row = page.locator("#list tbody tr").filter(has_text=scene.good_run[:8])
     expect(row).to_contain_text("completed")
     page.evaluate("window.sameDocument = true")
     console.kill_emulator()
