@@ -14,6 +14,8 @@ from prismline_contracts.delivery import DEAD_LETTER_FUNCTION_SECONDS, VISIBILIT
 from tests.templates.reading import Stacks, branches, exports, imports, leaves, of_kind, read_stacks, referred
 
 Rule = Callable[[Stacks], Iterator[str]]
+#: What leaves a property out.
+NO_VALUE = {"Ref": "AWS::NoValue"}
 #: Functions that have concurrency of their own, so that a large run cannot take it away.
 RESERVED = {"InteractionsFunction", "DeadLettersFunction", "Function of dlq-consumer"}
 
@@ -64,9 +66,13 @@ def unreserved_functions(stacks: Stacks) -> Iterator[str]:
         wanted[function] = wanted.get(function, 0) + (most if isinstance(most, int) else 0)
     reserved = set()
     for stack, logical_id, function in of_kind(stacks, "Lambda::Function"):
-        amount = function.get("ReservedConcurrentExecutions")
-        if amount is None:
+        if "ReservedConcurrentExecutions" not in function:
             continue
+        condition, amount, otherwise = function["ReservedConcurrentExecutions"]["Fn::If"]
+        if condition != "WithReservedConcurrency" or otherwise != {"Ref": "AWS::NoValue"}:
+            yield f"{stack}: {logical_id} reserves concurrency where an account's limit is too small for it"
+        if stacks[stack]["Parameters"]["ReserveConcurrency"]["Default"] != "true":
+            yield f"{stack}: reserved concurrency is not the default"
         reserved.add(f"Function of {stack}" if logical_id == "Function" else logical_id)
         if amount < wanted.get(function["FunctionName"]["Fn::Sub"], 0):
             yield f"{stack}: {logical_id} reserves less concurrency than its mappings use"
@@ -341,6 +347,15 @@ def _circle(stacks: Stacks) -> None:
     stacks["platform"]["Metadata"] = {"Fn::ImportValue": {"Fn::Sub": "prismline-${Environment}-JobsTable"}}
 
 
+def reserved(amount: int, otherwise: Any = NO_VALUE) -> dict[str, Any]:
+    """A reserved concurrency that a parameter leaves out."""
+    return {"Fn::If": ["WithReservedConcurrency", amount, otherwise]}
+
+
+def _unreserved_by_default(stacks: Stacks) -> None:
+    stacks["dlq-consumer"]["Parameters"]["ReserveConcurrency"]["Default"] = "false"
+
+
 def _whole_bucket(stacks: Stacks) -> None:
     policy = properties(stacks, "splitter", "FunctionRole")["Policies"][1]
     statement = next(each for each in policy["PolicyDocument"]["Statement"] if "s3:PutObject" in each["Action"])
@@ -355,7 +370,9 @@ CASES: list[tuple[Rule, Callable[[Stacks], None]]] = [
     (other_timeouts, changed("status", "Function", 29, "Timeout")),
     (unbounded_mappings, without("worker", "ChunksEventSource", "ScalingConfig")),
     (unreserved_functions, without("alerting", "InteractionsFunction", "ReservedConcurrentExecutions")),
-    (unreserved_functions, changed("dlq-consumer", "DeadLettersFunction", 5, "ReservedConcurrentExecutions")),
+    (unreserved_functions, changed("dlq-consumer", "DeadLettersFunction", reserved(5), "ReservedConcurrentExecutions")),
+    (unreserved_functions, changed("alerting", "InteractionsFunction", reserved(5, 5), "ReservedConcurrentExecutions")),
+    (unreserved_functions, _unreserved_by_default),
     (valkey_out_of_reach, without("worker", "TasksFunction", "VpcConfig")),
     (valkey_out_of_reach, without("worker", "FunctionRole", "ManagedPolicyArns")),
     (lost_events, without("splitter", "ManifestRule", "Targets", 0, "DeadLetterConfig")),
