@@ -58,7 +58,7 @@ class Splitter:
         ledger: Any = None
         unused: Any = None
         self.deps = Dependencies(
-            ledger, transport, unused, self._open(bucket), bucket, unused, Path(), 0.002, 0.0, service_logger("test")
+            ledger, transport, unused, self._open(bucket), bucket, unused, Path(), 0.002, 0.0, 0, service_logger("test")
         )
 
     @staticmethod

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -292,8 +293,9 @@ def test_a_split_goes_on_where_it_stopped(bucket: FolderBucket, source: Source) 
     assert (again.chunks, again.n_blank) == (whole.chunks, whole.n_blank)
 
 
-def test_a_full_disk_is_said_and_not_tried_again(
-    bucket: FolderBucket, source: Source, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("disk_bytes", [1000, 10**9], ids=["the cube's own", "others are on it"])
+def test_a_disk_that_the_cube_alone_fills_is_said_and_not_tried_again(
+    disk_bytes: int, bucket: FolderBucket, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_cube(bucket, np.ones((5, 4, 6), "f4"))
 
@@ -301,7 +303,9 @@ def test_a_full_disk_is_said_and_not_tried_again(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(spectra_module, "write_npz", full)
-    with pytest.raises(PermanentError, match="the splitter's disk is full; it needs room for twice the cube"):
+    monkeypatch.setattr(spectra_module.shutil, "disk_usage", lambda _: SimpleNamespace(total=disk_bytes))
+    alone = pytest.raises(PermanentError, match="it fills the splitter's disk, which needs room for twice the cube")
+    with alone if disk_bytes == 1000 else pytest.raises(OSError, match="No space left"):
         Spectra().split(manifest(chunk_size=7), source)
 
 

@@ -151,9 +151,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "an attempt ends though another one has begun",
         f"{LEDGER}/attempts.py",
         'condition=as_read(chunk, "status", "attempts"),\n        )\n        return self._update_chunk(chunk.run_id, '
-        "chunk.chunk_id, change) is not None\n\n    def record_error",
+        "chunk.chunk_id, change) is not None\n\n    def record_waiting",
         'condition=Attr("PK").exists(),\n        )\n        return self._update_chunk(chunk.run_id, '
-        "chunk.chunk_id, change) is not None\n\n    def record_error",
+        "chunk.chunk_id, change) is not None\n\n    def record_waiting",
         "A worker that had been presumed dead takes a chunk back that has completed.",
         ("an attempt ends after another one",),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import shutil
 import zipfile
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -49,8 +50,7 @@ from prismline_splitter.workload import Source, Split
 
 #: Spectra are read from the cube and written to a chunk's file in blocks of at most this many bytes.
 BLOCK_BYTES = 16 * 2**20
-#: The operating system's errors for a disk without room. The splitter splits one cube at a time, so that the same cube
-#: would fill it again.
+#: The operating system's errors for a disk without room.
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 #: Chunk files that are uploaded concurrently. Each needs its size on the disk until its upload is done.
 UPLOADS = 2
@@ -144,11 +144,26 @@ def _cube_errors(failed: str) -> Iterator[None]:
         yield
     except CubeError as error:
         raise PermanentError(f"{failed}: {error}.") from error
+
+
+@contextmanager
+def _disk_errors(failed: str, folder: Path) -> Iterator[None]:
+    """Map the error of a disk that the files in `folder` alone have filled to a PermanentError.
+
+    A disk that others have filled is an OSError as before: their files go away.
+    """
+    try:
+        yield
     except (OSError, UnavailableError) as error:
         full = error if isinstance(error, OSError) else error.__cause__
-        if not isinstance(full, OSError) or full.errno not in DISK_FULL:
+        if not isinstance(full, OSError) or full.errno not in DISK_FULL or not _fills_the_disk(folder):
             raise
-        raise PermanentError(f"{failed}: the splitter's disk is full; it needs room for twice the cube.") from error
+        raise PermanentError(f"{failed}: it fills the splitter's disk, which needs room for twice the cube.") from error
+
+
+def _fills_the_disk(folder: Path) -> bool:
+    """Whether more than half of the disk is what lies in `folder`."""
+    return 2 * sum(file.stat().st_size for file in folder.rglob("*")) > shutil.disk_usage(folder).total
 
 
 def _cheaper_input(original: Original, manifest: SpectraManifest, source: Source) -> str:
@@ -192,17 +207,18 @@ def _refer(original: Original, manifest: SpectraManifest, source: Source) -> Spl
 
 def _copy(original: Original, manifest: SpectraManifest, source: Source) -> Split:
     """Chunks with a `.npz` file each."""
+    failed = f"The cube {original.key} cannot be split"
     with TemporaryDirectory(prefix="prismline-cube-", dir=source.workdir) as directory:
         folder = Path(directory)
         path = folder / "cube"
-        with _cube_errors(f"The cube {original.key} cannot be split"):
+        with _cube_errors(failed), _disk_errors(failed, folder):
             original.bucket.download(original.key, path, etag=original.etag)
             cube = open_cube(path, folder)
         size = source.pinned("chunk_size", lambda: _chunk_size(cube, manifest))
         geometry = _geometry_json(cube, original.key)
         source.bucket.write(geometry_key(source.run_id), geometry)
         about = AboutCube(cube, geometry, _noise(cube, manifest, folder, source))
-        with _cube_errors(f"The cube {original.key} cannot be split"):
+        with _cube_errors(failed), _disk_errors(failed, folder):
             chunks, n_blank = _write_chunks(about, size, folder, source)
     return Split(chunks, n_items=cube.n_spectra, n_blank=n_blank)
 
