@@ -136,6 +136,21 @@ def test_the_platform_holds_what_services_count_on(aws_env: dict[str, str], root
 
 
 @pytest.mark.emulator
+def test_a_pipeline_has_a_role_where_its_issuer_and_subjects_are_known(aws_env: dict[str, str], root: Path) -> None:
+    iam = make_client("iam", aws_env)
+    name = f"prismline-{aws_env['ENVIRONMENT']}-deployer"
+    run_deploy(aws_env, root, DeployerIssuer="token.example.org")
+    with pytest.raises(iam.exceptions.NoSuchEntityException):
+        iam.get_role(RoleName=name)
+    subjects = ["repo:a/b:environment:prod", "repo:a/b:ref:refs/heads/main"]
+    run_deploy(aws_env, root, DeployerIssuer="token.example.org", DeployerSubjects=",".join(subjects))
+    trust: Any = iam.get_role(RoleName=name)["Role"]["AssumeRolePolicyDocument"]
+    (statement,) = trust["Statement"]
+    assert statement["Principal"]["Federated"].endswith(":oidc-provider/token.example.org")
+    assert statement["Condition"]["StringEquals"]["token.example.org:sub"] == subjects
+
+
+@pytest.mark.emulator
 def test_deploying_again_changes_only_what_changed(aws_env: dict[str, str], root: Path) -> None:
     outputs = run_deploy(aws_env, root)
     assert retention(aws_env, outputs["ECHO_QUEUE_NAME"]) == "60"

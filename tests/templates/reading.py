@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -98,3 +99,56 @@ def exports(template: Mapping[str, Any]) -> set[str]:
     """Names of the exports of the template."""
     names = [output["Export"]["Name"] for output in template.get("Outputs", {}).values() if "Export" in output]
     return {str(name["Fn::Sub"]).removeprefix("prismline-${Environment}-") for name in names}
+
+
+#: The ARN of a resource without its beginning, by kind, and the property with its name.
+_ARNS = {
+    "AWS::DynamoDB::Table": ("TableName", "dynamodb:${AWS::Region}:${AWS::AccountId}:table/"),
+    "AWS::Events::EventBus": ("Name", "events:${AWS::Region}:${AWS::AccountId}:event-bus/"),
+    "AWS::Logs::LogGroup": ("LogGroupName", "logs:${AWS::Region}:${AWS::AccountId}:log-group:"),
+    "AWS::S3::Bucket": ("BucketName", "s3:::"),
+    "AWS::SQS::Queue": ("QueueName", "sqs:${AWS::Region}:${AWS::AccountId}:"),
+    "AWS::StepFunctions::StateMachine": ("StateMachineName", "states:${AWS::Region}:${AWS::AccountId}:stateMachine:"),
+}
+
+
+def text_of(stacks: Stacks, stack: str, value: Any) -> str:
+    """A name or an ARN, with parameters as they are written: `${Environment}`."""
+    if isinstance(value, str):
+        return value
+    ((function, argument),) = value.items()
+    resources = stacks[stack]["Resources"]
+    if function in ("Ref", "Fn::GetAtt"):
+        logical_id, _, attribute = argument.partition(".")
+        if logical_id not in resources:
+            return f"${{{logical_id}}}"  # a parameter
+        kind = resources[logical_id]["Type"]
+        name_property, arn = _ARNS[kind]
+        name = text_of(stacks, stack, resources[logical_id]["Properties"][name_property])
+        is_arn = attribute == "Arn" or kind == "AWS::StepFunctions::StateMachine"
+        return f"arn:${{AWS::Partition}}:{arn}{name}" if is_arn else name
+    if function == "Fn::ImportValue":
+        for exporter, template in stacks.items():
+            for output in template.get("Outputs", {}).values():
+                if output.get("Export", {}).get("Name") == argument:
+                    return text_of(stacks, exporter, output["Value"])
+        raise LookupError(f"no stack exports {argument}")
+    if function == "Fn::Sub":
+        text, variables = (argument, {}) if isinstance(argument, str) else argument
+
+        def replaced(match: re.Match[str]) -> str:
+            name = match[1]
+            if name in variables:
+                return text_of(stacks, stack, variables[name])
+            return text_of(stacks, stack, {"Fn::GetAtt": name}) if name.split(".")[0] in resources else match[0]
+
+        return re.sub(r"\$\{([^}]+)\}", replaced, text)
+    raise LookupError(f"{function} is not read")
+
+
+def statements(role_or_policy: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The statements of a role's own policies, or of a managed policy."""
+    policies = branches(role_or_policy["Policies"]) if "Policies" in role_or_policy else [role_or_policy]
+    for policy in policies:
+        if "PolicyDocument" in policy:
+            yield from (each for each in branches(policy["PolicyDocument"]["Statement"]) if "Effect" in each)
