@@ -136,10 +136,10 @@ def test_the_platform_holds_what_services_count_on(aws_env: dict[str, str], root
 
 
 @pytest.mark.emulator
-def test_a_pipeline_has_a_role_where_its_issuer_and_subjects_are_known(aws_env: dict[str, str], root: Path) -> None:
+def test_a_pipeline_has_a_role_where_its_issuer_is_known(aws_env: dict[str, str], root: Path) -> None:
     iam = make_client("iam", aws_env)
     name = f"prismline-{aws_env['ENVIRONMENT']}-deployer"
-    run_deploy(aws_env, root, DeployerIssuer="token.example.org")
+    run_deploy(aws_env, root)
     with pytest.raises(iam.exceptions.NoSuchEntityException):
         iam.get_role(RoleName=name)
     subjects = ["repo:a/b:environment:prod", "repo:a/b:ref:refs/heads/main"]
