@@ -152,3 +152,51 @@ def statements(role_or_policy: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for policy in policies:
         if "PolicyDocument" in policy:
             yield from (each for each in branches(policy["PolicyDocument"]["Statement"]) if "Effect" in each)
+
+
+def conditions(template: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, bool]:
+    """The conditions of a template, with parameters in place of their defaults."""
+    parameters = {key: each.get("Default", "") for key, each in template.get("Parameters", {}).items()} | dict(given)
+    found: dict[str, bool] = {}
+
+    def value(expression: Any) -> Any:
+        if not isinstance(expression, Mapping):
+            return expression
+        ((function, argument),) = expression.items()
+        match function:
+            case "Ref":
+                return parameters[argument]
+            case "Fn::Join":
+                return value(argument[1])  # of a parameter, whose lists are text here
+            case "Condition":
+                return value(template["Conditions"][argument])
+            case "Fn::Equals":
+                return value(argument[0]) == value(argument[1])
+            case "Fn::Not":
+                return not value(argument[0])
+            case "Fn::And":
+                return all(value(each) for each in argument)
+        raise LookupError(f"{function} is not read")
+
+    for name, expression in template.get("Conditions", {}).items():
+        found[name] = bool(value(expression))
+    return found
+
+
+def deployed(template: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """The resources that a stack with these parameters has, without the sides of an `!If` that do not apply."""
+    holds = conditions(template, given)
+
+    def chosen(value: Any) -> Any:
+        if isinstance(value, list):
+            return [each for each in map(chosen, value) if each != {"Ref": "AWS::NoValue"}]
+        if isinstance(value, Mapping):
+            if "Fn::If" in value:
+                condition, yes, no = value["Fn::If"]
+                return chosen(yes if holds[condition] else no)
+            found = {key: chosen(each) for key, each in value.items()}
+            return {key: each for key, each in found.items() if each != {"Ref": "AWS::NoValue"}} or found
+        return value
+
+    resources = template["Resources"].items()
+    return {key: chosen(each) for key, each in resources if "Condition" not in each or holds[each["Condition"]]}
