@@ -176,7 +176,7 @@ def plan_of(chunk_input: str, side: int = TILE_SIDE) -> Plan:
     layout = Layout(stored, CHANNELS, n, side, np.dtype(np.float32))
     size = choose_chunk_size(n, CHANNELS, VALUE_BYTES, "gaussline")
     if chunk_input == "reference":
-        size = choose_reference_size(size, layout)
+        size = choose_reference_size(size, layout, "gaussline")
     chunks = []
     for start in range(0, n, size):
         stop = min(start + size, n)

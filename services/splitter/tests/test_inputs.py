@@ -25,9 +25,9 @@ def layout(*axes: int, spectral_axis: int = 3) -> Layout:
     )
 
 
-def sizes(cube: Layout) -> tuple[int, int]:
-    copied = choose_chunk_size(cube.n_spectra, cube.n_channels, cube.dtype.itemsize, "gaussline")
-    return copied, choose_reference_size(copied, cube)
+def sizes(cube: Layout, decomposer: str = "gaussline") -> tuple[int, int]:
+    copied = choose_chunk_size(cube.n_spectra, cube.n_channels, cube.dtype.itemsize, decomposer)
+    return copied, choose_reference_size(copied, cube, decomposer)
 
 
 def chosen(cube: Layout, request_seconds: float = REQUEST_SECONDS) -> str:
@@ -58,6 +58,11 @@ def test_chunks_are_larger_where_their_ranges_would_be_short_but_there_are_four_
     assert copied < referring <= 450 * 450 // 4
     copied, referring = sizes(layout(7700, 7700, 424))
     assert referring == copied, "20 seconds of work are long ranges already"
+
+
+def test_longer_ranges_make_no_chunk_more_work_than_a_chunk_may_be() -> None:
+    copied, referring = sizes(layout(323, 323, 424), "phspectra")
+    assert referring == copied, "a chunk of phspectra is 20 seconds of work, however short its ranges"
 
 
 def test_chunks_hold_whole_rows_where_that_makes_them_one_range() -> None:

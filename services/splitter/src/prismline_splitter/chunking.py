@@ -35,22 +35,28 @@ SHARDS = 16
 
 def choose_chunk_size(n_spectra: int, n_channels: int, itemsize: int, decomposer: str) -> int:
     """Spectra in a chunk, for a cube of `n_spectra` spectra with `n_channels` channels of `itemsize` bytes each."""
-    seconds = COST_MS[decomposer] / 1000 * n_channels / COST_CHANNELS
+    seconds = _seconds(n_channels, decomposer)
     least, most = LEAST_CHUNK_SECONDS / seconds, CHUNK_SECONDS / seconds
     size = min(max(n_spectra / LEAST_CHUNKS, least), most, MAX_CHUNK_BYTES / (n_channels * itemsize))
     return max(1, math.floor(size))
 
 
-def choose_reference_size(size: int, layout: Layout) -> int:
+def _seconds(n_channels: int, decomposer: str) -> float:
+    """What a spectrum takes of one core, on average."""
+    return COST_MS[decomposer] / 1000 * n_channels / COST_CHANNELS
+
+
+def choose_reference_size(size: int, layout: Layout, decomposer: str) -> int:
     """Spectra in a chunk that refers to the cube, where copied chunks would have `size`.
 
-    Chunks are larger if their ranges would be too short to be worth a request each, and hold whole outer indices of the
-    cube if they can, so that a chunk is one range.
+    Chunks are larger if their ranges would be too short to be worth a request each, as far as their work allows, and
+    hold whole outer indices of the cube if they can, so that a chunk is one range.
     """
     worth = RANGE_BYTES // layout.stored.dtype.itemsize
     inner = layout.stored.inner
     if size < min(worth, inner):
-        size = max(size, min(worth, inner, layout.n_spectra // LEAST_REFERENCE_CHUNKS))
+        most = math.floor(CHUNK_SECONDS / _seconds(layout.n_channels, decomposer))
+        size = max(size, min(worth, inner, layout.n_spectra // LEAST_REFERENCE_CHUNKS, most))
     return size // inner * inner if size >= inner else size
 
 

@@ -238,7 +238,7 @@ def _noise(cube: CubeHeader, manifest: SpectraManifest, folder: Path, source: So
 def _referring_chunk_size(layout: Layout, cube: CubeHeader, manifest: SpectraManifest) -> int:
     """Spectra in a chunk that refers to the cube."""
     size = _chunk_size(cube, manifest)
-    return size if manifest.chunk_size else choose_reference_size(size, layout)
+    return size if manifest.chunk_size else choose_reference_size(size, layout, manifest.params.decomposer)
 
 
 def _chunk_size(cube: CubeHeader, manifest: SpectraManifest) -> int:
