@@ -45,10 +45,14 @@ ROLE_CHANGES = {
     "iam:PutRolePermissionsBoundary",
     "iam:PutRolePolicy",
 }
+#: What the deployer reaches beside the names of Prismline: what a call names as well, ids, and roles that AWS defines.
+NEIGHBOURS = (":catalog", ":event-source-mapping:*", ":role/aws-service-role/*")
 #: Rights that the deployer does not need, to free roles and to delete data.
 NEVER = {
     "dynamodb:*",
     "dynamodb:DeleteTable",
+    "glue:*",
+    "glue:PutResourcePolicy",
     "iam:DeleteRolePermissionsBoundary",
     "s3:*",
     "s3:DeleteBucket",
@@ -166,7 +170,7 @@ def deployer_out_of_bounds(stacks: Stacks) -> Iterator[str]:
             elif "*" in arns and not condition and not NAMELESS.fullmatch(action):
                 yield f"platform: the deployer may {action} on everything"
         for arn in arns:
-            named = re.search(r"[:/]prismline[-_/]", arn) or arn.endswith((":catalog", "role/aws-service-role/*"))
+            named = re.search(r"[:/]prismline[-_/]", arn) or arn.endswith(NEIGHBOURS)
             if arn != "*" and not named:
                 yield f"platform: the deployer reaches {arn}"
             if arn.startswith(BOUNDARY["Fn::Sub"]) or ":policy/prismline-${Environment}-*" in arn:
@@ -244,6 +248,10 @@ def _deletes_data(stacks: Stacks) -> None:
     deployer_statement(stacks, "dynamodb:CreateTable")["Action"].append("dynamodb:DeleteTable")
 
 
+def _shares_the_catalog(stacks: Stacks) -> None:
+    deployer_statement(stacks, "glue:CreateTable")["Action"] = ["glue:*", "glue:CreateTable"]
+
+
 def _own_policies(stacks: Stacks) -> None:
     deployer_statement(stacks, "iam:CreatePolicy*")["Resource"] = {
         "Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:policy/prismline-${Environment}-*"
@@ -282,6 +290,7 @@ CASES: list[tuple[Rule, Callable[[Stacks], None]]] = [
     (deployer_out_of_bounds, _any_bucket),
     (deployer_out_of_bounds, _any_function),
     (deployer_out_of_bounds, _deletes_data),
+    (deployer_out_of_bounds, _shares_the_catalog),
     (deployer_out_of_bounds, _own_policies),
     (deployer_out_of_bounds, _frees_itself),
     (long_policies, _long),
