@@ -11,9 +11,10 @@ SOURCES  := $(addsuffix /src,$(PACKAGES))
 CHECKED  := contracts libs services localstack cli tests benchmarks docs/pages.py
 # Tests that need neither emulator nor services nor much time.
 QUICK    := not e2e and not emulator and not slow and not compose and not browser
-# Tests run in two processes: many of them wait for services, and each process has an emulator of its own.
+# Tests run in two processes, those that wait for services in three; each process has an emulator of its own.
 # The browser tests share one system and one browser, so they run in one process.
 PYTEST   := $(BIN)/pytest -n 2 --dist worksteal
+WAITING  := $(BIN)/pytest -n 3 --dist worksteal
 
 .PHONY: contracts pacts deploy-local docs format model help screenshots demo demo-faults demo-captions demo-urls test test-fast check mutants install install-dev schemas lock clean
 .DEFAULT_GOAL := help
@@ -40,7 +41,7 @@ ifdef SERVICE
 else
 	$(PYTEST) -m '$(QUICK)' --cov --cov-report=
 	@echo "The quick tests cover $$($(BIN)/coverage report --format=total) % of the lines."
-	$(PYTEST) -m 'not compose and not browser and not ($(QUICK))'
+	$(WAITING) -m 'not compose and not browser and not ($(QUICK))'
 	$(BIN)/pytest -m browser tests/console
 endif
 

@@ -21,6 +21,7 @@ from botocore.exceptions import ClientError
 from prismline_localstack.api_keys import read_api_key
 from prismline_localstack.permissions import LOG_VARIABLE, Decision, read_decisions
 from prismline_localstack.standins.site import Site
+from prismline_localstack.testing import serving
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
 from tests.system import PATIENCE, System, wait_for
@@ -178,10 +179,17 @@ def grants(role: str) -> Iterator[tuple[str, str]]:
             yield from ((action, resource) for action in actions for resource in resources)
 
 
-def test_runs_of_all_kinds_need_no_right_that_a_role_lacks(
-    enforced: System, log: Path, tmp_path: Path, site: tuple[str, Site]
-) -> None:
-    cube = enforced.submit(write_cube(tmp_path / "cube.fits", ny=4, nx=5), chunk_size=5)
+@pytest.fixture(scope="module")
+def decisions(enforced: System, log: Path, tmp_path_factory: pytest.TempPathFactory) -> set[Decision]:
+    """What was allowed and refused while runs of all kinds went on."""
+    with serving(Site()) as site:
+        run_all_kinds(enforced, write_cube(tmp_path_factory.mktemp("cube") / "cube.fits", ny=4, nx=5), site)
+    return read_decisions(log)
+
+
+def run_all_kinds(enforced: System, path: Path, site: str) -> None:
+    """Runs of a cube, of lists of URLs, of a cube that is missing; an export and a deletion."""
+    cube = enforced.submit(path, chunk_size=5)
     key = read_api_key(Path(enforced.faults_file.parent) / "home" / "api-key")
     api = httpx.Client(
         base_url=f"{os.environ['PRISMLINE_API_URL']}/v1", headers={"Authorization": f"Bearer {key}"}, timeout=60
@@ -194,7 +202,7 @@ def test_runs_of_all_kinds_need_no_right_that_a_role_lacks(
 
         return wait_for(look, f"the end of run {run_id}")
 
-    urls = [f"{site[0]}/page/{number}" for number in range(8)]
+    urls = [f"{site}/page/{number}" for number in range(8)]
     listed = api.post("/jobs", json={"workload": "urls", "name": "pages", "urls": urls}).raise_for_status().json()
     body = "\n".join([*urls, "this is no URL"]).encode()
     upload = api.post("/uploads", json={"format": "text", "size_bytes": len(body)}).raise_for_status().json()
@@ -218,7 +226,10 @@ def test_runs_of_all_kinds_need_no_right_that_a_role_lacks(
     )
     api.delete(f"/jobs/{uploaded['job_id']}").raise_for_status()
     wait_for(lambda: api.get(f"/jobs/{uploaded['job_id']}").status_code == 404, "the job to be deleted")
-    assert [decision for decision in read_decisions(log) if not decision.allowed] == []
+
+
+def test_runs_of_all_kinds_need_no_right_that_a_role_lacks(decisions: set[Decision]) -> None:
+    assert [decision for decision in decisions if not decision.allowed] == []
 
 
 @dataclass(frozen=True)
@@ -274,8 +285,7 @@ def test_an_operator_mutes_cancels_and_looks_into_the_archive(enforced: System, 
         delete_item("runs")(session_of("prismline-local-operator"))
 
 
-def test_what_is_granted_is_used_or_has_a_reason(enforced: System, log: Path) -> None:
-    decisions = read_decisions(log)
+def test_what_is_granted_is_used_or_has_a_reason(enforced: System, decisions: set[Decision]) -> None:
     unused = [
         f"{name} {action} {resource}"
         for name, role in roles(enforced).items()

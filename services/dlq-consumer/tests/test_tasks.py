@@ -419,6 +419,7 @@ def test_a_run_whose_submission_died_is_announced_until_its_end_is_recorded(
         "job_id": "j",
         "bucket": world.bucket.name,
         "manifest_key": "jobs/j/m.json",
+        "in_advance": False,
     }
     assert swept(world, minutes=10).splits_resent == 0
     assert swept(world, minutes=22).splits_resent == 1
