@@ -1,7 +1,7 @@
-"""Whether one service may be deployed alone: from its pacts, and from what is deployed beside it.
+"""Decides whether a version of a service works with the services that are deployed in an environment.
 
 `contracts/verifications.json` says, for each version of a service, which pacts it states as a consumer and which it
-keeps as a producer. `make pacts` adds the versions of now. `contracts/deployed/<environment>.json` says what is
+keeps as a producer. `make pacts` adds the current versions. `contracts/deployed/<environment>.json` says what is
 deployed where; a deployment writes the same to the parameters `/prismline/<environment>/deployed/<service>`.
 
 A pact counts by its content: two versions that need the same state the same pact.
@@ -81,7 +81,7 @@ def _shape(value: Any) -> Any:
 
 
 def read_deployed(text: str) -> dict[str, Deployed]:
-    """What is deployed, by service.
+    """Read the deployed version of each service.
 
     text: `{service: {version}}`, or what `aws ssm get-parameters-by-path` prints. Raises `ValueError` if
     it is neither.

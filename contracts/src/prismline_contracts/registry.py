@@ -12,7 +12,7 @@ from typing import Any
 
 #: The folders of a checkout's `contracts`.
 REGISTRY, RELEASED = "registry", "released"
-#: The key, in a history, of what has changed since the last release.
+#: The key of a history under which the changes since the last release stand.
 NEXT = "next"
 #: The channel of events.
 BUS = "bus"
