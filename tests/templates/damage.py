@@ -1,11 +1,17 @@
-"""Damage to the templates, for tests that show a rule what it has to see."""
+"""Rules that the templates keep, and damage to the templates that shows a rule what it has to see."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tests.templates.reading import Stacks
+
+#: A rule says of each place that breaks it, in a sentence, what is wrong there.
+Rule = Callable[[Stacks], Iterator[str]]
+Damage = Callable[[Stacks], None]
+#: A rule, and damage that it has to see.
+Case = tuple[Rule, Damage]
 
 
 def properties(stacks: Stacks, stack: str, logical_id: str) -> dict[str, Any]:
@@ -13,7 +19,7 @@ def properties(stacks: Stacks, stack: str, logical_id: str) -> dict[str, Any]:
     return found
 
 
-def without(stack: str, logical_id: str, *path: str | int) -> Callable[[Stacks], None]:
+def without(stack: str, logical_id: str, *path: str | int) -> Damage:
     """Take a property away."""
 
     def damage(stacks: Stacks) -> None:
@@ -25,7 +31,7 @@ def without(stack: str, logical_id: str, *path: str | int) -> Callable[[Stacks],
     return damage
 
 
-def changed(stack: str, logical_id: str, value: Any, *path: str) -> Callable[[Stacks], None]:
+def changed(stack: str, logical_id: str, value: Any, *path: str) -> Damage:
     """Set a property."""
 
     def damage(stacks: Stacks) -> None:
@@ -37,7 +43,7 @@ def changed(stack: str, logical_id: str, value: Any, *path: str) -> Callable[[St
     return damage
 
 
-def removed(stack: str, logical_id: str) -> Callable[[Stacks], None]:
+def removed(stack: str, logical_id: str) -> Damage:
     """Take a resource away."""
 
     def damage(stacks: Stacks) -> None:

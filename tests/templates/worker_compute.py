@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import pytest
-
 from prismline_localstack.deployment.deploying import CODE_TYPES
-from tests.templates.damage import changed, properties, removed, without
-from tests.templates.reading import Stacks, deployed, leaves, read_stacks, referred
+from tests.templates.damage import Case, changed, properties, removed, without
+from tests.templates.reading import Stacks, deployed, leaves, referred
 
-Rule = Callable[[Stacks], Iterator[str]]
 #: The queues by the names of their resources, and the functions and services that work on them.
 QUEUES = {"Chunks": "chunks", "Refits": "refits", "Tasks": "tasks"}
 NAMES = {"Chunks": "worker", "Refits": "slow-lane", "Tasks": "fetcher"}
@@ -225,7 +221,7 @@ def _visible_only(stacks: Stacks) -> None:
 
 
 SHELL = ["--queue=tasks", "--batch-size=1", "prismline_worker.handler:handler"]
-CASES: list[tuple[Rule, Callable[[Stacks], None]]] = [
+CASES: list[Case] = [
     (other_consumers, of_condition("ChunksEventSource", "WithConsumers")),
     (other_consumers, of_condition("ChunksDeadLettersEventSource", "WithFunction")),
     (other_consumers, removed("worker", "RefitsService")),
@@ -249,21 +245,3 @@ CASES: list[tuple[Rule, Callable[[Stacks], None]]] = [
     (wrong_scaling, without("worker", "Cluster", "ClusterSettings")),
     (rollbacks_that_touch_more, changed("worker", "ChunksScaling", {"Fn::GetAtt": "ChunksService.Name"}, "ResourceId")),
 ]
-RULES = list(dict.fromkeys(rule for rule, _ in CASES))
-
-
-@pytest.fixture(scope="module")
-def stacks() -> Stacks:
-    return read_stacks()
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_templates_keep_the_rule(rule: Rule, stacks: Stacks) -> None:
-    assert list(rule(stacks)) == []
-
-
-@pytest.mark.parametrize(("rule", "damage"), CASES)
-def test_a_broken_fact_is_said(rule: Rule, damage: Callable[[Stacks], None], stacks: Stacks) -> None:
-    broken = copy.deepcopy(stacks)
-    damage(broken)
-    assert list(rule(broken)) != []

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import Any
 
-import pytest
+from tests.templates.damage import Case, changed, properties, without
+from tests.templates.reading import Stacks, branches, of_kind, statements, text_of
 
-from tests.templates.damage import changed, properties, without
-from tests.templates.reading import Stacks, branches, of_kind, read_stacks, statements, text_of
-
-Rule = Callable[[Stacks], Iterator[str]]
 ROLES = "arn:${AWS::Partition}:iam::${AWS::AccountId}:role/"
 BOUNDARY = {"Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:policy/prismline-${Environment}-boundary"}
 #: What AWSLambdaVPCAccessExecutionRole, a policy of AWS, allows beside logs.
@@ -276,7 +272,7 @@ def _new_right(stacks: Stacks) -> None:
     statement["Action"] = "kinesis:PutRecord"
 
 
-CASES: list[tuple[Rule, Callable[[Stacks], None]]] = [
+CASES: list[Case] = [
     (unbounded_roles, without("worker", "FunctionRole", "PermissionsBoundary")),
     (unbounded_roles, changed("platform", "Boundary", "other", "ManagedPolicyName")),
     (swallowed_rights, _new_right),
@@ -295,21 +291,3 @@ CASES: list[tuple[Rule, Callable[[Stacks], None]]] = [
     (deployer_out_of_bounds, _frees_itself),
     (long_policies, _long),
 ]
-RULES = list(dict.fromkeys(rule for rule, _ in CASES))
-
-
-@pytest.fixture(scope="module")
-def stacks() -> Stacks:
-    return read_stacks()
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_templates_keep_the_rule(rule: Rule, stacks: Stacks) -> None:
-    assert list(rule(stacks)) == []
-
-
-@pytest.mark.parametrize(("rule", "damage"), CASES)
-def test_a_broken_fact_is_said(rule: Rule, damage: Callable[[Stacks], None], stacks: Stacks) -> None:
-    broken = copy.deepcopy(stacks)
-    damage(broken)
-    assert list(rule(broken)) != []

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from prismline_contracts import LIMITS
-from prismline_contracts.delivery import DEAD_LETTER_FUNCTION_SECONDS, VISIBILITY_PER_TIMEOUT
-from tests.templates.damage import changed, properties, removed, without
-from tests.templates.reading import Stacks, branches, exports, imports, leaves, of_kind, read_stacks, referred
+from prismline_contracts.delivery import DEAD_LETTER_FUNCTION_SECONDS
+from tests.templates.damage import Case, changed, properties, removed, without
+from tests.templates.reading import Stacks, branches, exports, imports, leaves, of_kind, referred
 
-Rule = Callable[[Stacks], Iterator[str]]
 #: What leaves a property out.
 NO_VALUE = {"Ref": "AWS::NoValue"}
 #: Functions that have concurrency of their own, so that a large run cannot take it away.
@@ -328,7 +324,7 @@ def _whole_bucket(stacks: Stacks) -> None:
 
 
 MAPPED_ELSEWHERE = {"Fn::Sub": "arn:${AWS::Partition}:sqs:${AWS::Region}:${AWS::AccountId}:other"}
-CASES: list[tuple[Rule, Callable[[Stacks], None]]] = [
+CASES: list[Case] = [
     (visible_too_early, changed("worker", "ChunksQueue", 960, "VisibilityTimeout")),
     (visible_too_early, without("worker", "ChunksDeadLetterQueue", "VisibilityTimeout")),
     (visible_too_early, changed("worker", "TasksEventSource", MAPPED_ELSEWHERE, "EventSourceArn")),
@@ -366,30 +362,3 @@ CASES: list[tuple[Rule, Callable[[Stacks], None]]] = [
     (circles, _circle),
     (wide_rights, _whole_bucket),
 ]
-RULES = list(dict.fromkeys(rule for rule, _ in CASES))
-
-
-@pytest.fixture(scope="module")
-def stacks() -> Stacks:
-    return read_stacks()
-
-
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_the_templates_keep_the_rule(rule: Rule, stacks: Stacks) -> None:
-    assert list(rule(stacks)) == []
-
-
-@pytest.mark.parametrize(("rule", "damage"), CASES)
-def test_a_broken_fact_is_said(rule: Rule, damage: Callable[[Stacks], None], stacks: Stacks) -> None:
-    broken = copy.deepcopy(stacks)
-    damage(broken)
-    assert list(rule(broken)) != []
-
-
-def test_the_table_of_limits_hides_messages_long_enough() -> None:
-    assert VISIBILITY_PER_TIMEOUT >= 6
-
-
-def test_the_dead_letter_consumer_is_deployed_before_those_who_map_their_dead_letters_to_it(stacks: Stacks) -> None:
-    users = {name for name, template in stacks.items() if "DeadLettersFunction" in imports(template)}
-    assert users == {"alerting", "api", "exporter", "splitter", "status", "worker"}
