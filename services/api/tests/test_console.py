@@ -6,12 +6,14 @@ import html.parser
 import posixpath
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 from api_world import Api, ApiWorld, urls_job
 from fastapi.testclient import TestClient
 
+from prismline_api import console
 from prismline_api.app import build_app
 from prismline_api.sessions import CSRF_HEADER, SESSION_SECONDS, Sessions
 from prismline_contracts import api_key_key, api_key_sha256, timestamp
@@ -309,3 +311,12 @@ class TestWhoSeesWhat:
             assert caller.walk("/runs", limit=2, status="completed") == []
             assert len(caller.walk("/runs", limit=2, status="running", workload="urls")) == 3
             assert caller.walk("/runs", limit=2, workload="spectra") == []
+
+
+def test_dark_colours_are_the_same_whether_the_system_or_the_reader_has_chosen_them() -> None:
+    css = (Path(console.__file__).parent / "static" / "css" / "console.css").read_text()
+    system = re.search(r':root:not\(\[data-theme="light"\]\) \{(.*?)\}', css, re.DOTALL)
+    chosen = re.search(r':root\[data-theme="dark"\] \{(.*?)\}', css, re.DOTALL)
+    assert system is not None
+    assert chosen is not None
+    assert system[1].split() == chosen[1].split()
