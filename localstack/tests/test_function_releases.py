@@ -14,7 +14,7 @@ import pytest
 from prismline_localstack import harness
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.functions.environment import EnvironmentFailedError, Outcome
-from prismline_localstack.functions.function import IDLE_SECONDS, OLDEST_SECONDS, Function, Release
+from prismline_localstack.functions.function import IDLE_SECONDS, OLDEST_SECONDS, Function, Functions, Release
 from prismline_runtime import service_logger
 
 RELEASE = Release("probe", "prismline/probe@sha256:0", "1", timeout=5.0)
@@ -82,6 +82,16 @@ def test_invocations_at_the_same_time_have_environments_of_their_own(
     assert len(started) == 2
     started[0].go_on.set()
     assert first.result().answer == b"done"
+
+
+def test_a_request_waits_for_a_function_that_is_being_deployed(
+    function: Function, in_background: Callable[..., Any]
+) -> None:
+    functions = Functions()
+    request = in_background(functions.find, "probe", 20.0)
+    functions.replace("probe", function)
+    assert request.result() is function
+    assert functions.find("another") is None
 
 
 def test_a_release_that_is_replaced_ends_when_its_invocations_have(

@@ -63,7 +63,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
 def test_an_ended_run_is_there_after_a_kill_with_all_that_belongs_to_it(machine: Machine, tmp_path: Path) -> None:
     system = machine.up()
     run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=2, nx=3), chunk_size=2)
-    before = system.wait(run_id)
+    system.wait(run_id)
+    wait_for(lambda: system.item(run_id).ended_at, "the end of the run to be recorded")
+    before = system.view(run_id)
     machine.kill("emulator")
     system = machine.up()
     assert system.view(run_id) == before

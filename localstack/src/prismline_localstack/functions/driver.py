@@ -24,7 +24,7 @@ from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
 from prismline_localstack.functions.environment import ExecutionEnvironment, Outcome
-from prismline_localstack.functions.function import Function, Release
+from prismline_localstack.functions.function import Function, Functions, Release
 from prismline_localstack.functions.images import APP, FolderImages
 from prismline_localstack.functions.mapping import EventSourceMapping, Source
 from prismline_localstack.functions.urls import serve
@@ -35,6 +35,8 @@ from prismline_runtime import ServiceSettings, service_logger
 FOLLOW_SECONDS = 1.0
 #: How long the invocations under way may go on after SIGTERM, in seconds.
 STOP_SECONDS = 5.0
+#: How long a request to a function's URL waits for the function to be deployed, in seconds.
+DEPLOYED_SECONDS = 20.0
 
 
 class Driver:
@@ -56,9 +58,8 @@ class Driver:
         self._lambda: Any = make_client("lambda", variables)
         self._sts: Any = make_client("sts", variables)
         self._sqs: Any = make_client("sqs", variables)
-        self._functions: dict[str, Function] = {}
+        self._functions = Functions()
         self._mappings: dict[str, EventSourceMapping] = {}
-        self._lock = threading.Lock()
 
     def follow(self) -> None:
         """Take over what is deployed now."""
@@ -68,7 +69,7 @@ class Driver:
             for each in page["Functions"]
             if each["FunctionName"].startswith(self._prefix)
         }
-        for name in {*self._functions, *found}:
+        for name in self._functions.names | found.keys():
             self._follow_function(name, found.get(name))
         sources = {
             each["UUID"]: Source.model_validate(each)
@@ -78,31 +79,26 @@ class Driver:
         wanted = {
             uuid: source
             for uuid, source in sources.items()
-            if source.function_name in self._functions and source.state in {"Enabled", "Creating", "Updating"}
+            if source.function_name in self._functions.names and source.state in {"Enabled", "Creating", "Updating"}
         }
         for uuid in {*self._mappings, *wanted}:
             self._follow_mapping(uuid, wanted.get(uuid))
 
     def _follow_function(self, name: str, described: dict[str, Any] | None) -> None:
-        current = self._functions.get(name)
+        current = self._functions.find(name)
         revision = "" if described is None else f"{described.get('RevisionId')} {described.get('LastModified')}"
         if current is not None:
             if current.release.revision == revision:
                 current.end_unused()
                 return
             if described is None:
-                with self._lock:
-                    del self._functions[name]
-                current.retire()
+                self._functions.replace(name, None)
                 return
         image = self._lambda.get_function(FunctionName=name)["Code"]["ImageUri"]
         described = self._lambda.get_function_configuration(FunctionName=name)
         release = Release(name, image, revision, float(described["Timeout"]))
-        with self._lock:
-            self._functions[name] = Function(release, lambda: self._start(described, image), self._logger)
+        self._functions.replace(name, Function(release, lambda: self._start(described, image), self._logger))
         self._logger.info("function_released", extra={"function": name, "image": image})
-        if current is not None:
-            current.retire()
 
     def _start(self, described: dict[str, Any], image: str) -> ExecutionEnvironment:
         config = described["ImageConfigResponse"]["ImageConfig"]
@@ -141,15 +137,14 @@ class Driver:
 
         return invoke
 
-    def invoke(self, name: str, event: bytes) -> Outcome | None:
-        """Invoke the release of a function that is deployed now. None if there is no such function."""
-        with self._lock:
-            function = self._functions.get(name)
+    def invoke(self, name: str, event: bytes, patience: float = 0.0) -> Outcome | None:
+        """Invoke the release of a function that is deployed now. None if there is none within `patience` seconds."""
+        function = self._functions.find(name, patience)
         return None if function is None else function.invoke(event)
 
     def serve(self, process: str, port: int) -> ThreadingHTTPServer:
         """Serve the URL of the function with this short name."""
-        return serve(port, lambda event: self.invoke(f"{self._prefix}{process}", event))
+        return serve(port, lambda event: self.invoke(f"{self._prefix}{process}", event, DEPLOYED_SECONDS))
 
     def stop(self) -> None:
         """Stop receiving, let invocations under way end for a moment, and end all environments."""
@@ -158,8 +153,7 @@ class Driver:
             mapping.stop()
         for mapping in mappings:
             mapping.join(STOP_SECONDS)
-        for function in self._functions.values():
-            function.retire()
+        self._functions.retire()
 
 
 def main() -> None:

@@ -98,3 +98,40 @@ class Function:
             self._idle = [each for each in self._idle if each.idle_since >= oldest]
         for environment in unused:
             environment.stop()
+
+
+class Functions:
+    """The functions that are deployed now, by name. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Function] = {}
+        self._changed = threading.Condition()
+
+    @property
+    def names(self) -> set[str]:
+        """Names of the functions that are deployed."""
+        with self._changed:
+            return set(self._by_name)
+
+    def find(self, name: str, patience: float = 0.0) -> Function | None:
+        """The function of this name. If there is none yet, wait for it up to `patience` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: name in self._by_name, patience)
+            return self._by_name.get(name)
+
+    def replace(self, name: str, function: Function | None) -> None:
+        """Put a function in the place of the one with this name, or remove that one. What was there is retired."""
+        with self._changed:
+            before = self._by_name.pop(name, None)
+            if function is not None:
+                self._by_name[name] = function
+                self._changed.notify_all()
+        if before is not None:
+            before.retire()
+
+    def retire(self) -> None:
+        """End all idle environments, and each of the others when its invocation is over."""
+        with self._changed:
+            functions = list(self._by_name.values())
+        for function in functions:
+            function.retire()
