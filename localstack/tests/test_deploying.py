@@ -194,7 +194,7 @@ def test_a_deployment_that_fails_names_the_resource_and_is_not_recorded(world: W
 def test_a_stack_that_needs_what_none_makes_is_refused_before_anything_changes(world: World) -> None:
     template = TEMPLATE.replace("-RunsTable", "-NoTable")
     (world.service / "template.yaml").write_text(template)
-    with pytest.raises(HarnessError, match=r"The stack echo needs what no stack makes: export .*-NoTable"):
+    with pytest.raises(HarnessError, match=r"The stack echo needs export .*-NoTable, which no stack makes"):
         world.deploy()
     assert world.target.stacks.state(world.target.stack("platform")) is None
 

@@ -151,7 +151,7 @@ def status(home: Path | None = None) -> Status:
     try:
         found = depths(state.client("sqs"), state.environment) if state.endpoint else {}
     except (ClientError, BotoCoreError) as error:
-        raise HarnessError(f"The queues at {state.endpoint} cannot be asked: {error}") from error
+        raise HarnessError(f"The queues at {state.endpoint} do not answer: {error}") from error
     return Status(
         environment=state.environment,
         endpoint=state.endpoint,

@@ -295,7 +295,7 @@ class Supervisor:
             if sweep:
                 request_sweep(sqs, self._plan.environment, found)
         except (ClientError, BotoCoreError, OSError) as error:
-            self._logger.warning("queues_not_seen_to", extra={"reason": str(error)})
+            self._logger.warning("queue_upkeep_failed", extra={"reason": str(error)})
 
     def stop(self) -> None:
         """Stop the queue consumers first, then the processes that serve, then the emulator."""

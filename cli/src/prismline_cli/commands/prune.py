@@ -39,7 +39,7 @@ def prune(
         fail("Give runs or --older-than.")
     age = None if older_than is None else parse_age(older_than)
     if as_json and not (yes or dry_run):
-        fail("With --json nobody is asked: give --yes or --dry-run.")
+        fail("With --json the command does not ask before it deletes: give --yes or --dry-run.")
     connection = Connection.open()
     pruning = Pruning(connection)
     found = pruning.belongings(_chosen(connection, run_id or [], age))
@@ -62,7 +62,7 @@ def parse_age(text: str) -> timedelta:
     """Parse an age like `30d`. Ends the command with the reason if it is not one."""
     match = re.fullmatch(r"([0-9]{1,6})([hdw])", text)
     if match is None:
-        fail(f"{text} is no age: give a number and h, d or w, as in 30d.")
+        fail(f"{text!r} is not an age: give a number and h, d or w, as in 30d.")
     return int(match[1]) * UNITS[match[2]]
 
 

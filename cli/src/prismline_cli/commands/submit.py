@@ -85,7 +85,7 @@ def submit(
     given = _given(fields)
     if manifest is not None:
         if cube is not None or noise is not None or given.keys() - {"idempotency_key"}:
-            fail("With --manifest, everything but --file and --idempotency-key is said in the manifest.")
+            fail("With --manifest, the manifest gives every setting but --file and --idempotency-key.")
         connection = Connection.open()
         run_id = submit_manifest(connection, manifest, file or [], idempotency_key)
     elif cube is None or survey is None or file:

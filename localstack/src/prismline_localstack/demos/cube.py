@@ -74,7 +74,8 @@ def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> Run
     view = watch(connection, run_id, appear_within=PICKED_UP_SECONDS)
     seconds = time.monotonic() - began
     if view.item is None or view.completed == 0:
-        console.print(f"The run failed: {view.state.error_message if view.state else 'nobody knows why'}", markup=False)
+        reason = view.state.error_message if view.state else "the status service has recorded no reason"
+        console.print(f"The run failed: {reason}", markup=False)
         return view
     with stderr.status("drawing"):
         files = outputs.download(connection, view.item, to)

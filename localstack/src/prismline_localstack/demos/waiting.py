@@ -21,6 +21,6 @@ def wait_for(condition: Callable[[], T | None], what: str) -> T:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not (found := condition()):
         if time.monotonic() > deadline:
-            fail(f"Waited {PATIENCE_SECONDS:.0f} s in vain for {what}.")
+            fail(f"Gave up after {PATIENCE_SECONDS:.0f} s of waiting for {what}.")
         time.sleep(POLL_SECONDS)
     return found

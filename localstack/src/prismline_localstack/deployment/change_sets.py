@@ -115,7 +115,7 @@ class Stacks:
             self._cloudformation.delete_change_set(StackName=stack, ChangeSetName=name)
             if any(text in reason for text in NO_CHANGES):
                 return ChangeSet(stack, name, new, [])
-            raise HarnessError(f"The stack {stack} cannot be changed so: {reason}") from error
+            raise HarnessError(f"CloudFormation refused the change of stack {stack}: {reason}") from error
         pages = self._cloudformation.get_paginator("describe_change_set").paginate(StackName=stack, ChangeSetName=name)
         return ChangeSet(stack, name, new, [Change.of(each) for page in pages for each in page.get("Changes", [])])
 

@@ -119,7 +119,7 @@ def deployment_order(templates: Mapping[str, Mapping[str, Any]]) -> list[str]:
     for stack, template in templates.items():
         needed = needs(template)
         if missing := sorted(needed - makers.keys()):
-            raise HarnessError(f"The stack {stack} needs what no stack makes: {', '.join(missing)}.")
+            raise HarnessError(f"The stack {stack} needs {', '.join(missing)}, which no stack makes.")
         graph[stack] = {makers[name] for name in needed} - {stack}
     sorter = TopologicalSorter({stack: sorted(graph[stack]) for stack in sorted(graph)})
     try:

@@ -60,7 +60,8 @@ def find_target(environment: str, parameters: Mapping[str, str]) -> Target:
     """
     if not ENVIRONMENT_NAME.fullmatch(environment):
         raise HarnessError(
-            f"{environment} is no environment: 1 to 20 lower-case letters, digits and hyphens, starting with a letter."
+            f"{environment!r} cannot be the name of an environment: use 1 to 20 lower-case letters, digits and"
+            " hyphens, starting with a letter."
         )
     try:
         state = load_state()

@@ -182,7 +182,7 @@ def main() -> None:
         try:
             driver.follow()
         except (ClientError, BotoCoreError) as error:
-            logger.warning("deployment_not_seen", extra={"reason": str(error)})
+            logger.warning("deployment_not_read", extra={"reason": str(error)})
         stopping.wait(FOLLOW_SECONDS)
     driver.stop()
     sys.stdout.flush()

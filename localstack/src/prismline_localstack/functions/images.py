@@ -39,7 +39,7 @@ class FolderImages:
             app = Path(draft) / APP
             for source in copied(root / "services" / service / "Dockerfile"):
                 if not (root / source).is_dir():
-                    raise HarnessError(f"services/{service}/Dockerfile copies {source}, which is no folder.")
+                    raise HarnessError(f"services/{service}/Dockerfile copies {source}, which is not a folder.")
                 shutil.copytree(root / source, app, dirs_exist_ok=True, ignore=IGNORED)
             uri = f"prismline/{service}@sha256:{_digest(app)}"
             if not self.find(uri).exists():
@@ -61,7 +61,7 @@ def copied(dockerfile: Path) -> list[str]:
             case ["COPY", *folders, "/app/"] if not folders[0].startswith("--"):
                 found += folders
     if not found:
-        raise HarnessError(f"{dockerfile} copies nothing to /app/.")
+        raise HarnessError(f"{dockerfile} has no COPY to /app/, so the function would have no code.")
     return found
 
 

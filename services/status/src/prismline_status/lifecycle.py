@@ -126,7 +126,7 @@ def on_execution_ended(event: dict[str, Any], _delivery: Delivery, deps: Depende
         )
         state = _end_run(failed, deps)
         if state is None or not state.terminal:
-            deps.logger.info("execution_of_no_run_of_ours", extra={"execution_arn": arn})
+            deps.logger.info("execution_without_run", extra={"execution_arn": arn})
             return
     settle(run_id, deps)
 
