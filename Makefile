@@ -16,7 +16,7 @@ QUICK    := not e2e and not emulator and not slow and not compose and not browse
 PYTEST   := $(BIN)/pytest -n 2 --dist worksteal
 WAITING  := $(BIN)/pytest -n 3 --dist worksteal
 
-.PHONY: contracts pacts deploy-local docs format model help screenshots demo demo-faults demo-captions demo-urls test test-fast check mutants install install-dev schemas lock clean
+.PHONY: contracts pacts deploy-local docs format model help screenshots demo demo-faults demo-captions demo-urls test test-fast check mutants install install-dev schemas lock wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -103,13 +103,20 @@ contracts: $(VENV)/.installed-dev $(VENV)/.installed-asyncapi  ## Compare with t
 pacts: $(VENV)/.installed-dev  ## Write contracts/pacts anew from the services, and verify every sender against them.
 	$(BIN)/python -m tests.contracts.pacts
 
+# Any installation has the tools. Setuptools packs what it finds in `build`, that of earlier sources, too.
+wheels: $(if $(wildcard $(VENV)/.installed),,$(VENV)/.installed)  ## Build a wheel of each package into dist/.
+	rm -rf dist $(addsuffix /build,$(PACKAGES))
+	$(BIN)/python -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation --no-index \
+	  --wheel-dir dist $(addprefix ./,$(PACKAGES))
+	rm -rf $(addsuffix /build,$(PACKAGES))
+
 lock: $(VENV)/.installed-dev  ## Resolve the *.in files into hash-locked requirements.
 	for file in requirements/runtime.in requirements/dev.in services/*/requirements.in localstack/requirements.in cli/requirements.in; do \
 	  (cd $$(dirname $$file) && $(CURDIR)/$(BIN)/uv pip compile -q --python-version 3.11 --universal --no-strip-extras \
 	    --generate-hashes --no-annotate --no-header $$(basename $$file) -o $$(basename $$file .in).txt) || exit 1; done
 
 clean:  ## Remove what make made.
-	rm -rf $(VENV) .prismline demo-output site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .prismline demo-output dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

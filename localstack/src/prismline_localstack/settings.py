@@ -12,9 +12,10 @@ from pydantic_settings import BaseSettings
 
 from prismline_localstack.endpoints import LOOPBACK
 
-#: The checkout that `platform/` and `services/` are part of. The harness is for a checkout, installed editable:
-#: this file is `<repository>/localstack/src/prismline_localstack/settings.py`.
-REPOSITORY = Path(__file__).resolve().parents[3]
+_PACKAGE = Path(__file__).resolve().parent
+#: The folder with `platform/` and `services/`. An installed wheel carries them. Installed editable, the package uses
+#: the checkout around it: this file is `<repository>/localstack/src/prismline_localstack/settings.py`.
+REPOSITORY = carried if (carried := _PACKAGE / "checkout").is_dir() else _PACKAGE.parents[2]
 
 #: Region and credentials for an emulator. Its account id follows from the key: 000000000000.
 EMULATOR_REGION = "us-east-1"

@@ -1,0 +1,21 @@
+"""Fixtures of the tests of releases: wheels are built once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.releases import wheels
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the wheels of this checkout."""
+    return wheels.build(wheels.copy_of_sources(tmp_path_factory.mktemp("wheels") / "checkout"))
+
+
+@pytest.fixture(scope="session")
+def commands(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The commands of an environment that holds the harness, which needs all other packages."""
+    return wheels.environment_of(built, ["prismline-localstack"], tmp_path_factory.mktemp("installed") / "venv")

@@ -1,0 +1,84 @@
+"""The wheels of the repository, installed outside of it, run and deploy the system."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from prismline_localstack.settings import REPOSITORY
+from tests.cubes import write_cube
+from tests.releases import wheels
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+
+@pytest.fixture(scope="module")
+def home(commands: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a system that runs from the wheels, its services as functions."""
+    folder = tmp_path_factory.mktemp("running")
+    try:
+        wheels.run([str(commands / "prismline"), "up", "--functions"], folder)
+        yield folder
+    finally:
+        subprocess.run([commands / "prismline", "down"], cwd=folder, capture_output=True, check=False)
+
+
+def test_every_package_is_a_wheel(built: Path) -> None:
+    names = {path.name.split("-")[0].replace("_", "-") for path in built.glob("*.whl")}
+    projects = [path.read_text() for path in REPOSITORY.glob("*/pyproject.toml")]
+    projects += [path.read_text() for path in REPOSITORY.glob("*/*/pyproject.toml")]
+    assert names == {re.findall(r'^name = "(.+)"', project, re.MULTILINE)[0] for project in projects}
+
+
+def test_nothing_is_imported_from_the_checkout(commands: Path, tmp_path: Path) -> None:
+    modules = ["prismline_contracts", "prismline_ledger", "prismline_cli", "prismline_localstack", "prismline_worker"]
+    program = f"import json, importlib; print(json.dumps([importlib.import_module(m).__file__ for m in {modules}]))"
+    places = json.loads(wheels.run([str(commands / "python"), "-c", program], tmp_path))
+    assert all(Path(place).is_relative_to(commands.parent) for place in places)
+    program = "import prismline_gaussline as g; print(g.__file__, g.kernel_available())"
+    place, kernel = wheels.run([str(commands / "python"), "-c", program], tmp_path).split()
+    assert Path(place).is_relative_to(commands.parent)
+    assert kernel == "True"
+
+
+def test_a_range_that_no_wheel_meets_is_not_installed(built: Path, tmp_path: Path) -> None:
+    """The ranges of dependencies are resolved: without contracts in their range nothing is installed."""
+    older = tmp_path / "older"
+    older.mkdir()
+    for path in built.glob("*.whl"):
+        if not path.name.startswith("prismline_contracts-"):
+            (older / path.name).symlink_to(path)
+    with pytest.raises(AssertionError, match=r"No matching distribution found for prismline-contracts"):
+        wheels.environment_of(older, ["prismline-worker"], tmp_path / "venv")
+
+
+def test_the_demo_runs(commands: Path, tmp_path: Path) -> None:
+    document = json.loads(wheels.run([str(commands / "prismline"), "demo", "--json"], tmp_path))
+    assert document["ok"]
+
+
+def test_a_cube_is_decomposed_by_functions(commands: Path, home: Path) -> None:
+    write_cube(home / "cube.fits", ny=2, nx=3)
+    submit = [str(commands / "prismline"), "submit", "cube.fits", "--survey", "test", "--wait", "--json"]
+    assert json.loads(wheels.run(submit, home))["status"] == "completed"
+
+
+def test_a_service_is_deployed(commands: Path, home: Path) -> None:
+    deploy = [str(commands / "prismline"), "deploy", "--env", "local", "--service", "worker"]
+    assert "no changes" in wheels.run([*deploy, "--plan"], home)
+    version = re.findall(r'^version = "(.+)"', (REPOSITORY / "services/worker/pyproject.toml").read_text(), re.M)[0]
+    assert f"worker {version} is deployed: prismline/worker@sha256:" in wheels.run(deploy, home).replace("\n", " ")
+
+
+def test_the_harness_says_that_it_is_built_from_a_checkout(tmp_path: Path) -> None:
+    checkout = wheels.copy_of_sources(tmp_path / "checkout")
+    (checkout / "platform" / "template.yaml").unlink()
+    build = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path / "build")]
+    done = subprocess.run(build, cwd=checkout / "localstack", capture_output=True, text=True, check=False)
+    assert "is no checkout: it has no platform/template.yaml" in done.stderr

@@ -1,0 +1,65 @@
+"""Wheels of a checkout, and virtual environments outside of it that hold them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+
+from prismline_localstack.settings import REPOSITORY
+
+#: What the wheels are built from.
+SOURCES = ("Makefile", ".dockerignore", "contracts", "libs", "services", "cli", "localstack", "platform")
+GENERATED = shutil.ignore_patterns("build", "dist", "tests", "__pycache__", "*.egg-info", "*.so")
+
+
+def copy_of_sources(folder: Path) -> Path:
+    """A copy of what the wheels are built from. The build writes into its packages, which other tests read."""
+    folder.mkdir()
+    for name in SOURCES:
+        path = REPOSITORY / name
+        if path.is_dir():
+            shutil.copytree(path, folder / name, ignore=GENERATED)
+        else:
+            shutil.copy(path, folder / name)
+    return folder
+
+
+def build(checkout: Path) -> Path:
+    """Build the wheels of a checkout with the tools of this environment. Return their folder."""
+    run(["make", "wheels", f"VENV={sys.prefix}"], checkout)
+    return checkout / "dist"
+
+
+def environment_of(wheels: Path, names: Sequence[str], folder: Path) -> Path:
+    """A virtual environment with these packages of ours and what they need. Return its folder of commands.
+
+    pip resolves our packages from `wheels` alone. Third-party packages are those of this environment.
+    """
+    venv.create(folder, with_pip=False)
+    third_party = folder / "third-party"
+    third_party.mkdir()
+    ours = Path(sysconfig.get_path("purelib"))
+    for path in ours.iterdir():
+        if path.suffix != ".pth" and not path.name.lower().startswith(("prismline", "__editable__")):
+            (third_party / path.name).symlink_to(path)
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    (folder / "lib" / version / "site-packages" / "third-party.pth").write_text(f"{third_party}\n")
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
+    run([*pip, "install", "-q", "--no-index", "--find-links", str(wheels), *names], folder)
+    return folder / "bin"
+
+
+def run(command: Sequence[str], folder: Path, **variables: str) -> str:
+    """Run a command outside the checkout. Return what it printed."""
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command, cwd=folder, env=inherited | variables, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}: {done.stdout[-2000:]} {done.stderr[-2000:]}"
+    return done.stdout
