@@ -29,6 +29,7 @@ from prismline_splitter import workloads as splitter_workloads
 from prismline_splitter.workload import Source, Split
 from prismline_worker import workloads as worker_workloads
 from prismline_worker.dependencies import Dependencies
+from prismline_worker.progress import Progress
 from prismline_worker.settings import WorkerSettings
 from prismline_worker.workload import Outcome
 
@@ -204,7 +205,7 @@ class Kit:
         outcomes: list[tuple[Outcome, bytes]] = []
         for _ in range(2):
             worker.require(command)
-            outcome = worker.process(command, message)
+            outcome = worker.process(command, message, Progress(lambda _: False))
             outcomes.append((outcome, self.bucket.read(outcome.output_key)))
         (first, output), (second, later) = outcomes
         assert second.output_key == first.output_key, "a second processing writes another object"

@@ -62,3 +62,25 @@ def test_a_run_that_no_service_begins_is_named_too(world: Any, cube: str, monkey
     monkeypatch.setattr("prismline_cli.commands.submit.PICKED_UP_SECONDS", 0.0)
     document = world.json("submit", cube, "--survey", "s", "--wait", expect=3)
     assert f"prismline watch {document['run_id']}" in document["error"]
+
+
+def test_a_run_with_one_long_chunk_is_seen_to_go_on(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "POLL_SECONDS", 0.0)
+    monkeypatch.setattr(watching, "LOOK_INTO_CHUNKS_SECONDS", 0.0)
+    run = {"jobs_total": 1, "n_spectra": 9000, "n_chunks": 1}
+    world.add_run("run-1", status="running", **run)
+    reports = iter([3000, 6000])
+    load = watching.load_run
+
+    def go_on(connection: Any, run_id: str) -> RunView | None:
+        n_done = next(reports, None)
+        if n_done is None:
+            world.add_run("run-1", status="completed", jobs_completed=1, **run)
+        world.add_chunk("run-1", 0, status="IN_PROGRESS", n_items=9000, n_done=n_done or 0)
+        return load(connection, run_id)
+
+    monkeypatch.setattr(watching, "load_run", go_on)
+    lines = world.run("watch", "run-1").stderr.splitlines()
+    assert lines[0].startswith("running: 0/1 chunks, 3,000 of 9,000 spectra, ")
+    assert lines[1].startswith("running: 0/1 chunks, 6,000 of 9,000 spectra, ")
+    assert lines[2].startswith("completed: 1/1 chunks, ")

@@ -26,6 +26,8 @@ class RunView:
     run_id: str
     state: WorkflowStateItem | None
     item: RunItem | None
+    #: Items that are done in chunks that are in progress, where somebody has asked for it.
+    underway: int = 0
 
     @property
     def status(self) -> str:
@@ -78,11 +80,17 @@ class RunView:
 
     @property
     def spectra_done(self) -> int:
-        """Estimated spectra in chunks that have ended. The last chunk may hold fewer than the others."""
+        """Estimated spectra in chunks that have ended, and those done in others. The last chunk may hold fewer."""
         if not self.item or not self.item.n_items or not self.total:
             return 0
         per_chunk = math.ceil(self.item.n_items / self.total)
-        return min(self.item.n_items, per_chunk * (self.completed + self.failed))
+        return min(self.item.n_items, per_chunk * (self.completed + self.failed) + self.underway)
+
+    @property
+    def parts_done(self) -> float:
+        """What is done in chunks that are in progress, in chunks."""
+        n_items = (self.item and self.item.n_items) or 0
+        return min(self.underway * self.total / n_items, self.total - self.completed - self.failed) if n_items else 0.0
 
     @property
     def params(self) -> dict[str, Any]:

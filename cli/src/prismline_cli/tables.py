@@ -102,7 +102,7 @@ def show_chunks(found: Sequence[ChunkItem], *, as_json: bool, why: Mapping[str, 
         table.add_row(
             chunk.chunk_id,
             coloured(chunk.status),
-            str(chunk.n_items),
+            f"{chunk.n_done}/{chunk.n_items}" if chunk.n_done else str(chunk.n_items),
             "copy" if chunk.reference is None else "reference",
             str(chunk.attempts),
             chunk.started_at or "-",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -17,6 +18,10 @@ from prismline_runtime import TransientError
 
 #: Seconds between two looks at a run.
 POLL_SECONDS = 0.5
+#: Seconds between two looks into the chunks that are in progress, whose workers report as often.
+LOOK_INTO_CHUNKS_SECONDS = 5.0
+#: Most chunks of a run that is looked into. With more of them, one ends often enough to show that the run goes on.
+MOST_CHUNKS_LOOKED_INTO = 1000
 #: Seconds after which a run that nobody has picked up is given up on.
 PICKED_UP_SECONDS = 60.0
 
@@ -24,10 +29,14 @@ PICKED_UP_SECONDS = 60.0
 def follow(connection: Connection, run_id: str, *, appear_within: float) -> Iterator[RunView]:
     """Yield the run at intervals until it has ended."""
     deadline = time.monotonic() + appear_within
+    underway, look_at = 0, time.monotonic() + LOOK_INTO_CHUNKS_SECONDS
     while True:
         view = load_run(connection, run_id)
         if view is not None:
-            yield view
+            if time.monotonic() >= look_at:
+                underway = connection.ledger.items_done(run_id) if _worth_looking_into(view) else 0
+                look_at = time.monotonic() + LOOK_INTO_CHUNKS_SECONDS
+            yield replace(view, underway=underway)
             if view.ended:
                 return
         elif time.monotonic() > deadline:
@@ -38,6 +47,10 @@ def follow(connection: Connection, run_id: str, *, appear_within: float) -> Iter
                 run_id=run_id,
             )
         time.sleep(POLL_SECONDS)
+
+
+def _worth_looking_into(view: RunView) -> bool:
+    return view.unit == "chunk" and 0 < view.total <= MOST_CHUNKS_LOOKED_INTO and not view.ended
 
 
 def watch(connection: Connection, run_id: str, *, appear_within: float = 0.0) -> RunView:
@@ -85,7 +98,7 @@ def _show_live(views: Iterator[RunView]) -> RunView:
                 task,
                 description=view.status,
                 total=view.total or None,
-                completed=view.completed + view.failed,
+                completed=view.completed + view.failed + view.parts_done,
                 detail=clock.detail(view),
                 unit=view.unit,
             )
@@ -97,7 +110,7 @@ def _show_lines(views: Iterator[RunView]) -> RunView:
     for view in views:
         head = f"{view.status}: {view.completed + view.failed}/{view.total or '?'} {view.unit}s"
         slow = (view.item.n_timed_out, view.item.n_refit_failed) if view.item else ()
-        if (mark := f"{head} {slow}") != last:
+        if (mark := f"{head} {slow} {view.underway}") != last:
             stderr.print(f"{head}, {clock.detail(view)}", markup=False, soft_wrap=True)
             last = mark
     return view
@@ -118,7 +131,8 @@ class _Clock:
         if self._from is None:
             self._since, self._from = time.monotonic(), done
         rate = (done - self._from) / max(time.monotonic() - self._since, 1e-3)
-        parts = [f"{rate:.0f} {what}/s" if rate >= 10 else f"{rate:.1f} {what}/s"]
+        parts = [f"{done:,} of {of_all:,} {what}"] if view.underway else []
+        parts.append(f"{rate:.0f} {what}/s" if rate >= 10 else f"{rate:.1f} {what}/s")
         if view.failed:
             parts.append(f"{view.failed} failed")
         if rate > 0 and done < of_all:

@@ -228,6 +228,9 @@ class ChunkItem(Contract):
     #: Why the latest attempt did not complete the chunk.
     last_error: str | None = None
     attempts: Count = 0
+    #: Items that the latest attempt has done, as its worker last reported. A short attempt reports nothing, and a
+    #: completed chunk does not have the number.
+    n_done: Count = 0
     #: Attempts that ended because a dependency (AWS, the caption model) did not answer.
     interruptions: Count = 0
     #: How often the message was deferred because a resource was down.

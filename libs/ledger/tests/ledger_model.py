@@ -130,8 +130,18 @@ class Model:
             return "skipped"
         chunk.update(status=IN_PROGRESS, started_at=now, attempts=chunk.get("attempts", 0) + 1)
         chunk["first_started_at"] = chunk.get("first_started_at") or now
+        chunk["n_done"] = 0
         yield
         return "started"
+
+    def report_progress(self, now: str, name: str, read: Item, n_done: int) -> Steps[bool]:
+        """Only the latest attempt says how far the chunk is, and only while it goes on."""
+        chunk = self._chunk(name)
+        if not same(chunk, read, "status", "attempts"):
+            return False
+        chunk["n_done"] = n_done
+        yield
+        return True
 
     def end_attempt(self, now: str, name: str, read: Item, error: str, interrupted: bool) -> Steps[bool]:
         chunk = self._chunk(name)
@@ -151,7 +161,7 @@ class Model:
         chunk = self._chunk(name)
         changed, late = chunk["status"] != COMPLETED, chunk["status"] == FAILED
         if changed:
-            chunk.update(status=COMPLETED, completed_at=now, error=None, unsaid=late or None)
+            chunk.update(status=COMPLETED, completed_at=now, error=None, unsaid=late or None, n_done=0)
             chunk.update(output_key="o", duration_ms=1, n_timed_out=n_timed_out)
             self.add("jobs_completed", 1)
             self.add("n_timed_out", n_timed_out)

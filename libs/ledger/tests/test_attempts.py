@@ -79,6 +79,27 @@ class TestAttempts:
         scene.ledger.record_error(scene.run_id, scene.chunk_id(), "late")
         assert scene.chunk().last_error == "The GPU is down."
 
+    def test_how_far_an_attempt_is_can_be_seen_until_it_ends(self, scene: Scene) -> None:
+        scene.split(2)
+        chunk, other = scene.start(0), scene.start(1)
+        assert scene.ledger.report_progress(chunk, 3)
+        assert scene.ledger.report_progress(chunk, 5)
+        assert scene.ledger.report_progress(other, 2)
+        assert (scene.chunk(0).n_done, scene.ledger.items_done(scene.run_id)) == (5, 7)
+        scene.complete(0)
+        assert not scene.ledger.report_progress(chunk, 6)
+        assert (scene.chunk(0).n_done, scene.ledger.items_done(scene.run_id)) == (0, 2)
+
+    def test_an_attempt_that_was_presumed_dead_does_not_say_how_far_the_next_one_is(self, scene: Scene) -> None:
+        scene.split(1)
+        first = scene.start()
+        assert scene.ledger.report_progress(first, 3)
+        second = scene.start()
+        assert second.n_done == 0
+        assert not scene.ledger.report_progress(first, 4)
+        assert scene.ledger.report_progress(second, 1)
+        assert scene.chunk().n_done == 1
+
     def test_a_message_about_nothing_is_a_permanent_error_and_makes_no_item(self, scene: Scene) -> None:
         with pytest.raises(PermanentError, match="no chunk-0000000 of run"):
             scene.ledger.start_chunk(scene.run_id, scene.chunk_id())

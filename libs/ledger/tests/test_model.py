@@ -170,6 +170,11 @@ def call_of_chunk(op: Op, run_id: str, now: str, name: str, chunk: ChunkItem, re
                 lambda ledger: ledger.end_attempt(chunk, error, interrupted=flag),
                 lambda model: model.end_attempt(now, name, read, error, flag),
             )
+        case "report_progress" if read["status"] == "IN_PROGRESS":
+            return Call(
+                lambda ledger: ledger.report_progress(chunk, op.number),
+                lambda model: model.report_progress(now, name, read, op.number),
+            )
         case "record_error":
             return Call(
                 lambda ledger: ledger.record_error(run_id, name, error),
@@ -230,7 +235,7 @@ SPLIT = ["open", "add_chunks", "set_total", "latch"]
 OFTEN = ["complete", "fail", "give_up", "reopen", "start", "end_attempt", "record_end"]
 SOMETIMES = [
     *("drain", "latch", "open", "stop", "resume", "close", "record_refit", "give_up_refit"),
-    *("resend", "resend_refit", "defer", "mark_said", "correct"),
+    *("resend", "resend_refit", "defer", "mark_said", "correct", "report_progress"),
 ]
 SELDOM = ["claim", "resend_split", "set_plan", "check", "record_error", "add_chunks", "set_total"]
 #: Calls that make more than one request. Another call comes in between these, or before the first one.

@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 import pytest
 from pydantic import BaseModel, ValidationError
-from worker_world import FIRST, HOPELESS, RUN_ID, SECOND, WorkerWorld
+from worker_world import FIRST, GOOD, HOPELESS, RUN_ID, SECOND, WorkerWorld
 
 from prismline_contracts import ChunkStatus, Envelope, now
 from prismline_runtime import (
@@ -20,7 +20,7 @@ from prismline_runtime import (
     Transport,
     UnavailableError,
 )
-from prismline_worker import going_runs
+from prismline_worker import going_runs, progress
 from prismline_worker.processing import reason_of
 
 pytestmark = pytest.mark.emulator
@@ -30,7 +30,7 @@ HOT_PATH = ["UpdateItem", "GetObject", "PutObject", "TransactWriteItems", "GetIt
 
 
 class Clock:
-    """`time`, as far as `going_runs` asks it."""
+    """`time`, as far as `going_runs` and `progress` ask it."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -69,6 +69,52 @@ def test_a_chunk_costs_six_calls_when_its_run_was_seen_a_moment_ago(
     world.aws.calls.clear()
     assert world.process(SECOND)
     assert world.aws.calls == HOT_PATH
+
+
+def test_a_long_chunk_says_every_five_seconds_how_far_it_is(
+    world: WorkerWorld, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "time", clock)
+    fit, seen = world.fitter.fit, []
+
+    def take_two_seconds(*arguments: Any, **options: Any) -> Any:
+        seen.append(world.chunk().n_done)
+        clock.seconds += 2.0
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(world.fitter, "fit", take_two_seconds)
+    world.open_run(spectra={FIRST: [GOOD] * 8})
+    assert world.process()
+    assert seen == [0, 0, 0, 3, 3, 3, 6, 6]
+    assert (world.chunk().state, world.chunk().n_done) == (ChunkStatus.COMPLETED, 0)
+
+
+def test_a_report_that_cannot_be_written_is_left_out(
+    world: WorkerWorld, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "time", clock)
+    fit = world.fitter.fit
+
+    def take_six_seconds(*arguments: Any, **options: Any) -> Any:
+        clock.seconds += 6.0
+        world.aws.down = {"UpdateItem"}
+        return fit(*arguments, **options)
+
+    monkeypatch.setattr(world.fitter, "fit", take_six_seconds)
+    monkeypatch.setattr(world.ledger, "complete_chunk", _reachable_again(world))
+    world.open_run(spectra={FIRST: [GOOD] * 3})
+    assert world.process()
+    assert world.chunk().state is ChunkStatus.COMPLETED
+
+
+def _reachable_again(world: WorkerWorld) -> Any:
+    complete = world.ledger.complete_chunk
+
+    def reached(*arguments: Any, **options: Any) -> Any:
+        world.aws.down = set()
+        return complete(*arguments, **options)
+
+    return reached
 
 
 def test_whoever_ends_the_last_chunk_says_that_the_run_has_drained(world: WorkerWorld) -> None:

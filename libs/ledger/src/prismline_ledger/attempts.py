@@ -28,6 +28,7 @@ class Attempts(LedgerBase):
             {"status": ChunkStatus.IN_PROGRESS.value, "started_at": moment},
             defaults={"first_started_at": moment},
             adds={"attempts": 1},
+            removes=("n_done",),
             condition=_MAY_START,
         )
         chunk = self._update_chunk(run_id, chunk_id, change)
@@ -51,6 +52,14 @@ class Attempts(LedgerBase):
             adds={"interruptions": 1} if interrupted else {},
             condition=as_read(chunk, "status", "attempts"),
         )
+        return self._update_chunk(chunk.run_id, chunk.chunk_id, change) is not None
+
+    def report_progress(self, chunk: ChunkItem, n_done: int) -> bool:
+        """Record how many items of the chunk the attempt has done. False if it has ended, or another one has begun.
+
+        chunk: the chunk that `start_chunk` returned.
+        """
+        change = Change({"n_done": n_done}, condition=as_read(chunk, "status", "attempts"))
         return self._update_chunk(chunk.run_id, chunk.chunk_id, change) is not None
 
     def record_waiting(self, run: RunItem, reason: str) -> RunItem | None:

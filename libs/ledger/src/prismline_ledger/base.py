@@ -189,6 +189,11 @@ class LedgerBase:
         """The number of the run's chunk items."""
         return self._table.count(_chunks_of(run_id))
 
+    def items_done(self, run_id: str) -> int:
+        """How many items of chunks that are in progress are done, as far as their workers have reported."""
+        underway = Attr("status").eq(ChunkStatus.IN_PROGRESS.value) & Attr("n_done").exists()
+        return sum(int(item["n_done"]) for item in self._table.query(_chunks_of(run_id), where=underway))
+
     def stuck_chunks(self, run_id: str, *, now: datetime, after: timedelta = STUCK_AFTER) -> Iterator[ChunkItem]:
         """Chunks that have been IN_PROGRESS for longer than `after`."""
         limit = timestamp(now - after)
@@ -266,7 +271,7 @@ class LedgerBase:
             late = chunk.state is ChunkStatus.FAILED
             # The message of a chunk that had FAILED may be gone, so the sweeper repeats what the caller has to say.
             sets = {"status": to.value, "completed_at": self._clock(), **fields} | ({"unsaid": True} if late else {})
-            removes = ("error",) if to is ChunkStatus.COMPLETED else ()
+            removes = ("error", "n_done") if to is ChunkStatus.COMPLETED else ()
             run = self.run(chunk.run_id) if late and chunk.shard is not None else None
             changes = counter_changes(chunk.state, to)
             try:

@@ -341,6 +341,9 @@ class ChunkView(Response):
     completed_at: str | None = None
     duration_ms: int | None = None
     attempts: int
+    n_done: Annotated[
+        int, Field(description="Items that the latest attempt has done; a long one reports every five seconds.")
+    ] = 0
     deferrals: int
     error: str | None = None
     last_error: str | None = None

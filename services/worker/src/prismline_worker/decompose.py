@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +40,7 @@ def decompose(
     noise: NDArray[np.float64] | None = None,
     budget_s: float | None = None,
     deadline: float | None = None,
+    done: Callable[[int], None] = lambda n: None,  # noqa: ARG005
 ) -> pa.Table:
     """Decompose `spectra` (n, channels) at the pixels `x`, `y` (n,) into a table of :data:`FIT_SCHEMA`.
 
@@ -49,6 +50,8 @@ def decompose(
     A spectrum is `timed_out` if it takes longer than `budget_s` seconds or is not done at `deadline` (`time.monotonic`
     seconds). The slow lane fits such rows again. None means no limit. gaussline fits the whole block in one call and
     checks `deadline` only before it. If gaussline's kernel is not built, phspectra replaces it.
+
+    done: told how many more spectra are done, after each call of the decomposer.
 
     gaussline ignores channels that are not finite; phspectra reads them as 0.0. A spectrum without any finite channel
     is `blank`.
@@ -65,13 +68,16 @@ def decompose(
         raise PermanentError("A given noise needs gaussline with its kernel; phspectra estimates the noise by itself.")
     if params.decomposer == "gaussline" and kernel_available():
         if deadline is None or time.monotonic() < deadline:
-            return decompose_with_gaussline(spectra, x, y, params, noise=noise, budget_s=budget_s)
+            table = decompose_with_gaussline(spectra, x, y, params, noise=noise, budget_s=budget_s)
+            done(len(spectra))
+            return table
         blank = ~np.isfinite(spectra).any(axis=1)
         return _table([_Row(SpectrumStatus.BLANK if b else SpectrumStatus.TIMED_OUT) for b in blank], x, y, params.beta)
     rows = []
     for spectrum, column, line in zip(spectra, x, y, strict=True):
         with _errors_naming(f"the spectrum at x={column}, y={line}"):
             rows.append(_decompose_one(spectrum, params, fitter, budget_s, deadline))
+        done(1)
     return _table(rows, x, y, params.beta)
 
 

@@ -40,6 +40,7 @@ from prismline_runtime import (
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.going_runs import GoingRuns
 from prismline_worker.pacing import keeping
+from prismline_worker.progress import Progress
 from prismline_worker.task_decisions import slot_wait
 from prismline_worker.workload import Workload
 
@@ -158,7 +159,7 @@ def _attempt(
         fault_point("chunk.started", run_id=run_id, chunk_id=chunk_id)
         if workload is None:
             raise PermanentError(f"There is no workload {command.workload}; there are {', '.join(sorted(workloads))}.")
-        outcome = workload.process(command, message)
+        outcome = workload.process(command, message, Progress(lambda n_done: _report(chunk, n_done, deps)))
         fault_point("chunk.output_written", run_id=run_id, chunk_id=chunk_id)
     except PermanentError as error:
         deps.logger.warning("chunk_failed", extra={"reason": str(error)})
@@ -184,6 +185,18 @@ def _attempt(
         extra={"items": command.n_items, "timed_out": outcome.n_timed_out, "duration_ms": _milliseconds(began)},
     )
     return finished
+
+
+def _report(chunk: ChunkItem, n_done: int, deps: Dependencies) -> bool:
+    """Record how far the attempt has come. False if it is not the chunk's latest any more.
+
+    A report that cannot be written is left out: the work does not depend on it.
+    """
+    try:
+        return deps.ledger.report_progress(chunk, n_done)
+    except PrismlineError as lost:
+        deps.logger.warning("progress_not_reported", extra={"reason": str(lost)})
+        return True
 
 
 def _give_back(chunk: ChunkItem, error: Exception, deps: Dependencies) -> None:

@@ -16,6 +16,7 @@ from prismline_contracts import ChunkProcess
 from prismline_runtime import Message
 from prismline_worker import workloads as package
 from prismline_worker.dependencies import Dependencies
+from prismline_worker.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,10 @@ class Workload(Protocol):
         """
         ...
 
-    def process(self, command: ChunkProcess, message: Message) -> Outcome:
+    def process(self, command: ChunkProcess, message: Message, progress: Progress) -> Outcome:
         """Do the chunk's work and write its output in one write, under a key that belongs to this chunk only.
+
+        progress: takes the number of items that are done, if the work takes more than a few seconds.
 
         Two workers may process the same chunk, even at the same time. The first output must win, or both must be equal.
 

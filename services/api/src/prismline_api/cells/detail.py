@@ -28,7 +28,8 @@ def cell_view(run_id: str, cell: int, deps: Dependencies) -> CellView:
 def _chunk(chunk: ChunkItem, cell: int, run: RunItem, deps: Dependencies) -> CellView:
     same = (
         "status reference n_items created_at first_started_at started_at attempt_ended_at completed_at duration_ms"
-        " attempts interruptions deferrals deferred_at resends error last_error recovery summary n_blank n_timed_out"
+        " attempts n_done interruptions deferrals deferred_at resends error last_error recovery summary n_blank"
+        " n_timed_out"
     )
     return CellView(
         cell=cell,

@@ -53,6 +53,7 @@ class CellView(Response):
     input: Annotated[str, Field(description="What it works on: a key in the bucket, or a URL.")]
     reference: Annotated[str | None, Field(description="The part of the input that is the chunk's, as JSON.")] = None
     n_items: int | None = None
+    n_done: Annotated[int, Field(description="Items that the latest attempt has done, as far as it has reported.")] = 0
     created_at: str
     first_started_at: Annotated[str | None, Field(description="When the first attempt began.")] = None
     started_at: Annotated[str | None, Field(description="When the latest attempt began.")] = None

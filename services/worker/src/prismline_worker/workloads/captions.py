@@ -26,6 +26,7 @@ from prismline_worker.dependencies import Dependencies
 from prismline_worker.gpu import Gpu, GpuUnavailableError
 from prismline_worker.model_endpoint import ModelEndpoint
 from prismline_worker.params import read_params
+from prismline_worker.progress import Progress
 from prismline_worker.workload import Outcome
 
 #: Most bytes of all frames of a window. They are held in memory and sent in one request.
@@ -69,7 +70,7 @@ class Captions:
             )
             raise
 
-    def process(self, command: ChunkProcess, message: Message) -> Outcome:
+    def process(self, command: ChunkProcess, message: Message, progress: Progress) -> Outcome:  # noqa: ARG002
         """Caption the chunk's window. If two workers do, the caption that is written first counts."""
         bucket = self._deps.open_bucket(command.bucket)
         params, window = read_params(CaptionParams, command.params), _window(bucket, command.chunk_key)

@@ -22,6 +22,7 @@ from prismline_worker.located import located
 from prismline_worker.output import OutputFile, from_parquet, metadata_of, timed_out_rows
 from prismline_worker.overlap import prefetched
 from prismline_worker.params import read_params
+from prismline_worker.progress import Progress
 from prismline_worker.slow_lane import request_refit
 from prismline_worker.workload import Outcome
 
@@ -50,12 +51,12 @@ class Spectra:
     def require(self, command: ChunkProcess) -> None:
         """Do nothing: spectra need no resource."""
 
-    def process(self, command: ChunkProcess, message: Message) -> Outcome:
+    def process(self, command: ChunkProcess, message: Message, progress: Progress) -> Outcome:
         """Decompose the chunk's spectra and write the table of components."""
         params = read_params(FitParams, command.params)
         bucket = self._deps.open_bucket(command.bucket)
         key = output_key(command.survey, command.run_id, command.chunk_id)
-        body, rows, n_blank = self._decompose(command, params, bucket, message)
+        body, rows, n_blank = self._decompose(command, params, bucket, message, progress)
         fault_point("chunk.decomposed", run_id=command.run_id, chunk_id=command.chunk_id)
         began = time.monotonic()
         if not bucket.create(key, body):
@@ -66,7 +67,7 @@ class Spectra:
         return Outcome(key, n_timed_out=len(rows), n_blank=None if command.reference is None else n_blank)
 
     def _decompose(
-        self, command: ChunkProcess, params: FitParams, bucket: Bucket, message: Message
+        self, command: ChunkProcess, params: FitParams, bucket: Bucket, message: Message, progress: Progress
     ) -> tuple[bytes, list[int], int]:
         """Make the output file. Return it with the indices of its timed-out rows and the number of blank spectra."""
         began, fitting, n_blank = time.monotonic(), 0.0, 0
@@ -87,6 +88,7 @@ class Spectra:
                     noise=block.noise,
                     budget_s=self._deps.settings.spectrum_budget_seconds,
                     deadline=deadline,
+                    done=progress.add,
                 )
                 fitting += time.monotonic() - begun
                 output.add(located(table, block, chunk.geometry))

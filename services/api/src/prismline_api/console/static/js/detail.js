@@ -2,11 +2,17 @@
 import { get } from "./api.js";
 import { badge, bytes, count, duration, el, moment, plural, replace } from "./dom.js";
 
+// How often the number of items that a chunk in progress has done is read again; its worker reports as often.
+const REPORT_MS = 5000;
+
 let asked = 0;
 
 const row = (name, value) => (value === null || value === undefined ? null : [el("dt", {}, name), el("dd", {}, value)]);
 const code = (text) => (text ? el("code", {}, text) : null);
 const times = (number) => (number ? plural(number, "time") : null);
+
+const underway = (cell) => cell.unit === "chunk" && cell.status === "IN_PROGRESS";
+const share = (cell) => (cell.n_done ? `${count(cell.n_done)} of ${count(cell.n_items)}` : "no report yet");
 
 // What is known of the cell's past, the earliest first. The ledger keeps the first attempt and the latest one.
 function history(cell) {
@@ -35,6 +41,17 @@ async function deadLetters(runId, chunkId) {
   return found;
 }
 
+// Keep the number of items that are done up to date until the chunk has ended or the panel shows another cell.
+function followProgress(cell, done, path, shown) {
+  if (!underway(cell)) return;
+  setTimeout(async () => {
+    if (!shown()) return;
+    const now = await get(`${path}/cells/${cell.cell}`).catch(() => cell);
+    done.textContent = share(now);
+    followProgress(now, done, path, shown);
+  }, REPORT_MS);
+}
+
 export async function showDetail(into, path, number, run) {
   const turn = (asked += 1);
   let cell;
@@ -45,6 +62,7 @@ export async function showDetail(into, path, number, run) {
     return;
   }
   if (turn !== asked) return;
+  const done = el("span", {}, share(cell));
   const letters = el("div");
   const pending = ["PENDING", "IN_PROGRESS"].includes(cell.status);
   replace(into,
@@ -60,6 +78,7 @@ export async function showDetail(into, path, number, run) {
       row("Sent again", times(cell.resends)),
       row("Duration", cell.duration_ms === undefined ? null : duration(cell.duration_ms / 1000)),
       row("Waits until", cell.not_before && pending ? moment(cell.not_before, { seconds: true }) : null),
+      row("Done", underway(cell) ? done : null),
       row("Items", cell.n_items === undefined ? null : count(cell.n_items)),
       row("Blank", cell.n_blank ? count(cell.n_blank) : null),
       row("Out of time", cell.n_timed_out ? count(cell.n_timed_out) : null),
@@ -77,6 +96,7 @@ export async function showDetail(into, path, number, run) {
     el("ol", { class: "history" }, history(cell).map(([at, what]) => el("li", {}, what, " ", el("span", { class: "hint" }, moment(at, { seconds: true }))))),
     letters);
   if (cell.unit !== "chunk") return;
+  followProgress(cell, done, path, () => turn === asked && done.isConnected);
   try {
     const found = await deadLetters(run?.run_id ?? path.split("/").at(-1), cell.id);
     if (turn !== asked || !found.length) return;
