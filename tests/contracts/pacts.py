@@ -42,7 +42,8 @@ class UnkeptError(Exception):
 def write_pacts(folder: Path) -> None:
     """Have every consumer state what it needs. Raises UnkeptError if a consumer cannot live with what it has stated."""
     folder.mkdir(parents=True, exist_ok=True)
-    for link, (scene, sighting) in richest().items():
+    for scene, sighting in richest():
+        link = sighting.link
         stated = pact.Pact(link.consumer, link.producer).with_specification("V4")
         needed = stated.upon_receiving(description(link, scene), "Async")
         needed.given(f"It is sent in the scene: {scene}.")
@@ -63,8 +64,8 @@ def _live_with(link: Link, scene: str, body: str | bytes | None, _metadata: Mapp
     whole, seen = play(scene), play(scene, lambda where, sent: text if where == link else sent)
     if link not in seen[1] or (why := seen[1][link].refused) is not None:
         raise UnkeptError(f"{link.consumer} refuses what it asked for of {link.type}: {why}")
-    if seen[0].finding is not None or seen[0].transitions != whole[0].transitions:
-        raise UnkeptError(f"With what {link.consumer} asked for of {link.type}, the scene ends otherwise.")
+    if seen[0].finding is not None or seen[0].ended != whole[0].ended:
+        raise UnkeptError(f"With what {link.consumer} asked for of {link.type}, the scene ends otherwise: {scene}.")
 
 
 def _matching(value: Any) -> Any:

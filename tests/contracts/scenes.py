@@ -1,7 +1,8 @@
 """What services say to each other in a few scenes, and which parts of it their handlers read.
 
-A scene is a schedule of the simulation: the real services, in an account in memory. Every message that a service takes
-is noted with its producer and its consumer, and with the fields that the consumer's function reads.
+A scene is a schedule of the simulation, or begins at the HTTP interface (`jobs`): the real services, in an account in
+memory. Every message that a service takes is noted with its producer and its consumer, and with the fields that the
+consumer's function reads.
 """
 
 # ruff: noqa: SLF001  messages are seen where the router of a service gives them to its functions
@@ -20,13 +21,15 @@ from unittest.mock import patch
 from pydantic import BaseModel
 
 from prismline_contracts import Envelope
-from prismline_runtime import Delivery, undelivered_envelope
+from prismline_runtime import Delivery, TransientError, undelivered_envelope
 from prismline_runtime.routing import Message, _Router
+from tests.contracts import jobs
+from tests.contracts.estate import Estate
 from tests.simulation.plan import HOUR, Plan, RunPlan
-from tests.simulation.simulation import Result, simulate
+from tests.simulation.simulation import simulate
 
-#: What happens in each scene.
-SCENES: Mapping[str, Plan] = {
+#: The scenes of the simulation by what happens in them.
+SCHEDULES: Mapping[str, Plan] = {
     "a cube with a spectrum for the slow lane": Plan(runs=(RunPlan(chunks=2, slow=(1,)),)),
     "a cube whose chunks refer to it": Plan(runs=(RunPlan(chunks=2, refers=True),)),
     "a recording": Plan(runs=(RunPlan("captions", chunks=2),)),
@@ -42,11 +45,14 @@ SCENES: Mapping[str, Plan] = {
     "a manifest that makes no sense": Plan(runs=(RunPlan(invalid=True),)),
 }
 
-#: Virtual seconds within which a scene has to end after the last thing that happens in it.
+#: All scenes.
+SCENES = (*SCHEDULES, *jobs.SCENES)
+
+#: Virtual seconds within which a schedule has to end after the last thing that happens in it.
 PATIENCE = 2 * HOUR
 
-#: Who owns the code that sends what has another name in `source`.
-OWNERS = {"state-machine": "status"}
+#: Who owns the code that sends or takes what has another name in `source`.
+OWNERS = {"state-machine": "status", "webhooks": "api"}
 
 #: Attributes without which nobody can read an envelope.
 ENVELOPE = frozenset(
@@ -56,7 +62,7 @@ ENVELOPE = frozenset(
 M = TypeVar("M", bound=BaseModel)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class Link:
     """Messages of one type from one service to another."""
 
@@ -76,6 +82,13 @@ class Sighting:
     data: set[str] = field(default_factory=set)
     #: Why the consumer refused the message. None: it took it.
     refused: str | None = None
+    #: Whether it put the message off, and is to get it again.
+    postponed: bool = False
+
+    @property
+    def workload(self) -> str:
+        """The workload that the message is about, if it says so: a consumer has code of its own for each."""
+        return str(self.body["data"].get("workload", ""))
 
     def needs(self) -> dict[str, Any]:
         """The message without what the consumer neither requires nor reads."""
@@ -87,11 +100,36 @@ class Sighting:
 Replace = Callable[[Link, str], str]
 
 
-def play(scene: str, replace: Replace | None = None) -> tuple[Result, dict[Link, Sighting]]:
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a scene."""
+
+    #: What happened that should not. None: nothing.
+    finding: str | None
+    #: How it ended, in values that are equal if two plays of the scene ended alike.
+    ended: Any
+
+
+def play(scene: str, replace: Replace | None = None) -> tuple[Outcome, dict[Link, Sighting]]:
     """Play a scene: what came of it, and the first message of each link."""
     sightings: dict[Link, Sighting] = {}
     with _watching(sightings, replace or (lambda _, body: body)):
-        return simulate(plan=dataclasses.replace(SCENES[scene], patience=PATIENCE), record={}), sightings
+        return (_simulated if scene in SCHEDULES else _played)(scene), sightings
+
+
+def _simulated(scene: str) -> Outcome:
+    result = simulate(plan=dataclasses.replace(SCHEDULES[scene], patience=PATIENCE), record={})
+    return Outcome(str(result.finding) if result.finding else None, result.transitions)
+
+
+def _played(scene: str) -> Outcome:
+    with Estate.alive() as estate:
+        try:
+            ended = jobs.SCENES[scene](estate, estate.caller())
+        except RuntimeError as error:
+            return Outcome(str(error), None)
+        posted = sorted((url, post.get("type", "")) for url, post in estate.posts)
+        return Outcome("; ".join(estate.unexpected) or None, [ended, posted])
 
 
 @cache
@@ -100,14 +138,15 @@ def sightings_of(scene: str) -> dict[Link, Sighting]:
     return play(scene)[1]
 
 
-def richest() -> dict[Link, tuple[str, Sighting]]:
-    """For each link, the scene in which its consumer reads most of a message, and that message."""
-    found: dict[Link, tuple[str, Sighting]] = {}
+def richest() -> list[tuple[str, Sighting]]:
+    """For each link and workload, the scene in which its consumer reads most of a message, and that message."""
+    found: dict[tuple[Link, str], tuple[str, Sighting]] = {}
     for scene in SCENES:
         for link, sighting in sightings_of(scene).items():
-            if link not in found or _size(sighting) > _size(found[link][1]):
-                found[link] = scene, sighting
-    return dict(sorted(found.items(), key=lambda each: dataclasses.astuple(each[0])))
+            place = link, sighting.workload
+            if place not in found or _size(sighting) > _size(found[place][1]):
+                found[place] = scene, sighting
+    return [found[place] for place in sorted(found)]
 
 
 def _size(sighting: Sighting) -> int:
@@ -130,7 +169,7 @@ def _watching(sightings: dict[Link, Sighting], replace: Replace) -> Iterator[Non
             dispatch(router, delivery)
             return
         link = Link(_service(router._transport.source), _service(document["source"]), document["type"])
-        if link in sightings:
+        if link in sightings and not sightings[link].postponed:
             dispatch(router, delivery)
             return
         body = replace(link, json.dumps(document))
@@ -142,7 +181,7 @@ def _watching(sightings: dict[Link, Sighting], replace: Replace) -> Iterator[Non
         try:
             dispatch(router, dataclasses.replace(delivery, body=body))
         except Exception as error:
-            sighting.refused = str(error)
+            sighting.refused, sighting.postponed = str(error), isinstance(error, TransientError)
             raise
         finally:
             router._messages = messages

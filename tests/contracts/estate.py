@@ -1,0 +1,279 @@
+"""All services on an account in memory, one message at a time: for scenes that begin at the HTTP interface.
+
+The simulation interleaves the services that work on chunks. Here are the others, too: the HTTP interface, the fetching
+of URLs, exports, webhooks and alerts. Each message is handled to its end before the next one is received, and time
+passes only when nobody has anything to do. So a scene always goes the same way.
+"""
+
+# ruff: noqa: SLF001  a handler is made by the wiring of its service, and the clock of the simulation is set
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, TypeVar
+from unittest.mock import patch
+
+import httpx
+from fastapi.testclient import TestClient
+
+from prismline_api.app import build_app
+from prismline_api.dependencies import Dependencies
+from prismline_contracts import Scope, new_api_key, timestamp
+from prismline_runtime import Table, clients
+from tests.kit import Context, lambda_event
+from tests.simulation import virtual, world
+from tests.simulation.aws import Aws, PlainHub, deployed
+from tests.simulation.aws.base import client_error
+from tests.simulation.choices import Choices
+from tests.simulation.processes import Service, declared_services
+from tests.simulation.scheduler import START
+from tests.simulation.trace import Trace
+from tests.simulation.virtual import InlineExecutor, TraceLogger
+from tests.simulation.workloads import StandInFitter, scratch_folder
+
+ENVIRONMENT = "estate"
+#: Whom alerts are posted to, and whom the ends of runs.
+DISCORD, TARGET = "https://discord.test/webhook", "https://target.test/hook"
+#: Secret of the target.
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+#: Seconds after which a message is given up that cannot be handled: there is no need to wait for days.
+PATIENCE = 3600.0
+#: Messages after which a scene is given up: a loop without an end.
+MOST_MESSAGES = 1000
+
+#: Virtual time has to find the names of all modules when it begins, and each service's are imported by its handlers.
+HANDLERS = [import_module(service.handler.partition(":")[0]) for service in declared_services().values()]
+#: The modules in which services make their clients, loggers and settings.
+WIRING = [
+    import_module(name)
+    for name in (
+        "prismline_alerting.dependencies",
+        "prismline_api.dependencies",
+        "prismline_api.webhooks.dependencies",
+        "prismline_dlq_consumer.dependencies",
+        "prismline_exporter.dependencies",
+        "prismline_splitter.dependencies",
+        "prismline_status.dependencies",
+        "prismline_worker.dependencies",
+    )
+]
+
+
+T = TypeVar("T")
+
+
+class Hub(PlainHub):
+    """The clock of an estate, and the gate of its account. Calls come from several threads, one at a time."""
+
+    def __init__(self) -> None:
+        super().__init__(START)
+        self._lock = threading.RLock()
+        #: Operations that fail, e.g. `upload_part`.
+        self.out_of_order: set[str] = set()
+        # what virtual time asks of a scheduler: nobody waits here, and nothing is drawn
+        self.current = None
+        self.choices = Choices(0)
+        self.trace = Trace(on=False)
+
+    @property
+    def time(self) -> float:
+        return self.now()
+
+    @property
+    def next_timer(self) -> float:
+        """When the next timer is due."""
+        return self._timers[0][0] if self._timers else float("inf")
+
+    def gate(self, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]) -> Any:
+        with self._lock:
+            if operation in self.out_of_order:
+                raise client_error(operation, "ServiceUnavailable", "out of order", status=503)
+            return perform()
+
+
+class AtOnce(Executor):
+    """An executor that does at once what it is given. Its futures can be waited for, unlike the simulation's."""
+
+    def __init__(self, *_: Any, **__: Any) -> None: ...
+
+    def submit(self, function: Callable[..., T], /, *arguments: Any, **named: Any) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(function(*arguments, **named))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Estate:
+    """A deployment of everything. Use it within `with Estate.alive() as estate:`."""
+
+    def __init__(self) -> None:
+        self.hub = Hub()
+        self.aws: Aws = deployed(self.hub, ENVIRONMENT)
+        #: What services met and do not know.
+        self.unexpected: list[str] = []
+        #: What was posted, to whom: (URL, body).
+        self.posts: list[tuple[str, Mapping[str, Any]]] = []
+        #: What sites answer by path: status and headers; a path that is not here answers 200.
+        self.sites: dict[str, tuple[int, dict[str, str]]] = {}
+        self._services = list(declared_services().values())
+        self._handlers: dict[str, Callable[[dict[str, Any], Any], Any]] = {}
+
+    # ---- life
+
+    @classmethod
+    @contextmanager
+    def alive(cls) -> Iterator[Estate]:
+        """The project's code runs in an estate of its own within the block."""
+        world._import_services()
+        estate = cls()
+        aws: Any = estate.aws
+        vars(aws.s3).update(_multipart_uploads(aws.s3))
+        aws.s3.meta = SimpleNamespace(endpoint_url="https://s3.test")
+        aws.s3.generate_presigned_url = lambda *_, **__: "https://s3.test/link"
+        boto3 = SimpleNamespace(client=lambda name, **_: getattr(aws, name, None))
+        settings = {
+            "ENVIRONMENT": ENVIRONMENT,
+            "WORKDIR": scratch_folder(),
+            "DISCORD_WEBHOOK_URL": DISCORD,
+            "MESSAGE_PATIENCE_SECONDS": str(PATIENCE),
+        }
+        logger = TraceLogger(estate.hub, estate.unexpected.append)  # type: ignore[arg-type]
+        names: list[tuple[Any, str, Any]] = [
+            (clients, name, lambda name=name: getattr(aws, name))
+            for name in ("dynamodb", "ec2", "events", "s3", "sqs", "ssm", "stepfunctions")
+        ]
+        # ids are the same in each play of a scene, so that a message of one fits into another
+        names += [
+            (module, "uuid4", virtual._Uuid.uuid4)
+            for name, module in sorted(sys.modules.items())
+            if name.startswith("prismline_") and vars(module).get("uuid4") is uuid.uuid4
+        ]
+        names += [(module, "service_logger", lambda _: logger) for module in WIRING]
+        names += [(module, "boto3", boto3) for module in WIRING if hasattr(module, "boto3")]
+        names += [
+            (import_module("prismline_worker.dependencies"), "FitProcess", StandInFitter),
+            (import_module("prismline_worker.url_tasks"), "guarded_async_client", estate._web),
+            (import_module("prismline_worker.url_tasks"), "ThreadPoolExecutor", ThreadPoolExecutor),
+            (import_module("prismline_api.webhooks.dependencies"), "guarded_async_client", estate._web),
+            (import_module("prismline_alerting.dependencies"), "httpx", SimpleNamespace(Client=estate._client)),
+        ]
+        virtual._found.clear()  # the simulation may have looked for names before these modules were there
+        with (
+            patch.dict(os.environ, {**settings, **estate.aws.outputs}),
+            virtual.virtual(estate.hub),  # type: ignore[arg-type]
+            virtual.replaced([(*place, AtOnce) for *place, value in virtual._found if value is InlineExecutor]),
+            virtual.replaced(names),
+        ):
+            yield estate
+
+    def _answer(self, request: httpx.Request) -> httpx.Response:
+        if request.method == "POST":
+            self.posts.append((str(request.url.copy_with(query=None)), json.loads(request.content)))
+        status, headers = self.sites.get(request.url.path, (200, {}))
+        return httpx.Response(status, headers=headers, stream=httpx.ByteStream(b"<html></html>"))
+
+    def _web(self, **_: Any) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=httpx.MockTransport(self._answer))
+
+    def _client(self) -> httpx.Client:
+        return httpx.Client(transport=httpx.MockTransport(self._answer))
+
+    # ---- people
+
+    def caller(self) -> TestClient:
+        """Somebody who may do everything over HTTP."""
+        scopes: tuple[Scope, ...] = ("read", "submit", "operate")
+        key, item = new_api_key("acme", "scene", scopes, timestamp())
+        table: Any = Table(self.aws.dynamodb, self.aws.outputs["JOBS_TABLE"])  # type: ignore[arg-type]
+        table.create(item.model_dump(exclude_none=True), key="PK")
+        app = build_app(Dependencies.from_environment())
+        return TestClient(app, base_url="http://testserver/v1", headers={"Authorization": f"Bearer {key}"})
+
+    # ---- services
+
+    def settle(self, seconds: float) -> None:
+        """Have the services handle every message, also those that come within `seconds`."""
+        end = self.hub.time + seconds
+        for _ in range(MOST_MESSAGES):
+            self.hub.advance()
+            if sum(self._receive(service) for service in self._services):
+                continue
+            following = min(self.hub.next_timer, *map(self._next_message, self._services))
+            if following > end:
+                return
+            self.hub.advance(max(0.0, following - self.hub.time))
+        self.unexpected.append(f"there is no end after {MOST_MESSAGES} messages")
+
+    def _next_message(self, service: Service) -> float:
+        moments = [self.aws.queue(queue).next_visible_at() for queue in service.queues]
+        return min((moment for moment in moments if moment is not None), default=float("inf"))
+
+    def _receive(self, service: Service) -> bool:
+        """Have a service handle what there is in its queues. Whether there was something."""
+        found = False
+        for name in service.queues:
+            queue = self.aws.queue(name)
+            messages = self.aws.sqs.receive_message(
+                QueueUrl=queue.url,
+                MaxNumberOfMessages=service.batch_size,
+                MessageSystemAttributeNames=["All"],
+                MessageAttributeNames=["All"],
+            ).get("Messages", [])
+            if not messages:
+                continue
+            found = True
+            if service.name not in self._handlers:
+                module, _, function = service.handler.partition(":")
+                self._handlers[service.name] = getattr(import_module(module), f"_{function}").__wrapped__()
+            answer = self._handlers[service.name](lambda_event(messages, ENVIRONMENT, name), Context())
+            left = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
+            for message in messages:
+                if message["MessageId"] not in left:
+                    self.aws.sqs.delete_message(QueueUrl=queue.url, ReceiptHandle=message["ReceiptHandle"])
+        return found
+
+
+def _multipart_uploads(s3: Any) -> dict[str, Callable[..., dict[str, Any]]]:
+    """Operations of S3 that the simulation has no use for. Parts are kept here until they become an object."""
+    parts: dict[str, dict[int, bytes]] = {}
+    numbers = itertools.count()
+
+    def create(*, ContentType: str = "", **_: Any) -> dict[str, Any]:  # noqa: N803  boto3's parameter names
+        upload_id = f"upload-{next(numbers)}"
+        parts[upload_id] = {}
+        return {"UploadId": upload_id}
+
+    def upload(*, UploadId: str, PartNumber: int, Body: Any, **_: Any) -> dict[str, Any]:  # noqa: N803
+        parts[UploadId][PartNumber] = bytes(Body)
+        return {"ETag": f'"part-{PartNumber}"'}
+
+    def complete(*, Bucket: str, Key: str, UploadId: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+        content = parts.pop(UploadId)
+        answer: dict[str, Any] = s3.put_object(
+            Bucket=Bucket, Key=Key, Body=b"".join(content[n] for n in sorted(content))
+        )
+        return answer
+
+    def abort(*, UploadId: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+        parts.pop(UploadId)
+        return {}
+
+    operations = {"create": create, "complete": complete, "abort": abort}
+    gated = {f"{name}_multipart_upload": operation for name, operation in operations.items()} | {"upload_part": upload}
+
+    def through_gate(name: str, operation: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
+        return lambda **given: s3._hub.gate("s3", name, given, lambda: operation(**given))
+
+    return {name: through_gate(name, operation) for name, operation in gated.items()}
