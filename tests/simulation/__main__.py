@@ -26,6 +26,8 @@ from tests.simulation.simulation import Result, simulate
 
 #: Schedules that a process of the search runs before it reports.
 BATCH = 25
+#: Schedules between two collections of garbage.
+EACH_COLLECTION = 3
 console = Console(soft_wrap=True, highlight=False)
 stderr = Console(stderr=True, highlight=False)
 app = typer.Typer(add_completion=False)
@@ -53,13 +55,14 @@ def search(seeds: range, focus: str | None = None) -> Batch:
     """Run the schedules of `seeds`."""
     batch = Batch(len(seeds), [], Coverage())
     gc.disable()
-    for seed in seeds:
+    for number, seed in enumerate(seeds, 1):
         result = simulate(seed, focus=focus)
         batch.coverage.add(result.coverage)
         if result.finding is not None:
             batch.found.append(Found(seed, result.finding.check, result.finding.message))
-        gc.collect()  # little at a time, so that it stays in the processor's caches
-        gc.freeze()  # what is remembered from schedule to schedule is not looked at again
+        if number % EACH_COLLECTION == 0:
+            gc.collect()
+            gc.freeze()  # what is remembered from schedule to schedule is not looked at again
     return batch
 
 

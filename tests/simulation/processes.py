@@ -126,7 +126,7 @@ class Consumer:
     # ---- work
 
     def _serve(self, process: Process) -> None:
-        handler = self._world.new_handler(self.service.handler)
+        handler: Handler | None = None
         receives = self._scheduler.choices.stream(f"{self.name}/receive")
         hidden: dict[str, Any] = {} if self._world.plan.functions else {"VisibilityTimeout": VISIBILITY_SECONDS}
         failures = 0
@@ -150,6 +150,7 @@ class Consumer:
             failures = 0
             if messages := answer.get("Messages"):
                 self._world.faults.repeat(queue, messages)
+                handler = handler or self._world.new_handler(self.service.handler)
                 self._invoke(process, handler, queue, messages)
 
     def _await_message(self, process: Process) -> list[Any]:
@@ -227,8 +228,11 @@ class Consumer:
             {"Id": str(n), "ReceiptHandle": handle, "VisibilityTimeout": seconds}
             for n, handle in enumerate(self._in_flight)
         ]
-        with self._world.looking():
+        current, self._scheduler.current = self._scheduler.current, None
+        try:
             self._world.aws.sqs.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
+        finally:
+            self._scheduler.current = current
 
 
 def record(message: Mapping[str, Any], arn: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import io
 import marshal
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from functools import lru_cache, wraps
 from pathlib import Path
@@ -22,6 +23,7 @@ import pyarrow as pa
 import tenacity
 import tenacity.nap
 from boto3.dynamodb.conditions import (
+    Attr,
     AttributeBase,
     BuiltConditionExpression,
     ConditionBase,
@@ -32,9 +34,9 @@ from boto3.dynamodb.types import TypeSerializer
 from pydantic import BaseModel
 
 from prismline_contracts import CubeGeometry, base, decomposition
-from prismline_runtime import dynamodb, errors, routing
+from prismline_runtime import dynamodb, errors, routing, telemetry
 from prismline_splitter.workloads import spectra
-from prismline_worker import chunk_file, decompose, located, output, workload
+from prismline_worker import chunk_file, decompose, inputs, located, output, workload
 from tests.simulation.aws.dynamodb import Shown, Version
 
 #: Results that are remembered of a function. Beyond, all of them are forgotten.
@@ -43,6 +45,7 @@ MOST_REMEMBERED = 10_000
 _serializer = TypeSerializer()
 _real_decode = dynamodb.decode
 _aws_errors = errors.aws_errors
+_NOTHING = nullcontext()
 #: Types of which the fake's plain values are what the services decode.
 _SIMPLE = frozenset({str, int, bool, type(None)})
 
@@ -335,17 +338,17 @@ class QuickBuilder(ConditionExpressionBuilder):
         return BuiltConditionExpression(text, names, values)
 
     def _expression(self, condition: Any, names: dict[str, str], values: dict[str, Any], key: bool) -> str:
-        parts = []
+        parts, usual, grouped = [], Key if key else Attr, condition.has_grouped_values
         for value in condition._values:
-            if isinstance(value, ConditionBase):
-                parts.append(self._expression(value, names, values, key))
-            elif isinstance(value, Key if key else AttributeBase) and value.name.isidentifier():
+            kind = type(value)
+            if kind is usual and value.name.isidentifier():
                 place = f"#n{self._name_count}"
                 self._name_count += 1
                 names[place] = value.name
                 parts.append(place)
-            elif isinstance(value, AttributeBase) or condition.has_grouped_values:
-                grouped = condition.has_grouped_values
+            elif kind not in _SIMPLE and isinstance(value, ConditionBase):
+                parts.append(self._expression(value, names, values, key))
+            elif grouped or (kind not in _SIMPLE and isinstance(value, AttributeBase)):
                 parts.append(self._build_expression_component(value, names, values, grouped, key))
             else:
                 place = f":v{self._value_count}"
@@ -353,6 +356,30 @@ class QuickBuilder(ConditionExpressionBuilder):
                 values[place] = value
                 parts.append(place)
         return str(condition.expression_format.format(*parts, operator=condition.expression_operator))
+
+
+class Chunk(chunk_file.ChunkFile):
+    """A chunk file whose blocks are read once."""
+
+    _blocks: list[Any] | None = None
+
+    def blocks(self, most_bytes: int = chunk_file.BLOCK_BYTES) -> Iterator[Any]:
+        """All spectra in order; their arrays cannot be written to."""
+        if most_bytes != chunk_file.BLOCK_BYTES:
+            return super().blocks(most_bytes)
+        if self._blocks is None:
+            self._blocks = list(super().blocks())
+        return iter(self._blocks)
+
+
+def open_chunk(file: Any, *, n_items: int | None = None) -> chunk_file.ChunkFile:
+    """`ChunkFile`, once for each content that is in memory."""
+    return _chunk(file.getvalue(), n_items) if type(file) is io.BytesIO else chunk_file.ChunkFile(file, n_items=n_items)
+
+
+@lru_cache(maxsize=MOST_REMEMBERED)
+def _chunk(body: bytes, n_items: int | None) -> Chunk:
+    return Chunk(io.BytesIO(body), n_items=n_items)
 
 
 def read_header(member: Any) -> Any:
@@ -429,6 +456,7 @@ STAND_INS: dict[int, Any] = {
     id(located.located): remembering(located.located, _place_of),
     id(spectra.write_npz): write_npz,
     id(errors.aws_errors): AwsErrors,
+    id(telemetry.log_keys): lambda _logger, **_keys: _NOTHING,  # the trace shows no keys
     # what decides about a retry keeps no state
     **{id(kind): lru_cache(maxsize=MOST_REMEMBERED)(kind) for kind in _RETRIES},
     id(ConditionExpressionBuilder): QuickBuilder,
@@ -438,6 +466,7 @@ NAMES: list[tuple[Any, str, Any]] = [
     (base.Contract, "model_validate", classmethod(model_validate)),
     (CubeGeometry, "model_validate_json", remembering(CubeGeometry.model_validate_json, lambda body: body)),
     (chunk_file, "np", Names(np, lib=Names(np.lib, format=Names(np.lib.format, read_array_header_1_0=read_header)))),
+    (inputs, "ChunkFile", open_chunk),
     (workload, "pkgutil", Names(pkgutil, iter_modules=lambda path: _modules(tuple(path)))),
     (dynamodb, "_serialize", typed),
     (dynamodb, "decode", decode),

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
 from typing import Any, Self
 
 import tenacity
@@ -82,7 +83,11 @@ class _VirtualDatetime(datetime):
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
-        return datetime.fromtimestamp(_now(), tz or UTC)
+        return _datetime(_now(), tz or UTC)
+
+
+#: A moment is asked for several times, and then another one.
+_datetime = lru_cache(maxsize=8)(datetime.fromtimestamp)
 
 
 class Done:

@@ -107,11 +107,6 @@ class World:
     def bucket(self) -> str:
         return next(iter(self.aws.objects))
 
-    @property
-    def environment(self) -> tuple[tuple[str, str], ...]:
-        """What the services are told of the account."""
-        return (("ENVIRONMENT", ENVIRONMENT), ("WORKDIR", scratch_folder()), *sorted(self.aws.outputs.items()))
-
     # ---- life
 
     @contextmanager
@@ -308,10 +303,10 @@ def _packages() -> list[str]:
 
 
 @cache
-def _settings(settings: type[BaseSettings], environment: tuple[tuple[str, str], ...]) -> Callable[[], BaseSettings]:
-    """The settings of a service in a deployment, read once."""
+def _settings(settings: type[BaseSettings]) -> Callable[[], BaseSettings]:
+    """The settings of a service in the deployment, which is the same in all worlds: read once."""
     before = dict(os.environ)
-    os.environ.update(environment)
+    os.environ.update({"ENVIRONMENT": ENVIRONMENT, "WORKDIR": scratch_folder(), **blueprint(ENVIRONMENT).outputs})
     try:
         made = settings()
     finally:
@@ -338,8 +333,8 @@ def _client(name: str, world: World) -> Callable[[], Any]:
     return lambda: getattr(world.aws, name)
 
 
-def _settings_of(made: type[BaseSettings], world: World) -> Callable[[], BaseSettings]:
-    return _settings(made, world.environment)
+def _settings_of(made: type[BaseSettings], _: World) -> Callable[[], BaseSettings]:
+    return _settings(made)
 
 
 @cache

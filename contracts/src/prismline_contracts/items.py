@@ -64,9 +64,12 @@ class NewerStatus(Enum):
         return False
 
 
+_KNOWN_STATUSES: dict[str, ChunkStatus] = {status.value: status for status in ChunkStatus}
+
+
 def read_status(status: str) -> ChunkStatus | NewerStatus:
     """The status in an item of a chunk or task. The one place that decides what an unknown one means."""
-    return ChunkStatus(status) if status in set(ChunkStatus) else NewerStatus.NEWER
+    return _KNOWN_STATUSES.get(status, NewerStatus.NEWER)
 
 
 #: A chunk's or task's status as its item holds it.

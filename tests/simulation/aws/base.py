@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from botocore.exceptions import ClientError
@@ -36,7 +36,7 @@ def operation(method: F) -> F:
 
     @wraps(method)
     def call(self: Client, **parameters: Any) -> Any:
-        return self._hub.gate(self.service, name, parameters, lambda: method(self, **parameters))
+        return self._hub.gate(self.service, name, parameters, partial(method, self, **parameters))
 
     return cast("F", call)
 
