@@ -84,10 +84,16 @@ def shrink_limits(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "NARROW_GAP_BYTES", 0)
 
 
+#: Every type of values in every order of the axes. Half of the files have an empty fourth axis; each order meets it.
+FILES = [
+    (bitpix, order, 3 + (place + turn) % 2)
+    for place, bitpix in enumerate([8, 16, 32, 64, -32, -64])
+    for turn, order in enumerate([SPECTRAL_LAST, SPECTRAL_MIDDLE, SPECTRAL_FIRST])
+]
+
+
 @pytest.mark.parametrize(("small", "chunk_size"), [(False, 14), (True, 10)])
-@pytest.mark.parametrize("axes", [3, 4])
-@pytest.mark.parametrize("order", [SPECTRAL_LAST, SPECTRAL_MIDDLE, SPECTRAL_FIRST])
-@pytest.mark.parametrize("bitpix", [8, 16, 32, 64, -32, -64])
+@pytest.mark.parametrize(("bitpix", "order", "axes"), FILES)
 def test_a_reference_gives_the_same_parquet_as_a_copy(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

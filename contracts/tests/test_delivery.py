@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,17 @@ def _function(loader: yaml.Loader, _suffix: str, node: yaml.Node) -> Any:
 _Loader.add_multi_constructor("!", _function)
 
 
+@cache
+def read_template(path: Path) -> dict[str, Any]:
+    """The resources of a template by logical id. Nobody may change them: they are read once."""
+    found: dict[str, Any] = yaml.load(path.read_text(), _Loader)["Resources"]
+    return found
+
+
 def resources(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The properties of all resources of this kind, with the template that they are in."""
     for template in TEMPLATES:
-        for resource in yaml.load(template.read_text(), _Loader)["Resources"].values():
+        for resource in read_template(template).values():
             if resource["Type"] == kind:
                 yield template.parent.name, resource["Properties"]
 
@@ -141,14 +149,15 @@ class Declared:
     containers: set[str]
 
     @classmethod
+    @cache
     def read(cls) -> Declared:
-        """What this checkout declares."""
+        """What this checkout declares. Nobody may change it: it is read once."""
         projects = {
             path.parent.name: tomllib.loads((path.parent / "pyproject.toml").read_text()).get("tool", {})
             for path in TEMPLATES
         }
         return cls(
-            templates={path.parent.name: yaml.load(path.read_text(), _Loader)["Resources"] for path in TEMPLATES},
+            templates={path.parent.name: read_template(path) for path in TEMPLATES},
             processes={name: tool.get("prismline", {}).get("processes", []) for name, tool in projects.items()},
             containers=set(yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]),
         )

@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from matplotlib.font_manager import FontProperties
-from matplotlib.textpath import TextPath
+from matplotlib.textpath import text_to_path
 
 #: Points: size of the heading and of the lines; a line is this many times its size high.
 _HEADING_PT, _LINE_PT, _LEADING = 14.0, 9.0, 1.35
@@ -91,5 +91,6 @@ def _lines(title: Title, width_in: float) -> list[_Line]:
 
 @cache
 def _width_in(text: str, size: float, weight: str) -> float:
-    path = TextPath((0.0, 0.0), text, size=size, prop=FontProperties(weight=weight), usetex=False)
-    return float(path.get_extents().x1) / _POINTS_PER_INCH if len(path.vertices) else 0.0
+    font = FontProperties(size=size, weight=weight)
+    width_pt, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
+    return float(width_pt) / _POINTS_PER_INCH
