@@ -8,7 +8,7 @@ PACKAGES := contracts libs/runtime libs/ledger libs/coordination libs/web libs/c
 # What is compiled: a change has to be installed anew.
 KERNEL   := libs/gaussline/setup.py $(wildcard libs/gaussline/src/kernel/*)
 SOURCES  := $(addsuffix /src,$(PACKAGES))
-CHECKED  := contracts libs services localstack cli tests benchmarks docs/pages.py
+CHECKED  := conftest.py contracts libs services localstack cli tests benchmarks docs/pages.py
 # Tests that need neither emulator nor services nor much time.
 QUICK    := not e2e and not emulator and not slow and not compose and not browser
 # Tests run in two processes, those that wait for services in three; each process has an emulator of its own.
