@@ -295,17 +295,44 @@ SIX_CHANGES: dict[str, tuple[str, Any, str | None]] = {
 }
 
 
+def copy_of_contracts(folder: Path) -> Path:
+    """The parts of `contracts` that the command reads."""
+    copied = folder / "contracts"
+    for name in ("released", "registry"):
+        shutil.copytree(CONTRACTS / name, copied / name)
+    for name in ("pyproject.toml", "CHANGELOG.md"):
+        shutil.copy(CONTRACTS / name, copied)
+    return copied
+
+
+def set_version(contracts: Path, version: str, *, changelog: bool = True) -> None:
+    """Give the package a version, and its changelog a section."""
+    path = contracts / "pyproject.toml"
+    path.write_text(re.sub(r'^version = ".*"$', f'version = "{version}"', path.read_text(), flags=re.MULTILINE))
+    if changelog:
+        path = contracts / "CHANGELOG.md"
+        path.write_text(path.read_text() + f"\n## {version}\n\nMore.\n")
+
+
+def release_next(contracts: Path) -> str:
+    """Release the contracts of now as the version after the last release; that version."""
+    version = "9.8.0"
+    set_version(contracts, version)
+    assert main(["--contracts", str(contracts), "release", version]) == 0
+    return version
+
+
 @pytest.mark.parametrize("change", SIX_CHANGES)
 def test_the_check_judges_a_change_of_the_contracts_of_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], change: str
 ) -> None:
     name, alter, broken = SIX_CHANGES[change]
-    shutil.copytree(CONTRACTS / "registry", tmp_path / "registry")
-    assert main(["--contracts", str(tmp_path), "release", "1.1.0"]) == 0
+    contracts = copy_of_contracts(tmp_path)
+    release_next(contracts)
     altered = copy.deepcopy(current_schemas())
     alter(altered[name])
     monkeypatch.setattr("prismline_contracts.release.current_schemas", lambda: altered)
-    assert main(["--contracts", str(tmp_path), "check"]) == (0 if broken is None else 1)
+    assert main(["--contracts", str(contracts), "check"]) == (0 if broken is None else 1)
     said = capsys.readouterr().err
     assert (f"This breaks {broken} (" in said) if broken else said == ""
     assert (name in said) is (broken is not None)
@@ -358,9 +385,7 @@ def test_a_manifest_may_gain_what_an_old_reader_refuses() -> None:
 def test_the_check_fails_and_names_the_contract_that_is_gone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copied = tmp_path / "contracts"
-    shutil.copytree(CONTRACTS / "released", copied / "released")
-    shutil.copytree(CONTRACTS / "registry", copied / "registry")
+    copied = copy_of_contracts(tmp_path)
     (copied / "registry/chunk.weighed.v1").mkdir()
     (copied / "registry/chunk.weighed.v1/contract.toml").write_text(
         'kind = "message"\nchannel = "bus"\nowner = "worker"\nproducers = ["worker"]\nconsumers = ["status"]\n'
@@ -374,11 +399,60 @@ def test_the_check_fails_and_names_the_contract_that_is_gone(
 
 
 def test_a_release_freezes_the_contracts_of_now(tmp_path: Path) -> None:
-    shutil.copytree(CONTRACTS / "registry", tmp_path / "registry")
-    assert main(["--contracts", str(tmp_path), "release", "1.1.0"]) == 0
-    history = read_registry(tmp_path / "registry")["chunk_item.v1"].history
-    assert list(history) == ["1.0.0", "1.1.0"]
-    assert read_released(tmp_path / "released") == json.loads(json.dumps(current_schemas()))
+    contracts = copy_of_contracts(tmp_path)
+    version = release_next(contracts)
+    history = read_registry(contracts / "registry")["chunk_item.v1"].history
+    assert list(history) == ["1.0.0", version]
+    assert read_released(contracts / "released") == json.loads(json.dumps(current_schemas()))
+    assert (contracts / "released/VERSION").read_text() == f"{version}\n"
+    assert main(["--contracts", str(contracts), "check"]) == 0
+
+
+def test_a_release_has_a_later_version_that_package_and_changelog_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contracts = copy_of_contracts(tmp_path)
+    frozen = read_released(contracts / "released")
+
+    def refused(version: str) -> str:
+        assert main(["--contracts", str(contracts), "release", version]) == 1
+        assert read_released(contracts / "released") == frozen
+        return capsys.readouterr().err
+
+    assert "1.0.0 is released already" in refused("1.0.0")
+    assert "set the version in contracts/pyproject.toml" in refused("9.10.0")
+    set_version(contracts, "9.10.0", changelog=False)
+    assert "has no section `## 9.10.0`" in refused("9.10.0")
+    set_version(contracts, "9.10.0")
+    assert main(["--contracts", str(contracts), "release", "9.10.0"]) == 0
+    capsys.readouterr()
+    frozen = read_released(contracts / "released")
+    assert "9.10.0 is released already" in refused("9.9.0")
+
+
+def test_a_changed_contract_needs_a_later_version_of_the_package(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    contracts = copy_of_contracts(tmp_path)
+    version = release_next(contracts)
+    assert main(["--contracts", str(contracts), "check"]) == 0
+    entry = contracts / "registry/chunk_item.v1/contract.toml"
+    entry.write_text(entry.read_text() + '"next" = "More."\n')
+    assert main(["--contracts", str(contracts), "check"]) == 1
+    assert f"the package is {version} still" in capsys.readouterr().err
+    set_version(contracts, "9.0.0")
+    assert main(["--contracts", str(contracts), "check"]) == 0
+    set_version(contracts, "0.9.0")
+    assert main(["--contracts", str(contracts), "check"]) == 1
+    assert f"contracts/released is {version} already" in capsys.readouterr().err
+
+
+def test_a_history_names_no_version_that_is_not_released(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    contracts = copy_of_contracts(tmp_path)
+    entry = contracts / "registry/chunk_item.v1/contract.toml"
+    entry.write_text(entry.read_text().replace('"next" = ', '"9.0.0" = '))
+    assert main(["--contracts", str(contracts), "check"]) == 1
+    assert "Histories name 9.0.0, and contracts/released is 1.0.0." in capsys.readouterr().err
 
 
 # ---- the registry and the code

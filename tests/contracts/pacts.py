@@ -14,7 +14,6 @@ import json
 import logging
 import sys
 import tempfile
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -26,10 +25,12 @@ from pact.types import Message
 
 from prismline_contracts.deploying import Verifications, pact_digest
 from tests.contracts.scenes import Link, Sighting, play, richest, sightings_of
+from tests.contracts.versions import ROOT, version_of
 
-ROOT = Path(__file__).parents[2]
 PACTS = ROOT / "contracts/pacts"
 VERIFICATIONS = ROOT / "contracts/verifications.json"
+#: The folder of the pacts that older versions of consumers stated.
+OLDER = "older"
 
 
 class UnkeptError(Exception):
@@ -92,9 +93,19 @@ def verify(producer: str, folder: Path) -> None:
             verifier.verify()
         except RuntimeError:
             why = "\n".join(sorted(set(_mismatches(verifier.results))))
-            broken.append(f"{producer} does not send what {stated['consumer']['name']} needs:\n{why}")
+            broken.append(f"{producer} does not send what {_who(path, stated)} needs:\n{why}")
     if broken:
         raise UnkeptError("\n".join(broken))
+
+
+def _who(path: Path, stated: Mapping[str, Any]) -> str:
+    """The consumer, with the versions that state the pact if it is an older one."""
+    consumer, producer = _parties(stated)
+    if path.parent.name != OLDER:
+        return consumer
+    stating = Verifications.read(VERIFICATIONS).needs.get(consumer, {})
+    versions = [version for version, needs in stating.items() if needs.get(producer) == pact_digest(stated)]
+    return f"{consumer} {', '.join(versions)}"
 
 
 def _sent(stated: Mapping[str, Any], name: str) -> Message:
@@ -126,13 +137,6 @@ def producers(folder: Path) -> list[str]:
 # ---- what was stated and verified
 
 
-def version_of(service: str) -> str:
-    """The version of a service, or of the command line, in this checkout."""
-    folder = "cli" if service == "cli" else f"services/{service}"
-    version: str = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["version"]
-    return version
-
-
 def replace_pacts(folder: Path) -> None:
     """Write the pacts of now. Those that another version of their consumer stated are kept under `older/`."""
     recorded = Verifications.read(VERIFICATIONS)
@@ -148,7 +152,7 @@ def replace_pacts(folder: Path) -> None:
         if pact_digest(now.get(path.name, stated)) == digest and path.name in now:
             now[path.name] = stated  # with the values that it had, so that a file changes only with what it asks for
         elif any(needs.get(producer) == digest for needs in others):
-            _write(folder / "older" / f"{consumer}-{producer}.{digest}.json", stated)
+            _write(folder / OLDER / f"{consumer}-{producer}.{digest}.json", stated)
     for name, stated in now.items():
         _write(folder / name, stated)
 

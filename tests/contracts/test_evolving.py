@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from prismline_contracts.registry import read_registry
+from tests.contracts.__main__ import steps
+from tests.contracts.versions import ROOT
 
-ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/evolving-contracts.md").read_text()
 
-#: What a command of the page runs in this test: a recipe of its target, or itself. The pacts have tests of their own.
+#: What a command of the page runs in this test: the first step of its target, or itself. The other steps are tests.
 RUNS = {
     "make contracts": ["prismline_contracts.release", "check"],
     "make schemas": ["prismline_contracts.schemas", "contracts"],
@@ -155,5 +156,7 @@ def test_every_command_of_the_page_is_run_by_a_test() -> None:
     told = {line for line in lines if not line.startswith("  ")} | {"make schemas"}
     assert told == RUNS.keys() | ELSEWHERE
     makefile = (ROOT / "Makefile").read_text()
-    for command in ("make contracts", "make schemas"):
-        assert f"$(BIN)/python -m {' '.join(RUNS[command])}\n" in makefile
+    assert f"$(BIN)/python -m {' '.join(RUNS['make schemas'])}\n" in makefile
+    assert "$(BIN)/python -m tests.contracts\n" in makefile
+    assert steps()[0].commands == [[sys.executable, "-m", *RUNS["make contracts"]]]
+    assert all("can-i-deploy" in command for command in steps()[-1].commands)

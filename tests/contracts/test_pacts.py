@@ -7,7 +7,9 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +19,18 @@ from prismline_contracts.registry import read_registry
 from prismline_contracts.release import main
 from prismline_localstack.deployment.record import first
 from tests.contracts import pacts
-from tests.contracts.pacts import PACTS, ROOT, VERIFICATIONS, pacts_in, producers, verify, verify_all, write_pacts
+from tests.contracts.pacts import (
+    PACTS,
+    VERIFICATIONS,
+    pacts_in,
+    producers,
+    replace_pacts,
+    verify,
+    verify_all,
+    write_pacts,
+)
 from tests.contracts.scenes import Link, Sighting, richest, sightings_of
+from tests.contracts.versions import ROOT, version_of
 
 
 def test_every_pact_is_what_its_consumer_needs_now(tmp_path: Path) -> None:
@@ -135,6 +147,93 @@ def test_every_service_that_takes_messages_has_a_pact_with_whoever_sends_them() 
     assert len(richest()) >= 35
 
 
+# ---- pacts of older versions
+
+
+@dataclass
+class Older:
+    """A copy of the pacts, in which an older version of the worker states another pact with the splitter."""
+
+    folder: Path
+    verifications: Path
+
+    @classmethod
+    def create(cls, folder: Path, needs: dict[str, Any]) -> Older:
+        """needs: what the older worker reads of a chunk's message, beside what it reads now."""
+        older = cls(folder / "pacts", folder / "verifications.json")
+        shutil.copytree(PACTS, older.folder)
+        stated = json.loads(older.pact.read_text())
+        for interaction in stated["interactions"]:
+            if interaction["description"].startswith("prismline.chunk.process.v1"):
+                interaction["contents"]["content"]["data"] |= needs
+        older.pact.write_text(json.dumps(stated))
+        recorded = Verifications.read(VERIFICATIONS)
+        recorded.needs["worker"]["0.9.0"] = {"splitter": pact_digest(stated)}
+        recorded.write(older.verifications)
+        return older
+
+    @property
+    def pact(self) -> Path:
+        return self.folder / "worker-splitter.json"
+
+    @property
+    def kept(self) -> list[Path]:
+        """The pacts of older versions."""
+        return sorted(self.folder.glob("older/*"))
+
+
+@pytest.fixture
+def nobody_writes_pacts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What consumers need now is what is committed."""
+    monkeypatch.setattr(pacts, "write_pacts", lambda folder: shutil.copytree(PACTS, folder, dirs_exist_ok=True))
+
+
+@pytest.mark.usefixtures("nobody_writes_pacts")
+def test_a_pact_of_an_older_version_is_kept_and_the_producers_of_now_are_verified_against_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older = Older.create(tmp_path, {"attempt": 1})
+    monkeypatch.setattr(pacts, "VERIFICATIONS", older.verifications)
+    stated = older.pact.read_text()
+    replace_pacts(older.folder)
+    assert json.loads(older.pact.read_text()) == json.loads((PACTS / "worker-splitter.json").read_text())
+    assert [json.loads(path.read_text()) for path in older.kept] == [json.loads(stated)]
+    verify("splitter", older.folder)
+
+
+@pytest.mark.usefixtures("nobody_writes_pacts")
+def test_a_producer_that_breaks_an_older_version_is_told_which(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    older = Older.create(tmp_path, {"weight": 2.5})
+    monkeypatch.setattr(pacts, "VERIFICATIONS", older.verifications)
+    replace_pacts(older.folder)
+    (kept,) = older.kept
+    assert kept.name.startswith("worker-splitter.")
+    with pytest.raises(pacts.UnkeptError) as raised:
+        verify("splitter", older.folder)
+    assert "splitter does not send what worker 0.9.0 needs" in str(raised.value)
+    assert "weight" in str(raised.value)
+    kept.unlink()
+    verify("splitter", older.folder)
+
+
+@pytest.mark.usefixtures("nobody_writes_pacts")
+def test_a_splitter_may_be_deployed_beside_an_older_worker_whose_pact_it_keeps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    older = Older.create(tmp_path, {"attempt": 1})
+    monkeypatch.setattr(pacts, "VERIFICATIONS", older.verifications)
+    monkeypatch.setattr(pacts, "producers", lambda _: ["splitter"])
+    replace_pacts(older.folder)
+    (tmp_path / "prod").mkdir()
+    folder = deployed(tmp_path / "prod", worker="0.9.0")
+    ask = ["--contracts", str(folder), "can-i-deploy", "splitter", now("splitter"), "--to", "prod"]
+    shutil.copy(older.verifications, folder)
+    assert main(ask) == 1
+    assert "worker 0.9.0, which is in prod, needs messages of splitter" in capsys.readouterr().err
+    verify_all(older.folder).write(folder / "verifications.json")
+    assert main(ask) == 0
+
+
 # ---- can-i-deploy, with the pacts of now
 
 
@@ -148,7 +247,7 @@ def deployed(tmp_path: Path, **versions: str) -> Path:
 
 
 def now(service: str) -> str:
-    return pacts.version_of(service)
+    return version_of(service)
 
 
 def test_the_versions_of_now_may_be_deployed_beside_each_other(

@@ -1,14 +1,17 @@
 """The `prismline-contracts` command: compares the contracts with those of the last release, and asks about deployments.
 
-`contracts/released/` holds the schemas of the last release. A change that a reader of that release, or a reader of
-today, would not survive needs a new major version of the contract: another name beside the old one.
+`contracts/released/` holds the schemas of the last release; the file `VERSION` there names it. A change that a reader of
+that release, or a reader of today, would not survive needs a new major version of the contract: another name beside the
+old one.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +27,9 @@ from prismline_contracts.schemas import MODELS, OUTPUTS_FOLDER, output_schema_of
 #: The Parquet output's name among the released schemas.
 PARQUET = "decomposition.v1"
 
+
+#: The file that names the release, among its schemas.
+VERSION = "VERSION"
 
 #: The entry of a contract that is not in the registry.
 NOBODY = Entry(Kind.MESSAGE, "", (), ())
@@ -108,18 +114,59 @@ def read_released(folder: Path) -> dict[str, Schema]:
     }
 
 
-def write_released(folder: Path) -> None:
+def write_released(folder: Path, version: str) -> None:
     """Make the contracts of now those of the last release."""
     for name, schema in current_schemas().items():
         path = folder / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(schema, indent=1, sort_keys=True) + "\n")
+    (folder / VERSION).write_text(f"{version}\n")
 
 
 def name_release(registry: Path, version: str) -> None:
     """Give what has changed since the last release its version, in the history of each contract."""
     for path in registry.glob("*/contract.toml"):
         path.write_text(path.read_text().replace(f'\n"{NEXT}" = ', f'\n"{version}" = '))
+
+
+def package_version(contracts: Path) -> str:
+    """The version of the package, in a checkout's folder `contracts`."""
+    version: str = tomllib.loads((contracts / "pyproject.toml").read_text())["project"]["version"]
+    return version
+
+
+def disagreements(contracts: Path) -> Iterator[str]:
+    """What does not fit together: the version of the package, the frozen schemas, and what the histories name."""
+    version, frozen = package_version(contracts), (contracts / RELEASED / VERSION).read_text().strip()
+    histories = {name: entry.history.keys() for name, entry in read_registry(contracts / REGISTRY).items()}
+    named = {release for history in histories.values() for release in history} - {NEXT}
+    if later := sorted(release for release in named if ordered(release) > ordered(frozen)):
+        yield f"Histories name {', '.join(later)}, and contracts/released is {frozen}. Changes since then are `{NEXT}`."
+    if ordered(version) < ordered(frozen):
+        yield f"The package is {version}, and contracts/released is {frozen} already."
+    changed = sorted(name for name, history in histories.items() if NEXT in history)
+    if changed and version == frozen:
+        yield (
+            f"{len(changed)} contracts have changed since {frozen}, first {changed[0]}, and the package is {version}"
+            " still: give it a later version in contracts/pyproject.toml."
+        )
+
+
+def ordered(version: str) -> tuple[int, ...]:
+    """A version that compares as versions do: `1.10.0` is later than `1.9.0`."""
+    return tuple(int(part) for part in version.split("."))
+
+
+def refusal(contracts: Path, version: str) -> str | None:
+    """Why the contracts of now cannot be released as `version`. None: they can."""
+    frozen = contracts / RELEASED / VERSION
+    if frozen.exists() and ordered(version) <= ordered(before := frozen.read_text().strip()):
+        return f"{before} is released already. A release has a later version."
+    if package_version(contracts) != version:
+        return f"The package is {package_version(contracts)}: set the version in contracts/pyproject.toml."
+    if not re.search(rf"^## {re.escape(version)}$", (contracts / "CHANGELOG.md").read_text(), re.MULTILINE):
+        return f"contracts/CHANGELOG.md has no section `## {version}`: say there what changes."
+    return None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -144,18 +191,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.command == "can-i-deploy":
         return _can_i_deploy(options)
-    folder = options.contracts / RELEASED
-    if options.command == "release":
-        write_released(folder)
-        name_release(options.contracts / REGISTRY, options.version)
-        return 0
+    return _release(options) if options.command == "release" else _check(options)
+
+
+def _check(options: argparse.Namespace) -> int:
     registry = read_registry(options.contracts / REGISTRY)
-    released = read_released(folder)
+    released = read_released(options.contracts / RELEASED)
     found = [str(broken) for broken in breaks(released, current_schemas(), registry)]
     if found:
         sys.stderr.write("\n".join(found) + f"\n{len(found)} changes break readers. {ADVICE}\n")
         return 1
-    sys.stdout.write(f"{len(released)} contracts of the last release are compatible with those of now.\n")
+    if found := list(disagreements(options.contracts)):
+        sys.stderr.write("\n".join(found) + "\n")
+        return 1
+    frozen = (options.contracts / RELEASED / VERSION).read_text().strip()
+    sys.stdout.write(f"{len(released)} contracts of release {frozen} are compatible with those of now.\n")
+    return 0
+
+
+def _release(options: argparse.Namespace) -> int:
+    if why := refusal(options.contracts, options.version):
+        sys.stderr.write(f"{why}\n")
+        return 1
+    if _check(options):
+        return 1
+    write_released(options.contracts / RELEASED, options.version)
+    name_release(options.contracts / REGISTRY, options.version)
+    sys.stdout.write(f"contracts/released is {options.version} now. Run `make schemas`, and commit contracts/.\n")
     return 0
 
 
