@@ -440,7 +440,7 @@ def test_a_changed_contract_needs_a_later_version_of_the_package(
     entry.write_text(entry.read_text() + '"next" = "More."\n')
     assert main(["--contracts", str(contracts), "check"]) == 1
     assert f"the package is {version} still" in capsys.readouterr().err
-    set_version(contracts, "9.0.0")
+    set_version(contracts, "10.0.0")
     assert main(["--contracts", str(contracts), "check"]) == 0
     set_version(contracts, "0.9.0")
     assert main(["--contracts", str(contracts), "check"]) == 1

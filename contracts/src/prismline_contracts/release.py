@@ -1,8 +1,8 @@
 """The `prismline-contracts` command: compares the contracts with those of the last release, and asks about deployments.
 
-`contracts/released/` holds the schemas of the last release; the file `VERSION` there names it. A change that a reader of
-that release, or a reader of today, would not survive needs a new major version of the contract: another name beside the
-old one.
+`contracts/released/` holds the schemas of the last release; the file `VERSION` there names it. A change that a reader
+of that release, or a reader of today, would not survive needs a new major version of the contract: another name beside
+the old one.
 """
 
 from __future__ import annotations
