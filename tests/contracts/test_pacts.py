@@ -140,6 +140,29 @@ def test_whoever_sends_or_takes_a_message_is_in_the_registry() -> None:
         assert link.consumer in entry.consumers, f"{link.consumer} takes {link.type}"
 
 
+#: Consumers in the registry that state no pact on a message, and why.
+WITHOUT_PACT = {
+    **{
+        ("dlq-consumer", f"{kind}.v1"): "it reads dead letters of other services in its own way"
+        for kind in ("chunk.process", "run.split", "spectra.refit", "tasks.process")
+    },
+    ("ledger", "deadletters.recover.v1"): "a library, which the dead-letter consumer calls",
+    ("status", "run.recovered.v1"): "no scene has a chunk that was given up complete late",
+    ("status", "run.tasks.recovered.v1"): "nor a task",
+}
+
+
+def test_whoever_takes_a_message_by_the_registry_has_a_pact_on_it() -> None:
+    stated = {
+        (each["consumer"]["name"], interaction["description"].partition(" of ")[0].removeprefix("prismline."))
+        for each in pacts_in(PACTS).values()
+        for interaction in each["interactions"]
+    }
+    entries = read_registry(ROOT / "contracts/registry").items()
+    taken = {(who, name) for name, entry in entries if entry.channel for who in entry.consumers if who != "people"}
+    assert taken - stated == WITHOUT_PACT.keys()
+
+
 def test_every_service_that_takes_messages_has_a_pact_with_whoever_sends_them() -> None:
     services = {path.name for path in (ROOT / "services").iterdir()}
     assert {sighting.link.consumer for _, sighting in richest()} == services
