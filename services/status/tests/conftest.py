@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import sys
 import threading
 import time
@@ -23,7 +25,7 @@ from prismline_contracts import Envelope, Queue, RunItem, RunSubmitted, queue_na
 from prismline_contracts.envelope import Wrappable
 from prismline_ledger import Ledger
 from prismline_localstack.deploy import deploy
-from prismline_localstack.settings import REPOSITORY
+from prismline_localstack.settings import REPOSITORY, client_environment
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import observe_bus
 from prismline_runtime import service_logger
@@ -154,26 +156,21 @@ class RunningStatus:
         return self.ledger.fail_chunk(chunk, "spoiled").run
 
 
-@pytest.fixture
-def deployed(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The outputs of the stacks, deployed for one test."""
-    outputs = deploy(
-        make_client("cloudformation", aws_env), make_client("s3", aws_env), REPOSITORY, aws_env["ENVIRONMENT"]
-    )
-    for name, value in outputs.items():
-        monkeypatch.setenv(name, value)
-    return outputs
-
-
-@pytest.fixture
-def stage(aws_env: dict[str, str], deployed: dict[str, str]) -> Iterator[RunningStatus]:
-    """The whole stage, for one test."""
-    outputs, deps = deployed, Dependencies.from_environment()
+@pytest.fixture(scope="module")
+def running(emulator_endpoint: str) -> Iterator[tuple[dict[str, str], RunningStatus]]:
+    """The whole stage with its environment variables, deployed once: each test of a module has runs of its own."""
+    variables = client_environment(emulator_endpoint) | {"ENVIRONMENT": f"t{secrets.token_hex(4)}"}
+    cloudformation, s3 = make_client("cloudformation", variables), make_client("s3", variables)
+    outputs = deploy(cloudformation, s3, REPOSITORY, variables["ENVIRONMENT"])
+    variables |= outputs
+    with pytest.MonkeyPatch.context() as patch:
+        set_variables(patch, variables)
+        deps = Dependencies.from_environment()
     handler, logger, turn = build_handler(deps), service_logger("test"), threading.Lock()
     consumers = [
         Consumer(
-            sqs=make_client("sqs", aws_env),
-            queue_name=queue_name(aws_env["ENVIRONMENT"], queue),
+            sqs=make_client("sqs", variables),
+            queue_name=queue_name(variables["ENVIRONMENT"], queue),
             handler=handler,
             batch_size=10,
             settings=ConsumerSettings(wait_seconds=1, visibility_seconds=5),
@@ -185,19 +182,38 @@ def stage(aws_env: dict[str, str], deployed: dict[str, str]) -> Iterator[Running
     threads = [threading.Thread(target=consumer.run) for consumer in consumers]
     for thread in threads:
         thread.start()
-    sqs, events = make_client("sqs", aws_env), make_client("events", aws_env)
-    yield RunningStatus(
-        deps,
-        sqs,
-        events,
-        make_client("stepfunctions", aws_env),
-        outputs["STATE_MACHINE_ARN"],
-        observe_bus(sqs, events, outputs["EVENT_BUS"]),
+    sqs, events = make_client("sqs", variables), make_client("events", variables)
+    yield (
+        variables,
+        RunningStatus(
+            deps,
+            sqs,
+            events,
+            make_client("stepfunctions", variables),
+            outputs["STATE_MACHINE_ARN"],
+            observe_bus(sqs, events, outputs["EVENT_BUS"]),
+        ),
     )
     for consumer in consumers:
         consumer.stop()
     for thread in threads:
         thread.join()
+
+
+def set_variables(patch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    """Set environment variables, and remove what the machine says of AWS."""
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        patch.delenv(name)
+    for name, value in variables.items():
+        patch.setenv(name, value)
+
+
+@pytest.fixture
+def stage(running: tuple[dict[str, str], RunningStatus], monkeypatch: pytest.MonkeyPatch) -> RunningStatus:
+    """The whole stage."""
+    variables, status = running
+    set_variables(monkeypatch, variables)
+    return status
 
 
 @pytest.fixture

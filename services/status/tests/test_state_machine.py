@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -88,6 +89,15 @@ def test_a_split_that_is_refused_because_the_run_has_ended_ends_the_execution_qu
         assert states()[caught["Next"]]["Type"] == "Succeed"
 
 
+@pytest.fixture
+def definition(stage: Any) -> Iterator[dict[str, Any]]:
+    """The definition of the state machine, which has it again after the test."""
+    arn = stage.state_machine_arn
+    before = stage.stepfunctions.describe_state_machine(stateMachineArn=arn)["definition"]
+    yield json.loads(before)
+    stage.stepfunctions.update_state_machine(stateMachineArn=arn, definition=before)
+
+
 @pytest.mark.emulator
 class TestDriven:
     def test_a_run_whose_chunks_all_complete_is_completed(self, stage: Any) -> None:
@@ -129,9 +139,10 @@ class TestDriven:
         stage.deps.transport.refuse(token, "ValidationFailed", "The cube is empty.")
         assert stage.wait_for_status(run_id, "failed").error_message == "ValidationFailed: The cube is empty."
 
-    def test_a_split_that_never_answers_is_sent_again_and_then_fails_the_run(self, stage: Any) -> None:
+    def test_a_split_that_never_answers_is_sent_again_and_then_fails_the_run(
+        self, stage: Any, definition: dict[str, Any]
+    ) -> None:
         arn = stage.state_machine_arn
-        definition = json.loads(stage.stepfunctions.describe_state_machine(stateMachineArn=arn)["definition"])
         split = definition["States"]["Split"]
         split["TimeoutSeconds"] = 2
         for retry in split["Retry"]:
@@ -142,9 +153,10 @@ class TestDriven:
         assert first.id == second.id, "a repeat of a command has its id"
         assert "was not split within seven days" in stage.wait_for_status(run_id, "failed").error_message
 
-    def test_a_cleanup_that_nobody_can_be_told_of_does_not_hide_the_reason(self, stage: Any) -> None:
+    def test_a_cleanup_that_nobody_can_be_told_of_does_not_hide_the_reason(
+        self, stage: Any, definition: dict[str, Any]
+    ) -> None:
         arn = stage.state_machine_arn
-        definition = json.loads(stage.stepfunctions.describe_state_machine(stateMachineArn=arn)["definition"])
         cleanup = definition["States"]["Cleanup"]
         cleanup["Parameters"]["Entries"] = "no list"
         cleanup["Retry"] = []
