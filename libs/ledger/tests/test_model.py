@@ -548,7 +548,7 @@ def differences(plain: dict[str, Item], possible: list[Model]) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @settings(
-    max_examples=int(os.environ.get("PRISMLINE_TEST_EXAMPLES", "1500")),
+    max_examples=int(os.environ.get("PRISMLINE_TEST_EXAMPLES", "500")),
     deadline=None,
     suppress_health_check=list(HealthCheck),
 )

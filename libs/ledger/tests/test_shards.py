@@ -41,7 +41,7 @@ pytestmark = pytest.mark.emulator
 N = 12
 ENDED = ("COMPLETED", "FAILED")
 RESULT = TaskResult(key="results/r/t", http_status=200, length=1, sha256="0" * 64, final_url="https://example.org")
-EXAMPLES = int(os.environ.get("PRISMLINE_TEST_EXAMPLES", "1500")) // 100
+EXAMPLES = int(os.environ.get("PRISMLINE_TEST_EXAMPLES", "500")) // 50
 
 Item = dict[str, Any]
 

@@ -138,7 +138,8 @@ def _count_reads(world: ExportWorld) -> list[str]:
 
 @pytest.mark.usefixtures("small_parts")
 def test_an_export_that_takes_longer_than_an_invocation_sends_itself_a_message(world: ExportWorld) -> None:
-    world.run_of_tasks(BODIES)
+    bodies = BODIES[:50]
+    world.run_of_tasks(bodies)
     world.request()
     invocations = 0
     while world.handle(seconds=0.0) is not None:
@@ -146,7 +147,7 @@ def test_an_export_that_takes_longer_than_an_invocation_sends_itself_a_message(w
     assert invocations > 10
     assert world.item().status == "COMPLETED"
     files, _ = world.archive()
-    assert len(files) == sum(body is not None for body in BODIES)
+    assert len(files) == sum(body is not None for body in bodies)
     assert len(world.said()) == 1
 
 
