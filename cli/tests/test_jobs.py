@@ -102,6 +102,12 @@ def test_an_outage_and_a_rate_limit_are_waited_for_with_the_same_key(world: Any,
     assert [body for _, _, body, _ in api.asked] == [{"only": "failed"}] * 3
 
 
+def test_what_a_rerun_would_do_is_asked_without_doing_it(world: Any, api: FakeApi) -> None:
+    world.run("jobs", "rerun", "j1", "--failed", "--dry-run")
+    ((method, path, *_),) = api.asked
+    assert (method, path) == ("GET", "/v1/jobs/j1/rerun?only=failed")
+
+
 def test_an_id_cannot_name_another_path(world: Any, api: FakeApi) -> None:
     world.run("jobs", "show", "../runs/r1")
     assert api.asked[0][1] != "/v1/runs/r1"

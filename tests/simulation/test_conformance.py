@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prismline_ledger import Counts, Ledger, NewChunk, Skipped, Started, TaskEnding
+from prismline_ledger import Counts, GivenBackTask, Ledger, NewChunk, Skipped, Started, TaskEnding
 from prismline_localstack.testing import create_runs_table
 from prismline_runtime import Replacement, Table
 from prismline_runtime.transport import TOKEN_GONE_CODES
@@ -887,7 +887,7 @@ def test_the_ledger_leaves_the_same_tasks(backend: Backend, table: str, shard_co
     ledger.set_task_total("r", [len(by_shard.get(shard, [])) for shard in range(shard_count)])
     ledger.latch("r")
     started = ledger.start_tasks(run, ledger.tasks(run))
-    ledger.give_back_tasks(run, [(started[0], "503", True, None)])
+    ledger.give_back_tasks(run, [GivenBackTask(started[0], "503", interrupted=True)])
     ended = ledger.end_tasks(run, [TaskEnding(task, error="404") for task in started])
     assert (len(ended.changed), ended.drained) == (30, True)
     assert ended.run is not None

@@ -25,6 +25,8 @@ STOP_SK = "STOP"
 CHUNK_SK_PREFIX = "CHUNK#"
 #: Longest `error` and `last_error` of a chunk item, in UTF-8 bytes.
 MAX_CHUNK_ERROR_BYTES = 1024
+#: Most of its latest errors that a chunk or a task keeps, and the longest text of one, in UTF-8 bytes.
+MAX_KEPT_ERRORS, MAX_KEPT_ERROR_BYTES = 20, 240
 #: Priority of a run that names none. 1 is the lowest, 9 the highest.
 DEFAULT_PRIORITY = 5
 #: Longest `summary` of a chunk item, in UTF-8 bytes.
@@ -78,6 +80,19 @@ StoredStatus = Annotated[str, Open(*ChunkStatus)]
 Unit = Annotated[str, Open("chunk", "task")]
 
 
+class AttemptError(Contract):
+    """An attempt that ended without a result."""
+
+    #: Its number, from 1.
+    attempt: Count
+    #: When it ended, and how long it took, if that is known.
+    at: Timestamp
+    duration_ms: Count | None = None
+    error: str
+    #: Whether a dependency did not answer, so that the attempt does not count.
+    interrupted: bool = False
+
+
 class RunItem(Contract):
     """The item of a run in the ledger."""
 
@@ -117,6 +132,12 @@ class RunItem(Contract):
     n_timed_out: Count = 0
     #: Items that the slow lane gave up. Their rows stay timed out.
     n_refit_failed: Count = 0
+    #: What the chunks or tasks that ended have cost: how long their attempts took together, how many attempts there
+    #: were, and the bytes of their outputs. It only grows. Absent: an older release ended them, or none has ended. With
+    #: several shards, the shard items hold it until the run drains.
+    worked_ms: Count | None = None
+    n_attempts: Count | None = None
+    n_bytes: Count | None = None
     #: Parameters in force, defaults included, as JSON: for people to read.
     params: str | None = None
     #: Parameters that were given, as JSON: for messages. An older worker does not know a new parameter, and processes
@@ -224,16 +245,23 @@ class ChunkItem(Contract):
     completed_at: Timestamp | None = None
     duration_ms: Count | None = None
     output_key: Key | None = None
+    #: Length of the output, in bytes.
+    n_bytes: Count | None = None
     #: A short summary of the output. Not every workload writes one.
     summary: str | None = None
     #: Why the chunk failed.
     error: str | None = None
     #: Why the latest attempt did not complete the chunk.
     last_error: str | None = None
+    #: The latest attempts that ended without a result, the earliest first. At most MAX_KEPT_ERRORS.
+    errors: list[AttemptError] = Field(default_factory=list)
     attempts: Count = 0
     #: Items that the latest attempt has done, as its worker last reported. A short attempt reports nothing, and a
     #: completed chunk does not have the number.
     n_done: Count = 0
+    #: How many of the attempts the run's costs hold, and how long attempts took that they do not hold yet.
+    charged_attempts: Count = 0
+    uncharged_ms: Count = 0
     #: Attempts that ended because a dependency (AWS, the caption model) did not answer.
     interruptions: Count = 0
     #: How often the message was deferred because a resource was down.

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from prismline_contracts.base import Contract, Count, Key, Name, RunId, Timestamp
-from prismline_contracts.items import ChunkStatus, NewerStatus, StoredStatus, read_status
+from prismline_contracts.items import AttemptError, ChunkStatus, NewerStatus, StoredStatus, read_status
 from prismline_contracts.manifest import Manifest, Params
 
 #: Most tasks of one message.
@@ -109,6 +109,11 @@ class TaskItem(Contract):
     last_error: str | None = None
     #: Why the task failed.
     error: str | None = None
+    #: The latest attempts that ended without a result, the earliest first. At most MAX_KEPT_ERRORS.
+    errors: list[AttemptError] = Field(default_factory=list)
+    #: How many of the attempts the run's costs hold, and how long attempts took that they do not hold yet.
+    charged_attempts: Count = 0
+    uncharged_ms: Count = 0
     result: TaskResult | None = None
     #: The recovery that last reopened the task.
     recovery: Name | None = None
@@ -140,6 +145,10 @@ class ShardItem(Contract):
     total: Count | None = None
     completed: Count = 0
     failed: Count = 0
+    #: What has ended in the shard has cost this; see `RunItem`.
+    worked_ms: Count | None = None
+    n_attempts: Count | None = None
+    n_bytes: Count | None = None
 
     @property
     def shard(self) -> int:

@@ -148,9 +148,21 @@ class Model:
         if not same(chunk, read, "status", "attempts"):
             return False
         chunk.update(status=PENDING, last_error=error, attempt_ended_at=now)
+        chunk["uncharged_ms"] = chunk.get("uncharged_ms", 0) + 1
+        self._note_error(chunk, chunk["attempts"], now, error, interrupted)
         chunk["interruptions"] = chunk.get("interruptions", 0) + interrupted
         yield
         return True
+
+    def _note_error(self, chunk: Item, attempt: int, now: str, error: str, interrupted: bool = False) -> None:
+        noted = {"attempt": attempt, "at": now, "duration_ms": 1, "error": error}
+        chunk["errors"] = [*chunk.get("errors", []), noted | ({"interrupted": True} if interrupted else {})]
+
+    def _charge(self, chunk: Item, took: int) -> None:
+        """The run pays once for each attempt, and for what it took."""
+        self.add("worked_ms", chunk.get("uncharged_ms", 0) + took)
+        self.add("n_attempts", chunk.get("attempts", 0) - chunk.get("charged_attempts", 0))
+        chunk.update(uncharged_ms=0, charged_attempts=chunk.get("attempts", 0))
 
     def record_error(self, now: str, name: str, error: str) -> Steps[None]:
         if name in self.chunks and self.chunks[name]["status"] in UNENDED:
@@ -162,7 +174,9 @@ class Model:
         changed, late = chunk["status"] != COMPLETED, chunk["status"] == FAILED
         if changed:
             chunk.update(status=COMPLETED, completed_at=now, error=None, unsaid=late or None, n_done=0)
-            chunk.update(output_key="o", duration_ms=1, n_timed_out=n_timed_out)
+            chunk.update(output_key="o", duration_ms=1, n_bytes=9, n_timed_out=n_timed_out)
+            self._charge(chunk, 1)
+            self.add("n_bytes", 9)
             self.add("jobs_completed", 1)
             self.add("n_timed_out", n_timed_out)
             if late:
@@ -173,7 +187,8 @@ class Model:
 
     def fail(self, now: str, name: str, read: Item, error: str) -> Steps[tuple[bool, bool, Item]]:
         """Not for what was met before a recovery had the chunk tried again."""
-        return (yield from self._fail(now, name, lambda chunk: same(chunk, read, "recovery"), error=error))
+        may = lambda chunk: same(chunk, read, "recovery")  # noqa: E731
+        return (yield from self._fail(now, name, may, attempt=read.get("attempts", 0), error=error))
 
     def give_up(self, now: str, name: str, read: Item, error: str, unsaid: bool) -> Steps[tuple[bool, bool, Item]]:
         """Only if nothing has happened to the chunk since it was read."""
@@ -181,11 +196,17 @@ class Model:
         may = lambda chunk: same(chunk, read, *happened)  # noqa: E731
         return (yield from self._fail(now, name, may, error=error, unsaid=unsaid))
 
-    def _fail(self, now: str, name: str, may: Callable[[Item], bool], **fields: Any) -> Steps[tuple[bool, bool, Item]]:
+    def _fail(
+        self, now: str, name: str, may: Callable[[Item], bool], attempt: int | None = None, **fields: Any
+    ) -> Steps[tuple[bool, bool, Item]]:
         chunk = self._chunk(name)
         changed = chunk["status"] in UNENDED and may(chunk)
         if changed:
             chunk.update(status=FAILED, completed_at=now, **fields)
+            self._charge(chunk, 0 if attempt is None else 1)
+            if attempt is not None:
+                chunk["duration_ms"] = 1
+                self._note_error(chunk, attempt, now, fields["error"])
             self.add("jobs_failed", 1)
             yield
         return changed, False, (yield from self.drain(now))
@@ -382,6 +403,7 @@ def broken_rules(now: Model, before: Model) -> list[str]:
     if run is not None:
         total, ended = run.get("jobs_total"), states.count(COMPLETED) + states.count(FAILED)
         sums = {name: sum(c.get(name, 0) for c in now.chunks.values()) for name in ("n_timed_out", "n_refit_failed")}
+        sums |= {"n_attempts": sum(chunk.get("charged_attempts", 0) for chunk in now.chunks.values())}
         sums |= {"jobs_completed": states.count(COMPLETED), "jobs_failed": states.count(FAILED)}
         wrong += [f"{name} is not what the items add up to" for name, value in sums.items() if now.n(name) != value]
         if total is not None and total != len(states):

@@ -10,8 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenes import Scene, before_request, dying
 
-from prismline_contracts import MAX_CHUNK_ERROR_BYTES, MAX_SUMMARY_BYTES, ChunkStatus
-from prismline_ledger import Skipped, truncate
+from prismline_contracts import (
+    MAX_CHUNK_ERROR_BYTES,
+    MAX_KEPT_ERROR_BYTES,
+    MAX_KEPT_ERRORS,
+    MAX_SUMMARY_BYTES,
+    ChunkStatus,
+)
+from prismline_ledger import Costs, Skipped, truncate
 from prismline_runtime import PermanentError, TransientError
 
 
@@ -55,6 +61,24 @@ class TestAttempts:
         assert (chunk.attempts, chunk.interruptions) == (1, int(interrupted))
         assert (chunk.attempt_ended_at or "") > (chunk.started_at or "")
         assert scene.start().attempts == 2
+
+    def test_every_attempt_leaves_its_error_and_the_latest_are_kept(self, scene: Scene) -> None:
+        scene.split(1)
+        for number in range(1, MAX_KEPT_ERRORS + 3):
+            chunk = scene.start()
+            if number != 5:  # the worker of the fifth one dies
+                error = f"S3 said {number}. " + "x" * 500
+                assert scene.ledger.end_attempt(chunk, error, interrupted=number == 7, duration_ms=number)
+        last = scene.start()
+        scene.ledger.fail_chunk(last, "The header is broken.", duration_ms=3)
+        *_, before, latest = errors = scene.chunk().errors
+        told = [number for number in range(1, last.attempts + 1) if number != 5]
+        assert [each.attempt for each in errors] == told[-MAX_KEPT_ERRORS:]
+        assert (latest.attempt, latest.error, latest.duration_ms) == (last.attempts, "The header is broken.", 3)
+        assert before.duration_ms == MAX_KEPT_ERRORS + 2
+        assert before.error.startswith(f"S3 said {MAX_KEPT_ERRORS + 2}. ")
+        assert len(before.error.encode()) <= MAX_KEPT_ERROR_BYTES
+        assert [each.attempt for each in errors if each.interrupted] == [7]
 
     def test_a_worker_that_was_presumed_dead_does_not_give_back_what_another_one_has(self, scene: Scene) -> None:
         scene.split(1)
@@ -123,6 +147,21 @@ class TestEndings:
         assert (chunk.output_key, chunk.duration_ms, chunk.n_timed_out) == ("out/0", 7, 2)
         assert len((chunk.summary or "").encode()) <= MAX_SUMMARY_BYTES
         assert (done.run, scene.run.n_timed_out) == (scene.run, 2)
+
+    def test_the_run_pays_once_for_each_attempt_and_for_what_it_took(self, scene: Scene) -> None:
+        scene.split(2)
+        assert scene.ledger.counts(scene.run).costs is None
+        scene.ledger.end_attempt(scene.start(), "S3 said 503.", interrupted=True, duration_ms=10)
+        slow = scene.start()
+        failed = scene.ledger.fail_chunk(scene.start(), "It is broken.", duration_ms=5)
+        assert scene.ledger.counts(failed.run).costs == Costs(15, 3, 0)
+        assert scene.ledger.reopen_chunk(failed.chunk, "recovery")
+        scene.ledger.give_up_chunk(scene.chunk(), "No more.")
+        assert scene.ledger.counts(scene.run).costs == Costs(15, 3, 0), "nothing was tried since"
+        assert scene.ledger.complete_chunk(slow, output_key="o", duration_ms=100, n_bytes=7).late
+        scene.ledger.complete_chunk(slow, output_key="o", duration_ms=100, n_bytes=7)
+        assert scene.ledger.counts(scene.run).costs == Costs(115, 3, 7)
+        assert scene.chunk().n_bytes == 7
 
     def test_a_failed_chunk_says_why_and_for_how_long_it_was_tried(self, scene: Scene) -> None:
         scene.split(1)

@@ -167,7 +167,7 @@ def call_of_chunk(op: Op, run_id: str, now: str, name: str, chunk: ChunkItem, re
             )
         case "end_attempt" if read["status"] == "IN_PROGRESS":
             return Call(
-                lambda ledger: ledger.end_attempt(chunk, error, interrupted=flag),
+                lambda ledger: ledger.end_attempt(chunk, error, interrupted=flag, duration_ms=1),
                 lambda model: model.end_attempt(now, name, read, error, flag),
             )
         case "report_progress" if read["status"] == "IN_PROGRESS":
@@ -183,13 +183,13 @@ def call_of_chunk(op: Op, run_id: str, now: str, name: str, chunk: ChunkItem, re
         case "complete":
             return Call(
                 lambda ledger: finished(
-                    ledger.complete_chunk(chunk, output_key="o", duration_ms=1, n_timed_out=op.number)
+                    ledger.complete_chunk(chunk, output_key="o", duration_ms=1, n_bytes=9, n_timed_out=op.number)
                 ),
                 lambda model: model.complete(now, name, op.number),
             )
         case "fail" if read["status"] in UNENDED:
             return Call(
-                lambda ledger: finished(ledger.fail_chunk(chunk, error)),
+                lambda ledger: finished(ledger.fail_chunk(chunk, error, duration_ms=1)),
                 lambda model: model.fail(now, name, read, error),
             )
         case "give_up" if read["status"] in UNENDED:

@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 from scenes import DiedError
 
 from prismline_contracts import ChunkItem, RunItem, TaskItem, TaskResult, TaskStatus
-from prismline_ledger import Ledger, NewChunk, TaskEnding
+from prismline_ledger import GivenBackTask, Ledger, NewChunk, TaskEnding
 from prismline_runtime import Table
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class TaskCalls:
         self.ledger.start_tasks(self.run, tasks)
 
     def give_back(self, tasks: list[Any], interrupted: bool) -> None:
-        self.ledger.give_back_tasks(self.run, [(task, "slow", interrupted, None) for task in tasks])
+        self.ledger.give_back_tasks(self.run, [GivenBackTask(task, "slow", interrupted) for task in tasks])
 
     def complete(self, tasks: list[Any]) -> None:
         self.ledger.end_tasks(self.run, [TaskEnding(task, result=RESULT) for task in tasks])
@@ -272,6 +272,7 @@ class Machine(RuleBasedStateMachine):
             assert (run["jobs_completed"], run["jobs_failed"]) == (states["COMPLETED"], states["FAILED"])
         counts = self.ledger.counts(RunItem.model_validate(run))
         assert (counts.completed, counts.failed) == (states["COMPLETED"], states["FAILED"])
+        assert (counts.costs.attempts if counts.costs else 0) == sum(task.get("charged_attempts", 0) for task in tasks)
 
     def the_run_drains_once_when_all_have_ended(self, run: Item, tasks: list[Item]) -> None:
         all_ended = all(task["status"] in ENDED for task in tasks)

@@ -20,7 +20,7 @@ from prismline_contracts import (
     task_id,
     timestamp,
 )
-from prismline_ledger import Counts, Ledger, TaskEnding
+from prismline_ledger import Costs, Counts, GivenBackTask, Ledger, TaskEnding
 from prismline_runtime import Change, PermanentError, Table
 
 if TYPE_CHECKING:
@@ -108,6 +108,30 @@ def test_tasks_that_are_added_again_stay_as_they_are(new: Callable[[int], Tasks]
     again = tasks.ledger.add_tasks(tasks.opened, 0, ["https://example.com/other"] * N)
     assert sum(map(len, again.values())) == N
     assert tasks.all() == before
+
+
+@SHARDS
+def test_the_run_pays_for_every_attempt_at_its_tasks(new: Callable[[int], Tasks], shard_count: int) -> None:
+    tasks = new(shard_count)
+    tasks.split()
+    first = tasks.ledger.start_tasks(tasks.opened, tasks.all())
+    tasks.ledger.give_back_tasks(tasks.opened, [GivenBackTask(task, "503", duration_ms=2) for task in first])
+    second = tasks.ledger.start_tasks(tasks.opened, tasks.all())
+    tasks.ledger.end_tasks(
+        tasks.opened, [TaskEnding(task, result=result_of(task), duration_ms=3) for task in second[1:]]
+    )
+    tasks.ledger.end_tasks(tasks.opened, [TaskEnding(second[0], error="404", duration_ms=3)])
+    length = sum(result_of(task).length for task in second[1:])
+    assert tasks.run.drained_at is not None
+    assert tasks.ledger.counts(tasks.run).costs == Costs(5 * N, 2 * N, length)
+    failed = tasks.ledger.task(tasks.opened, second[0].task_id)
+    assert failed is not None
+    assert [(each.attempt, each.error, each.duration_ms) for each in failed.errors] == [(1, "503", 2), (2, "404", 3)]
+    tasks.ledger.reopen_tasks(tasks.run, [failed], "recovery")
+    (third,) = tasks.ledger.start_tasks(tasks.opened, tasks.ledger.read_tasks(tasks.run, [failed.task_id]).values())
+    assert tasks.ledger.counts(tasks.run).costs == Costs(5 * N, 2 * N, length), "a recovery takes nothing back"
+    tasks.ledger.end_tasks(tasks.opened, [TaskEnding(third, result=result_of(third), duration_ms=4)])
+    assert tasks.ledger.counts(tasks.run).costs == Costs(5 * N + 4, 2 * N + 1, length + result_of(third).length)
 
 
 @SHARDS
@@ -237,9 +261,10 @@ def test_an_attempt_is_begun_again_and_given_back_once(new: Callable[[int], Task
     assert {task.attempts for task in second} == {2}
     assert {task.first_started_at for task in second} == {first[0].first_started_at}
     later = timestamp()
-    given = [(task, "503", True, later) for task in first[:5]]
+    given = [GivenBackTask(task, "503", interrupted=True, not_before=later) for task in first[:5]]
     assert tasks.ledger.give_back_tasks(tasks.opened, given) == [], "another attempt has begun"
-    (back,) = tasks.ledger.give_back_tasks(tasks.opened, [(second[0], "503", True, later)])
+    again = GivenBackTask(second[0], "503", interrupted=True, not_before=later)
+    (back,) = tasks.ledger.give_back_tasks(tasks.opened, [again])
     assert (back.status, back.last_error, back.interruptions, back.not_before) == ("PENDING", "503", 1, later)
     assert tasks.ledger.task(tasks.opened, back.task_id) == back
 

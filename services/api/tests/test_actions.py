@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from api_world import Api, ApiWorld, urls_job
+from cube_world import CubeRun
 
 from prismline_api import dead_letters
 from prismline_contracts import (
@@ -128,7 +129,31 @@ class TestRerun:
         world.received(Queue.SPLIT)
         acme.post(f"/jobs/{job['job_id']}/rerun", {}, expect=202)
         assert len(world.received(Queue.SPLIT)) == 1
-        assert "retry" in acme.post(f"/jobs/{job['job_id']}/rerun", {"only": "failed"}, expect=409)["detail"]
+
+    def test_failed_chunks_are_tried_again_in_their_own_run(self, world: ApiWorld) -> None:
+        cube = CubeRun.create(world)
+        acme, again = cube.api, f"/jobs/{cube.run.job_id}/rerun"
+        refused = acme.post(again, {"only": "failed"}, expect=409)
+        assert "No chunk of the run has failed" in refused["detail"]
+        acme.get(again, only="failed", expect=409)
+        cube.fail(0)
+        world.said()
+        preview = acme.get(again, only="failed")
+        assert preview == {"run_id": cube.run_id, "new_run": False, "unit": "chunk", "count": 1}
+        assert world.said() == [], "a preview does nothing"
+        for _ in range(2):
+            run = acme.post(again, {"only": "failed"}, expect=202, key="again")
+            assert run["run_id"] == cube.run_id
+        first, second = world.said()
+        assert (first["data"]["only_run"], first["data"]["retry"]) == (cube.run_id, True)
+        assert first["data"]["operation_id"] == second["data"]["operation_id"]
+
+    def test_a_rerun_of_tasks_is_said_before(self, world: ApiWorld, acme: Api, job: dict[str, Any]) -> None:
+        path, run_id = f"/jobs/{job['job_id']}/rerun", job["run"]["run_id"]
+        fail_all(world, run_id)
+        assert acme.get(path, only="failed") == {"run_id": run_id, "new_run": True, "unit": "task", "count": 3}
+        assert acme.get(path)["count"] == 3
+        acme.get(path, run_id="another", expect=404)
 
 
 class TestDelete:

@@ -22,7 +22,7 @@ from prismline_api.cells.watching import RunCells
 from prismline_api.events import follow
 from prismline_api.reading import find_run
 from prismline_contracts import RunItem, task_id
-from prismline_ledger import Counts
+from prismline_ledger import Counts, GivenBackTask, TaskEnding
 from prismline_runtime import Page, UnavailableError
 
 emulator = pytest.mark.emulator
@@ -316,6 +316,17 @@ class TestPaths:
         assert world.download(cell["output_url"]) == b"<html>"
         assert acme.get(f"/runs/{run_id}/cells/4")["status"] == "PENDING"
         acme.get(f"/runs/{run_id}/cells/5", expect=404)
+
+    def test_a_cell_tells_of_every_attempt_that_met_an_error(self, world: ApiWorld, acme: Api) -> None:
+        run_id = acme.post("/jobs", urls_job(1))["run"]["run_id"]
+        ledger, run = world.deps.ledger, world.deps.ledger.run(run_id)
+        (task,) = ledger.start_tasks(run, ledger.tasks(run))
+        ledger.give_back_tasks(run, [GivenBackTask(task, "<b>503</b>", interrupted=True, duration_ms=4)])
+        (task,) = ledger.start_tasks(run, ledger.tasks(run))
+        ledger.end_tasks(run, [TaskEnding(task, error="404 Not Found", duration_ms=5)])
+        first, second = acme.get(f"/runs/{run_id}/cells/0")["errors"]
+        assert (first["attempt"], first["error"], first["interrupted"]) == (1, "<b>503</b>", True)
+        assert (second["attempt"], second["error"], second["duration_ms"]) == (2, "404 Not Found", 5)
 
     def test_a_run_of_chunks_has_the_indices_of_their_items(self, world: ApiWorld, acme: Api) -> None:
         world.deps.bucket.write("cubes/field.fits", b"a cube")

@@ -27,7 +27,7 @@ from prismline_contracts import (
 )
 from prismline_dlq_consumer import recovery
 from prismline_dlq_consumer.sweeper import Tally, sweep
-from prismline_ledger import TaskEnding
+from prismline_ledger import GivenBackTask, TaskEnding
 
 pytestmark = pytest.mark.emulator
 
@@ -66,7 +66,7 @@ def attempt(world: DlqConsumerWorld, run: RunItem, *indices: int, times: int = 1
     for n in range(times):
         started = ledger.start_tasks(run, [task for task in tasks(world, run) if task.index in indices])
         if not dead or n < times - 1:
-            ledger.give_back_tasks(run, [(task, "The site said 503.", False, None) for task in started])
+            ledger.give_back_tasks(run, [GivenBackTask(task, "The site said 503.") for task in started])
 
 
 def message(run: RunItem, items: list[TaskItem], **fields: Any) -> str:

@@ -19,7 +19,7 @@ from tasks_world import RUN_ID, TasksWorld, tasks_world
 
 from prismline_contracts import Envelope, now, timestamp
 from prismline_coordination import Server, Stats
-from prismline_ledger import TaskEnding, waiting_for
+from prismline_ledger import GivenBackTask, TaskEnding, waiting_for
 from prismline_localstack.endpoints import free_port
 from prismline_localstack.standins.site import Site, page_body
 from prismline_localstack.testing import ValkeyServer
@@ -119,7 +119,9 @@ def test_a_site_that_says_when_is_asked_again_only_then_and_uses_up_no_attempt(w
 def test_a_task_whose_time_has_not_come_is_sent_on_without_an_attempt(world: TasksWorld) -> None:
     ids = world.open_run(["/page/1"])
     (task,) = world.ledger.start_tasks(world.run, world.tasks(ids))
-    world.ledger.give_back_tasks(world.run, [(task, "busy", True, timestamp(now() + timedelta(minutes=20)))])
+    world.ledger.give_back_tasks(
+        world.run, [GivenBackTask(task, "busy", True, timestamp(now() + timedelta(minutes=20)))]
+    )
     assert world.process(ids)
     assert world.site.counts == {}
     assert world.tasks(ids)[0].attempts == 1

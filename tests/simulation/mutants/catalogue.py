@@ -41,10 +41,10 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a chunk's end and its counter in two writes",
         f"{LEDGER}/base.py",
-        """condition=as_read(chunk, "status", *guard)),
+        """condition=as_read(chunk, *ENDED_ON, *guard)),
                     ),
                     *self._counting(""",
-        """condition=as_read(chunk, "status", *guard)),
+        """condition=as_read(chunk, *ENDED_ON, *guard)),
                     ),
                 )
                 self._table.transact(
@@ -54,7 +54,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a chunk ends whatever it is",
         f"{LEDGER}/base.py",
-        'Change(sets, removes=removes, condition=as_read(chunk, "status", *guard))',
+        "Change(sets, removes=removes, condition=as_read(chunk, *ENDED_ON, *guard))",
         'Change(fields, removes=removes, condition=Attr("PK").exists())',
         "Two workers that finish one chunk count it twice: the run is over while chunks are still worked on.",
         ("two workers complete a chunk",),

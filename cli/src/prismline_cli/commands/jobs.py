@@ -119,13 +119,17 @@ def close_command(job_id: JobId, as_json: AsJson = False) -> None:
 
 def rerun_command(
     job_id: JobId,
-    failed: Annotated[bool, typer.Option("--failed", help="Only the tasks that failed in the latest run.")] = False,
-    run: Annotated[str | None, typer.Option(help="The run whose tasks are taken.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Only what failed in the latest run.")] = False,
+    run: Annotated[str | None, typer.Option(help="The run whose tasks or chunks are taken.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a new run of a job."""
+    """Start a new run of a job. Failed chunks are tried again in their own run."""
     body = {"only": "failed" if failed else "all"} | ({"run_id": run} if run else {})
+    if dry_run:
+        _show(Api.open().get(f"/jobs/{part(job_id)}/rerun", **body), as_json=as_json)
+        return
     _show(Api.open().post(f"/jobs/{part(job_id)}/rerun", body, key=idempotency_key), as_json=as_json)
 
 

@@ -5,15 +5,17 @@ from prismline_ledger.judgement import Patience, attempts_used, exhausted, lease
 from prismline_ledger.ledger import Ledger
 from prismline_ledger.operations import LeaseLostError, Operations
 from prismline_ledger.splitting import NewChunk
-from prismline_ledger.tasks import TaskEnding, TaskPage, TasksEnded
-from prismline_ledger.transitions import Counts, Finished, Skipped, Started, truncate
+from prismline_ledger.tasks import GivenBackTask, TaskEnding, TaskPage, TasksEnded
+from prismline_ledger.transitions import Costs, Counts, Finished, Skipped, Started, truncate
 
 __all__ = [
     "COUNTERS",
     "STUCK_AFTER",
     "ChunkPage",
+    "Costs",
     "Counts",
     "Finished",
+    "GivenBackTask",
     "LeaseLostError",
     "Ledger",
     "NewChunk",

@@ -8,7 +8,7 @@ from boto3.dynamodb.conditions import Attr
 
 from prismline_contracts import MAX_SUMMARY_BYTES, ChunkItem, ChunkStatus, RunItem
 from prismline_ledger.base import LedgerBase, as_read, chunk_key_of, run_key
-from prismline_ledger.transitions import ALLOWED_FROM, Finished, Skipped, Started, truncate
+from prismline_ledger.transitions import ALLOWED_FROM, Finished, Skipped, Started, truncate, with_error
 from prismline_runtime import Change, RefusedError, TransientError
 
 _MAY_START = Attr("status").is_in(sorted(ALLOWED_FROM[ChunkStatus.IN_PROGRESS]))
@@ -37,19 +37,23 @@ class Attempts(LedgerBase):
         chunk = self.chunk(run_id, chunk_id)
         return Skipped(f"it is {chunk.status} already", chunk)
 
-    def end_attempt(self, chunk: ChunkItem, error: str, *, interrupted: bool) -> bool:
+    def end_attempt(self, chunk: ChunkItem, error: str, *, interrupted: bool, duration_ms: int | None = None) -> bool:
         """Make the chunk PENDING after an attempt without a result. False if another attempt has begun.
 
         chunk: the chunk that `start_chunk` returned. interrupted: a dependency did not answer, so the attempt does not
         count against the chunk.
         """
+        moment, adds = self._clock(), {"interruptions": 1} if interrupted else {}
+        if duration_ms:
+            adds["uncharged_ms"] = duration_ms
         change = Change(
             {
                 "status": ChunkStatus.PENDING.value,
                 "last_error": truncate(error),
-                "attempt_ended_at": self._clock(),
+                "attempt_ended_at": moment,
+                "errors": with_error(chunk, error, moment, duration_ms=duration_ms, interrupted=interrupted),
             },
-            adds={"interruptions": 1} if interrupted else {},
+            adds=adds,
             condition=as_read(chunk, "status", "attempts"),
         )
         return self._update_chunk(chunk.run_id, chunk.chunk_id, change) is not None
@@ -81,15 +85,19 @@ class Attempts(LedgerBase):
         *,
         output_key: str,
         duration_ms: int,
+        n_bytes: int | None = None,
         n_timed_out: int = 0,
         n_blank: int | None = None,
         summary: str | None = None,
     ) -> Finished:
         """Complete the chunk: its whole output is stored. `n_timed_out` of its items wait for the slow lane.
 
-        n_blank: how many of its items are blank, if the splitter has not counted them.
+        n_bytes: the length of the output. n_blank: how many of its items are blank, if the splitter has not counted
+        them.
         """
         fields: dict[str, Any] = {"output_key": output_key, "duration_ms": duration_ms, "n_timed_out": n_timed_out}
+        if n_bytes is not None:
+            fields["n_bytes"] = n_bytes
         if summary is not None:
             fields["summary"] = truncate(summary, MAX_SUMMARY_BYTES)
         adds = {"n_timed_out": n_timed_out} if n_timed_out else {}
@@ -102,12 +110,14 @@ class Attempts(LedgerBase):
     def fail_chunk(self, chunk: ChunkItem, error: str, *, duration_ms: int | None = None) -> Finished:
         """Fail the chunk because of a permanent error, unless a recovery has reopened it since it was read.
 
-        An error from before the recovery says nothing about the attempts after it.
+        An error from before the recovery says nothing about the attempts after it. duration_ms: how long the attempt of
+        the caller took. None: the caller has made no attempt.
         """
         fields: dict[str, Any] = {"error": truncate(error)}
-        if duration_ms is not None:
-            fields["duration_ms"] = duration_ms
-        return self._end_chunk(chunk, ChunkStatus.FAILED, fields, guard=("recovery",))
+        if duration_ms is None:
+            return self._end_chunk(chunk, ChunkStatus.FAILED, fields, guard=("recovery",))
+        fields["duration_ms"] = duration_ms
+        return self._end_chunk(chunk, ChunkStatus.FAILED, fields, guard=("recovery",), attempt_error=error)
 
     def give_up_chunk(self, chunk: ChunkItem, error: str, *, unsaid: bool = False) -> Finished:
         """Fail the chunk because it is exhausted, unless it has changed since it was read.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,17 @@ from prismline_contracts import (
     partition,
     timestamp,
 )
-from prismline_ledger.transitions import ALLOWED_FROM, Counts, Finished, counter_changes, shard_counter_changes
+from prismline_ledger.transitions import (
+    ALLOWED_FROM,
+    ENDED_ON,
+    Costs,
+    Counts,
+    Finished,
+    charges,
+    counter_changes,
+    shard_counter_changes,
+    with_error,
+)
 from prismline_runtime import CALLS_SIDE_BY_SIDE, Change, Page, PermanentError, RefusedError, Table, unchanged
 
 if TYPE_CHECKING:
@@ -227,9 +237,10 @@ class LedgerBase:
         They are those of `run` itself, or the sums over its shards, which are read now.
         """
         if run.shard_count == 1 or run.drained_at is not None:
-            return Counts(run.chunks_total, run.chunks_completed, run.chunks_failed)
+            return Counts(run.chunks_total, run.chunks_completed, run.chunks_failed, _costs([run]))
         shards = self.shards(run)
-        return Counts(run.chunks_total, sum(shard.completed for shard in shards), sum(shard.failed for shard in shards))
+        completed, failed = sum(shard.completed for shard in shards), sum(shard.failed for shard in shards)
+        return Counts(run.chunks_total, completed, failed, _costs(shards))
 
     def counted(self, run: RunItem) -> RunItem:
         """The run with its counts, wherever they are kept."""
@@ -260,25 +271,31 @@ class LedgerBase:
         *,
         run_adds: Mapping[str, int] | None = None,
         guard: tuple[str, ...] = (),
+        attempt_error: str | None = None,
     ) -> Finished:
-        """End `chunk` and change the run's counter in one transaction, unless the chunk has ended.
+        """End `chunk` and change the run's counters and costs in one transaction, unless the chunk has ended.
 
-        guard: attributes that the caller's decision depends on. If one has changed since `chunk` was read, nothing is
-        written.
+        attempt_error: why the attempt failed that the caller has made. guard: attributes that the caller's decision
+        depends on. If one has changed since `chunk` was read, nothing is written.
         """
-        read = chunk
+        read, duration_ms = chunk, fields.get("duration_ms")
         while chunk.state in ALLOWED_FROM[to] and all(getattr(chunk, name) == getattr(read, name) for name in guard):
             late = chunk.state is ChunkStatus.FAILED
             # The message of a chunk that had FAILED may be gone, so the sweeper repeats what the caller has to say.
             sets = {"status": to.value, "completed_at": self._clock(), **fields} | ({"unsaid": True} if late else {})
-            removes = ("error", "n_done") if to is ChunkStatus.COMPLETED else ()
+            sets["charged_attempts"] = chunk.attempts
+            if attempt_error is not None:
+                sets["errors"] = with_error(
+                    chunk, attempt_error, sets["completed_at"], duration_ms=duration_ms, attempt=read.attempts
+                )
+            removes = ("uncharged_ms", "error", "n_done") if to is ChunkStatus.COMPLETED else ("uncharged_ms",)
             run = self.run(chunk.run_id) if late and chunk.shard is not None else None
-            changes = counter_changes(chunk.state, to)
+            changes = counter_changes(chunk.state, to) | charges(chunk, duration_ms, fields.get("n_bytes"))
             try:
                 self._table.transact(
                     self._table.changing(
                         chunk_key_of(chunk.run_id, chunk.chunk_id),
-                        Change(sets, removes=removes, condition=as_read(chunk, "status", *guard)),
+                        Change(sets, removes=removes, condition=as_read(chunk, *ENDED_ON, *guard)),
                     ),
                     *self._counting(chunk.run_id, chunk.shard, changes, run_adds, run=run, late=late),
                 )
@@ -286,7 +303,7 @@ class LedgerBase:
                 chunk = self.chunk(chunk.run_id, chunk.chunk_id)
                 continue
             absent = {name: ChunkItem.model_fields[name].default for name in removes}
-            ended = chunk.model_copy(update={**sets, **absent})
+            ended = ChunkItem.model_validate({**chunk.model_dump(), **sets, **absent})
             return Finished(changed=True, chunk=ended, run=self._after(chunk), late=late)
         return Finished(changed=False, chunk=chunk, run=self._after(chunk))
 
@@ -370,6 +387,8 @@ class LedgerBase:
                 read = ["chunks_total", "moves"]
                 sets[_COMPLETED] = sum(shard.completed for shard in shards)
                 sets[_FAILED] = sum(shard.failed for shard in shards)
+                if (costs := _costs(shards)) is not None:
+                    sets |= {"worked_ms": costs.worked_ms, "n_attempts": costs.attempts, "n_bytes": costs.n_bytes}
             if not complete:
                 return run
             condition = as_read(run, "drained_at", "latched_at", *read)
@@ -397,6 +416,17 @@ class LedgerBase:
     def _opened(self) -> dict[str, Any]:
         """The attributes that put a run into the index of open runs, which the sweeper reads."""
         return {"GSI2_PK": OPEN_RUNS, "GSI2_SK": self._clock()}
+
+
+def _costs(items: Sequence[RunItem | ShardItem]) -> Costs | None:
+    known = [item for item in items if item.n_attempts is not None]
+    if not known:
+        return None
+    return Costs(
+        sum(item.worked_ms or 0 for item in known),
+        sum(item.n_attempts or 0 for item in known),
+        sum(item.n_bytes or 0 for item in known),
+    )
 
 
 def _chunks_of(run_id: str) -> ConditionBase:

@@ -27,7 +27,7 @@ from prismline_contracts import (
 )
 from prismline_ledger.base import as_read
 from prismline_ledger.splitting import Splitting
-from prismline_ledger.transitions import ALLOWED_FROM, counter_changes, truncate
+from prismline_ledger.transitions import ALLOWED_FROM, ENDED_ON, charges, counter_changes, truncate, with_error
 from prismline_runtime import Change, PermanentError, RefusedError, Replacement, batches
 
 #: Writes of one transaction. DynamoDB accepts 100, DynamoDB Local of 2020 accepts 10.
@@ -61,6 +61,20 @@ class TaskEnding:
         if self.result is not None:
             return ()
         return ("recovery", "status", "attempts", "interruptions") if self.unless_changed else ("recovery",)
+
+
+@dataclass(frozen=True)
+class GivenBackTask:
+    """An attempt at a task that ended without a result."""
+
+    #: The task as `start_tasks` returned it.
+    task: TaskItem
+    error: str
+    #: Whether a dependency did not answer, so that the attempt does not count against the task.
+    interrupted: bool = False
+    #: The moment before which no attempt begins.
+    not_before: str | None = None
+    duration_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -239,26 +253,14 @@ class Tasks(Splitting):
     def give_back_tasks(
         self,
         run: RunItem,  # noqa: ARG002  every call about tasks names their run
-        tasks: Iterable[tuple[TaskItem, str, bool, str | None]],
+        given_back: Iterable[GivenBackTask],
     ) -> list[TaskItem]:
-        """Make tasks PENDING after attempts without a result. Return those of which no other attempt has begun.
-
-        tasks: the task as `start_tasks` returned it; the error; whether a dependency did not answer, so that the
-        attempt does not count against the task; and the moment before which no attempt begins.
-        """
-        given = list(tasks)
-        changes = [
-            {
-                "status": TaskStatus.PENDING.value,
-                "last_error": truncate(error),
-                "interruptions": task.interruptions + interrupted,
-            }
-            | ({} if not_before is None else {"not_before": not_before})
-            for task, error, interrupted, not_before in given
-        ]
-        done = self._replace([task for task, *_ in given], changes, "status", "attempts")
+        """Make tasks PENDING after attempts without a result. Return those of which no other attempt has begun."""
+        given, moment = list(given_back), self._clock()
+        changes = [_given_back(each, moment) for each in given]
+        done = self._replace([each.task for each in given], changes, "status", "attempts")
         pairs = zip(given, changes, done, strict=True)
-        return [task.model_copy(update=change) for (task, *_), change, ok in pairs if ok]
+        return [TaskItem.model_validate(each.task.model_dump() | change) for each, change, ok in pairs if ok]
 
     def end_tasks(self, run: RunItem, endings: Iterable[TaskEnding]) -> TasksEnded:
         """End tasks and count them, unless they have ended. Drain the run if these were its last.
@@ -288,17 +290,20 @@ class Tasks(Splitting):
 
     def _end_group(self, run: RunItem, group: Sequence[tuple[TaskEnding, TaskItem]]) -> list[TaskItem]:
         """End tasks of one shard in one transaction, all of them late successes or none. Empty: one has changed."""
-        moment, ended, writes, total = self._clock(), [], [], Counter[str]()
+        moment, ended, writes = self._clock(), [], []
+        total, costs = Counter[str](), Counter[str]()
         for ending, task in group:
-            sets = {"status": ending.to.value, "completed_at": moment} | _outcome(ending)
-            removes = ("error", "not_before") if ending.result is not None else ("result", "not_before")
-            change = Change(sets, removes=removes, condition=as_read(task, *dict.fromkeys(("status", *ending.guard))))
+            sets = {"status": ending.to.value, "completed_at": moment, "charged_attempts": task.attempts}
+            sets |= _outcome(ending, task, moment)
+            removes = ("uncharged_ms", "not_before", "error" if ending.result is not None else "result")
+            change = Change(sets, removes=removes, condition=as_read(task, *dict.fromkeys((*ENDED_ON, *ending.guard))))
             writes.append(self._table.changing({"PK": task.PK, "SK": task.SK}, change))
-            ended.append(TaskItem.model_validate(task.model_dump() | dict.fromkeys(removes) | sets))
+            ended.append(TaskItem.model_validate(task.model_dump(exclude=set(removes)) | sets))
             total.update(counter_changes(task.state, ending.to))
+            costs.update(charges(task, ending.duration_ms, ending.result.length if ending.result else None))
         shard, late = _shard_in(group[0][1]), _is_late(group[0][1])
         current = self.run(run.run_id) if late and shard is not None else None
-        changes = {name: change for name, change in total.items() if change}
+        changes = {name: change for name, change in total.items() if change} | costs
         try:
             self._table.transact(*writes, *self._counting(run.run_id, shard, changes, run=current, late=late))
         except RefusedError:
@@ -416,8 +421,28 @@ def _by_shard(tasks: Iterable[TaskItem]) -> Iterator[list[TaskItem]]:
         yield from batches(group, WRITES_PER_TRANSACTION - 2)
 
 
-def _outcome(ending: TaskEnding) -> dict[str, Any]:
-    outcome: dict[str, Any] = {} if ending.duration_ms is None else {"duration_ms": ending.duration_ms}
+def _given_back(given: GivenBackTask, moment: str) -> dict[str, Any]:
+    task, took = given.task, given.duration_ms
+    change: dict[str, Any] = {
+        "status": TaskStatus.PENDING.value,
+        "last_error": truncate(given.error),
+        "interruptions": task.interruptions + given.interrupted,
+        "errors": with_error(task, given.error, moment, duration_ms=took, interrupted=given.interrupted),
+    }
+    if given.not_before is not None:
+        change["not_before"] = given.not_before
+    if took:
+        change["uncharged_ms"] = task.uncharged_ms + took
+    return change
+
+
+def _outcome(ending: TaskEnding, task: TaskItem, moment: str) -> dict[str, Any]:
+    """What the ending adds to the item, which was read as `task`."""
+    took = ending.duration_ms
+    outcome: dict[str, Any] = {} if took is None else {"duration_ms": took}
     if ending.result is not None:
         return outcome | {"result": ending.result.model_dump(exclude_none=True)}
-    return outcome | {"error": truncate(ending.error or "The error is unknown.")}
+    error = ending.error or "The error is unknown."
+    if took is not None:  # an attempt ended it
+        outcome["errors"] = with_error(task, error, moment, duration_ms=took, attempt=ending.task.attempts)
+    return outcome | {"error": truncate(error)}

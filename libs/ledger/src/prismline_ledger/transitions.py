@@ -7,9 +7,20 @@ equal the numbers of COMPLETED and FAILED chunk items.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from prismline_contracts import MAX_CHUNK_ERROR_BYTES, ChunkItem, ChunkStatus, NewerStatus, RunItem
+from prismline_contracts import (
+    MAX_CHUNK_ERROR_BYTES,
+    MAX_KEPT_ERROR_BYTES,
+    MAX_KEPT_ERRORS,
+    AttemptError,
+    ChunkItem,
+    ChunkStatus,
+    NewerStatus,
+    RunItem,
+    TaskItem,
+)
 
 #: The statuses from which a chunk may enter each status. FAILED -> COMPLETED is a late success of a worker that was
 #: presumed dead. IN_PROGRESS -> PENDING means that an attempt ended without a result, or that its lease ran out.
@@ -48,7 +59,55 @@ _SHARD_COUNTER = {
 
 def shard_counter_changes(changes: Mapping[str, int]) -> dict[str, int]:
     """The same changes of the counters of a shard."""
-    return {_SHARD_COUNTER[counter]: change for counter, change in changes.items()}
+    return {_SHARD_COUNTER.get(counter, counter): change for counter, change in changes.items()}
+
+
+def charges(item: ChunkItem | TaskItem, duration_ms: int | None, n_bytes: int | None) -> dict[str, int]:
+    """What the end of `item` adds to the costs of its run. What was added at an earlier end is not added again.
+
+    duration_ms: of the attempt that ended it. None: no attempt did.
+    """
+    return {
+        "worked_ms": item.uncharged_ms + (duration_ms or 0),
+        "n_attempts": max(0, item.attempts - item.charged_attempts),
+        "n_bytes": n_bytes or 0,
+    }
+
+
+def with_error(
+    item: ChunkItem | TaskItem,
+    error: str,
+    at: str,
+    *,
+    duration_ms: int | None,
+    interrupted: bool = False,
+    attempt: int | None = None,
+) -> list[dict[str, Any]]:
+    """The errors of `item`, with that of an attempt (default: its latest). Without the earliest, if they are many."""
+    latest = AttemptError(
+        attempt=item.attempts if attempt is None else attempt,
+        at=at,
+        duration_ms=duration_ms,
+        error=truncate(error, MAX_KEPT_ERROR_BYTES),
+        interrupted=interrupted,
+    )
+    kept = [*item.errors, latest][-MAX_KEPT_ERRORS:]
+    return [each.model_dump(exclude_defaults=True) for each in kept]
+
+
+#: What an ending of a chunk or a task goes by: its status, and what the costs are made of.
+ENDED_ON = ("status", "attempts", "charged_attempts", "uncharged_ms")
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What the chunks or tasks of a run that ended have cost."""
+
+    #: How long their attempts took, together.
+    worked_ms: int
+    attempts: int
+    #: The length of their outputs, together.
+    n_bytes: int
 
 
 @dataclass(frozen=True)
@@ -59,6 +118,8 @@ class Counts:
     total: int | None
     completed: int
     failed: int
+    #: None: nothing has ended yet, or only under an older release.
+    costs: Costs | None = field(default=None, compare=False)
 
     @property
     def ended(self) -> int:

@@ -7,9 +7,10 @@ from datetime import timedelta
 from uuid import uuid4
 
 from prismline_api.auth import Caller
+from prismline_api.dead_letters import recover
 from prismline_api.dependencies import LINK_SECONDS, Dependencies
 from prismline_api.manifests import common_fields, request_hash
-from prismline_api.models import Accepted, ExportView, RerunRequest
+from prismline_api.models import Accepted, ExportView, RecoverRequest, RerunPreview, RerunRequest
 from prismline_api.open_jobs import close_job
 from prismline_api.problems import conflict, not_found
 from prismline_api.reading import find_job, find_run
@@ -83,9 +84,13 @@ def rerun_job(
 ) -> tuple[JobItem, JobRunItem, bool]:
     """Start a new run of the job. The third value says whether an earlier request with the key did.
 
+    Failed chunks are parts of one output, so they are tried again in their own run.
+
     Raises ProblemError (404, 409, 422).
     """
     job = find_job(caller, job_id, deps)
+    if _in_its_run(request, job):
+        return job, _retry_chunks(request, caller, job, key, deps), False
     name, operation, digest = f"{job_id}:{key or uuid4()}", f"POST /v1/jobs/{job_id}/rerun", request_hash(request)
     run_id = derived_id("rerun", caller.tenant, job_id, key) if key else str(uuid4())
     for _ in range(TRIES):
@@ -110,6 +115,38 @@ def rerun_job(
     raise conflict("job-busy", "The job is being changed by other requests. Repeat the request.")
 
 
+def preview_rerun(request: RerunRequest, caller: Caller, job_id: str, deps: Dependencies) -> RerunPreview:
+    """What `rerun_job` would do now. Raises ProblemError (404, 409)."""
+    job = find_job(caller, job_id, deps)
+    _check_rerun(request, job, deps)
+    source = _source(request, job)
+    run = deps.ledger.get_run(source)
+    counts = None if run is None else deps.ledger.counts(run)
+    return RerunPreview(
+        run_id=source,
+        new_run=not _in_its_run(request, job),
+        unit="task" if job.workload == "urls" else "chunk",
+        count=None if counts is None else counts.failed if request.only == "failed" else counts.total,
+    )
+
+
+def _in_its_run(request: RerunRequest, job: JobItem) -> bool:
+    return request.only == "failed" and job.workload != "urls"
+
+
+def _retry_chunks(
+    request: RerunRequest, caller: Caller, job: JobItem, key: str | None, deps: Dependencies
+) -> JobRunItem:
+    """Have the failed chunks of the run tried again. A repeat with the key asks for the same recovery."""
+    _check_rerun(request, job, deps)
+    source = _source(request, job)
+    run = deps.store.run(caller.tenant, source)
+    if run is None:
+        raise not_found(f"run {source} of job {job.job_id}")
+    recover(RecoverRequest(run_id=source, retry=True), caller, key, deps)
+    return run
+
+
 def _check_rerun(request: RerunRequest, job: JobItem, deps: Dependencies) -> None:
     if job.state != "closed":
         raise conflict(f"job-{job.state}", f"The job is {job.state}. A job can be run again once it is closed.")
@@ -118,13 +155,15 @@ def _check_rerun(request: RerunRequest, job: JobItem, deps: Dependencies) -> Non
         raise not_found(f"run {source} of job {job.job_id}")
     if request.only == "all":
         return
-    if job.workload != "urls":
-        raise conflict(
-            "rerun-of-chunks",
-            "Only tasks can be run again in a new run. POST /v1/dead-letters/recover with the run_id and retry tries"
-            " the failed chunks of a run again.",
-        )
     run = deps.ledger.get_run(source)
+    if _in_its_run(request, job):
+        if run is None or deps.ledger.counts(run).failed == 0:
+            raise conflict("nothing-failed", "No chunk of the run has failed, so there is nothing to run again.")
+        if run.cancelled_at is not None and run.stop_reason == "cancelled":
+            raise conflict(
+                "run-cancelled", "The run was cancelled. Have it go on first: `prismline retry --cancelled`."
+            )
+        return
     if run is None or (run.drained_at is None and run.ended_at is None):
         raise conflict("run-not-ended", "The run has not ended. Wait for its end, or cancel it, then run it again.")
 

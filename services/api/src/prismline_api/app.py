@@ -7,13 +7,13 @@ that it does depends on the size of a job.
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, FastAPI, Query, Response
 from mangum import Mangum
 
 from prismline_api import problems
-from prismline_api.actions import cancel_run, delete_job, request_export, rerun_job, show_export
+from prismline_api.actions import cancel_run, delete_job, preview_rerun, request_export, rerun_job, show_export
 from prismline_api.cells.routes import router as cells_router
 from prismline_api.console import install as install_console
 from prismline_api.dead_letters import Wanted, list_dead_letters, recover, show_dead_letter, show_recovery
@@ -38,6 +38,7 @@ from prismline_api.models import (
     Page,
     RecoverRequest,
     RecoveryView,
+    RerunPreview,
     RerunRequest,
     ResultLink,
     RunPage,
@@ -51,6 +52,7 @@ from prismline_api.open_jobs import add_batch, close_job
 from prismline_api.parameters import (
     DAY,
     PAGE_ITEMS,
+    RUN_ID,
     ArchiveDay,
     Cursor,
     Deps,
@@ -195,12 +197,27 @@ def rerun(
     deps: Deps,
     idempotency_key: IdempotencyKey = None,
 ) -> RunView:
-    """Start a new run of a job: of all its tasks, or of those that failed."""
+    """Start a new run of a job: of all its tasks, or of those that failed.
+
+    Failed chunks are tried again in their own run, since its output is one whole. The answer then shows that run.
+    """
     _, run, replayed = rerun_job(body, caller, job_id, idempotency_key, deps)
     response.headers["Location"] = f"/v1/runs/{run.run_id}"
     if replayed:
         response.headers["Idempotency-Replayed"] = "true"
     return run_view(run, deps)
+
+
+@api.get("/jobs/{job_id}/rerun", tags=["jobs"], response_model_exclude_none=True)
+def get_rerun(
+    job_id: JobId,
+    caller: Reader,
+    deps: Deps,
+    only: Annotated[Literal["all", "failed"], Query(description="Which tasks or chunks.")] = "all",
+    run_id: Annotated[str | None, Query(pattern=RUN_ID, description="The run whose tasks or chunks are taken.")] = None,
+) -> RerunPreview:
+    """Say what a rerun would do, without doing it."""
+    return preview_rerun(RerunRequest(only=only, run_id=run_id), caller, job_id, deps)
 
 
 @api.delete("/jobs/{job_id}", tags=["jobs"], status_code=202)

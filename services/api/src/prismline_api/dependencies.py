@@ -15,6 +15,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from prismline_api.all_runs import AllRuns
+from prismline_api.archive_counts import ArchiveCounts
 from prismline_api.auth import Keys
 from prismline_api.cursors import ForgedCursorError, seal, unseal
 from prismline_api.deployment.alerts import Alerts
@@ -79,6 +80,11 @@ class Dependencies:
     def all_runs(self) -> AllRuns:
         """The runs of everybody."""
         return AllRuns(self.states)
+
+    @cached_property
+    def archive_counts(self) -> ArchiveCounts:
+        """How many dead letters each run has."""
+        return ArchiveCounts(self.s3, self.bucket)
 
     @cached_property
     def cells(self) -> Watched:

@@ -172,7 +172,7 @@ class BatchRequest(Request):
 
 
 class RerunRequest(Request):
-    """Which tasks of a job to run again."""
+    """Which tasks or chunks of a job to run again."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"only": "failed"}]})
 
@@ -181,6 +181,17 @@ class RerunRequest(Request):
         RunId | None,
         Field(description="The run whose tasks are taken. Absent: the latest for `failed`, the first for `all`."),
     ] = None
+
+
+class RerunPreview(Response):
+    """What a rerun would do."""
+
+    run_id: Annotated[str, Field(description="The run whose tasks or chunks are taken.")]
+    new_run: Annotated[bool, Field(description="Whether they get a new run. If not, they are tried again in this one.")]
+    unit: Annotated[str, Field(description="`task` or `chunk`.")]
+    count: Annotated[int | None, Field(description="How many are run again. Absent: the run was not opened yet.")] = (
+        None
+    )
 
 
 class RecoverRequest(Request):
@@ -228,6 +239,24 @@ class Counts(Response):
     failed: int
 
 
+class Costs(Response):
+    """What the tasks or chunks that have ended cost, with all their attempts. It only grows."""
+
+    worked_seconds: Annotated[float, Field(description="How long the attempts took, together.")]
+    attempts: Annotated[int, Field(description="Attempts. Each is a request to the site, or a pass over a chunk.")]
+    bytes: Annotated[int, Field(description="The length of the outputs, together.")]
+
+
+class RunProgress(Response):
+    """How far a run is, and what it has cost."""
+
+    counts: Counts | None = None
+    costs: Costs | None = None
+
+
+COSTS = Field(description="Absent until something has ended, and for runs of older releases.")
+
+
 class RunView(Response):
     """One execution of a job."""
 
@@ -242,6 +271,7 @@ class RunView(Response):
     #: What the run consists of: its items are under `tasks` or under `chunks`.
     unit: Annotated[str, Field(description="`task` or `chunk`.")]
     counts: Annotated[Counts | None, Field(description="Absent until the run was opened.")] = None
+    costs: Annotated[Costs | None, COSTS] = None
     n_rejected: Annotated[int | None, Field(description="Lines of the list that are no URL.")] = None
     rejects_url: Annotated[str | None, Field(description="Where the rejected lines can be downloaded.")] = None
     started_at: str | None = None
@@ -269,6 +299,13 @@ class RunSummary(Response):
     unit: Literal["task", "chunk"]
     counts: Annotated[Counts | None, Field(description="Absent until the run was opened.")] = None
     n_items: Annotated[int | None, Field(description="Items in all chunks, such as spectra.")] = None
+    costs: Annotated[Costs | None, COSTS] = None
+    dead_letters: Annotated[
+        int | None,
+        Field(
+            description="Its dead letters in the archive. Absent: not counted yet, or too many came after its start."
+        ),
+    ] = None
     started_at: str | None = None
     completed_at: str | None = None
     error: Annotated[str | None, Field(description="Why the run failed.")] = None

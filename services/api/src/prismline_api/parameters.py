@@ -20,6 +20,8 @@ PAGE_ITEMS, MOST_PAGE_ITEMS = 100, 1000
 _bearer = HTTPBearer(auto_error=False, description="An API key, from `prismline jobs keys create`.")
 
 JobId = Annotated[str, Path(max_length=80, description="The job's id.")]
+#: What a run's id looks like.
+RUN_ID = r"^[A-Za-z0-9_-]{1,80}$"
 RunId = Annotated[str, Path(max_length=80, description="The run's id.")]
 ExportId = Annotated[str, Path(max_length=80, description="The export's id.")]
 OperationId = Annotated[str, Path(max_length=80, description="The recovery's id.")]

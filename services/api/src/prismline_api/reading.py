@@ -8,16 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from prismline_api.archive_counts import Counted
 from prismline_api.auth import Caller
 from prismline_api.dependencies import LINK_SECONDS, Dependencies
 from prismline_api.models import (
     ChunkView,
+    Costs,
     Counts,
     JobSummary,
     JobView,
     Page,
     ResultLink,
     RunPage,
+    RunProgress,
     RunSummary,
     RunView,
     TaskResultView,
@@ -166,10 +169,14 @@ def _summaries(runs: Sequence[AnyRun], deps: Dependencies) -> list[RunSummary]:
     found = map(WorkflowStateItem.model_validate, deps.states.batch_get({"run_id": run_id} for run_id in ids))
     states = {state.run_id: state for state in found}
     items = deps.ledger.find_runs(ids)
-    return [_summary(run, states.get(run.run_id), items.get(run.run_id), deps) for run in runs]
+    letters = deps.archive_counts.now() if runs else None
+    return [_summary(run, states.get(run.run_id), items.get(run.run_id), letters, deps) for run in runs]
 
 
-def _summary(run: AnyRun, state: WorkflowStateItem | None, item: RunItem | None, deps: Dependencies) -> RunSummary:
+def _summary(
+    run: AnyRun, state: WorkflowStateItem | None, item: RunItem | None, letters: Counted | None, deps: Dependencies
+) -> RunSummary:
+    progress = _progress(item, deps) if item else RunProgress()
     return RunSummary(
         run_id=run.run_id,
         job_id=run.job_id,
@@ -178,7 +185,9 @@ def _summary(run: AnyRun, state: WorkflowStateItem | None, item: RunItem | None,
         created_at=run.created_at,
         status=state.status if state else "pending",
         unit=item.unit if item else "task" if run.workload == "urls" else "chunk",
-        counts=_counts(item, deps) if item else None,
+        counts=progress.counts,
+        costs=progress.costs,
+        dead_letters=letters.of(run.run_id, run.created_at) if letters else None,
         n_items=item.n_items if item else None,
         started_at=state.started_at if state else None,
         completed_at=state.completed_at if state else None,
@@ -241,10 +250,11 @@ def run_view(run: AnyRun, deps: Dependencies) -> RunView:
     )
     if item is None:
         return shown
-    counts = _counts(item, deps)
+    progress = _progress(item, deps)
     return shown.model_copy(
         update={
-            "counts": counts,
+            "counts": progress.counts,
+            "costs": progress.costs,
             "n_rejected": item.n_rejected if item.unit == "task" else None,
             "rejects_url": deps.link(item.rejects_key) if item.rejects_key else None,
             "waiting_for": waiting_for(item, deps.clock()),
@@ -255,18 +265,24 @@ def run_view(run: AnyRun, deps: Dependencies) -> RunView:
     )
 
 
-def _counts(run: RunItem, deps: Dependencies) -> Counts:
-    """The run's counts. Those of a running run with several shards, which cost a read of each, may be a second old."""
+def _progress(run: RunItem, deps: Dependencies) -> RunProgress:
+    """How far the run is. The numbers of a run with several shards, which are all read, may be a second old."""
 
-    def read() -> Counts:
+    def read() -> RunProgress:
         counts = deps.ledger.counts(run)
-        return Counts(total=counts.total, completed=counts.completed, failed=counts.failed)
+        spent = counts.costs
+        return RunProgress(
+            counts=Counts(total=counts.total, completed=counts.completed, failed=counts.failed),
+            costs=None
+            if spent is None
+            else Costs(worked_seconds=spent.worked_ms / 1000, attempts=spent.attempts, bytes=spent.n_bytes),
+        )
 
     seconds = deps.settings.counts_cache_seconds
     if run.shard_count == 1 or run.drained_at is not None or not seconds:
         return read()
-    text = deps.cache.read_through(f"counts:{run.run_id}", lambda: read().model_dump_json(), seconds=seconds)
-    return Counts.model_validate_json(text)
+    text = deps.cache.read_through(f"progress:{run.run_id}", lambda: read().model_dump_json(), seconds=seconds)
+    return RunProgress.model_validate_json(text)
 
 
 # ---- tasks and chunks

@@ -118,10 +118,11 @@ def _process(
             raise NewerReleaseError(reason)
         _skip(start.chunk, start.reason, command, message, deps)
         return
+    began = time.monotonic()
     try:
         finished = _attempt(start.chunk, workload, workloads, with_reference(command, start.chunk), message, deps)
     except Exception as error:
-        _give_back(start.chunk, error, deps)
+        _give_back(start.chunk, error, _milliseconds(began), deps)
         raise
     going.seen(finished.run)
     fault_point("chunk.recorded", run_id=command.run_id, chunk_id=command.chunk_id)
@@ -176,6 +177,7 @@ def _attempt(
         chunk,
         output_key=outcome.output_key,
         duration_ms=_milliseconds(began),
+        n_bytes=outcome.n_bytes,
         n_timed_out=outcome.n_timed_out,
         n_blank=outcome.n_blank,
         summary=outcome.summary,
@@ -199,10 +201,12 @@ def _report(chunk: ChunkItem, n_done: int, deps: Dependencies) -> bool:
         return True
 
 
-def _give_back(chunk: ChunkItem, error: Exception, deps: Dependencies) -> None:
+def _give_back(chunk: ChunkItem, error: Exception, duration_ms: int, deps: Dependencies) -> None:
     """End the attempt without a result. If that fails too, the message is still delivered again."""
     try:
-        deps.ledger.end_attempt(chunk, reason_of(error), interrupted=isinstance(error, UnavailableError))
+        deps.ledger.end_attempt(
+            chunk, reason_of(error), interrupted=isinstance(error, UnavailableError), duration_ms=duration_ms
+        )
     except PrismlineError as lost:
         deps.logger.warning("attempt_not_given_back", extra={"reason": str(lost)})
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
 from prismline_contracts import NewerStatus, TaskItem, TaskResult, timestamp
-from prismline_ledger import TaskEnding
+from prismline_ledger import GivenBackTask, TaskEnding
 from prismline_runtime import PermanentError, TransientError, UnavailableError
 from prismline_worker.fetch_decisions import ThrottledError, backoff, given_up
 
@@ -28,6 +28,11 @@ class GivenBack:
     interrupted: bool
     #: Seconds before which there is no further attempt.
     wait: float
+    duration_ms: int
+
+    def given(self, now: datetime) -> GivenBackTask:
+        """The same for the ledger."""
+        return GivenBackTask(self.task, self.error, self.interrupted, not_before(self.wait, now), self.duration_ms)
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ def judge(attempted: Attempted, max_attempts: int, now: datetime) -> TaskEnding 
         wait = float(error.retry_after)
     else:
         wait = backoff(max(1, task.attempts - task.interruptions))
-    return GivenBack(task, str(error), interrupted, wait)
+    return GivenBack(task, str(error), interrupted, wait, took)
 
 
 def not_before(wait: float, now: datetime) -> str | None:

@@ -36,7 +36,6 @@ from prismline_worker.task_decisions import (
     GivenBack,
     by_delay,
     judge,
-    not_before,
     slot_wait,
     waits_for,
 )
@@ -141,9 +140,7 @@ def _record(
         progress.counts["bytes"] += sum(task.result.length for task in ended.changed if task.result is not None)
         fault_point("tasks.some_ended", run_id=run.run_id)
     if given_back := [each for each in judged if isinstance(each, GivenBack)]:
-        deps.ledger.give_back_tasks(
-            run, [(each.task, each.error, each.interrupted, not_before(each.wait, moment)) for each in given_back]
-        )
+        deps.ledger.give_back_tasks(run, [each.given(moment) for each in given_back])
         progress.again |= {each.task.task_id: each.wait for each in given_back}
         progress.counts["tried_again"] += len(given_back)
         fault_point("tasks.given_back", run_id=run.run_id)

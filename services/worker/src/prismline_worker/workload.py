@@ -24,6 +24,8 @@ class Outcome:
     """The result of a processed chunk. Its whole output is stored under `output_key`."""
 
     output_key: str
+    #: Its length. None: it is not known.
+    n_bytes: int | None = None
     #: Timed-out items. The workload has already arranged for another try.
     n_timed_out: int = 0
     #: Items without any data; None: the splitter has counted them, or nobody does.

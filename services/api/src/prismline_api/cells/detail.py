@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prismline_api.cells.models import CellView
+from prismline_api.cells.models import AttemptErrorView, CellView
 from prismline_api.dependencies import Dependencies
 from prismline_api.problems import not_found
 from prismline_contracts import ChunkItem, RunItem, TaskItem, task_id
@@ -37,10 +37,16 @@ def _chunk(chunk: ChunkItem, cell: int, run: RunItem, deps: Dependencies) -> Cel
         id=chunk.chunk_id,
         input=chunk.chunk_key,
         output=chunk.output_key,
+        length=chunk.n_bytes,
+        errors=_errors(chunk),
         output_url=deps.link(chunk.output_key) if chunk.output_key else None,
         trace_id=run.trace_id,
         **{name: getattr(chunk, name) for name in same.split()},
     )
+
+
+def _errors(item: ChunkItem | TaskItem) -> list[AttemptErrorView]:
+    return [AttemptErrorView.model_validate(each, from_attributes=True) for each in item.errors]
 
 
 def _task(task: TaskItem, run: RunItem, deps: Dependencies) -> CellView:
@@ -54,6 +60,7 @@ def _task(task: TaskItem, run: RunItem, deps: Dependencies) -> CellView:
         unit="task",
         id=task.address,
         input=task.source,
+        errors=_errors(task),
         http_status=result.http_status if result else None,
         content_type=result.content_type if result else None,
         length=result.length if result else None,

@@ -43,6 +43,16 @@ class CellsView(Response):
     columns: CellColumns
 
 
+class AttemptErrorView(Response):
+    """An attempt that ended without a result."""
+
+    attempt: Annotated[int, Field(description="Its number, from 1.")]
+    at: Annotated[str, Field(description="When it ended.")]
+    duration_ms: int | None = None
+    error: Annotated[str, Field(description="Why, cut to 240 bytes.")]
+    interrupted: Annotated[bool, Field(description="Whether a dependency did not answer, so that it does not count.")]
+
+
 class CellView(Response):
     """One chunk or task with everything that the ledger knows of it."""
 
@@ -68,6 +78,9 @@ class CellView(Response):
     resends: Annotated[int, Field(description="How often the sweeper sent its message again.")] = 0
     error: Annotated[str | None, Field(description="Why it failed.")] = None
     last_error: Annotated[str | None, Field(description="Why the latest attempt did not complete it.")] = None
+    errors: Annotated[
+        list[AttemptErrorView], Field(description="The latest 20 attempts without a result, the earliest first.")
+    ]
     recovery: Annotated[str | None, Field(description="The recovery that last reopened it.")] = None
     summary: str | None = None
     n_blank: int | None = None

@@ -98,9 +98,10 @@ class Captions:
             request_ms=round((time.monotonic() - read) * 1000),
         )
         fault_point("chunk.captioned", run_id=command.run_id, chunk_id=command.chunk_id)
-        if not bucket.create(key, caption.model_dump_json().encode()):
-            caption = _caption(bucket, key)
-        return Outcome(key, summary=caption.caption)
+        body = caption.model_dump_json().encode()
+        if not bucket.create(key, body):
+            caption, body = _caption(bucket, key)
+        return Outcome(key, n_bytes=len(body), summary=caption.caption)
 
 
 WORKLOAD = Captions
@@ -113,9 +114,11 @@ def _window(bucket: Bucket, key: str) -> CaptionWindow:
         raise PermanentError(f"The window {key} is invalid: {describe_invalid(error)}.") from error
 
 
-def _caption(bucket: Bucket, key: str) -> Caption:
+def _caption(bucket: Bucket, key: str) -> tuple[Caption, bytes]:
+    """The caption that was written before, and its object."""
+    body = bucket.read(key)
     try:
-        return Caption.model_validate_json(bucket.read(key))
+        return Caption.model_validate_json(body), body
     except ValidationError as error:
         raise PermanentError(f"The caption {key} is invalid: {describe_invalid(error)}.") from error
 

@@ -60,11 +60,13 @@ class Spectra:
         fault_point("chunk.decomposed", run_id=command.run_id, chunk_id=command.chunk_id)
         began = time.monotonic()
         if not bucket.create(key, body):
-            rows = timed_out_rows(from_parquet(bucket.read(key)))
+            body = bucket.read(key)
+            rows = timed_out_rows(from_parquet(body))
         if rows:
             request_refit(command, params, key, message, self._deps.transport)
         self._deps.logger.info("output_written", extra={"bytes": len(body), "write_ms": _milliseconds(began)})
-        return Outcome(key, n_timed_out=len(rows), n_blank=None if command.reference is None else n_blank)
+        n_blank_here = None if command.reference is None else n_blank
+        return Outcome(key, n_bytes=len(body), n_timed_out=len(rows), n_blank=n_blank_here)
 
     def _decompose(
         self, command: ChunkProcess, params: FitParams, bucket: Bucket, message: Message, progress: Progress

@@ -15,7 +15,7 @@ export function actionsOf(place, look) {
   const failed = run.counts?.failed ?? 0;
   const buttons = [
     ended ? null : ["Cancel", "danger", cancel],
-    failed ? ["Recover failed", "secondary", recover] : null,
+    failed ? [run.unit === "task" ? "Recover failed" : "Rerun failed", "secondary", recover] : null,
     failed && ended && run.unit === "task" && run.job_id ? ["Rerun failed", "secondary", rerun] : null,
     (run.counts?.completed ?? 0) ? ["Export", "secondary", exportRun] : null,
   ].filter(Boolean);
@@ -83,11 +83,13 @@ async function operation(statusUrl, say) {
 
 async function recover(look) {
   const { run } = look();
-  const go = await ask(`Recover what failed in ${run.name}?`, "Recover", async (what) => {
+  const [title, verb] = run.unit === "task" ? [`Recover what failed in ${run.name}?`, "Recover"] : [`Rerun what failed in ${run.name}?`, "Rerun"];
+  const go = await ask(title, verb, async (what) => {
     const asked = await post("/dead-letters/recover", { run_id: run.run_id, retry: true, dry_run: true });
     const counted = await operation(asked.status_url, () => {});
     replace(what, list(
-      `${plural(counted.n_sent, run.unit)} would be sent again, with all attempts.`,
+      `${plural(counted.n_sent, run.unit)} would be tried again in this run, with all attempts.`,
+      run.counts.completed ? `${plural(run.counts.completed, `completed ${run.unit}`)} stay as they are.` : null,
       counted.n_settled ? `${count(counted.n_settled)} have completed since and stay as they are.` : null,
       counted.n_left ? `${count(counted.n_left)} would be left for another recovery.` : null,
       counted.n_failed ? `${count(counted.n_failed)} cannot be sent.` : null));
@@ -104,8 +106,9 @@ async function recover(look) {
 async function rerun(look) {
   const { run } = look();
   const go = await ask(`Run the failed tasks of ${run.name} again?`, "Start a new run", async (what) => {
-    replace(what, list(`A new run of the same job fetches what failed: ${plural(run.counts.failed, "task")}.`, "This run stays as it is."));
-    return true;
+    const found = await get(`/jobs/${encodeURIComponent(run.job_id)}/rerun`, { only: "failed", run_id: run.run_id });
+    replace(what, list(`A new run of the same job fetches what failed: ${plural(found.count, "task")}.`, "This run stays as it is."));
+    return found.count > 0;
   });
   if (!go) return;
   await attempt(async () => {

@@ -1,6 +1,7 @@
 // The panel of one cell: its history, its errors, its input and output, and its dead letters.
 import { get } from "./api.js";
 import { badge, bytes, count, duration, el, moment, plural, replace } from "./dom.js";
+import { table } from "./tables.js";
 
 // How often the number of items that a chunk in progress has done is read again; its worker reports as often.
 const REPORT_MS = 5000;
@@ -14,7 +15,31 @@ const times = (number) => (number ? plural(number, "time") : null);
 const underway = (cell) => cell.unit === "chunk" && cell.status === "IN_PROGRESS";
 const share = (cell) => (cell.n_done ? `${count(cell.n_done)} of ${count(cell.n_items)}` : "no report yet");
 
-// What is known of the cell's past, the earliest first. The ledger keeps the first attempt and the latest one.
+// Every attempt that is known: those that ended with an error, and the latest one. The others left no word: their worker
+// died, or they are older than what the ledger keeps.
+function attempts(cell) {
+  const errors = new Map(cell.errors.map((error) => [error.attempt, error]));
+  const rows = [];
+  let silent = 0;
+  const told = () => {
+    if (silent) rows.push([silent === 1 ? "1 more" : `${count(silent)} more`, "–", "–", el("span", { class: "hint" }, "left no word: the worker died, or it is long ago")]);
+    silent = 0;
+  };
+  for (let number = 1; number <= cell.attempts; number += 1) {
+    const error = errors.get(number);
+    const latest = number === cell.attempts;
+    if (!error && !latest) { silent += 1; continue; }
+    told();
+    const took = error ? error.duration_ms : cell.status === "COMPLETED" ? cell.duration_ms : undefined;
+    const what = error ? [error.interrupted ? el("span", { class: "hint" }, "does not count: ") : null, error.error]
+      : { COMPLETED: "completed", IN_PROGRESS: "is going on" }[cell.status] ?? el("span", { class: "hint" }, "left no word: the worker died");
+    const at = error?.at ?? (cell.status === "COMPLETED" ? cell.completed_at : undefined);
+    rows.push([count(number), moment(at, { seconds: true }), took === undefined ? "–" : duration(took / 1000), what]);
+  }
+  return rows.length ? table("Attempts", [["Attempt", "number"], ["Ended"], ["Took", "number"], ["Outcome", "wide"]], rows) : null;
+}
+
+// What else is known of the cell's past, the earliest first.
 function history(cell) {
   const between = cell.attempts - 2;
   const events = [
@@ -92,6 +117,7 @@ export async function showDetail(into, path, number, run) {
       row("Recovery", code(cell.recovery)),
       row("Trace", code(cell.trace_id)),
       row("Id", code(cell.id))),
+    cell.attempts ? [el("h3", {}, "Attempts"), el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Attempts" }, attempts(cell))] : null,
     el("h3", {}, "History"),
     el("ol", { class: "history" }, history(cell).map(([at, what]) => el("li", {}, what, " ", el("span", { class: "hint" }, moment(at, { seconds: true }))))),
     letters);

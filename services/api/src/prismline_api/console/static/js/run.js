@@ -42,8 +42,10 @@ function showRun(view) {
     ["Completed", count(completed)],
     ["Failed", failed ? el("span", { class: "failed" }, count(failed)) : "0"],
     ["Duration", duration((end - Date.parse(run.created_at)) / 1000)],
-    ["Processing", cells ? duration(cells.about.processing_seconds) : "–"],
-    typeof cells?.about.bytes === "number" ? ["Results", bytes(cells.about.bytes)] : null,
+    ["Processing", run.costs ? duration(run.costs.worked_seconds) : cells ? duration(cells.about.processing_seconds) : "–"],
+    run.costs ? [run.unit === "task" ? "Requests" : "Attempts", count(run.costs.attempts)] : null,
+    run.costs ? ["Results", bytes(run.costs.bytes)]
+      : typeof cells?.about.bytes === "number" ? ["Results", bytes(cells.about.bytes)] : null,
     run.n_rejected ? ["Rejected lines", run.rejects_url ? el("a", { href: run.rejects_url }, count(run.n_rejected)) : count(run.n_rejected)] : null,
     ["Submitted", moment(run.created_at)],
     run.completed_at ? ["Ended", moment(run.completed_at)] : null,

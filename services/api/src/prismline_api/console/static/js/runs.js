@@ -1,6 +1,6 @@
 // The list of runs. The filters are in the address, so a list can be shared.
 import { get } from "./api.js";
-import { badge, byId, count, duration, el, empty, moment, plural, replace } from "./dom.js";
+import { badge, byId, bytes, count, duration, el, empty, moment, plural, replace } from "./dom.js";
 import { poll, saysState } from "./live.js";
 import { takesFiles } from "./submit.js";
 
@@ -34,6 +34,14 @@ function seconds(run) {
   return Math.max(0, (end - Date.parse(run.created_at)) / 1000);
 }
 
+// What has ended has cost so far: time, bytes of outputs, and attempts, which are requests where URLs are fetched.
+function costs(run) {
+  if (!run.costs) return el("span", { class: "none" }, "–");
+  const { worked_seconds: worked, bytes: length, attempts } = run.costs;
+  return [el("div", {}, duration(worked)),
+    el("div", { class: "sub" }, `${bytes(length)}, ${plural(attempts, run.unit === "task" ? "request" : "attempt")}`)];
+}
+
 function row(run) {
   const failed = run.counts?.failed ?? 0;
   return el("tr", {},
@@ -45,15 +53,17 @@ function row(run) {
     el("td", { class: "number" }, failed
       ? el("a", { class: "failed", href: `/console/runs/${encodeURIComponent(run.run_id)}?show=failed` }, count(failed))
       : "0"),
-    el("td", { class: "number" }, el("a", { href: `/console/dead-letters?run_id=${encodeURIComponent(run.run_id)}`,
-      "aria-label": `Dead letters of ${run.name}` }, "show")),
+    el("td", { class: "number" }, run.dead_letters === 0 ? "0"
+      : el("a", { class: run.dead_letters ? "failed" : null, href: `/console/dead-letters?run_id=${encodeURIComponent(run.run_id)}`,
+        "aria-label": `Dead letters of ${run.name}: ${run.dead_letters ?? "not counted"}` }, count(run.dead_letters))),
     el("td", { class: "number" }, count(run.n_items ?? run.counts?.total)),
     el("td", { class: "number" }, duration(seconds(run))),
+    el("td", { class: "number" }, costs(run)),
     el("td", {}, moment(run.created_at)));
 }
 
-const HEADINGS = ["Name", "Workload", "Status", "Progress", "Failed", "Dead letters", "Items", "Duration", "Submitted"];
-const NUMBERS = new Set(["Failed", "Dead letters", "Items", "Duration"]);
+const HEADINGS = ["Name", "Workload", "Status", "Progress", "Failed", "Dead letters", "Items", "Duration", "Cost", "Submitted"];
+const NUMBERS = new Set(["Failed", "Dead letters", "Items", "Duration", "Cost"]);
 
 // Rows that have not changed stay in place: the focus and a selection survive, and 1,000 rows stay smooth.
 const rows = new Map();

@@ -1,0 +1,127 @@
+"""How many dead letters each run has in the archive, for the list of runs.
+
+The archive is by day, and only a record says whose it is. So the records are read once each, the newest first, a few
+with every look; what is known of them is kept in the process and shared by all who ask.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from prismline_contracts import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX
+from prismline_runtime import Bucket, PermanentError, aws_errors
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
+
+#: Most records that are known, the newest ones.
+MOST_RECORDS = 5000
+#: Shortest time between two looks, and about how long one may read records, in seconds.
+LOOK_SECONDS, READ_SECONDS = 5.0, 0.5
+#: Records that are read at the same time.
+READERS = 8
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The numbers of dead letters, as the latest look has found them."""
+
+    by_run: Mapping[str, int] = field(default_factory=dict)
+    #: From this day on, in UTC, all were counted. Empty: there are no others.
+    first_day: str | None = None
+
+    def of(self, run_id: str, created_at: str) -> int | None:
+        """How many the run has, which was created at this moment. None: not all of them were counted."""
+        if self.first_day is None or created_at[:10] < self.first_day:
+            return None
+        return self.by_run.get(run_id, 0)
+
+
+class ArchiveCounts:
+    """Counts the dead letters of each run. Raises UnavailableError if S3 does not answer."""
+
+    def __init__(
+        self,
+        s3: S3Client,
+        bucket: Bucket,
+        *,
+        most_records: int = MOST_RECORDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._s3 = s3
+        self._bucket = bucket
+        self._most_records = most_records
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._next_look = 0.0
+        self._run_of: dict[str, str | None] = {}
+        self._counted = Counted()
+
+    def now(self) -> Counted:
+        """The numbers, at most `LOOK_SECONDS` old. Those who ask while somebody looks get the numbers of before."""
+        if self._lock.acquire(blocking=False):
+            try:
+                if self._clock() >= self._next_look:
+                    self._counted = self._look()
+                    self._next_look = self._clock() + (LOOK_SECONDS if self._counted.first_day == "" else 1.0)
+            finally:
+                self._lock.release()
+        return self._counted
+
+    def _look(self) -> Counted:
+        keys, more = self._keys()
+        until = self._clock() + READ_SECONDS
+        unread = (key for key in keys if key not in self._run_of)
+        with ThreadPoolExecutor(READERS) as pool:
+            while self._clock() < until and (some := list(islice(unread, READERS))):
+                self._run_of.update(zip(some, pool.map(self._run_in, some), strict=True))
+        self._run_of = {key: self._run_of[key] for key in keys if key in self._run_of}
+        left = [_day(key) for key in keys if key not in self._run_of]
+        left += [_day(keys[-1])] if more else []
+        by_run = Counter(run_id for run_id in self._run_of.values() if run_id is not None)
+        return Counted(by_run, _after(max(left)) if left else "")
+
+    def _keys(self) -> tuple[list[str], bool]:
+        """The keys of the newest records, the newest day first, and whether there are more."""
+        keys: list[str] = []
+        pages = self._s3.get_paginator("list_objects_v2")
+        with aws_errors("list the archive of dead letters"):
+            folders = [
+                entry["Prefix"]
+                for root in (DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX)
+                for page in pages.paginate(Bucket=self._bucket.name, Prefix=root, Delimiter="/")
+                for entry in page.get("CommonPrefixes", [])
+            ]
+            for folder in sorted(folders, key=_day, reverse=True):
+                for page in pages.paginate(Bucket=self._bucket.name, Prefix=folder):
+                    keys += [entry["Key"] for entry in page.get("Contents", [])]
+                    if len(keys) > self._most_records:
+                        return keys[: self._most_records], True
+        return keys, False
+
+    def _run_in(self, key: str) -> str | None:
+        """The run of a record. None: it names none, or a recovery has removed it meanwhile."""
+        try:
+            record = json.loads(self._bucket.read(key))
+        except (PermanentError, ValueError):
+            return None
+        run_id = record.get("run_id") if isinstance(record, dict) else None
+        return run_id if isinstance(run_id, str) else None
+
+
+def _day(key: str) -> str:
+    """The day of a record or of a folder."""
+    return key.rpartition("/")[0].rpartition("/")[2]
+
+
+def _after(day: str) -> str:
+    """What is later than all moments of `day` and not later than those of the next, as text."""
+    return f"{day}~"
