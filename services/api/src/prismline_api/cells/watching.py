@@ -15,6 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from prismline_api.cells.columns import (
     COMPLETED,
@@ -30,17 +31,24 @@ from prismline_api.cells.columns import (
     packed,
     result_bytes,
 )
-from prismline_contracts import RunItem, timestamp
+from prismline_contracts import CHUNK_SK_PREFIX, RunItem, chunk_id, timestamp
 from prismline_ledger import Ledger
+from prismline_runtime import Page, side_by_side
 
 #: Shortest time between two looks at the ledger, in seconds.
 LOOK_SECONDS = 1.0
 #: How long one look may read, in seconds: while the first picture is incomplete, and later.
 FIRST_SECONDS, LATER_SECONDS = 1.5, 0.25
+#: Pause between two looks while the first picture is incomplete, in seconds.
+FIRST_PAUSE_SECONDS = 0.1
 #: How much longer what waits as a whole is left alone than what is being worked on, in seconds.
 QUIET_SECONDS = 5.0
 #: Cells that are read with one request.
 STRETCH_CELLS = 1000
+#: Stretches that are read at the same time, and that a run of chunks is divided into at first.
+READERS, FIRST_STRETCHES = 4, 8
+#: Chunk ids of more items are not all of the same length, so the ids of a range are not in order.
+MOST_ORDERED_ITEMS = 10_000_000
 #: Changed cells that are remembered for those who follow the run.
 MOST_CHANGES = 20_000
 #: Runs that are remembered.
@@ -71,6 +79,20 @@ class _Stretch:
         """The least is read first: what was never read, then what was read longest ago or is being worked on."""
         quiet = self.read_at > 0 and self.cells.count(PENDING) == len(self.cells)
         return self.read_at + (QUIET_SECONDS if quiet else 0.0)
+
+
+def _first_stretches(run: RunItem) -> list[_Stretch]:
+    """The stretches of a run of which nothing was read yet, which can be read side by side.
+
+    A run of chunks is divided once no chunk can be added: until then, it grows at its end.
+    """
+    if run.unit == "task":
+        return [_Stretch(shard) for shard in range(run.shard_count)]
+    items, chunks = run.n_items or 0, run.chunks_total or 0
+    if run.latched_at is None or chunks <= STRETCH_CELLS or items > MOST_ORDERED_ITEMS:
+        return [_Stretch(0)]
+    borders = [f"{CHUNK_SK_PREFIX}{chunk_id(items * part // FIRST_STRETCHES)}" for part in range(1, FIRST_STRETCHES)]
+    return [_Stretch(0, after, until) for after, until in zip([None, *borders], [*borders, None], strict=True)]
 
 
 @dataclass(frozen=True)
@@ -140,7 +162,7 @@ class RunCells:
         if run is not None:
             opened_at = datetime.fromisoformat(run.created_at)
             if not self._stretches:
-                self._stretches = [_Stretch(shard) for shard in range(run.shard_count if run.unit == "task" else 1)]
+                self._stretches = _first_stretches(run)
             counts = self.ledger.counts(run)
             if self._contradicts(counts.completed, counts.failed, drained=run.drained_at is not None):
                 for stretch in self._stretches:
@@ -152,24 +174,31 @@ class RunCells:
             )
             all_ended = counts.total is not None and counts.completed + counts.failed == counts.total == self._n_ended
             while waiting and not (all_ended and waiting[0].read_at):
-                stretch = waiting.pop(0)
-                found, rest = self._read(run, stretch, opened_at)
-                changed.append(found)
-                if rest is not None:
-                    waiting.insert(0, rest)
+                # What was never read is read before anything is read again.
+                some = [each for each in waiting[:READERS] if not each.read_at] or waiting[:READERS]
+                waiting = waiting[len(some) :]
+                pages = side_by_side(partial(self._page, run), some)
+                for stretch, page in zip(some, pages, strict=True):
+                    found, rest = self._take(stretch, page, opened_at)
+                    changed.append(found)
+                    if rest is not None:
+                        waiting.insert(0, rest)
                 if self.clock() >= until:
                     break
             noted = joined(changed)
             if len(noted) or (self._run, self._total, was_complete) != (run, counts.total, self._complete):
                 self._note(noted)
             self._run, self._total = run, counts.total
-        self._next_look = self.clock() + LOOK_SECONDS
+        reading = run is not None and not self._complete
+        self._next_look = self.clock() + (FIRST_PAUSE_SECONDS if reading else LOOK_SECONDS)
 
-    def _read(self, run: RunItem, stretch: _Stretch, opened_at: datetime) -> tuple[Columns, _Stretch | None]:
-        """Read a stretch. Return its cells that changed, and the rest of it if it holds more than one request reads."""
-        page = self.ledger.page_of_cells(
+    def _page(self, run: RunItem, stretch: _Stretch) -> Page:
+        return self.ledger.page_of_cells(
             run, stretch.shard, after=stretch.after, until=stretch.until, limit=STRETCH_CELLS
         )
+
+    def _take(self, stretch: _Stretch, page: Page, opened_at: datetime) -> tuple[Columns, _Stretch | None]:
+        """Note what a stretch holds. Return its cells that changed, and the rest of it if the page is not all of it."""
         cells = columns_of(page.items, opened_at, timestamp())
         rest = None
         if page.last_key is not None and page.last_key["SK"] != stretch.until:

@@ -153,6 +153,12 @@ def system_page(request: Request, opened: Opened, deps: Deps) -> Response:
     return page(request, opened, deps, "system.html")
 
 
+@router.get("/console/contracts")
+def contracts_page(request: Request, opened: Opened, deps: Deps) -> Response:
+    """Who sends and who reads which message."""
+    return page(request, opened, deps, "contracts.html")
+
+
 # ---- signing in with an API key
 
 

@@ -1,4 +1,4 @@
-"""The paths of what concerns the whole deployment. It belongs to nobody's runs, so the key needs the scope `all`."""
+"""The paths of what concerns the whole deployment. Alerts and the system need the scope `all`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from fastapi import APIRouter
 
 from prismline_api import problems
 from prismline_api.deployment.alerts import AlertsView, MuteRequest, MuteView
+from prismline_api.deployment.contracts import ContractsView, contracts_view
 from prismline_api.deployment.system import SystemView
-from prismline_api.parameters import Deps, OverseeingOperator, Overseer
+from prismline_api.parameters import Deps, OverseeingOperator, Overseer, Reader
 from prismline_api.problems import invalid
 from prismline_contracts.alerts import DurationError, parse_duration
 
@@ -44,3 +45,9 @@ def unmute_alerts(caller: OverseeingOperator, deps: Deps) -> MuteView:
 def get_system(_caller: Overseer, deps: Deps) -> SystemView:
     """Show the queues with their depth and the age of their oldest message, and what is deployed."""
     return deps.system.view()
+
+
+@router.get("/contracts", tags=["system"], response_model_exclude_none=True)
+def get_contracts(_caller: Reader) -> ContractsView:
+    """Show who sends and who reads which message, item and object, and what each release changed."""
+    return contracts_view()

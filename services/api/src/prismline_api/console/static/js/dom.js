@@ -46,9 +46,12 @@ export function badge(status) {
 export function moment(text, { seconds = false } = {}) {
   if (!text) return el("span", { class: "none" }, "–");
   const date = new Date(text);
-  const options = { dateStyle: "medium", timeStyle: seconds ? "medium" : "short" };
-  return el("time", { datetime: text, title: `${date.toISOString().replace("T", " ").slice(0, 19)} UTC` },
-    new Intl.DateTimeFormat(undefined, options).format(date));
+  return el("time", { datetime: text, title: `${date.toISOString().replace("T", " ").slice(0, 19)} UTC` }, momentText(date, { seconds }));
+}
+
+// The same as text; without the date where `day` is false.
+export function momentText(date, { seconds = false, day = true } = {}) {
+  return new Intl.DateTimeFormat(undefined, { dateStyle: day ? "medium" : undefined, timeStyle: seconds ? "medium" : "short" }).format(date);
 }
 
 // A number of seconds, such as 1 h 03 min.

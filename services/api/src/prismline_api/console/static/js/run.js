@@ -14,6 +14,9 @@ const runId = place.dataset.runId;
 const path = `/runs/${encodeURIComponent(runId)}`;
 const address = new URLSearchParams(location.search);
 
+// How soon a picture that is not complete is asked for again.
+const READ_AGAIN_MS = 500;
+
 let run = null;
 let cells = null;
 let loading = null;
@@ -174,7 +177,14 @@ async function loadCells() {
     drawSoon();
     if (first || !opened) firstLook();
   }
-  if (!document.complete && document.count) setTimeout(refresh, 1000);
+  const reading = byId("reading");
+  reading.hidden = document.complete || !run?.counts;
+  if (!reading.hidden) {
+    const { total } = document;
+    replace(reading, el("label", { for: "reading-progress" }, total ? `${count(document.count)} of ${plural(total, document.unit)} are read.` : `${plural(document.count, document.unit)} are read so far.`),
+      " ", el("progress", { id: "reading-progress", max: total || null, value: total ? document.count : null }));
+  }
+  if (!document.complete && document.opened_at) setTimeout(refresh, READ_AGAIN_MS);
 }
 
 // What the address asks for: a cell, or the first failed one.

@@ -1,5 +1,6 @@
 // The course of a run: cells that wait, are processed, are completed and have failed, over time.
 import { overTime } from "./cells.js";
+import { momentText } from "./dom.js";
 import { css, named } from "./scales.js";
 
 const HEIGHT = 260;
@@ -12,6 +13,7 @@ const LINES = [
 // Steps between two marks of an axis that counts.
 const WHOLE = Array.from({ length: 9 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
 const REDRAW_MS = 1000;
+const DAY_SECONDS = 86_400;
 
 export class TimeLine {
   constructor(place) {
@@ -55,13 +57,16 @@ export class TimeLine {
       width: this.place.clientWidth,
       height: HEIGHT,
       cursor: { drag: { x: true, y: false } },
-      series: [{}, ...LINES.map(([name, label, colour, dash]) => ({
+      series: [{ label: "time", value: (_, seconds) => (seconds === null ? "–" : momentText(seconds * 1000, { seconds: true })) }, ...LINES.map(([name, label, colour, dash]) => ({
         label, stroke: css(named(colour)), width: 2, dash, scale: name === "running" ? "parallel" : "cells", points: { show: false },
         paths: window.uPlot.paths.stepped({ align: 1 }),
       }))],
       scales: { cells: { range: (_, least, most) => [0, Math.max(1, most)] }, parallel: { range: (_, least, most) => [0, Math.max(1, most * 1.1)] } },
       axes: [
-        axis,
+        { ...axis, space: 90, values: (_, times) => {
+          const several = times.at(-1) - times[0] > DAY_SECONDS;
+          return times.map((time) => momentText(time * 1000, { seconds: !several, day: several }));
+        } },
         { ...axis, incrs: WHOLE, scale: "cells", size: 70, label: "cells", labelSize: 18 },
         { ...axis, incrs: WHOLE, scale: "parallel", side: 1, size: 50, grid: { show: false }, label: "in parallel", labelSize: 18 },
       ],

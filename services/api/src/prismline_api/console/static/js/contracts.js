@@ -1,0 +1,61 @@
+// The contracts: who sends and who reads which message, and what changed. The filters are in the address.
+import { get } from "./api.js";
+import { byId, count, el, empty, notice, replace } from "./dom.js";
+import { table } from "./tables.js";
+
+const form = byId("filters");
+let contracts = [];
+
+// Text with `code` in it.
+const marked = (text) => text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
+
+const release = (name) => (name === "next" ? "not released yet" : name);
+
+function changes(history) {
+  const [latest, ...earlier] = history;
+  const line = (change) => el("p", {}, el("span", { class: "sub" }, `${release(change.release)}: `), marked(change.what));
+  return [line(latest), earlier.length
+    ? el("details", {}, el("summary", {}, `${count(earlier.length)} earlier`), earlier.map(line)) : null];
+}
+
+const names = (services) => (services.length ? services.join(", ") : "–");
+
+function where(contract) {
+  if (!contract.channel) return contract.kind;
+  return contract.channel === "bus" ? "event" : `command, queue ${contract.channel}`;
+}
+
+function show() {
+  const { service, kind } = Object.fromEntries(new FormData(form));
+  const shown = contracts.filter((contract) => (!kind || contract.kind === kind)
+    && (!service || [contract.owner, ...contract.producers, ...contract.consumers].includes(service)));
+  const query = new URLSearchParams(Object.entries({ service, kind }).filter(([, value]) => value)).toString();
+  history.replaceState(null, "", query ? `?${query}` : location.pathname);
+  replace(byId("contracts"), shown.length === 0
+    ? empty("No contract passes these filters.", el("a", { href: "/console/contracts" }, "Show all contracts"))
+    : table("Contracts", [["Contract"], ["Kind"], ["Sent or written by"], ["Read by"], ["What changed", "wide"]],
+      shown.map((contract) => [[el("code", {}, contract.name), el("div", { class: "hint" }, contract.says)],
+        where(contract), names(contract.producers), names(contract.consumers), changes(contract.history)])));
+  byId("contracts").setAttribute("aria-busy", "false");
+}
+
+async function begin() {
+  let found;
+  try {
+    found = await get("/contracts");
+  } catch (problem) {
+    notice(problem.detail ?? problem.message, { error: true });
+    byId("contracts").setAttribute("aria-busy", "false");
+    return;
+  }
+  contracts = found.contracts;
+  byId("version").textContent = `Version ${found.version}, as the api was built with`;
+  const services = new Set(contracts.flatMap((contract) => [...contract.producers, ...contract.consumers]));
+  form.elements.service.append(...[...services].sort().map((name) => el("option", {}, name)));
+  for (const [name, value] of new URLSearchParams(location.search)) if (form.elements[name]) form.elements[name].value = value;
+  form.addEventListener("input", show);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  show();
+}
+
+begin();
