@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import boto3
 import pytest
 from api_world import ALL_SCOPES, Api, ApiWorld
 
+from prismline_api.deployment.processes import FUNCTIONS, measured, reported
 from prismline_contracts import queue_name
 from prismline_contracts.alerts import muted_until_parameter
+from prismline_contracts.processes import PROCESSES_PARAMETER, ProcessesReport, ProcessReport
 
 pytestmark = pytest.mark.emulator
 
@@ -137,7 +141,13 @@ class TestSystem:
     def test_what_was_deployed_is_shown_as_far_as_it_can_be_read(self, world: ApiWorld, overseer: Api) -> None:
         ssm = boto3.client("ssm")
         for service, text in (
-            ("worker", '{"version": "1.2.0", "digest": "sha256:ab", "time": "2026-03-01T12:00:00.000Z"}'),
+            (
+                "worker",
+                (
+                    '{"version": "1.2.0", "code": {"ImageUri": "registry/worker@sha256:ab"},'
+                    ' "deployed_at": "2026-03-01T12:00:00.000Z", "previous": []}'
+                ),
+            ),
             ("api", "no record"),
         ):
             name = f"/prismline/{world.environment}/deployed/{service}"
@@ -151,3 +161,49 @@ class TestSystem:
                 "deployed_at": "2026-03-01T12:00:00.000Z",
             },
         ]
+
+
+class TestProcesses:
+    def test_what_a_supervisor_says_is_shown(self, world: ApiWorld) -> None:
+        report = ProcessesReport(
+            at="2026-03-01T12:00:05.000Z",
+            processes=[
+                ProcessReport(
+                    name="worker", service="worker", version="1.2.0", running=2, since="2026-03-01T12:00:00.000Z"
+                ),
+                ProcessReport(name="api", service="api", running=0, since="2026-03-01T12:00:00.000Z", restarts=3),
+            ],
+        )
+        assert reported(boto3.client("ssm"), world.environment) == []
+        name = PROCESSES_PARAMETER.format(environment=world.environment)
+        boto3.client("ssm").put_parameter(Name=name, Value=report.model_dump_json(), Type="String")
+        worker, api = reported(boto3.client("ssm"), world.environment)
+        assert (worker.running, worker.version, worker.heard_at) == (2, "1.2.0", "2026-03-01T12:00:05.000Z")
+        assert (api.running, api.heard_at, api.restarts) == (0, None, 3), "nobody hears of one that does not run"
+
+    def test_a_function_was_heard_of_when_it_was_last_invoked(self, world: ApiWorld) -> None:
+        now = datetime.now(UTC)
+        for name, ago, value in (("worker", 40, 3), ("worker", 10, 1), ("fetcher", 20, 0)):
+            boto3.client("cloudwatch").put_metric_data(
+                Namespace="AWS/Lambda",
+                MetricData=[
+                    {
+                        "MetricName": "Invocations",
+                        "Dimensions": [{"Name": "FunctionName", "Value": f"prismline-{world.environment}-{name}"}],
+                        "Timestamp": now - timedelta(minutes=ago),
+                        "Value": value,
+                    }
+                ],
+            )
+        found = {view.name: view for view in measured(boto3.client("cloudwatch"), world.environment, ["worker"], now)}
+        assert set(found) == {"worker", "slow-lane", "fetcher"}
+        heard = found["worker"].heard_at
+        assert heard is not None
+        assert timedelta(minutes=5) < now - datetime.fromisoformat(heard) < timedelta(minutes=16)
+        assert found["slow-lane"].heard_at is None
+
+    def test_the_functions_are_those_of_the_templates(self) -> None:
+        services = Path(__file__).parents[2]
+        for template in services.glob("*/template.yaml"):
+            named = re.findall(r"FunctionName: !Sub \"prismline-\$\{Environment\}-([a-z-]+)\"", template.read_text())
+            assert sorted(FUNCTIONS[template.parent.name]) == sorted(named)

@@ -205,7 +205,12 @@ class Dependencies:
             transport=Transport.connect(settings.environment, SERVICE),
             alerts=Alerts(ssm, cloudwatch, settings.environment),
             system=System(
-                clients.sqs(), cloudwatch, ssm, settings.environment, age_namespace=settings.queue_age_namespace
+                clients.sqs(),
+                cloudwatch,
+                ssm,
+                settings.environment,
+                age_namespace=settings.queue_age_namespace,
+                process_reports=settings.process_reports,
             ),
             logger=service_logger(SERVICE),
             limit=RateLimit(valkey),

@@ -49,6 +49,11 @@ class ApiSettings(ServiceSettings):
         default="AWS/SQS",
         description="The namespace of the metric ApproximateAgeOfOldestMessage. The embedded emulator has another one.",
     )
+    process_reports: bool = Field(
+        default=False,
+        description="Whether a supervisor says which processes run, as that of a laptop does. If not, CloudWatch says"
+        " when functions were invoked.",
+    )
     events: bool = Field(
         default=True, description="Whether GET /v1/events keeps streams open. A Lambda function cannot."
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
+from prismline_api.deployment.processes import ProcessView, measured, reported
 from prismline_api.models import Response
 from prismline_contracts import dead_letter_queue_name, now, queue_name, timestamp
 from prismline_runtime import aws_errors, batches
@@ -74,6 +75,7 @@ class SystemView(Response):
     api_version: Annotated[str, Field(description="Version of the api service that answers.")]
     contracts_version: Annotated[str, Field(description="Version of the contracts that it was built with.")]
     queues: list[QueueView]
+    processes: Annotated[list[ProcessView], Field(description="Empty where nothing says which ones run.")]
     deployed: Annotated[list[DeployedView], Field(description="Empty where nothing recorded a deployment.")]
 
 
@@ -88,6 +90,7 @@ class System:
         environment: str,
         *,
         age_namespace: str,
+        process_reports: bool = False,
         clock: Callable[[], datetime] = now,
         fresh_seconds: float = FRESH_SECONDS,
     ) -> None:
@@ -96,6 +99,7 @@ class System:
         self._ssm = ssm
         self._environment = environment
         self._age_namespace = age_namespace
+        self._process_reports = process_reports
         self._prefix = queue_name(environment, "")
         self._clock = clock
         self._fresh_seconds = fresh_seconds
@@ -116,7 +120,7 @@ class System:
             urls = {url.rsplit("/", 1)[-1]: url for page in pages for url in page.get("QueueUrls", [])}
             with ThreadPoolExecutor(READERS) as pool:
                 depths = dict(zip(urls, pool.map(self._depth, urls.values()), strict=True))
-        ages = self._ages(list(urls), at)
+        ages, deployed = self._ages(list(urls), at), self._deployed()
         return SystemView(
             environment=self._environment,
             at=timestamp(at),
@@ -125,8 +129,21 @@ class System:
             queues=[
                 self._queue(name, depths, ages) for name in sorted(depths) if not name.endswith(DEAD_LETTER_SUFFIX)
             ],
-            deployed=self._deployed(),
+            processes=self._processes(deployed, at),
+            deployed=deployed,
         )
+
+    def _processes(self, deployed: list[DeployedView], at: datetime) -> list[ProcessView]:
+        """What runs. Functions and services on Fargate are of the version that was deployed."""
+        if self._process_reports:
+            return reported(self._ssm, self._environment)
+        releases = {release.service: release for release in deployed}
+        return [
+            view.model_copy(
+                update={"version": releases[view.service].version, "since": releases[view.service].deployed_at}
+            )
+            for view in measured(self._cloudwatch, self._environment, releases, at)
+        ]
 
     def _depth(self, url: str) -> tuple[int, int, int]:
         """Visible, hidden and delayed messages. A run's own queue may be gone by now: nothing is in it."""
@@ -208,6 +225,9 @@ def _deployed(service: str, text: str) -> DeployedView:
         value = fields.get(name)
         return value if isinstance(value, str) else None
 
+    code = fields.get("code")
+    image = code.get("ImageUri") if isinstance(code, dict) else None
+    digest = image.partition("@")[2] if isinstance(image, str) else ""
     return DeployedView(
-        service=service, version=text_of("version"), digest=text_of("digest"), deployed_at=text_of("time")
+        service=service, version=text_of("version"), digest=digest or None, deployed_at=text_of("deployed_at")
     )

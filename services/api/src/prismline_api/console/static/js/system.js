@@ -1,6 +1,6 @@
 // The deployment: its queues now and since the page was opened, and what was deployed.
 import { get } from "./api.js";
-import { byId, count, duration, el, empty, moment, replace } from "./dom.js";
+import { byId, count, duration, el, empty, moment, momentText, replace } from "./dom.js";
 import { poll, saysState } from "./live.js";
 import { table } from "./tables.js";
 
@@ -27,7 +27,7 @@ function chart(place, series, format, incrs) {
         x: { time: true, range: () => { const end = samples.at(-1)?.at ?? Date.now() / 1000; return [Math.min(samples[0]?.at ?? end, end - SPAN), end]; } },
         y: { range: (_, low, high) => [0, Math.max(incrs[2], (high ?? 0) * 1.1)] },
       },
-      axes: [{ ...axis, values: (_, times) => times.map((time) => new Intl.DateTimeFormat(undefined, { timeStyle: "medium" }).format(time * 1000)), space: 90 },
+      axes: [{ ...axis, values: (_, times) => times.map((time) => momentText(time * 1000, { seconds: true, day: false })), space: 90 },
         { ...axis, size: 64, incrs, values: (_, values) => values.map(format) }],
       series: [{}, ...series.map(({ name, stroke, dash }) => ({ label: name, stroke: colour(stroke), width: 2, dash, points: { show: false } }))],
     }, [[], ...series.map(() => [])], place);
@@ -74,13 +74,18 @@ function show(system) {
     if (![...select.options].some((option) => option.value === name)) select.append(el("option", { value: name }, name));
   }
   draw();
-  const facts = [["Environment", system.environment], ["api", system.api_version], ["Contracts", system.contracts_version], ["Asked", moment(system.at, { seconds: true })]];
+  const facts = [["Environment", system.environment], ["api", system.api_version], ["Contracts", el("a", { href: "/console/contracts" }, system.contracts_version)], ["Asked", moment(system.at, { seconds: true })]];
   replace(byId("facts"), facts.map(([term, value]) => el("div", {}, el("dt", {}, term), el("dd", {}, value))));
   replace(byId("queues"), system.queues.length === 0
     ? empty("No queues.", "Deploy the stacks to have some: `prismline up` does.")
     : table("Queues", [["Queue"], ["Waiting", "number"], ["In flight", "number"], ["Delayed", "number"], ["Oldest", "number"], ["Dead letters", "number"], ["Oldest of them", "number"]],
       system.queues.map((queue) => [queue.name, count(queue.visible), count(queue.in_flight), count(queue.delayed), duration(queue.oldest_seconds),
         queue.dead_letters ? el("span", { class: "failed" }, count(queue.dead_letters)) : "0", duration(queue.dead_letters_oldest_seconds)])));
+  replace(byId("processes"), system.processes.length === 0
+    ? el("p", { class: "hint" }, "Nothing says which processes run here: a laptop's supervisor does, and CloudWatch on AWS. ", el("code", {}, "docker compose ps"), " lists containers.")
+    : table("Processes", [["Process"], ["Service"], ["Version"], ["Running", "number"], ["Since"], ["Last heard of"], ["Restarts", "number"]],
+      system.processes.map((each) => [each.name, each.service, each.version ?? "–",
+        each.running === 0 ? el("span", { class: "failed" }, "0") : count(each.running), moment(each.since), moment(each.heard_at, { seconds: true }), count(each.restarts)])));
   replace(byId("deployed"), system.deployed.length === 0
     ? el("p", { class: "hint" }, "No deployment was recorded here.")
     : table("Services, as the last deployment recorded them", [["Service"], ["Version"], ["Image", "wide"], ["When"]],

@@ -1,0 +1,114 @@
+"""Which processes run, as far as something says so: a supervisor on a laptop, CloudWatch's metrics on AWS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
+
+from botocore.exceptions import ClientError
+from pydantic import Field, ValidationError
+
+from prismline_api.models import Response
+from prismline_contracts import timestamp
+from prismline_contracts.processes import PROCESSES_PARAMETER, ProcessesReport
+from prismline_runtime import aws_errors, error_code
+
+if TYPE_CHECKING:
+    from mypy_boto3_cloudwatch import CloudWatchClient
+    from mypy_boto3_cloudwatch.type_defs import MetricDataQueryTypeDef
+    from mypy_boto3_ssm import SSMClient
+
+#: The functions of each service, without the deployment's prefix.
+FUNCTIONS: Mapping[str, tuple[str, ...]] = {
+    "alerting": ("notifier", "interactions"),
+    "api": ("api", "webhooks"),
+    "dlq-consumer": ("dlq-consumer", "dead-letters"),
+    "exporter": ("exporter",),
+    "splitter": ("splitter",),
+    "status": ("status",),
+    "worker": ("worker", "slow-lane", "fetcher"),
+}
+#: Those that may run as services on Fargate instead, all in the cluster of the worker.
+ON_FARGATE = FUNCTIONS["worker"]
+#: How far back a sign of life is looked for, and the length of a period of the metrics.
+WINDOW, PERIOD = timedelta(hours=3), timedelta(minutes=5)
+
+
+class ProcessView(Response):
+    """Processes, or a function, that do the same."""
+
+    name: Annotated[str, Field(examples=["worker"])]
+    service: Annotated[str, Field(description="The service that it belongs to.")]
+    version: str | None = None
+    running: Annotated[int | None, Field(description="How many run. Absent for a function and on Fargate.")] = None
+    since: Annotated[str | None, Field(description="When the latest was started, or the service deployed.")] = None
+    heard_at: Annotated[
+        str | None, Field(description="The last sign of life, on AWS to five minutes. Absent: none for three hours.")
+    ] = None
+    restarts: Annotated[int | None, Field(description="How often one ended by itself. Absent: not known.")] = None
+
+
+def reported(ssm: SSMClient, environment: str) -> list[ProcessView]:
+    """What the supervisor of a laptop has said. Empty if none has."""
+    name = PROCESSES_PARAMETER.format(environment=environment)
+    with aws_errors(f"read the parameter {name}"):
+        try:
+            text = ssm.get_parameter(Name=name)["Parameter"]["Value"]
+        except ClientError as error:
+            if error_code(error) == "ParameterNotFound":
+                return []
+            raise
+    try:
+        report = ProcessesReport.model_validate_json(text)
+    except ValidationError:
+        return []
+    return [ProcessView(**each.model_dump(), heard_at=report.at if each.running else None) for each in report.processes]
+
+
+def measured(
+    cloudwatch: CloudWatchClient, environment: str, services: Iterable[str], now: datetime
+) -> list[ProcessView]:
+    """The functions and the services on Fargate of these services, with the last sign of life of each."""
+    names = [(service, name) for service in sorted(services) for name in FUNCTIONS.get(service, ())]
+    queries = [
+        _query(number, kind, f"prismline-{environment}-{name}", environment)
+        for number, (_, name) in enumerate(names)
+        for kind in (("function", "task") if name in ON_FARGATE else ("function",))
+    ]
+    if not queries:
+        return []
+    with aws_errors("read when functions were last invoked"):
+        results = cloudwatch.get_metric_data(
+            MetricDataQueries=queries, StartTime=now - WINDOW, EndTime=now, ScanBy="TimestampDescending"
+        )["MetricDataResults"]
+    heard: dict[int, datetime] = {}
+    for result in results:
+        moments = [moment for moment, value in zip(result["Timestamps"], result["Values"], strict=True) if value > 0]
+        if moments:
+            number = int(result["Id"].partition("_")[2])
+            heard[number] = max([*moments, *([heard[number]] if number in heard else [])])
+    return [
+        ProcessView(name=name, service=service, heard_at=timestamp(heard[number]) if number in heard else None)
+        for number, (service, name) in enumerate(names)
+    ]
+
+
+def _query(number: int, kind: str, name: str, environment: str) -> MetricDataQueryTypeDef:
+    """When it was at work: invocations of a function, processor time of tasks on Fargate."""
+    function = kind == "function"
+    dimensions = {"FunctionName": name}
+    if not function:
+        dimensions = {"ClusterName": f"prismline-{environment}-worker", "ServiceName": name}
+    return {
+        "Id": f"{kind}_{number}",
+        "MetricStat": {
+            "Metric": {
+                "Namespace": "AWS/Lambda" if function else "AWS/ECS",
+                "MetricName": "Invocations" if function else "CPUUtilization",
+                "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions.items()],
+            },
+            "Period": int(PERIOD.total_seconds()),
+            "Stat": "Sum" if function else "Maximum",
+        },
+    }
