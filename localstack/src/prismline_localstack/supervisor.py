@@ -23,7 +23,8 @@ from urllib.parse import urlsplit
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
-from prismline_contracts import api_key_sha256
+from prismline_contracts import api_key_sha256, timestamp
+from prismline_contracts.processes import PROCESSES_PARAMETER
 from prismline_localstack.api_keys import ensure_api_key
 from prismline_localstack.deploy import deploy, merge_outputs
 from prismline_localstack.deployment.deploying import deploy as deploy_stacks
@@ -36,6 +37,7 @@ from prismline_localstack.plan import HOME_TAKEN, Plan
 from prismline_localstack.processes import ProcessId, spawn, stop
 from prismline_localstack.queues import METRICS_SECONDS, depths, publish_ages, publish_depths, request_sweep
 from prismline_localstack.registry import STANDINS, ServiceProcess, function_driver, service_processes
+from prismline_localstack.reporting import Sign, report_of
 from prismline_localstack.resuming import resume
 from prismline_localstack.settings import client_environment, inherited_environment, is_aws
 from prismline_localstack.state import Phase, ProcessState, State, make_client
@@ -52,6 +54,8 @@ WELL_SECONDS = 30.0
 APP_START_SECONDS = 60.0
 #: The setting that names the Valkey server. Functions are told by a parameter of the platform's stack.
 VALKEY_SETTING = "PRISMLINE_VALKEY_URL"
+#: Seconds between two reports of the processes, for the console.
+REPORT_SECONDS = 10.0
 #: Name of the emulator in the process table.
 EMULATOR = "emulator"
 
@@ -90,6 +94,11 @@ class _Supervised:
         """Whether other processes may need this one while they stop."""
         return self.state.url is not None
 
+    @property
+    def sign(self) -> Sign:
+        """What a report says of it."""
+        return Sign(self.definition, self.child.poll() is None, self.since, self.state.restarts)
+
     def start(self) -> None:
         """Start the process."""
         sockets = [self._listener.fileno()] if self._listener else []
@@ -105,6 +114,7 @@ class _Supervised:
         )
         self.state.process = ProcessId.of(self.child.pid)
         self._started_at = time.monotonic()
+        self.since = timestamp()
         self._restart_at: float | None = None
 
     def restarted(self) -> bool:
@@ -207,7 +217,7 @@ class Supervisor:
         """The settings of the console: on this machine nobody has to sign in, unless it shows what is on AWS."""
         if is_aws(self._state.endpoint):
             return {}
-        return {"CONSOLE_SIGN_IN": "none", "CONSOLE_KEY_SHA256": api_key_sha256(key)}
+        return {"CONSOLE_SIGN_IN": "none", "CONSOLE_KEY_SHA256": api_key_sha256(key), "PROCESS_REPORTS": "true"}
 
     def _deploy_functions(self, told: Mapping[str, str]) -> dict[str, str]:
         """Deploy the checkout with functions, as `prismline deploy` does, and return the outputs of the stacks."""
@@ -265,7 +275,7 @@ class Supervisor:
 
     def watch(self) -> NoReturn:
         """Keep all processes running. Raises HarnessError if the emulator ends."""
-        next_metrics = next_sweep = time.monotonic()
+        next_metrics = next_sweep = next_report = time.monotonic()
         emulated = not is_aws(self._state.endpoint)
         while True:
             restarted = [service.restarted() for service in self._services]
@@ -282,7 +292,20 @@ class Supervisor:
                 next_metrics = time.monotonic() + METRICS_SECONDS
                 if due:
                     next_sweep = time.monotonic() + self._plan.sweep_seconds
+            if emulated and time.monotonic() >= next_report:
+                self._report()
+                next_report = time.monotonic() + REPORT_SECONDS
             time.sleep(WATCH_SECONDS)
+
+    def _report(self) -> None:
+        """Say which processes run, for those who look at the console."""
+        report = report_of([service.sign for service in self._services], at=timestamp())
+        name = PROCESSES_PARAMETER.format(environment=self._plan.environment)
+        try:
+            ssm = make_client("ssm", self._state.env)
+            ssm.put_parameter(Name=name, Value=report.model_dump_json(exclude_none=True), Type="String", Overwrite=True)
+        except (ClientError, BotoCoreError) as error:
+            self._logger.warning("processes_not_reported", extra={"reason": str(error)})
 
     def _see_to_queues(self, *, sweep: bool) -> None:
         try:
