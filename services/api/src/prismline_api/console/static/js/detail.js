@@ -34,7 +34,7 @@ function attempts(cell) {
     const what = error ? [error.interrupted ? el("span", { class: "hint" }, "does not count: ") : null, error.error]
       : { COMPLETED: "completed", IN_PROGRESS: "is going on" }[cell.status] ?? el("span", { class: "hint" }, "left no word: the worker died");
     const at = error?.at ?? (cell.status === "COMPLETED" ? cell.completed_at : undefined);
-    rows.push([count(number), moment(at, { seconds: true }), took === undefined ? "–" : duration(took / 1000), what]);
+    rows.push([count(number), moment(at, { seconds: true, day: at?.slice(0, 10) !== cell.created_at.slice(0, 10) }), took === undefined ? "–" : duration(took / 1000), what]);
   }
   return rows.length ? table("Attempts", [["Attempt", "number"], ["Ended"], ["Took", "number"], ["Outcome", "wide"]], rows) : null;
 }

@@ -42,11 +42,11 @@ export function badge(status) {
     name.replaceAll("_", " "));
 }
 
-// A moment in the reader's zone, with UTC in the title.
-export function moment(text, { seconds = false } = {}) {
+// A moment in the reader's zone, with UTC in the title; without the date where `day` is false.
+export function moment(text, { seconds = false, day = true } = {}) {
   if (!text) return el("span", { class: "none" }, "–");
   const date = new Date(text);
-  return el("time", { datetime: text, title: `${date.toISOString().replace("T", " ").slice(0, 19)} UTC` }, momentText(date, { seconds }));
+  return el("time", { datetime: text, title: `${date.toISOString().replace("T", " ").slice(0, 19)} UTC` }, momentText(date, { seconds, day }));
 }
 
 // The same as text; without the date where `day` is false.
