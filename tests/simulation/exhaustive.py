@@ -7,24 +7,37 @@ The whole system runs, with the real handlers, and is reduced in these ways:
 - Calls take no time. A timer (visibility, a restart, a sweep) comes only when no process has anything left to do.
 - What is explored begins when the run is latched. Until then, nothing goes wrong and everything has one order.
 - Only workers and the sweeper are explored: whose next call comes first, and a crash before it, a crash after it, an
-  error before it, or an error after it. Every other process acts as soon as it can. A sweep may come at any time,
-  too; one that is not due counts as a fault.
-- Messages with the same body are interchangeable, and so are ids that are drawn at random, and the two workers.
+  error before it, or an error after it. Every other process acts as soon as it can, and takes the messages of its queue
+  in one order. A sweep may come at any time, too; one that is not due counts as a fault.
 - With `--drain`, a worker is explored only while it ends its chunk: from the transaction that ends it, over the drain
   and what is said of both, to the deletion of the message. Until then it acts as soon as it can, so that both workers
   stand before that transaction when the choices begin.
+- A call has one place in the order if nobody else can tell where it came: `_concerns_nobody` lists them. Each may still
+  go wrong. Whatever another process does at that moment is the same before and after, so every order that is left out
+  leads through the same calls and answers to the same state as one that is tried.
 
 The search is depth-first, by replay: a schedule is a list of choices, each run takes the harmless way beyond the
 choices that it was given, and notes the other ways for later. Where a state comes again, what follows is known already,
-and the run ends. A state is the tables, queues, objects, events said, timers, and all that each process has seen since
-it began with its messages. Time is part of it, so no state follows itself, and each schedule that does not meet a known
-state comes to its end, where the promises of `liveness` have to hold; those of `safety` hold after every write.
+and the run ends. A state is the tables, queues, objects, events said, timers, and what each process knows. Time is part
+of it, so no state follows itself, and each schedule that does not meet a known state comes to its end, where the
+promises of `liveness` have to hold; those of `safety` hold after every write.
+
+What a state leaves out, and why nothing is lost by it:
+
+- Ids that are drawn at random, and the names of the two workers: services only compare ids, and workers are alike.
+- What a process did with messages that it is done with. Between two messages its loop is at the same place, with the
+  same variables: it counts receives that failed, but waits after two as after one. What its handler keeps is part of
+  the state: addresses, parameters, and runs that a worker has lately read, until it would read them again.
+- What a process knew that has crashed: the one that follows it begins with nothing.
+- Timers that renew the visibility of messages that nobody works on any more: they do nothing.
+- The order of messages in a queue: SQS promises none.
 """
 
 from __future__ import annotations
 
 import gc
 import heapq
+import json
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -38,6 +51,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.table import Table
 
+from prismline_worker.going_runs import SEEN_SECONDS, GoingRuns
 from tests.simulation.choices import Choices
 from tests.simulation.faults import applies, unreachable
 from tests.simulation.liveness import PATIENCE, complaints
@@ -46,6 +60,7 @@ from tests.simulation.safety import Safety
 from tests.simulation.scheduler import START, CrashedError, Process, StoppedError
 from tests.simulation.trace import Trace
 from tests.simulation.users import Users
+from tests.simulation.virtual import replaced
 from tests.simulation.workloads import StandInFitter
 from tests.simulation.world import Finding, World
 
@@ -64,6 +79,8 @@ _DRAWN = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]"
     r"|\b[0-9a-f]{32}\b|(?<=ReceiptHandle': ')[^']*"
 )
+#: Events of which `safety` asks only whether they were said, and not when.
+_OF_CHUNKS = frozenset({"prismline.chunk.completed.v1", "prismline.chunk.failed.v1"})
 console = Console(soft_wrap=True, highlight=False)
 app = typer.Typer(add_completion=False)
 
@@ -113,10 +130,16 @@ class Exploration:
         #: What each process has seen since it began with its messages, and what it keeps for longer.
         self._seen: dict[str, int] = {}
         self._kept: dict[str, int] = {}
+        #: Runs that a worker has lately read, by process and run: when, and what it read.
+        self._going: dict[str, dict[str, tuple[float, int]]] = {}
         self._latched = False
         #: Processes whose next call is explored, and workers that end a chunk.
         self._at_step: set[str] = set()
+        #: Processes whose next call may go wrong.
+        self._at_risk: set[str] = set()
         self._ending: set[str] = set()
+        #: When messages were last deleted from a queue while others might have counted it.
+        self._deleted_from: dict[str, float] = {}
         #: Whether the state was looked at since anything changed.
         self._fresh = False
 
@@ -131,12 +154,16 @@ class Exploration:
     ) -> Any:
         """One call, with what befalls it."""
         kind = ""
-        explored = process.name in self._at_step
+        at_risk = process.name in self._at_risk
         self._at_step.discard(process.name)
-        if explored and self._faults_left:
+        self._at_risk.discard(process.name)
+        if at_risk and self._faults_left:
             kinds = [kind for kind in KINDS if not kind or applies(kind, service, operation, parameters)]
             kind = kinds[self._choose(len(kinds))]
         self._fresh = False
+        if operation == "get_queue_attributes":
+            name = parameters["QueueUrl"].rpartition("/")[2]
+            assert self._deleted_from.get(name) != self.world.scheduler.time, f"{name} was counted while it changed"
         if kind:
             self._faults_left -= 1
             self.world.faults.harm += 1
@@ -146,8 +173,7 @@ class Exploration:
             self._remember(process, operation, f"{operation} {kind}")
             raise unreachable(service)
         if kind == "crash before":
-            process.running = False
-            raise CrashedError
+            self._crash(process)
         try:
             answer = perform()
         except (ClientError, BotoCoreError, httpx.HTTPError) as error:
@@ -157,8 +183,7 @@ class Exploration:
         else:
             self._remember(process, operation, f"{operation} {parameters} {answer}{kind}")
         if kind == "crash after":
-            process.running = False
-            raise CrashedError
+            self._crash(process)
         if kind == "error after":
             raise unreachable(service, lost=True)
         return answer
@@ -167,10 +192,18 @@ class Exploration:
         name, number = process.name, canonical(what)
         if operation in _KEPT:
             self._kept[name] = hash((self._kept.get(name), number))
-        elif operation == "receive_message":
-            self._seen[name] = number
+        elif operation == "delete_message_batch":
+            self._seen.pop(name, None)  # the consumer's loop goes on as if nothing had been
         else:
             self._seen[name] = hash((self._seen.get(name), number))
+
+    def _crash(self, process: Process) -> None:
+        """The process ends here; the next one of its name knows nothing."""
+        process.running = False
+        for memory in (self._seen, self._kept, self._going):
+            memory.pop(process.name, None)  # type: ignore[attr-defined]
+        self._ending.discard(process.name)
+        raise CrashedError
 
     def _gate(self, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]) -> Any:
         """A client's call: notes whether it is explored before its process waits for its turn."""
@@ -179,11 +212,43 @@ class Exploration:
             name = process.name
             if operation == "receive_message":
                 self._ending.discard(name)
+                self._seen.pop(name, None)
             elif operation in _ENDINGS or "drained_at" in parameters.get("UpdateExpression", ""):
                 self._ending.add(name)
             if not self._drain or name in self._ending or process.service != "worker":
-                self._at_step.add(name)
+                self._at_risk.add(name)
+                if not self._concerns_nobody(process, operation, parameters):
+                    self._at_step.add(name)
         return self._call(service, operation, parameters, perform)
+
+    def _concerns_nobody(self, process: Process, operation: str, parameters: Mapping[str, Any]) -> bool:
+        """Whether what others do at this moment is the same before and after a call, and so is its answer."""
+        if operation == "list_queues":
+            return True  # nobody makes queues
+        if operation == "put_events":
+            return not any(self._is_heard(entry) for entry in parameters["Entries"])
+        if operation in {"receive_message", "delete_message_batch"} and process.service == "sweeper":
+            return True  # nobody else reads the sweeps
+        if operation == "delete_message_batch":  # nobody can receive what is hidden
+            name = parameters["QueueUrl"].rpartition("/")[2]
+            self._deleted_from[name] = self.world.scheduler.time
+            hidden = {each.receipt for each in self.world.aws.queues[name].messages.values() if self._is_hidden(each)}
+            return {entry["ReceiptHandle"] for entry in parameters["Entries"]} <= hidden
+        return False
+
+    def _is_heard(self, entry: Mapping[str, Any]) -> bool:
+        """Whether an event reaches anybody."""
+        event = {
+            "source": entry["Source"],
+            "detail-type": entry["DetailType"],
+            "detail": json.loads(entry["Detail"]),
+        }
+        rules = self.world.aws.rules.values()
+        heard = any(rule.matches is not None and rule.matches(event) for rule in rules)
+        return heard or entry["DetailType"] not in _OF_CHUNKS
+
+    def _is_hidden(self, message: Any) -> bool:
+        return bool(message.visible_at > self.world.scheduler.time)
 
     def _wait(self, seconds: float) -> None:
         """Every wait gives others their turn, even where nobody else is due: a sweep may come."""
@@ -237,15 +302,25 @@ class Exploration:
         timers = [
             (moment, canonical(label))
             for moment, number, target, label in scheduler._heap
-            if not isinstance(target, Process)
+            if label and not isinstance(target, Process)
         ]
         due = {
             target.name: moment
             for moment, number, target, label in scheduler._heap
             if isinstance(target, Process) and target.due == number
         }
+        consumers = self.world.consumers
+        waiting = {consumer.name for consumer in consumers if consumer.looks_at is not None}
+        renewals = {consumer.name: consumer.renews_at for consumer in consumers if consumer.renews_at is not None}
         processes = [
-            (name.rstrip("-0123456789"), self._seen.get(name, 0), self._kept.get(name, 0), due.get(name, -1.0))
+            (
+                name.rstrip("-0123456789"),
+                0 if name in waiting else self._seen.get(name, 0),
+                self._kept.get(name, 0),
+                self._still_going(name),
+                due.get(name, -1.0),
+                renewals.get(name, -1.0),
+            )
             for name in self._seen.keys() | self._kept.keys() | due.keys()
         ]
         return hash(
@@ -259,26 +334,45 @@ class Exploration:
                 frozenset(said),
                 tuple(sorted(processes)),
                 tuple(sorted(timers)),
+                self._users.sweep_seconds,
             )
         )
+
+    def _still_going(self, name: str) -> tuple[tuple[str, float, int], ...]:
+        """What a worker remembers of runs for so short a time that it has not forgotten it."""
+        since = self.world.scheduler.time - SEEN_SECONDS
+        return tuple(sorted((run, *seen) for run, seen in self._going.get(name, {}).items() if seen[0] > since))
 
     # ---- the schedule
 
     def run(self) -> None:
         """The schedule to its end, or to a known state. `world.finding` says what it broke."""
         world = self.world
-        with world.alive():
+        with world.alive(), replaced([(GoingRuns, "seen", self._noting(GoingRuns.seen))]):
             scheduler = world.scheduler
             scheduler.adversary = self
             self._call = scheduler.gate
             vars(scheduler).update(gate=self._gate, wait=self._wait)
             StandInFitter.work = lambda seconds: None
-            users = Users(world)
+            users = self._users = Users(world)
             self._safety = Safety(world, users)
             world.aws.on_commit.append(self._on_commit)
             world.start_services()
             users.start()
             self._live(users)
+
+    def _noting(self, seen: Callable[..., None]) -> Callable[..., None]:
+        """`GoingRuns.seen`, whose memory is part of the state."""
+        scheduler = self.world.scheduler
+
+        def noted(going: GoingRuns, run: Any, moment: float | None = None) -> None:
+            seen(going, run, moment)
+            process = scheduler.current
+            if process is not None:
+                read_at = scheduler.time if moment is None else START + moment
+                self._going.setdefault(process.name, {})[run.run_id] = (read_at, canonical(repr(run)))
+
+        return noted
 
     def _on_commit(self, changes: list[Any]) -> None:
         self._latched = self._latched or any((change.after or {}).get("latched_at") for change in changes)
@@ -328,7 +422,7 @@ class Exploration:
             if way == len(due):
                 self._faults_left -= 1
                 self._fresh = False
-                users._sweep()
+                users.sweep()
                 return
             chosen = due[way]
             heap.remove(chosen)

@@ -90,13 +90,15 @@ class Consumer:
         self.looks_at: float | None = None
         #: The process does not start before this moment.
         self._paused_until = float("-inf")
+        #: When the renewal thread hides the messages that are worked on for longer.
+        self.renews_at: float | None = None
         self._restarts = world.choices.stream(f"{name}/restart")
 
     # ---- life
 
     def start(self, at: float | None = None) -> None:
         """Start the process."""
-        self._in_flight = []
+        self._in_flight, self.renews_at = [], None
         self._invocation += 1
         self.looks_at = None
         self.process = self._scheduler.spawn(self.name, self.service.name, self._serve, at=at, ended=self._ended)
@@ -202,7 +204,7 @@ class Consumer:
             failed = received
         self._invocation += 1
         done = [message["ReceiptHandle"] for message in messages if message["MessageId"] not in failed]
-        self._in_flight = []
+        self._in_flight, self.renews_at = [], None
         if done:
             entries = [{"Id": str(n), "ReceiptHandle": handle} for n, handle in enumerate(done)]
             try:
@@ -219,9 +221,13 @@ class Consumer:
                 return
             if not process.frozen and not self._world.is_down("sqs"):
                 self._set_visibility(VISIBILITY_SECONDS)
-            self._scheduler.at(self._scheduler.time + VISIBILITY_SECONDS / 2, renew, "")
+            later()
 
-        self._scheduler.at(self._scheduler.time + VISIBILITY_SECONDS / 2, renew, "")
+        def later() -> None:
+            self.renews_at = self._scheduler.time + VISIBILITY_SECONDS / 2
+            self._scheduler.at(self.renews_at, renew, "")
+
+        later()
 
     def _set_visibility(self, seconds: int) -> None:
         entries = [

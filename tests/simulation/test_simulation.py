@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from boto3.dynamodb.conditions import Attr
 from prismline_dlq_consumer import decisions, sweep_decisions
 from prismline_ledger import attempts, attempts_used
 from tests.simulation.choices import Choices
-from tests.simulation.exhaustive import explore, replay
+from tests.simulation.exhaustive import TWO_BY_TWO, explore, replay
 from tests.simulation.plan import DAY, DEPENDENCIES, Outage, Plan, RunPlan, draw_plan
 from tests.simulation.seeds import ONCE_FAILED
 from tests.simulation.shrink import shrink
@@ -130,6 +131,15 @@ def test_a_planted_fault_is_found_and_shrinks(monkeypatch: pytest.MonkeyPatch) -
     assert "FOUND" in smallest.trace.text()
     again = simulate(record=smallest.record, trace=True)
     assert again.trace.digest() == smallest.trace.digest()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("chunks", "faults"), [(2, 0), (1, 1)])
+def test_every_order_of_the_drain_keeps_every_promise(chunks: int, faults: int) -> None:
+    """Two workers end their chunks in every order, and a worker that ends the only chunk fails at every call."""
+    explored = explore(replace(TWO_BY_TWO, runs=(RunPlan(chunks=chunks),)), faults=faults, seconds=300, drain=True)
+    assert (explored.found, explored.left) == (None, 0)
+    assert explored.schedules > 10
 
 
 @pytest.mark.slow

@@ -64,7 +64,8 @@ class Users:
         self.meddled: set[str] = set()
         #: What a counter of a run was put wrong by, and is until somebody mends it.
         self.drifted: dict[tuple[str, str], int] = {}
-        self._sweep_seconds = world.plan.sweep_seconds
+        #: Seconds from the last sweep to the next.
+        self.sweep_seconds = world.plan.sweep_seconds
 
     def start(self) -> None:
         """Have everybody do what the plan says."""
@@ -219,16 +220,19 @@ class Users:
 
     def _sweep_later(self) -> None:
         scheduler = self._world.scheduler
-        scheduler.at(scheduler.time + self._sweep_seconds, self._sweep, "sweep is due")
+        scheduler.at(scheduler.time + self.sweep_seconds, self._sweep, "sweep is due")
 
     def _sweep(self) -> None:
         """The sweeper's schedule, thinned out: sweeps that find nothing to do are the most of them, and cost time."""
-        world = self._world
-        self._sweep_seconds = min(LONGEST_SWEEP_SECONDS, self._sweep_seconds * SWEEP_GROWTH)
-        queue = world.queue("sweeps")
+        self.sweep_seconds = min(LONGEST_SWEEP_SECONDS, self.sweep_seconds * SWEEP_GROWTH)
+        self.sweep()
+        self._sweep_later()
+
+    def sweep(self) -> None:
+        """Have the sweeper sweep."""
+        world, queue = self._world, self._world.queue("sweeps")
         if not world.is_down("sqs") and len(queue.messages) < 3:
             world.aws.sqs.enqueue(queue, json.dumps({"source": "aws.events", "detail-type": "Scheduled Event"}))
-        self._sweep_later()
 
 
 def _idempotency_key(number: int) -> str:
