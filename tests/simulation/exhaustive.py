@@ -201,7 +201,7 @@ class Exploration:
         """The process ends here; the next one of its name knows nothing."""
         process.running = False
         for memory in (self._seen, self._kept, self._going):
-            memory.pop(process.name, None)  # type: ignore[attr-defined]
+            memory.pop(process.name, None)
         self._ending.discard(process.name)
         raise CrashedError
 
