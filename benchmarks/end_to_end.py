@@ -1,6 +1,9 @@
 """A cube from upload to Parquet through the whole system on this machine, beside the bare kernel on the same spectra.
 
-    python benchmarks/end_to_end.py [--side 400 500] [--chunk-input copy reference] [--rounds 3] [--picture shares.png]
+    python benchmarks/end_to_end.py [--side 400 500] [--repeat 10] [--chunk-input copy reference] [--rounds 3]
+        [--picture shares.png]
+
+`--repeat` stacks the generated field so many times, for cubes that do not fit into memory several times.
 
 An embedded harness with two workers decomposes a generated cube, once with each input of the chunks; then
 `prismline_gaussline.decompose` does its spectra from memory with as many threads; and so on in turns. Where the time
@@ -29,7 +32,6 @@ from typing import Any
 
 import numpy as np
 from astropy.io import fits
-from numpy.typing import NDArray
 
 from prismline_cli import synthetic
 from prismline_cli.connection import Connection
@@ -42,6 +44,8 @@ from prismline_localstack.state import State
 
 #: Seconds between two looks at a run.
 POLL_SECONDS = 0.1
+#: Bytes of which a FITS file has a multiple.
+FITS_RECORD = 2880
 #: Longest run, seconds.
 PATIENCE_SECONDS = 1800.0
 #: What a worker logs of a chunk: the message and the milliseconds in it, by our name of the part.
@@ -75,6 +79,7 @@ class Run:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--side", type=int, nargs=2, default=(400, 500), metavar=("NY", "NX"), help="spectra")
+    parser.add_argument("--repeat", type=int, default=1, help="the field is stacked so many times")
     parser.add_argument("--channels", type=int, default=424)
     parser.add_argument("--chunk-size", type=int, help="spectra in a chunk; default: the splitter's choice")
     parser.add_argument("--chunk-input", nargs="+", default=["auto"], choices=["auto", "copy", "reference"])
@@ -84,8 +89,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="end-to-end-") as directory:
         cube = Path(directory) / "cube.fits"
-        synthetic.make_cube(cube, ny=args.side[0], nx=args.side[1], n_channels=args.channels)
-        spectra = np.ascontiguousarray(fits.getdata(cube).reshape(args.channels, -1).T, dtype=np.float32)
+        make_cube(cube, *args.side, args.channels, repeat=args.repeat)
         home = Path(directory) / "home"
         os.environ["PRISMLINE_HOME"] = str(home)
         state = harness.up(home, workers=args.workers)
@@ -95,12 +99,26 @@ def main() -> None:
             for _ in range(args.rounds):
                 for chunk_input, found in rounds.items():
                     run = run_system(cube, state, home, args, chunk_input)
-                    found.append((run, bare_kernel(spectra, args.workers)))
+                    found.append((run, bare_kernel(cube, args.workers)))
         finally:
             harness.down(home)
     for chunk_input, found in rounds.items():
         print(f"\n## chunk input: {chunk_input}\n")
-        report(found, len(spectra), args)
+        report(found, args.side[0] * args.side[1] * args.repeat, args)
+
+
+def make_cube(path: Path, ny: int, nx: int, n_channels: int, *, repeat: int) -> None:
+    """Write a generated field to the FITS file `path`, `repeat` times one above the other."""
+    field = path.with_suffix(".field.fits")
+    synthetic.make_cube(field, ny=ny, nx=nx, n_channels=n_channels)
+    with fits.open(field) as units, path.open("wb") as file:
+        header, values = units[0].header, units[0].data
+        header["NAXIS2"] = ny * repeat
+        file.write(header.tostring().encode("ascii"))
+        for channel in values:
+            file.write(channel.astype(">f4").tobytes() * repeat)
+        file.write(bytes(-file.tell() % FITS_RECORD))
+    field.unlink()
 
 
 def run_system(cube: Path, state: State, home: Path, args: argparse.Namespace, chunk_input: str) -> Run:
@@ -181,8 +199,11 @@ def processor_seconds(state: State) -> dict[str, float]:
     return totals
 
 
-def bare_kernel(spectra: NDArray[np.float32], threads: int) -> float:
-    """Seconds that the kernel alone takes."""
+def bare_kernel(cube: Path, threads: int) -> float:
+    """Seconds that the kernel alone takes for all spectra, which are in memory."""
+    with fits.open(cube) as units:
+        values = units[0].data
+        spectra = np.ascontiguousarray(values.reshape(len(values), -1).T, dtype=np.float32)
     began = time.perf_counter()
     decompose(spectra, threads=threads)
     return time.perf_counter() - began

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +22,7 @@ from prismline_contracts import (
     output_prefix,
 )
 from prismline_contracts.decomposition import arrow_schema, current
-from prismline_cube import Layout, gather
+from prismline_cube import reader_of
 from prismline_runtime import Bucket
 
 
@@ -89,8 +88,7 @@ def _from_cube(
     bucket = Bucket(connection.s3, cube.bucket or connection.bucket)
     ordered = sorted(set(pixels), key=lambda pixel: pixel[1] * cube.nx + pixel[0])
     index = np.array([y * cube.nx + x for x, y in ordered], dtype=np.int64)
-    read = partial(bucket.read_range, cube.key, etag=cube.etag)
-    return dict(zip(ordered, gather(Layout.of(cube), index, read), strict=True))
+    return dict(zip(ordered, reader_of(cube, bucket).gather(index), strict=True))
 
 
 def _start(chunk: ChunkItem) -> int:

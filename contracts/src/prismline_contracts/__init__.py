@@ -168,7 +168,7 @@ from prismline_contracts.objects import (
     output_key,
     output_prefix,
 )
-from prismline_contracts.references import FITS_LAYOUT, CubeReference, NoiseReference
+from prismline_contracts.references import FITS_LAYOUT, ZARR_LAYOUT, CubeReference, NoiseReference
 from prismline_contracts.resources import GPU, NO_INSTANCE, instance_id_parameter, normalize_instance_id
 from prismline_contracts.tasks import (
     MAX_INLINE_URLS,
@@ -244,6 +244,7 @@ __all__ = [
     "TASK_SK_PREFIX",
     "UPLOADS_PREFIX",
     "WEBHOOK_SK_PREFIX",
+    "ZARR_LAYOUT",
     "ApiKeyItem",
     "AttemptError",
     "BatchItem",

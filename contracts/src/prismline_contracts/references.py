@@ -11,6 +11,9 @@ from prismline_contracts.base import Contract, Count, Key, Name
 
 #: `layout` of an uncompressed FITS image.
 FITS_LAYOUT = "fits"
+#: `layout` of a Zarr v3 array in a ZIP file. Its attributes are the cards of a FITS header, and its axes are `axes` in
+#: reverse. `offset` has no meaning.
+ZARR_LAYOUT = "zarr"
 
 Positive = Annotated[int, Field(ge=1)]
 

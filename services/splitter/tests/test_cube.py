@@ -13,7 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prismline_splitter import cube as cube_module
-from prismline_splitter.cube import Cube, CubeError, SpectralAxis, is_blank, open_cube
+from prismline_splitter import fpack
+from prismline_splitter.cube import Cube, SpectralAxis, is_blank, open_cube
+from prismline_splitter.cube_errors import CubeError
+
+#: A cube whose spectra all differ, (channel, y, x).
+PACKED_VALUES = np.arange(12 * 5 * 6, dtype=np.int16).reshape(12, 5, 6)
 
 #: The survey data that lie beside the repository on a development machine.
 SHARED_DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
@@ -389,10 +394,39 @@ def test_a_file_of_headers_and_tables_alone_is_refused(tmp_path: Path):
     assert "no image data" in refusal(path, tmp_path)
 
 
-def test_a_tile_compressed_cube_is_refused(tmp_path: Path):
-    path = tmp_path / "tiles.fits"
-    fits.HDUList([fits.PrimaryHDU(), fits.CompImageHDU(np.ones((4, 8, 8), np.float32))]).writeto(path)
-    assert "tile-compressed" in refusal(path, tmp_path)
+def packed_cube(path: Path, values: np.ndarray = PACKED_VALUES, **how) -> Path:
+    unit = fits.CompImageHDU(values, fits.Header({"CTYPE3": "VRAD"}), **how)
+    fits.HDUList([fits.PrimaryHDU(), unit]).writeto(path)
+    return path
+
+
+def test_a_tile_compressed_cube_reads_like_the_one_that_was_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fpack, "PART_BYTES", 3 * PACKED_VALUES[0].nbytes)
+    cube = open_cube(packed_cube(tmp_path / "cube.fits.fz", compression_type="RICE_1"), tmp_path)
+    spectra, _, _ = all_spectra(cube)
+    assert (spectra == PACKED_VALUES.reshape(len(PACKED_VALUES), -1).T).all()
+    assert cube.axis.ctype == "VRAD"
+
+
+def test_a_damaged_tile_is_said_to_be_one(tmp_path: Path):
+    path = packed_cube(tmp_path / "cube.fits.fz", compression_type="GZIP_1")
+    body = path.read_bytes()
+    heap = body.index(b"\x1f\x8b")
+    path.write_bytes(body[: heap + 20] + bytes(100) + body[heap + 120 :])
+    assert "tile compression of the file is damaged" in refusal(path, tmp_path)
+
+
+def test_tiles_that_expand_like_no_cube_does_are_refused_before_they_are_read(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(fpack, "ALWAYS_EXPANDED_BYTES", 0)
+    monkeypatch.setattr(fpack, "MAX_EXPANSION", 1)
+    path = packed_cube(tmp_path / "bomb.fits.fz", np.zeros((100, 100, 100), np.int16))
+    assert "expands to 2,000,000 bytes" in refusal(path, tmp_path)
+
+
+def test_a_tile_that_does_not_fit_into_the_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fpack, "MAX_TILE_BYTES", 100)
+    path = packed_cube(tmp_path / "cube.fits.fz", tile_shape=PACKED_VALUES.shape)
+    assert "smaller tiles" in refusal(path, tmp_path)
 
 
 def test_random_groups_are_refused(small: Path, tmp_path: Path):

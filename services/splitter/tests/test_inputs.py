@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prismline_contracts import CubeReference
-from prismline_cube import Layout
+from prismline_cube import Grid, Layout
 from prismline_splitter.chunking import choose_chunk_size, choose_reference_size
 from prismline_splitter.inputs import cost_of
 
@@ -57,7 +57,7 @@ def test_chunks_are_larger_where_their_ranges_would_be_short_but_there_are_four_
     copied, referring = sizes(layout(450, 450, 424))
     assert copied < referring <= 450 * 450 // 4
     copied, referring = sizes(layout(7700, 7700, 424))
-    assert referring == copied, "20 seconds of work are long ranges already"
+    assert referring == copied, "the work of such a chunk makes long ranges already"
 
 
 def test_longer_ranges_make_no_chunk_more_work_than_a_chunk_may_be() -> None:
@@ -68,4 +68,15 @@ def test_longer_ranges_make_no_chunk_more_work_than_a_chunk_may_be() -> None:
 def test_chunks_hold_whole_rows_where_that_makes_them_one_range() -> None:
     copied, referring = sizes(layout(450, 424, 450, spectral_axis=2))
     assert referring % 450 == 0
-    assert 0 < copied - referring < 450
+    assert 0 < copied - referring < 2 * 450, "a row less where that makes chunks of one size"
+
+
+@pytest.mark.parametrize(("rows", "expected"), [(64, "reference"), (700, "copy")])
+def test_stored_chunks_that_several_of_ours_would_have_to_read_are_copied(rows: int, expected: str) -> None:
+    """A Zarr array of 1400 x 1400 spectra: a chunk of 20 seconds holds some 280 rows."""
+    cube, grid = layout(1400, 1400, 424), Grid((1400, 1400, 424), (64, rows, 424), 3)
+    copied, _ = sizes(cube)
+    referring = choose_reference_size(copied, cube, "gaussline", grid)
+    assert (referring % grid.together == 0) == (expected == "reference")
+    found = cost_of(cube, copied_chunk=copied, referring_chunk=referring, request_seconds=REQUEST_SECONDS, grid=grid)
+    assert found.cheaper == expected

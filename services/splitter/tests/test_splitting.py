@@ -130,10 +130,10 @@ def test_a_newer_release_with_other_costs_goes_on_cutting_as_the_older_one_began
     world.die_at(point)
     assert not world.split(RUN, KEY)
     before = world.objects(f"chunks/{RUN}/chunk-")
-    assert len(before) == 6
+    assert len(before) == 5
     monkeypatch.setitem(chunking.COST_MS, "gaussline", 10_000.0)
     assert world.split(RUN, KEY)
-    assert_split(world, RUN, data, size=8)
+    assert_split(world, RUN, data, size=10)
     assert world.objects(f"chunks/{RUN}/chunk-") == before
 
 

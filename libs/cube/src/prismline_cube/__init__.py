@@ -1,11 +1,13 @@
-"""Spectra of a FITS cube by the bytes that hold them, and maps of what was found in them."""
+"""Spectra of a cube by the bytes that hold them, and maps of what was found in them."""
 
 from prismline_cube.axis import SpectralAxis
 from prismline_cube.components import MAP_COLUMNS, flat_components, gaussians, map_values
+from prismline_cube.grid import Grid
 from prismline_cube.layout import FLOAT32_BITPIX, STORED_TYPES, Layout, StoredValues, spectra_type
 from prismline_cube.ranges import count_requests
 from prismline_cube.reading import CONNECTIONS, RANGE_BYTES, ReadRange, Slab, gather, slab_size, slabs
 from prismline_cube.sky import sky_coordinates
+from prismline_cube.stored import CubeReader, UnknownLayoutError, reader_of
 from prismline_cube.tiles import TILE_PIXELS, Reduction, Tile, TileSums, levels
 
 __all__ = [
@@ -15,6 +17,8 @@ __all__ = [
     "RANGE_BYTES",
     "STORED_TYPES",
     "TILE_PIXELS",
+    "CubeReader",
+    "Grid",
     "Layout",
     "ReadRange",
     "Reduction",
@@ -23,12 +27,14 @@ __all__ = [
     "StoredValues",
     "Tile",
     "TileSums",
+    "UnknownLayoutError",
     "count_requests",
     "flat_components",
     "gather",
     "gaussians",
     "levels",
     "map_values",
+    "reader_of",
     "sky_coordinates",
     "slab_size",
     "slabs",

@@ -18,7 +18,7 @@ import tempfile
 import warnings
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,7 +27,11 @@ from astropy.io import fits
 from astropy.wcs import WCS
 from numpy.typing import NDArray
 
-from prismline_cube import STORED_TYPES, StoredValues, sky_coordinates, spectra_type
+from prismline_contracts import FITS_LAYOUT, ZARR_LAYOUT
+from prismline_cube import STORED_TYPES, Grid, ReadRange, StoredValues, sky_coordinates, spectra_type
+from prismline_splitter.cube_errors import CubeError, TileCompressedError
+from prismline_splitter.fpack import unpack_tiles
+from prismline_splitter.zarr_header import open_zarr_file, unpack_zarr, zarr_header
 
 #: First four letters of the CTYPEn of a spectral axis -> the SI unit it has when the header gives no CUNITn
 #: (Greisen et al. 2006, table 1; FELO is AIPS's optical velocity on a grid that is regular in frequency).
@@ -64,15 +68,13 @@ HEADER_BYTES = 64 * 2**10
 #: Bytes copied at a time when a .gz is decompressed.
 COPY_BYTES = 2**20
 
-GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC, ZIP_MAGIC = b"\x1f\x8b", b"PK\x03\x04"
+#: First bytes of a file that tell its kind.
+MAGIC_BYTES = 4
 #: A gzip file may expand to this many bytes, and beyond it to `MAX_EXPANSION` times its size. Noise expands to twice.
 ALWAYS_EXPANDED_BYTES, MAX_EXPANSION = 2**30, 100
 #: What is said of a file of another format.
 NOT_FITS = "the file is not FITS: it does not begin with SIMPLE; upload a FITS cube"
-
-
-class CubeError(Exception):
-    """The file is not a readable cube. The message is one sentence with the cause and what to do."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +124,16 @@ class CubeHeader:
     bunit: str
     object_name: str
     stored: StoredValues
+    #: The stored chunks of a Zarr array; None: the values lie in a FITS file.
+    grid: Grid | None = None
     #: FITS keywords of the celestial coordinates, with axis 1 for x and axis 2 for y; None where the header has none,
     #: or none that can be read.
     celestial: dict[str, str | int | float | bool] | None = None
+
+    @property
+    def layout(self) -> str:
+        """How the values lie in the object, as a reference says."""
+        return FITS_LAYOUT if self.grid is None else ZARR_LAYOUT
 
     @property
     def n_spectra(self) -> int:
@@ -200,6 +209,11 @@ def is_gzip(magic: bytes) -> bool:
     return magic.startswith(GZIP_MAGIC)
 
 
+def is_zip(magic: bytes) -> bool:
+    """Whether a file that begins with these bytes is a ZIP file, as those of Zarr arrays are."""
+    return magic.startswith(ZIP_MAGIC)
+
+
 def read_header(file: BinaryIO, file_bytes: int) -> CubeHeader:
     """What is said of the spectral cube in an uncompressed FITS file of `file_bytes` bytes; only headers are read.
 
@@ -208,25 +222,44 @@ def read_header(file: BinaryIO, file_bytes: int) -> CubeHeader:
     return _describe(*_find_image(file, file_bytes))
 
 
+def read_zarr_header(file: BinaryIO, read: ReadRange) -> CubeHeader:
+    """What is said of the spectral cube in a Zarr array in a ZIP file; only descriptions are read.
+
+    Raises CubeError for a file that is not a spectral cube, and what reading raises.
+    """
+    cube = open_zarr_file(file, read)
+    found = _describe(zarr_header(cube), 0)
+    return replace(found, grid=cube.grid(found.spectral_axis))
+
+
 def open_cube(path: Path, workdir: Path) -> Cube:
     """Find the spectral cube in a FITS file: its first HDU with image data.
 
-    A gzip-compressed file (whatever its name) is first decompressed into a new file in `workdir`, which the
-    cube then reads; the caller removes `workdir` when done with the cube. Raises CubeError for a file that is
-    not a whole spectral cube, and OSError when the disk fails or is full.
+    A file that is compressed with gzip (whatever its name), or tile by tile, or a Zarr array, is first written as
+    plain FITS to a new file in `workdir`, which the cube then reads; the caller removes `workdir` when done with the
+    cube. Raises CubeError for a file that is not a whole spectral cube, and OSError when the disk fails or is full.
     """
     if not path.is_file():
         raise CubeError("there is no such file; check the cube's key and upload it again")
     with path.open("rb") as file:
-        magic = file.read(len(GZIP_MAGIC))
-    if is_gzip(magic):
+        magic = file.read(MAGIC_BYTES)
+    if is_zip(magic):
+        path = unpack_zarr(path, workdir)
+    elif is_gzip(magic):
         path = _decompress(path, workdir)
-    file_bytes = path.stat().st_size
-    if file_bytes == 0:
+    if path.stat().st_size == 0:
         raise CubeError("the file is empty; upload the cube again")
-    with path.open("rb") as file:
-        header, offset = _find_image(file, file_bytes)
+    try:
+        header, offset = _find_image_in(path)
+    except TileCompressedError:
+        path = unpack_tiles(path, workdir)
+        header, offset = _find_image_in(path)
     return Cube(path=path, **vars(_describe(header, offset)))
+
+
+def _find_image_in(path: Path) -> tuple[fits.Header, int]:
+    with path.open("rb") as file:
+        return _find_image(file, path.stat().st_size)
 
 
 def is_blank(spectra: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
@@ -271,7 +304,7 @@ def _find_image(file: BinaryIO, file_bytes: int) -> tuple[fits.Header, int]:
         header, offset = _read_header(file, start)
         bitpix, axes = _layout(header)
         if _value(header, "ZIMAGE"):
-            raise CubeError("the cube is tile-compressed; decompress it with funpack and submit it again")
+            raise TileCompressedError("the cube is tile-compressed; its values have to be unpacked")
         if _value(header, "GROUPS"):
             raise CubeError("the data are FITS random groups and not an image; submit an image cube")
         groups, parameters = _count(header, "GCOUNT", 1), _count(header, "PCOUNT", 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from prismline_cube import Layout, count_requests, slab_size
+from prismline_cube import Grid, Layout, count_requests, slab_size
 
 #: Cubes up to this many bytes are copied: it takes a fraction of a second.
 SMALL_CUBE_BYTES = 16 * 2**20
@@ -33,14 +33,22 @@ class Cost:
         return "copy" if self.copy_seconds < self.reference_seconds else "reference"
 
 
-def cost_of(layout: Layout, *, copied_chunk: int, referring_chunk: int, request_seconds: float) -> Cost:
+def cost_of(
+    layout: Layout, *, copied_chunk: int, referring_chunk: int, request_seconds: float, grid: Grid | None = None
+) -> Cost:
     """The cost of both inputs of a cube, for chunks of so many spectra.
 
-    request_seconds: time that a ranged request takes, divided by the number of requests at the same time.
+    request_seconds: time that a ranged request takes, divided by the number of requests at the same time. grid: the
+    stored chunks of a Zarr array. One that holds spectra of several of ours is read and decoded by each.
     """
     cube_bytes = layout.n_spectra * layout.n_channels * layout.dtype.itemsize
     copies = cube_bytes / COPY_BYTES_PER_SECOND + -(-layout.n_spectra // copied_chunk) * OBJECT_SECONDS
-    return Cost(copies, _count(layout, referring_chunk) * request_seconds)
+    if grid is None:
+        return Cost(copies, _count(layout, referring_chunk) * request_seconds)
+    starts = range(0, layout.n_spectra, referring_chunk)
+    n_read = sum(grid.count(start, min(start + referring_chunk, layout.n_spectra)) for start in starts)
+    again = n_read / grid.count(0, layout.n_spectra) - 1
+    return Cost(copies, n_read * request_seconds + again * cube_bytes / COPY_BYTES_PER_SECOND)
 
 
 def _count(layout: Layout, size: int) -> float:

@@ -9,7 +9,8 @@ import numpy as np
 from astropy.io import fits
 from numpy.typing import NDArray
 
-from prismline_splitter.cube import CubeError, CubeHeader
+from prismline_splitter.cube import CubeHeader
+from prismline_splitter.cube_errors import CubeError
 
 #: Bytes of a text file with one value a channel: 64 for each of a million channels.
 MAX_TEXT_BYTES = 64 * 2**20

@@ -7,14 +7,15 @@ blocks are those of a copied chunk, so that both inputs give the same output, by
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from prismline_contracts import FITS_LAYOUT, CubeGeometry, CubeReference, geometry_key
-from prismline_cube import Layout, gather, sky_coordinates, slabs
+from prismline_contracts import CubeGeometry, CubeReference, geometry_key
+from prismline_cube import Slab, UnknownLayoutError, reader_of, sky_coordinates
 from prismline_runtime import Bucket, PermanentError, describe_invalid
 from prismline_worker.chunk_file import BLOCK_BYTES, Spectra
 from prismline_worker.overlap import prefetched
@@ -32,16 +33,16 @@ class CubeChunk:
 
     def __init__(self, reference: CubeReference, geometry: CubeGeometry, cube: Bucket, own: Bucket) -> None:
         """cube: the bucket of the object that is referred to. own: that of the run, which has the noise."""
-        if reference.layout != FITS_LAYOUT:
+        try:
+            self._reader = reader_of(reference, cube)
+        except UnknownLayoutError as error:
             raise PermanentError(
                 f"The cube {reference.key} has the layout {reference.layout}, which this worker cannot read; update it."
-            )
-        try:
-            self._layout = Layout.of(reference)
+            ) from error
         except ValueError as error:
             raise PermanentError(f"The reference to the cube {reference.key} is wrong: {error}.") from error
+        self._layout = self._reader.layout
         self._reference = reference
-        self._bucket = cube
         self.geometry = geometry
         index = np.arange(reference.first, reference.first + reference.count)
         self.x, self.y = self._layout.pixels(index)
@@ -60,7 +61,7 @@ class CubeChunk:
         rows = max(1, most_bytes // (layout.n_channels * layout.dtype.itemsize))
         begin, filled = 0, 0
         spectra = np.empty((min(rows, n), layout.n_channels), layout.dtype)
-        for slab in prefetched(slabs(layout, first, first + n, self._read)):
+        for slab in prefetched(self._slabs(first, first + n)):
             taken = 0
             while taken < len(slab.stored):
                 piece = slab.stored[taken : taken + len(spectra) - filled]
@@ -75,7 +76,9 @@ class CubeChunk:
     def take(self, rows: Sequence[int]) -> Spectra:
         """The spectra with the row indices `rows`, which must be in ascending order."""
         wanted = np.asarray(rows, dtype=np.int64)
-        return self._with_pixels(gather(self._layout, self._reference.first + wanted, self._read), wanted)
+        with self._damage_is_permanent():
+            spectra = self._reader.gather(self._reference.first + wanted)
+        return self._with_pixels(spectra, wanted)
 
     def _with_pixels(self, spectra: NDArray[np.floating], rows: slice | NDArray[np.int64]) -> Spectra:
         longitude, latitude, noise = (
@@ -89,8 +92,16 @@ class CubeChunk:
         refers = self._reference.noise
         return self.noise if refers is not None and refers.per_spectrum else None
 
-    def _read(self, start: int, stop: int) -> bytes:
-        return self._bucket.read_range(self._reference.key, start, stop, etag=self._reference.etag)
+    def _slabs(self, start: int, stop: int) -> Iterator[Slab]:
+        with self._damage_is_permanent():
+            yield from self._reader.slabs(start, stop)
+
+    @contextmanager
+    def _damage_is_permanent(self) -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:
+            raise PermanentError(f"The cube {self._reference.key} is damaged: {error}.") from error
 
     def _noise(self, own: Bucket) -> NDArray[np.float64] | None:
         refers = self._reference.noise

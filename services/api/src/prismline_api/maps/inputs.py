@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prismline_contracts import ChunkItem, CubeReference
-from prismline_cube import Layout, gather
+from prismline_cube import reader_of
 from prismline_runtime import Bucket
 
 #: Bytes of neighbouring spectra that are read with the one that was asked for: people walk from pixel to pixel, and
@@ -49,11 +49,8 @@ def read_spectra(
 
 
 def _from_cube(reference: CubeReference, numbers: range, cube: Bucket) -> NDArray[np.floating[Any]]:
-    def read(start: int, stop: int) -> bytes:
-        return cube.read_range(reference.key, start, stop, etag=reference.etag)
-
     index = np.arange(reference.first + numbers.start, reference.first + numbers.stop)
-    return gather(Layout.of(reference), index, read)
+    return reader_of(reference, cube).gather(index)
 
 
 def rows_of_file(file: BinaryIO, numbers: range) -> NDArray[np.floating[Any]]:

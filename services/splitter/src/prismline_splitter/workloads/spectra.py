@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,15 +36,18 @@ from prismline_runtime import Bucket, PermanentError, UnavailableError, fault_po
 from prismline_splitter.chunking import MAX_CHUNK_BYTES, MAX_CHUNKS, choose_chunk_size, choose_reference_size
 from prismline_splitter.cube import (
     HEADER_BYTES,
+    MAGIC_BYTES,
     Cube,
-    CubeError,
     CubeHeader,
     SpectraBlock,
     is_blank,
     is_gzip,
+    is_zip,
     open_cube,
     read_header,
+    read_zarr_header,
 )
+from prismline_splitter.cube_errors import CubeError, TileCompressedError
 from prismline_splitter.inputs import SMALL_CUBE_BYTES, cost_of
 from prismline_splitter.noise import read_noise
 from prismline_splitter.workload import Source, Split
@@ -99,12 +103,18 @@ class Original:
         return self.bucket.size(self.key, etag=self.etag)
 
     def header(self) -> CubeHeader | None:
-        """What the cube's header says, of which a few ranges are read; None if the file is compressed with gzip."""
+        """What the cube's header says, of which a few ranges are read; None if the file is compressed."""
         with (
             _cube_errors(f"The cube {self.key} cannot be split"),
             self.bucket.open_version(self.key, etag=self.etag, size=self.size(), part_bytes=HEADER_BYTES) as file,
         ):
-            return None if is_gzip(file.peek(2)) else read_header(file, self.size())
+            magic = file.peek(MAGIC_BYTES)
+            if is_zip(magic):
+                return read_zarr_header(file, partial(self.bucket.read_range, self.key, etag=self.etag))
+            try:
+                return None if is_gzip(magic) else read_header(file, self.size())
+            except TileCompressedError:
+                return None
 
     def reference(self, header: CubeHeader, own: str) -> CubeReference:
         """The reference to all spectra. own: the name of the run's bucket, which references leave out."""
@@ -113,6 +123,7 @@ class Original:
             bucket=None if self.bucket.name == own else self.bucket.name,
             key=self.key,
             etag=self.etag,
+            layout=header.layout,
             offset=stored.offset,
             bitpix=header.bitpix,
             axes=list(header.axes),
@@ -176,6 +187,7 @@ def _cheaper_input(original: Original, manifest: SpectraManifest, source: Source
         copied_chunk=_chunk_size(header, manifest),
         referring_chunk=_referring_chunk_size(layout, header, manifest),
         request_seconds=source.request_seconds,
+        grid=header.grid,
     ).cheaper
 
 
@@ -184,8 +196,8 @@ def _refer(original: Original, manifest: SpectraManifest, source: Source) -> Spl
     header = original.header()
     if header is None:
         raise PermanentError(
-            f"The cube {original.key} cannot be split: it is compressed with gzip, so that no part of it can be read"
-            " alone; submit it with the chunk input copy or auto."
+            f"The cube {original.key} cannot be split: it is compressed, so that its values cannot be read where they"
+            " are; submit it with the chunk input copy or auto."
         )
     whole = original.reference(header, source.bucket.name)
     size = source.pinned("chunk_size", lambda: _referring_chunk_size(Layout.of(whole), header, manifest))
@@ -238,7 +250,7 @@ def _noise(cube: CubeHeader, manifest: SpectraManifest, folder: Path, source: So
 def _referring_chunk_size(layout: Layout, cube: CubeHeader, manifest: SpectraManifest) -> int:
     """Spectra in a chunk that refers to the cube."""
     size = _chunk_size(cube, manifest)
-    return size if manifest.chunk_size else choose_reference_size(size, layout, manifest.params.decomposer)
+    return size if manifest.chunk_size else choose_reference_size(size, layout, manifest.params.decomposer, cube.grid)
 
 
 def _chunk_size(cube: CubeHeader, manifest: SpectraManifest) -> int:

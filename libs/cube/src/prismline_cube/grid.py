@@ -1,0 +1,42 @@
+"""How the values of a cube are divided into stored chunks, and which of them hold some spectra. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The chunks of an array as Zarr stores them. `axes` and `pieces` are lengths, the fastest axis first."""
+
+    axes: tuple[int, ...]
+    pieces: tuple[int, ...]
+    spectral_axis: int
+
+    @cached_property
+    def spatial(self) -> list[int]:
+        """The numbers, from 0, of the axes x and y of the spectra; fewer if the cube has fewer."""
+        return [n for n, length in enumerate(self.axes) if n != self.spectral_axis - 1 and length > 1][:2]
+
+    @property
+    def nx(self) -> int:
+        """Spectra in a row."""
+        return self.axes[self.spatial[0]] if self.spatial else 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of spectra that are stored together."""
+        return min(self.pieces[self.spatial[1]], self.axes[self.spatial[1]]) if len(self.spatial) > 1 else 1
+
+    @property
+    def together(self) -> int:
+        """Spectra that are stored together: a part of a run with a multiple of them reads nothing twice."""
+        return self.rows * self.nx
+
+    def count(self, start: int, stop: int) -> int:
+        """How many stored chunks hold the spectra `start` to `stop`."""
+        channels = -(-self.axes[self.spectral_axis - 1] // self.pieces[self.spectral_axis - 1])
+        bands = (stop - 1) // self.together - start // self.together + 1
+        across = -(-self.nx // self.pieces[self.spatial[0]]) if self.spatial else 1
+        return channels * bands * across

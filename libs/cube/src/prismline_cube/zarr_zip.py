@@ -1,0 +1,281 @@
+"""A cube in a Zarr v3 array that lies in one ZIP file, as `zarr.storage.ZipStore` writes it, read by ranges.
+
+The ZIP file is one object, so its ETag pins the cube as it pins a FITS file. The array's attributes are the cards of a
+FITS header, as kerchunk writes them. The axes of the array are those of the header in reverse.
+
+Zarr v3: https://zarr-specs.readthedocs.io/en/latest/v3/core/index.html
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import math
+import zipfile
+import zlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+import zarr
+from numpy.typing import NDArray
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
+from zarr.core.buffer import Buffer, BufferPrototype
+
+from prismline_cube.grid import Grid
+from prismline_cube.layout import Layout
+from prismline_cube.reading import SLAB_BYTES, ReadRange, Slab
+
+#: The first bytes of a ZIP file.
+ZIP_MAGIC = b"PK\x03\x04"
+#: Bytes of the fixed part of a member's header, and of what may follow its name where the values begin at once.
+HEADER_BYTES, EXTRA_BYTES = 30, 64
+#: Bytes of the longest description of an array that is read.
+MAX_DESCRIPTION_BYTES = 2**20
+#: The name of the object that describes an array or a group.
+DESCRIPTION = "zarr.json"
+#: Characters of the longest keyword of a FITS header.
+KEYWORD_LENGTH = 8
+
+#: Zarr's data type -> BITPIX.
+BITPIX = {"uint8": 8, "int16": 16, "int32": 32, "int64": 64, "float32": -32, "float64": -64}
+
+
+@dataclass(frozen=True)
+class ZarrCube:
+    """The array that holds a cube. `axes` are the lengths of its axes, the fastest first."""
+
+    array: zarr.Array[Any]
+    cards: Mapping[str, str | int | float | bool]
+    bitpix: int
+    axes: tuple[int, ...]
+
+    def grid(self, spectral_axis: int) -> Grid:
+        """How the array is stored in pieces. spectral_axis: its number in the header, from 1."""
+        array = self.array
+        # a shard is read in its inner chunks
+        return Grid(tuple(reversed(array.shape)), tuple(reversed(array.chunks)), spectral_axis)
+
+    def values(self, *axis_ranges: slice) -> NDArray[Any]:
+        """The stored values in these ranges of the array's axes, the slowest first.
+
+        Raises ValueError, with half a sentence, if they are damaged.
+        """
+        try:
+            return np.asarray(self.array[axis_ranges])
+        except (ValueError, RuntimeError, TypeError, KeyError, zlib.error) as error:
+            raise ValueError(f"its values cannot be read ({error})") from error
+
+
+class ZarrReader:
+    """Spectra of a cube in a Zarr array, as `FitsReader` reads those of a FITS file."""
+
+    def __init__(self, cube: ZarrCube, layout: Layout, spectral_axis: int) -> None:
+        """Raises ValueError, with half a sentence, if the array is not the one of the layout."""
+        if math.prod(cube.axes) != layout.n_spectra * layout.n_channels or cube.axes[spectral_axis - 1] != (
+            layout.n_channels
+        ):
+            raise ValueError(f"its array has the axes {cube.axes}")
+        self._cube, self.layout = cube, layout
+        self._grid = cube.grid(spectral_axis)
+
+    def slabs(self, start: int, stop: int) -> Iterator[Slab]:
+        """The spectra `start` to `stop` in slabs. Raises what reading raises."""
+        nx, row_bytes = self._grid.nx, self._grid.nx * self.layout.n_channels * self.layout.stored.dtype.itemsize
+        most = max(1, SLAB_BYTES // row_bytes)
+        band = most // self._grid.rows * self._grid.rows or most
+        while start < stop:
+            first = start // nx
+            last = min((first // band + 1) * band, -(-stop // nx))
+            spectra = self._rows(first, last)
+            end = min(stop, last * nx)
+            yield Slab(start, spectra[start - first * nx : end - first * nx])
+            start = end
+
+    def gather(self, index: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
+        """The spectra (n, n_channels) with the indices `index`, which ascend."""
+        nx, stored = self._grid.nx, np.empty((len(index), self.layout.n_channels), self.layout.stored.dtype)
+        of_band = index // self._grid.together
+        for band in np.unique(of_band):
+            of_row = index[of_band == band]
+            y, x = np.divmod(of_row, nx)
+            first, left = int(y[0]), int(x.min())
+            values = self._rows(first, int(y[-1]) + 1, left, int(x.max()) + 1)
+            width = int(x.max()) + 1 - left
+            stored[of_band == band] = values[(y - first) * width + x - left]
+        spectra = np.empty(stored.shape, self.layout.dtype)
+        self.layout.stored.physical(stored, spectra)
+        return spectra
+
+    def _rows(self, first: int, last: int, left: int = 0, right: int | None = None) -> NDArray[Any]:
+        """The stored values (n, n_channels) of the spectra in rows `first` to `last` and columns `left` to `right`."""
+        grid, of_axis = self._grid, [slice(None)] * len(self._grid.axes)
+        if grid.spatial:
+            of_axis[grid.spatial[0]] = slice(left, right)
+        if len(grid.spatial) > 1:
+            of_axis[grid.spatial[1]] = slice(first, last)
+        values = self._cube.values(*reversed(of_axis))
+        # axes of the array: y, x, channel, then those of length one
+        n = len(grid.axes)
+        ordered = [*reversed(grid.spatial), grid.spectral_axis - 1]
+        rest = [axis for axis in range(n) if axis not in ordered]
+        return values.transpose([n - 1 - axis for axis in ordered + rest]).reshape(-1, self.layout.n_channels)
+
+
+def open_zarr(file: BinaryIO, read: ReadRange) -> ZarrCube:
+    """The cube in a ZIP file. file: for the list of its members; read: returns ranges of its bytes.
+
+    Raises ValueError, with half a sentence, if the file does not hold one, and what reading raises.
+    """
+    store = _ZipStore(_members(file), read)
+    name, description = _find(store)
+    kind = description.get("data_type")
+    if kind not in BITPIX:
+        raise ValueError(f"its values are {kind} and not one of {', '.join(BITPIX)}")
+    try:
+        array = zarr.open_array(store, path=name.removesuffix(DESCRIPTION).rstrip("/"), mode="r", zarr_format=3)
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"its description cannot be read ({error})") from error
+    return ZarrCube(array, _cards(description["attributes"]), BITPIX[kind], tuple(reversed(array.shape)))
+
+
+def _members(file: BinaryIO) -> dict[str, zipfile.ZipInfo]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            members = {member.filename: member for member in archive.infolist() if not member.is_dir()}
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"it is not a whole ZIP file ({error})") from error
+    if packed := [name for name, member in members.items() if member.compress_type != zipfile.ZIP_STORED]:
+        raise ValueError(f"its file compresses {packed[0]} once more; write it without, as zarr's ZipStore does")
+    return members
+
+
+def _find(store: _ZipStore) -> tuple[str, dict[str, Any]]:
+    """The name and content of the description of the array that holds the cube."""
+    arrays = []
+    for name in sorted(store.members):
+        if name == DESCRIPTION or name.endswith(f"/{DESCRIPTION}"):
+            try:
+                description = json.loads(store.read_member(name, most=MAX_DESCRIPTION_BYTES))
+            except ValueError as error:
+                raise ValueError(f"its {name} is damaged") from error
+            if isinstance(description, dict) and description.get("node_type") == "array":
+                arrays.append((name, description))
+    with_header = [(name, found) for name, found in arrays if "CTYPE1" in (found.get("attributes") or {})]
+    if len(with_header) != 1:
+        raise ValueError(
+            f"{len(with_header)} of its {len(arrays)} arrays have a FITS header as attributes (CTYPE1, ...), instead"
+            " of one"
+        )
+    return with_header[0]
+
+
+def _cards(attributes: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
+    """The attributes that can be cards of a header."""
+    return {
+        name: value
+        for name, value in attributes.items()
+        if name.isupper() and len(name) <= KEYWORD_LENGTH and isinstance(value, (str, int, float, bool))
+    }
+
+
+class _ZipStore(Store):
+    """The members of a ZIP file as a store of Zarr, for reading. Each is read by ranges, several at a time."""
+
+    supports_writes = False
+    supports_deletes = False
+    supports_listing = True
+
+    def __init__(self, members: dict[str, zipfile.ZipInfo], read: ReadRange) -> None:
+        super().__init__(read_only=True)
+        self.members = members
+        self._read = read
+        self._begins: dict[str, int] = {}
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    __hash__ = object.__hash__
+
+    def read_member(self, name: str, *, most: int | None = None) -> bytes:
+        """A whole member. Raises ValueError if it is damaged, or has more than `most` bytes."""
+        member = self.members[name]
+        if most is not None and member.file_size > most:
+            raise ValueError(f"it has {member.file_size} bytes")
+        start = member.header_offset
+        # the header's length is not known before it is read: a few bytes more than needed are one request less
+        length = HEADER_BYTES + len(member.filename.encode()) + EXTRA_BYTES + member.file_size
+        body = self._read(start, start + length)  # the list of members follows them, and is longer than EXTRA_BYTES
+        skip = _header_length(body)
+        if len(body) - skip < member.file_size:
+            body = body[:skip] + self._read(start + skip, start + skip + member.file_size)
+        content = body[skip : skip + member.file_size]
+        if zlib.crc32(content) != member.CRC:
+            raise ValueError(f"{name} is damaged: its checksum is wrong")
+        return content
+
+    def _part(self, name: str, request: ByteRequest) -> bytes:
+        """A part of a member, such as a chunk of a shard."""
+        size = self.members[name].file_size
+        if isinstance(request, RangeByteRequest):
+            start, stop = request.start, min(request.end, size)
+        elif isinstance(request, OffsetByteRequest):
+            start, stop = request.offset, size
+        else:
+            start, stop = max(0, size - request.suffix), size
+        if name not in self._begins:
+            at = self.members[name].header_offset
+            self._begins[name] = at + _header_length(self._read(at, at + HEADER_BYTES))
+        return self._read(self._begins[name] + start, self._begins[name] + stop) if start < stop else b""
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """A member or a part of it; None if there is none."""
+        if key not in self.members:
+            return None
+        reading = (self.read_member, key) if byte_range is None else (self._part, key, byte_range)
+        body = await asyncio.to_thread(*cast("Any", reading))
+        return prototype.buffer.from_bytes(body)
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Buffer | None]:
+        """Parts of members."""
+        return list(await asyncio.gather(*(self.get(key, prototype, wanted) for key, wanted in key_ranges)))
+
+    async def exists(self, key: str) -> bool:
+        """Whether there is such a member."""
+        return key in self.members
+
+    async def set(self, key: str, value: Buffer) -> None:  # noqa: ARG002
+        """Refuse it: the file is only read."""
+        raise io.UnsupportedOperation("write")
+
+    async def delete(self, key: str) -> None:  # noqa: ARG002
+        """Refuse it: the file is only read."""
+        raise io.UnsupportedOperation("write")
+
+    async def list(self) -> AsyncIterator[str]:
+        """All members."""
+        for name in self.members:
+            yield name
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """The members below `prefix`."""
+        for name in self.members:
+            if name.startswith(prefix):
+                yield name
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """What is directly below `prefix`."""
+        within = f"{prefix.rstrip('/')}/" if prefix else ""
+        for name in {name[len(within) :].partition("/")[0] for name in self.members if name.startswith(within)}:
+            yield name
+
+
+def _header_length(header: bytes) -> int:
+    """Bytes of a member's header, of which the fixed part is given."""
+    if not header.startswith(ZIP_MAGIC):
+        raise ValueError("a member of its file is damaged")
+    return HEADER_BYTES + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")

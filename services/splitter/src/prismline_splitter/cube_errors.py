@@ -1,0 +1,11 @@
+"""The errors of files that cannot be read as spectral cubes."""
+
+from __future__ import annotations
+
+
+class CubeError(Exception):
+    """The file is not a readable cube. The message is one sentence with the cause and what to do."""
+
+
+class TileCompressedError(CubeError):
+    """The cube is compressed tile by tile, as fpack does: its values have to be unpacked first."""

@@ -1,0 +1,82 @@
+"""Unpacks FITS images that are compressed tile by tile, as fpack does, in bounded memory.
+
+Convention: FITS standard 4.0, section 10. A tile is decompressed as a whole, and fpack's are single rows by default.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from astropy.io import fits
+
+from prismline_splitter.cube_errors import CubeError
+
+#: Bytes of values that are decompressed at a time, and bytes that one tile may have at most.
+PART_BYTES, MAX_TILE_BYTES = 64 * 2**20, 256 * 2**20
+#: The values may have this many bytes, and beyond it `MAX_EXPANSION` times those of the file.
+ALWAYS_EXPANDED_BYTES, MAX_EXPANSION = 2**30, 100
+#: Bytes of which a FITS file has a multiple.
+RECORD_BYTES = 2880
+
+
+def unpack_tiles(path: Path, workdir: Path) -> Path:
+    """Write the first tile-compressed image of a FITS file into a new, plain FITS file in `workdir`.
+
+    The values are written as they are stored, before BSCALE and BZERO. Raises CubeError if they cannot be read, or
+    expand like no cube does, and OSError when the disk fails or is full.
+    """
+    descriptor, name = tempfile.mkstemp(suffix=".fits", dir=workdir)
+    with os.fdopen(descriptor, "wb") as plain, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            with fits.open(path, do_not_scale_image_data=True, memmap=True) as units:
+                packed = next(unit for unit in units if isinstance(unit, fits.CompImageHDU))
+                _check(packed, path.stat().st_size)
+                plain.write(fits.PrimaryHDU().header.tostring().encode("ascii"))
+                plain.write(packed.header.tostring().encode("ascii"))
+                n_bytes = _write_values(packed, plain)
+        except (CubeError, MemoryError):
+            raise
+        except OSError as error:
+            if error.errno is not None:  # the disk's; astropy raises OSErrors of its own for damaged files
+                raise
+            raise _damaged(error) from error
+        except Exception as error:  # what astropy raises for damaged files is not documented
+            raise _damaged(error) from error
+        plain.write(bytes(-n_bytes % RECORD_BYTES))
+    return Path(name)
+
+
+def _check(packed: fits.CompImageHDU, file_bytes: int) -> None:
+    itemsize = abs(packed.header["BITPIX"]) // 8
+    n_bytes = math.prod(packed.shape) * itemsize
+    if n_bytes > max(ALWAYS_EXPANDED_BYTES, MAX_EXPANSION * file_bytes):
+        raise CubeError(f"the file expands to {n_bytes:,} bytes; upload the cube uncompressed")
+    if (tile := math.prod(packed.tile_shape) * itemsize) > MAX_TILE_BYTES:
+        raise CubeError(f"a tile of the compressed cube has {tile:,} bytes; compress it with smaller tiles")
+
+
+def _write_values(packed: fits.CompImageHDU, plain: Any) -> int:
+    """Write all values, part by part along the slowest axis, in whole tiles where that fits. Return their bytes."""
+    kind = np.dtype(f">{'f' if packed.header['BITPIX'] < 0 else 'i'}{abs(packed.header['BITPIX']) // 8}")
+    kind = np.dtype("u1") if packed.header["BITPIX"] == 8 else kind
+    shape, tile = packed.shape, packed.tile_shape
+    axis = next((n for n, length in enumerate(shape) if length > 1), 0)
+    bytes_per_step = max(1, math.prod(shape[axis + 1 :]) * kind.itemsize)
+    step = max(1, PART_BYTES // bytes_per_step)
+    step = max(tile[axis], step // tile[axis] * tile[axis])
+    n_bytes = 0
+    for start in range(0, shape[axis], step):
+        part = packed.section[(*[slice(None)] * axis, slice(start, start + step))]
+        n_bytes += plain.write(np.ascontiguousarray(part, dtype=kind).data)
+    return n_bytes
+
+
+def _damaged(error: Exception) -> CubeError:
+    return CubeError(f"the tile compression of the file is damaged ({error}); compress the cube and upload it again")

@@ -1,0 +1,78 @@
+"""Cubes in Zarr arrays: the header in their attributes, and their values as a plain FITS file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+from astropy.io import fits
+
+from prismline_cube import STORED_TYPES, ReadRange
+from prismline_splitter.cube_errors import CubeError
+
+if TYPE_CHECKING:
+    from prismline_cube.zarr_zip import ZarrCube
+
+#: Bytes of values that are written at a time.
+PART_BYTES = 64 * 2**20
+#: Bytes of which a FITS file has a multiple.
+RECORD_BYTES = 2880
+
+
+def open_zarr_file(file: BinaryIO, read: ReadRange) -> ZarrCube:
+    """The cube in a Zarr array in a ZIP file. Raises CubeError if there is none, and what reading raises."""
+    from prismline_cube.zarr_zip import open_zarr  # noqa: PLC0415  takes a second, and few cubes need it
+
+    try:
+        return open_zarr(file, read)
+    except ValueError as error:
+        raise CubeError(f"it is no Zarr array with a cube: {error}") from error
+
+
+def zarr_header(cube: ZarrCube) -> fits.Header:
+    """The FITS header of the values: the cards in the array's attributes, and its type and axes as they are."""
+    header = fits.Header()
+    header["SIMPLE"], header["BITPIX"], header["NAXIS"] = True, cube.bitpix, len(cube.axes)
+    for number, length in enumerate(cube.axes, start=1):
+        header[f"NAXIS{number}"] = length
+    structure = {"SIMPLE", "XTENSION", "BITPIX", "EXTEND", "PCOUNT", "GCOUNT", "GROUPS", "END", "ZIMAGE"}
+    for name, value in cube.cards.items():
+        if name not in structure and not name.startswith("NAXIS"):
+            try:
+                header[name] = value
+            except ValueError as error:
+                raise CubeError(f"its attribute {name} cannot be a card of a FITS header ({error})") from error
+    return header
+
+
+def unpack_zarr(path: Path, workdir: Path) -> Path:
+    """Write the cube in a ZIP file on the disk as a plain FITS file in `workdir`, part by part.
+
+    Raises CubeError if it cannot be read, and OSError when the disk fails or is full.
+    """
+    descriptor, name = tempfile.mkstemp(suffix=".fits", dir=workdir)
+    with path.open("rb") as file, os.fdopen(descriptor, "wb") as plain:
+
+        def read(start: int, stop: int) -> bytes:
+            return os.pread(file.fileno(), stop - start, start)
+
+        with path.open("rb") as members:
+            cube = open_zarr_file(members, read)
+        plain.write(zarr_header(cube).tostring().encode("ascii"))
+        kind, shape = np.dtype(STORED_TYPES[cube.bitpix]), tuple(reversed(cube.axes))
+        axis = next((n for n, length in enumerate(shape) if length > 1), 0)
+        bytes_per_step = int(np.prod(shape[axis + 1 :], dtype=np.int64)) * kind.itemsize
+        step, stored = max(1, PART_BYTES // max(1, bytes_per_step)), cube.array.chunks[axis]
+        step = max(stored, step // stored * stored)
+        n_bytes = 0
+        for start in range(0, shape[axis], step):
+            try:
+                part = cube.values(*[slice(None)] * axis, slice(start, start + step))
+            except ValueError as error:
+                raise CubeError(f"{error}; upload the cube again") from error
+            n_bytes += plain.write(np.ascontiguousarray(part, dtype=kind).data)
+        plain.write(bytes(-n_bytes % RECORD_BYTES))
+    return Path(name)
