@@ -1,10 +1,12 @@
 """Recovery of archived dead letters, beside a plain loop that lists, sends and deletes them one by one.
 
-Both run in processes of their own, in turns, on one embedded emulator, each on records of its own:
+They run in processes of their own, in turns, on one embedded emulator, each on records of its own:
 
 - recovery: the dlq-consumer's, which also reads the ledger, claims each chunk in it and counts in the operation's item;
 - loop: `list_objects_v2`, then for each record `get_object`, `send_message`, `delete_object`. It knows no ledger, sends
-  a chunk as often as it has records, and counts nothing; killed between two calls, it sends again.
+  a chunk as often as it has records, and counts nothing; killed between two calls, it sends again;
+- calls: the calls that the recovery makes for each record, as many at a time and in batches as large, with none of our
+  code between them. So no recovery of this kind can be faster on this emulator.
 
     python benchmarks/recovery.py [--records 10000] [--rounds 3]
 
@@ -30,7 +32,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-SUBJECT, PEER = "recovery", "loop"
+SUBJECT, PEER, BOUND = "recovery", "loop", "calls"
+#: Records of a window, and calls at a time, as in the settings of the dlq-consumer.
+WINDOW, CALLS_AT_A_TIME = 200, 8
 
 
 def main() -> None:
@@ -49,10 +53,10 @@ def main() -> None:
         emulator = Emulator.start(Path(directory), Path(directory) / "log")
         try:
             os.environ.update(client_environment(emulator.endpoint))
-            turns: dict[str, list[dict[str, float]]] = {SUBJECT: [], PEER: []}
+            turns: dict[str, list[dict[str, float]]] = {SUBJECT: [], PEER: [], BOUND: []}
             for number in range(args.rounds):
                 for name, measured in turns.items():
-                    environment = f"b{number}{name[0]}"
+                    environment = f"b{number}{name}"
                     run_child("prepare", environment, args.records)
                     measured.append(run_child(name, environment, args.records))
         finally:
@@ -135,13 +139,63 @@ def loop(n_records: int) -> dict[str, float]:
     return measure(began, n_records)
 
 
+def calls(n_records: int) -> dict[str, float]:
+    from prismline_runtime import batches, clients
+
+    s3, sqs, dynamodb = clients.s3(), clients.sqs(), clients.dynamodb()
+    bucket, table = os.environ["BUCKET"], os.environ["RUNS_TABLE"]
+    url = sqs.get_queue_url(QueueName=f"prismline-{os.environ['ENVIRONMENT']}-chunks")["QueueUrl"]
+
+    def read(key: str) -> bytes:
+        return s3.get_object(Bucket=bucket, Key=key)["Body"].read()
+
+    def take(key: str, body: bytes) -> str:
+        taken = key.replace("/sqs/", "/recovering/")
+        s3.put_object(Bucket=bucket, Key=taken, Body=body, IfNoneMatch="*")
+        return taken
+
+    def claim(key: str) -> None:
+        name = key.rpartition("/")[2].removesuffix(".json")
+        dynamodb.update_item(
+            TableName=table, Key={"PK": {"S": "r"}, "SK": {"S": f"CHUNK#{name}"}}, ReturnValues="ALL_NEW",
+            UpdateExpression="SET recovery = :r, sent_at = :r", ConditionExpression="#s = :s",
+            ExpressionAttributeNames={"#s": "status"},
+            ExpressionAttributeValues={":r": {"S": "op"}, ":s": {"S": "PENDING"}},
+        )  # fmt: skip
+
+    def send(records: list[bytes]) -> None:
+        bodies = [json.loads(record)["body"] for record in records]
+        sqs.send_message_batch(
+            QueueUrl=url, Entries=[{"Id": str(n), "MessageBody": body} for n, body in enumerate(bodies)]
+        )
+
+    began, prefix, taken = time.perf_counter(), "dead-letter-archive/sqs/", list[str]()
+    with ThreadPoolExecutor(CALLS_AT_A_TIME) as pool:
+        while listed := s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=WINDOW).get("Contents"):
+            keys = [entry["Key"] for entry in listed]
+            taken += pool.map(take, keys, pool.map(read, keys))
+            s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True})
+        for window in batches(taken, WINDOW):
+            records = list(pool.map(read, window))
+            list(pool.map(claim, window))
+            list(pool.map(send, batches(records)))
+    if len(taken) != n_records:
+        sys.exit(f"{len(taken)} of {n_records} records were taken")
+    return measure(began, n_records)
+
+
 def measure(began: float, n_records: int) -> dict[str, float]:
     seconds = time.perf_counter() - began
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"rss_mib": rss, "rate": n_records / seconds}
 
 
-CHILDREN: dict[str, Callable[[int], dict[str, float]]] = {SUBJECT: recover, PEER: loop, "prepare": prepare}
+CHILDREN: dict[str, Callable[[int], dict[str, float]]] = {
+    SUBJECT: recover,
+    PEER: loop,
+    BOUND: calls,
+    "prepare": prepare,
+}
 
 
 def report(turns: dict[str, list[dict[str, float]]], n_records: int) -> None:

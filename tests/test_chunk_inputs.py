@@ -12,10 +12,9 @@ import pytest
 import zarr
 from astropy.io import fits
 
-from prismline_cube import ranges, reading
+from prismline_cube import ranges, reading, stored
 from prismline_runtime import PermanentError
 from prismline_splitter import fpack
-from prismline_worker import cube_chunk
 from tests.cubes import NOISE, header, spectra
 from tests.workload_kit import Kit, Worked
 
@@ -228,6 +227,6 @@ def test_a_small_cube_is_copied_and_one_in_gzip_too(tmp_path: Path) -> None:
 def test_a_layout_that_the_worker_does_not_know_is_a_permanent_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cube_chunk, "FITS_LAYOUT", "older")
+    monkeypatch.setattr(stored, "FITS_LAYOUT", "older")
     with pytest.raises(PermanentError, match="has the layout fits, which this worker cannot read"):
         work_off(tmp_path / "run", cube_body(), "reference")
