@@ -4,11 +4,11 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Every package of the repository, in the order of their dependencies.
-PACKAGES := contracts libs/runtime libs/ledger libs/coordination libs/web libs/cube libs/gaussline $(sort $(wildcard services/*)) cli localstack
+PACKAGES := contracts libs/runtime libs/ledger libs/coordination libs/web libs/cube libs/gaussline $(patsubst %/pyproject.toml,%,$(sort $(wildcard services/*/pyproject.toml))) cli localstack
 # What is compiled: a change has to be installed anew.
 KERNEL   := libs/gaussline/setup.py $(wildcard libs/gaussline/src/kernel/*)
 SOURCES  := $(addsuffix /src,$(PACKAGES))
-CHECKED  := conftest.py contracts libs services localstack cli tests benchmarks docs/pages.py
+CHECKED  := conftest.py contracts libs services localstack cli tests benchmarks docs/pages.py releases.py
 # Tests that need neither emulator nor services nor much time.
 QUICK    := not e2e and not emulator and not slow and not compose and not browser
 # Tests run in two processes, those that wait for services in three; each process has an emulator of its own.
@@ -52,12 +52,13 @@ format: $(VENV)/.installed-dev  ## Format and sort imports.
 test-fast: check  ## Run the checks and the quick tests that need neither emulator nor services (under two minutes).
 	$(PYTEST) -m '$(QUICK)'
 
-check: $(VENV)/.installed-dev  ## Format, lint, types, imports, templates, documentation.
+check: $(VENV)/.installed-dev  ## Format, lint, types, imports, templates, versions, documentation.
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/mypy $(SOURCES) tests/simulation
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/cfn-lint platform/template.yaml services/*/template.yaml
+	$(BIN)/python releases.py check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 deploy-local: $(VENV)/.installed-dev  ## Deploy everything as Lambda functions, here; upgrade and roll back a service in mid-run.
