@@ -210,9 +210,9 @@ def prepare(urls: list[str], concurrency: int) -> tuple[Any, Any, str, dict[int,
 
 def worker(urls: list[str], concurrency: int) -> float:
     from prismline_contracts import Envelope, TasksProcess
+    from prismline_ledger.testing import lambda_event_of
     from prismline_runtime import batches
     from prismline_worker.handler import build_handler
-    from tests.kit import lambda_event_of
 
     deps, run, bucket, shards = prepare(urls, concurrency)
     handler = build_handler(deps)

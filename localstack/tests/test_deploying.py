@@ -241,3 +241,13 @@ def test_an_image_is_built_and_pushed_once_and_named_by_its_digest(world: World)
     assert images.build(world.root, "echo") != first
     described = ecr.describe_repositories(repositoryNames=["prismline/echo"])["repositories"][0]
     assert described["imageTagMutability"] == "IMMUTABLE"
+
+
+def test_a_sparse_checkout_deploys_its_service_alone(world: World) -> None:
+    world.deploy()
+    shutil.rmtree(world.root / "platform")
+    world.change("1.1.0")
+    world.deploy("echo")
+    assert world.deployed().version == "1.1.0"
+    with pytest.raises(HarnessError, match="A sparse one deploys the services that are named"):
+        world.deploy()

@@ -29,8 +29,8 @@ from fastapi.testclient import TestClient
 from prismline_api.app import build_app
 from prismline_api.dependencies import Dependencies
 from prismline_contracts import Scope, new_api_key, timestamp
+from prismline_ledger.testing import Context, lambda_event
 from prismline_runtime import Table, clients
-from tests.kit import Context, lambda_event
 from tests.simulation import virtual, world
 from tests.simulation.aws import Aws, PlainHub, deployed
 from tests.simulation.aws.base import client_error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,3 +21,14 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def commands(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The commands of an environment that holds the harness, which needs all other packages."""
     return wheels.environment_of(built, ["prismline-localstack"], tmp_path_factory.mktemp("installed") / "venv")
+
+
+@pytest.fixture(scope="session")
+def home(commands: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of a system that runs from the wheels, its services as functions."""
+    folder = tmp_path_factory.mktemp("running")
+    try:
+        wheels.run([str(commands / "prismline"), "up", "--functions"], folder)
+        yield folder
+    finally:
+        subprocess.run([commands / "prismline", "down"], cwd=folder, capture_output=True, check=False)

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,6 @@ from tests.cubes import write_cube
 from tests.releases import wheels
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module")
-def home(commands: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of a system that runs from the wheels, its services as functions."""
-    folder = tmp_path_factory.mktemp("running")
-    try:
-        wheels.run([str(commands / "prismline"), "up", "--functions"], folder)
-        yield folder
-    finally:
-        subprocess.run([commands / "prismline", "down"], cwd=folder, capture_output=True, check=False)
 
 
 def test_every_package_is_a_wheel(built: Path) -> None:

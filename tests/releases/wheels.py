@@ -48,6 +48,7 @@ def environment_of(wheels: Path, names: Sequence[str], folder: Path) -> Path:
     for path in ours.iterdir():
         if path.suffix != ".pth" and not path.name.lower().startswith(("prismline", "__editable__")):
             (third_party / path.name).symlink_to(path)
+    (folder / "bin" / "ruff").symlink_to(Path(sys.prefix) / "bin" / "ruff")  # `python -m ruff` runs it
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     (folder / "lib" / version / "site-packages" / "third-party.pth").write_text(f"{third_party}\n")
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
@@ -59,7 +60,7 @@ def run(command: Sequence[str], folder: Path, **variables: str) -> str:
     """Run a command outside the checkout. Return what it printed."""
     inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        command, cwd=folder, env=inherited | variables, capture_output=True, text=True, timeout=280, check=False
+        command, cwd=folder, env=inherited | variables, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, f"{command} ended with {done.returncode}: {done.stdout[-2000:]} {done.stderr[-2000:]}"
     return done.stdout

@@ -8,9 +8,9 @@ import pytest
 import valkey
 
 from prismline_coordination import Lease, Leases, Server
+from prismline_ledger.testing import Clock
 from prismline_localstack.testing import ValkeyServer
 from prismline_runtime import UnavailableError
-from tests.kit import Clock
 
 
 def flush(server: ValkeyServer) -> None:

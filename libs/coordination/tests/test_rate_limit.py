@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from prismline_coordination import RateLimit, Server
 from prismline_coordination.rate_limit import admit
+from prismline_ledger.testing import Clock
 from prismline_localstack.testing import ValkeyServer
-from tests.kit import Clock
 
 
 def test_a_full_bucket_grants_its_burst_and_then_says_how_long_to_wait(valkey_server: ValkeyServer) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prismline_contracts import LIMITS, ChunkItem, Queue, timestamp
 from prismline_ledger import Patience, attempts_used, exhausted, leased, seconds_since
-from tests import kit
+from prismline_ledger import testing as kit
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 PATIENCE = Patience(max_attempts=5, seconds=7200.0, lease_seconds=1200.0)

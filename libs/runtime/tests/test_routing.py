@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prismline_contracts import Envelope, RunDrained, RunSubmitted, timestamp
+from prismline_ledger.testing import Context, lambda_event_of
 from prismline_runtime import (
     Delivery,
     Message,
@@ -21,7 +22,6 @@ from prismline_runtime import (
     service_logger,
 )
 from prismline_runtime.routing import MAX_BACKOFF_SECONDS, backoff_seconds
-from tests.kit import Context, lambda_event_of
 
 RUN_ID = "7b0b3f0e-2f5e-5d0c-8c39-9a1f3c1f7a11"
 OBJECT_CREATED = {

@@ -1,13 +1,14 @@
-"""Fixtures and helpers for tests: an emulator, an environment for it, a ledger table, a bus observer, Valkey."""
+"""Fixtures and helpers for tests: an emulator, an environment, stacks, a ledger table, a bus observer, Valkey."""
 
 from __future__ import annotations
 
 import json
 import os
 import secrets
+import shutil
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,6 +71,26 @@ def create_runs_table(dynamodb: DynamoDBClient, table: str) -> None:
             for index in indexes
         ],
     )
+
+
+def stacks_around(service: Path, folder: Path, stacks: Collection[str] | None = None) -> Path:
+    """Put into `folder` what the stacks of a checkout are deployed from. Return it.
+
+    service: the folder of the service whose tests ask. Its stack is its own; the others are those of the harness,
+    which in a sparse checkout is a wheel. stacks: the folders of the stacks, if not all are needed.
+    """
+    from prismline_localstack.settings import REPOSITORY  # noqa: PLC0415
+
+    own = f"services/{service.name}"
+    for path in (REPOSITORY / "platform" / "template.yaml", *REPOSITORY.glob("services/*/template.yaml")):
+        stack = str(path.parent.relative_to(REPOSITORY))
+        if stacks is None or stack in stacks:
+            source = service if stack == own else path.parent
+            (folder / stack).mkdir(parents=True)
+            shutil.copy(source / "template.yaml", folder / stack)
+            if (source / "statemachine").exists():
+                shutil.copytree(source / "statemachine", folder / stack / "statemachine")
+    return folder
 
 
 def observe_bus(sqs: SQSClient, events: EventBridgeClient, bus: str) -> str:

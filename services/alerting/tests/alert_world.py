@@ -14,8 +14,8 @@ from prismline_alerting.dependencies import NotifierDependencies
 from prismline_alerting.handler import build_handler
 from prismline_contracts.alerts import muted_until_parameter
 from prismline_ledger import Ledger, NewChunk
+from prismline_ledger.testing import Context, lambda_event
 from prismline_localstack.testing import create_runs_table
-from tests.kit import Context, lambda_event
 
 #: Name of the alarm that most tests are about, after the environment.
 BACKLOG = "chunks-dlq-backlog"

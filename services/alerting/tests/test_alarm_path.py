@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,12 @@ from prismline_alerting.embeds import GREEN, RED
 from prismline_contracts import Envelope, RunFailed, timestamp
 from prismline_localstack.deploy import deploy
 from prismline_localstack.queues import depths, publish_depths
+from prismline_localstack.settings import REPOSITORY
 from prismline_localstack.standins.discord import DiscordStandIn
+from prismline_localstack.testing import stacks_around
 from prismline_localstack.waiting import wait_until
 
-REPOSITORY = Path(__file__).parents[3]
+SERVICE = Path(__file__).parents[1]
 STACKS = ("platform", "services/worker", "services/alerting")
 #: Of the alarm, so that it calms down soon: it looks back this many seconds.
 PERIOD = 2
@@ -30,12 +31,10 @@ def deployed(
     aws_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, discord: DiscordStandIn
 ) -> Iterator[AlertingWorld]:
     """The platform, the worker's stack with the alarm, and the alerting stack; a notifier on them."""
-    for stack in STACKS:
-        (tmp_path / stack).mkdir(parents=True)
-        shutil.copy(REPOSITORY / stack / "template.yaml", tmp_path / stack)
+    root = stacks_around(SERVICE, tmp_path / "stacks", STACKS)
     parameters = {"AlarmThreshold": "3", "AlarmPeriod": str(PERIOD), "AlarmEvaluationPeriods": "1"}
     cloudformation, s3 = boto3.client("cloudformation"), boto3.client("s3")
-    for name, value in deploy(cloudformation, s3, tmp_path, aws_env["ENVIRONMENT"], parameters).items():
+    for name, value in deploy(cloudformation, s3, root, aws_env["ENVIRONMENT"], parameters).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("DISCORD_WEBHOOK_URL", discord.webhook_url)
     yield AlertingWorld.connect(aws_env["ENVIRONMENT"])
@@ -101,7 +100,8 @@ def test_a_run_that_the_bus_says_failed_is_posted(deployed: AlertingWorld, disco
 
 
 def template(service: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = cfn_yaml.load(str(REPOSITORY / "services" / service / "template.yaml"))
+    folder = SERVICE if service == SERVICE.name else REPOSITORY / "services" / service
+    loaded: dict[str, Any] = cfn_yaml.load(str(folder / "template.yaml"))
     return loaded
 
 

@@ -234,8 +234,7 @@ def _handle_in_child_that_dies(world: AlertingWorld, point: str, folder: Path) -
         "import sys; from dataclasses import replace; from alert_world import NOON, AlertingWorld;"
         "world = AlertingWorld.connect(sys.argv[1]); world.handle(replace(world.deps, clock=lambda: NOON))"
     )
-    repository = Path(__file__).parents[3]  # alert_world imports the test kit
-    environment = os.environ | {"PRISMLINE_FAULTS_FILE": str(faults), "PYTHONPATH": str(repository)}
+    environment = os.environ | {"PRISMLINE_FAULTS_FILE": str(faults)}
     command = [sys.executable, "-c", code, world.environment]
     child = subprocess.run(command, env=environment, cwd=Path(__file__).parent, check=False)
     assert child.returncode == -9

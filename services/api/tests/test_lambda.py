@@ -10,7 +10,7 @@ from api_world import ApiWorld, urls_job
 
 from prismline_api import app
 from prismline_contracts import UrlsManifest, job_manifest_key
-from tests.kit import Context
+from prismline_ledger.testing import Context
 
 pytestmark = pytest.mark.emulator
 

@@ -29,9 +29,9 @@ from prismline_contracts import (
     jobs_table_name,
     traceparent_of,
 )
+from prismline_ledger.testing import Clock, Context, lambda_event, split_run
 from prismline_localstack.testing import create_runs_table
 from prismline_runtime import Table
-from tests.kit import Clock, Context, lambda_event, split_run
 
 RUN_ID, JOB_ID, TENANT = "run-1", "job-1", "acme"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

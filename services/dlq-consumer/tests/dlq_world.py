@@ -16,9 +16,9 @@ from prismline_contracts import ARCHIVE_PREFIX, ChunkItem, ChunkProcess, Envelop
 from prismline_dlq_consumer.dependencies import Dependencies
 from prismline_dlq_consumer.handler import build_handler
 from prismline_ledger import Ledger, Started
+from prismline_ledger.testing import Context, lambda_event, split_run
 from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_runtime import Bucket
-from tests.kit import Context, lambda_event, split_run
 
 QUEUES = ("alerts", "split", "chunks", "tasks", "refits", "status", "runs", "recoveries", "exports")
 #: Clients that the consumer uses.

@@ -40,7 +40,7 @@ from prismline_dlq_consumer.decisions import (
 )
 from prismline_dlq_consumer.sending import Dispatch
 from prismline_ledger import Patience
-from tests import kit
+from prismline_ledger import testing as kit
 
 UP, DOWN = Resource("gpu", up=True), Resource("gpu", up=False)
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)

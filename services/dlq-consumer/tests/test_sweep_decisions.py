@@ -33,7 +33,7 @@ from prismline_dlq_consumer.sweep_decisions import (
     total_is_wrong,
 )
 from prismline_ledger import Patience
-from tests import kit
+from prismline_ledger import testing as kit
 
 LIMITS = SweepLimits(workload_lease_seconds={"captions": 60.0})
 PATIENCE = Patience()

@@ -18,11 +18,11 @@ from prismline_dlq_consumer import sweeper
 from prismline_dlq_consumer.sweep_decisions import SweepLimits
 from prismline_dlq_consumer.sweeper import SweeperDependencies, on_sweep, sweep
 from prismline_ledger import Ledger, NewChunk, Patience, Started, TaskEnding
+from prismline_ledger.testing import Context, lambda_event_of, split_run
 from prismline_localstack.settings import client_environment
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table, drained, observe_bus
 from prismline_runtime import Change, Table, Transport, UnavailableError, queue_handler, service_logger
-from tests.kit import Context, lambda_event_of, split_run
 
 pytestmark = pytest.mark.emulator
 

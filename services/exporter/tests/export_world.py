@@ -28,8 +28,8 @@ from prismline_exporter.dependencies import Dependencies
 from prismline_exporter.exports import Exports
 from prismline_exporter.handler import build_handler
 from prismline_ledger import Ledger, TaskEnding
+from prismline_ledger.testing import Clock, Context, lambda_event
 from prismline_localstack.testing import create_runs_table, drained, observe_bus
-from tests.kit import Clock, Context, lambda_event
 
 QUEUES = ("exports", "exports-dlq")
 RUN_ID, EXPORT_ID = "run-1", "export-1"

@@ -25,7 +25,7 @@ from prismline_contracts.decomposition import MetadataKey, arrow_schema
 from prismline_exporter import exporting, objects, parquet_file, zip_archive
 from prismline_exporter.exports import LeaseLostError
 from prismline_ledger import NewChunk, Started
-from tests.kit import split_run
+from prismline_ledger.testing import split_run
 
 pytestmark = pytest.mark.emulator
 

@@ -33,13 +33,13 @@ from prismline_contracts import (
 )
 from prismline_cube import Layout, gather
 from prismline_ledger import Ledger, Started, TaskEnding
+from prismline_ledger.testing import Context, lambda_event_of
 from prismline_localstack.testing import create_runs_table, drained, observe_bus
 from prismline_runtime import Bucket, Transport, UnavailableError
 from prismline_splitter import deletion, ingestion, splitting
 from prismline_splitter.dependencies import Dependencies
 from prismline_splitter.handler import build_handler
 from prismline_splitter.workloads import spectra
-from tests.kit import Context, lambda_event_of
 
 QUEUES = ("split", "split-dlq", "chunks", "chunks-dlq", "tasks", "tasks-dlq")
 TOKEN = "token"

@@ -24,17 +24,17 @@ from status_scene import StatusScene, make_scene
 from prismline_contracts import Envelope, Queue, RunItem, RunSubmitted, queue_name, traceparent_of
 from prismline_contracts.envelope import Wrappable
 from prismline_ledger import Ledger
+from prismline_ledger.testing import split_run
 from prismline_localstack.deploy import deploy
-from prismline_localstack.settings import REPOSITORY, client_environment
+from prismline_localstack.settings import client_environment
 from prismline_localstack.state import make_client
-from prismline_localstack.testing import observe_bus
+from prismline_localstack.testing import observe_bus, stacks_around
 from prismline_runtime import service_logger
 from prismline_runtime.consumer import Consumer
 from prismline_runtime.settings import ConsumerSettings
 from prismline_status.dependencies import Dependencies
 from prismline_status.handler import build_handler
 from prismline_status.workflow_state import RunState
-from tests.kit import split_run
 
 #: Longest time, in seconds, that something is waited for.
 PATIENCE = 40.0
@@ -157,11 +157,14 @@ class RunningStatus:
 
 
 @pytest.fixture(scope="module")
-def running(emulator_endpoint: str) -> Iterator[tuple[dict[str, str], RunningStatus]]:
+def running(
+    emulator_endpoint: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[dict[str, str], RunningStatus]]:
     """The whole stage with its environment variables, deployed once: each test of a module has runs of its own."""
     variables = client_environment(emulator_endpoint) | {"ENVIRONMENT": f"t{secrets.token_hex(4)}"}
     cloudformation, s3 = make_client("cloudformation", variables), make_client("s3", variables)
-    outputs = deploy(cloudformation, s3, REPOSITORY, variables["ENVIRONMENT"])
+    root = stacks_around(Path(__file__).parents[1], tmp_path_factory.mktemp("stacks"))
+    outputs = deploy(cloudformation, s3, root, variables["ENVIRONMENT"])
     variables |= outputs
     with pytest.MonkeyPatch.context() as patch:
         set_variables(patch, variables)

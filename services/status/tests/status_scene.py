@@ -23,13 +23,13 @@ from prismline_contracts import (
     queue_name,
 )
 from prismline_ledger import Ledger
+from prismline_ledger.testing import Context, lambda_event_of, split_run
 from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_runtime import Transport, clients, service_logger
 from prismline_status.dependencies import Dependencies
 from prismline_status.executions import Executions
 from prismline_status.handler import build_handler
 from prismline_status.workflow_state import RunState, WorkflowStateTable
-from tests.kit import Context, lambda_event_of, split_run
 
 #: The executions' ARN, but for their names.
 EXECUTION = "arn:aws:states:us-east-1:000000000000:execution:prismline-test-run"

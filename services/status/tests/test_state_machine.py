@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from prismline_contracts import RunCancelRequested, RunDrained, timestamp
-from prismline_localstack.settings import REPOSITORY
 
-DEFINITION = REPOSITORY / "services" / "status" / "statemachine" / "run.asl.json"
+DEFINITION = Path(__file__).parents[1] / "statemachine" / "run.asl.json"
 SEND = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"
 HOUR, DAY, WEEK = 3600, 86_400, 604_800
 PUBLISH = "arn:aws:states:::events:putEvents"

@@ -14,12 +14,12 @@ import boto3
 from prismline_contracts import Envelope, RunItem, TaskItem, TasksProcess, queue_name, task_id
 from prismline_coordination import Leases, Server
 from prismline_ledger import Ledger
+from prismline_ledger.testing import Context, lambda_event_of
 from prismline_localstack.standins.site import Site
 from prismline_localstack.testing import ValkeyServer, create_runs_table, drained, observe_bus
 from prismline_runtime.consumer import lambda_record
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.handler import build_handler
-from tests.kit import Context, lambda_event_of
 
 RUN_ID = "run-1"
 

@@ -20,11 +20,11 @@ from prismline_contracts import (
     chunk_key,
 )
 from prismline_ledger import Ledger, NewChunk
+from prismline_ledger.testing import Clock, Context, lambda_event_of, split_run
 from prismline_localstack.testing import create_runs_table
 from prismline_worker import model_endpoint
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.handler import build_handler
-from tests.kit import Clock, Context, lambda_event_of, split_run
 
 pytestmark = pytest.mark.emulator
 

@@ -342,7 +342,7 @@ POINTS = ["tasks.read", "tasks.started", "tasks.worked", "tasks.some_ended", "ta
 DELIVER = """
 import sys
 from prismline_worker.handler import handler
-from tests.kit import Context, lambda_event_of
+from prismline_ledger.testing import Context, lambda_event_of
 handler(lambda_event_of(sys.argv[1], sys.argv[2], "tasks"), Context())
 """
 
@@ -354,7 +354,7 @@ def test_a_worker_killed_at_any_step_loses_and_doubles_nothing(world: TasksWorld
     faults = tmp_path / "faults.json"
     faults.write_text(json.dumps([{"point": point, "action": "kill", "times": 1}]))
     body = Envelope.wrap(world.command(ids), source="test", traceparent=None).to_json()
-    environment = os.environ | {"PRISMLINE_FAULTS_FILE": str(faults), "PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = os.environ | {"PRISMLINE_FAULTS_FILE": str(faults)}
     died = subprocess.run(
         [sys.executable, "-c", DELIVER, body, world.environment], env=environment, check=False, timeout=120
     )

@@ -28,11 +28,11 @@ from prismline_contracts import (
     geometry_key,
 )
 from prismline_ledger import Ledger, NewChunk
+from prismline_ledger.testing import Context, lambda_event_of, split_run
 from prismline_localstack.testing import create_runs_table, drained, observe_bus
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.fit_process import Fit, FitError, FitTimeoutError
 from prismline_worker.handler import build_handler
-from tests.kit import Context, lambda_event_of, split_run
 
 RUN_ID = "run-1"
 FIRST, SECOND = chunk_id(0), chunk_id(100)

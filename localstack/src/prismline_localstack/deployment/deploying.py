@@ -63,17 +63,24 @@ def deploy(
 ) -> dict[str, dict[str, str]]:
     """Deploy platform and services of the checkout `root` in their order; with `services`, only these.
 
+    A sparse checkout, without the platform, is enough for `services`.
+
     A platform that is new and only shown ends it: what services import is not there yet.
 
     Returns the outputs of the stacks that were deployed, by their short names. Raises HarnessError for a service that
     does not exist, for an order that does not exist, and with the reason of the first resource that failed.
     """
     paths = stacks_of(root)
-    if not paths[PLATFORM].exists():
-        raise HarnessError(f"{root} is no checkout of Prismline: it has no platform/template.yaml.")
+    if sparse := not paths[PLATFORM].exists():
+        del paths[PLATFORM]
+    if sparse and (services is None or PLATFORM in services or not paths):
+        raise HarnessError(
+            f"{root} is no checkout of Prismline: it has no platform/template.yaml. A sparse one deploys the services"
+            f" that are named."
+        )
     if unknown := sorted(set(services or ()) - paths.keys()):
         raise HarnessError(f"There is no service {', '.join(unknown)}; there are {', '.join(paths)}.")
-    order = deployment_order({name: parse(path.read_text()) for name, path in paths.items()})
+    order = deployment_order({name: parse(path.read_text()) for name, path in paths.items()}, sparse=sparse)
     outputs: dict[str, dict[str, str]] = {}
     for name in order:
         if services is not None and name not in services:

@@ -109,8 +109,10 @@ def stacks_of(root: Path) -> dict[str, Path]:
     return {"platform": root / "platform" / "template.yaml", **services}
 
 
-def deployment_order(templates: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def deployment_order(templates: Mapping[str, Mapping[str, Any]], *, sparse: bool = False) -> list[str]:
     """The stacks in an order in which each comes after those that it needs.
+
+    sparse: there are more stacks than these; what none of these makes is there already, or CloudFormation refuses.
 
     Raises HarnessError if a stack needs what none makes, and if stacks need each other.
     """
@@ -118,9 +120,9 @@ def deployment_order(templates: Mapping[str, Mapping[str, Any]]) -> list[str]:
     graph: dict[str, set[str]] = {}
     for stack, template in templates.items():
         needed = needs(template)
-        if missing := sorted(needed - makers.keys()):
+        if (missing := sorted(needed - makers.keys())) and not sparse:
             raise HarnessError(f"The stack {stack} needs {', '.join(missing)}, which no stack makes.")
-        graph[stack] = {makers[name] for name in needed} - {stack}
+        graph[stack] = {makers[name] for name in needed & makers.keys()} - {stack}
     sorter = TopologicalSorter({stack: sorted(graph[stack]) for stack in sorted(graph)})
     try:
         return list(sorter.static_order())

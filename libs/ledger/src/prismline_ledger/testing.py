@@ -22,6 +22,7 @@ class Context:
         self.seconds = seconds
 
     def get_remaining_time_in_millis(self) -> int:
+        """What Lambda's method of this name says."""
         return round(self.seconds * 1000)
 
 
@@ -32,6 +33,7 @@ class Clock:
         self._start = self.now = now
 
     def __call__(self) -> datetime:
+        """The time."""
         return self.now
 
     def text(self) -> str:
@@ -43,6 +45,7 @@ class Clock:
         return (self.now - self._start).total_seconds()
 
     def advance(self, seconds: float) -> None:
+        """Move the clock on."""
         self.now += timedelta(seconds=seconds)
 
 

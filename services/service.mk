@@ -1,0 +1,56 @@
+# What the Makefile of each service includes: `make -C services/worker lint test image plan deploy rollback ENV=prod`.
+# A checkout of the service, contracts/ and libs/ is enough: the other tools come with the harness, which is a wheel.
+
+SERVICE := $(notdir $(CURDIR))
+ROOT    := $(abspath ../..)
+VENV    ?= $(ROOT)/.venv
+BIN     := $(VENV)/bin
+PYTHON  ?= python3.11
+# Where the wheels of the harness and of gaussline's kernel are; empty: in the package index.
+WHEELS  ?=
+
+# The service and its libraries are imported from this checkout; gaussline is compiled, so it comes as a wheel.
+LIBRARIES := $(filter-out %/gaussline/src,$(wildcard $(ROOT)/libs/*/src))
+lint test: export PYTHONPATH := $(CURDIR)/src:$(ROOT)/contracts/src:$(subst $() $(),:,$(LIBRARIES))
+
+.PHONY: help install lint test image bill plan deploy rollback
+.DEFAULT_GOAL := help
+
+help:  ## Show this list.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+install:  ## Install the service's locked packages, and the harness with the tools of lint and test.
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install -q --disable-pip-version-check $(if $(WHEELS),--find-links '$(WHEELS)') 'prismline-localstack[test]'
+
+lint:  ## Format, lint, types, version and changelog.
+	cd $(ROOT) && $(BIN)/python -m ruff format --check services/$(SERVICE)
+	cd $(ROOT) && $(BIN)/python -m ruff check services/$(SERVICE)
+	cd $(ROOT) && $(BIN)/python -m mypy services/$(SERVICE)/src
+	$(BIN)/python $(ROOT)/releases.py check services/$(SERVICE)
+
+test:  ## Run the service's tests; TESTS='-m "not emulator"' for some.
+	cd $(ROOT) && $(BIN)/python -m pytest $(TESTS) services/$(SERVICE)/tests
+
+image:  ## Build the image here; `deploy` builds and pushes its own.
+	docker build --file Dockerfile --tag prismline/$(SERVICE) \
+	  --label org.opencontainers.image.version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) \
+	  --label org.opencontainers.image.revision=$$(git rev-parse HEAD) $(ROOT)
+
+bill:  ## Write the bill of materials of the image to dist/, in CycloneDX.
+	mkdir -p dist
+	$(BIN)/python -m prismline_localstack.deployment.bill --root $(ROOT) $(SERVICE) > dist/$(SERVICE).cdx.json
+
+plan: needs-env  ## Show what a deployment to ENV would change.
+	$(BIN)/prismline deploy --env $(ENV) --service $(SERVICE) --root $(ROOT) --plan
+
+deploy: needs-env  ## Deploy the service to ENV.
+	$(BIN)/prismline deploy --env $(ENV) --service $(SERVICE) --root $(ROOT)
+
+rollback: needs-env  ## Restore the release before the present one in ENV.
+	$(BIN)/prismline rollback --env $(ENV) --service $(SERVICE)
+
+.PHONY: needs-env
+needs-env:
+	@test -n '$(ENV)' || { echo 'Say which environment: ENV=prod'; exit 2; }
