@@ -1,0 +1,88 @@
+"""A service of the last release works with the others of this checkout: teams release one service at a time.
+
+The last release is what `releases.toml` records. Its wheels are built from the commit that stands there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import releases
+from prismline_contracts import ChunkStatus
+from prismline_localstack.settings import REPOSITORY
+from tests.cubes import write_cube
+from tests.invariants import assert_invariants
+from tests.releases import wheels
+from tests.system import System
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+RECORD = releases.read_record(REPOSITORY)
+#: Libraries of ours that splitter and worker were released with. gaussline is compiled: the one of now is in its range.
+LIBRARIES = ("contracts", "libs/runtime", "libs/ledger", "libs/coordination")
+
+
+@pytest.fixture(scope="module")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The packages of the last release, as its commit has them, with their wheels in `dist`."""
+    folder = tmp_path_factory.mktemp("released")
+    names = [*LIBRARIES, "services/splitter", "services/worker"]
+    for name in names:
+        archive = [
+            "git",
+            "-C",
+            str(REPOSITORY),
+            "archive",
+            "-o",
+            str(folder / "package.tar"),
+            RECORD[name].commit,
+            name,
+        ]
+        if subprocess.run(archive, capture_output=True, check=False).returncode:
+            pytest.skip("the commit of the last release is not here")
+        shutil.unpack_archive(folder / "package.tar", folder, filter="data")
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    wheels.run([*pip, "--wheel-dir", "dist", *(f"./{name}" for name in names)], folder)
+    return folder
+
+
+def checkout_with(released: Path, service: str, folder: Path) -> Path:
+    """This checkout, but for one service: that is the wheels of the last release. Its stack is that of now."""
+    for path in (REPOSITORY / "services").iterdir():
+        if path.is_dir() and path.name != service:
+            (folder / "services").mkdir(parents=True, exist_ok=True)
+            (folder / "services" / path.name).symlink_to(path)
+    for name in ("platform", "localstack"):
+        (folder / name).symlink_to(REPOSITORY / name)
+    older = folder / "services" / service
+    older.mkdir()
+    shutil.copy(released / "services" / service / "pyproject.toml", older)
+    shutil.copy(REPOSITORY / "services" / service / "template.yaml", older)
+    names = [f"prismline_{name.rpartition('/')[2]}" for name in (*LIBRARIES, service)]
+    built = [str(path) for path in (released / "dist").glob("*.whl") if path.name.split("-")[0] in names]
+    assert len(built) == len(names)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", str(older / "src")]
+    wheels.run([*pip, *built], folder)
+    return folder
+
+
+@pytest.mark.parametrize("service", ["worker", "splitter"])
+def test_a_cube_is_decomposed_with_one_service_of_the_last_release(
+    released: Path, service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = checkout_with(released, service, tmp_path / "checkout")
+    with System.running(tmp_path, monkeypatch, root=root) as system:
+        # A worker of 1.0.0 reads chunks that are copied. Those that refer to the cube came after it.
+        fields = {"chunk_input": "copy"} if service == "worker" else {}
+        run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=2, nx=3), chunk_size=2, **fields)
+        view = system.wait(run_id)
+        assert (view.status, view.completed, view.total) == ("completed", 3, 3)
+        assert {chunk.state for chunk in system.chunks(run_id)} == {ChunkStatus.COMPLETED}
+        assert len(system.table(run_id)) == 6
+        if service == "splitter":  # an older worker writes fewer columns than those of now
+            assert_invariants(system, run_id, nx=3)
