@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shutil
 import subprocess
 import tomllib
 from collections.abc import Callable, Sequence
@@ -50,7 +51,8 @@ class ContainerImages:
             name = f"{place}:{tag}"
             # Lambda takes no image with an attestation of its build beside it.
             build = ["build", "--platform", PLATFORM, "--provenance=false", "--file", dockerfile, "--tag", name]
-            self._engine([*build, str(root)], None)
+            labels = [part for label in labels_of(root, service) for part in ("--label", label)]
+            self._engine([*build, *labels, str(root)], None)
             self._log_in(place.partition("/")[0])
             self._engine(["push", name], None)
             digest = self._digest(repository, tag)
@@ -92,6 +94,17 @@ def version_of(root: Path, service: str) -> str:
         raise HarnessError(f"There is no {project}.")
     version: str = tomllib.loads(project.read_text())["project"]["version"]
     return version
+
+
+def labels_of(root: Path, service: str) -> list[str]:
+    """The labels of an image that its Dockerfile cannot know: version and, in a clone, revision."""
+    labels = [f"org.opencontainers.image.version={version_of(root, service)}"]
+    if (git := shutil.which("git")) is not None:
+        command = [git, "-C", str(root), "rev-parse", "HEAD"]
+        asked = subprocess.run(command, text=True, capture_output=True, check=False)
+        if asked.returncode == 0:
+            labels.append(f"org.opencontainers.image.revision={asked.stdout.strip()}")
+    return labels
 
 
 def _source_digest(root: Path) -> str:
