@@ -166,8 +166,7 @@ def measured(work_off: Any) -> dict[str, float]:
 def work() -> dict[str, float]:
     """The worker's handler."""
     sys.path.insert(0, str(Path(__file__).parents[1]))
-    from tests.kit import Context, lambda_event
-
+    from prismline_ledger.testing import Context, lambda_event
     from prismline_worker.dependencies import Dependencies
     from prismline_worker.handler import build_handler
 
