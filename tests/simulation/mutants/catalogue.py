@@ -151,9 +151,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "an attempt ends though another one has begun",
         f"{LEDGER}/attempts.py",
         'condition=as_read(chunk, "status", "attempts"),\n        )\n        return self._update_chunk(chunk.run_id, '
-        "chunk.chunk_id, change) is not None\n\n    def record_waiting",
+        "chunk.chunk_id, change) is not None\n\n    def report_progress",
         'condition=Attr("PK").exists(),\n        )\n        return self._update_chunk(chunk.run_id, '
-        "chunk.chunk_id, change) is not None\n\n    def record_waiting",
+        "chunk.chunk_id, change) is not None\n\n    def report_progress",
         "A worker that had been presumed dead takes a chunk back that has completed.",
         ("an attempt ends after another one",),
     ),
@@ -299,15 +299,15 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an attempt that failed is acknowledged",
         f"{WORKER}/processing.py",
-        "_give_back(start.chunk, error, deps)\n        raise",
-        "_give_back(start.chunk, error, deps)\n        return",
+        "_give_back(start.chunk, error, _milliseconds(began), deps)\n        raise",
+        "_give_back(start.chunk, error, _milliseconds(began), deps)\n        return",
         "A chunk that met an error waits until the sweeper finds that its message is lost.",
         ("an output cannot be written",),
     ),
     Mutant(
         "an existing output is taken for a complete one",
         f"{WORKER}/workloads/spectra.py",
-        "rows = timed_out_rows(from_parquet(bucket.read(key)))",
+        "rows = timed_out_rows(from_parquet(body))",
         "rows = []",
         "Rows that a worker before this one had no time for are never fitted.",
         ("workers freeze over slow rows", "two slow lanes"),
