@@ -16,7 +16,7 @@ QUICK    := not e2e and not emulator and not slow and not compose and not browse
 PYTEST   := $(BIN)/pytest -n 2 --dist worksteal
 WAITING  := $(BIN)/pytest -n 3 --dist worksteal
 
-.PHONY: contracts pacts deploy-local docs format model help screenshots demo demo-faults demo-captions demo-urls test test-fast check mutants install install-dev schemas lock wheels clean
+.PHONY: contracts pacts deploy-local docs format model help screenshots demo demo-faults demo-captions demo-urls test test-fast check check-types check-style check-templates check-versions check-docs mutants install install-dev schemas lock wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -52,13 +52,25 @@ format: $(VENV)/.installed-dev  ## Format and sort imports.
 test-fast: check  ## Run the checks and the quick tests that need neither emulator nor services (under two minutes).
 	$(PYTEST) -m '$(QUICK)'
 
+# The checks do not depend on each other: two run at a time.
 check: $(VENV)/.installed-dev  ## Format, lint, types, imports, templates, versions, documentation.
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync check-types check-style check-templates check-versions check-docs
+
+check-types:
+	$(BIN)/mypy $(SOURCES) tests/simulation
+
+check-style:
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/ruff check $(CHECKED)
-	$(BIN)/mypy $(SOURCES) tests/simulation
 	$(BIN)/lint-imports --no-logo
+
+check-templates:
 	$(BIN)/cfn-lint platform/template.yaml services/*/template.yaml
+
+check-versions:
 	$(BIN)/python releases.py check
+
+check-docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 deploy-local: $(VENV)/.installed-dev  ## Deploy everything as Lambda functions, here; upgrade and roll back a service in mid-run.

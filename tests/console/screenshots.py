@@ -34,7 +34,7 @@ PATIENCE_MS = 60_000
 #: Time in milliseconds that a page has to draw what it has fetched.
 SETTLE_MS = 1500
 #: Pages whose picture is higher than the window: what belongs together is below.
-HIGH = {"cube"}
+HIGH = {"cube", "system"}
 
 
 def choose_failed(page: Page, _system: System) -> None:
@@ -87,6 +87,7 @@ def shots(scene: Scene) -> dict[str, tuple[str, Callable[[Page, System], None]]]
         "compare": (f"/console/compare?a={scene.good_run}&b={scene.other_run}", both_maps),
         "dead-letters": ("/console/dead-letters", choose_failed),
         "alerts": ("/console/alerts", raise_alarm),
+        "contracts": ("/console/contracts", nothing),
     }
 
 
