@@ -17,6 +17,8 @@ from prismline_contracts.registry import read_registry
 from tests.contracts.__main__ import steps
 from tests.contracts.versions import ROOT
 
+pytestmark = pytest.mark.slow
+
 PAGE = (ROOT / "docs/evolving-contracts.md").read_text()
 
 #: What a command of the page runs in this test: the first step of its target, or itself. The other steps are tests.

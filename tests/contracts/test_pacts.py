@@ -32,6 +32,8 @@ from tests.contracts.pacts import (
 from tests.contracts.scenes import Link, Sighting, richest, sightings_of
 from tests.contracts.versions import ROOT, version_of
 
+pytestmark = pytest.mark.slow
+
 
 def test_every_pact_is_what_its_consumer_needs_now(tmp_path: Path) -> None:
     """Each consumer's handler works with what its pact states, and with nothing more."""
