@@ -52,7 +52,7 @@ NOT_USED_HERE = {
     r"worker FunctionRole (ssm|ec2):.*": "captions ask for the GPU",
     r"exporter ExporterRole s3:(GetObject|DeleteObject|ListBucket) .*": "only pages are exported",
     r"exporter ExporterRole (sqs:SendMessage|sqs:GetQueueUrl|dynamodb:GetItem) .*": "the export ends in one message",
-    r"status FunctionRole states:(SendTaskFailure|StopExecution) .*": "nothing is cancelled",
+    r"status FunctionRole states:(SendTaskFailure|StopExecution) .*": "nothing is cancelled before",
     r"status FunctionRole dynamodb:PutItem .*-runs": "no run is cancelled before it is split",
     r"status FunctionRole sqs:GetQueueUrl .*": "nothing is sent to itself",
 }
@@ -274,11 +274,20 @@ def test_a_submitter_submits_follows_and_fetches_and_may_do_no_more(enforced: Sy
             attempt(session_of("prismline-local-submitter"))
 
 
-def test_an_operator_mutes_cancels_and_looks_into_the_archive(enforced: System, tmp_path: Path) -> None:
+def test_an_operator_mutes_cancels_retries_and_recovers(enforced: System, tmp_path: Path) -> None:
     operator = Person.with_role("operator", tmp_path / "home")
     operator.types("alerts", "mute", "1h")
     operator.types("alerts", "unmute")
     operator.types("deadletters", "stats")
+    operator.types("deadletters", "recover", "--dry-run", "--wait")
+    enforced.set_faults([{"point": "chunk.started", "action": "hang", "seconds": 5.0}])
+    run_id = enforced.submit(write_cube(tmp_path / "cube.fits", ny=4, nx=5), chunk_size=1)
+    wait_for(lambda: enforced.events(run_id, "chunk.completed"), "the first chunk to complete")
+    operator.types("cancel", run_id)
+    wait_for(lambda: enforced.item(run_id).ended_status == "cancelled", "the end of the run to be recorded")
+    enforced.set_faults([])
+    operator.types("retry", run_id, "--cancelled")
+    wait_for(lambda: enforced.item(run_id).uncancelled_at, "the run to go on")
     with pytest.raises(ClientError, match="AccessDenied"):
         put("dead-letter-archive/sqs/x")(session_of("prismline-local-operator"))
     with pytest.raises(ClientError, match="AccessDenied"):
