@@ -13,7 +13,7 @@ const release = (name) => (name === "next" ? "not released yet" : name);
 
 function changes(history) {
   const [latest, ...earlier] = history;
-  const line = (change) => el("p", {}, el("span", { class: "sub" }, `${release(change.release)}: `), marked(change.what));
+  const line = (change) => el("div", {}, el("span", { class: "sub" }, `${release(change.release)}: `), marked(change.what));
   return [line(latest), earlier.length
     ? el("details", {}, el("summary", {}, `${count(earlier.length)} earlier`), earlier.map(line)) : null];
 }
