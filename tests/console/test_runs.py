@@ -89,6 +89,25 @@ def test_a_failed_chunk_is_opened_recovered_and_seen_to_turn(page: Page, console
     expect(fact(page, "Status")).to_contain_text("completed")
 
 
+def test_a_map_that_has_the_focus_before_its_cells_have_come_says_where_one_is(page: Page, scene: Scene) -> None:
+    page.goto(f"/console/runs/{scene.bad_run}")
+    said = page.evaluate("""async () => {
+      const { HeatMap } = await import("/console/static/js/heatmap.js");
+      const place = document.body.appendChild(document.createElement("div"));
+      const said = [];
+      const map = new HeatMap(place, { onCursor: (row) => said.push(row) });
+      const cells = (length) => ({
+        length, state: new Uint8Array(length), attempts: new Uint8Array(length), duration: new Int32Array(length),
+      });
+      map.show(cells(0));
+      map.canvas.focus();
+      map.show(cells(3));
+      map.show(cells(4));
+      return said;
+    }""")
+    assert said == [0]
+
+
 def test_cells_are_walked_and_chosen_by_keyboard_and_the_address_can_be_shared(page: Page, scene: Scene) -> None:
     page.goto(f"/console/runs/{scene.bad_run}")
     cells = page.get_by_role("application", name="Cells of the run")

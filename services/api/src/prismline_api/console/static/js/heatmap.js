@@ -43,11 +43,12 @@ export class HeatMap {
   }
 
   show(cells) {
-    const another = this.cells?.length !== cells.length;
+    const first = !this.cells?.length, another = this.cells?.length !== cells.length;
     this.cells = cells;
     this.cursor = Math.min(this.cursor, Math.max(0, cells.length - 1));
     if (another) this.layout();
     else this.paint();
+    if (first && document.activeElement === this.canvas) this.say();
   }
 
   colourBy(name) { this.colour = name; this.paint(); }
