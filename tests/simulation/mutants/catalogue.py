@@ -590,8 +590,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "an old attempt fails what a recovery reopened",
         f"{LEDGER}/attempts.py",
-        'fields, guard=("recovery",))',
-        "fields)",
+        'guard=("recovery",), attempt_error=attempt_error)',
+        "attempt_error=attempt_error)",
         "A chunk that was recovered fails again because of what a worker met before.",
         ("an old attempt fails after a recovery",),
     ),

@@ -114,10 +114,10 @@ class Attempts(LedgerBase):
         the caller took. None: the caller has made no attempt.
         """
         fields: dict[str, Any] = {"error": truncate(error)}
-        if duration_ms is None:
-            return self._end_chunk(chunk, ChunkStatus.FAILED, fields, guard=("recovery",))
-        fields["duration_ms"] = duration_ms
-        return self._end_chunk(chunk, ChunkStatus.FAILED, fields, guard=("recovery",), attempt_error=error)
+        attempt_error = None
+        if duration_ms is not None:
+            fields["duration_ms"], attempt_error = duration_ms, error
+        return self._end_chunk(chunk, ChunkStatus.FAILED, fields, guard=("recovery",), attempt_error=attempt_error)
 
     def give_up_chunk(self, chunk: ChunkItem, error: str, *, unsaid: bool = False) -> Finished:
         """Fail the chunk because it is exhausted, unless it has changed since it was read.
