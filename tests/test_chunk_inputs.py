@@ -14,7 +14,7 @@ from astropy.io import fits
 
 from prismline_cube import ranges, reading, stored
 from prismline_runtime import PermanentError
-from prismline_splitter import fpack
+from prismline_splitter import plain_fits
 from tests.cubes import NOISE, header, spectra
 from tests.workload_kit import Kit, Worked
 
@@ -121,7 +121,7 @@ def test_a_reference_gives_the_same_parquet_as_a_copy(
 def test_a_tile_compressed_cube_gives_the_same_parquet_as_the_plain_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bitpix: int, order: str
 ) -> None:
-    monkeypatch.setattr(fpack, "PART_BYTES", 1000)
+    monkeypatch.setattr(plain_fits, "PART_BYTES", 1000)
     body = cube_body(bitpix, order)
     plain, _ = work_off(tmp_path / "plain", body, "reference", chunk_size=10)
     packed, kit = work_off(tmp_path / "packed", in_tiles(body), "auto", chunk_size=10)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prismline_splitter import cube as cube_module
-from prismline_splitter import fpack
+from prismline_splitter import fpack, plain_fits
 from prismline_splitter.cube import Cube, SpectralAxis, is_blank, open_cube
 from prismline_splitter.cube_errors import CubeError
 
@@ -401,7 +401,7 @@ def packed_cube(path: Path, values: np.ndarray = PACKED_VALUES, **how) -> Path:
 
 
 def test_a_tile_compressed_cube_reads_like_the_one_that_was_packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(fpack, "PART_BYTES", 3 * PACKED_VALUES[0].nbytes)
+    monkeypatch.setattr(plain_fits, "PART_BYTES", 3 * PACKED_VALUES[0].nbytes)
     cube = open_cube(packed_cube(tmp_path / "cube.fits.fz", compression_type="RICE_1"), tmp_path)
     spectra, _, _ = all_spectra(cube)
     assert (spectra == PACKED_VALUES.reshape(len(PACKED_VALUES), -1).T).all()

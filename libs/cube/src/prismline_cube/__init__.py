@@ -2,7 +2,7 @@
 
 from prismline_cube.axis import SpectralAxis
 from prismline_cube.components import MAP_COLUMNS, flat_components, gaussians, map_values
-from prismline_cube.grid import Grid
+from prismline_cube.grid import ZIP_MAGIC, Grid
 from prismline_cube.layout import FLOAT32_BITPIX, STORED_TYPES, Layout, StoredValues, spectra_type
 from prismline_cube.ranges import count_requests
 from prismline_cube.reading import CONNECTIONS, RANGE_BYTES, ReadRange, Slab, gather, slab_size, slabs
@@ -17,6 +17,7 @@ __all__ = [
     "RANGE_BYTES",
     "STORED_TYPES",
     "TILE_PIXELS",
+    "ZIP_MAGIC",
     "CubeReader",
     "Grid",
     "Layout",

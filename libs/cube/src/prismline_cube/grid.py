@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+#: The first bytes of a ZIP file, in which Zarr arrays come.
+ZIP_MAGIC = b"PK\x03\x04"
+
 
 @dataclass(frozen=True)
 class Grid:

@@ -24,12 +24,10 @@ from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
 
-from prismline_cube.grid import Grid
+from prismline_cube.grid import ZIP_MAGIC, Grid
 from prismline_cube.layout import Layout
 from prismline_cube.reading import SLAB_BYTES, ReadRange, Slab
 
-#: The first bytes of a ZIP file.
-ZIP_MAGIC = b"PK\x03\x04"
 #: Bytes of the fixed part of a member's header, and of what may follow its name where the values begin at once.
 HEADER_BYTES, EXTRA_BYTES = 30, 64
 #: Bytes of the longest description of an array that is read.

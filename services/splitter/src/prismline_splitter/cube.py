@@ -28,9 +28,10 @@ from astropy.wcs import WCS
 from numpy.typing import NDArray
 
 from prismline_contracts import FITS_LAYOUT, ZARR_LAYOUT
-from prismline_cube import STORED_TYPES, Grid, ReadRange, StoredValues, sky_coordinates, spectra_type
+from prismline_cube import STORED_TYPES, ZIP_MAGIC, Grid, ReadRange, StoredValues, sky_coordinates, spectra_type
 from prismline_splitter.cube_errors import CubeError, TileCompressedError
 from prismline_splitter.fpack import unpack_tiles
+from prismline_splitter.plain_fits import RECORD_BYTES
 from prismline_splitter.zarr_header import open_zarr_file, unpack_zarr, zarr_header
 
 #: First four letters of the CTYPEn of a spectral axis -> the SI unit it has when the header gives no CUNITn
@@ -56,8 +57,6 @@ CUBE_AXES = (2, 3, 4)
 #: times this, well under 512 MB; a smaller slab means more and shorter reads (one for each channel).
 SLAB_BYTES = 64 * 2**20
 
-#: Bytes in a FITS record: headers and data are padded to whole ones.
-RECORD_BYTES = 2880
 
 #: Bytes of the longest header accepted (36,000 cards), so that one without END is not looked for to the end.
 MAX_HEADER_BYTES = 1000 * RECORD_BYTES
@@ -68,7 +67,7 @@ HEADER_BYTES = 64 * 2**10
 #: Bytes copied at a time when a .gz is decompressed.
 COPY_BYTES = 2**20
 
-GZIP_MAGIC, ZIP_MAGIC = b"\x1f\x8b", b"PK\x03\x04"
+GZIP_MAGIC = b"\x1f\x8b"
 #: First bytes of a file that tell its kind.
 MAGIC_BYTES = 4
 #: A gzip file may expand to this many bytes, and beyond it to `MAX_EXPANSION` times its size. Noise expands to twice.

@@ -10,19 +10,16 @@ import os
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from astropy.io import fits
 
 from prismline_splitter.cube_errors import CubeError
+from prismline_splitter.plain_fits import write_values
 
-#: Bytes of values that are decompressed at a time, and bytes that one tile may have at most.
-PART_BYTES, MAX_TILE_BYTES = 64 * 2**20, 256 * 2**20
+#: Bytes that one tile may have at most.
+MAX_TILE_BYTES = 256 * 2**20
 #: The values may have this many bytes, and beyond it `MAX_EXPANSION` times those of the file.
 ALWAYS_EXPANDED_BYTES, MAX_EXPANSION = 2**30, 100
-#: Bytes of which a FITS file has a multiple.
-RECORD_BYTES = 2880
 
 
 def unpack_tiles(path: Path, workdir: Path) -> Path:
@@ -40,7 +37,9 @@ def unpack_tiles(path: Path, workdir: Path) -> Path:
                 _check(packed, path.stat().st_size)
                 plain.write(fits.PrimaryHDU().header.tostring().encode("ascii"))
                 plain.write(packed.header.tostring().encode("ascii"))
-                n_bytes = _write_values(packed, plain)
+                write_values(
+                    plain, packed.header["BITPIX"], packed.shape, packed.tile_shape, packed.section.__getitem__
+                )
         except (CubeError, MemoryError):
             raise
         except OSError as error:
@@ -49,7 +48,6 @@ def unpack_tiles(path: Path, workdir: Path) -> Path:
             raise _damaged(error) from error
         except Exception as error:  # what astropy raises for damaged files is not documented
             raise _damaged(error) from error
-        plain.write(bytes(-n_bytes % RECORD_BYTES))
     return Path(name)
 
 
@@ -60,22 +58,6 @@ def _check(packed: fits.CompImageHDU, file_bytes: int) -> None:
         raise CubeError(f"the file expands to {n_bytes:,} bytes; upload the cube uncompressed")
     if (tile := math.prod(packed.tile_shape) * itemsize) > MAX_TILE_BYTES:
         raise CubeError(f"a tile of the compressed cube has {tile:,} bytes; compress it with smaller tiles")
-
-
-def _write_values(packed: fits.CompImageHDU, plain: Any) -> int:
-    """Write all values, part by part along the slowest axis, in whole tiles where that fits. Return their bytes."""
-    kind = np.dtype(f">{'f' if packed.header['BITPIX'] < 0 else 'i'}{abs(packed.header['BITPIX']) // 8}")
-    kind = np.dtype("u1") if packed.header["BITPIX"] == 8 else kind
-    shape, tile = packed.shape, packed.tile_shape
-    axis = next((n for n, length in enumerate(shape) if length > 1), 0)
-    bytes_per_step = max(1, math.prod(shape[axis + 1 :]) * kind.itemsize)
-    step = max(1, PART_BYTES // bytes_per_step)
-    step = max(tile[axis], step // tile[axis] * tile[axis])
-    n_bytes = 0
-    for start in range(0, shape[axis], step):
-        part = packed.section[(*[slice(None)] * axis, slice(start, start + step))]
-        n_bytes += plain.write(np.ascontiguousarray(part, dtype=kind).data)
-    return n_bytes
 
 
 def _damaged(error: Exception) -> CubeError:

@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from astropy.io import fits
+from numpy.typing import NDArray
 
-from prismline_cube import STORED_TYPES, ReadRange
+from prismline_cube import ReadRange
 from prismline_splitter.cube_errors import CubeError
+from prismline_splitter.plain_fits import write_values
 
 if TYPE_CHECKING:
     from prismline_cube.zarr_zip import ZarrCube
-
-#: Bytes of values that are written at a time.
-PART_BYTES = 64 * 2**20
-#: Bytes of which a FITS file has a multiple.
-RECORD_BYTES = 2880
 
 
 def open_zarr_file(file: BinaryIO, read: ReadRange) -> ZarrCube:
@@ -62,17 +59,12 @@ def unpack_zarr(path: Path, workdir: Path) -> Path:
         with path.open("rb") as members:
             cube = open_zarr_file(members, read)
         plain.write(zarr_header(cube).tostring().encode("ascii"))
-        kind, shape = np.dtype(STORED_TYPES[cube.bitpix]), tuple(reversed(cube.axes))
-        axis = next((n for n, length in enumerate(shape) if length > 1), 0)
-        bytes_per_step = int(np.prod(shape[axis + 1 :], dtype=np.int64)) * kind.itemsize
-        step, stored = max(1, PART_BYTES // max(1, bytes_per_step)), cube.array.chunks[axis]
-        step = max(stored, step // stored * stored)
-        n_bytes = 0
-        for start in range(0, shape[axis], step):
+
+        def values(part: tuple[slice, ...]) -> NDArray[np.generic]:
             try:
-                part = cube.values(*[slice(None)] * axis, slice(start, start + step))
+                return cube.values(*part)
             except ValueError as error:
                 raise CubeError(f"{error}; upload the cube again") from error
-            n_bytes += plain.write(np.ascontiguousarray(part, dtype=kind).data)
-        plain.write(bytes(-n_bytes % RECORD_BYTES))
+
+        write_values(plain, cube.bitpix, tuple(reversed(cube.axes)), cube.array.chunks, values)
     return Path(name)
