@@ -64,6 +64,18 @@ def test_a_large_archive_is_read_bit_by_bit(world: ApiWorld, monkeypatch: pytest
     assert looks[-1] == 5
 
 
+def test_an_archive_of_more_than_is_read_is_not_listed_all_the_time(world: ApiWorld) -> None:
+    archive(world, "2026-03-01", ["old"] * 4)
+    clock = Clock(step=0.001)
+    counts = ArchiveCounts(world.deps.s3, world.deps.bucket, most_records=3, clock=clock)
+    counts.now()
+    archive(world, "2026-03-02", ["new"])
+    clock.now += archive_counts.LOOK_SECONDS / 2
+    assert "new" not in counts.now().by_run
+    clock.now += archive_counts.LOOK_SECONDS
+    assert counts.now().by_run["new"] == 1
+
+
 def test_the_list_of_runs_says_how_many(world: ApiWorld, acme: Api) -> None:
     run_id = acme.post("/jobs", urls_job())["run"]["run_id"]
     archive(world, "2099-03-01", [run_id, "of-another-run"])

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 #: Most records that are known, the newest ones.
 MOST_RECORDS = 5000
-#: Shortest time between two looks, and about how long one may read records, in seconds.
-LOOK_SECONDS, READ_SECONDS = 5.0, 0.5
+#: Shortest time between two looks, and while records are left to read, in seconds.
+LOOK_SECONDS, NEXT_READ_SECONDS = 5.0, 1.0
+#: About how long one look may read records, in seconds.
+READ_SECONDS = 0.5
 #: Records that are read at the same time.
 READERS = 8
 
@@ -70,13 +72,14 @@ class ArchiveCounts:
         if self._lock.acquire(blocking=False):
             try:
                 if self._clock() >= self._next_look:
-                    self._counted = self._look()
-                    self._next_look = self._clock() + (LOOK_SECONDS if self._counted.first_day == "" else 1.0)
+                    self._counted, unread = self._look()
+                    self._next_look = self._clock() + (NEXT_READ_SECONDS if unread else LOOK_SECONDS)
             finally:
                 self._lock.release()
         return self._counted
 
-    def _look(self) -> Counted:
+    def _look(self) -> tuple[Counted, bool]:
+        """The numbers, and whether the next look has records left to read."""
         keys, more = self._keys()
         until = self._clock() + READ_SECONDS
         unread = (key for key in keys if key not in self._run_of)
@@ -84,10 +87,10 @@ class ArchiveCounts:
             while self._clock() < until and (some := list(islice(unread, READERS))):
                 self._run_of.update(zip(some, pool.map(self._run_in, some), strict=True))
         self._run_of = {key: self._run_of[key] for key in keys if key in self._run_of}
-        left = [_day(key) for key in keys if key not in self._run_of]
-        left += [_day(keys[-1])] if more else []
+        unread_days = [_day(key) for key in keys if key not in self._run_of]
+        left = unread_days + ([_day(keys[-1])] if more else [])
         by_run = Counter(run_id for run_id in self._run_of.values() if run_id is not None)
-        return Counted(by_run, _after(max(left)) if left else "")
+        return Counted(by_run, _after(max(left)) if left else ""), bool(unread_days)
 
     def _keys(self) -> tuple[list[str], bool]:
         """The keys of the newest records, the newest day first, and whether there are more."""
