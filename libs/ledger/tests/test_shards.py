@@ -138,6 +138,8 @@ class Machine(RuleBasedStateMachine):
     dynamodb: ClassVar[DynamoDBClient]
     calls_of: ClassVar[type[TaskCalls]]
     shard_count: ClassVar[int]
+    #: The runs whose counters were compared with their items after a chunk or task had ended.
+    compared: ClassVar[set[str]]
 
     @initialize()
     def open(self) -> None:
@@ -254,6 +256,8 @@ class Machine(RuleBasedStateMachine):
         self.the_counters_are_what_the_items_say(run, tasks, shards)
         self.the_run_drains_once_when_all_have_ended(run, tasks)
         self.no_end_is_taken_back(tasks)
+        if any(task["status"] in ENDED for task in tasks):
+            self.compared.add(self.run_id)
 
     def the_counters_are_what_the_items_say(self, run: Item, tasks: list[Item], shards: dict[int, Item]) -> None:
         states = Counter(task["status"] for task in tasks)
@@ -338,11 +342,22 @@ def at_request(dynamodb: DynamoDBClient, number: int, action: Callable[[], objec
 def test_the_counters_of_all_shards_are_what_the_items_say(
     calls: type[TaskCalls], shard_count: int, ledger: Ledger, table: Table, dynamodb: DynamoDBClient
 ) -> None:
-    attributes = {"ledger": ledger, "table": table, "dynamodb": dynamodb, "calls_of": calls, "shard_count": shard_count}
-    machine = type("Machine", (Machine,), attributes)
+    machine = type(
+        "Machine",
+        (Machine,),
+        {
+            "ledger": ledger,
+            "table": table,
+            "dynamodb": dynamodb,
+            "calls_of": calls,
+            "shard_count": shard_count,
+            "compared": set(),
+        },
+    )
     run_state_machine_as_test(
         machine,
         settings=settings(
             max_examples=EXAMPLES, stateful_step_count=15, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
+    assert machine.compared, "no run had an ending to compare"

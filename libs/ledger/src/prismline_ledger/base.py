@@ -85,7 +85,7 @@ def as_read(item: RunItem | ChunkItem | TaskItem | ShardItem, *names: str) -> Co
     """
     present = {}
     condition: ConditionBase | None = None
-    for name in names:
+    for name in dict.fromkeys(names):
         value, default = getattr(item, name), type(item).model_fields[name].default
         attribute = item.attribute(name)
         if value is not None and value == default:

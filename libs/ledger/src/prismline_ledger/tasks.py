@@ -296,7 +296,7 @@ class Tasks(Splitting):
             sets = {"status": ending.to.value, "completed_at": moment, "charged_attempts": task.attempts}
             sets |= _outcome(ending, task, moment)
             removes = ("uncharged_ms", "not_before", "error" if ending.result is not None else "result")
-            change = Change(sets, removes=removes, condition=as_read(task, *dict.fromkeys((*ENDED_ON, *ending.guard))))
+            change = Change(sets, removes=removes, condition=as_read(task, *ENDED_ON, *ending.guard))
             writes.append(self._table.changing({"PK": task.PK, "SK": task.SK}, change))
             ended.append(TaskItem.model_validate(task.model_dump(exclude=set(removes)) | sets))
             total.update(counter_changes(task.state, ending.to))
