@@ -30,7 +30,7 @@ class Summary(BaseModel):
     consumers: list[str]
     #: The queue that a command is sent to, or `bus`. None: it is no message.
     channel: str | None = None
-    #: What each release changed, the first one first. `next`: what is not released yet.
+    #: What each release changed, by its version, the earliest first; the changes since the last release under `next`.
     history: Mapping[str, str]
 
 

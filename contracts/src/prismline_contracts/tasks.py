@@ -145,7 +145,7 @@ class ShardItem(Contract):
     total: Count | None = None
     completed: Count = 0
     failed: Count = 0
-    #: What has ended in the shard has cost this; see `RunItem`.
+    #: The costs of the shard's tasks or chunks that have ended. `RunItem` explains the three numbers.
     worked_ms: Count | None = None
     n_attempts: Count | None = None
     n_bytes: Count | None = None
