@@ -1,4 +1,4 @@
-"""What the supervisor reports of its processes: how many of each kind run, since when, and of which version. Pure."""
+"""What the supervisor reports of its processes: how many of each kind run, since when, and of which version."""
 
 from __future__ import annotations
 
