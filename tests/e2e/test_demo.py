@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -14,19 +13,19 @@ import pytest
 
 from prismline_localstack import harness
 from tests.cubes import write_cube
+from tests.environments import without_a_system
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 
 def test_a_kept_demonstration_serves_its_run_until_it_is_interrupted(tmp_path: Path) -> None:
     cube = write_cube(tmp_path / "cube.fits", ny=6, nx=8)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PRISMLINE_"))}
     demo = subprocess.Popen(
         [
             str(Path(sys.executable).with_name("prismline")),
             *("demo", "--keep", "--cube", str(cube), "--to", str(tmp_path / "output")),
         ],
-        env=environment | {"PRISMLINE_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"},
+        env=without_a_system() | {"PRISMLINE_HOME": str(tmp_path / "home"), "PYTHONUNBUFFERED": "1"},
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.environments import without_a_system
+
 REPOSITORY = Path(__file__).parents[2]
 TUTORIALS = sorted((REPOSITORY / "docs/tutorials").glob("*.md"))
 #: A block of commands, and the exit code of the last one, if that is not 0.
@@ -31,7 +33,7 @@ def script(page: str) -> str:
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_every_command_of_a_tutorial_works(page: Path, tmp_path: Path) -> None:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "PRISMLINE_"))}
+    kept = without_a_system()
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
     environment = {**kept, "PATH": path, "PRISMLINE_HOME": str(tmp_path / "home"), "COLUMNS": "120"}
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,4 +30,4 @@ def home(commands: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
         wheels.run([str(commands / "prismline"), "up", "--functions"], folder)
         yield folder
     finally:
-        subprocess.run([commands / "prismline", "down"], cwd=folder, capture_output=True, check=False)
+        wheels.run([str(commands / "prismline"), "down"], folder)

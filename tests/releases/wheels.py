@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from prismline_localstack.settings import REPOSITORY
+from tests.environments import without_a_system
 
 #: What the wheels are built from.
 SOURCES = ("Makefile", ".dockerignore", "contracts", "libs", "services", "cli", "localstack", "platform")
@@ -57,8 +57,9 @@ def environment_of(wheels: Path, names: Sequence[str], folder: Path) -> Path:
 
 
 def run(command: Sequence[str], folder: Path, **variables: str) -> str:
-    """Run a command outside the checkout. Return what it printed."""
-    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    """Run a command outside the checkout, with no system but its own. Return what it printed."""
+    inherited = without_a_system()
+    inherited.pop("PYTHONPATH", None)
     done = subprocess.run(
         command, cwd=folder, env=inherited | variables, capture_output=True, text=True, timeout=600, check=False
     )
