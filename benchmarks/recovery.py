@@ -68,11 +68,11 @@ def prepare(n_records: int) -> dict[str, float]:
     """A run, and one archived record for each of its chunks."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "services/dlq-consumer/tests"))
     import pytest
-    from dlq_world import World, chunk_message
+    from dlq_world import DlqConsumerWorld, chunk_message
 
     environment = os.environ["ENVIRONMENT"]
     with pytest.MonkeyPatch.context() as patch:
-        world = World.create(environment, patch)
+        world = DlqConsumerWorld.create(environment, patch)
         chunk_ids = world.run("r", n_records)  # neither ended nor begun: their messages were lost
 
         def put(chunk_id: str) -> None:
