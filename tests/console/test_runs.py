@@ -58,6 +58,23 @@ def test_a_cube_is_submitted_by_drag_and_drop_watched_to_its_end_and_exported(
     assert page.request.get(link.get_attribute("href") or "").body()[:4] == b"PAR1"
 
 
+@pytest.mark.parametrize(
+    ("name", "what", "survey"),
+    [
+        ("field.fits.fz", "a spectral cube, compressed by fpack", "field"),
+        ("field.zarr.zip", "a spectral cube, Zarr in a ZIP file", "field"),
+        ("list.csv.gz", "a list of URLs, in the column url of a table", "list"),
+    ],
+)
+def test_what_a_file_holds_follows_from_its_name(
+    page: Page, console: Console, name: str, what: str, survey: str
+) -> None:
+    page.goto("/console/runs")
+    dialog = drop(page, name, b"not looked into before it is split")
+    expect(dialog).to_contain_text(what)
+    expect(dialog.locator("input[name=name]")).to_have_value(survey)
+
+
 def test_a_file_that_is_neither_is_refused_with_what_to_do(page: Page, console: Console) -> None:
     page.goto("/console/runs")
     drop(page, "holiday.png", b"a picture")

@@ -157,7 +157,10 @@ class UploadRequest(Request):
 
     format: Annotated[
         Literal["jsonl", "text", "csv", "fits"],
-        Field(description="`jsonl`, `text` or `csv` for a list of URLs; `fits` for a cube."),
+        Field(
+            description="`jsonl`, `text` or `csv` for a list of URLs; `fits` for a cube: FITS, also packed by gzip or"
+            " fpack, or Zarr in a ZIP file."
+        ),
     ]
     gzip: Annotated[bool, Field(description="Whether the file is compressed by gzip.")] = False
     size_bytes: Annotated[int, Field(ge=1, description="The exact length of the file.")]

@@ -8,6 +8,8 @@ const NAME = /^[A-Za-z0-9][A-Za-z0-9._\-]{0,63}$/;
 const KINDS = [
   [/\.(fits|fit|fts)$/i, { format: "fits", workload: "spectra", what: "a spectral cube" }],
   [/\.(fits|fit|fts)\.gz$/i, { format: "fits", workload: "spectra", what: "a spectral cube, compressed", gzip: true }],
+  [/\.(fits|fit|fts)\.fz$/i, { format: "fits", workload: "spectra", what: "a spectral cube, compressed by fpack" }],
+  [/\.zarr\.zip$/i, { format: "fits", workload: "spectra", what: "a spectral cube, Zarr in a ZIP file" }],
   [/\.(jsonl|ndjson)(\.gz)?$/i, { format: "jsonl", workload: "urls", what: "a list of URLs, as JSON Lines" }],
   [/\.csv(\.gz)?$/i, { format: "csv", workload: "urls", what: "a list of URLs, in the column url of a table" }],
   [/\.(txt|list|urls)(\.gz)?$/i, { format: "text", workload: "urls", what: "a list of URLs, one a line" }],
@@ -19,7 +21,7 @@ const path = (runId) => `/console/runs/${encodeURIComponent(runId)}`;
 
 // A name of a job that comes from the name of a file.
 function suggested(name) {
-  const stem = name.replace(/\.gz$/i, "").replace(/\.[^.]*$/, "").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "");
+  const stem = name.replace(/\.(gz|fz|zip)$/i, "").replace(/\.[^.]*$/, "").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "");
   return stem.slice(0, 64) || "job";
 }
 
@@ -54,7 +56,7 @@ async function send(file, kind, name, show, signal) {
 function open(file) {
   const kind = kindOf(file.name);
   if (kind === null) {
-    notice(`${file.name}: a cube ends in .fits, a list of URLs in .txt, .csv or .jsonl. Rename the file and submit it again.`, { error: true });
+    notice(`${file.name}: a cube ends in .fits, .fits.gz, .fits.fz or .zarr.zip, a list of URLs in .txt, .csv or .jsonl. Rename the file and submit it again.`, { error: true });
     return;
   }
   if (file.size === 0) {
