@@ -361,6 +361,7 @@ def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
     found.append((output, "COMPRESSION", lambda _: "none"))
     captions = import_module("prismline_worker.workloads.captions")
     found.append((worker, "FitProcess", lambda _: StandInFitter))
+    found.append((worker, "PresignedRanges", lambda _: lambda _: None))  # all calls are those of the world's clients
     found.append((captions, "httpx", _Http))
     found.append((storage, "PART_BYTES", lambda _: storage.PART_BYTES))
     return found

@@ -29,6 +29,11 @@ def spectra_type(bitpix: int) -> np.dtype[Any]:
     return np.dtype(np.float32 if bitpix in FLOAT32_BITPIX else np.float64)
 
 
+#: Channels that are copied at a time where they lie far apart. So few lines of the cache are used again before they are
+#: replaced: the copy is four times as fast as that of all channels at once.
+CHANNELS_AT_A_TIME = 8
+
+
 @dataclass(frozen=True)
 class StoredValues:
     """How the values lie in the file: from byte `offset` as an array (outer, channel, `inner`) of `dtype`."""
@@ -41,7 +46,16 @@ class StoredValues:
     blank: int | None
 
     def physical(self, raw: NDArray[Any], out: NDArray[np.floating[Any]]) -> None:
-        """Write the physical values of `raw` into `out`, of equal shape; BLANK and infinities become NaN."""
+        """Write the physical values of `raw` into `out`, of equal shape (n, n_channels).
+
+        BLANK and infinities become NaN.
+        """
+        step = raw.shape[1] if raw.strides[1] == raw.itemsize else CHANNELS_AT_A_TIME
+        for first in range(0, raw.shape[1], step):
+            channels = slice(first, first + step)
+            self._convert(raw[:, channels], out[:, channels])
+
+    def _convert(self, raw: NDArray[Any], out: NDArray[np.floating[Any]]) -> None:
         with np.errstate(all="ignore"):
             if (self.bscale, self.bzero) == (1.0, 0.0):
                 out[...] = raw

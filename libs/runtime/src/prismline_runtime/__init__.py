@@ -25,6 +25,7 @@ from prismline_runtime.errors import (
 )
 from prismline_runtime.faults import fault_point
 from prismline_runtime.instances import Instances
+from prismline_runtime.presigned import PresignedRanges
 from prismline_runtime.routing import Message, describe_invalid, queue_handler, undelivered_envelope
 from prismline_runtime.settings import ServiceSettings
 from prismline_runtime.storage import Bucket, TooLargeError
@@ -41,6 +42,7 @@ __all__ = [
     "NewerReleaseError",
     "Page",
     "PermanentError",
+    "PresignedRanges",
     "PrismlineError",
     "RefusedError",
     "Replacement",

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
     from mypy_boto3_stepfunctions import SFNClient
 
+#: Seconds for a connection, and for the next bytes of an answer.
+CONNECT_SECONDS, READ_SECONDS = 5, 60
+#: Connections of one client.
+CONNECTIONS = 25
 #: Retries of botocore's standard mode: throttling and connection errors, exponential backoff with jitter.
 CONFIG = Config(
     retries={"mode": "standard", "total_max_attempts": 5},
-    connect_timeout=5,
-    read_timeout=60,
-    max_pool_connections=25,
+    connect_timeout=CONNECT_SECONDS,
+    read_timeout=READ_SECONDS,
+    max_pool_connections=CONNECTIONS,
     s3={"addressing_style": "path"},
 )
 
@@ -45,8 +49,11 @@ def events() -> EventBridgeClient:
 
 
 def s3() -> S3Client:
-    """An S3 client. It uses path-style addresses, because every emulator supports them."""
-    return boto3.client("s3", config=CONFIG)
+    """An S3 client. It uses path-style addresses, because every emulator supports them.
+
+    Its presigned URLs have signatures of version 4, which alone new buckets accept.
+    """
+    return boto3.client("s3", config=CONFIG.merge(Config(signature_version="s3v4")))
 
 
 def sqs() -> SQSClient:

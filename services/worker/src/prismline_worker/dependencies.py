@@ -10,7 +10,7 @@ from aws_lambda_powertools import Logger
 
 from prismline_coordination import Server
 from prismline_ledger import Ledger
-from prismline_runtime import Bucket, Transport, clients, service_logger
+from prismline_runtime import Bucket, PresignedRanges, Transport, clients, service_logger
 from prismline_worker.fit_process import FitProcess
 from prismline_worker.settings import WorkerSettings
 
@@ -33,11 +33,12 @@ class Dependencies:
         """Make the dependencies with real clients and the settings in the environment."""
         settings = WorkerSettings()
         s3 = clients.s3()
+        presigned = PresignedRanges(s3)
         return cls(
             settings=settings,
             ledger=Ledger(clients.dynamodb(), settings.runs_table),
             transport=Transport.connect(settings.environment, "worker"),
-            open_bucket=lambda name: Bucket(s3, name),
+            open_bucket=lambda name: Bucket(s3, name, presigned),
             fitter=FitProcess(),
             logger=service_logger("worker"),
             valkey=Server.from_environment(),
