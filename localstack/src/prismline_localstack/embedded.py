@@ -31,11 +31,12 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+import yaml
 from ministack import app as ministack
 from ministack.core import persistence, responses
 from ministack.services import dynamodb, lambda_svc, s3, sqs, stepfunctions
 
-from prismline_localstack.emulator import AGES_PATH, SAVE_PATH
+from prismline_localstack.endpoints import AGES_PATH, SAVE_PATH
 from prismline_localstack.permissions import LOG_VARIABLE, enforce_policies
 
 #: Seconds between two looks for changes. The pause is also at least this many times as long as the last look took.
@@ -321,6 +322,8 @@ def install(folder: Path) -> Keeper:
     # Mappings are kept, and not driven: that is what `prismline_localstack.functions` does.
     replace(lambda_svc, _ensure_poller=lambda: None)
     replace(stepfunctions, load_persisted_state=lambda data: forget_executions(load_executions, data))
+    # CloudFormation's loader of templates derives from this one. libyaml parses ten times as fast.
+    replace(yaml, SafeLoader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     replace(ministack, app=app, _load_persisted_state=keeper.restore, save_all=lambda _: keeper.stop())
     return keeper
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from prismline_localstack.endpoints import LOOPBACK, answers, free_port
+from prismline_localstack.endpoints import AGES_PATH, HEALTH_PATH, LOOPBACK, SAVE_PATH, answers, free_port
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.processes import spawn, stop
 from prismline_localstack.settings import inherited_environment
@@ -22,8 +22,6 @@ STOP_SECONDS = 20.0
 KEEP_SECONDS = 60.0
 #: Ports that are tried: one found free may be taken before the emulator binds it.
 PORT_ATTEMPTS = 3
-#: Where the emulator says that it is up, is asked to write down what it holds, and says how old its messages are.
-HEALTH_PATH, SAVE_PATH, AGES_PATH = "/_ministack/health", "/_prismline/save", "/_prismline/ages"
 #: How long it may take to say how old its messages are, in seconds.
 AGES_SECONDS = 5.0
 

@@ -9,7 +9,9 @@ from urllib.parse import urlsplit
 
 #: The only address that anything of ours listens at.
 LOOPBACK = "127.0.0.1"
-
+#: Where the embedded emulator says that it is up, is asked to write down what it holds, and says how old its messages
+#: are.
+HEALTH_PATH, SAVE_PATH, AGES_PATH = "/_ministack/health", "/_prismline/save", "/_prismline/ages"
 
 #: How long, in seconds, an emulator of somebody else's may take for its first answer: it loads what it needs only then.
 FIRST_ANSWER_SECONDS = 60.0
