@@ -9,7 +9,7 @@ import secrets
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +35,21 @@ if TYPE_CHECKING:
 
 #: Visibility time of messages, seconds: how soon the work of a killed process is picked up again.
 VISIBILITY_SECONDS = 5
+#: How long a receive waits for messages, seconds. Thirty consumers that ask every second take a tenth of a core; a
+#: consumer that is stopped first lets its receive end.
+POLL_SECONDS = 3
 #: How often the harness asks for a sweep, and the longest wait before it restarts a process that was killed, seconds.
 SWEEP_SECONDS, RESTART_SECONDS = 5, 1
 #: Longest time, in seconds, that anything here is waited for.
 PATIENCE = 120.0
+#: The shortest and the longest pause between two looks at what is waited for, seconds. Looks cost processor time that
+#: the system itself needs, so they come less often the longer it takes.
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 0.5
+#: The services that take part in a run of chunks, with dead letters and sweeps. A system whose test needs no others
+#: starts half the processes.
+CHUNK_SERVICES = ("dlq-consumer", "splitter", "status", "worker")
+#: Those that take part in a run of URLs: Valkey is a stand-in.
+URL_SERVICES = (*CHUNK_SERVICES, "standins")
 #: The emulator that somebody else runs for these tests; None: each system has one of its own.
 SHARED_ENDPOINT = os.environ.get("AWS_ENDPOINT_URL") or None
 
@@ -49,7 +60,7 @@ def settings_for(faults_file: Path) -> dict[str, str]:
     """The settings of a system that tests run: everything happens soon, and faults can be injected."""
     return {
         "PRISMLINE_VISIBILITY_SECONDS": str(VISIBILITY_SECONDS),
-        "PRISMLINE_WAIT_SECONDS": "1",
+        "PRISMLINE_WAIT_SECONDS": str(POLL_SECONDS),
         "PRISMLINE_SWEEP_SECONDS": str(SWEEP_SECONDS),
         "PRISMLINE_RESTART_SECONDS": str(RESTART_SECONDS),
         "PRISMLINE_FAULTS_FILE": str(faults_file),
@@ -60,11 +71,11 @@ def settings_for(faults_file: Path) -> dict[str, str]:
 
 def wait_for(condition: Callable[[], T | None], what: str, patience: float = PATIENCE) -> T:
     """The first result of `condition` that is true."""
-    deadline = time.monotonic() + patience
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while (waited := time.monotonic() - began) < patience:
         if result := condition():
             return result
-        time.sleep(0.1)
+        time.sleep(min(LONGEST_PAUSE, max(SHORTEST_PAUSE, waited / 10)))
     raise AssertionError(f"waited {patience:.0f} s in vain for {what}")
 
 
@@ -112,7 +123,7 @@ class System:
         folder: Path,
         patch: pytest.MonkeyPatch,
         *,
-        services: list[str] | None = None,
+        services: Sequence[str] | None = None,
         endpoint: str | None = None,
         parameters: dict[str, str] | None = None,
         root: Path = REPOSITORY,
@@ -121,6 +132,7 @@ class System:
     ) -> Iterator[System]:
         """Start the system in `folder`; environment variables are set through `patch`. It is down afterwards.
 
+        services: those that run, if the test does not need all; all stacks are deployed.
         endpoint: the emulator to use; default: the shared one, in an environment that no other system has, or else
         one of its own, whatever another system has set. parameters: of the templates. root: the checkout whose
         services run. functions: run them as Lambda functions, always with an emulator of its own.

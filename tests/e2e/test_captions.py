@@ -14,7 +14,7 @@ from prismline_localstack.demos import captions as demo_captions
 from prismline_localstack.demos.captions import PARAMETERS, SESSION, SETTINGS, WINDOW_SIZE, WINDOWS
 from prismline_localstack.standins.discord import DiscordStandIn
 from tests.invariants import assert_invariants
-from tests.system import System, wait_for
+from tests.system import CHUNK_SERVICES, System, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -45,6 +45,7 @@ def test_an_outage_of_the_gpu(tmp_path_factory: pytest.TempPathFactory, tmp_path
         System.running(
             folder,
             patch,
+            services=[*CHUNK_SERVICES, "alerting", "standins"],
             parameters=PARAMETERS,
             **SETTINGS | discord.settings,
         ) as system,
@@ -89,7 +90,13 @@ def test_a_day_without_a_gpu_and_a_model_that_errs_lose_no_window(
         Image.new("RGB", (8, 8), (40 * frame, 0, 0)).save(tmp_path / f"{frame}.png")
     with (
         pytest.MonkeyPatch.context() as patch,
-        System.running(tmp_path_factory.mktemp("day"), patch, DEFERRAL_SECONDS="0", CAPTION_TRIES="1") as system,
+        System.running(
+            tmp_path_factory.mktemp("day"),
+            patch,
+            services=[*CHUNK_SERVICES, "standins"],
+            DEFERRAL_SECONDS="0",
+            CAPTION_TRIES="1",
+        ) as system,
     ):
         system.cli("gpu", "down")
         run_id = system.cli("caption", str(tmp_path), "--session", "day", "--user", "u", "--window", "2").strip()

@@ -15,7 +15,7 @@ from prismline_localstack.errors import HarnessError
 from prismline_localstack.home import Home
 from prismline_localstack.state import State
 from tests.cubes import write_cube
-from tests.system import SHARED_ENDPOINT, System, wait_for
+from tests.system import CHUNK_SERVICES, SHARED_ENDPOINT, System, wait_for
 
 pytestmark = [
     pytest.mark.e2e,
@@ -39,7 +39,7 @@ class Machine:
             "PRISMLINE_WAIT_SECONDS": "1",
             "PRISMLINE_FAULTS_FILE": str(self.faults),
         }
-        self.state = harness.up(self.home, workers=2, settings=settings)
+        self.state = harness.up(self.home, workers=2, services=CHUNK_SERVICES, settings=settings)
         for name, value in self.state.env.items():
             self._patch.setenv(name, value)
         return System.connected(self.state.environment, self.faults)

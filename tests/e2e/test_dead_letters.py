@@ -12,7 +12,7 @@ from prismline_localstack.demos import faults as demo_faults
 from prismline_localstack.demos.faults import CHUNKS, GARBAGE, KILLED, PERMANENT, TRANSIENT
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
-from tests.system import System, wait_for
+from tests.system import CHUNK_SERVICES, System, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -33,7 +33,7 @@ def test_a_run_in_which_everything_goes_wrong(tmp_path_factory: pytest.TempPathF
     settings = demo_faults.SETTINGS
     with (
         pytest.MonkeyPatch.context() as patch,
-        System.running(tmp_path_factory.mktemp("faults"), patch, **settings) as system,
+        System.running(tmp_path_factory.mktemp("faults"), patch, services=CHUNK_SERVICES, **settings) as system,
     ):
         cube = write_cube(tmp_path / "cube.fits", ny=8, nx=10)
         told: list[str] = []

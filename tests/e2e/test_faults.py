@@ -15,7 +15,7 @@ from prismline_contracts import DEAD_LETTERS_PREFIX, ChunkStatus
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
 from tests.redelivery import RedeliveringProxy
-from tests.system import System, wait_for
+from tests.system import CHUNK_SERVICES, System, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -86,7 +86,7 @@ def test_every_message_delivered_twice_changes_nothing(
     with (
         pytest.MonkeyPatch.context() as patch,
         RedeliveringProxy.before_emulator(folder) as proxy,
-        System.running(folder, patch, endpoint=proxy.endpoint) as system,
+        System.running(folder, patch, services=CHUNK_SERVICES, endpoint=proxy.endpoint) as system,
     ):
         run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=3, nx=4), chunk_size=2)
         view = system.wait(run_id)

@@ -9,7 +9,7 @@ import pytest
 from prismline_contracts import ChunkStatus
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
-from tests.system import System, wait_for
+from tests.system import CHUNK_SERVICES, System, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -18,7 +18,11 @@ def test_a_run_whose_messages_are_lost_is_completed(tmp_path_factory: pytest.Tem
     with (
         pytest.MonkeyPatch.context() as patch,
         System.running(
-            tmp_path_factory.mktemp("lost"), patch, SWEEP_IDLE_SECONDS="2", SWEEP_LEASE_SECONDS="8"
+            tmp_path_factory.mktemp("lost"),
+            patch,
+            services=CHUNK_SERVICES,
+            SWEEP_IDLE_SECONDS="2",
+            SWEEP_LEASE_SECONDS="8",
         ) as system,
     ):
         system.set_faults(

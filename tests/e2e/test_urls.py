@@ -13,7 +13,7 @@ import pytest
 from prismline_contracts import TaskStatus, run_queue_name
 from prismline_localstack.harness import load_state
 from prismline_localstack.standins.site import Site, page_body
-from tests.system import PATIENCE, System, wait_for
+from tests.system import PATIENCE, URL_SERVICES, System, wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -39,7 +39,7 @@ def test_no_url_is_lost_or_counted_twice_when_a_worker_and_valkey_are_killed(
         "max_concurrency": 16,
         "tolerated_failure_percent": 5,
     }
-    with System.running(tmp_path, monkeypatch, URLS_ALLOW_PRIVATE="true") as system:
+    with System.running(tmp_path, monkeypatch, services=URL_SERVICES) as system:
         system.put_manifest(json.dumps(manifest).encode())
         run_id = system.run_id_for("urls")
         wait_for(lambda: pages.counts.total() >= 60, "the first pages to be fetched")
@@ -71,7 +71,7 @@ def test_a_large_run_has_a_queue_of_its_own_as_long_as_it_goes_on(
     """The splitter creates it, the fetcher finds it in the ledger, and the sweeper deletes it."""
     n_urls = int(os.environ.get("PRISMLINE_TEST_LARGE_RUN", "300"))
     urls = "".join(f"{site[0]}/page/{number}\n" for number in range(n_urls)).encode()
-    with System.running(tmp_path, monkeypatch, OWN_QUEUE_TASKS=str(n_urls - 1)) as system:
+    with System.running(tmp_path, monkeypatch, services=URL_SERVICES, OWN_QUEUE_TASKS=str(n_urls - 1)) as system:
         bucket = system.connection.bucket
         system.connection.s3.put_object(Bucket=bucket, Key="uploads/t/list", Body=urls)
         manifest = {"workload": "urls", "survey": "list", "list": {"key": "uploads/t/list", "format": "text"}}

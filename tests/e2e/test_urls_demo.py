@@ -9,7 +9,7 @@ import pytest
 from prismline_contracts import ChunkStatus
 from prismline_localstack.demos import urls as demo
 from prismline_localstack.home import Home
-from tests.system import System
+from tests.system import URL_SERVICES, System
 
 pytestmark = pytest.mark.e2e
 
@@ -25,7 +25,7 @@ def test_a_list_of_urls_comes_home_in_one_archive(tmp_path: Path) -> None:
         demo.site(tmp_path) as site,
         demo.Receiver() as receiver,
         pytest.MonkeyPatch.context() as patch,
-        System.running(tmp_path, patch, **demo.SETTINGS) as system,
+        System.running(tmp_path, patch, services=[*URL_SERVICES, "api", "exporter"], **demo.SETTINGS) as system,
     ):
         home = Home.at(None).path
         with demo.api_client(home) as client:

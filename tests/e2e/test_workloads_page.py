@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from prismline_localstack.settings import REPOSITORY
-from tests.system import System
+from tests.system import CHUNK_SERVICES, System
 
 PAGE = (REPOSITORY / "docs" / "workloads.md").read_text()
 #: Processes find a checkout's packages before the installed ones.
@@ -35,8 +35,8 @@ def commands(name: str) -> list[str]:
 def checkout(tmp_path: Path) -> Path:
     """A copy of what the page adds to, with the page's files; the rest is ours."""
     root = tmp_path / "checkout"
-    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
-    shutil.copytree(REPOSITORY / "services", root / "services", ignore=ignored)
+    # With what Python has compiled: a copy has the times of its sources, so the processes need not compile them again.
+    shutil.copytree(REPOSITORY / "services", root / "services", ignore=shutil.ignore_patterns("*.egg-info"))
     for name in ("pyproject.toml", "platform", "contracts", "libs", "cli", "localstack"):
         (root / name).symlink_to(REPOSITORY / name)
     (root / "tests").mkdir()
@@ -86,7 +86,8 @@ def test_the_pages_workload_runs_and_its_outputs_are_fetched(
     checkout: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(checkout)
-    with System.running(tmp_path_factory.mktemp("words"), monkeypatch, root=checkout) as system:
+    folder = tmp_path_factory.mktemp("words")
+    with System.running(folder, monkeypatch, services=CHUNK_SERVICES, root=checkout) as system:
         submit, runs = commands("submit")
         shown = system.cli(*submit.split()[1:], "--json")
         view = json.loads(shown)

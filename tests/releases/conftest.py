@@ -1,8 +1,10 @@
-"""Fixtures of the tests of releases: wheels are built once."""
+"""Fixtures of the tests of releases: wheels are built once, also where tests run in several processes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import fcntl
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,15 +13,33 @@ from tests.releases import wheels
 
 
 @pytest.fixture(scope="session")
-def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the wheels of this checkout."""
-    return wheels.build(wheels.copy_of_sources(tmp_path_factory.mktemp("wheels") / "checkout"))
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> wheels.MadeOnce:
+    """Makes a folder, once for all processes of this test session. A process that comes later waits for it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder_of(name: str, make: Callable[[Path], object]) -> Path:
+        folder, done = shared / name, shared / f"{name}.done"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                make(folder)
+                done.touch()
+        return folder
+
+    return folder_of
 
 
 @pytest.fixture(scope="session")
-def commands(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def built(made_once: wheels.MadeOnce) -> Path:
+    """The folder of the wheels of this checkout."""
+    return made_once("built", lambda folder: wheels.build(wheels.copy_of_sources(folder))) / "dist"
+
+
+@pytest.fixture(scope="session")
+def commands(built: Path, made_once: wheels.MadeOnce) -> Path:
     """The commands of an environment that holds the harness, which needs all other packages."""
-    return wheels.environment_of(built, ["prismline-localstack"], tmp_path_factory.mktemp("installed") / "venv")
+    return made_once("venv", lambda folder: wheels.environment_of(built, ["prismline-localstack"], folder)) / "bin"
 
 
 @pytest.fixture(scope="session")

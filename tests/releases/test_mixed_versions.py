@@ -18,7 +18,7 @@ from prismline_localstack.settings import REPOSITORY
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
 from tests.releases import wheels
-from tests.system import System
+from tests.system import CHUNK_SERVICES, System
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -28,9 +28,13 @@ LIBRARIES = ("contracts", "libs/runtime", "libs/ledger", "libs/coordination")
 
 
 @pytest.fixture(scope="module")
-def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def released(made_once: wheels.MadeOnce) -> Path:
     """The packages of the last release, as its commit has them, with their wheels in `dist`."""
-    folder = tmp_path_factory.mktemp("released")
+    return made_once("released", build_released)
+
+
+def build_released(folder: Path) -> None:
+    folder.mkdir()
     names = [*LIBRARIES, "services/splitter", "services/worker"]
     for name in names:
         archive = [
@@ -48,7 +52,6 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.unpack_archive(folder / "package.tar", folder, filter="data")
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
     wheels.run([*pip, "--wheel-dir", "dist", *(f"./{name}" for name in names)], folder)
-    return folder
 
 
 def checkout_with(released: Path, service: str, folder: Path) -> Path:
@@ -76,7 +79,7 @@ def test_a_cube_is_decomposed_with_one_service_of_the_last_release(
     released: Path, service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = checkout_with(released, service, tmp_path / "checkout")
-    with System.running(tmp_path, monkeypatch, root=root) as system:
+    with System.running(tmp_path, monkeypatch, services=CHUNK_SERVICES, root=root) as system:
         # A worker of 1.0.0 reads chunks that are copied. Those that refer to the cube came after it.
         fields = {"chunk_input": "copy"} if service == "worker" else {}
         run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=2, nx=3), chunk_size=2, **fields)

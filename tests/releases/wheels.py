@@ -7,7 +7,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from prismline_localstack.settings import REPOSITORY
@@ -15,6 +15,8 @@ from tests.environments import without_a_system
 
 #: What the wheels are built from.
 SOURCES = ("Makefile", ".dockerignore", "contracts", "libs", "services", "cli", "localstack", "platform")
+#: Makes a folder by its name, unless it is there, and returns it.
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 GENERATED = shutil.ignore_patterns("build", "dist", "tests", "__pycache__", "*.egg-info", "*.so")
 
 
