@@ -8,6 +8,8 @@ BIN     := $(VENV)/bin
 PYTHON  ?= python3.11
 # Where the wheels of the harness and of gaussline's kernel are; empty: in the package index.
 WHEELS  ?=
+# The name of the image that is built here.
+IMAGE   ?= prismline/$(SERVICE)
 
 # The service and its libraries are imported from this checkout; gaussline is compiled, so it comes as a wheel.
 LIBRARIES := $(filter-out %/gaussline/src,$(wildcard $(ROOT)/libs/*/src))
@@ -34,7 +36,7 @@ test:  ## Run the service's tests; TESTS='-m "not emulator"' for some.
 	cd $(ROOT) && $(BIN)/python -m pytest $(TESTS) services/$(SERVICE)/tests
 
 image:  ## Build the image here; `deploy` builds and pushes its own.
-	docker build --file Dockerfile --tag prismline/$(SERVICE) \
+	docker build --file Dockerfile --tag $(IMAGE) \
 	  --label org.opencontainers.image.version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) \
 	  --label org.opencontainers.image.revision=$$(git rev-parse HEAD) $(ROOT)
 

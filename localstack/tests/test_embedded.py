@@ -235,3 +235,43 @@ def test_pages_of_a_large_partition_hold_all_its_items_in_order(machine: Machine
     odd = {"FilterExpression": "odd = :odd", "values": {":odd": {"BOOL": True}}}
     assert walk("CHUNK#", Limit=600, **odd) == (names[1::2], 5)
     assert walk(None, ScanIndexForward=False, Limit=900)[0] == names[::-1]
+
+
+FUNCTION = """
+Parameters:
+  Memory: {Type: Number}
+  Reserved: {Type: String}
+Conditions:
+  Reserves: !Not [!Equals [!Ref Reserved, ""]]
+Resources:
+  Function:
+    Type: AWS::Lambda::Function
+    Properties:
+      FunctionName: probe
+      PackageType: Image
+      Code: {ImageUri: "probe@sha256:0"}
+      Role: arn:aws:iam::000000000000:role/probe
+      MemorySize: !Ref Memory
+      ReservedConcurrentExecutions: !If [Reserves, !Ref Reserved, !Ref AWS::NoValue]
+"""
+
+
+def test_a_stack_reserves_the_concurrency_of_its_functions(machine: Machine) -> None:
+    cloudformation, functions = machine.client("cloudformation"), machine.client("lambda")
+
+    def deploy(verb: str, memory: int, reserved: str) -> int | None:
+        parameters = {"Memory": str(memory), "Reserved": reserved}
+        getattr(cloudformation, f"{verb}_stack")(
+            StackName="probe",
+            TemplateBody=FUNCTION,
+            Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
+        )
+        waiter = cloudformation.get_waiter(f"stack_{verb}_complete")
+        waiter.wait(StackName="probe", WaiterConfig={"Delay": 0.1, "MaxAttempts": 100})
+        found: int | None = functions.get_function_concurrency(FunctionName="probe").get("ReservedConcurrentExecutions")
+        return found
+
+    assert deploy("create", 128, "3") == 3
+    assert deploy("update", 256, "3") == 3
+    assert deploy("update", 256, "0") == 0
+    assert deploy("update", 256, "") is None

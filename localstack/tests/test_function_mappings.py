@@ -1,4 +1,4 @@
-"""Event source mappings: batches, partial failures, windows, and how many invocations there are at a time."""
+"""Event source mappings: batches, partial failures, windows, throttling, how many invocations there are at a time."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from prismline_localstack.functions.environment import Outcome
+from prismline_localstack.functions.function import THROTTLED
 from prismline_localstack.functions.mapping import EventSourceMapping, Source
 from prismline_localstack.state import make_client
 from prismline_localstack.waiting import wait_until
@@ -138,3 +139,27 @@ def test_no_more_invocations_are_under_way_than_the_mapping_allows(
     assert probe.depth() == (5 - expected, expected), "no other message was received"
     go_on.set()
     assert wait_until(lambda: probe.depth() == (0, 0), 20)
+
+
+def test_a_batch_waits_for_a_function_that_has_no_concurrency_left(probe: Probe) -> None:
+    outcomes = iter([THROTTLED, Outcome(b"null")])
+    probe.answer = lambda _: next(outcomes)
+    probe.send("a")
+    probe.start()
+    assert wait_until(lambda: probe.depth() == (0, 0), 20)
+    assert probe.batches == [["a"], ["a"]]
+
+
+def test_a_message_that_waited_in_vain_comes_again(probe: Probe) -> None:
+    received: list[int] = []
+
+    def throttled(records: list[dict[str, Any]]) -> Outcome:
+        received.append(int(records[0]["attributes"]["ApproximateReceiveCount"]))
+        return THROTTLED if received[-1] == 1 else Outcome(b"null")
+
+    probe.answer = throttled
+    probe.sqs.set_queue_attributes(QueueUrl=probe.url, Attributes={"VisibilityTimeout": "2"})
+    probe.send("a")
+    probe.start()
+    assert wait_until(lambda: probe.depth() == (0, 0) and received[-1:] == [2], 20)
+    assert received.count(1) >= 2, "it was tried until it was visible again"

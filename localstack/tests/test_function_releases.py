@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,14 @@ import pytest
 from prismline_localstack import harness
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.functions.environment import EnvironmentFailedError, Outcome
-from prismline_localstack.functions.function import IDLE_SECONDS, OLDEST_SECONDS, Function, Functions, Release
+from prismline_localstack.functions.function import (
+    IDLE_SECONDS,
+    OLDEST_SECONDS,
+    THROTTLED,
+    Function,
+    Functions,
+    Release,
+)
 from prismline_runtime import service_logger
 
 RELEASE = Release("probe", "prismline/probe@sha256:0", "1", timeout=5.0)
@@ -106,6 +114,33 @@ def test_a_release_that_is_replaced_ends_when_its_invocations_have(
     started[0].go_on.set()
     assert first.result().answer == b"done"
     assert not started[0].alive
+
+
+@pytest.mark.parametrize(("reserved", "expected"), [(1, THROTTLED), (2, Outcome(b"done")), (None, Outcome(b"done"))])
+def test_no_more_invocations_are_under_way_than_are_reserved(
+    started: Started, in_background: Callable[..., Any], reserved: int | None, expected: Outcome
+) -> None:
+    """In all releases together: what is under way when a release is replaced counts until it ends."""
+    functions = Functions()
+    for revision in ("1", "2"):
+        release = replace(RELEASE, revision=revision, reserved=reserved)
+        functions.replace("probe", Function(release, started, service_logger("probe")))
+        if not started:
+            first = in_background(functions.invoke, "probe", b"wait")
+            while not (started and started[0].invoked.wait(0.01)):
+                pass
+        assert functions.invoke("probe", b"") == expected
+    started[0].go_on.set()
+    assert first.result().answer == b"done"
+    assert functions.invoke("probe", b"") == Outcome(b"done"), "what has ended does not count"
+
+
+def test_a_function_that_reserves_nothing_is_off(started: Started) -> None:
+    functions = Functions()
+    functions.replace("probe", Function(replace(RELEASE, reserved=0), started, service_logger("probe")))
+    assert functions.invoke("probe", b"") is THROTTLED
+    assert functions.invoke("another", b"") is None
+    assert not started
 
 
 @pytest.mark.parametrize("wear", ["dead", "old"])

@@ -13,6 +13,7 @@ import pytest
 from nacl.signing import SigningKey
 
 from prismline_localstack.functions.environment import ExecutionEnvironment, Outcome
+from prismline_localstack.functions.function import THROTTLED
 from prismline_localstack.functions.urls import request_event, response_of, serve
 
 #: Processor seconds that the first answer of a new process may take. Discord waits for three seconds.
@@ -50,6 +51,10 @@ def test_a_body_that_is_no_text_is_in_base64() -> None:
 def test_an_answer_becomes_a_response(answer: bytes | None, status: int, body: bytes) -> None:
     response = response_of(Outcome(answer))
     assert (response.status, response.body) == (status, body)
+
+
+def test_a_function_without_concurrency_left_answers_so() -> None:
+    assert response_of(THROTTLED).status == 429
 
 
 def test_the_first_answer_to_discord_comes_in_time(tmp_path: Path) -> None:

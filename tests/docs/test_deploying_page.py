@@ -4,38 +4,57 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from prismline_localstack import harness
 from prismline_localstack.deployment.change_sets import Stacks
+from prismline_localstack.deployment.containers import version_of
 from prismline_localstack.settings import REPOSITORY
 from tests.cubes import write_cube
+from tests.docs.commands import commands, steps
 from tests.invariants import assert_invariants
-from tests.system import System
+from tests.system import PATIENCE, System
 
 pytestmark = pytest.mark.e2e
 
 PAGE = REPOSITORY / "docs" / "deploying.md"
+CONTRACTS_PAGE = REPOSITORY / "docs" / "evolving-contracts.md"
 
 
-def commands(heading: str) -> list[list[str]]:
-    """The commands below a heading of the page."""
-    section = PAGE.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
-    return [shlex.split(line) for block in blocks for line in block.splitlines()]
+def prismline(system: System, command: str, *more: str, **expected: Any) -> str:
+    """Run a `prismline` command of the page; what it printed."""
+    name, *arguments = shlex.split(command)
+    assert name == "prismline"
+    return system.cli(*arguments, *more, **expected)
+
+
+def shell(command: str) -> str:
+    """Run a command of the page in a shell, at the emulator; what it printed."""
+    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=REPOSITORY,
+        env=os.environ | {"PATH": tools},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command} ended with {done.returncode}: {done.stdout}{done.stderr}"
+    return done.stdout
 
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """A system of `prismline up --functions`."""
-    first = commands("On your machine")[0]
-    assert first == ["prismline", "up", "--functions"]
+    assert commands(PAGE, "On your machine")[0] == "prismline up --functions"
     folder = tmp_path_factory.mktemp("deploying")
     with pytest.MonkeyPatch.context() as patch, System.running(folder, patch, functions=True) as running:
         yield running
@@ -44,24 +63,22 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 def test_a_cube_is_decomposed(system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_cube(tmp_path / "cube.fits", ny=2, nx=3)
-    _, submit = commands("On your machine")
-    document = json.loads(system.cli(*submit[1:], "--json"))
+    _, submit = commands(PAGE, "On your machine")
+    document = json.loads(prismline(system, submit, "--json"))
     assert document["status"] == "completed"
     assert_invariants(system, document["run_id"], nx=3)
 
 
 def test_an_upgrade_and_a_rollback(system: System) -> None:
-    plan, upgrade = commands("An upgrade")
-    assert "no changes" in system.cli(*plan[1:]), "what is deployed is this checkout"
-    assert "is deployed" in system.cli(*upgrade[1:])
-    rollback_plan, rollback, listed = commands("A rollback")
+    plan, upgrade = commands(PAGE, "An upgrade")
+    assert "no changes" in prismline(system, plan), "what is deployed is this checkout"
+    assert "is deployed" in prismline(system, upgrade)
+    rollback_plan, rollback, listed = commands(PAGE, "A rollback")
     for command in (rollback_plan, rollback):
-        assert "No release of worker before" in system.cli(*command[1:], expect=3, stream="stderr")
-    path = listed[listed.index("--path") + 1]
-    found = harness.load_state().client("ssm").get_parameters_by_path(Path=path)["Parameters"]
-    services = {entry["Name"].rpartition("/")[2]: json.loads(entry["Value"]) for entry in found}
-    assert {"splitter", "worker", "status"} <= services.keys()
-    assert services["worker"]["code"]["ImageUri"].startswith("prismline/worker@sha256:")
+        assert "No release of worker before" in prismline(system, command, expect=3, stream="stderr")
+    services = [json.loads(value) for value in json.loads(shell(listed))]
+    assert any(each["code"]["ImageUri"].startswith("prismline/worker@sha256:") for each in services)
+    assert len(services) == len(list(REPOSITORY.glob("services/*/template.yaml")))
 
 
 #: Stands for docker: what it "pushes" is in the emulator's ECR.
@@ -75,26 +92,87 @@ if sys.argv[1] == "push":
 """
 
 
-def test_the_first_deployment_makes_a_whole_environment(
-    system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The emulator stands for the account; nothing runs the functions of this environment."""
-    docker = tmp_path / "docker"
+@pytest.fixture(scope="module")
+def account(system: System, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """What the first deployment to an account printed. The emulator stands for the account; nothing runs there."""
+    folder = tmp_path_factory.mktemp("bin")
+    docker = folder / "docker"
     docker.write_text(DOCKER)
     docker.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    export, plan, deployment = commands("The first deployment to AWS")
-    assert export[0] == "export"
-    planned = json.loads(system.cli(*plan[1:], "--json"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+        export, plan, deployment = commands(PAGE, "The first deployment to AWS")
+        assert export.startswith("export ")
+        planned = json.loads(prismline(system, plan, "--json"))
+        assert Stacks(client("cloudformation")).state("prismline-prod-platform") is None
+        yield {"planned": planned, "deployed": json.loads(prismline(system, deployment, "--json"))}
+
+
+def client(service: str) -> Any:
+    """A client of the emulator."""
+    return harness.load_state().client(service)
+
+
+def test_the_first_deployment_makes_a_whole_environment(account: dict[str, Any]) -> None:
+    planned, deployed = account["planned"], account["deployed"]
     assert [(stack["stack"], stack["new"]) for stack in planned["stacks"]] == [("prismline-prod-platform", True)]
     assert planned["deployed"] == []
-    stacks = Stacks(harness.load_state().client("cloudformation"))
-    assert stacks.state("prismline-prod-platform") is None
-    deployed = json.loads(system.cli(*deployment[1:], "--json"))
     services = {path.parent.name for path in REPOSITORY.glob("services/*/template.yaml")}
     assert {release["service"] for release in deployed["deployed"]} == services
+    stacks = Stacks(client("cloudformation"))
     for release in deployed["deployed"]:
         stack = f"prismline-prod-{release['service']}"
         assert stacks.state(stack) == "CREATE_COMPLETE"
         assert stacks.parameters(stack)["ImageUri"] == release["image"]
         assert f"/prismline/{release['service']}@sha256:" in release["image"]
+
+
+RESERVED = {"interactions": 5, "dlq-consumer": 4, "dead-letters": 24}
+
+
+def reserved(environment: str) -> dict[str, int | None]:
+    """The reserved concurrency of the functions that the page speaks of."""
+    functions = client("lambda")
+    return {
+        name: functions.get_function_concurrency(FunctionName=f"prismline-{environment}-{name}").get(
+            "ReservedConcurrentExecutions"
+        )
+        for name in RESERVED
+    }
+
+
+def test_concurrency_is_reserved_once_the_account_has_enough(account: dict[str, Any], system: System) -> None:
+    limit, ask, again = commands(PAGE, "A new account")
+    assert int(shell(limit)) > 0
+    # The emulator has no quotas; this checks the command and sends nothing.
+    assert "RequestedQuota" in json.loads(shell(f"{ask} --generate-cli-skeleton output"))
+    assert reserved("prod") == RESERVED
+    prismline(system, again.replace("=true", "=false"))
+    assert reserved("prod") == dict.fromkeys(RESERVED)
+    prismline(system, again)
+    assert reserved("prod") == RESERVED
+
+
+def test_a_pipeline_has_a_role_to_deploy_with(account: dict[str, Any], system: System) -> None:
+    provider, platform = commands(PAGE, "From a pipeline")
+    assert json.loads(shell(provider))["OpenIDConnectProviderArn"].endswith("/token.actions.githubusercontent.com")
+    prismline(system, platform)
+    role = client("iam").get_role(RoleName="prismline-prod-deployer")["Role"]
+    assert "repo:my-organization/prismline:environment:prod" in json.dumps(role["AssumeRolePolicyDocument"])
+    (deployment,) = steps(PAGE, "From a pipeline")
+    version = version_of(REPOSITORY, "worker")
+    assert f"worker {version} is deployed" in prismline(system, deployment).replace("\n", " ")
+
+
+def test_an_earlier_checkout_is_deployed(
+    account: dict[str, Any], system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "earlier").symlink_to(REPOSITORY)
+    monkeypatch.chdir(tmp_path / "here")
+    assert "is deployed" in prismline(system, "prismline deploy --env prod --service worker --root ../earlier")
+
+
+def test_what_is_deployed_says_whether_a_service_can_be(account: dict[str, Any]) -> None:
+    (ask,) = [command for command in commands(CONTRACTS_PAGE) if command.endswith("--record -")]
+    assert "worker 1.0.0 works with what is in prod" in shell(ask.replace(".venv/bin/", ""))

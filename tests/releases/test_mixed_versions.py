@@ -23,33 +23,29 @@ from tests.system import CHUNK_SERVICES, System
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 RECORD = releases.read_record(REPOSITORY)
+#: The services that are built, and the commits that hold their last releases.
+SERVICES = {name: RECORD[f"services/{name}"].commit for name in ("worker", "splitter")}
 #: Libraries of ours that splitter and worker were released with. gaussline is compiled: the one of now is in its range.
 LIBRARIES = ("contracts", "libs/runtime", "libs/ledger", "libs/coordination")
 
 
-@pytest.fixture(scope="module")
-def released(made_once: wheels.MadeOnce) -> Path:
-    """The packages of the last release, as its commit has them, with their wheels in `dist`."""
-    return made_once("released", build_released)
+@pytest.fixture(scope="module", params=SERVICES)
+def released(request: pytest.FixtureRequest, made_once: wheels.MadeOnce) -> tuple[str, Path]:
+    """A service, and a folder with its last release: the packages as the commit has them, their wheels in `dist`.
+
+    The libraries are those of that commit, too: it was released with them.
+    """
+    service: str = request.param
+    return service, made_once(f"released-{service}", lambda folder: build_released(service, folder))
 
 
-def build_released(folder: Path) -> None:
+def build_released(service: str, folder: Path) -> None:
     folder.mkdir()
-    names = [*LIBRARIES, "services/splitter", "services/worker"]
-    for name in names:
-        archive = [
-            "git",
-            "-C",
-            str(REPOSITORY),
-            "archive",
-            "-o",
-            str(folder / "package.tar"),
-            RECORD[name].commit,
-            name,
-        ]
-        if subprocess.run(archive, capture_output=True, check=False).returncode:
-            pytest.skip("the commit of the last release is not here")
-        shutil.unpack_archive(folder / "package.tar", folder, filter="data")
+    names = [*LIBRARIES, f"services/{service}"]
+    archive = ["git", "-C", str(REPOSITORY), "archive", "-o", str(folder / "package.tar"), SERVICES[service], *names]
+    if subprocess.run(archive, capture_output=True, check=False).returncode:
+        pytest.skip("the commit of the last release is not here")
+    shutil.unpack_archive(folder / "package.tar", folder, filter="data")
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
     wheels.run([*pip, "--wheel-dir", "dist", *(f"./{name}" for name in names)], folder)
 
@@ -74,11 +70,11 @@ def checkout_with(released: Path, service: str, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("service", ["worker", "splitter"])
 def test_a_cube_is_decomposed_with_one_service_of_the_last_release(
-    released: Path, service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    released: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = checkout_with(released, service, tmp_path / "checkout")
+    service, folder = released
+    root = checkout_with(folder, service, tmp_path / "checkout")
     with System.running(tmp_path, monkeypatch, services=CHUNK_SERVICES, root=root) as system:
         # A worker of 1.0.0 reads chunks that are copied. Those that refer to the cube came after it.
         fields = {"chunk_input": "copy"} if service == "worker" else {}

@@ -1,14 +1,22 @@
-"""A team works in a checkout of its service, contracts/ and libs/ alone, with the harness from its wheel."""
+"""A team works in a checkout of its service, contracts/ and libs/ alone, with the harness from its wheel.
+
+The commands are those of docs/releasing.md, for a service whose tests are quick.
+"""
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
+import sys
+import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from prismline_localstack.settings import REPOSITORY
+from tests.docs.commands import commands as commands_of
 from tests.releases import wheels
 
 pytestmark = [
@@ -23,19 +31,44 @@ SOME_TESTS = '-q -k "zip_archive or given_up"'
 TARGETS = ("lint", "test", "image", "plan", "deploy", "rollback")
 
 
+def written(heading: str, first: str) -> list[str]:
+    """The commands of a section of the page from the one that begins so, for the service of these tests."""
+    found = commands_of(REPOSITORY / "docs/releasing.md", heading)
+    start = next(n for n, command in enumerate(found) if command.startswith(first))
+    return [command.replace("services/worker", f"services/{SERVICE}") for command in found[start:]]
+
+
 @pytest.fixture(scope="module")
 def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sparse checkout of what is committed."""
-    folder = tmp_path_factory.mktemp("sparse") / "checkout"
-    wheels.run(["git", "clone", "-q", "--no-checkout", "--shared", str(REPOSITORY), str(folder)], folder.parent)
-    wheels.run(["git", "sparse-checkout", "set", f"services/{SERVICE}", "contracts", "libs"], folder)
-    wheels.run(["git", "checkout", "-q"], folder)
-    return folder
+    folder = tmp_path_factory.mktemp("sparse")
+    *checkout, install = written("One service", "git clone")
+    assert install.startswith("make ")
+    wheels.run(["bash", "-e", "-c", "\n".join(checkout)], folder, REPOSITORY=str(REPOSITORY))
+    return folder / "prismline"
 
 
-def make(checkout: Path, commands: Path, *arguments: str, **variables: str) -> str:
-    """Run `make` in the service's folder, with the tools of the environment that holds the harness's wheel."""
-    command = ["make", "-C", f"services/{SERVICE}", f"VENV={commands.parent}", *arguments]
+@pytest.fixture(autouse=True)
+def as_committed(sparse: Path) -> Iterator[None]:
+    """What a test changes in the checkout is undone."""
+    yield
+    wheels.run(["git", "checkout", "-q", "."], sparse)
+
+
+@pytest.fixture(scope="module")
+def tools(sparse: Path, built: Path) -> Path:
+    """The commands of an environment that `make install` has filled. Third-party packages were there before."""
+    (sparse.parent / "dist").symlink_to(built)
+    folder = sparse.parent / "venv"
+    wheels.environment_without_ours(folder)
+    install = written("One service", "git clone")[-1]
+    wheels.run(["bash", "-e", "-c", install], sparse, VENV=str(folder), PIP_NO_INDEX="1")
+    return folder / "bin"
+
+
+def make(checkout: Path, tools: Path, *arguments: str, **variables: str) -> str:
+    """Run `make` in the service's folder, with the tools that it has installed."""
+    command = ["make", "-C", f"services/{SERVICE}", f"VENV={tools.parent}", *arguments]
     return wheels.run(command, checkout, **variables)
 
 
@@ -45,38 +78,74 @@ def test_only_the_service_and_what_it_stands_on_is_there(sparse: Path) -> None:
     assert [path.name for path in (sparse / "services").iterdir() if path.is_dir()] == [SERVICE]
 
 
-def test_lint_and_tests_pass(sparse: Path, commands: Path) -> None:
+def test_lint_and_tests_pass(sparse: Path, tools: Path) -> None:
     known = REPOSITORY / ".mypy_cache"
     if known.exists():  # what mypy knows of the same files, by their content: it need not read boto3's types again
         shutil.copytree(known, sparse / known.name)
-    make(sparse, commands, "lint")
-    printed = make(sparse, commands, "test", f"TESTS={SOME_TESTS}")
+    make(sparse, tools, "lint")
+    printed = make(sparse, tools, "test", f"TESTS={SOME_TESTS}")
     assert re.search(r"\d+ passed", printed)
     assert "failed" not in printed
 
 
-def test_the_tests_are_of_the_code_in_the_checkout(sparse: Path, commands: Path) -> None:
+def test_the_tests_are_of_the_code_in_the_checkout(sparse: Path, tools: Path) -> None:
     """Not of the service's wheel, which the harness brings along."""
     package = sparse / f"services/{SERVICE}/src/prismline_{SERVICE}/__init__.py"
-    good = package.read_text()
-    package.write_text(f'{good}\nraise RuntimeError("the checkout is imported")\n')
-    try:
-        with pytest.raises(AssertionError, match="the checkout is imported"):
-            make(sparse, commands, "test", f"TESTS={SOME_TESTS}")
-    finally:
-        package.write_text(good)
+    package.write_text(f'{package.read_text()}\nraise RuntimeError("the checkout is imported")\n')
+    with pytest.raises(AssertionError, match="the checkout is imported"):
+        make(sparse, tools, "test", f"TESTS={SOME_TESTS}")
 
 
-def test_the_service_is_planned_deployed_and_rolled_back(sparse: Path, commands: Path, home: Path) -> None:
+def test_the_bill_of_materials_is_written(sparse: Path, tools: Path) -> None:
+    make(sparse, tools, "bill")
+    assert "CycloneDX" in (sparse / f"services/{SERVICE}/dist/{SERVICE}.cdx.json").read_text()
+
+
+def test_a_release_is_checked_and_recorded(sparse: Path) -> None:
+    check, record = written("A new version", "python3.11 releases.py")
+    for command in (check, record):
+        wheels.run(["bash", "-c", command.replace("python3.11", sys.executable)], sparse)
+    recorded = tomllib.loads((sparse / "releases.toml").read_text())[f"services/{SERVICE}"]
+    project = tomllib.loads((sparse / f"services/{SERVICE}/pyproject.toml").read_text())
+    assert recorded["version"] == project["project"]["version"]
+    assert recorded["commit"] == wheels.run(["git", "rev-parse", "HEAD"], sparse).strip()
+
+
+def test_the_base_image_is_pinned(sparse: Path, tmp_path: Path) -> None:
+    """Twice, to another digest. A script stands for docker, which asks a registry."""
+    pinning = written("One service", "digest=")[:2]
+    dockerfile = sparse / f"services/{SERVICE}/Dockerfile"
+    before = dockerfile.read_text()
+    for digest in ("sha256:" + "1" * 64, "sha256:" + "2" * 64):
+        (tmp_path / "docker").write_text(f"#!/bin/sh\necho {digest}\n")
+        (tmp_path / "docker").chmod(0o755)
+        wheels.run(["bash", "-e", "-c", f'PATH="{tmp_path}:$PATH"\n' + "\n".join(pinning)], sparse)
+        image = "FROM python:3.11-slim-bookworm"
+        assert dockerfile.read_text() == before.replace(image, f"{image}@{digest}") != before
+
+
+def test_the_service_is_planned_deployed_and_rolled_back(sparse: Path, tools: Path, home: Path) -> None:
     where = {"PRISMLINE_HOME": str(home / ".prismline")}
     project = sparse / f"services/{SERVICE}/pyproject.toml"
     before = re.findall(r'^version = "(.+)"', project.read_text(), re.MULTILINE)[0]
     project.write_text(project.read_text().replace(f'version = "{before}"', 'version = "9.0.0"'))
     package = sparse / f"services/{SERVICE}/src/prismline_{SERVICE}/__init__.py"
     package.write_text(f"{package.read_text()}\n# Release 9.0.0.\n")
-    assert "Modify" in make(sparse, commands, "plan", "ENV=local", **where)
-    assert f"{SERVICE} 9.0.0 is deployed" in make(sparse, commands, "deploy", "ENV=local", **where)
-    assert f"{SERVICE} {before} is deployed" in make(sparse, commands, "rollback", "ENV=local", **where)
+    assert "Modify" in make(sparse, tools, "plan", "ENV=local", **where)
+    assert f"{SERVICE} 9.0.0 is deployed" in make(sparse, tools, "deploy", "ENV=local", **where)
+    assert f"{SERVICE} {before} is deployed" in make(sparse, tools, "rollback", "ENV=local", **where)
+
+
+@pytest.mark.parametrize("service", sorted(path.parent.name for path in REPOSITORY.glob("services/*/pyproject.toml")))
+def test_the_tests_of_a_service_need_no_other_service(service: str) -> None:
+    """A sparse checkout has none. The command and the harness are wheels, and the other services' stacks are in it."""
+    services = {path.parent.name.replace("-", "_") for path in REPOSITORY.glob("services/*/pyproject.toml")}
+    others = {f"prismline_{name}" for name in services - {service.replace("-", "_")}} | {"tests"}
+    for path in (REPOSITORY / "services" / service / "tests").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            modules = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            modules += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            assert {module.partition(".")[0] for module in modules} & others == set(), path
 
 
 def test_every_service_has_every_target(tmp_path: Path) -> None:

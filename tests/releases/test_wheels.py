@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from prismline_localstack import harness
 from prismline_localstack.settings import REPOSITORY
 from tests.cubes import write_cube
 from tests.releases import wheels
@@ -62,6 +63,13 @@ def test_a_service_is_deployed(commands: Path, home: Path) -> None:
     assert "no changes" in wheels.run([*deploy, "--plan"], home)
     version = re.findall(r'^version = "(.+)"', (REPOSITORY / "services/worker/pyproject.toml").read_text(), re.M)[0]
     assert f"worker {version} is deployed: prismline/worker@sha256:" in wheels.run(deploy, home).replace("\n", " ")
+
+
+def test_an_environment_is_planned(commands: Path, home: Path) -> None:
+    """The emulator of the system stands for the account."""
+    account = harness.load_state(home / ".prismline").env
+    printed = wheels.run([str(commands / "prismline"), "deploy", "--env", "prod", "--plan"], home, **account)
+    assert "prismline-prod-platform (new):" in printed
 
 
 def test_the_harness_says_that_it_is_built_from_a_checkout(tmp_path: Path) -> None:

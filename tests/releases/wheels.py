@@ -38,10 +38,10 @@ def build(checkout: Path) -> Path:
     return checkout / "dist"
 
 
-def environment_of(wheels: Path, names: Sequence[str], folder: Path) -> Path:
-    """A virtual environment with these packages of ours and what they need. Return its folder of commands.
+def environment_without_ours(folder: Path) -> Path:
+    """A virtual environment with the third-party packages of this one, and none of ours. Return its commands' folder.
 
-    pip resolves our packages from `wheels` alone. Third-party packages are those of this environment.
+    What is installed into it must not replace one of those: they are links.
     """
     venv.create(folder, with_pip=False)
     third_party = folder / "third-party"
@@ -53,9 +53,18 @@ def environment_of(wheels: Path, names: Sequence[str], folder: Path) -> Path:
     (folder / "bin" / "ruff").symlink_to(Path(sys.prefix) / "bin" / "ruff")  # `python -m ruff` runs it
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     (folder / "lib" / version / "site-packages" / "third-party.pth").write_text(f"{third_party}\n")
-    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "--disable-pip-version-check"]
-    run([*pip, "install", "-q", "--no-index", "--find-links", str(wheels), *names], folder)
     return folder / "bin"
+
+
+def environment_of(wheels: Path, names: Sequence[str], folder: Path) -> Path:
+    """A virtual environment with these packages of ours and what they need. Return its folder of commands.
+
+    pip resolves our packages from `wheels` alone. Third-party packages are those of this environment.
+    """
+    commands = environment_without_ours(folder)
+    pip = [sys.executable, "-m", "pip", "--python", str(commands / "python"), "--disable-pip-version-check"]
+    run([*pip, "install", "-q", "--no-index", "--find-links", str(wheels), *names], folder)
+    return commands
 
 
 def run(command: Sequence[str], folder: Path, **variables: str) -> str:

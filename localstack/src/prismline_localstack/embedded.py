@@ -35,6 +35,7 @@ import yaml
 from ministack import app as ministack
 from ministack.core import persistence, responses
 from ministack.services import dynamodb, lambda_svc, s3, sqs, stepfunctions
+from ministack.services.cloudformation import provisioners
 
 from prismline_localstack.endpoints import AGES_PATH, SAVE_PATH
 from prismline_localstack.permissions import LOG_VARIABLE, enforce_policies
@@ -297,6 +298,21 @@ def ages(now: float) -> dict[str, float]:
     return {queue["name"]: now - min(sent) for queue in queues if (sent := [m["sent_at"] for m in queue["messages"]])}
 
 
+def reserves_concurrency(provision: Callable[..., Any], given: int) -> Callable[..., Any]:
+    """`provision` of a function, which also takes over `ReservedConcurrentExecutions`. ministack leaves that out.
+
+    given: where the function's properties are among the arguments of `provision`.
+    """
+
+    def provisioned(*arguments: Any, **named: Any) -> Any:
+        made = provision(*arguments, **named)
+        reserved = arguments[given].get("ReservedConcurrentExecutions")
+        lambda_svc._functions[made[0]]["concurrency"] = None if reserved is None else int(reserved)
+        return made
+
+    return provisioned
+
+
 def install(folder: Path) -> Keeper:
     """Make ministack store its state in `folder`. To be called before it starts."""
     keeper = Keeper(folder, dynamodb.handle_request)
@@ -321,6 +337,9 @@ def install(folder: Path) -> Keeper:
     replace(s3, _get_object=get_object, _read_body=read_body)
     # Mappings are kept, and not driven: that is what `prismline_localstack.functions` does.
     replace(lambda_svc, _ensure_poller=lambda: None)
+    function = provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"]
+    function["create"] = reserves_concurrency(function["create"], given=1)
+    function["update"] = reserves_concurrency(function["update"], given=2)
     replace(stepfunctions, load_persisted_state=lambda data: forget_executions(load_executions, data))
     # CloudFormation's loader of templates derives from this one. libyaml parses ten times as fast.
     replace(yaml, SafeLoader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

@@ -24,7 +24,7 @@ from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
 from prismline_localstack.functions.environment import ExecutionEnvironment, Outcome
-from prismline_localstack.functions.function import Function, Functions, Release
+from prismline_localstack.functions.function import THROTTLED, Function, Functions, Release
 from prismline_localstack.functions.images import APP, FolderImages
 from prismline_localstack.functions.mapping import EventSourceMapping, Source
 from prismline_localstack.functions.urls import serve
@@ -94,9 +94,11 @@ class Driver:
             if described is None:
                 self._functions.replace(name, None)
                 return
-        image = self._lambda.get_function(FunctionName=name)["Code"]["ImageUri"]
+        found = self._lambda.get_function(FunctionName=name)
+        image = found["Code"]["ImageUri"]
+        reserved = found.get("Concurrency", {}).get("ReservedConcurrentExecutions")
         described = self._lambda.get_function_configuration(FunctionName=name)
-        release = Release(name, image, revision, float(described["Timeout"]))
+        release = Release(name, image, revision, float(described["Timeout"]), reserved)
         self._functions.replace(name, Function(release, lambda: self._start(described, image), self._logger))
         self._logger.info("function_released", extra={"function": name, "image": image})
 
@@ -139,8 +141,10 @@ class Driver:
 
     def invoke(self, name: str, event: bytes, patience: float = 0.0) -> Outcome | None:
         """Invoke the release of a function that is deployed now. None if there is none within `patience` seconds."""
-        function = self._functions.find(name, patience)
-        return None if function is None else function.invoke(event)
+        outcome = self._functions.invoke(name, event, patience)
+        if outcome is THROTTLED:
+            self._logger.warning("invocation_throttled", extra={"function": name})
+        return outcome
 
     def serve(self, process: str, port: int) -> ThreadingHTTPServer:
         """Serve the URL of the function with this short name."""

@@ -1,9 +1,13 @@
-"""A function: its execution environments, made when they are needed, frozen between invocations, ended when unused."""
+"""A function: its execution environments, made when they are needed, frozen between invocations, ended when unused.
+
+Invocations beyond the reserved concurrency of a function are refused: the outcome is `THROTTLED`.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -16,6 +20,8 @@ IDLE_SECONDS = 120.0
 #: An environment takes no more invocations after this time, in seconds: its credentials are valid for an hour, and an
 #: invocation may take a quarter of one.
 OLDEST_SECONDS = 2400.0
+#: The outcome of an invocation for which a function has no concurrency left.
+THROTTLED = Outcome(None, "TooManyRequestsException", "Rate Exceeded.")
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,8 @@ class Release:
     #: Changes whenever code or configuration of the function do.
     revision: str
     timeout: float
+    #: The most invocations at a time, those of earlier releases included. None: no limit.
+    reserved: int | None = None
 
 
 class Function:
@@ -105,6 +113,7 @@ class Functions:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Function] = {}
+        self._under_way: Counter[str] = Counter()
         self._changed = threading.Condition()
 
     @property
@@ -118,6 +127,22 @@ class Functions:
         with self._changed:
             self._changed.wait_for(lambda: name in self._by_name, patience)
             return self._by_name.get(name)
+
+    def invoke(self, name: str, event: bytes, patience: float = 0.0) -> Outcome | None:
+        """Invoke the function of this name. None if there is none within `patience` seconds."""
+        function = self.find(name, patience)
+        if function is None:
+            return None
+        with self._changed:
+            reserved = function.release.reserved
+            if reserved is not None and self._under_way[name] >= reserved:
+                return THROTTLED
+            self._under_way[name] += 1
+        try:
+            return function.invoke(event)
+        finally:
+            with self._changed:
+                self._under_way[name] -= 1
 
     def replace(self, name: str, function: Function | None) -> None:
         """Put a function in the place of the one with this name, or remove that one. What was there is retired."""

@@ -8,6 +8,7 @@ The rules are Lambda's:
 - A message that was not done stays hidden until the visibility timeout of its queue is over. The mapping never changes
   that time; handlers may.
 - At most `MaximumConcurrency` invocations are under way at a time.
+- A batch for which the function has no concurrency left is invoked again until the visibility timeout is over.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel, Field
 
 from prismline_localstack.functions.environment import Outcome
+from prismline_localstack.functions.function import THROTTLED
 from prismline_runtime.consumer import lambda_record, unfinished
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 RECEIVE_MESSAGES = 10
 #: Longest poll, in seconds: how long it may take until a mapping ends.
 POLL_SECONDS = 1
-#: Pause in seconds after an error of the queue or the function, so that neither is called in a tight loop.
+#: Pause in seconds after an error of the queue or a refused invocation, so that neither is called in a tight loop.
 PAUSE_SECONDS = 1.0
 #: Answer type with which a function says which messages of a batch failed.
 PARTIAL = "ReportBatchItemFailures"
@@ -83,6 +85,7 @@ class EventSourceMapping:
         self._slots = threading.Semaphore(limit)
         self._invocations = ThreadPoolExecutor(limit)
         self._url = ""
+        self._visibility_seconds = 0.0
         self._poller = threading.Thread(target=self._poll, daemon=True)
         self._poller.start()
 
@@ -112,9 +115,16 @@ class EventSourceMapping:
                 if not batch:
                     self._slots.release()
 
+    def _find_queue(self) -> None:
+        url = self._sqs.get_queue_url(QueueName=self.source.queue_arn.split(":")[5])["QueueUrl"]
+        attributes = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["VisibilityTimeout"])["Attributes"]
+        self._visibility_seconds = float(attributes["VisibilityTimeout"])
+        self._url = url
+
     def _receive(self) -> list[MessageTypeDef]:
         """The next batch: as many messages as it may have, or what has come when the batching window is over."""
-        self._url = self._url or self._sqs.get_queue_url(QueueName=self.source.queue_arn.split(":")[5])["QueueUrl"]
+        if not self._url:
+            self._find_queue()
         batch: list[MessageTypeDef] = []
         until = 0.0
         while len(batch) < self.source.batch_size and not self._stopping.is_set():
@@ -137,7 +147,7 @@ class EventSourceMapping:
 
     def _work_off(self, batch: list[MessageTypeDef]) -> None:
         try:
-            done = self._done(batch, self._invoke(self._event(batch)))
+            done = self._done(batch, self._outcome(self._event(batch)))
             for start in range(0, len(done), RECEIVE_MESSAGES):
                 entries: Any = [
                     {"Id": str(n), "ReceiptHandle": message["ReceiptHandle"]}
@@ -148,6 +158,14 @@ class EventSourceMapping:
             self._logger.warning("batch_not_deleted", extra={"queue": self.source.queue_arn, "reason": str(error)})
         finally:
             self._slots.release()
+
+    def _outcome(self, event: bytes) -> Outcome:
+        """How the invocation ended. While the function has no concurrency left, the batch waits for it."""
+        until = time.monotonic() + self._visibility_seconds - PAUSE_SECONDS
+        outcome = self._invoke(event)
+        while outcome is THROTTLED and time.monotonic() < until and not self._stopping.wait(PAUSE_SECONDS):
+            outcome = self._invoke(event)
+        return outcome
 
     def _event(self, batch: list[MessageTypeDef]) -> bytes:
         return json.dumps({"Records": [lambda_record(message, self.source.queue_arn) for message in batch]}).encode()

@@ -20,6 +20,7 @@ from urllib.parse import parse_qsl
 
 from prismline_localstack.endpoints import LOOPBACK
 from prismline_localstack.functions.environment import Outcome
+from prismline_localstack.functions.function import THROTTLED
 
 #: Types of content that an event holds as text; all others it holds in Base64.
 TEXT_TYPES = ("text/", "application/json", "application/xml", "application/javascript", "application/x-www-form-url")
@@ -83,7 +84,12 @@ def request_event(method: str, target: str, headers: Mapping[str, str], body: by
 
 
 def response_of(outcome: Outcome) -> Response:
-    """The response that an answer of a function stands for. A function that failed answers 502, as on AWS."""
+    """The response that an answer of a function stands for.
+
+    As on AWS, a function that failed answers 502, and one that has no concurrency left answers 429.
+    """
+    if outcome is THROTTLED:
+        return Response(429, [("content-type", "application/json")], b'{"message":"Too Many Requests"}')
     failed = Response(502, [("content-type", "application/json")], b'{"message":"Internal Server Error"}')
     try:
         answer = outcome.json()

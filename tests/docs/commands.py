@@ -1,0 +1,41 @@
+"""The commands of a page, as a reader types them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+BLOCK = re.compile(r"^( *)```sh\n(?P<lines>.*?)^\1```$", re.MULTILINE | re.DOTALL)
+#: A step of a workflow, in a block of YAML.
+STEP = re.compile(r"^ *- run: (.+)$", re.MULTILINE)
+#: A command in a sentence.
+INLINE = re.compile(r"`((?:\.venv/bin/\S+|prismline|make|aws|git|python3\.11|pip|docker) [^`]+)`")
+#: The end of a line after which its command goes on.
+GOES_ON = re.compile(r"(?:\\|(?<=\|))\n *")
+
+
+def commands(page: Path, heading: str | None = None) -> list[str]:
+    """The commands of the page's shell blocks in their order, one line each; with `heading`, of its section alone."""
+    blocks = (block["lines"] for block in BLOCK.finditer(_text(page, heading)))
+    return [line.strip() for block in blocks for line in _joined(block).splitlines() if line.strip()]
+
+
+def all_commands(page: Path) -> set[str]:
+    """The commands of the page, those in workflows and in sentences included."""
+    prose = BLOCK.sub("", page.read_text())
+    inline = {" ".join(command.split()) for command in INLINE.findall(prose)}
+    return {*commands(page), *STEP.findall(prose), *inline}
+
+
+def steps(page: Path, heading: str) -> list[str]:
+    """The commands of the workflows in a section."""
+    return STEP.findall(_text(page, heading))
+
+
+def _text(page: Path, heading: str | None) -> str:
+    text = page.read_text()
+    return text if heading is None else text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def _joined(block: str) -> str:
+    return GOES_ON.sub(lambda found: "" if found[0].startswith("\\") else " ", block)
