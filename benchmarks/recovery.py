@@ -8,7 +8,10 @@ They run in processes of their own, in turns, on one embedded emulator, each on 
 - calls: the calls that the recovery makes for each record, as many at a time and in batches as large, with none of our
   code between them. So no recovery of this kind can be faster on this emulator.
 
-    python benchmarks/recovery.py [--records 10000] [--rounds 3]
+    python benchmarks/recovery.py [--records 10000] [--rounds 3] [--latency-ms 20]
+
+On this machine a call costs processor time alone. `--latency-ms` has each call of the three peers wait so long before
+it is sent, as for a network and a service elsewhere.
 
 Peak resident memory is the child's own (`ru_maxrss`); records are made in a child too, because a child's peak begins
 with its parent's. The emulator is one Python process on the same machine: it bounds
@@ -34,16 +37,18 @@ from typing import Any
 
 SUBJECT, PEER, BOUND = "recovery", "loop", "calls"
 #: Records of a window, and calls at a time, as in the settings of the dlq-consumer.
-WINDOW, CALLS_AT_A_TIME = 200, 8
+WINDOW, CALLS_AT_A_TIME = 200, 24
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--latency-ms", type=float, default=0, help="that each call waits before it is sent")
     parser.add_argument("--child", choices=list(CHILDREN), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
+        delay_calls(args.latency_ms / 1000)
         print("result", json.dumps(CHILDREN[args.child](args.records)))
         return
     from prismline_localstack.emulator import Emulator
@@ -58,10 +63,18 @@ def main() -> None:
                 for name, measured in turns.items():
                     environment = f"b{number}{name}"
                     run_child("prepare", environment, args.records)
-                    measured.append(run_child(name, environment, args.records))
+                    measured.append(run_child(name, environment, args.records, args.latency_ms))
         finally:
             emulator.stop()
     report(turns, args.records)
+
+
+def delay_calls(seconds: float) -> None:
+    """Have each call of this process's clients wait before it is sent."""
+    import boto3
+
+    boto3.setup_default_session()
+    boto3.DEFAULT_SESSION.events.register("before-send", lambda **_: time.sleep(seconds))
 
 
 def prepare(n_records: int) -> dict[str, float]:
@@ -85,14 +98,14 @@ def prepare(n_records: int) -> dict[str, float]:
     return {}
 
 
-def run_child(name: str, environment: str, n_records: int) -> dict[str, float]:
+def run_child(name: str, environment: str, n_records: int, latency_ms: float = 0) -> dict[str, float]:
     variables = os.environ | {
         "ENVIRONMENT": environment,
         "RUNS_TABLE": f"runs-{environment}",
         "BUCKET": f"bucket-{environment}",
         "POWERTOOLS_LOG_LEVEL": "ERROR",
     }
-    command = [sys.executable, __file__, f"--child={name}", f"--records={n_records}"]
+    command = [sys.executable, __file__, f"--child={name}", f"--records={n_records}", f"--latency-ms={latency_ms}"]
     done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, check=True, text=True)
     line = next(line for line in done.stdout.splitlines() if line.startswith("result "))
     measured: dict[str, float] = json.loads(line.removeprefix("result "))

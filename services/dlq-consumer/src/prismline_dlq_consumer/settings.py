@@ -41,7 +41,7 @@ class DlqConsumerSettings(ServiceSettings):
     workload_resources: dict[str, str] = Field(
         default={"captions": "gpu"}, description="The resource that a workload needs to be up, by workload, as JSON."
     )
-    recovery_concurrency: int = Field(default=8, ge=1, le=64, description="Reads and sends of a recovery at a time.")
+    recovery_concurrency: int = Field(default=24, ge=1, le=64, description="Reads and sends of a recovery at a time.")
     recovery_window: int = Field(default=200, ge=1, le=1000, description="Records that a recovery counts together.")
     recovery_lease_seconds: int = Field(
         default=60, ge=1, description="After this time without progress another process may continue a recovery."
