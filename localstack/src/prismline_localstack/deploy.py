@@ -1,4 +1,9 @@
-"""Deploy the stacks: `platform/template.yaml`, then every `services/*/template.yaml`, through CloudFormation."""
+"""Deploy the stacks without functions: `platform/template.yaml`, then every `services/*/template.yaml`.
+
+`prismline_localstack.deployment` deploys with functions, as to AWS: it builds images, makes change sets in the order of
+the stacks, and records releases. Where the services run as processes there is nothing of this, so the stacks of the
+services are put at the same time: the system starts sooner.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +14,18 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from botocore.exceptions import BotoCoreError, ClientError, WaiterError
+from botocore.exceptions import BotoCoreError, ClientError
 
+from prismline_localstack.deployment.change_sets import Stacks
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.settings import is_aws
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
-    from mypy_boto3_cloudformation.literals import CapabilityType
-    from mypy_boto3_cloudformation.type_defs import ParameterTypeDef, WaiterConfigTypeDef
     from mypy_boto3_s3 import S3Client
 
 #: Stacks that are deployed at the same time.
 PARALLEL_STACKS = 4
-#: Seconds between two looks at a stack under way, and how many looks: five minutes in all.
-WAITER: WaiterConfigTypeDef = {"Delay": 0.2, "MaxAttempts": 1500}  # type: ignore[typeddict-item]
-#: The services' stacks make roles with names.
-CAPABILITIES: list[CapabilityType] = ["CAPABILITY_NAMED_IAM"]
-#: States of a stack that never came up: it can only be deleted.
-STILLBORN_STATES = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "REVIEW_IN_PROGRESS"})
 
 
 def environment_name(output: str) -> str:
@@ -101,11 +99,13 @@ def deploy(
         **(parameters or {}),
     }
 
+    stacks = Stacks(cloudformation)
+
     def deploy_one(name: str, template: Path) -> dict[str, str]:
         stack = f"prismline-{environment}-{name}"
         try:
             definition = {"StateMachineKey": definitions[name]} if name in definitions else {}
-            return _deploy_stack(cloudformation, stack, template.read_text(), given | definition)
+            return stacks.put(stack, given | definition, template.read_text())
         except (ClientError, BotoCoreError) as error:
             raise HarnessError(f"The stack {stack} ({template}) was not deployed: {error}") from error
 
@@ -116,63 +116,3 @@ def deploy(
     with ThreadPoolExecutor(PARALLEL_STACKS) as pool:
         outputs |= zip(services, pool.map(deploy_one, services, services.values()), strict=True)
     return merge_outputs(outputs)
-
-
-def _deploy_stack(
-    cloudformation: CloudFormationClient, stack: str, template: str, given: Mapping[str, str]
-) -> dict[str, str]:
-    # Not ValidateTemplate: it refuses types that an emulator lacks, also where a condition leaves them out.
-    summary = cloudformation.get_template_summary(TemplateBody=template)
-    declared = {entry["ParameterKey"] for entry in summary["Parameters"]}
-    parameters: list[ParameterTypeDef] = [
-        {"ParameterKey": key, "ParameterValue": value} for key, value in given.items() if key in declared
-    ]
-    state = _state(cloudformation, stack)
-    if state in STILLBORN_STATES:
-        cloudformation.delete_stack(StackName=stack)
-        cloudformation.get_waiter("stack_delete_complete").wait(StackName=stack, WaiterConfig=WAITER)
-        state = None
-    try:
-        if state is None:
-            cloudformation.create_stack(
-                StackName=stack, TemplateBody=template, Parameters=parameters, Capabilities=CAPABILITIES
-            )
-            cloudformation.get_waiter("stack_create_complete").wait(StackName=stack, WaiterConfig=WAITER)
-        else:
-            cloudformation.update_stack(
-                StackName=stack, TemplateBody=template, Parameters=parameters, Capabilities=CAPABILITIES
-            )
-            cloudformation.get_waiter("stack_update_complete").wait(StackName=stack, WaiterConfig=WAITER)
-    except WaiterError as error:
-        raise HarnessError(f"The stack {stack} was not deployed: {_failure(cloudformation, stack)}") from error
-    except ClientError as error:
-        if "No updates are to be performed" not in str(error):
-            raise
-    outputs = cloudformation.describe_stacks(StackName=stack)["Stacks"][0].get("Outputs", [])
-    return {output["OutputKey"]: output["OutputValue"] for output in outputs}
-
-
-def _state(cloudformation: CloudFormationClient, stack: str) -> str | None:
-    """The status of the stack. None if there is no such stack."""
-    try:
-        return cloudformation.describe_stacks(StackName=stack)["Stacks"][0]["StackStatus"]
-    except ClientError as error:
-        if "does not exist" in str(error):
-            return None
-        raise
-
-
-def _failure(cloudformation: CloudFormationClient, stack: str) -> str:
-    """The first resource that failed in the latest attempt, and the reason."""
-    failure = "see its events for the reason."
-    pages = cloudformation.get_paginator("describe_stack_events").paginate(StackName=stack)
-    for event in (event for page in pages for event in page["StackEvents"]):  # the newest first
-        status = event.get("ResourceStatus", "")
-        if event.get("ResourceType") == "AWS::CloudFormation::Stack":
-            if status in {"CREATE_IN_PROGRESS", "UPDATE_IN_PROGRESS"}:
-                break
-        elif status.endswith("_FAILED"):
-            failure = f"{event.get('LogicalResourceId')} ({event.get('ResourceType')}): " + event.get(
-                "ResourceStatusReason", "no reason given"
-            )
-    return failure

@@ -1,9 +1,9 @@
-"""Change sets: what a deployment would change in a stack, and the change itself."""
+"""Change sets: what a deployment would change in a stack, and the change itself. Or the change alone."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,21 @@ from prismline_localstack.settings import is_aws
 
 if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
+    from mypy_boto3_cloudformation.literals import CapabilityType
 
 #: The most bytes of a template that CloudFormation takes in a request.
 TEMPLATE_BYTES = 51_200
+#: The services' stacks make roles with names.
+CAPABILITIES: list[CapabilityType] = ["CAPABILITY_NAMED_IAM"]
 #: Seconds between two looks at a stack of AWS or of an emulator, and how long it may take: half an hour.
 AWS_LOOK_SECONDS, LOOK_SECONDS, WAIT_SECONDS = 5.0, 0.2, 1800.0
 #: States of a stack that never came up: it can only be deleted.
 STILLBORN_STATES = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"})
-#: Parts of the reasons that CloudFormation gives for a change set without changes.
-NO_CHANGES = ("didn't contain changes", "No updates are to be performed")
+#: State of a stack that was planned and never made.
+PLANNED = "REVIEW_IN_PROGRESS"
+#: What CloudFormation says of an update without changes, and parts of what it says of such a change set.
+NO_UPDATES = "No updates are to be performed"
+NO_CHANGES = ("didn't contain changes", NO_UPDATES)
 
 
 @dataclass(frozen=True)
@@ -70,12 +76,7 @@ class Stacks:
 
         template: None keeps the template that the stack has. Raises HarnessError with CloudFormation's reason.
         """
-        state = self.state(stack)
-        if state in STILLBORN_STATES:
-            self._cloudformation.delete_stack(StackName=stack)
-            self._cloudformation.get_waiter("stack_delete_complete").wait(StackName=stack, WaiterConfig=self._waiting)
-            state = None
-        new = state in {None, "REVIEW_IN_PROGRESS"}
+        new = self._without_remains(stack, STILLBORN_STATES) in {None, PLANNED}
         if template is None:
             if new:
                 raise HarnessError(f"There is no stack {stack}.")
@@ -100,7 +101,7 @@ class Stacks:
             ChangeSetName=name,
             ChangeSetType="CREATE" if new else "UPDATE",
             Parameters=parameters,
-            Capabilities=["CAPABILITY_NAMED_IAM"],
+            Capabilities=CAPABILITIES,
             **body,
         )
         return self._described(stack, name, new=new)
@@ -124,13 +125,44 @@ class Stacks:
         if not planned.changes and not planned.new:
             return
         self._cloudformation.execute_change_set(StackName=planned.stack, ChangeSetName=planned.name)
-        waiter: Any = self._cloudformation.get_waiter(
-            "stack_create_complete" if planned.new else "stack_update_complete"
-        )
+        self._wait(planned.stack, new=planned.new)
+
+    def put(self, stack: str, given: Mapping[str, str], template: str) -> dict[str, str]:
+        """Create or update a stack without a change set, wait, and return its outputs.
+
+        Parameters that are not given get their defaults. Raises HarnessError as `execute` does.
+        """
+        # Not ValidateTemplate: it refuses types that an emulator lacks, also where a condition leaves them out.
+        summary = self._cloudformation.get_template_summary(TemplateBody=template)
+        declared = {entry["ParameterKey"] for entry in summary.get("Parameters", [])}
+        parameters: list[Any] = [
+            {"ParameterKey": key, "ParameterValue": value} for key, value in given.items() if key in declared
+        ]
+        new = self._without_remains(stack, STILLBORN_STATES | {PLANNED}) is None
+        change = self._cloudformation.create_stack if new else self._cloudformation.update_stack
         try:
-            waiter.wait(StackName=planned.stack, WaiterConfig=self._waiting)
+            change(StackName=stack, TemplateBody=template, Parameters=parameters, Capabilities=CAPABILITIES)
+            self._wait(stack, new=new)
+        except ClientError as error:
+            if NO_UPDATES not in str(error):
+                raise
+        return self.outputs(stack)
+
+    def _without_remains(self, stack: str, remains: Collection[str]) -> str | None:
+        """The status of a stack, which is deleted first if it is one of `remains`. None if there is no such stack."""
+        state = self.state(stack)
+        if state not in remains:
+            return state
+        self._cloudformation.delete_stack(StackName=stack)
+        self._cloudformation.get_waiter("stack_delete_complete").wait(StackName=stack, WaiterConfig=self._waiting)
+        return None
+
+    def _wait(self, stack: str, *, new: bool) -> None:
+        waiter: Any = self._cloudformation.get_waiter("stack_create_complete" if new else "stack_update_complete")
+        try:
+            waiter.wait(StackName=stack, WaiterConfig=self._waiting)
         except WaiterError as error:
-            raise HarnessError(f"The stack {planned.stack} was not deployed: {self._failure(planned.stack)}") from error
+            raise HarnessError(f"The stack {stack} was not deployed: {self._failure(stack)}") from error
 
     def discard(self, planned: ChangeSet) -> None:
         """Delete a change set, and the empty stack that CloudFormation made for that of a new one."""

@@ -19,13 +19,18 @@ from typing import Any
 
 import yaml
 
+try:
+    from yaml import CSafeLoader as SafeLoader
+except ImportError:  # PyYAML was built without its library in C
+    from yaml import SafeLoader  # type: ignore[assignment]
+
 from prismline_localstack.errors import HarnessError
 
 #: A dynamic reference to an SSM parameter, in a template.
 SSM_REFERENCE = re.compile(r"\{\{resolve:ssm(?:-secure)?:((?:\$\{[^}]*\}|[^:}])+)")
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(SafeLoader):
     """Reads the short forms of intrinsic functions (`!Sub x`) as their long forms."""
 
 
