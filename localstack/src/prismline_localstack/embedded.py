@@ -27,6 +27,7 @@ from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -35,7 +36,6 @@ import yaml
 from ministack import app as ministack
 from ministack.core import persistence, responses
 from ministack.services import dynamodb, lambda_svc, s3, sqs, stepfunctions
-from ministack.services.cloudformation import provisioners
 
 from prismline_localstack.endpoints import AGES_PATH, SAVE_PATH
 from prismline_localstack.permissions import LOG_VARIABLE, enforce_policies
@@ -313,6 +313,26 @@ def reserves_concurrency(provision: Callable[..., Any], given: int) -> Callable[
     return provisioned
 
 
+@cache
+def take_over_reservations() -> None:
+    """Have CloudFormation take over what functions reserve."""
+    from ministack.services.cloudformation import provisioners  # noqa: PLC0415  it doubles the time of a start
+
+    function = provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"]
+    function["create"] = reserves_concurrency(function["create"], given=1)
+    function["update"] = reserves_concurrency(function["update"], given=2)
+
+
+def get_module(name: str) -> Any:
+    """A service of ministack, which loads each when it is first called."""
+    if name == "cloudformation":
+        take_over_reservations()
+    return load_module(name)
+
+
+load_module = ministack._get_module
+
+
 def install(folder: Path) -> Keeper:
     """Make ministack store its state in `folder`. To be called before it starts."""
     keeper = Keeper(folder, dynamodb.handle_request)
@@ -337,13 +357,16 @@ def install(folder: Path) -> Keeper:
     replace(s3, _get_object=get_object, _read_body=read_body)
     # Mappings are kept, and not driven: that is what `prismline_localstack.functions` does.
     replace(lambda_svc, _ensure_poller=lambda: None)
-    function = provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"]
-    function["create"] = reserves_concurrency(function["create"], given=1)
-    function["update"] = reserves_concurrency(function["update"], given=2)
     replace(stepfunctions, load_persisted_state=lambda data: forget_executions(load_executions, data))
     # CloudFormation's loader of templates derives from this one. libyaml parses ten times as fast.
     replace(yaml, SafeLoader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    replace(ministack, app=app, _load_persisted_state=keeper.restore, save_all=lambda _: keeper.stop())
+    replace(
+        ministack,
+        app=app,
+        _get_module=get_module,
+        _load_persisted_state=keeper.restore,
+        save_all=lambda _: keeper.stop(),
+    )
     return keeper
 
 
