@@ -258,7 +258,7 @@ class Model:
         if self.run is None or over:
             return
         if (
-            same(self.run, known, "uncancelled_at")
+            same(self.run, known, "uncancelled_at") and ("drains" not in known or same(self.run, known, "drains"))
             if reason == "cancelled"
             else (same(self.run, known, "resumed_at") and not self.run.get("drains"))
         ):

@@ -93,6 +93,8 @@ def call(op: Op, run_id: str, now: str, looks: list[Look]) -> Call | None:
             reason: Any = ("cancelled", "failed")[op.number % 2]
             read = (old.model.run or {}) if op.number // 2 % 2 else {}
             known = {name: read.get(name) for name in ("resumed_at", "uncancelled_at")}
+            if reason == "cancelled" and "drains" in read:
+                known["drains"] = read["drains"]
             return Call(
                 lambda ledger: ledger.stop_run(run_id, reason, **known), lambda model: model.stop(now, reason, known)
             )

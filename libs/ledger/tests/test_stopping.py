@@ -64,6 +64,20 @@ def test_a_run_that_went_on_is_cancelled_again_only_by_who_knows_that_it_did(sce
     assert scene.run.stop_reason == "cancelled"
 
 
+def test_a_run_that_went_on_is_not_cancelled_by_who_saw_it_before_it_drained(scene: Scene) -> None:
+    scene.split(1)
+    scene.ledger.stop_run(scene.run_id, "cancelled")
+    scene.close("cancelled")
+    assert scene.ledger.resume_run(scene.run, cancelled_at=scene.run.cancelled_at)
+    seen = scene.run
+    scene.fail()
+    assert scene.ledger.reopen_chunk(scene.chunk(), "operation")
+    scene.ledger.stop_run(scene.run_id, "cancelled", uncancelled_at=seen.uncancelled_at, drains=seen.drains)
+    assert (scene.run.drains, scene.run.cancelled_at) == (1, None)
+    scene.ledger.stop_run(scene.run_id, "cancelled", uncancelled_at=seen.uncancelled_at, drains=scene.run.drains)
+    assert scene.run.stop_reason == "cancelled"
+
+
 @pytest.mark.parametrize("reason", ["cancelled", "failed"])
 def test_a_run_that_is_stopped_before_it_is_opened_is_stopped_when_it_opens(scene: Scene, reason: Any) -> None:
     scene.ledger.stop_run(scene.run_id, reason)

@@ -527,6 +527,35 @@ class TestGoesOnAfterCancel:
         assert scene.run().status == "cancelled"
         assert scene.said() == ["cancelled", "started"]
 
+    def test_a_cancellation_that_pauses_anywhere_does_not_stop_what_a_recovery_goes_on_with(
+        self, scene: StatusScene
+    ) -> None:
+        """While it pauses, the run drains and fails, that is said and recorded, and a recovery reopens the chunk."""
+        for pauses_at in itertools.count():
+            scene.run_id, calls = f"run-{pauses_at}", itertools.count()
+            chunks = self._goes_on(scene)
+            again = cancelling(scene).model_copy(update={"uncancelled_at": scene.item().uncancelled_at})
+
+            def pause(
+                moment: str, at: int = pauses_at, calls: Iterator[int] = calls, chunks: list[str] = chunks
+            ) -> None:
+                if moment == "before" and next(calls) == at:
+                    scene.on_calls(None)
+                    if scene.item().cancelled_at is None:
+                        scene.drain(chunks, failed=1)
+                        assert scene.check()
+                        assert scene.item().ended_status == "failed"
+                        scene.reopen(chunks[-1])
+
+            scene.on_calls(pause)
+            scene.deliver(again)
+            scene.on_calls(None)
+            assert scene.deliver(again)
+            assert (scene.run().status, scene.item().stop_reason) in {("cancelled", "cancelled"), ("failed", None)}
+            if next(calls) <= pauses_at:
+                break
+        assert pauses_at > 4, "a cancellation takes several calls"
+
     def test_one_that_cannot_be_split_fails(self, scene: StatusScene) -> None:
         self._goes_on(scene)
         scene.ledger.stop_run(scene.run_id, "failed", resumed_at=scene.item().resumed_at)

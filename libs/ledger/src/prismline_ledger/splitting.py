@@ -105,13 +105,20 @@ class Splitting(LedgerBase):
         return self._update_run(run, Change({"plan": plan}, condition=same)) or self.run(run.run_id)
 
     def _stop(
-        self, run_id: str, reason: str, *, resumed_at: str | None = None, uncancelled_at: str | None = None
+        self,
+        run_id: str,
+        reason: str,
+        *,
+        resumed_at: str | None = None,
+        uncancelled_at: str | None = None,
+        drains: int | None = None,
     ) -> RunItem | None:
         """Stop the run. None if it has no item, is already stopped, or has drained.
 
         With the reason `failed`, also None if the run has ever drained, or `resumed_at` is not the one that was read:
         then its chunks belong to a recovery. With the reason `cancelled`, also None if `uncancelled_at` is not the one
-        that was read: then a person had the run go on since.
+        that was read: then a person had the run go on since. With `drains`, also None if the run has drained since that
+        was read.
         """
         unless = Attr("PK").exists() & Attr("cancelled_at").not_exists() & Attr("drained_at").not_exists()
         if reason == "failed":
@@ -119,6 +126,9 @@ class Splitting(LedgerBase):
             unless = unless & never_drained & unchanged({"resumed_at": resumed_at})
         else:
             unless = unless & unchanged({"uncancelled_at": uncancelled_at})
+        if drains is not None:
+            same = Attr("drains").eq(drains)
+            unless = unless & (same if drains else same | Attr("drains").not_exists())
         sets = {"cancelled_at": self._clock(), "stop_reason": reason}
         return self._update_run(run_id, Change(sets, condition=unless))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Literal
 
 from boto3.dynamodb.conditions import Attr
@@ -22,24 +23,26 @@ class Stopping(Splitting):
         *,
         resumed_at: str | None = None,
         uncancelled_at: str | None = None,
+        drains: int | None = None,
     ) -> None:
         """Stop a run, so that its remaining chunks are skipped, unless it has drained.
 
         With the reason `failed`, the run is not stopped if it has ever drained or was resumed, because its chunks then
         belong to a recovery. A caller that stops a resumed run gives the `resumed_at` that it read. With the reason
         `cancelled`, a run that went on after an earlier cancellation is stopped only by a caller that gives the
-        `uncancelled_at` that was read.
+        `uncancelled_at` that was read. Such a caller also gives the `drains` that it read: a run that has drained since
+        is not stopped, because its chunks may belong to a recovery.
 
         A run without an item gets a stop item, and stops when the splitter opens it. This method reads the run again
         after it has written the stop item, and the splitter reads the stop item after it has created the run. So at
         least one of the two sees the other's write.
         """
-        known = {"resumed_at": resumed_at, "uncancelled_at": uncancelled_at}
-        if self._stop(run_id, reason, **known) is not None:
+        stop = partial(self._stop, run_id, reason, resumed_at=resumed_at, uncancelled_at=uncancelled_at, drains=drains)
+        if stop() is not None:
             return
         if self.get_run(run_id) is None:
             self._table.create({"PK": run_id, "SK": STOP_SK, "stop_reason": reason, "at": self._clock()}, key="PK")
-        self._stop(run_id, reason, **known)
+        stop()
 
     def record_end(self, run: RunItem, status: str) -> bool:
         """Record that the terminal status of `run` is written and announced, so that it is not announced again.

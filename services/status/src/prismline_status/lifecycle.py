@@ -84,13 +84,14 @@ def on_cancel_requested(request: RunCancelRequested, _message: Message, deps: De
 def _cancel_again(request: RunCancelRequested, deps: Dependencies) -> None:
     """Stop a cancelled run that went on, unless the request is of before that.
 
-    The status is written again first: who is about to complete or fail the run finds that it has changed.
+    The status is written again first: who is about to complete or fail the run finds that it has changed. If the run
+    has drained since it was read, it may have ended meanwhile, and a recovery may have reopened chunks: it goes on.
     """
-    seen = request.uncancelled_at
-    if not may_cancel_again(seen, deps.ledger.get_run(request.run_id)):
+    seen, run = request.uncancelled_at, deps.ledger.get_run(request.run_id)
+    if run is None or not may_cancel_again(seen, run):
         return
     if change_status(StatusUpdate(job_id=request.run_id, status="CANCELLED"), deps) is not None:
-        deps.ledger.stop_run(request.run_id, "cancelled", uncancelled_at=seen)
+        deps.ledger.stop_run(request.run_id, "cancelled", uncancelled_at=seen, drains=run.drains)
 
 
 def on_cleanup_requested(request: RunCleanupRequested, _message: Message, deps: Dependencies) -> None:
