@@ -159,23 +159,24 @@ class DlqConsumerWorld:
             },
         )
 
-    def receive(self, queue: str, batch: int = 10, visibility: int = 30) -> dict[str, Any] | None:
-        """A batch as Lambda's SQS event, or None."""
+    def receive(self, queue: str, batch: int = 10, visibility: int = 30, wait: int = 0) -> dict[str, Any] | None:
+        """A batch as Lambda's SQS event, or None after `wait` seconds."""
         messages = self.sqs.receive_message(
             QueueUrl=self.urls[queue],
             MaxNumberOfMessages=batch,
             MessageSystemAttributeNames=["All"],
             MessageAttributeNames=["All"],
             VisibilityTimeout=visibility,
+            WaitTimeSeconds=wait,
         ).get("Messages", [])
         self.delivered[queue] = self.delivered.get(queue, 0) + len(messages)
         if not messages:
             return None
         return lambda_event(messages, self.environment, queue)
 
-    def handle(self, queue: str, batch: int = 10, visibility: int = 30) -> list[str] | None:
-        """Have the consumer take a batch; the message ids that it leaves. None: the queue is empty."""
-        event = self.receive(queue, batch, visibility)
+    def handle(self, queue: str, batch: int = 10, visibility: int = 30, wait: int = 0) -> list[str] | None:
+        """Have the consumer take a batch; the message ids that it leaves. None: no message came in `wait` seconds."""
+        event = self.receive(queue, batch, visibility, wait)
         if event is None:
             return None
         answer = build_handler(self.deps)(event, Context())
@@ -188,7 +189,7 @@ class DlqConsumerWorld:
     def drain(self, queue: str) -> None:
         """Have the consumer work on a queue until it is empty."""
         while self.depth(queue):
-            self.handle(queue)
+            self.handle(queue, wait=1)
 
     def taken(self, queue: str) -> list[dict[str, Any]]:
         """The bodies of everything in a queue, taken out of it."""

@@ -253,13 +253,13 @@ def test_a_retry_that_dies_after_it_reopened_tasks_sends_them_in_the_end(
     run = task_run(world, 6)
     end(world, run, *range(6), error="no")
     ask(world, only_run="r", retry=True)
+    world.set(recovery_lease_seconds=0)
     with monkeypatch.context() as patch:
         patch.setattr(recovery, "fault_point", dies)
         with pytest.raises(KeyboardInterrupt):
             world.handle("recoveries", visibility=0)
     assert statuses(world, run) == ["PENDING"] * 6
     assert sent(world) == []
-    world.set(recovery_lease_seconds=0)
     operation = recovered(world)
     assert operation.n_sent == 6
     assert {name for each in sent(world) for name in each.task_ids} == {task.task_id for task in tasks(world, run)}
