@@ -51,16 +51,16 @@ VALUE_BYTES = 4
 
 #: Seconds of one core for the kernel to fit a spectrum (`COST_MS`; 0.0503 ms on the survey's test field).
 FIT_SECONDS = COST_MS["gaussline"] / 1000
-#: The same for a spectrum's row in the table (end_to_end.py: 3.22 s of "fit" beside 2.24 s of the bare kernel, two
-#: workers, 200,000 spectra).
-TABLE_SECONDS = 10e-6
-#: From "object created" to the splitter's command: events, status, state machine (end_to_end.py with references: 0.9 s
+#: The same for a spectrum's row in the table (end_to_end.py: 19.2 s of "fit" beside 12.4 s of the bare kernel, two
+#: workers, 2,000,000 spectra).
+TABLE_SECONDS = 7e-6
+#: From "object created" to the splitter's command: events, status, state machine (end_to_end.py with references: 0.5 s
 #: until the first chunk starts, less the split).
-SUBMISSION_SECONDS = 0.75
+SUBMISSION_SECONDS = 0.35
 #: To split a run into references, whatever the size of the cube (chunk_inputs.py: 0.134 to 0.182).
 REFERENCE_SECONDS = 0.15
-#: A worker's processor time for one ranged request (chunk_inputs.py).
-REQUEST_PROCESSOR_SECONDS = 0.0015
+#: A worker's processor time for one ranged request (ranges.py).
+REQUEST_PROCESSOR_SECONDS = 0.0005
 #: Bytes of Parquet for a spectrum (console_maps.py: 557 MB of 1.8 million spectra).
 OUTPUT_BYTES = 309
 #: Processor time of a function until its first answer, when it has just been started (cold_starts.py).

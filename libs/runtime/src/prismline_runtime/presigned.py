@@ -43,7 +43,8 @@ class PresignedRanges:
             timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
             ca_certs=os.environ.get("AWS_CA_BUNDLE") or get_cert_path(True),
         )
-        self._signed: tuple[str, str, str, float] | None = None
+        #: Bucket, key, URL, and when it was signed.
+        self._signed: tuple[str, str, str | None, float] | None = None
         self._paused_until = 0.0
 
     def read(self, bucket: str, key: str, start: int, stop: int, *, etag: str) -> bytes | None:
@@ -54,7 +55,7 @@ class PresignedRanges:
         if self._clock() < self._paused_until:
             return None
         url = self._url(bucket, key)
-        if get_environ_proxies(url):
+        if url is None:
             return None
         try:
             answer = self._http.request("GET", url, headers={"Range": f"bytes={start}-{stop - 1}", "If-Match": etag})
@@ -66,10 +67,11 @@ class PresignedRanges:
             self._paused_until = self._clock() + PAUSE_SECONDS
         return body
 
-    def _url(self, bucket: str, key: str) -> str:
+    def _url(self, bucket: str, key: str) -> str | None:
+        """The URL of an object. None if a proxy is to make the requests."""
         now, signed = self._clock(), self._signed
         if signed is None or signed[:2] != (bucket, key) or now - signed[3] > USED_SECONDS:
             object_ = {"Bucket": bucket, "Key": key}
             url = self._s3.generate_presigned_url("get_object", Params=object_, ExpiresIn=SIGNED_SECONDS)
-            self._signed = signed = (bucket, key, url, now)
+            self._signed = signed = (bucket, key, None if get_environ_proxies(url) else url, now)
         return signed[2]
