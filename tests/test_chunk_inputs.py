@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ import pytest
 import zarr
 from astropy.io import fits
 
+from prismline_contracts.chunk_input import CHUNK_ARRAYS, CHUNK_GEOMETRY_MEMBER
 from prismline_cube import ranges, reading, stored
 from prismline_runtime import PermanentError
 from prismline_splitter import plain_fits
+from prismline_worker.chunk_file import ChunkFile
 from tests.cubes import NOISE, header, spectra
 from tests.workload_kit import Kit, Worked
 
@@ -230,3 +234,46 @@ def test_a_layout_that_the_worker_does_not_know_is_a_permanent_error(
     monkeypatch.setattr(stored, "FITS_LAYOUT", "older")
     with pytest.raises(PermanentError, match="has the layout fits, which this worker cannot read"):
         work_off(tmp_path / "run", cube_body(), "reference")
+
+
+@pytest.mark.parametrize("noise", ["noise/map", "noise/channels"])
+@pytest.mark.parametrize("bitpix", [-32, -64])
+def test_a_copy_is_the_file_that_the_contract_says(tmp_path: Path, noise: str, bitpix: int) -> None:
+    copied, _ = work_off(tmp_path / "copy", cube_body(bitpix), "copy", chunk_size=10, params={"noise": noise})
+    for chunk in copied:
+        sizes = {"n": chunk.n_items, "channels": CHANNELS}
+        with np.load(io.BytesIO(chunk.input)) as file:
+            assert set(file.files) == {*(each.name for each in CHUNK_ARRAYS), CHUNK_GEOMETRY_MEMBER}
+            for each in CHUNK_ARRAYS:
+                array = file[each.name]
+                assert array.dtype.name in each.types
+                assert str(array.shape) in [_with_sizes(shape, sizes) for shape in each.shapes]
+
+
+def _with_sizes(shape: str, sizes: dict[str, int]) -> str:
+    for name, size in sizes.items():
+        shape = re.sub(rf"\b{name}\b", str(size), shape)
+    return shape
+
+
+def test_a_worker_needs_the_arrays_that_the_contract_says_and_no_more(tmp_path: Path) -> None:
+    (chunk, *_), _ = work_off(tmp_path / "copy", cube_body(), "copy", chunk_size=10, params={"noise": "noise/map"})
+    for left_out in CHUNK_ARRAYS:
+        file = without(chunk.input, f"{left_out.name}.npy")
+        if left_out.required:
+            with pytest.raises(PermanentError, match=rf"lacks {left_out.name}\.npy"):
+                ChunkFile(file)
+        else:
+            assert len(ChunkFile(file)) == 10
+    assert ChunkFile(without(chunk.input, CHUNK_GEOMETRY_MEMBER)).geometry is None
+
+
+def without(file: bytes, member: str) -> io.BytesIO:
+    """A ZIP file without one of its members."""
+    made = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(file)) as whole, zipfile.ZipFile(made, "w") as part:
+        for name in whole.namelist():
+            if name != member:
+                part.writestr(name, whole.read(name))
+    made.seek(0)
+    return made

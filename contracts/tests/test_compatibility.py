@@ -19,6 +19,7 @@ from prismline_contracts import Queue
 from prismline_contracts.compatibility import Schema, differences
 from prismline_contracts.registry import NEXT, Kind, read_registry
 from prismline_contracts.release import (
+    CHUNK_INPUT,
     PARQUET,
     breaks,
     current_schemas,
@@ -377,6 +378,21 @@ def test_a_column_may_be_added_and_not_removed_nor_get_another_unit() -> None:
     assert changed(PARQUET, lambda schema: schema["properties"]["rms"].update({"x-unit": "pixel"})) != []
 
 
+def test_an_array_of_a_chunks_input_may_be_added_and_not_removed_nor_get_another_shape() -> None:
+    def breaks_worker(change: Any) -> bool:
+        old, new = (copy.deepcopy(current_schemas()[CHUNK_INPUT]) for _ in range(2))
+        change(new)
+        found = list(breaks({CHUNK_INPUT: old}, {CHUNK_INPUT: new}, REGISTRY))
+        assert {broken.consumers for broken in found} <= {("worker",)}
+        return bool(found)
+
+    weights = {"type": "array", "x-type": "float64", "x-shape": "(n,)", "x-unit": ""}
+    assert not breaks_worker(lambda schema: schema["properties"].update(weights=weights))
+    assert breaks_worker(lambda schema: schema["required"].remove("x"))
+    assert breaks_worker(lambda schema: schema["properties"]["noise"].update({"x-shape": "(n,)"}))
+    assert breaks_worker(lambda schema: schema["properties"]["spectra"].update({"x-type": "float16"}))
+
+
 def _third_preset(schema: dict[str, Any]) -> None:
     (fields,) = (each["properties"] for name, each in schema["$defs"].items() if name.endswith("FitParams"))
     for choice in fields["preset"].get("anyOf", [fields["preset"]]):
@@ -468,7 +484,7 @@ def test_a_history_names_no_version_that_is_not_released(tmp_path: Path, capsys:
 
 
 def test_the_registry_has_every_contract_and_no_other() -> None:
-    assert sorted(REGISTRY) == sorted([*MODELS, PARQUET])
+    assert sorted(REGISTRY) == sorted([*MODELS, PARQUET, CHUNK_INPUT])
 
 
 def test_a_contract_that_has_changed_since_the_release_says_so_in_its_history() -> None:

@@ -85,6 +85,12 @@ def write(contracts: Path) -> None:
         (contracts / CATALOGUE / name).write_text(page)
 
 
+#: What the contracts say that are no JSON.
+FILES = {
+    "chunk_input.v1": "The arrays of a chunk's input, an `.npz` file.",
+    "decomposition.v1": "The columns and the metadata of the Parquet output.",
+}
+
 # ---- pages
 
 
@@ -139,7 +145,7 @@ def _table(heads: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 def _summary(name: str) -> str:
     if name not in MODELS:
-        return "The columns and the metadata of the Parquet output."
+        return FILES[name]
     return (MODELS[name].__doc__ or "").strip().partition("\n\n")[0].replace("\n", " ")
 
 

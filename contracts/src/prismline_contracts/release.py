@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prismline_contracts.chunk_input import chunk_input_schema
 from prismline_contracts.compatibility import Difference, Schema, differences
 from prismline_contracts.decomposition import COLUMNS, MetadataKey
 from prismline_contracts.deploying import Verifications, can_i_deploy, read_deployed
@@ -24,9 +25,8 @@ from prismline_contracts.outputs import OUTPUT_MODELS
 from prismline_contracts.registry import NEXT, OUTPUT, REGISTRY, RELEASED, Entry, Kind, read_registry
 from prismline_contracts.schemas import MODELS, OUTPUTS_FOLDER, output_schema_of, schema_of
 
-#: The Parquet output's name among the released schemas.
-PARQUET = "decomposition.v1"
-
+#: Names of the Parquet output and of a chunk's `.npz` input among the released schemas.
+PARQUET, CHUNK_INPUT = "decomposition.v1", "chunk_input.v1"
 
 #: The file that names the release, among its schemas.
 VERSION = "VERSION"
@@ -69,11 +69,11 @@ def entry_of(registry: Mapping[str, Entry], name: str) -> Entry:
 
 
 def current_schemas() -> dict[str, Schema]:
-    """Every contract's schema, by name: models, what commands print, and the Parquet output."""
+    """Every contract's schema, by name: models, what commands print, the Parquet output, and a chunk's input."""
     return (
         {name: schema_of(name) for name in MODELS}
         | {f"{OUTPUTS_FOLDER}/{name}": output_schema_of(name) for name in OUTPUT_MODELS}
-        | {PARQUET: parquet_schema()}
+        | {PARQUET: parquet_schema(), CHUNK_INPUT: chunk_input_schema()}
     )
 
 
