@@ -11,10 +11,10 @@ SOURCES  := $(addsuffix /src,$(PACKAGES))
 CHECKED  := conftest.py contracts libs services localstack cli tests benchmarks docs/pages.py releases.py
 # Tests that need neither emulator nor services nor much time.
 QUICK    := not e2e and not emulator and not slow and not compose and not browser
-# Tests run in two processes, those that wait for services in three; each process has an emulator of its own.
+# Tests run in two processes, those that wait for services in four; each process has an emulator of its own.
 # The browser tests share one system and one browser, so they run in one process.
 PYTEST   := $(BIN)/pytest -n 2 --dist worksteal
-WAITING  := $(BIN)/pytest -n 3 --dist worksteal
+WAITING  := $(BIN)/pytest -n 4 --dist worksteal
 
 .PHONY: contracts pacts deploy-local docs format model help screenshots demo demo-faults demo-captions demo-urls test test-fast check check-types check-style check-templates check-versions check-docs mutants install install-dev schemas lock wheels clean
 .DEFAULT_GOAL := help

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system import System
+from tests.system import URL_SERVICES, System
 
 #: Real spectral cubes, where somebody put them beside the checkout.
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
@@ -16,8 +16,11 @@ SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 @pytest.fixture(scope="session")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """Emulator and services, up for the whole session."""
-    with pytest.MonkeyPatch.context() as patch, System.running(tmp_path_factory.mktemp("system"), patch) as running:
+    """Emulator and services, up for the whole session: all but those that alert and that export."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        System.running(tmp_path_factory.mktemp("system"), patch, services=[*URL_SERVICES, "api"]) as running,
+    ):
         yield running
     assert "PRISMLINE_HOME" not in os.environ
 
