@@ -88,6 +88,10 @@ class ApiWorld:
         found = boto3.client("dynamodb").scan(TableName=f"{table}-{self.environment}")["Items"]
         return [decode(item) for item in found]
 
+    def put(self, table: str, item: dict[str, Any]) -> None:
+        """Write an item of the table `jobs` or `runs` that is not there yet."""
+        assert Table(boto3.client("dynamodb"), f"{table}-{self.environment}").create(item, key="PK")
+
     def change(self, table: str, item_key: dict[str, str], /, **sets: Any) -> None:
         """Set attributes of an item."""
         Table(boto3.client("dynamodb"), f"{table}-{self.environment}").update(item_key, Change(sets))

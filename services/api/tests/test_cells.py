@@ -355,10 +355,8 @@ class TestPaths:
         world.open_run(job)
         for start in (0, 50):
             item = {"SK": f"CHUNK#chunk-{start:07d}", "status": "PENDING", "chunk_key": "k", "created_at": OPENED_AT}
-            world.deps.ledger._table.create(  # noqa: SLF001
-                {"PK": run_id, **item, "n_spectra": 50, "n_items": 50, "attempts": 2, "last_error": "<b>no</b>"},
-                key="PK",
-            )
+            counts = {"n_spectra": 50, "n_items": 50, "attempts": 2}
+            world.put("runs", {"PK": run_id, **item, **counts, "last_error": "<b>no</b>"})
         cell = acme.get(f"/runs/{run_id}/cells/50")
         assert (cell["id"], cell["attempts"], cell["last_error"]) == ("chunk-0000050", 2, "<b>no</b>")
         world.deps.cells._runs.clear()  # noqa: SLF001  a second has passed

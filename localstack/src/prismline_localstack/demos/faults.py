@@ -26,6 +26,7 @@ from prismline_cli.submission import submit
 from prismline_contracts import (
     DEAD_LETTERS_PREFIX,
     GPU,
+    LIMITS,
     NO_INSTANCE,
     ChunkStatus,
     Queue,
@@ -46,7 +47,7 @@ RESOURCE = GPU
 #: Percentage of chunks that may fail: two of them, but not a third.
 TOLERATED_PERCENT = 5.0
 #: Receives after which a queue gives up: its maxReceiveCount.
-RECEIVES = 5
+RECEIVES = LIMITS[Queue.CHUNKS].max_receives
 #: A message that does not parse.
 GARBAGE = "\u2603 this is no message"
 
