@@ -14,6 +14,8 @@ import pytest
 
 from prismline_contracts import catalogue
 from prismline_contracts.asyncapi import document
+from prismline_contracts.chunk_input import CHUNK_ARRAYS
+from prismline_contracts.decomposition import COLUMNS
 from prismline_contracts.registry import REGISTRY, Kind, read_registry
 from prismline_contracts.schemas import MODELS, schema_of
 from prismline_contracts.summaries import Summary, read_summaries
@@ -139,6 +141,14 @@ def test_a_page_has_fields_example_writers_readers_and_history(name: str) -> Non
     assert all(release in text or release == "next" for release in entry.history)
     example = json.loads((CONTRACTS / REGISTRY / name / "example.json").read_text())
     assert json.dumps(example, indent=2, ensure_ascii=False) in text
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [("chunk_input.v1", [each.name for each in CHUNK_ARRAYS]), ("decomposition.v1", [each.name for each in COLUMNS])],
+)
+def test_a_page_of_a_file_has_its_fields(name: str, fields: list[str]) -> None:
+    assert re.findall(r"<td><code>(\w+)</code></td>", PAGES[f"{name}.html"]) == fields
 
 
 def test_a_page_says_what_the_comments_in_the_model_say() -> None:

@@ -21,7 +21,10 @@ from pydantic import BaseModel
 
 from prismline_contracts.asyncapi import document
 from prismline_contracts.base import KNOWN_VALUES, TIMESTAMP_PATTERN
+from prismline_contracts.chunk_input import CHUNK_ARRAYS
+from prismline_contracts.decomposition import COLUMNS
 from prismline_contracts.registry import NEXT, REGISTRY, Entry, Kind, read_example, read_registry
+from prismline_contracts.release import CHUNK_INPUT, PARQUET
 from prismline_contracts.schemas import MODELS, schema_of
 from prismline_contracts.summaries import FILE, Summary
 
@@ -87,8 +90,8 @@ def write(contracts: Path) -> None:
 
 #: What the contracts say that are no JSON.
 FILES = {
-    "chunk_input.v1": "The arrays of a chunk's input, an `.npz` file.",
-    "decomposition.v1": "The columns and the metadata of the Parquet output.",
+    CHUNK_INPUT: "The arrays of a chunk's input, an `.npz` file.",
+    PARQUET: "The columns and the metadata of the Parquet output.",
 }
 
 # ---- pages
@@ -127,8 +130,7 @@ def _page(name: str, entry: Entry, example: Any) -> str:
         facts["channel"] = "the bus" if entry.channel == "bus" else f"the queue {entry.channel}"
     body = f'<p><a href="index.html">Contracts</a></p>\n<h1>{name}</h1>\n<p>{escape(_summary(name))}</p>\n<dl>\n'
     body += "".join(f"<dt>{word}</dt><dd>{escape(fact)}</dd>\n" for word, fact in facts.items()) + "</dl>\n"
-    if name in MODELS:
-        body += "<h2>Fields</h2>\n" + _fields(name)
+    body += "<h2>Fields</h2>\n" + (_fields(name) if name in MODELS else _fields_of_file(name))
     if example is not None:
         body += f"<h2>Example</h2>\n<pre>{escape(json.dumps(example, indent=2, ensure_ascii=False))}</pre>\n"
     body += "<h2>History</h2>\n"
@@ -178,6 +180,28 @@ def _fields(name: str) -> str:
         ]
         text += _table(("field", "type", "always there", "meaning"), rows)
     return text
+
+
+def _fields_of_file(name: str) -> str:
+    """The arrays or columns of a file that is no JSON."""
+    if name == CHUNK_INPUT:
+        found = [
+            (
+                each.name,
+                f"{' or '.join(each.types)} {' or '.join(each.shapes)}",
+                each.unit,
+                each.required,
+                each.description,
+            )
+            for each in CHUNK_ARRAYS
+        ]
+    else:
+        found = [(each.name, each.type.value, each.unit, each.since == 1, each.description) for each in COLUMNS]
+    rows = [
+        (f"<code>{field}</code>", escape(kind), escape(unit), "yes" if always else "no", _marked(meaning))
+        for field, kind, unit, always, meaning in found
+    ]
+    return _table(("field", "type", "unit", "always there", "meaning"), rows)
 
 
 def _kind(shape: Mapping[str, Any]) -> str:
