@@ -56,14 +56,16 @@ def as_committed(sparse: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def tools(sparse: Path, built: Path) -> Path:
+def tools(sparse: Path, built: Path, made_once: wheels.MadeOnce) -> Path:
     """The commands of an environment that `make install` has filled. Third-party packages were there before."""
     (sparse.parent / "dist").symlink_to(built)
-    folder = sparse.parent / "venv"
-    wheels.environment_without_ours(folder)
-    install = written("One service", "git clone")[-1]
-    wheels.run(["bash", "-e", "-c", install], sparse, VENV=str(folder), PIP_NO_INDEX="1")
-    return folder / "bin"
+
+    def install(folder: Path) -> None:
+        wheels.environment_without_ours(folder)
+        command = written("One service", "git clone")[-1]
+        wheels.run(["bash", "-e", "-c", command], sparse, VENV=str(folder), PIP_NO_INDEX="1")
+
+    return made_once("tools", install) / "bin"
 
 
 def make(checkout: Path, tools: Path, *arguments: str, **variables: str) -> str:
