@@ -321,9 +321,12 @@ class Safety:
             self._wrong("a recovery goes on", f"{name} was stopped after it was said to have failed")
 
     def _stopped_as_cancelled(self, run_id: str, name: str) -> None:
-        """A run that somebody had go on is stopped only if somebody cancels it who knows that."""
+        """A run is stopped while its status says so; one that went on, only if somebody cancels it who knows that."""
         if run_id in self.went_on and run_id not in self._users.cancelled_again:
             self._wrong("who wishes it goes on", f"{name} went on, was stopped again, and nobody asked for that")
+        status = (self._world.aws.tables[self._world.states_table].get(run_id) or {}).get("status")
+        if status != "cancelled":  # nothing would take that stop back
+            self._wrong("stopped as it is told", f"{name} was stopped for having been cancelled, and is {status}")
 
     def _end_recorded(self, run_id: str, name: str, run: Item) -> None:
         """Once the end is recorded nobody says it again: so it has to have been said."""

@@ -31,6 +31,22 @@ def _reopened(now: Scene) -> bool:
 
 
 SCRIPTS: Mapping[str, Plan] = {
+    # Somebody has a cancelled run go on and cancels it again. The status service pauses before it stops the run. The
+    # run drains and fails meanwhile, and a recovery reopens its chunk.
+    "a run that is cancelled again fails and is recovered": Plan(
+        runs=(RunPlan(chunks=1, bad=(0,), mended_at=600.0, cancel_at=2.0, go_on_at=300.0, cancel_again_at=350.0),),
+        pauses=(("worker", 0.0, 390.0),),
+        status_services=2,
+        recoveries=(700.0,),
+        script=(
+            Step(
+                "status",
+                STOPS,
+                given=lambda now: "uncancelled_at" in now.run(),
+                until=lambda now: now.state().get("status") == "failed" and _reopened(now),
+            ),
+        ),
+    ),
     # Its workers die until it is exhausted. The dead-letter consumer reads it, and before it gives it up somebody
     # redrives its message, and a worker begins.
     "a chunk that is given up is begun": Plan(

@@ -661,6 +661,14 @@ MUTANTS: tuple[Mutant, ...] = (
         ("cancelled, and goes on after all",),
     ),
     Mutant(
+        "a cancellation that pauses stops a run that has drained since",
+        f"{STATUS}/lifecycle.py",
+        "uncancelled_at=seen, drains=run.drains)",
+        "uncancelled_at=seen)",
+        "A run that has failed, and goes on for a recovery, is stopped for good: nothing takes that stop back.",
+        ("a run that is cancelled again fails and is recovered",),
+    ),
+    Mutant(
         "a run that went on stays cancelled",
         f"{STATUS}/endings.py",
         "if state.status != CANCELLED or run is None or run.uncancelled_at is None or not over(run):",
