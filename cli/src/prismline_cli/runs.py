@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from boto3.dynamodb.types import TypeDeserializer
-
 from prismline_cli.connection import Connection
 from prismline_contracts import RunItem, WorkflowStateItem
 from prismline_ledger import waiting_for
+from prismline_runtime import decode
 
 #: Statuses that a run does not leave by itself.
 ENDED = frozenset({"completed", "failed", "cancelled"})
@@ -212,5 +211,4 @@ def _counted(connection: Connection, run_id: str) -> RunItem | None:
 
 
 def _state(item: dict[str, Any]) -> WorkflowStateItem:
-    deserialize = TypeDeserializer().deserialize
-    return WorkflowStateItem.model_validate({name: deserialize(value) for name, value in item.items()})
+    return WorkflowStateItem.model_validate(decode(item))

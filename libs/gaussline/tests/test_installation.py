@@ -106,6 +106,7 @@ def test_it_installs_where_there_is_no_compiler(source: Path, tmp_path: Path) ->
     names = zipfile.ZipFile(wheel).namelist()
     assert "prismline_gaussline/batch.py" in names
     assert not [name for name in names if name.endswith(".so")]
+    assert [name for name in names if name.endswith("/LICENSE")], "a copy has to carry the licence"
 
 
 @pytest.mark.without_kernel
