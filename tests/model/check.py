@@ -1,6 +1,6 @@
 """Check the model with Spin: exhaust its states, and see that deliberate faults in it are found.
 
-python tests/model/check.py            every space that takes less than a minute, every fault
+python tests/model/check.py            the spaces that take about a minute at most, every fault
 python tests/model/check.py --whole    the large spaces too
 """
 
