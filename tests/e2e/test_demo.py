@@ -29,18 +29,28 @@ def test_a_kept_demonstration_serves_its_run_until_it_is_interrupted(tmp_path: P
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=hear_interrupts,  # noqa: PLW1509  it takes no lock
     )
-    assert demo.stdout is not None
-    said = ""
-    for line in demo.stdout:
-        said += line
-        if "Ctrl-C" in line:
-            break
-    address = re.search(r"http://127\.0\.0\.1:\d+/console/runs/[0-9a-f-]+", said)
-    assert address, said
-    page = httpx.get(address[0])
-    assert page.status_code == 200
-    assert "<title>" in page.text
-    demo.send_signal(signal.SIGINT)
-    assert demo.wait(timeout=120) == 0
-    assert not harness.is_up(tmp_path / "home")
+    try:
+        assert demo.stdout is not None
+        said = ""
+        for line in demo.stdout:
+            said += line
+            if "Ctrl-C" in line:
+                break
+        address = re.search(r"http://127\.0\.0\.1:\d+/console/runs/[0-9a-f-]+", said)
+        assert address, said
+        page = httpx.get(address[0])
+        assert page.status_code == 200
+        assert "<title>" in page.text
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(timeout=120) == 0
+        assert not harness.is_up(tmp_path / "home")
+    finally:
+        demo.kill()
+        harness.down(tmp_path / "home")
+
+
+def hear_interrupts() -> None:
+    """What a shell runs in the background ignores them, and so would its children."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
