@@ -415,7 +415,7 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a late cleanup stops a recovery",
         f"{LEDGER}/splitting.py",
-        'unless = unless & never_drained & unchanged({"resumed_at": resumed_at})',
+        'unless = unless & _drained(0) & unchanged({"resumed_at": resumed_at})',
         'unless = unless & unchanged({"resumed_at": resumed_at})',
         "The chunks that somebody has recovered are skipped.",
         ("a cleanup is carried out late",),
@@ -423,8 +423,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a late stop stops a recovery",
         f"{LEDGER}/splitting.py",
-        'unless = unless & never_drained & unchanged({"resumed_at": resumed_at})',
-        "unless = unless & never_drained",
+        'unless = unless & _drained(0) & unchanged({"resumed_at": resumed_at})',
+        "unless = unless & _drained(0)",
         "The chunks that somebody has recovered are skipped.",
         ("a stop comes late",),
     ),

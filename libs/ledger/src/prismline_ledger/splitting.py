@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import cycle
 from typing import Literal
 
-from boto3.dynamodb.conditions import Attr
+from boto3.dynamodb.conditions import Attr, ConditionBase
 
 from prismline_contracts import (
     CHUNK_SK_PREFIX,
@@ -122,13 +122,11 @@ class Splitting(LedgerBase):
         """
         unless = Attr("PK").exists() & Attr("cancelled_at").not_exists() & Attr("drained_at").not_exists()
         if reason == "failed":
-            never_drained = Attr("drains").not_exists() | Attr("drains").eq(0)
-            unless = unless & never_drained & unchanged({"resumed_at": resumed_at})
+            unless = unless & _drained(0) & unchanged({"resumed_at": resumed_at})
         else:
             unless = unless & unchanged({"uncancelled_at": uncancelled_at})
         if drains is not None:
-            same = Attr("drains").eq(drains)
-            unless = unless & (same if drains else same | Attr("drains").not_exists())
+            unless = unless & _drained(drains)
         sets = {"cancelled_at": self._clock(), "stop_reason": reason}
         return self._update_run(run_id, Change(sets, condition=unless))
 
@@ -230,3 +228,9 @@ class Splitting(LedgerBase):
 
 def _as_text(reference: CubeReference | None) -> str | None:
     return None if reference is None else reference.model_dump_json(exclude_defaults=True)
+
+
+def _drained(times: int) -> ConditionBase:
+    """The condition that the run has drained so often. The item of a run that never drained may lack the attribute."""
+    same = Attr("drains").eq(times)
+    return same if times else same | Attr("drains").not_exists()
