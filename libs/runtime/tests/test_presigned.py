@@ -98,3 +98,7 @@ def test_the_url_is_signed_anew_before_it_ends(name: str, silent: Stubber, monke
     for now[0] in (0.0, 10.0, 299.0, 310.0, 320.0):
         assert ranges.read(name, "k", 0, 10, etag=etag) == BODY[:10]
     assert signed == [900, 900]
+    assert ranges.read(name, "k", 0, 10, etag='"another"') is None
+    now[0] = 360.0
+    assert ranges.read(name, "k", 0, 10, etag=etag) == BODY[:10]
+    assert len(signed) == 3, "a URL that failed is not used again"

@@ -1,7 +1,8 @@
 """Ranges of S3 objects by presigned URLs: one signature for many requests.
 
-boto3 builds, signs and parses each request anew. That takes three times the processor time of the request itself, and a
-worker that reads a part of a cube makes 424 requests or more. A presigned URL signs neither the range nor the version.
+boto3 builds, signs and parses each request. With boto3 a ranged request takes three times the processor time that it
+takes with a presigned URL, and a worker that reads a part of a cube makes hundreds of them. The signature of the URL
+covers neither the range nor the ETag, so one URL serves all ranges of an object.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from prismline_runtime.clients import CONNECT_SECONDS, CONNECTIONS, READ_SECONDS
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-#: Seconds that a URL is used. New credentials are taken over by then.
+#: Seconds after which the URL is signed again, so that it carries the client's present credentials.
 USED_SECONDS = 300.0
-#: Seconds that a signature holds: longer, because a request may begin late.
+#: Seconds after which S3 refuses the URL. Longer, because a request may wait before it is sent.
 SIGNED_SECONDS = 900
-#: Seconds that nothing is asked for in this way after an answer that was not the range.
+#: Seconds for which `read` makes no request after one that failed.
 PAUSE_SECONDS = 30.0
 
 
 class PresignedRanges:
-    """Reads ranges with the rights of an S3 client. It makes one attempt, and says of a failure only that it failed.
+    """Reads ranges with the rights of an S3 client. It tries each range once and does not say why a request failed.
 
-    Behind a proxy it reads nothing.
+    It makes no request if the environment names a proxy for S3: boto3 knows how to use one.
     """
 
     def __init__(self, s3: S3Client, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,7 +51,7 @@ class PresignedRanges:
     def read(self, bucket: str, key: str, start: int, stop: int, *, etag: str) -> bytes | None:
         """The bytes from `start` to `stop` (exclusive) of one version of an object.
 
-        None for whatever else happens: ask through boto3, which tries again and knows the error.
+        None if anything else came back. The caller then asks through boto3, which retries and raises the error.
         """
         if self._clock() < self._paused_until:
             return None
@@ -64,11 +65,11 @@ class PresignedRanges:
         else:
             body = answer.data if answer.status == 206 and len(answer.data) == stop - start else None
         if body is None:
-            self._paused_until = self._clock() + PAUSE_SECONDS
+            self._signed, self._paused_until = None, self._clock() + PAUSE_SECONDS
         return body
 
     def _url(self, bucket: str, key: str) -> str | None:
-        """The URL of an object. None if a proxy is to make the requests."""
+        """The presigned URL of an object. None if requests go through a proxy."""
         now, signed = self._clock(), self._signed
         if signed is None or signed[:2] != (bucket, key) or now - signed[3] > USED_SECONDS:
             object_ = {"Bucket": bucket, "Key": key}
