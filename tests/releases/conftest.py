@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from tests.releases import wheels
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> wheels.MadeOnce:
-    """Makes a folder, once for all processes of this test session. A process that comes later waits for it."""
+    """Makes a folder once for all processes of this test session. The other processes wait until it is whole."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -23,6 +24,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> wheels.MadeOnce:
         with (shared / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not done.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # what a process left that failed or skipped
                 make(folder)
                 done.touch()
         return folder
