@@ -88,7 +88,7 @@ def write(contracts: Path) -> None:
         (contracts / CATALOGUE / name).write_text(page)
 
 
-#: What the contracts say that are no JSON.
+#: Summaries of the contracts of files that hold no JSON.
 FILES = {
     CHUNK_INPUT: "The arrays of a chunk's input, an `.npz` file.",
     PARQUET: "The columns and the metadata of the Parquet output.",
@@ -183,7 +183,7 @@ def _fields(name: str) -> str:
 
 
 def _fields_of_file(name: str) -> str:
-    """The arrays or columns of a file that is no JSON."""
+    """The table of a file's arrays (`.npz`) or columns (Parquet)."""
     if name == CHUNK_INPUT:
         found = [
             (

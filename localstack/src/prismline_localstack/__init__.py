@@ -14,7 +14,7 @@ __all__ = ["HarnessError", "NotRunningError", "State", "Status", "down", "is_up"
 
 
 def __getattr__(name: str) -> Any:
-    """Import what was asked for. The emulator and the stand-ins start in half the time without the harness."""
+    """Import a public name when it is first used: the emulator and the stand-ins do not need the harness."""
     if name in __all__:
         for module in ("errors", "state", "harness"):
             found = vars(import_module(f"{__name__}.{module}"))

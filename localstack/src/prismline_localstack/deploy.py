@@ -68,9 +68,10 @@ def upload_state_machines(s3: S3Client, root: Path, bucket: str) -> dict[str, st
 
 
 def emulator_parameters(endpoint: str) -> dict[str, str]:
-    """Parameters of templates for what `endpoint` lacks if it is an emulator: Athena, alarms that calculate, and TLS.
+    """Template parameters for an emulator at `endpoint`. AWS itself gets none.
 
-    What is on an emulator may be deleted.
+    They leave out what emulators lack: Athena, alarms on metric math, and TLS. They also switch deletion protection
+    off, because data on an emulator is disposable.
     """
     if is_aws(endpoint):
         return {}

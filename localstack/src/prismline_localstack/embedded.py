@@ -299,9 +299,9 @@ def ages(now: float) -> dict[str, float]:
 
 
 def reserves_concurrency(provision: Callable[..., Any], given: int) -> Callable[..., Any]:
-    """`provision` of a function, which also takes over `ReservedConcurrentExecutions`. ministack leaves that out.
+    """Wrap ministack's `provision` of a function: it also sets `ReservedConcurrentExecutions`, which ministack ignores.
 
-    given: where the function's properties are among the arguments of `provision`.
+    given: position of the function's properties among the arguments of `provision`.
     """
 
     def provisioned(*arguments: Any, **named: Any) -> Any:
@@ -315,7 +315,7 @@ def reserves_concurrency(provision: Callable[..., Any], given: int) -> Callable[
 
 @cache
 def take_over_reservations() -> None:
-    """Have CloudFormation take over what functions reserve."""
+    """Have CloudFormation set `ReservedConcurrentExecutions` of the functions that it creates and updates."""
     from ministack.services.cloudformation import provisioners  # noqa: PLC0415  it doubles the time of a start
 
     function = provisioners._RESOURCE_HANDLERS["AWS::Lambda::Function"]
@@ -358,7 +358,7 @@ def install(folder: Path) -> Keeper:
     # Mappings are kept, and not driven: that is what `prismline_localstack.functions` does.
     replace(lambda_svc, _ensure_poller=lambda: None)
     replace(stepfunctions, load_persisted_state=lambda data: forget_executions(load_executions, data))
-    # CloudFormation's loader of templates derives from this one. libyaml parses ten times as fast.
+    # ministack's CloudFormation derives its template loader from `yaml.SafeLoader`. libyaml parses ten times as fast.
     replace(yaml, SafeLoader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     replace(
         ministack,

@@ -1,9 +1,12 @@
-"""IAM policies are enforced by the embedded emulator, and what was asked for is recorded.
+"""Has the embedded emulator enforce IAM policies, and records each decision: who asked for what, and the verdict.
 
-ministack differs from AWS in three things, which this module bridges. It authorizes `SendMessageBatch` as an action of
-its own, where AWS asks for `SendMessage`. It does so with `BatchExecuteStatement`, too, where AWS asks for
-`PartiQLInsert` or `PartiQLUpdate` on the table. And it asks for `DescribeAlarms` on all alarms, whichever are
-described.
+ministack differs from AWS in three permissions, and this module bridges them:
+
+| call | ministack demands | AWS demands |
+| --- | --- | --- |
+| `SendMessageBatch` | an action of that name | `sqs:SendMessage` |
+| `BatchExecuteStatement` | an action of that name | `dynamodb:PartiQLInsert` or `PartiQLUpdate` on the table |
+| `DescribeAlarms` | the action on `*` | the action on the alarms that are described |
 """
 
 from __future__ import annotations
@@ -13,9 +16,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-#: Environment variable with the file that decisions are recorded in. Policies are enforced where it is set.
+#: Environment variable with the path of the file of decisions. The emulator enforces policies if it is set.
 LOG_VARIABLE = "PRISMLINE_IAM_LOG"
-#: What ministack asks for on the resource `*`, and the actions of which AWS asks for one on the resource itself.
+#: Action that ministack demands on the resource `*` -> actions of which AWS demands one, on the resource itself.
 UNSPECIFIC = {
     "cloudwatch:DescribeAlarms": {"cloudwatch:DescribeAlarms"},
     "dynamodb:BatchExecuteStatement": {"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"},

@@ -21,7 +21,8 @@ _AXIS_NAMES = {
 
 #: The units in which a quantity is shown; others stay as the header has them.
 _SHOWN_UNITS = ("km/s", "GHz")
-#: Usual units of headers: what is shown, and the factor. Others are looked up in astropy, which takes a second to load.
+#: Unit in the header -> unit that people are shown, and the factor between them. `astropy.units` converts all other
+#: units; it takes a second to import.
 _USUAL_UNITS = {"m/s": ("km/s", 1e-3), "km/s": ("km/s", 1.0), "Hz": ("GHz", 1e-9), "GHz": ("GHz", 1.0)}
 
 

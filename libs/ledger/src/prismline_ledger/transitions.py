@@ -63,9 +63,11 @@ def shard_counter_changes(changes: Mapping[str, int]) -> dict[str, int]:
 
 
 def charges(item: ChunkItem | TaskItem, duration_ms: int | None, n_bytes: int | None) -> dict[str, int]:
-    """What the end of `item` adds to the costs of its run. What was added at an earlier end is not added again.
+    """What the end of a chunk or task adds to the costs of its run.
 
-    duration_ms: of the attempt that ended it. None: no attempt did.
+    An item may end more than once, because a recovery reopens it. Each attempt is added once.
+
+    duration_ms: of the attempt that ended the item. None: no attempt ended it (it was given up).
     """
     return {
         "worked_ms": item.uncharged_ms + (duration_ms or 0),

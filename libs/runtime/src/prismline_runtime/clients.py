@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
     from mypy_boto3_stepfunctions import SFNClient
 
-#: Seconds for a connection, and for the next bytes of an answer.
+#: Timeouts in seconds: to connect, and to wait for the next bytes of an answer.
 CONNECT_SECONDS, READ_SECONDS = 5, 60
-#: Connections of one client.
+#: Connections that one client keeps open, at most.
 CONNECTIONS = 25
 #: Retries of botocore's standard mode: throttling and connection errors, exponential backoff with jitter.
 CONFIG = Config(
@@ -51,7 +51,7 @@ def events() -> EventBridgeClient:
 def s3() -> S3Client:
     """An S3 client. It uses path-style addresses, because every emulator supports them.
 
-    Its presigned URLs have signatures of version 4, which alone new buckets accept.
+    Its presigned URLs use Signature Version 4, because new buckets accept no other.
     """
     return boto3.client("s3", config=CONFIG.merge(Config(signature_version="s3v4")))
 

@@ -78,7 +78,7 @@ class Bucket:
     """
 
     def __init__(self, s3: S3Client, name: str, presigned: PresignedRanges | None = None) -> None:
-        """presigned: reads ranges with less processor time, where many are read."""
+        """presigned: tries each ranged read first, for readers of many ranges. Default: boto3 makes all requests."""
         self._s3 = s3
         self._presigned = presigned
         self.name = name

@@ -75,7 +75,7 @@ def _third_party(locked: str) -> Iterator[Component]:
 def _own(root: Path, service: str) -> Iterator[Component]:
     dockerfile = root / "services" / service / "Dockerfile"
     folders = {Path(source).parent for source in copied(dockerfile)}
-    # What is compiled is copied into another stage.
+    # A library that the image compiles, gaussline, is copied into a build stage instead of /app/.
     folders |= {Path(found) for found in re.findall(r"^COPY (libs/\w+) /\w+/$", dockerfile.read_text(), re.MULTILINE)}
     for folder in sorted(folders - {Path("services") / service}):
         yield _ours(root / folder, ComponentType.LIBRARY)

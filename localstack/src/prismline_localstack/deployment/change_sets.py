@@ -1,4 +1,4 @@
-"""Change sets: what a deployment would change in a stack, and the change itself. Or the change alone."""
+"""Stacks: plan a change set, show it, execute it; or create or update a stack at once, without a change set."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ CAPABILITIES: list[CapabilityType] = ["CAPABILITY_NAMED_IAM"]
 AWS_LOOK_SECONDS, LOOK_SECONDS, WAIT_SECONDS = 5.0, 0.2, 1800.0
 #: States of a stack that never came up: it can only be deleted.
 STILLBORN_STATES = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"})
-#: State of a stack that was planned and never made.
+#: Status of a stack that a change set was made for and never executed.
 PLANNED = "REVIEW_IN_PROGRESS"
-#: What CloudFormation says of an update without changes, and parts of what it says of such a change set.
+#: Parts of CloudFormation's reasons: for an update that changes nothing, and for a change set that changes nothing.
 NO_UPDATES = "No updates are to be performed"
 NO_CHANGES = ("didn't contain changes", NO_UPDATES)
 
@@ -149,7 +149,7 @@ class Stacks:
         return self.outputs(stack)
 
     def _without_remains(self, stack: str, remains: Collection[str]) -> str | None:
-        """The status of a stack, which is deleted first if it is one of `remains`. None if there is no such stack."""
+        """The status of a stack; None if there is none. A stack with a status of `remains` is deleted first."""
         state = self.state(stack)
         if state not in remains:
             return state

@@ -1,8 +1,8 @@
 """Images of services on a machine without a container engine: folders with the files that a Dockerfile copies.
 
 An image holds what its Dockerfile copies from the checkout to `/app/`. Python and the third-party packages are those of
-this process: `requirements/runtime.txt` holds the versions of every service's image. What an image compiles, the
-kernel of gaussline, comes from there, too.
+this process: `requirements/runtime.txt` holds the versions of every service's image. The kernel
+of gaussline, which a Dockerfile compiles, is also the one that this process has installed.
 
 An image is addressed by the digest of its content, as in a registry: `prismline/worker@sha256:...`. Its folder never
 changes.
@@ -19,7 +19,7 @@ from prismline_localstack.errors import HarnessError
 
 #: Folder of an image into which the code of a service and its libraries is copied.
 APP = "app"
-#: What is no part of an image.
+#: Files that are not copied into an image: caches, metadata of installations, compiled modules.
 IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", "*.so")
 
 
