@@ -26,7 +26,7 @@ CLIENTS = ("dynamodb", "events", "s3", "sqs", "ssm", "stepfunctions")
 
 
 class Client:
-    """A client of the emulator that notes its calls, and fails when it is told to."""
+    """A client of the emulator that records its calls and fails on demand."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -36,18 +36,18 @@ class Client:
         self._noting = True
 
     def fail(self, operation: str, code: str = "ServiceUnavailable", *, times: int = 10**6) -> None:
-        """Have an operation fail; `*`: every one."""
+        """Make an operation fail. `*` means every operation."""
         self._failures[operation] = (code, times)
 
     def answer(self, operation: str, answer: Callable[..., Any]) -> None:
-        """Have an operation answered by a function of its arguments."""
+        """Answer an operation with a function of its arguments."""
         self._answers[operation] = answer
 
     def mend(self) -> None:
         self._failures.clear()
 
     def forget(self) -> None:
-        """Note no call any more."""
+        """Stop recording calls, and drop the recorded ones."""
         self._noting = False
         self._calls.clear()
 
@@ -83,7 +83,7 @@ class DlqConsumerWorld:
     bucket: Bucket
     #: The consumer's own clients, by service.
     clients: dict[str, Client]
-    #: Deliveries by queue, for what must be bounded.
+    #: Deliveries by queue, for tests that limit their number.
     delivered: dict[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -126,7 +126,7 @@ class DlqConsumerWorld:
         self.deps = replace(self.deps, settings=self.deps.settings.model_copy(update=settings))
 
     def run(self, run_id: str, n_chunks: int = 1) -> list[str]:
-        """A run that has been split; the ids of its chunks."""
+        """Make a run that has been split. Returns the ids of its chunks."""
         return split_run(self.ledger, run_id, n_chunks)
 
     def item(self, run_id: str) -> RunItem:
@@ -175,7 +175,7 @@ class DlqConsumerWorld:
         return lambda_event(messages, self.environment, queue)
 
     def handle(self, queue: str, batch: int = 10, visibility: int = 30, wait: int = 0) -> list[str] | None:
-        """Have the consumer take a batch; the message ids that it leaves. None: no message came in `wait` seconds."""
+        """Let the consumer handle a batch. Returns the ids that it leaves; None if nothing came in `wait` seconds."""
         event = self.receive(queue, batch, visibility, wait)
         if event is None:
             return None
@@ -187,16 +187,16 @@ class DlqConsumerWorld:
         return left
 
     def drain(self, queue: str) -> None:
-        """Have the consumer work on a queue until it is empty."""
+        """Let the consumer work on a queue until it is empty."""
         while self.depth(queue):
             self.handle(queue, wait=1)
 
     def taken(self, queue: str) -> list[dict[str, Any]]:
-        """The bodies of everything in a queue, taken out of it."""
+        """Take all messages out of a queue. Returns their bodies."""
         return [json.loads(record["body"]) for record in self.taken_records(queue)]
 
     def taken_records(self, queue: str) -> list[dict[str, Any]]:
-        """Everything in a queue, taken out of it."""
+        """Take all messages out of a queue. Returns their records."""
         found = []
         while (event := self.receive(queue)) is not None:
             for record in event["Records"]:
@@ -210,7 +210,7 @@ class DlqConsumerWorld:
         return sum(int(attributes.get(name, "0")) for name in names)
 
     def delays(self) -> list[int]:
-        """For how many seconds each message that was sent so far was held back."""
+        """The delivery delay, in seconds, of each message that was sent so far."""
         calls = self.clients["sqs"].calls("send_message_batch")
         return [entry.get("DelaySeconds", 0) for call in calls for entry in call["Entries"]]
 
@@ -221,7 +221,7 @@ class DlqConsumerWorld:
         return {key: json.loads(self.bucket.read(key)) for key in keys}
 
     def events(self, *kinds: str) -> list[dict[str, Any]]:
-        """What was said on the bus since the last look, of these kinds, such as `chunk.failed`."""
+        """The events of these kinds, such as `chunk.failed`, that were published since the last call."""
         found = []
         while messages := self.sqs.receive_message(
             QueueUrl=self.urls["observer"], MaxNumberOfMessages=10, VisibilityTimeout=60

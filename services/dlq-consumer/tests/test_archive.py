@@ -1,4 +1,4 @@
-"""The record that the archive keeps: the structure of document 004, whatever the message holds."""
+"""The archive's record has the structure of the Cumulus dead-letter archive, whatever the message holds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prismline_contracts import DeadLetterRecord
 from prismline_dlq_consumer.archive import dead_letter_record, record_key, to_json
 from prismline_dlq_consumer.dead_letter import describe, read_dead_letter
 
-#: Document 004's fields, in its words.
+#: The fields of the Cumulus record.
 FIELDS = (
     *("body", "error", "execution", "time", "collection", "granules", "stateMachine", "status", "md5OfBody"),
     *("eventSource", "awsRegion", "messageId", "receiptHandle", "attributes", "messageAttributes"),
@@ -88,7 +88,7 @@ def test_a_record_has_every_field_of_the_archive() -> None:
 
 
 def test_the_record_of_a_chunk_names_the_execution_of_its_run() -> None:
-    """Names are addresses: the execution of a run has the run's id as its name."""
+    """The execution of a run has the run's id as its name."""
     record = archived(chunk_message("r1", "chunk-0000005"))
     assert (record["execution"], record["stateMachine"]) == (EXECUTION, MACHINE)
     elsewhere = "arn:aws-us-gov:sqs:us-gov-west-1:123456789012:prismline-dev-chunks-dlq"
@@ -106,7 +106,7 @@ def test_an_event_that_eventbridge_could_not_deliver_is_described_by_its_envelop
     assert record["error"] == "NO_PERMISSIONS: not authorized"
 
 
-def test_what_was_not_found_is_null() -> None:
+def test_a_field_that_was_not_found_is_null() -> None:
     record = archived("not json at all")
     assert record["body"] == "not json at all"
     assert record["error"] == "It is not a JSON object."
@@ -169,12 +169,12 @@ def test_any_json_object_can_be_described(document: dict[str, Any]) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["attributes", "messageAttributes", "md5OfBody", "awsRegion"]), st.none()))
-def test_a_record_of_which_sqs_says_nothing_is_archived(missing: dict[str, Any]) -> None:
+def test_a_record_without_attributes_of_sqs_is_archived(missing: dict[str, Any]) -> None:
     assert archived("{}", **missing)["messageId"] == "059f36b4"
 
 
 @pytest.mark.emulator
-def test_a_body_of_one_mebibyte_that_nobody_can_parse_is_kept_whole(world: DlqConsumerWorld) -> None:
+def test_a_body_of_one_mebibyte_that_cannot_be_parsed_is_kept_unchanged(world: DlqConsumerWorld) -> None:
     body = "é{" * (2**20 // 3)
     world.send("chunks-dlq", body)
     assert world.handle("chunks-dlq") == []
@@ -195,5 +195,5 @@ def test_a_message_has_one_record_however_often_it_is_received(world: DlqConsume
     assert (kept["receive_count"], kept["archived_at"]) == (96, "2026-03-03T12:00:00.000Z")
 
 
-def test_a_message_of_which_sqs_does_not_say_when_it_was_received_first_is_kept_by_today() -> None:
+def test_a_message_without_the_time_of_its_first_receipt_is_kept_under_todays_date() -> None:
     assert record_key(dict(made(sqs_record("{}")))) == "dead-letter-archive/sqs/2026-03-02/059f36b4.json"

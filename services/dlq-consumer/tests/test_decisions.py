@@ -126,7 +126,7 @@ class TestChunks:
 
     @given(receives=st.integers(1, 1000), attempt=st.integers(1, 1000))
     def test_no_number_of_receipts_or_dispatches_gives_up_a_chunk(self, receives: int, attempt: int) -> None:
-        """Five receives while DynamoDB was down are no attempts."""
+        """Five receives while DynamoDB was down do not count as attempts."""
         message = replace(letter(chunk_message("r", "chunk-0000000", attempt=attempt)), receive_count=receives)
         assert decided(message, item()).action is Action.RESEND
 
@@ -137,7 +137,7 @@ class TestChunks:
         assert decided(letter(), used_up(interruptions=1)).action is Action.RESEND
 
     def test_a_chunk_that_kills_each_of_its_workers_is_not_sent_back_within_the_lease_of_the_last_one(self) -> None:
-        """Its queue hides it for less long than the lease, so that it would be sent back for ever."""
+        """The visibility timeout of its queue is shorter than the lease, so it would be sent back for ever."""
         chunk = used_up(status="IN_PROGRESS", started_at=timestamp(NOW - timedelta(seconds=960)))
         decision = decided(letter(), chunk)
         assert (decision.action, decision.delay) == (Action.WAIT, 241)
@@ -160,7 +160,7 @@ class TestChunks:
 
     @pytest.mark.parametrize("reason", ["cancelled", "failed"])
     @pytest.mark.parametrize("body", [None, refit(), split()])
-    def test_a_run_that_was_stopped_needs_nothing(self, body: str | None, reason: str) -> None:
+    def test_a_message_of_a_stopped_run_is_settled(self, body: str | None, reason: str) -> None:
         run = run_item(cancelled_at=timestamp(NOW), stop_reason=reason)
         assert decided(letter(body), item(), run, DOWN).action is Action.SETTLE
 
@@ -194,7 +194,7 @@ class TestResources:
         waited = item(deferrals=96, deferred_at=timestamp(NOW))
         assert decided(replace(letter(waits_for="gpu", age=DAY), receive_count=97), waited, resource=UP).delay == 0
 
-    def test_an_instance_that_runs_and_does_not_serve_is_not_asked_again_at_once(self) -> None:
+    def test_a_resource_that_runs_but_failed_a_moment_ago_is_not_tried_again_at_once(self) -> None:
         """The worker moved the message a moment ago because the model did not answer; EC2 says `running`."""
         just_moved = decided(letter(waits_for="gpu", age=timedelta(seconds=10)), item(), resource=UP)
         assert just_moved.action is Action.DEFER
@@ -222,7 +222,7 @@ class TestPatience:
         assert decided(letter(json.dumps(event), queue="split")).action is Action.FAIL
 
     def test_what_the_sweeper_says_again_is_sent_back_once_and_no_more(self) -> None:
-        """An outage of a day would pile up more than a thousand of them, and each would go round."""
+        """An outage of a day would pile up more than a thousand of them, and each would be sent back for ever."""
         tick = json.dumps({"source": "aws.events", "detail-type": "Scheduled Event", "time": timestamp(NOW)})
         for first in (letter(drained(age=HOUR), queue="runs"), letter(tick, queue="sweeps")):
             assert decided(first).action is Action.RESEND
@@ -263,7 +263,7 @@ class TestPatience:
 
 
 class TestWhatIsNotUnderstood:
-    def test_what_is_no_message_is_only_archived_with_what_is_wrong_with_it(self) -> None:
+    def test_a_body_that_is_not_a_message_is_only_archived_with_the_reason(self) -> None:
         assert decided(letter("{not json")) == Decision(Action.ARCHIVE, "It is not a JSON object.")
         decision = decided(letter(drained().replace('"jobs_total":1', '"jobs_total":"many"')))
         assert decision.action is Action.ARCHIVE
@@ -352,7 +352,7 @@ class TestRecovery:
     def test_a_cancelled_run_goes_on_from_the_stop_that_the_person_saw(self, run: dict[str, str], wish: Wish) -> None:
         assert judge_wish(run_item(**run), "2026-03-01T12:00:00Z") is wish
 
-    def test_what_can_never_be_worked_on_is_not_sent(self) -> None:
+    def test_a_record_that_can_never_be_processed_is_not_sent(self) -> None:
         assert judge_record(letter("garbage"), Facts()).action is Action.ARCHIVE
         assert judge_record(letter(), Facts()).action is Action.ARCHIVE
 
@@ -383,7 +383,7 @@ class TestRecovery:
     def test_two_recoveries_of_one_chunk_do_not_reopen_it_for_ever(
         self, status: ChunkStatus, mine: bool, stopped: str | None
     ) -> None:
-        """What was sent once is never sent again by the same operation."""
+        """An operation never sends the same message twice."""
         run = run_item(**({"cancelled_at": timestamp(NOW), "stop_reason": stopped} if stopped else {}))
         chunk = item(status.value, recovery="op" if mine else "another")
         assert next_step(chunk, run, "op", sent=True) is not Step.SEND
@@ -410,7 +410,7 @@ def test_a_recovered_message_has_all_its_time_and_attempts_again() -> None:
 
 
 def test_receipts_by_the_queue_that_gave_up_do_not_count() -> None:
-    """SQS counts on when it moves a message: the first receipt of the consumer is the sixth."""
+    """SQS keeps the receive count when it moves a message: the consumer's first receipt has the count 6."""
     moved = {"ApproximateReceiveCount": "6", "DeadLetterQueueSourceArn": "arn:aws:sqs:::chunks"}
     record = {"messageId": "m", "body": "{}", "attributes": moved}
     assert read_dead_letter(record, "chunks").receive_count == 1
@@ -449,7 +449,7 @@ def test_any_object_of_the_archive_can_be_read(document: dict[str, Any]) -> None
     assert decision.action in {Action.ARCHIVE, Action.SETTLE, Action.RESEND, Action.LEAVE}
 
 
-def test_how_much_is_tried_can_be_told() -> None:
+def test_the_limits_can_be_set() -> None:
     impatient = LetterPatience(chunk=Patience(max_attempts=1, seconds=0.0), message_seconds=60.0)
     assert decided(letter(), used_up(attempts=1, since=timedelta(seconds=1)), patience=impatient).action is Action.FAIL
     assert decided(letter(split()), patience=impatient).action is Action.FAIL

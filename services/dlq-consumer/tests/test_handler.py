@@ -1,4 +1,4 @@
-"""Which function takes what, and that no dead-letter queue was forgotten."""
+"""Which function handles which queue, and that every dead-letter queue has a consumer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_batch_of_a_dead_letter_queue_is_healed_and_a_request_is_a_recovery(wo
 
 
 @pytest.mark.emulator
-def test_a_recovery_that_makes_no_sense_is_a_dead_letter_and_in_the_archive(world: DlqConsumerWorld) -> None:
+def test_an_invalid_recovery_request_becomes_a_dead_letter_and_is_archived(world: DlqConsumerWorld) -> None:
     request = DeadlettersRecoverRequested(operation_id="op", requested_at=timestamp())
     message = Envelope.wrap(request, source="prismline/test", traceparent=None)
     bad = message.model_copy(update={"data": message.data | {"prefix": "chunks/"}}).to_json()

@@ -1,4 +1,4 @@
-"""Dead letters as they come, over real queues: archived, healed, put off or given up, and never lost."""
+"""Dead letters over real queues are archived, then sent back, deferred or given up. None is lost."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_the_last_chunk_that_is_given_up_drains_its_run_and_says_so(world: DlqCo
 
 
 def test_receipts_while_the_ledger_is_down_give_up_nothing(world: DlqConsumerWorld) -> None:
-    """The queue gives a message to five workers of which none reads the ledger; then the consumer does not either."""
+    """Five workers receive the message and none can read the ledger. Then the consumer cannot read it either."""
     (chunk_id,) = world.run("r")
     world.send("chunks", chunk_message("r", chunk_id))
     for _ in range(5):
@@ -279,7 +279,7 @@ def test_the_end_of_a_chunk_whose_worker_died_before_it_said_so_is_said(world: D
     world.handle("chunks-dlq")
     ended, drained = world.events("chunk.completed", "chunk.failed", "run.drained")
     assert ended["type"] == f"prismline.chunk.{status}.v1"
-    assert ended["id"] == derived_id(ended["type"], "r", chunk_id), "under the id that its worker would have said it"
+    assert ended["id"] == derived_id(ended["type"], "r", chunk_id), "with the id that its worker would have used"
     assert drained["id"] == derived_id(RunDrained.TYPE, "r")
 
 
@@ -336,7 +336,7 @@ def test_rows_whose_refit_is_given_up_are_waited_for_no_more(world: DlqConsumerW
 
 
 def test_an_alert_that_discord_could_not_take_for_hours_is_tried_again(world: DlqConsumerWorld) -> None:
-    """Its queue gives it a hundred times before it moves it."""
+    """Its queue delivers it a hundred times before SQS moves it."""
     notification = json.dumps({"Type": "Notification", "MessageId": "m", "Message": "{}"})
     policy = {"deadLetterTargetArn": world.arn("alerts-dlq"), "maxReceiveCount": 100}
     world.sqs.set_queue_attributes(
@@ -374,7 +374,7 @@ def test_nothing_is_acknowledged_while_the_archive_cannot_be_written(world: DlqC
         assert world.depth("chunks") == 0
     world.clients["s3"].mend()
     world.drain("chunks-dlq")
-    assert world.depth("chunks") == 1, "our own outage used up none of the chunk's attempts"
+    assert world.depth("chunks") == 1, "an outage of ours uses up no attempt of the chunk"
     assert world.ledger.chunk("r", chunk_id).state is ChunkStatus.PENDING
 
 
@@ -400,7 +400,7 @@ def test_throttling_that_passes_is_sat_out(world: DlqConsumerWorld) -> None:
 
 
 def test_a_chunk_that_kills_each_worker_is_given_up(world: DlqConsumerWorld) -> None:
-    """Each attempt begins within the lease of the one before; after the last one its letter waits for the lease."""
+    """Each attempt begins within the lease of the one before. After the last one, the letter waits out the lease."""
     world.set(patience_seconds=0.0, sweep_lease_seconds=2.0, max_attempts=7)
     (chunk_id,) = world.run("r")
     world.send("chunks", chunk_message("r", chunk_id))
@@ -439,7 +439,7 @@ def replace_write(archive: Archive, write: Callable[..., None]) -> Any:
     return Broken()
 
 
-def test_the_log_says_what_document_003_asks_for(world: DlqConsumerWorld) -> None:
+def test_the_log_has_the_required_fields(world: DlqConsumerWorld) -> None:
     written = io.StringIO()
     world.deps = replace(world.deps, logger=Logger(service="test-of-the-log", stream=written))
     gpu = use_gpu(world, up=False)
@@ -498,7 +498,7 @@ def test_a_long_dead_letter_queue_is_drained_without_growing_memory(world: DlqCo
 def test_a_consumer_that_dies_between_any_two_steps_loses_nothing(
     world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch, point: str, exhausted: bool
 ) -> None:
-    """It dies by SystemExit, which nothing catches; the message is delivered again."""
+    """It dies by SystemExit, which no handler catches. The message is delivered again."""
     died = []
 
     def die_once(name: str, **_: str) -> None:

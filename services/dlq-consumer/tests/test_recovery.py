@@ -1,4 +1,4 @@
-"""Recovery from the archive: everything goes back that can, nothing is lost, nothing is done twice, however it dies."""
+"""A recovery sends back every archived message that it can. Nothing is lost or done twice, wherever it dies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FAILED_FOLDER = f"dead-letter-archive/failed-sqs/{TODAY}/"
 
 
 def archive(world: DlqConsumerWorld, body: str, message_id: str, *, date: str = "2026-03-01", **fields: Any) -> str:
-    """Put a record into the archive as the consumer does; its key."""
+    """Put a record into the archive as the consumer does. Returns its key."""
     key = f"dead-letter-archive/sqs/{date}/{message_id}.json"
     fields = {"source_queue": "chunks", "archived_at": f"{date}T12:00:00.000Z"} | fields
     world.bucket.write(key, json.dumps(dict(DeadLetterRecord(body=body, messageId=message_id, **fields))).encode())
@@ -49,7 +49,7 @@ def archive(world: DlqConsumerWorld, body: str, message_id: str, *, date: str = 
 
 
 def failed_run(world: DlqConsumerWorld, run_id: str, n_chunks: int) -> list[str]:
-    """A drained run whose every chunk FAILED."""
+    """Make a drained run in which every chunk FAILED."""
     chunk_ids = world.run(run_id, n_chunks)
     for chunk_id in chunk_ids:
         world.fail(run_id, chunk_id)
@@ -63,7 +63,7 @@ def ask(world: DlqConsumerWorld, operation_id: str = "op-1", **fields: Any) -> N
 
 
 def go_on(world: DlqConsumerWorld, operation_id: str = "op-1") -> RecoveryOperationItem:
-    """Have the recovery do all that it can at the moment."""
+    """Let the recovery do all that it can at the moment."""
     assert world.handle("recoveries") == []
     return operation(world, operation_id)
 
@@ -81,7 +81,7 @@ def begin(world: DlqConsumerWorld, operation_id: str = "op-1", **fields: Any) ->
 
 
 def work(world: DlqConsumerWorld) -> list[dict[str, Any]]:
-    """A worker completes every chunk whose message is in the queue; the messages."""
+    """Let a worker complete every chunk whose message is in the queue. Returns the messages."""
     messages = world.taken("chunks")
     for message in messages:
         if not world.ledger.chunk(message["data"]["run_id"], message["data"]["chunk_id"]).state.terminal:
@@ -90,7 +90,7 @@ def work(world: DlqConsumerWorld) -> list[dict[str, Any]]:
 
 
 def recover(world: DlqConsumerWorld, operation_id: str = "op-1", **fields: Any) -> RecoveryOperationItem:
-    """A recovery from beginning to end, with a worker that completes what it is sent."""
+    """Run a recovery to its end, with a worker that completes every chunk that it receives."""
     done = begin(world, operation_id, **fields)
     while done.status != "COMPLETED":
         work(world)
@@ -127,7 +127,7 @@ def test_a_failed_chunk_is_tried_again_and_its_recovery_is_over_when_it_is_done(
     assert (run.chunks_completed, run.chunks_failed, run.drains) == (1, 0, 2)
 
 
-def test_what_fails_again_is_found_among_the_records_that_failed_with_the_new_error(world: DlqConsumerWorld) -> None:
+def test_a_chunk_that_fails_again_is_kept_in_the_failed_records_with_the_new_error(world: DlqConsumerWorld) -> None:
     (chunk_id,) = failed_run(world, "r", 1)
     archive(world, chunk_message("r", chunk_id), "m")
     begin(world)
@@ -187,7 +187,7 @@ def test_a_chunk_that_has_not_ended_is_sent_once_more(world: DlqConsumerWorld) -
     assert counts(recover(world)) == {"records": 1, "sent": 1, "recovered": 1}
 
 
-def test_what_is_done_is_deleted_and_what_cannot_be_is_moved_with_the_reason(world: DlqConsumerWorld) -> None:
+def test_records_of_finished_work_are_deleted_and_invalid_ones_moved_with_the_reason(world: DlqConsumerWorld) -> None:
     first, _ = world.run("r", 2)
     world.complete("r", first)
     archive(world, chunk_message("r", first), "done")
@@ -229,7 +229,7 @@ def test_records_that_failed_may_be_recovered_from_where_they_went(world: DlqCon
     assert world.records() == {}
 
 
-def test_a_recovery_can_be_of_one_run_or_one_day(world: DlqConsumerWorld) -> None:
+def test_a_recovery_can_be_limited_to_one_run_or_one_day(world: DlqConsumerWorld) -> None:
     for run_id, date in (("a", "2026-03-01"), ("a", "2026-03-02"), ("b", "2026-03-01")):
         if world.ledger.get_run(run_id) is None:
             failed_run(world, run_id, 2)
@@ -377,7 +377,7 @@ def test_a_chunk_that_ends_while_it_is_reopened_is_not_sent(
     assert world.ledger.chunk("r", chunk_id).state is ChunkStatus.COMPLETED
 
 
-def test_a_request_that_comes_again_does_nothing_but_say_so(world: DlqConsumerWorld) -> None:
+def test_a_repeated_request_only_announces_the_recovery_again(world: DlqConsumerWorld) -> None:
     (chunk_id,) = failed_run(world, "r", 1)
     archive(world, chunk_message("r", chunk_id), "m-1")
     first = recover(world)
@@ -388,7 +388,7 @@ def test_a_request_that_comes_again_does_nothing_but_say_so(world: DlqConsumerWo
 
 
 def test_a_recovery_goes_on_after_an_outage_of_any_length(world: DlqConsumerWorld) -> None:
-    """Its command is a dead letter; it comes back, as young as it was when the recovery last went round."""
+    """Its command becomes a dead letter and is sent back. Its age counts from the recovery's last round."""
     (chunk_id,) = failed_run(world, "r", 1)
     archive(world, chunk_message("r", chunk_id), "m")
     request = DeadlettersRecover(operation_id="op-1", requested_at=timestamp())
@@ -404,7 +404,7 @@ def test_a_recovery_goes_on_after_an_outage_of_any_length(world: DlqConsumerWorl
     assert go_on(world).status == "COMPLETED"
 
 
-def test_of_two_at_once_one_waits_until_the_others_lease_is_over(world: DlqConsumerWorld) -> None:
+def test_the_second_of_two_processes_waits_until_the_lease_of_the_first_is_over(world: DlqConsumerWorld) -> None:
     now = [datetime(2026, 3, 1, tzinfo=UTC)]
     operations = Operations(boto3.client("dynamodb"), world.deps.settings.runs_table, clock=lambda: now[0])
     request = DeadlettersRecover(operation_id="op", requested_at=timestamp())
@@ -449,7 +449,7 @@ class Process:
         self._log = (folder / "log").open("wb")
 
     def until(self, ended: Any, *, kill_at: str | None = None) -> int:
-        """Run until it kills itself at a fault point or `ended()` holds; its exit code."""
+        """Run until it kills itself at a fault point or `ended()` is true. Returns the exit code."""
         rules = [{"point": kill_at, "action": "kill"}] if kill_at else []
         self._faults.write_text(json.dumps(rules))
         command = [sys.executable, "-m", "prismline_runtime", "--queue", "recoveries", "--batch-size", "1"]
@@ -471,7 +471,7 @@ class Process:
 
 
 def _check_killed_recovery(world: DlqConsumerWorld, folder: Path, n_records: int, kills: list[str]) -> Counter[str]:
-    """Recover `n_records`, with `kills` on the way; how often each chunk was sent."""
+    """Recover `n_records`, with `kills` on the way. Returns how often each chunk was sent."""
     chunk_ids = failed_run(world, "r", n_records) if n_records <= 100 else world.run("r", n_records)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda each: archive(world, chunk_message("r", each), f"m-{each}"), chunk_ids))
@@ -523,7 +523,7 @@ def test_hundreds_of_records_survive_two_kills(world: DlqConsumerWorld, tmp_path
     assert times_sent.total() - n_records <= 2 * world.deps.settings.recovery_window
 
 
-# ---- a retry: by the ledger, not by the archive
+# ---- a retry: from the ledger, not from the archive
 
 
 def test_chunks_that_failed_are_tried_again_although_the_archive_has_no_record_of_them(world: DlqConsumerWorld) -> None:
@@ -584,7 +584,7 @@ def test_a_retry_leaves_a_cancelled_run_alone_and_has_a_failed_one_go_on(world: 
 
 
 def cancelled_run(world: DlqConsumerWorld, *, over: bool = True) -> str:
-    """A run of three chunks, one of which has completed, that a person cancelled; when it was stopped."""
+    """Make a run of three chunks, one of them COMPLETED, that a person cancelled. Returns its `cancelled_at`."""
     chunk_ids = world.run("c", 3)
     world.complete("c", chunk_ids[0])
     world.ledger.stop_run("c", "cancelled")
@@ -593,7 +593,7 @@ def cancelled_run(world: DlqConsumerWorld, *, over: bool = True) -> str:
     return world.item("c").cancelled_at or ""
 
 
-def test_a_cancelled_run_goes_on_if_that_is_wished(world: DlqConsumerWorld) -> None:
+def test_a_cancelled_run_continues_if_a_person_asks_for_it(world: DlqConsumerWorld) -> None:
     stopped = cancelled_run(world)
     rehearsal = begin(world, "dry", only_run="c", retry=True, cancelled_at=stopped, dry_run=True)
     assert (rehearsal.status, counts(rehearsal)) == ("COMPLETED", {"records": 2, "sent": 2})
@@ -626,7 +626,7 @@ def test_a_wish_that_comes_again_does_not_take_back_a_later_cancellation(world: 
 
 
 def die_before_the_commit(world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the recovery die before it records its progress. The next one does not wait for its lease."""
+    """Let the recovery die before it records its progress. The next one does not wait for its lease."""
 
     def die(*_: Any, **__: Any) -> RecoveryOperationItem:
         raise SystemExit
@@ -648,7 +648,7 @@ def test_a_wish_whose_recovery_dies_after_the_run_was_resumed_is_counted_once(
     assert (done.status, counts(done)) == ("COMPLETED", {"records": 2, "sent": 2})
 
 
-def test_what_a_retry_fails_to_mend_is_kept_with_the_new_error_and_can_be_tried_again(world: DlqConsumerWorld) -> None:
+def test_a_chunk_that_fails_again_after_a_retry_is_kept_with_the_new_error(world: DlqConsumerWorld) -> None:
     failed_run(world, "r", 1)
     begin(world, only_run="r", retry=True)
     world.taken("chunks")
@@ -673,7 +673,7 @@ def test_a_retry_that_dies_after_taking_is_not_counted_twice(
 
 
 def _claim_at_once(claim: Any) -> Any:
-    """`Operations.claim` as if the lease of whoever died were over."""
+    """`Operations.claim`, as if the lease of the dead process were over."""
 
     def after_the_lease(self: Operations, request: DeadlettersRecover, owner: str, lease: timedelta) -> Any:
         found = self.get(request.operation_id)

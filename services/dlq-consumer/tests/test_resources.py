@@ -1,4 +1,4 @@
-"""Whether a resource is up, asked of the emulator's SSM and EC2."""
+"""Checks whether a resource is up, in the emulator's SSM and EC2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search that AWS is told: its columns are the fields of the record, and its query means what it says."""
+"""The template's search with Athena: the table has the fields of the record, and the saved query finds records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def table(resources: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Path:
-    """Six days of records as the archive's objects are: a folder a date, one line a record."""
+    """Six days of records in the archive's layout: a folder for each date, a line for each record."""
     for day in range(9, 17):
         for n in range(6):
             letter = DeadLetterRecord(

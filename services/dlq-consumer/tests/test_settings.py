@@ -1,4 +1,4 @@
-"""What the consumer goes by when nobody told it anything."""
+"""The consumer's default settings."""
 
 from __future__ import annotations
 

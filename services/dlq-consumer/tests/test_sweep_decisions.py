@@ -164,7 +164,7 @@ class TestLostMessages:
         assert decide(chunk, after(365 * DAY), run=STOPPED) is None
 
     @pytest.mark.parametrize("status", ["COMPLETED", "FAILED"])
-    def test_what_has_ended_is_left_alone(self, status: str) -> None:
+    def test_a_chunk_that_has_ended_is_left_alone(self, status: str) -> None:
         assert decide(chunk_item(status), after(365 * DAY)) is None
 
     def test_queues_are_not_asked_where_their_answer_makes_no_difference(self) -> None:
@@ -231,7 +231,7 @@ class TestSlowLane:
         assert decide(unfitted(), after(seconds), held=held) is None
         assert isinstance(decide(unfitted(), after(seconds + 1), held=held), ResendRefit)
 
-    def test_a_resend_starts_the_silence_anew(self) -> None:
+    def test_a_resend_restarts_the_silence(self) -> None:
         assert decide(unfitted(refit_sent_at=at(1000)), after(1300)) is None
         assert isinstance(decide(unfitted(refit_sent_at=at(1000)), after(1301)), ResendRefit)
 

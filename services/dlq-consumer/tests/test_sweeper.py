@@ -1,4 +1,4 @@
-"""Sweeps over a ledger, queues and a bus of the emulator: what is lost is found, an end is said until it is heard."""
+"""Sweeps over a ledger, queues and a bus of the emulator. They send lost messages and repeat ends until heard."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ class DiedError(Exception):
 
 @dataclass
 class SweeperWorld:
-    """A ledger, queues and a bus on the emulator, a sweeper on them, and a clock that all of them go by."""
+    """A ledger, queues and a bus on the emulator, a sweeper on them, and a clock that all of them use."""
 
     env: dict[str, str]
     deps: SweeperDependencies
     clients: dict[str, Any]
-    #: How far the clock is ahead of ours, in minutes.
+    #: How far the clock is ahead of the real one, in minutes.
     minutes: float = 0.0
-    #: AWS calls that change something and may still be made before the process dies; None: any number.
+    #: How many more AWS calls that change something the process makes before it dies. None: it does not die.
     changes_left: int | None = None
 
     @classmethod
@@ -74,7 +74,7 @@ class SweeperWorld:
         return world
 
     def count_change(self, *, model: Any, **_: Any) -> None:
-        """Called before every AWS call. To die before a call that only reads is to die before the next change."""
+        """Called before every AWS call. It ignores reads: dying before one is like dying before the next change."""
         if self.changes_left is None or model.name.startswith(("Get", "List", "Query", "BatchGet", "Receive")):
             return
         if self.changes_left == 0:
@@ -87,7 +87,7 @@ class SweeperWorld:
 
     @property
     def table(self) -> Table:
-        """The ledger's table, for writes that go round the ledger, as a bug or a restored backup would."""
+        """The ledger's table, for writes that bypass the ledger, as a bug or a restored backup would."""
         return Table(self.clients["dynamodb"], f"prismline-{self.env['ENVIRONMENT']}-runs")
 
     def now(self) -> datetime:
@@ -141,7 +141,7 @@ class SweeperWorld:
         assert self.ledger.record_end(self.ledger.run(run_id), status)
 
     def sweep(self, minutes: float = 0.0) -> sweeper.Tally:
-        """A sweep, so much later."""
+        """Sweep after `minutes` more minutes."""
         self.minutes += minutes
         return sweep(self.deps, now=self.now())
 
@@ -153,15 +153,15 @@ class SweeperWorld:
         return str(self.clients["sqs"].get_queue_url(QueueName=name)["QueueUrl"])
 
     def put(self, queue: str) -> None:
-        """Somebody's message in a queue."""
+        """Put any message into a queue."""
         self.clients["sqs"].send_message(QueueUrl=self.url(queue), MessageBody='"somebody\'s"')
 
     def take(self, queue: str) -> list[Any]:
-        """All messages of a queue, which is empty afterwards."""
+        """Take all messages out of a queue."""
         return drained(self.clients["sqs"], self.url(queue))
 
     def said(self, kind: str = "") -> list[Envelope]:
-        """Events on the bus since the last time, of types that contain `kind`."""
+        """Events published since the last call whose types contain `kind`."""
         events = [Envelope.model_validate(event) for event in self.take("observer")]
         return [event for event in events if kind in event.type]
 
@@ -295,7 +295,7 @@ class TestLostMessages:
         assert chunk_ids(world.take("chunks")) == ["chunk-0000000", "chunk-0000001"]
 
     def test_a_message_that_waits_for_a_resource_hides_no_lost_one(self, world: SweeperWorld) -> None:
-        """A letter in the dead-letter queue is heard of every 15 minutes, so an hour's silence is another chunk's."""
+        """A deferred message gives a sign of life every 15 minutes. A message that was silent for an hour is lost."""
         (deferred,) = world.split("captions", 1, workload="captions")
         (lost,) = world.split("r", 1)
         world.put("chunks-dlq")
@@ -673,7 +673,7 @@ class TestTogetherAndApart:
                 assert n > 15
                 return
 
-    def test_a_sweep_sees_to_a_bounded_number_of_chunks_and_the_next_goes_on(
+    def test_a_sweep_repairs_a_limited_number_of_chunks_and_the_next_sweep_continues(
         self, world: SweeperWorld, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(sweeper, "REPAIRS_PER_SWEEP", 3)
@@ -696,7 +696,7 @@ class TestTogetherAndApart:
         assert len({event.data["chunk_id"] for event in world.said("chunk.failed")}) == 3
 
     @pytest.mark.parametrize("bound", ["RUNS_PER_SWEEP", "CHUNKS_PER_SWEEP"])
-    def test_runs_that_a_sweep_has_no_room_for_are_first_at_the_next(
+    def test_runs_beyond_the_limit_of_a_sweep_are_the_first_of_the_next_sweep(
         self, world: SweeperWorld, monkeypatch: pytest.MonkeyPatch, bound: str
     ) -> None:
         monkeypatch.setattr(sweeper, bound, 1)
@@ -758,7 +758,7 @@ class TestTogetherAndApart:
 
 
 class Story:
-    """A run of each kind that a sweep does something about, and what has to have come of them."""
+    """One run of each kind that a sweep repairs, and the results that a sweep must have."""
 
     def __init__(self, world: SweeperWorld, name: str) -> None:
         self.world = world
@@ -778,7 +778,7 @@ class Story:
         assert (chunk.state, chunk.unsaid) == (ChunkStatus.FAILED, False)
         dead, lost = (world.ledger.chunk(self.mixed, name) for name in (self.dead, self.lost))
         assert (dead.state, dead.resends) == (ChunkStatus.PENDING, 1)
-        assert lost.resends <= 1, "one that was sent and not noted is in its queue"
+        assert lost.resends <= 1, "a message that was sent but not recorded is in its queue"
         run = world.ledger.run(self.mixed)
         assert (run.chunks_completed, run.chunks_failed, run.drained_at) == (1, 1, None)
         said = {(event.type.split(".", 1)[1], event.runid, event.data.get("chunk_id")) for event in world.said()}

@@ -54,14 +54,14 @@ def statuses(world: DlqConsumerWorld, run: RunItem) -> list[str]:
 
 
 def end(world: DlqConsumerWorld, run: RunItem, *indices: int, error: str | None = None) -> None:
-    """Have a worker end these tasks."""
+    """Let a worker end these tasks."""
     ending = [task for task in tasks(world, run) if task.index in indices]
     result = None if error else RESULT
     world.ledger.end_tasks(run, [TaskEnding(task, result=result, error=error) for task in ending])
 
 
 def attempt(world: DlqConsumerWorld, run: RunItem, *indices: int, times: int = 1, ago: float = 0.0, dead: bool) -> None:
-    """Have a worker begin attempts at these tasks, some seconds ago; dead: it does not end the last one."""
+    """Let a worker begin attempts at these tasks, `ago` seconds ago. dead: it does not end the last one."""
     ledger = world.ledger_at(now() - timedelta(seconds=ago))
     for n in range(times):
         started = ledger.start_tasks(run, [task for task in tasks(world, run) if task.index in indices])
@@ -88,7 +88,7 @@ def message(run: RunItem, items: list[TaskItem], **fields: Any) -> str:
 
 
 def sent(world: DlqConsumerWorld, queue: str = "tasks") -> list[TasksProcess]:
-    """The messages of tasks in a queue, taken out of it."""
+    """Take the messages of tasks out of a queue."""
     if queue not in world.urls:
         world.urls[queue] = world.sqs.get_queue_url(QueueName=queue)["QueueUrl"]
     return [TasksProcess.model_validate(body["data"]) for body in world.taken(queue)]
@@ -113,7 +113,7 @@ def ask(world: DlqConsumerWorld, **fields: Any) -> None:
 
 
 def recovered(world: DlqConsumerWorld) -> RecoveryOperationItem:
-    """The recovery when it is over."""
+    """Continue the recovery until it is over. Returns its operation."""
     world.drain("recoveries")
     found = world.deps.operations.get("op-1")
     assert found is not None

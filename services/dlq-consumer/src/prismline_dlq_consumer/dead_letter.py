@@ -1,4 +1,4 @@
-"""Parses dead letters. Pure, and total: it describes any message, also one that no service understands.
+"""Parses dead letters. The functions are pure and accept any message, even one that no service understands.
 
 A dead letter is parsed from Lambda's SQS event or from its record in the archive, with the same result.
 """
@@ -51,7 +51,7 @@ class DeadLetterMessage:
     source_queue: str
     #: The message body, unchanged.
     body: str
-    #: What is sent if the message goes back: the body, or the envelope in an event that EventBridge could not deliver.
+    #: The text that is sent back: the body, or the envelope in an event that EventBridge could not deliver.
     content: str
     #: When the message was first sent, by its producer or by a recovery.
     first_sent: datetime
@@ -157,7 +157,7 @@ def read_archived(document: Mapping[str, Any]) -> DeadLetterMessage:
     letter = read_dead_letter({**document, "body": _text(document, "body") or "", "messageId": message_id}, queue)
     if queue in set(Queue) and message_id:
         return letter
-    return replace(letter, invalid="It is not a record of a dead letter: it does not say which message of which queue.")
+    return replace(letter, invalid="It is not a record of a dead letter: it must name a message and its queue.")
 
 
 def _own_receipts(record: Mapping[str, Any], source_queue: str) -> int:
@@ -282,7 +282,7 @@ def _text(document: Mapping[str, Any], name: str) -> str | None:
 
 
 def _count(value: object) -> int:
-    """`value` as a count of at least one. Anything that is not a number is one."""
+    """`value` as a count of at least 1. The result is 1 for anything that is not a number."""
     try:
         return max(1, int(value))  # type: ignore[call-overload,no-any-return]
     except (TypeError, ValueError, OverflowError):

@@ -52,7 +52,7 @@ class Action(StrEnum):
     WAIT = "wait"
     #: Send it back to the queue that it came from.
     RESEND = "resend"
-    #: Send each of its tasks that has not ended as a message of its own, so that one that kills its workers is alone.
+    #: Send each of its tasks that has not ended as a message of its own: one that kills its worker then stops no other.
     DIVIDE = "divide"
     #: Leave its record in place.
     LEAVE = "leave"
@@ -178,20 +178,20 @@ def next_step(chunk: ChunkItem | None, run: RunItem | None, operation_id: str, *
 
 
 class Wish(StrEnum):
-    """What a recovery does that a person asked for so that a cancelled run goes on."""
+    """What a recovery does when a person asks it to continue a cancelled run."""
 
     #: Resume the run.
     RESUME = "resume"
-    #: Look again: the cancellation is not announced yet.
+    #: Try again later: the cancellation is not announced yet.
     WAIT = "wait"
-    #: Nothing: the run goes on already.
+    #: Nothing: the run continues already.
     DONE = "done"
-    #: Nothing: the run was not stopped at that moment.
+    #: Nothing: the run was not cancelled at that time.
     LEAVE = "leave"
 
 
 def judge_wish(run: RunItem | None, cancelled_at: str) -> Wish:
-    """Decide about a run that is to go on although it was cancelled. cancelled_at: the stop that the person saw."""
+    """Decide whether a cancelled run continues. cancelled_at: the cancellation that the person saw."""
     if run is None:
         return Wish.LEAVE
     if run.cancelled_at == cancelled_at:
@@ -245,7 +245,7 @@ def _judge_chunk(
     if error := exhausted(chunk, now, of_chunk):
         if not leased(chunk, now, of_chunk):
             return Decision(Action.FAIL, error)
-        # a message that is sent back would begin another attempt within the lease of the last one, again and again
+        # sent back now, the message would begin one attempt after the other, each within the lease of the last one
         return _wait([chunk], now, of_chunk)
     return _deferred(letter, resource, now, patience) or _again(letter, patience)
 
@@ -283,11 +283,11 @@ def _deferred(
         return Decision(Action.DEFER, f"The resource {resource.name} is down.", patience.deferral_seconds)
     if letter.waits_for is None:
         return None
-    # the resource looks up from here, but its service has just seen that it does not serve
+    # its instance is running, but the service that moved the message has just seen that the resource fails
     waited = (now - letter.sent).total_seconds()
     if waited < patience.deferral_seconds:
         left = min(patience.deferral_seconds, int(patience.deferral_seconds - waited) + 1)
-        return Decision(Action.DEFER, f"The resource {letter.waits_for} did not serve a moment ago.", left)
+        return Decision(Action.DEFER, f"The resource {letter.waits_for} failed a moment ago.", left)
     return Decision(Action.RESEND, f"The resource {letter.waits_for} is up.")
 
 

@@ -148,7 +148,7 @@ def _give_up(
 
 
 def _give_up_export(letter: DeadLetterMessage, request: ExportRequested, reason: str, deps: Dependencies) -> None:
-    """Have the exporter record that the export failed, unless even that was given up: exports are its own."""
+    """Ask the exporter, which owns exports, to record the failure. Does nothing if this request itself was given up."""
     if request.given_up is not None:
         return
     given_up = request.model_copy(update={"given_up": reason[:1024]})
@@ -228,7 +228,7 @@ def _trace(letter: DeadLetterMessage) -> dict[str, str]:
 
 def _count(decision: Decision, letter: DeadLetterMessage, deps: Dependencies) -> None:
     environment = {"Environment": deps.settings.environment}
-    # An alarm cannot add up the queues: it reads the metric without them.
+    # An alarm cannot add up the metrics of all queues: it reads the one without the dimension `Queue`.
     for dimensions in (environment, environment | {"Queue": letter.source_queue}):
         with service_metrics("DeadLetters") as metrics:
             for name, value in dimensions.items():

@@ -1,7 +1,7 @@
 """Executes recoveries: sends archived dead letters back to their queues and keeps the records until the chunks end.
 
 A retry does the same without the archive: it makes the record of each failed chunk of a run from the ledger. A retry
-that names a stop only has its run go on that a person had cancelled: the sweeper sends what had been skipped.
+that names a cancellation only resumes the cancelled run: the sweeper then sends the chunks that had been skipped.
 
 In the first phase the operation lists the archive, or the records that it names, in windows of records. It moves each
 record to its own prefix, deletes it if the work is done, or moves it to the failed records. In the second phase it
@@ -54,9 +54,9 @@ from prismline_dlq_consumer.sending import Dispatch, send_back
 from prismline_ledger import LeaseLostError
 from prismline_runtime import Message, PermanentError, PrismlineError, TransientError, batches, fault_point
 
-#: Tasks that a retry looks at together.
+#: Tasks in one window of a retry.
 RETRY_TASKS = 1000
-#: How often the reopening of a chunk is tried that changes in the meantime.
+#: Tries to reopen a chunk that other processes change at the same time.
 REOPEN_TRIES = 5
 
 
@@ -131,7 +131,7 @@ class _Recovery:
         Returns the delay, in seconds, until the operation should continue.
         """
         if self.operation.cancelled_at is not None:
-            return self._have_go_on(self.operation.cancelled_at)
+            return self._continue_cancelled(self.operation.cancelled_at)
         self._deps.archive.delete(self.operation.to_delete)
         while not self.operation.listed:
             if time.monotonic() >= deadline:
@@ -165,13 +165,13 @@ class _Recovery:
         self._deps.logger.info("recovery_waits", extra={"left": left, "rounds": self.operation.rounds})
         return self._deps.settings.letter_patience.delay(self.operation.rounds)
 
-    def _have_go_on(self, cancelled_at: str) -> int:
-        """Resume the run that was cancelled at that moment. Counts the chunks that had not ended. Returns 0."""
+    def _continue_cancelled(self, cancelled_at: str) -> int:
+        """Resume the run if it was cancelled at `cancelled_at`. Count its chunks that have not ended. Returns 0."""
         if self.operation.cursor is None:
             run = self._deps.ledger.get_run(self.operation.only_run or "")
             wish = judge_wish(run, cancelled_at)
             if wish is Wish.WAIT:
-                raise TransientError(f"Run {self.operation.only_run} is being cancelled: it goes on after that.")
+                raise TransientError(f"Run {self.operation.only_run} is being cancelled: it can be resumed after that.")
             if wish is Wish.RESUME and run is not None and not self.operation.dry_run:
                 if not self._deps.ledger.resume_run(run, cancelled_at=cancelled_at):
                     raise TransientError(f"Run {run.run_id} has changed since it was read.")
@@ -184,7 +184,7 @@ class _Recovery:
         return 0
 
     def _archived(self, *, after: str) -> list[str]:
-        """The next keys of a recovery in their order: those that are named, else all with its prefix."""
+        """The next keys of a recovery in order: from its list of records if it has one, else from its prefix."""
         if self.operation.record_keys is None:
             return self._list(self.operation.prefix, after=after)
         return sorted({key for key in self.operation.record_keys if key > after})[: self._deps.settings.recovery_window]
@@ -241,9 +241,9 @@ class _Recovery:
     def _retry_tasks(self, run: RunItem, *, after: str) -> bool:
         """Reopen the failed tasks of the next window, and send them. False if there are no more tasks.
 
-        Nothing is stored about them: their messages are references, and a worker leaves alone what has ended. If the
-        process dies before the window is counted, the tasks that it had reopened are found by the operation's id. The
-        operation does not wait for the end of tasks.
+        No records are stored: the messages only refer to the tasks, and a worker skips tasks that have ended. If the
+        process dies before it counts the window, the next one finds the reopened tasks by the operation's id. The
+        operation does not wait for the tasks to end.
         """
         shard, last = (int(after[:5]), after[6:] or None) if after else (0, None)
         if shard >= run.shard_count:
@@ -286,7 +286,7 @@ class _Recovery:
     # ---- chunks
 
     def _failed_chunks(self, *, after: str) -> list[ChunkItem]:
-        """The next chunks of a retry in the order of their ids: those that are named, else all that FAILED."""
+        """The next chunks of a retry in order of id: from its list of chunks if it has one, else all that FAILED."""
         run_id, window = self.operation.only_run or "", self._deps.settings.recovery_window
         if self.operation.chunk_ids is None:
             failed = self._deps.ledger.chunks(run_id, status=ChunkStatus.FAILED)
@@ -296,10 +296,10 @@ class _Recovery:
         return [found[name] for name in sorted(found)]
 
     def _take_chunks(self, chunks: list[ChunkItem]) -> None:
-        """Make a record of each chunk that FAILED, from the ledger, and take it like one of the archive.
+        """Make a record from the ledger for each chunk that FAILED, and take it like a record of the archive.
 
-        The guards are those of the archive's records: a run that a person cancelled stays as it is, and what has
-        completed needs nothing.
+        The same rules apply as to the archive's records: a run that a person cancelled stays as it is, and chunks that
+        have completed are skipped.
         """
         run = self._deps.ledger.run(chunks[0].run_id)
         failed = [] if cancelled(run) else [chunk for chunk in chunks if chunk.state is ChunkStatus.FAILED]
@@ -309,7 +309,7 @@ class _Recovery:
             counts += Counter(n_sent=len(failed))
         else:
             records = [self._record_of(chunk, run) for chunk in failed]
-            # False means that an earlier invocation has taken the chunk: nobody else writes below our own prefix
+            # False means that an earlier invocation has taken the chunk: no other operation writes below this prefix
             list(self._pool.map(lambda record: self._deps.archive.take(record, self._id), records))
         fault_point("recovery.taken", operation_id=self._id)
         self._commit(counts, cursor=chunks[-1].chunk_id, gone=[])
@@ -345,7 +345,7 @@ class _Recovery:
         return record.document.get("recovery") != self._id
 
     def _keep_failed(self, record: ArchivedRecord, reason: str) -> bool:
-        """Store the record with the failed records, with the reason. False if it already has that key."""
+        """Store the record with the failed records, with the reason. False if it is already stored there."""
         key = record.failed_key(self._date)
         if not self.operation.dry_run:
             self._deps.archive.put(key, record.noting(error=reason, recovery=self._id))
@@ -445,7 +445,7 @@ class _Recovery:
                 chunk = self._deps.ledger.chunk(chunk.run_id, chunk.chunk_id)
             except PermanentError:
                 return False
-        raise TransientError(f"{chunk.chunk_id} of run {chunk.run_id} changes all the time.")
+        raise TransientError(f"Other processes keep changing {chunk.chunk_id} of run {chunk.run_id}.")
 
     # ---- counting
 

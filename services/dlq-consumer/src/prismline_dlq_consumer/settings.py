@@ -19,58 +19,62 @@ class DlqConsumerSettings(ServiceSettings):
         default=Patience.max_attempts, ge=1, description="Attempts at a chunk before it is given up."
     )
     patience_seconds: float = Field(
-        default=Patience.seconds, ge=0, description="Time that a chunk has, from its first attempt, before that."
+        default=Patience.seconds, ge=0, description="Seconds since a chunk's first attempt before that."
     )
     message_patience_seconds: float = Field(
         default=LetterPatience.message_seconds,
         ge=0,
-        description="Time that any other message has before it is given up.",
+        description="Age, in seconds, at which any other message is given up.",
     )
     resend_seconds: int = Field(
         default=LetterPatience.first_delay_seconds,
         ge=0,
         le=LONGEST_DELAY_SECONDS,
-        description="How long a dead letter waits before its second dispatch; doubled with each one.",
+        description="Seconds before the second dispatch of a dead letter; doubled with each dispatch.",
     )
     deferral_seconds: int = Field(
         default=LetterPatience.deferral_seconds,
         ge=0,
         le=43_200,
-        description="How long a message waits before its resource is looked at again.",
+        description="Seconds before the resource that a message waits for is checked again.",
     )
     workload_resources: dict[str, str] = Field(
         default={"captions": "gpu"}, description="The resource that a workload needs to be up, by workload, as JSON."
     )
-    recovery_concurrency: int = Field(default=24, ge=1, le=64, description="Reads and sends of a recovery at a time.")
-    recovery_window: int = Field(default=200, ge=1, le=1000, description="Records that a recovery counts together.")
+    recovery_concurrency: int = Field(default=24, ge=1, le=64, description="Parallel reads and sends of a recovery.")
+    recovery_window: int = Field(default=200, ge=1, le=1000, description="Records in one window of a recovery.")
     recovery_lease_seconds: int = Field(
         default=60, ge=1, description="After this time without progress another process may continue a recovery."
     )
     deadline_margin_seconds: float = Field(
-        default=60.0, ge=0, description="Time kept back from an invocation's for handing a recovery on."
+        default=60.0, ge=0, description="Seconds of an invocation that are reserved for handing a recovery on."
     )
     sweep_lease_seconds: float = Field(
         default=Patience.lease_seconds, gt=0, description="How long a worker may take over a chunk."
     )
     sweep_workload_lease_seconds: dict[str, float] = Field(
-        default_factory=dict, description="The same for particular workloads, as JSON."
+        default_factory=dict, description="The same for single workloads, by workload, as JSON."
     )
     sweep_idle_seconds: float = Field(
         default=SweepLimits.idle_seconds,
         gt=0,
-        description="After this time a message is lost, if its queue and dead-letter queue are empty.",
+        description="After this time a message counts as lost, if its queue and dead-letter queue are empty.",
     )
     sweep_deferred_seconds: float = Field(
-        default=SweepLimits.deferred_seconds, gt=0, description="The same if only its dead-letter queue is not."
+        default=SweepLimits.deferred_seconds, gt=0, description="The same if only its queue is empty."
     )
     sweep_retention_seconds: float = Field(
-        default=SweepLimits.backlog_seconds, gt=0, description="The same if its queue is not; doubled with each resend."
+        default=SweepLimits.backlog_seconds,
+        gt=0,
+        description="The same if its queue has a backlog; doubled with each resend.",
     )
     sweep_split_seconds: float = Field(
         default=SweepLimits.split_seconds, gt=0, description="How long a run may take to be split."
     )
     sweep_check_seconds: float = Field(
-        default=SweepLimits.check_seconds, gt=0, description="How often the status service looks at a run that goes on."
+        default=SweepLimits.check_seconds,
+        gt=0,
+        description="How often the status service checks a run that has not ended.",
     )
 
     @property

@@ -34,7 +34,7 @@ from prismline_ledger import COUNTERS, Patience, exhausted, leased, seconds_sinc
 class SweepLimits:
     """Times, in seconds, without a sign of life after which a message counts as lost."""
 
-    #: If the queue and its dead-letter queue are empty. It is longer than a minute, for which SQS counts may be wrong.
+    #: If the queue and its dead-letter queue are empty. More than a minute, because SQS counts may be that far behind.
     idle_seconds: float = 300.0
     #: If only the queue is empty. A deferred message in the dead-letter queue gives a sign of life every 15 minutes.
     deferred_seconds: float = 3600.0
@@ -44,7 +44,7 @@ class SweepLimits:
     longest_seconds: float = 604_800.0
     #: For the split of a run. It is enough for two deliveries of `run.split`.
     split_seconds: float = 2400.0
-    #: Period in which the status service is asked to check a run that goes on.
+    #: Interval at which the sweeper asks the status service to check a run that has not ended.
     check_seconds: float = 900.0
     #: Leases of single workloads. They replace `Patience.lease_seconds`.
     workload_lease_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -135,7 +135,7 @@ def _sweep_attempt(
 
 
 def _sweep_refit(chunk: ChunkItem, now: datetime, limits: SweepLimits, held: Callable[[], Held]) -> ResendRefit | None:
-    """Decide about timed-out rows. The wait is the time from completion to the last resend, so it doubles each time."""
+    """Decide about timed-out rows. In a backlog the wait is the time from completion to the last resend: it doubles."""
     completed = chunk.completed_at or chunk.created_at
     sent = chunk.refit_sent_at or completed
     silent = min(seconds_since(moment, now) for moment in (completed, sent))
@@ -155,7 +155,7 @@ def _is_lost(silent: float, backlog: float, limits: SweepLimits, held: Callable[
 
 
 def _lost(silent: float) -> str:
-    return f"Its message was lost: nothing was heard of it for {_duration(silent)}."
+    return f"Its message was lost: there was no sign of it for {_duration(silent)}."
 
 
 def sweep_split(run: RunItem, now: datetime, limits: SweepLimits) -> Resend | None:
@@ -172,8 +172,8 @@ def sweep_submission(run: RunItem, now: datetime, limits: SweepLimits) -> Resend
     """Decide whether `job.ingest` is sent again for a run that the api opened by itself. None: it is not.
 
     The api may have died before it added all tasks, or before it announced the run. No state machine waits for the
-    split of such a run, so nobody else would notice. The command completes the run's tasks, and announces the run as
-    often as it is repeated. It is repeated until the run's end is recorded.
+    split of such a run, so nobody else would notice. Each `job.ingest` adds the tasks that are missing and announces
+    the run again. The sweeper repeats it until the run's end is recorded.
     """
     if run.unit != "task" or run.manifest_key is None or run.split_token is not None:
         return None
@@ -188,19 +188,20 @@ def sweep_submission(run: RunItem, now: datetime, limits: SweepLimits) -> Resend
 class Progress:
     """What a sweep does with a run of tasks that has not drained."""
 
-    #: Record that this many of its tasks have ended: it made progress, or its tasks were sent again.
+    #: Record that this many tasks have ended, because the run made progress or its tasks are sent again.
     record: int | None = None
     #: Send all tasks that have not ended again, for this reason.
     resend: str | None = None
 
 
 def sweep_tasks(run: RunItem, ended: int, now: datetime, limits: SweepLimits, *, tasks: Callable[[], Held]) -> Progress:
-    """Decide about the tasks of a run, of which `ended` have ended.
+    """Decide about the tasks of a run.
 
-    Their messages are lost if nothing has ended for a time that depends on where the messages of the queue are. The
-    time begins with the sweep that saw the last progress, so the queue was seen at least twice. It doubles with every
-    resend that brought no progress.
+    Their messages count as lost if no task has ended for a time that depends on where the messages of the queue are.
+    The time begins with the sweep that saw the last progress, so at least two sweeps have read the queue. It doubles
+    with every resend that brought no progress.
 
+    ended: number of tasks that have ended.
     tasks: returns where the messages of the run's queue are. It is called only if needed.
     """
     if run.cancelled_at is not None or run.drained_at is not None:

@@ -120,7 +120,7 @@ class SweeperDependencies:
     def held(self, queue: str) -> Held:
         """Where the messages of `queue` (its short name) are: in it, only in its dead-letter queue, or nowhere.
 
-        The own queue of a run has the dead-letter queue of the shared queue of tasks.
+        The queue of a single run shares the dead-letter queue of the queue `tasks`.
         """
         environment = self.transport.environment
         name = queue_name(environment, queue)
@@ -137,7 +137,7 @@ class SweeperDependencies:
         return sum(int(attributes.get(name, "0")) for name in _DEPTHS)
 
     def run_queues(self) -> Iterator[tuple[str, str]]:
-        """The own queues of runs, as pairs of the full name and the run's id. Queues without the tag are none."""
+        """The queues of single runs, as pairs of the full name and the run's id. Skips queues without the tag."""
         environment = self.transport.environment
         shared = dead_letter_queue_name(queue_name(environment, Queue.TASKS))
         with aws_errors("list the queues of runs"):  # at most 1,000: the next sweep sees the others
@@ -175,7 +175,7 @@ class Tally:
     chunks_swept: int = 0
     chunks_resent: int = 0
     chunks_given_up: int = 0
-    #: `chunk.failed` events that an earlier sweep may not have published.
+    #: Ends of chunks that an earlier sweep, or a worker, may not have published.
     ends_said: int = 0
     refits_resent: int = 0
     splits_resent: int = 0
@@ -186,7 +186,7 @@ class Tally:
     deadlines_passed: int = 0
     #: Tasks whose messages were sent again.
     tasks_resent: int = 0
-    #: Own queues of runs that were deleted.
+    #: Queues of single runs that were deleted.
     queues_deleted: int = 0
     #: Runs whose counters differed from their items. It is 0 unless there is a bug.
     ledger_drift: int = 0
@@ -198,7 +198,7 @@ class Tally:
 
 
 def on_sweep(_event: dict[str, Any], delivery: Delivery, deps: SweeperDependencies) -> None:
-    """Sweep, because the schedule says so."""
+    """Handle the schedule's event: make one sweep."""
     sweep(deps, now=now(), deadline=delivery.deadline(DEADLINE_MARGIN_SECONDS))
 
 
@@ -247,7 +247,7 @@ class _Sweep:
                 self._deps.logger.error("run_not_swept", extra={"reason": str(error)})
 
     def _mend(self, before: RunItem) -> None:
-        """Repair the chunks, then the counters, which depend on them, and then the end, which depends on those."""
+        """Repair the chunks first, then the counters, which depend on them, then the end, which depends on both."""
         ledger = self._deps.ledger
         self._mend_split(before)
         self._mind_deadline(before)
@@ -363,7 +363,9 @@ class _Sweep:
     # ---- runs of tasks
 
     def _mend_task_run(self, before: RunItem) -> None:
-        """Send lost tasks again, drain the run, say its end, and delete its queue and close it when that was heard.
+        """Drain the run, send lost tasks again and announce its end. Once the end is recorded, close the run.
+
+        Closing also deletes the run's own queue.
 
         The counters are not compared with the items: that would read a million items in every sweep.
         """
@@ -409,7 +411,7 @@ class _Sweep:
         self._deps.logger.info("run_queue_deleted", extra={"queue": name})
 
     def delete_leftover_queues(self) -> None:
-        """Delete the queues of runs that have ended or do not exist any more: a sweep died before it deleted them."""
+        """Delete queues of runs that have ended or no longer exist, in case a sweep died before it deleted them."""
         for name, run_id in self._deps.run_queues():
             run = self._deps.ledger.get_run(run_id)
             if run is None or (run.ended_at is not None and run.task_queue is None):
@@ -496,7 +498,7 @@ class _Sweep:
 
 
 def _publish_metrics(tally: Tally, deps: SweeperDependencies) -> None:
-    """Publish all counts, also zeros, because the alarm on drift needs data."""
+    """Publish all counts, including zeros, because the alarm on drift needs data."""
     with service_metrics("Sweeper") as metrics:
         metrics.add_dimension("Environment", deps.transport.environment)
         for entry in fields(tally):

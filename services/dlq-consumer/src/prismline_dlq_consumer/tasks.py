@@ -1,4 +1,4 @@
-"""What happens to the tasks of a dead letter: each that has not ended is sent alone, or given up."""
+"""Sends each unfinished task of a dead letter in a message of its own, or gives it up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prismline_runtime import PermanentError, TransientError, fault_point
 
 
 def divide(letter: DeadLetterMessage, facts: Facts, delay: int, deps: Dependencies) -> None:
-    """Send each task that has not ended as a message of its own, after `delay` seconds. Give up what is exhausted."""
+    """Send each task that has not ended as a message of its own, after `delay` seconds. Give up exhausted tasks."""
     run, command = _of(letter, facts)
     patience = deps.settings.letter_patience.of_workload(letter.workload)
     over: list[TaskItem] = []
