@@ -20,7 +20,7 @@ from prismline_localstack.testing import create_runs_table
 #: Name of the alarm that most tests are about, after the environment.
 BACKLOG = "chunks-dlq-backlog"
 QUEUES = ("alerts", "alerts-dlq", "chunks-dlq")
-#: When things happen, unless a test says otherwise.
+#: The default time of everything that happens in a test.
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
 
@@ -32,12 +32,12 @@ class AlertingWorld:
     ssm: Any
     cloudwatch: Any
     urls: dict[str, str]
-    #: What the notifier takes for now.
+    #: The notifier's current time.
     now: datetime = field(default=NOON)
 
     @classmethod
     def create(cls, environment: str, patch: pytest.MonkeyPatch) -> AlertingWorld:
-        """A world of its own queues, table and bucket."""
+        """Create queues, a table and a bucket, and a notifier that uses them."""
         sqs, table, bucket = boto3.client("sqs"), f"runs-{environment}", f"bucket-{environment}"
         boto3.client("s3").create_bucket(Bucket=bucket)
         create_runs_table(boto3.client("dynamodb"), table)
@@ -51,7 +51,7 @@ class AlertingWorld:
 
     @classmethod
     def connect(cls, environment: str) -> AlertingWorld:
-        """A notifier on what is there, as the environment variables say."""
+        """A notifier that uses existing resources, as the environment variables name them."""
         sqs = boto3.client("sqs")
         urls = {queue: sqs.get_queue_url(QueueName=f"prismline-{environment}-{queue}")["QueueUrl"] for queue in QUEUES}
         return cls(
@@ -72,13 +72,13 @@ class AlertingWorld:
         self.deps = replace(self.deps, settings=self.deps.settings.model_copy(update=settings))
 
     def mute(self, value: str | datetime) -> None:
-        """Set the mute parameter, to a moment or to anything at all."""
+        """Set the mute parameter to a time, or to any text."""
         text = value if isinstance(value, str) else str(int(value.timestamp()))
         name = muted_until_parameter(self.environment)
         self.ssm.put_parameter(Name=name, Value=text, Type="String", Overwrite=True)
 
     def alarm(self, state: str = "ALARM", *, at: datetime = NOON, name: str = BACKLOG, **fields: Any) -> str:
-        """What SNS delivers when an alarm changes its state."""
+        """The message that SNS delivers when an alarm changes its state."""
         change = {
             "AlarmName": f"prismline-{self.environment}-{name}",
             "AlarmDescription": "Chunks pile up.",
@@ -94,7 +94,7 @@ class AlertingWorld:
         return json.dumps({"Type": "Notification", "TopicArn": topic, "Message": json.dumps(change)})
 
     def put_alarm(self, state: str, name: str = BACKLOG) -> None:
-        """Have the alarm exist in CloudWatch, in a state."""
+        """Create the alarm in CloudWatch, in this state."""
         full = f"prismline-{self.environment}-{name}"
         self.cloudwatch.put_metric_alarm(
             AlarmName=full,
@@ -115,7 +115,7 @@ class AlertingWorld:
         self.sqs.send_message(QueueUrl=self.urls["alerts"], MessageBody=body)
 
     def handle(self, deps: NotifierDependencies | None = None, *, wait: int = 0, batch: int = 10) -> list[str] | None:
-        """Have the notifier take a batch; the message ids that it leaves. None: the queue is empty."""
+        """Let the notifier handle a batch. Returns the message ids that it leaves, or None if the queue is empty."""
         messages = self.sqs.receive_message(
             QueueUrl=self.urls["alerts"],
             MaxNumberOfMessages=batch,
@@ -133,19 +133,19 @@ class AlertingWorld:
         return left
 
     def deliver(self, body: str) -> list[str] | None:
-        """Send a message and have it handled; the ids of messages that the notifier leaves."""
+        """Send a message and let the notifier handle it. Returns the message ids that it leaves."""
         self.send(body)
         return self.handle()
 
     def dead_letters(self) -> list[dict[str, Any]]:
-        """What the notifier gave up on."""
+        """Receive up to 10 messages from the dead-letter queue."""
         answer = self.sqs.receive_message(
             QueueUrl=self.urls["alerts-dlq"], MaxNumberOfMessages=10, MessageAttributeNames=["All"]
         )
         return list(answer.get("Messages", []))
 
     def run(self, run_id: str, errors: dict[str, str]) -> None:
-        """A run whose chunks have been tried in vain; the errors by chunk id."""
+        """Make a run with one failed attempt at each chunk. errors: by chunk id."""
         ledger = self.ledger
         ledger.open_run(run_id=run_id, survey="grs", job_id="j", workload="captions", params=None, traceparent=None)
         ledger.add_chunks(run_id, [NewChunk(chunk, f"chunks/{chunk}", 1) for chunk in errors])
@@ -159,5 +159,5 @@ class AlertingWorld:
 
 
 def later(**units: float) -> datetime:
-    """Noon and a while."""
+    """NOON plus a duration."""
     return NOON + timedelta(**units)

@@ -1,4 +1,4 @@
-"""From the depth of a queue to a post: the templates as they are, the emulator's own alarm, topic, queue, notifier."""
+"""From the depth of a queue to a post: with the real templates, and the emulator's alarm, topic and queue."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from prismline_localstack.waiting import wait_until
 
 SERVICE = Path(__file__).parents[1]
 STACKS = ("platform", "services/worker", "services/alerting")
-#: Of the alarm, so that it calms down soon: it looks back this many seconds.
+#: The alarm's period, in seconds. It is short, so that the alarm is soon OK again.
 PERIOD = 2
 
 
@@ -30,7 +30,7 @@ PERIOD = 2
 def deployed(
     aws_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, discord: DiscordStandIn
 ) -> Iterator[AlertingWorld]:
-    """The platform, the worker's stack with the alarm, and the alerting stack; a notifier on them."""
+    """Deploy the platform, the worker's stack with the alarm, and the alerting stack. Yields a notifier on them."""
     root = stacks_around(SERVICE, tmp_path / "stacks", STACKS)
     parameters = {"AlarmThreshold": "3", "AlarmPeriod": str(PERIOD), "AlarmEvaluationPeriods": "1"}
     cloudformation, s3 = boto3.client("cloudformation"), boto3.client("s3")
@@ -44,7 +44,7 @@ def deployed(
 
 
 def publish(world: AlertingWorld) -> None:
-    """What the harness does every five seconds."""
+    """Publish the depths of the queues, as the harness does every five seconds."""
     publish_depths(world.cloudwatch, depths(world.sqs, world.environment))
 
 
@@ -88,7 +88,7 @@ def test_another_queue_that_is_full_sets_off_nothing(deployed: AlertingWorld, di
 
 
 @pytest.mark.emulator
-def test_a_run_that_the_bus_says_failed_is_posted(deployed: AlertingWorld, discord: DiscordStandIn) -> None:
+def test_a_run_failed_event_on_the_bus_is_posted(deployed: AlertingWorld, discord: DiscordStandIn) -> None:
     event = RunFailed(run_id="run-1", completed_at=timestamp(), error="Too many chunks failed.")
     transport = deployed.deps.transport
     transport.publish(Envelope.wrap(event, source=transport.source, traceparent=None))
@@ -96,7 +96,7 @@ def test_a_run_that_the_bus_says_failed_is_posted(deployed: AlertingWorld, disco
     assert discord.messages[0]["embeds"][0]["title"] == "Run failed: run-1"
 
 
-# ---- on paper
+# ---- the templates' text
 
 
 def template(service: str) -> dict[str, Any]:
@@ -105,7 +105,7 @@ def template(service: str) -> dict[str, Any]:
     return loaded
 
 
-def test_the_alarm_is_the_one_that_was_asked_for_on_visible_and_hidden_messages() -> None:
+def test_the_alarm_has_the_required_limits_and_counts_visible_and_hidden_messages() -> None:
     worker = template("worker")
     alarm = worker["Resources"]["ChunksBacklogAlarm"]["Properties"]
     defaults = {

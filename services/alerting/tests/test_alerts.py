@@ -1,4 +1,4 @@
-"""Reading what CloudWatch and SNS say, in the shapes that AWS and the emulator give it."""
+"""Parses alarms from CloudWatch and SNS, in the formats of AWS and of the emulator."""
 
 from __future__ import annotations
 
@@ -89,8 +89,8 @@ def test_an_alarm_that_watches_no_queue_is_read_too() -> None:
         CHANGE | {"Trigger": {"Dimensions": "all"}},
     ],
 )
-def test_what_is_no_alarm_is_refused_with_the_reason(change: Any) -> None:
-    with pytest.raises(PermanentError, match=r"^What the alarm topic delivered is not a CloudWatch alarm: "):
+def test_a_notification_that_is_not_an_alarm_is_refused_with_the_reason(change: Any) -> None:
+    with pytest.raises(PermanentError, match=r"^The notification of the alarm topic is not a CloudWatch alarm: "):
         alert_of_notification(notification(change))
 
 

@@ -1,4 +1,4 @@
-"""What is done about an alert. The property that matters: in the end the channel says how things are, once."""
+"""Decisions about alerts. The main property: in the end, the channel shows the present state, and shows it once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_an_alarm_that_comes_back_is_posted_again() -> None:
 
 
 @pytest.mark.parametrize("late_by", [0.0, 0.9, 60.0])
-def test_what_people_know_or_what_is_older_is_not_posted(late_by: float) -> None:
+def test_a_change_that_was_posted_or_is_older_is_not_posted(late_by: float) -> None:
     known = told(State.ALARM, NOON + timedelta(seconds=late_by))
     assert isinstance(decide(alarm(), known, muted=False, now=NOON), Ignore)
 
@@ -64,7 +64,7 @@ def test_a_mute_postpones_alarms_and_drops_failed_runs() -> None:
     assert decide(run, Memory(), muted=True, now=NOON) == Suppress(look_again=False)
 
 
-def test_while_somebody_else_posts_it_waits_but_not_for_the_dead() -> None:
+def test_a_notifier_waits_for_another_one_that_posts_but_not_for_a_dead_one() -> None:
     claimed = Memory(claim=Claim(token="t", until=NOON + A_MINUTE))
     assert decide(alarm(), claimed, muted=False, now=NOON) == Wait(60)
     assert decide(alarm(), claimed, muted=False, now=NOON + A_MINUTE) == Post()
@@ -74,10 +74,10 @@ STEPS = st.lists(st.tuples(st.sampled_from([State.ALARM, State.OK]), st.booleans
 
 
 @given(steps=STEPS, order=st.randoms(use_true_random=False))
-def test_however_changes_arrive_each_is_posted_once_at_most_and_the_last_word_is_true(
+def test_in_any_order_each_change_is_posted_once_at_most_and_the_last_post_is_true(
     steps: list[tuple[State, bool]], order: object
 ) -> None:
-    """Every change is delivered twice, in any order; as the notifier does, late ones count as what is."""
+    """Every change is delivered twice, in any order. As in the notifier, a late one stands for the present state."""
     changes = [alarm(state, later(minutes=n)) for n, (state, _) in enumerate(steps)]
     deliveries = [(change, muted) for change, (_, muted) in zip(changes, steps, strict=True)] * 2
     order.shuffle(deliveries)  # type: ignore[attr-defined]

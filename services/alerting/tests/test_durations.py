@@ -1,4 +1,4 @@
-"""The duration of a mute, `^(\\d+)(m|h|d)$`: whatever somebody types is a number of seconds or a helpful sentence."""
+"""The duration of a mute, `^(\\d+)(m|h|d)$`: any text gives a number of seconds or a helpful sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is posted: what people need at night, within Discord's limits whatever an error says."""
+"""A post says what people need at night, and stays within Discord's limits whatever an error says."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_ok_is_green_and_says_how_deep_the_queue_is_still() -> None:
     assert fields["Depth"] == "3 messages"
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_a_fact_that_is_not_known_is_left_out() -> None:
     _, fields = shown(BACKLOG, Facts())
     assert set(fields) == {"Since", "Why", "Next"}
 

@@ -1,4 +1,4 @@
-"""What goes with an alert, and that nothing that is missing keeps an alert away."""
+"""The facts of an alert. A missing fact never prevents the alert."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_errors_that_differ_in_ids_alone_are_one_and_three_are_shown() -> None:
     )
 
 
-def test_what_is_wrong_with_a_chunk() -> None:
+def test_the_error_of_a_chunk() -> None:
     assert trouble_of(item()) is None
     assert trouble_of(item(last_error="once")) == "once"
     assert trouble_of(item(status="FAILED", last_error="once", error="at last")) == "at last"

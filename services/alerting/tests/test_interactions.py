@@ -1,4 +1,4 @@
-"""`POST /interactions`, called as Discord calls it and as somebody would who is not Discord."""
+"""`POST /interactions`, called by Discord and by somebody who pretends to be Discord."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Endpoint:
         return call(build_app(self.deps), "POST", path, content=signed.body, headers=signed.headers)
 
     def type(self, name: str, *, at: float | None = None, **options: Any) -> dict[str, Any]:
-        """Somebody types `/name`; the answer's data."""
+        """A member types `/name`. Returns the answer's data."""
         answer = self.post(self.discord.sign(slash_command(name, **options), at=at))
         assert answer.status_code == 200, answer.text
         assert answer.json()["type"] == 4
@@ -75,7 +75,7 @@ class Endpoint:
         return data
 
     def muted_until(self) -> str | None:
-        """The value of the mute parameter; None: nobody ever wrote it."""
+        """The value of the mute parameter. None if it was never written."""
         name = muted_until_parameter(self.environment)
         try:
             return str(self.ssm.get_parameter(Name=name)["Parameter"]["Value"])
@@ -148,7 +148,7 @@ def test_unknown_commands_and_options_are_answered_and_do_nothing(endpoint: Endp
 
 
 class _NoAws:
-    """Parameters that nobody may use."""
+    """Parameters that fail the test if they are used."""
 
     def __getattr__(self, name: str) -> Any:
         raise AssertionError(f"{name} was called")
@@ -214,11 +214,11 @@ def test_a_request_with_wrong_headers_costs_no_look_up_of_the_key(endpoint: Endp
     assert (answer.status_code, looked_up) == (401, [])
 
 
-def test_who_may_not_manage_the_server_does_not_see_the_commands() -> None:
+def test_members_who_may_not_manage_the_server_do_not_see_the_commands() -> None:
     assert {command["default_member_permissions"] for command in slash_commands()} == {"32"}
 
 
-def test_what_is_registered_is_what_is_understood(endpoint: Endpoint) -> None:
+def test_the_registered_commands_are_the_ones_that_are_understood(endpoint: Endpoint) -> None:
     for command in slash_commands():
         options = {option["name"]: "4h" for option in command.get("options", [])}
         assert "flags" not in endpoint.type(command["name"], **options)
@@ -253,9 +253,7 @@ FORGERIES: dict[str, Forge] = {
 
 @pytest.mark.parametrize("forgery", FORGERIES)
 @pytest.mark.parametrize("body", [json.dumps(slash_command("mute-alerts")).encode(), b"{", b'{"type": 1, "id": "1"}'])
-def test_what_discord_did_not_sign_just_now_is_refused_whatever_it_says(
-    endpoint: Endpoint, forgery: str, body: bytes
-) -> None:
+def test_a_request_that_discord_did_not_sign_just_now_is_refused(endpoint: Endpoint, forgery: str, body: bytes) -> None:
     answer = endpoint.post(FORGERIES[forgery](endpoint.discord, body))
     assert answer.status_code == 401
     assert endpoint.muted_until() is None
@@ -304,7 +302,7 @@ def test_a_broken_memory_of_the_latest_command_keeps_nobody_from_muting(endpoint
     assert "flags" not in endpoint.type("mute-alerts")
 
 
-# ---- what is no interaction
+# ---- requests that are not interactions
 
 
 @pytest.mark.parametrize(
@@ -343,7 +341,7 @@ def test_other_paths_do_not_exist(endpoint: Endpoint, path: str) -> None:
 
 @contextmanager
 def served(deps: InteractionDependencies) -> Iterator[int]:
-    """The application on a real server; its port."""
+    """Run the application on a real server. Yields its port."""
     server = uvicorn.Server(uvicorn.Config(build_app(deps), host="127.0.0.1", port=0, log_level="warning"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -362,8 +360,8 @@ def test_a_body_of_ten_megabytes_is_refused_before_it_is_sent(endpoint: Endpoint
         assert status in (b"413", b"400")
 
 
-def test_of_a_body_without_announced_length_no_more_is_read_than_may_be(endpoint: Endpoint) -> None:
-    """Called as a server calls it, with ten megabytes in pieces; how many of them are asked for is counted."""
+def test_a_body_without_announced_length_is_read_up_to_the_limit_only(endpoint: Endpoint) -> None:
+    """The application is called as a server calls it, with ten megabytes in pieces. The test counts the pieces read."""
     piece, asked, sent = b"x" * 8192, [], []
 
     async def receive() -> dict[str, Any]:
@@ -379,7 +377,9 @@ def test_of_a_body_without_announced_length_no_more_is_read_than_may_be(endpoint
     assert len(asked) * len(piece) <= MAX_BODY_BYTES + len(piece)
 
 
-def test_a_body_that_breaks_off_is_no_crash(endpoint: Endpoint, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_body_that_breaks_off_does_not_crash_the_application(
+    endpoint: Endpoint, caplog: pytest.LogCaptureFixture
+) -> None:
     with served(endpoint.deps) as port:
         with socket.create_connection(("127.0.0.1", port), 5) as connection:
             connection.sendall(b"POST /interactions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
@@ -388,10 +388,10 @@ def test_a_body_that_breaks_off_is_no_crash(endpoint: Endpoint, caplog: pytest.L
     assert "Traceback" not in caplog.text
 
 
-# ---- when things are not as they should be
+# ---- failures
 
 
-def test_a_setting_that_cannot_be_written_is_said_within_discords_three_seconds(
+def test_a_setting_that_cannot_be_written_is_reported_within_discords_three_seconds(
     endpoint: Endpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     with socket.socket() as silent:
@@ -408,7 +408,7 @@ def test_a_setting_that_cannot_be_written_is_said_within_discords_three_seconds(
     assert len(logged(caplog, "mute_not_written")) == 1
 
 
-def test_a_failure_that_nobody_thought_of_shows_no_stack_trace(endpoint: Endpoint) -> None:
+def test_an_unexpected_failure_shows_no_stack_trace(endpoint: Endpoint) -> None:
     class Broken:
         def last_interaction(self) -> int:
             raise RuntimeError("s3cret")

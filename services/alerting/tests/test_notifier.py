@@ -1,4 +1,4 @@
-"""The notifier over real queues, parameters and a Discord that refuses what Discord refuses."""
+"""The notifier over real queues and parameters, with a stand-in that refuses the same requests as Discord."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def titles(discord: DiscordStandIn) -> list[str]:
 
 
 def logged(caplog: pytest.LogCaptureFixture, message: str) -> list[Any]:
-    """What was logged under one name."""
+    """The log records with this message."""
     return [record for record in caplog.records if record.message == message]
 
 
@@ -75,7 +75,7 @@ def test_a_mute_that_has_ended_mutes_nothing(world: AlertingWorld, discord: Disc
 
 
 @pytest.mark.parametrize("value", ["tomorrow", "1e12", "-5", "9" * 400, "12 34", "\u0665"])
-def test_a_mute_that_makes_no_sense_mutes_nothing_and_is_complained_of(
+def test_an_invalid_mute_mutes_nothing_and_is_logged(
     world: AlertingWorld, discord: DiscordStandIn, caplog: pytest.LogCaptureFixture, value: str
 ) -> None:
     world.mute(value)
@@ -153,7 +153,7 @@ def test_a_mute_drops_a_failed_run(world: AlertingWorld, discord: DiscordStandIn
     assert discord.posts == 0
 
 
-# ---- one post a change
+# ---- one post for each change
 
 
 def test_ok_is_posted_in_green_after_its_alarm(world: AlertingWorld, discord: DiscordStandIn) -> None:
@@ -177,7 +177,7 @@ def test_duplicates_of_one_change_are_posted_once(world: AlertingWorld, discord:
 
 
 def test_two_notifiers_at_once_post_once(world: AlertingWorld, discord: DiscordStandIn) -> None:
-    """The second begins while the first is posting; it leaves its message, and finds it posted when it comes back."""
+    """The second begins while the first is posting. It leaves its message, and finds the alert posted the next time."""
     world.put_alarm("ALARM")
     between = threading.Barrier(2, timeout=10)
     seconds_turn: list[list[str] | None] = []
@@ -241,7 +241,7 @@ def _handle_in_child_that_dies(world: AlertingWorld, point: str, folder: Path) -
     world.sqs.purge_queue(QueueUrl=world.urls["alerts"])
 
 
-def test_a_notifier_killed_before_it_posted_is_made_up_for(
+def test_after_a_notifier_is_killed_before_its_post_another_one_posts(
     world: AlertingWorld, discord: DiscordStandIn, tmp_path: Path
 ) -> None:
     _handle_in_child_that_dies(world, "alert.claimed", tmp_path)
@@ -252,7 +252,7 @@ def test_a_notifier_killed_before_it_posted_is_made_up_for(
     assert len(discord.messages) == 1
 
 
-def test_a_notifier_killed_after_it_posted_says_it_twice_rather_than_never(
+def test_after_a_notifier_is_killed_after_its_post_another_one_posts_again(
     world: AlertingWorld, discord: DiscordStandIn, tmp_path: Path
 ) -> None:
     _handle_in_child_that_dies(world, "alert.posted", tmp_path)
@@ -262,7 +262,7 @@ def test_a_notifier_killed_after_it_posted_says_it_twice_rather_than_never(
     assert len(discord.messages) == 2
 
 
-def test_what_was_remembered_and_is_broken_posts_rather_than_not(world: AlertingWorld, discord: DiscordStandIn) -> None:
+def test_with_a_broken_record_of_posts_the_alert_is_posted(world: AlertingWorld, discord: DiscordStandIn) -> None:
     world.deliver(world.alarm())
     (found,) = boto3.client("s3").list_objects_v2(Bucket=world.deps.settings.bucket)["Contents"]
     boto3.client("s3").put_object(Bucket=world.deps.settings.bucket, Key=found["Key"], Body=b"{")
@@ -270,10 +270,10 @@ def test_what_was_remembered_and_is_broken_posts_rather_than_not(world: Alerting
     assert len(discord.messages) == 2
 
 
-# ---- what comes late
+# ---- late messages
 
 
-def test_a_message_that_comes_late_counts_for_what_the_alarm_says_now(
+def test_a_late_message_is_checked_against_the_alarms_present_state(
     world: AlertingWorld, discord: DiscordStandIn
 ) -> None:
     world.put_alarm("OK")
@@ -303,10 +303,10 @@ def test_alarm_and_ok_that_arrive_late_and_in_the_wrong_order_leave_no_red_behin
     assert discord.posts == 0
 
 
-# ---- what cannot be posted
+# ---- messages that cannot be posted
 
 
-def test_what_discord_refuses_becomes_a_dead_letter_with_the_reason(
+def test_a_post_that_discord_refuses_becomes_a_dead_letter_with_the_reason(
     world: AlertingWorld, discord: DiscordStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DISCORD_WEBHOOK_URL", discord.webhook_url + "x")
@@ -320,7 +320,9 @@ def test_what_discord_refuses_becomes_a_dead_letter_with_the_reason(
 
 
 @pytest.mark.parametrize("body", ["hello", "{}", '{"Type": "Notification", "TopicArn": "t", "Message": "lunch"}'])
-def test_what_is_no_alert_becomes_a_dead_letter(world: AlertingWorld, discord: DiscordStandIn, body: str) -> None:
+def test_a_message_that_is_not_an_alert_becomes_a_dead_letter(
+    world: AlertingWorld, discord: DiscordStandIn, body: str
+) -> None:
     assert world.deliver(body) == []
     assert [letter["Body"] for letter in world.dead_letters()] == [body]
     assert discord.posts == 0

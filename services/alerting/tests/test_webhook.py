@@ -1,4 +1,4 @@
-"""Posting to Discord: patience with what passes, none with what does not, and no word of the webhook's address."""
+"""Posting to Discord: errors that may pass are retried, others are not. No error or log has the webhook's address."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_wait_that_discord_asks_for_is_read_from_body_or_header(answer: dict
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 403, 404])
-def test_what_discord_refuses_is_refused_for_good_with_its_words(status: int) -> None:
+def test_a_message_that_discord_refuses_is_a_permanent_error_with_its_reason(status: int) -> None:
     refusing = answering(status, json={"message": "Unknown Webhook", "code": 10015})
     with pytest.raises(PermanentError, match=rf"{status}, Unknown Webhook \(code 10015\)\. Check the webhook"):
         refusing.post("https://discord.test/w", HELLO)
@@ -104,7 +104,7 @@ def test_a_wrong_webhook_is_refused_for_good(discord: DiscordStandIn) -> None:
 @pytest.mark.parametrize(
     "url", ["", "no url", "discord.com/api/webhooks/1/s3cret", "ftp://h/s3cret", "http://h:s3cret/"]
 )
-def test_an_address_that_is_none_is_refused_for_good(url: str) -> None:
+def test_an_invalid_address_is_refused_for_good(url: str) -> None:
     with pytest.raises(PermanentError, match=r"^The webhook's address is not an http or https URL\."):
         webhook().post(url, HELLO)
 

@@ -93,7 +93,7 @@ def alert_of_notification(document: Mapping[str, Any]) -> Alert:
         change = _Change.model_validate_json(str(document.get("Message")))
     except ValidationError as error:
         raise PermanentError(
-            f"What the alarm topic delivered is not a CloudWatch alarm: {describe_invalid(error)}."
+            f"The notification of the alarm topic is not a CloudWatch alarm: {describe_invalid(error)}."
         ) from error
     return Alert(
         subject=f"alarms/{change.name}",

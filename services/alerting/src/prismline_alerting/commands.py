@@ -69,11 +69,11 @@ class Authority:
     roles: frozenset[str]
 
     def refusal(self, interaction: Interaction) -> str | None:
-        """Why the author of a command may not give it, as sentences. None if the author may."""
+        """Tells the author why they may not give this command. None if they may."""
         if not self.guild_id or not any(self.roles):
             return "Nobody may mute alerts here yet: DISCORD_GUILD_ID and DISCORD_ALLOWED_ROLES are not set."
         if interaction.guild_id != self.guild_id or interaction.member is None:
-            return "Alerts are muted from the team's own Discord server only."
+            return "Alerts can only be muted from the team's own Discord server."
         if self.roles.isdisjoint({*interaction.member.roles, self.guild_id}):
             return "You do not have a role that may mute alerts. Ask somebody who has one, or an administrator."
         return None
@@ -102,7 +102,7 @@ class Refuse:
 def decide(interaction: Interaction, signed_at: datetime, authority: Authority) -> Mute | Unmute | Refuse:
     """Decide what a slash command asks for.
 
-    A mute starts at the time at which Discord signed the command, so a repeated request gives the same end of the mute.
+    A mute starts at the time at which Discord signed the command, so a repeated request does not move its end.
     """
     if (why := authority.refusal(interaction)) is not None:
         return Refuse(why)

@@ -69,13 +69,13 @@ def decide(alert: Alert, memory: Memory, *, muted: bool, now: datetime) -> Post 
     """
     told = memory.told
     if alert.state is State.INSUFFICIENT_DATA:
-        return Ignore("CloudWatch does not know")
+        return Ignore("the alarm has insufficient data")
     if told is not None and _known(alert, told):
-        return Ignore("people were told of this or of a later change")
+        return Ignore("this change or a later one was posted")
     if memory.claim is not None and memory.claim.until > now:
         return Wait(max(1, round((memory.claim.until - now).total_seconds())))
     if alert.state is State.OK and (told is None or told.state is not State.ALARM):
-        return Ignore("people were not told that it was otherwise")
+        return Ignore("no alarm was posted before this OK")
     if muted:
         return Suppress(look_again=alert.run_id is None)
     return Post()

@@ -32,7 +32,7 @@ RUNS, CHUNKS_PER_RUN, READ_SECONDS = 10, 2000, 5.0
 #: Queues whose dead letters are about chunks, so that the ledger knows more about them.
 CHUNK_QUEUES = (Queue.CHUNKS, Queue.REFITS)
 #: The error that is shown for a deferred chunk without an error.
-PUT_OFF = "Put off: a resource that it needs is down."
+PUT_OFF = "Deferred: a resource that it needs is down."
 
 #: Parts in which errors of the same kind differ: chunk ids and long hexadecimal numbers.
 _PARTICULAR = re.compile(r"chunk-\d+|\b[0-9a-f-]*[0-9a-f]{8,}[0-9a-f-]*\b")

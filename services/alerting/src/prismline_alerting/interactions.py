@@ -92,7 +92,7 @@ def respond(headers: Mapping[str, str], body: bytes, deps: InteractionDependenci
     if interaction.type == PING:
         return 200, {"type": PONG}
     if interaction.type != APPLICATION_COMMAND:
-        return 400, {"error": "Only pings and commands are answered here."}
+        return 400, {"error": "This endpoint only answers pings and commands."}
     return 200, _carry_out(interaction, decide(interaction, claim.moment, deps.authority), deps)
 
 

@@ -22,7 +22,7 @@ def on_notification(document: dict[str, Any], delivery: Delivery, deps: Notifier
     """Handle a notification of SNS about an alarm.
 
     A fresh message is trusted. A late message, or one that comes again after a mute or a failed post, may be outdated.
-    The notifier then asks CloudWatch for the alarm's current state and posts that.
+    The notifier then asks CloudWatch for the alarm's current state, and posts nothing if it differs from the message's.
     """
     alert = alert_of_notification(document)
     with deps.logger.append_context_keys(alarm=alert.name, state=alert.state):
@@ -30,7 +30,7 @@ def on_notification(document: dict[str, Any], delivery: Delivery, deps: Notifier
         if not first or deps.clock() - alert.at > FRESH:
             present = deps.alarms.look_up(alert.name)
             if present is None or present.state is not alert.state:
-                deps.logger.info("alert_ignored", extra={"reason": "it is over"})
+                deps.logger.info("alert_ignored", extra={"reason": "the alarm has changed since"})
                 return
             alert = present
         notify(alert, delivery, deps)
@@ -50,7 +50,7 @@ def notify(alert: Alert, delivery: Delivery, deps: NotifierDependencies) -> None
         case Ignore(reason):
             deps.logger.info("alert_ignored", extra={"reason": reason})
         case Wait(seconds):
-            raise TransientError("Another notifier is posting about the same.", retry_after=seconds)
+            raise TransientError("Another notifier is posting about this alarm or run.", retry_after=seconds)
         case Suppress(look_again):
             if look_again:
                 deps.recheck(delivery, seconds=muted_until - int(now.timestamp()))
@@ -65,7 +65,7 @@ def _post(alert: Alert, memory: Memory, version: str, deps: NotifierDependencies
     message = embeds.message(alert, deps.facts.find(alert), deps.settings.environment)
     token = deps.posts.claim(alert, memory, version, deps.clock())
     if token is None:
-        raise TransientError("Another notifier is posting about the same.", retry_after=LOST_RACE_SECONDS)
+        raise TransientError("Another notifier is posting about this alarm or run.", retry_after=LOST_RACE_SECONDS)
     fault_point("alert.claimed", subject=alert.subject)
     posted = False
     try:

@@ -10,17 +10,19 @@ from prismline_runtime import ServiceSettings
 class NotifierSettings(ServiceSettings):
     """Settings of the notifier."""
 
-    runs_table: str = Field(description="The ledger's table, for what goes with an alert.")
-    bucket: str = Field(description="The bucket that remembers what was posted.")
+    runs_table: str = Field(description="The ledger's table, with facts for alerts.")
+    bucket: str = Field(description="The bucket with the record of posts.")
     discord_webhook_url: SecretStr | None = Field(
         default=None, description="The webhook's URL, in place of the parameter in SSM."
     )
-    post_seconds: float = Field(default=20.0, gt=0, description="How long a post is tried before its message waits.")
+    post_seconds: float = Field(
+        default=20.0, gt=0, description="How long a post is tried before its message goes back."
+    )
     claim_seconds: float = Field(
-        default=45.0, gt=0, description="After this time a notifier that has not finished a post is taken for dead."
+        default=45.0, gt=0, description="After this time a notifier that has not finished a post is presumed dead."
     )
     recheck_seconds: int = Field(
-        default=900, ge=1, le=900, description="How often a muted alarm is looked at again, at least."
+        default=900, ge=1, le=900, description="Longest time, in seconds, between two checks of a muted alarm."
     )
 
 

@@ -74,9 +74,9 @@ class Claim:
 
 
 def claimed(headers: Mapping[str, str], now: datetime) -> Claim | None:
-    """What the headers claim. None if they are missing or malformed, or claim a time that is not about now.
+    """What the headers claim. None if they are missing or malformed, or if the time is not close to `now`.
 
-    It needs no key, so a request that cannot be right costs no look-up of the key.
+    It needs no key, so no key is looked up for a request that cannot be valid.
     """
     signature, timestamp = headers.get(SIGNATURE_HEADER, ""), headers.get(TIMESTAMP_HEADER, "")
     if _SIGNATURE.fullmatch(signature) is None or _TIMESTAMP.fullmatch(timestamp) is None:
