@@ -47,14 +47,14 @@ class ExportWorld:
     s3: Any
     sqs: Any
     bucket: str
-    #: The time by which leases end.
+    #: The clock that decides whether a lease has ended.
     clock: Clock
-    #: Queue that gets everything that is said on the bus.
+    #: Queue that receives every event on the bus.
     ear: str = ""
 
     @classmethod
     def create(cls, environment: str, patch: pytest.MonkeyPatch) -> ExportWorld:
-        """A world of its own queues, tables and bucket."""
+        """Create queues, tables and a bucket, and an exporter that uses them."""
         sqs, dynamodb, events = boto3.client("sqs"), boto3.client("dynamodb"), boto3.client("events")
         table, bucket = f"runs-{environment}", f"bucket-{environment}"
         boto3.client("s3").create_bucket(Bucket=bucket)
@@ -71,7 +71,7 @@ class ExportWorld:
 
     @classmethod
     def connect(cls, environment: str, bucket: str) -> ExportWorld:
-        """An exporter on what is there, as the environment variables say."""
+        """An exporter that uses existing resources, as the environment variables name them."""
         clock = Clock()
         exports = Exports(boto3.client("dynamodb"), jobs_table_name(environment), timedelta(seconds=60), clock=clock)
         deps = replace(Dependencies.from_environment(), exports=exports)
@@ -101,7 +101,7 @@ class ExportWorld:
     def run_of_tasks(
         self, bodies: Sequence[bytes | None], *, shard_count: int = 1, end: bool = True, run_id: str = RUN_ID
     ) -> RunItem:
-        """A run whose tasks stored `bodies`; where there is none, the task failed with HTTP 404."""
+        """Make a run whose tasks stored `bodies`. A task without a body failed with HTTP 404."""
         run = self.ledger.open_run(
             run_id=run_id,
             survey="pages",
@@ -122,7 +122,7 @@ class ExportWorld:
         return self.ledger.run(run_id)
 
     def end(self, run: RunItem, names: Sequence[str], bodies: Sequence[bytes | None]) -> None:
-        """Have tasks store their bodies and end."""
+        """Let tasks store their bodies and end."""
         started = self.ledger.start_tasks(run, self.ledger.read_tasks(run, names).values())
         endings = []
         for task in started:
@@ -152,7 +152,7 @@ class ExportWorld:
         self.deps.transport.send("exports", [message])
 
     def handle(self, *, seconds: float = 900.0) -> list[str] | None:
-        """Have the exporter take a message; the message ids that it leaves. None: the queue is empty."""
+        """Let the exporter handle a message. Returns the message ids that it leaves, or None if the queue is empty."""
         url = self.sqs.get_queue_url(QueueName=f"prismline-{self.environment}-exports")["QueueUrl"]
         messages = self.sqs.receive_message(
             QueueUrl=url, MaxNumberOfMessages=1, MessageSystemAttributeNames=["All"], MessageAttributeNames=["All"]
@@ -173,7 +173,7 @@ class ExportWorld:
         return item
 
     def said(self) -> list[dict[str, Any]]:
-        """The events on the bus since the last time: their data with id and type."""
+        """The events published since the last call: their data with id and type."""
         events = drained(self.sqs, self.ear, wait_seconds=1)
         return [event["data"] | {"id": event["id"], "type": event["type"]} for event in events]
 

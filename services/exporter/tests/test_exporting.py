@@ -1,4 +1,4 @@
-"""Exports over real queues, tables and objects: what is in them, and what a crash does not change."""
+"""Exports over real queues, tables and objects: their content, which a crash does not change."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.emulator
 
 @pytest.fixture
 def small_parts(world: ExportWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts of a few results. The emulator takes parts that S3 would refuse as too short."""
+    """Makes each part hold a few results. The emulator accepts parts that S3 would refuse as too short."""
     world.set(export_part_bytes=2000)
     monkeypatch.setattr(exporting, "MIN_PART_BYTES", 500)
     monkeypatch.setattr(exporting, "TASKS_PER_PAGE", 7)
@@ -94,10 +94,10 @@ class Crash(BaseException):
 
 @pytest.mark.parametrize("point", ["part_uploaded", "part_recorded", "assembled", "recorded"])
 @pytest.mark.usefixtures("small_parts")
-def test_an_export_goes_on_after_a_crash_at_any_point(
+def test_an_export_continues_after_a_crash_at_any_point(
     world: ExportWorld, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process dies whenever it comes to this point for the first time with a part, or after the last one."""
+    """The process dies when it first reaches this point with each part, and once after the last part."""
     world.run_of_tasks(BODIES)
     died: set[str] = set()
 
@@ -125,11 +125,11 @@ def test_an_export_goes_on_after_a_crash_at_any_point(
     first, *repeats = world.said()
     assert all(said == first for said in repeats), "the event is the same one"
     if point == "part_recorded":
-        assert len(reads) < 3 * len(files) + 64 * crashes, "it goes on, and does not begin anew"
+        assert len(reads) < 3 * len(files) + 64 * crashes, "it continues, and does not start again"
 
 
 def _count_reads(world: ExportWorld) -> list[str]:
-    """The keys that the exporter reads from now on."""
+    """The list to which every key is added that the exporter reads from now on."""
     reads: list[str] = []
     event = "before-parameter-build.s3.GetObject"
     world.deps.s3.meta.events.register(event, lambda params, **_: reads.append(params["Key"]))
@@ -171,7 +171,7 @@ def test_progress_is_seen_while_an_export_is_written(world: ExportWorld, monkeyp
 
 @pytest.mark.usefixtures("small_parts")
 def test_of_two_processes_one_writes(world: ExportWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second message waits while the lease lasts; a process whose lease was taken over stops."""
+    """A second message waits while the lease lasts. A process whose lease was taken over stops."""
     world.run_of_tasks(BODIES)
     request = ExportRequested(run_id=RUN_ID, export_id=EXPORT_ID)
     taken = []
@@ -210,18 +210,18 @@ def test_an_outage_of_s3_delays_an_export(world: ExportWorld, monkeypatch: pytes
     assert len(world.archive()[1]) == 120
 
 
-def test_a_run_that_goes_on_is_not_exported(world: ExportWorld) -> None:
+def test_a_run_that_has_not_ended_is_not_exported(world: ExportWorld) -> None:
     world.run_of_tasks([b"x"], end=False)
     world.request()
     assert world.handle() == []
     assert (world.item().status, world.item().error) == (
         "FAILED",
-        f"Run {RUN_ID} has not ended: export it when it has.",
+        f"Run {RUN_ID} has not ended. Request the export after its end.",
     )
     assert [said["error"] for said in world.said()] == [world.item().error]
 
 
-def test_what_a_stopped_run_did_not_do_is_skipped(world: ExportWorld) -> None:
+def test_tasks_that_a_stopped_run_did_not_process_are_skipped(world: ExportWorld) -> None:
     run = world.run_of_tasks([b"x", b"y"], end=False)
     world.ledger.stop_run(run.run_id, "cancelled")
     world.request()
@@ -272,7 +272,7 @@ def test_an_export_that_was_written_after_all_is_not_given_up(world: ExportWorld
     assert world.item().status == "COMPLETED"
 
 
-def test_a_request_that_comes_again_is_answered_again_with_the_same_event(world: ExportWorld) -> None:
+def test_a_repeated_request_is_answered_again_with_the_same_event(world: ExportWorld) -> None:
     world.run_of_tasks([b"x"])
     for _ in range(2):
         world.request()
@@ -314,7 +314,7 @@ WIDTH, ROWS = 40, 25
 
 
 def _spectra(world: ExportWorld, *, chunks: int, lack: int) -> list[tuple[int, int, float]]:
-    """A run whose chunks hold pixels row by row, written in disorder; the rows of its table but of the chunk `lack`."""
+    """Make a run whose chunks hold pixels row by row, unordered. Returns the table's rows, without the chunk `lack`."""
     new = [NewChunk(chunk_id(n * ROWS), f"chunks/{RUN_ID}/{n}.npz", ROWS) for n in range(chunks)]
     split_run(world.ledger, RUN_ID, new)
     schema = arrow_schema().with_metadata(
@@ -371,7 +371,7 @@ def test_spectra_become_one_sorted_table(world: ExportWorld) -> None:
 
 @pytest.mark.parametrize("point", ["part_uploaded", "part_recorded", "assembled"])
 @pytest.mark.usefixtures("small_groups")
-def test_a_table_goes_on_after_a_crash(world: ExportWorld, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_continues_after_a_crash(world: ExportWorld, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = _spectra(world, chunks=40, lack=-1)
     died: set[str] = set()
 
@@ -398,7 +398,7 @@ def test_a_table_goes_on_after_a_crash(world: ExportWorld, point: str, monkeypat
 
 
 @pytest.mark.usefixtures("small_groups")
-def test_a_table_begins_anew_if_a_chunk_was_fitted_again_meanwhile(
+def test_a_table_starts_again_if_a_chunk_was_fitted_again_meanwhile(
     world: ExportWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = _spectra(world, chunks=40, lack=-1)

@@ -1,4 +1,4 @@
-"""The ZIP writer: what other readers find in its archives, wherever it was stopped and continued."""
+"""The ZIP writer: other programs read its archives, wherever the writer was stopped and continued."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _short_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def entries_of(contents: dict[str, bytes], cursor: str | None = None) -> list[Entry]:
-    """An entry for each content, in order; a cursor is the number of an entry."""
+    """An entry for each content, in order. A cursor is the number of an entry."""
     start = 0 if cursor is None else int(cursor) + 1
     return [
         Entry({"n": n, "url": f"https://example.org/ü/{key}"}, str(n), NOON, key, f"bodies/{n:09d}", len(contents[key]))
@@ -152,7 +152,7 @@ def test_other_programs_read_an_archive(reader: list[str], pool: ThreadPoolExecu
     lost=st.lists(st.booleans(), max_size=40),
 )
 def test_an_archive_that_was_stopped_anywhere_is_the_same(sizes: list[int], part: int, lost: list[bool]) -> None:
-    """Stopped after each part; a writer that is `lost` had gone on for a while, and nobody has heard of that."""
+    """The writer is stopped after each part. A `lost` writer had written more, of which no state was stored."""
     contents = {f"k{n}": random.Random(n).randbytes(size) for n, size in enumerate(sizes)}
     with ThreadPoolExecutor(2) as pool:
         expected = whole(archive(contents, pool, Segments()))
@@ -172,7 +172,7 @@ def test_an_archive_that_was_stopped_anywhere_is_the_same(sizes: list[int], part
     assert b"".join(parts) == expected
 
 
-def test_an_archive_goes_on_from_its_last_part_and_not_from_the_first_result(pool: ThreadPoolExecutor) -> None:
+def test_an_archive_continues_from_its_last_part_and_not_from_the_first_result(pool: ThreadPoolExecutor) -> None:
     segments, asked = Segments(), []
     first = archive(CONTENTS, pool, segments)
     steps = first.steps()
@@ -191,7 +191,7 @@ def test_an_archive_goes_on_from_its_last_part_and_not_from_the_first_result(poo
     assert asked == ["19"]
 
 
-def test_what_has_no_file_has_a_line_with_the_reason(pool: ThreadPoolExecutor) -> None:
+def test_a_result_without_a_file_has_a_line_with_the_reason(pool: ThreadPoolExecutor) -> None:
     contents = {"there": b"body"}
     entries = [
         Entry({"outcome": "failed", "error": "HTTP 404"}, "0", NOON),
@@ -224,7 +224,7 @@ def test_more_files_than_the_old_format_counts(pool: ThreadPoolExecutor, monkeyp
 
 
 class _SparseFile(io.RawIOBase):
-    """A file of zeros with some other bytes in it, as large as one likes."""
+    """A file of zeros of any size, with other bytes at a few positions."""
 
     def __init__(self, size: int, pieces: dict[int, bytes]) -> None:
         self._size, self._pieces, self._at = size, pieces, 0

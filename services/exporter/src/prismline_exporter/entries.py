@@ -1,4 +1,4 @@
-"""What an export of a run consists of: one entry for each task or chunk, in the order in which they are stored."""
+"""The entries of an export: one for each task or chunk of the run, in the order in which the ledger stores them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 from prismline_contracts import ChunkItem, ChunkStatus, NewerStatus, RunItem, TaskItem
 
-#: File name extensions by media type. Without the files of the system, so that every machine gives the same names.
+#: File name extensions by media type. The system's own tables are not read, so every machine gives the same names.
 _TYPES = mimetypes.MimeTypes()
-#: The time of what has none.
+#: The time of an entry that has none.
 _UNKNOWN = datetime(1980, 1, 1, tzinfo=UTC)
 #: Cursor after the list of rejected lines.
 _REJECTS = "rejects"
 
-#: What became of a task or chunk, in the words of Step Functions' result files.
+#: The outcome of a task or chunk, in the words of Step Functions' result files.
 _OUTCOMES: dict[ChunkStatus | NewerStatus, str] = {ChunkStatus.COMPLETED: "succeeded", ChunkStatus.FAILED: "failed"}
 
 
@@ -25,7 +25,7 @@ _OUTCOMES: dict[ChunkStatus | NewerStatus, str] = {ChunkStatus.COMPLETED: "succe
 class Entry:
     """A result, or the reason why there is none."""
 
-    #: The line of the manifest, without what is known only when the file is read. None: the file has no line.
+    #: The line of the manifest, without the fields that need the file's content. None: the file has no line.
     line: dict[str, Any] | None
     #: Position after this entry.
     cursor: str

@@ -1,8 +1,8 @@
-"""Executes an export: claim it, write and upload part by part, make the object, say that it is there.
+"""Executes an export: claim it, write and upload part by part, make the object, announce it.
 
 Each part is uploaded before the item records it, together with the state of the writer after the part. If the process
-dies, the next one goes on after the last recorded part. An export that takes longer than an invocation is put off to
-the next message, too. Only the owner of the lease writes, so of two processes one stops.
+dies, the next one continues after the last recorded part. An export that takes longer than an invocation continues in
+the same way with a new message. Only the owner of the lease writes, so one of two processes stops.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TASKS_PER_PAGE = 500
 
 
 class Writer(Protocol):
-    """Writes the content of an export, see `ZipArchive` and `ParquetFile`."""
+    """Writes the content of an export. See `ZipArchive` and `ParquetFile`."""
 
     CONTENT_TYPE: str
 
@@ -62,7 +62,7 @@ class Writer(Protocol):
 
 
 def on_export_requested(request: ExportRequested, message: Message, deps: Dependencies) -> None:
-    """Go on with the export that `request` names, and send another message unless it is over."""
+    """Continue the export that `request` names, and send another message unless it is over."""
     item = deps.exports.claim(request, uuid.uuid4().hex)
     with deps.logger.append_context_keys(export_id=request.export_id):
         if item.status not in ENDED:
@@ -128,12 +128,12 @@ class _Export:
                     return
 
     def give_up(self, error: str) -> None:
-        """Fail because the request could not be carried out for days."""
+        """Fail the export, because its request has been given up."""
         self._run = self._deps.ledger.get_run(self._request.run_id)
         self.fail(error)
 
     def fail(self, error: str) -> None:
-        """Record that there will be no object, and remove what there is of it."""
+        """Record that there will be no object, and remove its parts."""
         upload_id = self.item.upload_id
         self.item = self._deps.exports.fail(self.item, error)
         if upload_id is not None and self._run is not None:
@@ -143,12 +143,12 @@ class _Export:
     def _ended_run(self) -> RunItem:
         run = self._deps.ledger.run(self._request.run_id)
         if run.drained_at is None and run.cancelled_at is None:
-            raise PermanentError(f"Run {run.run_id} has not ended: export it when it has.")
+            raise PermanentError(f"Run {run.run_id} has not ended. Request the export after its end.")
         self._run = run
         return run
 
     def _begin(self, run: RunItem, *, anew: bool = False) -> str:
-        """The id of the multipart upload, which is begun if there is none yet."""
+        """The id of the multipart upload. Begins one if there is none yet. anew: aborts it and begins another."""
         before = self.item.upload_id
         if before is not None and not anew:
             return before
@@ -175,7 +175,7 @@ class _Export:
             if writer.buffered >= (MIN_PART_BYTES if late else settings.export_part_bytes):
                 self._put_part(upload, upload_id, writer)
                 renew_at = self._renewal_time()
-            # an invocation that records no part would be repeated for ever
+            # at least one part in each invocation: otherwise it would be repeated for ever
             if late and len(self.item.etags) > begun:
                 return
             if now >= renew_at:
@@ -193,8 +193,8 @@ class _Export:
         number = len(self.item.etags) + 1
         if number > MAX_PARTS:
             raise PermanentError(
-                f"The export is longer than {MAX_PARTS} parts of {self._deps.settings.export_part_bytes} bytes:"
-                " set EXPORT_PART_BYTES of the exporter to more."
+                f"The export is longer than {MAX_PARTS} parts of {self._deps.settings.export_part_bytes} bytes."
+                " Increase EXPORT_PART_BYTES of the exporter."
             )
         entries, size = writer.entries_written, writer.size
         content, state = writer.cut()
@@ -206,7 +206,7 @@ class _Export:
     def _renewal_time(self) -> float:
         return self._deps.monotonic() + self._deps.settings.export_lease_seconds / 3
 
-    # ---- what is written
+    # ---- the content
 
     def _writer(self, run: RunItem, pool: ThreadPoolExecutor) -> Writer:
         bodies = StoredBodies(self._deps.s3, self._deps.settings.bucket)

@@ -1,4 +1,4 @@
-"""Export items in the jobs table: the lease, the parts that are uploaded, and the end."""
+"""Export items in the jobs table: the lease, the uploaded parts, and the end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class LeaseLostError(TransientError):
 
 
 class Exports:
-    """Reads and conditional writes of export items. Raises TransientError if DynamoDB does not answer."""
+    """Reads export items, and writes them conditionally. Raises TransientError if DynamoDB does not answer."""
 
     def __init__(
         self, dynamodb: DynamoDBClient, table: str, lease: timedelta, *, clock: Callable[[], datetime] = now
@@ -87,11 +87,11 @@ class Exports:
         return self._change(item, {})
 
     def release(self, item: ExportItem) -> None:
-        """Give up the lease, so that another process can go on at once."""
+        """Give up the lease, so that another process can continue at once."""
         self._change(item, {"leased_until": timestamp(self._clock() - timedelta(seconds=1))})
 
     def complete(self, item: ExportItem, key: str) -> ExportItem:
-        """Record that the object is whole."""
+        """Record that the object is complete."""
         moment = timestamp(self._clock())
         sets = {"status": "COMPLETED", "key": key, "completed_at": moment}
         return self._change(item, sets, removes=("upload_id", "etags", "writer"))
@@ -110,7 +110,7 @@ class Exports:
         try:
             return self._write(run_id_of_export(item), export_id_of(item), change)
         except RefusedError as error:
-            raise LeaseLostError(f"Somebody else writes export {export_id_of(item)} now.") from error
+            raise LeaseLostError(f"Another process writes export {export_id_of(item)} now.") from error
 
     def _write(self, run_id: str, export_id: str, change: Change) -> ExportItem:
         return ExportItem.model_validate(self._table.update(export_key(run_id, export_id), change))

@@ -12,7 +12,7 @@ from prismline_runtime import aws_errors, batches, error_code
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-#: Shortest part of a multipart upload, in bytes, but for the last one; and most parts.
+#: Limits of a multipart upload: the least size of a part in bytes, except for the last one, and the number of parts.
 MIN_PART_BYTES, MAX_PARTS = 5 * 2**20, 10_000
 #: Most keys in one request to delete objects.
 _KEYS_PER_DELETE = 1000
@@ -34,7 +34,7 @@ class StoredBodies:
                 return Body(size, answer["ETag"], stream.read() if size <= SLICE_BYTES else None)
 
     def read_all(self, key: str) -> bytes:
-        """The whole result, however long."""
+        """The content of the result, however long it is."""
         with aws_errors(f"read s3://{self._bucket}/{key}"):
             return self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
 
@@ -67,12 +67,12 @@ class Upload:
                 Key=self.key,
                 UploadId=upload_id,
                 PartNumber=number,
-                Body=content,  # type: ignore[arg-type]  # botocore takes it as it is, which spares a copy of the part
+                Body=content,  # type: ignore[arg-type]  # botocore accepts it, which saves a copy of the part
             )
             return answer["ETag"].strip('"')
 
     def complete(self, upload_id: str, etags: list[str]) -> None:
-        """Make the object of its parts. Does nothing if an earlier call has."""
+        """Make the object from its parts. Does nothing if an earlier call has done it."""
         parts = [{"PartNumber": number, "ETag": etag} for number, etag in enumerate(etags, start=1)]
         with aws_errors(f"complete s3://{self._bucket}/{self.key}"):
             try:

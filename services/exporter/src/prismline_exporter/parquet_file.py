@@ -1,8 +1,9 @@
 """Writes the outputs of a `spectra` run into one Parquet file, sorted by `y` and `x`, in constant memory.
 
-The run's chunks hold the pixels in this order, so the file is their rows one chunk after the other. The footer of a
-Parquet file needs what its writer knows, which cannot be stored. A process that goes on therefore writes the same file
-again and drops the bytes that are uploaded, after it has compared their digest. The state is that digest.
+The run's chunks hold the pixels in this order, so the file has their rows, one chunk after the other. The footer of a
+Parquet file depends on internal state of its writer, which cannot be stored. A process that continues an export
+therefore writes the same file again. It compares the digest of the bytes that are already uploaded, and drops them. The
+stored state is that digest.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ from prismline_runtime import PermanentError
 
 #: Bytes of Arrow data in a row group. They are in memory until the row group is written.
 ROW_GROUP_BYTES = 32 * 2**20
-#: Chunk outputs that are fetched before it is their turn.
+#: Chunk outputs that are fetched in advance.
 LOOK_AHEAD = 4
-#: Key of the file's metadata: JSON object of the chunks that the file lacks, and why.
+#: Key in the file's metadata. Its value is a JSON object: the missing chunks, each with the reason.
 MISSING = b"prismline.missing_chunks"
 
 
 class StartOverError(Exception):
-    """The file that is written now does not begin as the one that was uploaded. The upload has to begin anew."""
+    """The file does not begin with the bytes that are already uploaded, so a new upload is needed."""
 
 
 class _State(BaseModel):
@@ -42,7 +43,7 @@ class _State(BaseModel):
 
 
 class _Sink(io.RawIOBase):
-    """What the Parquet writer writes to. Drops the first bytes, as many as `state` says, and compares their digest."""
+    """The output of the Parquet writer. Drops the first `state.bytes` bytes, and compares their digest."""
 
     def __init__(self, state: _State) -> None:
         super().__init__()
@@ -109,8 +110,8 @@ class ParquetFile:
     def steps(self) -> Iterator[None]:
         """Write the file to its end. The caller may cut whenever this yields.
 
-        Raises PermanentError if no chunk has an output, and StartOverError if the file does not begin as the uploaded
-        one.
+        Raises PermanentError if no chunk has an output, and StartOverError if the file does not begin with the uploaded
+        bytes.
         """
         writer: pq.ParquetWriter | None = None
         group: list[pa.Table] = []
@@ -131,7 +132,7 @@ class ParquetFile:
         writer.close()
 
     def _tables(self) -> Iterator[pa.Table]:
-        """The outputs in order, some of which are fetched in advance."""
+        """The outputs in order. Some are fetched in advance."""
         names = [column.name for column in COLUMNS]
         waiting: deque[Future[bytes]] = deque()
         try:
@@ -147,7 +148,7 @@ class ParquetFile:
                 each.cancel()
 
     def _metadata(self, table: pa.Table) -> dict[bytes, bytes]:
-        """The metadata of the first output, which is the same in all but for the chunk's id."""
+        """The metadata of the first output without the chunk's id, in which the outputs differ, and MISSING."""
         own = {key: value for key, value in (table.schema.metadata or {}).items() if key.startswith(b"prismline.")}
         own.pop(MetadataKey.CHUNK_ID.value.encode(), None)
         missing = {

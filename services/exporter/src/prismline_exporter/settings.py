@@ -12,16 +12,16 @@ class ExporterSettings(ServiceSettings):
     """Settings of the exporter."""
 
     runs_table: str = Field(description="The ledger's table.")
-    bucket: str = Field(description="The bucket with the results, and of the exports.")
+    bucket: str = Field(description="The bucket of the results and the exports.")
     export_part_bytes: int = Field(
         default=32 * 2**20,
         ge=MIN_PART_BYTES,
-        description="Bytes of a part of the upload; an export has at most 10,000 parts.",
+        description="Bytes in a part of the upload; an export has at most 10,000 parts.",
     )
     export_readers: int = Field(default=16, ge=1, le=64, description="Results that are read at the same time.")
     export_lease_seconds: int = Field(
-        default=60, ge=5, description="After this time without a sign of life another process goes on with an export."
+        default=60, ge=5, description="After this time without a sign of life another process continues an export."
     )
     export_margin_seconds: float = Field(
-        default=60.0, ge=0, description="So long before the end of an invocation an export is put off to the next one."
+        default=60.0, ge=0, description="Seconds before the end of an invocation at which an export is handed on."
     )

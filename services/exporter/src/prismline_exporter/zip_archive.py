@@ -1,4 +1,4 @@
-"""Writes a ZIP archive piece by piece, in constant memory, and can go on in another process after any piece.
+"""Writes a ZIP archive piece by piece, in constant memory. Another process can continue after any piece.
 
 The archive holds a file for each result, then `manifest.jsonl` with one line for every result, failed and skipped ones
 included. The caller runs `steps` and takes what has been written with `cut`, together with the state after it. A new
@@ -28,9 +28,9 @@ from prismline_runtime import PermanentError
 
 #: Name of the list of all results in the archive.
 MANIFEST = "manifest.jsonl"
-#: Bodies up to this length, in bytes, are read whole. Longer ones are read in slices of it.
+#: Bodies up to this length, in bytes, are read in one request. Longer ones are read in slices of this length.
 SLICE_BYTES = 8 * 2**20
-#: Results that are fetched before it is their turn: how many, and their length in bytes.
+#: Results that are fetched in advance: how many, and their total length in bytes.
 LOOK_AHEAD, LOOK_AHEAD_BYTES = 64, 32 * 2**20
 #: Lines of the manifest in a segment. They are in memory until the segment is stored.
 LINES_PER_SEGMENT = 20_000
@@ -59,7 +59,7 @@ class Bodies(Protocol):
 
 
 class Segments(Protocol):
-    """Keeps what is needed again at the end of the archive."""
+    """Stores the records and lines that are needed again at the end of the archive."""
 
     def write(self, kind: Kind, number: int, content: bytes) -> None:
         """Store a segment. An existing one is replaced."""
@@ -69,7 +69,7 @@ class Segments(Protocol):
 
 
 class _OpenMember(BaseModel):
-    """A long body of which a part is written."""
+    """A long body that is partly written."""
 
     line: dict[str, Any] | None
     cursor: str
@@ -87,7 +87,7 @@ class _OpenMember(BaseModel):
 
 
 class ZipState(BaseModel):
-    """What a `ZipArchive` needs to go on."""
+    """The state that a `ZipArchive` needs to continue."""
 
     phase: Literal["members", "manifest", "directory", "done"] = "members"
     #: Bytes of the archive so far.
@@ -97,7 +97,7 @@ class ZipState(BaseModel):
     #: Results, and files in the archive.
     entries: int = 0
     members: int = 0
-    #: The body that is half written.
+    #: The body that is partly written.
     open: _OpenMember | None = None
     #: Segments of each kind that are stored, and how many of them the current phase has written.
     segments: int = 0
@@ -188,14 +188,14 @@ class ZipArchive:
         for entry, body in self._fetched():
             try:
                 found = body.result() if body is not None else None
-            except PermanentError as error:  # the object is gone: the manifest says so, and the export goes on
+            except PermanentError as error:  # the object is gone: the manifest records it, and the export continues
                 self._finish(entry.line and entry.line | {"file": None, "error": str(error)}, entry.cursor)
             else:
                 yield from self._write_member(entry, found)
             yield
 
     def _fetched(self) -> Iterator[tuple[Entry, Future[Body] | None]]:
-        """The results with their bodies, some of which are fetched in advance."""
+        """The results with their bodies. Some are fetched in advance."""
         waiting: deque[tuple[Entry, Future[Body] | None]] = deque()
         ahead = 0
         try:
@@ -266,7 +266,7 @@ class ZipArchive:
         if len(self._lines) >= LINES_PER_SEGMENT:
             self._store_segment()
 
-    # ---- what comes after the results
+    # ---- the end of the archive, after the results
 
     def _store_segment(self) -> None:
         if self._lines or self._records:
@@ -292,9 +292,9 @@ def _in_memory(entry: Entry) -> int:
 
 
 def _with_digest(line: dict[str, Any], content: bytes) -> dict[str, Any]:
-    """`line` with the SHA-256 of what the archive holds, and with the ledger's, if that is another one.
+    """`line` with the SHA-256 of the content in the archive, and with the ledger's if it differs.
 
-    Two workers that met over one task may have stored different bodies, of which the ledger describes one.
+    Two workers that processed one task at the same time may have stored different bodies. The ledger describes one.
     """
     digest = hashlib.sha256(content).hexdigest()
     said = line.get("sha256")

@@ -1,8 +1,9 @@
 """The records of a ZIP archive whose members are stored without compression. Pure: values in, bytes out.
 
 Source: PKWARE's APPNOTE.TXT 6.3.10, sections 4.3 and 4.5.3. The libraries that stream ZIP archives keep every member in
-memory until the archive ends, and cannot be stopped and continued in another process. An export needs the opposite, so
-it writes the records itself. ZIP64 fields appear only where a number does not fit.
+memory until the archive ends, and cannot be stopped and continued in another process. An export must do without that
+memory and must be able to continue, so it writes the records itself. ZIP64 fields appear only where a number needs
+them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import struct
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-#: The largest values of the 32-bit and 16-bit fields. They mean: look into the ZIP64 record.
+#: The largest values of the 32-bit and 16-bit fields. They mean that the ZIP64 record has the value.
 MAX32, MAX16 = 0xFFFF_FFFF, 0xFFFF
 #: Versions that a reader needs: 2.0, and 4.5 for ZIP64.
 _PLAIN, _ZIP64 = 20, 45
@@ -39,7 +40,7 @@ class Member:
     crc: int | None
     #: Position of the local header in the archive.
     offset: int
-    #: Whether the checksum follows the content, instead of preceding it.
+    #: Whether the checksum follows the content instead of preceding it.
     streamed: bool = False
 
     @property
@@ -47,7 +48,7 @@ class Member:
         return self.size >= MAX32
 
     def local_header(self) -> bytes:
-        """What precedes the content."""
+        """The local header, which precedes the content."""
         name = self.name.encode("ascii")
         crc, size = (0, 0) if self.streamed else (self.crc or 0, self.size)
         extra = struct.pack("<HHQQ", _ZIP64_EXTRA, 16, size, size) if self._large else b""
@@ -57,7 +58,7 @@ class Member:
         return struct.pack("<4s5H3L2H", b"PK\3\4", *fields) + name + extra
 
     def descriptor(self) -> bytes:
-        """What follows the content of a streamed member."""
+        """The data descriptor, which follows the content of a streamed member."""
         sizes = "QQ" if self._large else "LL"
         return struct.pack(f"<4sL{sizes}", b"PK\7\x08", self.crc, self.size, self.size)
 
@@ -94,6 +95,6 @@ def end_records(*, members: int, offset: int, size: int) -> bytes:
 
 
 def _dos_time(moment: datetime) -> tuple[int, int]:
-    """Time and date in the format of MS-DOS, in UTC, which has a step of two seconds."""
+    """Time and date in UTC, in the format of MS-DOS, which has steps of two seconds."""
     at = max(moment.astimezone(UTC), _EPOCH)
     return at.hour << 11 | at.minute << 5 | at.second // 2, (at.year - 1980) << 9 | at.month << 5 | at.day
