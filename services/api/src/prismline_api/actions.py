@@ -1,4 +1,4 @@
-"""What is done to jobs and runs that exist: cancel, run again, delete, export."""
+"""Operations on existing jobs and runs: cancel, run again, delete, export."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from prismline_runtime import fault_point
 
 #: Status of a run that has ended.
 ENDED = frozenset({"completed", "failed", "cancelled"})
-#: How often a change of a job is tried while others change it.
+#: How often a change of a job is tried while other requests change the job.
 TRIES = 10
 #: How long the item of an export is kept, in seconds: 14 days.
 EXPORT_SECONDS = 14 * 86_400
@@ -58,7 +58,7 @@ def cancel_run(caller: Caller, run_id: str, deps: Dependencies) -> Accepted:
     item = deps.ledger.get_run(run_id)
     goes_on = item is not None and item.goes_on_after_cancel
     if state is not None and state.status in ENDED and not (state.status == "cancelled" and goes_on):
-        raise conflict("run-ended", f"The run is {state.status} already: nothing is left to cancel.")
+        raise conflict("run-ended", f"The run is already {state.status}: nothing is left to cancel.")
     job = deps.store.job(run.tenant, run.job_id) if run.tenant else None
     if job is not None and job.state == "open":
         close_job(job, deps)
@@ -72,7 +72,7 @@ def cancel_run(caller: Caller, run_id: str, deps: Dependencies) -> Accepted:
 
 
 def _traceparent(job: JobItem | None, run: RunItem | None) -> str | None:
-    """The trace that a request for a run belongs to. A run that was submitted without the API has no job."""
+    """The trace of the job, or of the run: a run that was submitted without the API has no job."""
     return job.traceparent if job is not None else run.traceparent if run is not None else None
 
 
@@ -82,9 +82,9 @@ def _traceparent(job: JobItem | None, run: RunItem | None) -> str | None:
 def rerun_job(
     request: RerunRequest, caller: Caller, job_id: str, key: str | None, deps: Dependencies
 ) -> tuple[JobItem, JobRunItem, bool]:
-    """Start a new run of the job. The third value says whether an earlier request with the key did.
+    """Start a new run of the job. The third value says whether an earlier request with the key has started it.
 
-    Failed chunks are parts of one output, so they are tried again in their own run.
+    Failed chunks belong to the output of their run, so they are tried again in that run.
 
     Raises ProblemError (404, 409, 422).
     """
@@ -112,7 +112,7 @@ def rerun_job(
             _start_again(request, job, run, deps)
             return job.model_copy(update={"run_ids": [*job.run_ids, run_id]}), run, False
         job = find_job(caller, job_id, deps)
-    raise conflict("job-busy", "The job is being changed by other requests. Repeat the request.")
+    raise conflict("job-busy", "Other requests are changing the job. Repeat the request.")
 
 
 def preview_rerun(request: RerunRequest, caller: Caller, job_id: str, deps: Dependencies) -> RerunPreview:
@@ -137,7 +137,7 @@ def _in_its_run(request: RerunRequest, job: JobItem) -> bool:
 def _retry_chunks(
     request: RerunRequest, caller: Caller, job: JobItem, key: str | None, deps: Dependencies
 ) -> JobRunItem:
-    """Have the failed chunks of the run tried again. A repeat with the key asks for the same recovery."""
+    """Request a recovery that tries the failed chunks of the run again. A repeat with the key requests the same one."""
     _check_rerun(request, job, deps)
     source = _source(request, job)
     run = deps.store.run(caller.tenant, source)
@@ -160,16 +160,14 @@ def _check_rerun(request: RerunRequest, job: JobItem, deps: Dependencies) -> Non
         if run is None or deps.ledger.counts(run).failed == 0:
             raise conflict("nothing-failed", "No chunk of the run has failed, so there is nothing to run again.")
         if run.cancelled_at is not None and run.stop_reason == "cancelled":
-            raise conflict(
-                "run-cancelled", "The run was cancelled. Have it go on first: `prismline retry --cancelled`."
-            )
+            raise conflict("run-cancelled", "The run was cancelled. Resume it first: `prismline retry --cancelled`.")
         return
     if run is None or (run.drained_at is None and run.ended_at is None):
         raise conflict("run-not-ended", "The run has not ended. Wait for its end, or cancel it, then run it again.")
 
 
 def _source(request: RerunRequest, job: JobItem) -> str:
-    """The run whose tasks are run again: by default the first, which had all, or the latest, which is the last word."""
+    """The run whose tasks are run again. Default: the first run, which had all tasks; for failed tasks the latest."""
     return request.run_id or (job.run_ids[0] if request.only == "all" else job.run_ids[-1])
 
 
@@ -180,9 +178,9 @@ def _start_again(request: RerunRequest, job: JobItem, run: JobRunItem, deps: Dep
 
 
 def _manifest_again(request: RerunRequest, job: JobItem, deps: Dependencies) -> Manifest:
-    """The manifest of a rerun. Tasks are taken from the earlier run; a cube or a recording is taken as a whole.
+    """The manifest of a rerun. Tasks are taken from the earlier run. A cube or a recording is taken in full.
 
-    The deadline was that of the first run.
+    It has no deadline, because the job's deadline was for the first run.
     """
     if job.workload == "urls":
         of = RerunOf(run_id=_source(request, job), only=request.only)
@@ -196,7 +194,7 @@ def _manifest_again(request: RerunRequest, job: JobItem, deps: Dependencies) -> 
 
 
 def delete_job(caller: Caller, job_id: str, deps: Dependencies) -> Accepted:
-    """Have a job deleted: its runs are cancelled, then its items and objects are removed in the background."""
+    """Request the deletion of a job: its runs are cancelled, then its items and objects are removed."""
     for _ in range(TRIES):
         job = find_job(caller, job_id, deps)
         if job.state != "deleting":
@@ -209,18 +207,18 @@ def delete_job(caller: Caller, job_id: str, deps: Dependencies) -> Accepted:
         request = JobDeleteRequested(run_id=job.run_ids[-1], job_id=job_id, run_ids=job.run_ids, tenant=caller.tenant)
         deps.transport.publish_event(request, traceparent=job.traceparent)
         return Accepted(requested="delete", status_url=f"/v1/jobs/{job_id}")
-    raise conflict("job-busy", "The job is being changed by other requests. Repeat the request.")
+    raise conflict("job-busy", "Other requests are changing the job. Repeat the request.")
 
 
 # ---- exports
 
 
 def request_export(caller: Caller, run_id: str, key: str | None, deps: Dependencies) -> ExportView:
-    """Ask for all results of a run in one object. Raises ProblemError (404, 409)."""
+    """Request an export: all results of a run in one object. Raises ProblemError (404, 409)."""
     run = find_run(caller, run_id, deps)
     opened = deps.ledger.get_run(run_id)
     if opened is None:
-        raise conflict("run-not-open", "The run has no results yet. Ask again when it is running.")
+        raise conflict("run-not-open", "The run has no results yet. Repeat the request when the run is running.")
     export_id = derived_id("export", caller.tenant, run_id, key) if key else str(uuid4())
     moment = deps.clock()
     item = ExportItem(

@@ -1,4 +1,4 @@
-"""The runs of everybody, for keys with the scope `all`."""
+"""The runs of all tenants, for keys with the scope `all`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from prismline_contracts import WorkflowStateItem
 from prismline_runtime import Table
 
-#: Shortest time between two scans, in seconds, and how many times as long as a scan takes it is at least.
+#: Shortest time between two scans: in seconds, and as a multiple of the duration of a scan. The longer one counts.
 SCAN_SECONDS, SCAN_SHARE = 1.0, 10
 
 
@@ -27,7 +27,7 @@ class AllRuns:
         self._found: list[WorkflowStateItem] = []
 
     def newest(self) -> list[WorkflowStateItem]:
-        """All runs, the newest first, as the latest scan saw them. Raises UnavailableError."""
+        """All runs in the latest scan, the newest first. Raises UnavailableError."""
         with self._lock:
             began = self._clock()
             if began >= self._next_scan:

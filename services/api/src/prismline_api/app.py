@@ -1,7 +1,7 @@
-"""The application: the paths, what they take and what they answer.
+"""The application: the paths with their parameters and answers.
 
-An operation checks the key's scope, finds what the path names among the caller's own, and calls one function. Nothing
-that it does depends on the size of a job.
+An operation checks the key's scope, finds the resource of the path among the caller's own, and calls one function. Its
+cost does not depend on the size of a job.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ VERSION = "1.0.0"
 DESCRIPTION = """Submit ten URLs or a million, a spectral cube or a recording; see every task; download the results.
 
 Send an API key with every request: `Authorization: Bearer <key>`. Send an `Idempotency-Key` with every request that
-changes something, and repeat it with the same key when no answer came: it happens once. Every error is a problem
-document (RFC 9457) whose `detail` says what to do."""
+changes something. If no answer comes, repeat the request with the same key: it takes effect once. Every error is a
+problem document (RFC 9457) whose `detail` says what to do."""
 
 api = APIRouter(prefix="/v1", responses=problems.RESPONSES)
 
@@ -137,7 +137,7 @@ def build_app(deps: Dependencies) -> FastAPI:
     tags=["jobs"],
     status_code=201,
     response_model_exclude_none=True,
-    responses={202: {"model": JobView, "description": "The run starts in the background. Look at status_url."}},
+    responses={202: {"model": JobView, "description": "The run starts in the background. status_url shows it."}},
 )
 def submit_job(
     body: JobRequest,
@@ -149,8 +149,8 @@ def submit_job(
 ) -> JobView:
     """Submit a job.
 
-    A closed list of at most 1,000 URLs is written and enqueued at once (201). A longer list, an open job, a cube or
-    a recording is accepted (202), and so is everything with `async`.
+    A closed list of at most 1,000 URLs is written and enqueued at once (201). A longer list, an open job, a cube, a
+    recording, and every job with `async` is accepted (202).
     """
     submitted = submit(body, caller, idempotency_key, traceparent, deps)
     response.status_code = 201 if submitted.path is SubmissionPath.INLINE else 202
@@ -183,7 +183,7 @@ def add_tasks(
 
 @api.post("/jobs/{job_id}/close", tags=["jobs"], status_code=202, response_model_exclude_none=True)
 def close(job_id: JobId, caller: Submitter, deps: Deps) -> JobView:
-    """Close an open job: it has all its tasks."""
+    """Close an open job, because it has all its tasks."""
     job = close_job(find_job(caller, job_id, deps), deps)
     return job_view(job, latest_run(job, deps))
 
@@ -199,7 +199,7 @@ def rerun(
 ) -> RunView:
     """Start a new run of a job: of all its tasks, or of those that failed.
 
-    Failed chunks are tried again in their own run, since its output is one whole. The answer then shows that run.
+    Failed chunks are tried again in their own run, because they belong to its output. The answer then shows that run.
     """
     _, run, replayed = rerun_job(body, caller, job_id, idempotency_key, deps)
     response.headers["Location"] = f"/v1/runs/{run.run_id}"
@@ -216,7 +216,7 @@ def get_rerun(
     only: Annotated[Literal["all", "failed"], Query(description="Which tasks or chunks.")] = "all",
     run_id: Annotated[str | None, Query(pattern=RUN_ID, description="The run whose tasks or chunks are taken.")] = None,
 ) -> RerunPreview:
-    """Say what a rerun would do, without doing it."""
+    """Show what a rerun would do, without doing it."""
     return preview_rerun(RerunRequest(only=only, run_id=run_id), caller, job_id, deps)
 
 
@@ -242,13 +242,13 @@ def get_runs(
     limit: Limit = PAGE_ITEMS,
     cursor: Cursor = None,
 ) -> Page[RunSummary]:
-    """List the runs of your jobs, the newest first. With a filter, a part may be short or empty."""
+    """List the runs of your jobs, the newest first. With a filter, a part of the list may be short or empty."""
     return list_runs(caller, RunFilter(status, workload, name), limit, cursor, deps)
 
 
 @api.get("/runs/{run_id}", tags=["runs"], response_model_exclude_none=True)
 def get_run(run_id: RunId, caller: Reader, deps: Deps) -> RunView:
-    """Show a run: its status and how far it is."""
+    """Show a run: its status and its progress."""
     return run_view(find_run(caller, run_id, deps), deps)
 
 
@@ -261,7 +261,7 @@ def get_tasks(
     limit: Limit = PAGE_ITEMS,
     cursor: Cursor = None,
 ) -> RunPage[TaskView]:
-    """List the tasks of a run of `urls`, in no order that means anything. A part may be short or empty."""
+    """List the tasks of a run of `urls`, in no particular order. A part of the list may be short or empty."""
     return list_tasks(caller, run_id, status, limit, cursor, deps)
 
 
@@ -274,13 +274,13 @@ def get_chunks(
     limit: Limit = PAGE_ITEMS,
     cursor: Cursor = None,
 ) -> RunPage[ChunkView]:
-    """List the chunks of a run of `spectra` or `captions`. A part may be short or empty."""
+    """List the chunks of a run of `spectra` or `captions`. A part of the list may be short or empty."""
     return list_chunks(caller, run_id, status, limit, cursor, deps)
 
 
 @api.post("/runs/{run_id}/cancel", tags=["runs"], status_code=202)
 def cancel(run_id: RunId, caller: Operator, deps: Deps) -> Accepted:
-    """Cancel a run: what has not started will not. The run of an open job takes no more tasks."""
+    """Cancel a run: chunks or tasks that have not started are skipped. The run of an open job takes no more tasks."""
     return cancel_run(caller, run_id, deps)
 
 
@@ -288,7 +288,7 @@ def cancel(run_id: RunId, caller: Operator, deps: Deps) -> Accepted:
 def export(
     run_id: RunId, response: Response, caller: Submitter, deps: Deps, idempotency_key: IdempotencyKey = None
 ) -> ExportView:
-    """Have all results of a run put into one object: a ZIP file, or one Parquet file for spectra."""
+    """Request an export: all results of a run in one object, a ZIP file, or one Parquet file for spectra."""
     view = request_export(caller, run_id, idempotency_key, deps)
     response.headers["Location"] = f"/v1/runs/{run_id}/exports/{view.export_id}"
     return view
@@ -296,7 +296,7 @@ def export(
 
 @api.get("/runs/{run_id}/exports/{export_id}", tags=["runs"], response_model_exclude_none=True)
 def get_export(run_id: RunId, export_id: ExportId, caller: Reader, deps: Deps) -> ExportView:
-    """Show an export, with a link once it is whole. The link is valid for 24 hours."""
+    """Show an export, with a link once it is complete. The link is valid for 24 hours."""
     return show_export(caller, run_id, export_id, deps)
 
 
@@ -320,11 +320,11 @@ def get_dead_letters(
     first: Annotated[str | None, Query(pattern=DAY, description="The first day, in UTC, e.g. 2026-03-01.")] = None,
     last: Annotated[str | None, Query(pattern=DAY, description="The last day, in UTC.")] = None,
     queue: Annotated[str | None, Query(max_length=80, description="Only from this queue, e.g. `chunks`.")] = None,
-    error: Annotated[str | None, Query(max_length=200, description="Only with this text in their error.")] = None,
+    error: Annotated[str | None, Query(max_length=200, description="Only with this text in the error.")] = None,
     limit: Limit = PAGE_ITEMS,
     cursor: Cursor = None,
 ) -> Page[DeadLetterView]:
-    """List the archived dead letters of your runs, the newest day first. A part may be short or empty."""
+    """List the archived dead letters of your runs, the newest day first. A part of the list may be short or empty."""
     return list_dead_letters(caller, Wanted(first, last, run_id, queue, error), limit, cursor, deps)
 
 
@@ -338,13 +338,13 @@ def get_dead_letter(day: ArchiveDay, message_id: MessageId, caller: Reader, deps
 def recover_dead_letters(
     body: RecoverRequest, caller: Operator, deps: Deps, idempotency_key: IdempotencyKey = None
 ) -> Accepted:
-    """Send the dead letters of a run back to their queues, or try again what failed."""
+    """Send the dead letters of a run back to their queues, or try its failed tasks or chunks again."""
     return recover(body, caller, idempotency_key, deps)
 
 
 @api.get("/recoveries/{operation_id}", tags=["dead letters"])
 def get_recovery(operation_id: OperationId, caller: Reader, deps: Deps) -> RecoveryView:
-    """Show how far a recovery of dead letters is."""
+    """Show the progress of a recovery of dead letters."""
     return show_recovery(caller, operation_id, deps)
 
 
@@ -354,5 +354,5 @@ def _handler() -> Mangum:
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
-    """Entry point as a Lambda function, behind a function URL."""
+    """Entry point in Lambda, behind a function URL."""
     return _handler()(event, context)

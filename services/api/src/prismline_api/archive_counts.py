@@ -1,7 +1,7 @@
 """How many dead letters each run has in the archive, for the list of runs.
 
-The archive is by day, and only a record says whose it is. So the records are read once each, the newest first, a few
-with every look; what is known of them is kept in the process and shared by all who ask.
+The archive is ordered by day, and only the content of a record names its run. So each record is read once, the newest
+first. Each look reads a few records and keeps their runs in memory, for all requests.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from prismline_runtime import Bucket, PermanentError, aws_errors
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-#: Most records that are known, the newest ones.
+#: Most records that are counted, the newest ones.
 MOST_RECORDS = 5000
-#: Shortest time between two looks, and while records are left to read, in seconds.
+#: Shortest time between two looks, in seconds: usually, and while records are left to read.
 LOOK_SECONDS, NEXT_READ_SECONDS = 5.0, 1.0
 #: About how long one look may read records, in seconds.
 READ_SECONDS = 0.5
@@ -34,14 +34,14 @@ READERS = 8
 
 @dataclass(frozen=True)
 class Counted:
-    """The numbers of dead letters, as the latest look has found them."""
+    """The numbers of dead letters that the latest look found."""
 
     by_run: Mapping[str, int] = field(default_factory=dict)
-    #: From this day on, in UTC, all were counted. Empty: there are no others.
+    #: The dead letters from this day on, in UTC, were all counted. Empty: all were counted. None: none yet.
     first_day: str | None = None
 
     def of(self, run_id: str, created_at: str) -> int | None:
-        """How many the run has, which was created at this moment. None: not all of them were counted."""
+        """The number of a run that was created at `created_at`. None: not all of its dead letters were counted."""
         if self.first_day is None or created_at[:10] < self.first_day:
             return None
         return self.by_run.get(run_id, 0)
@@ -68,7 +68,7 @@ class ArchiveCounts:
         self._counted = Counted()
 
     def now(self) -> Counted:
-        """The numbers, at most `LOOK_SECONDS` old. Those who ask while somebody looks get the numbers of before."""
+        """The numbers, at most `LOOK_SECONDS` old. Requests during a look get the numbers of the look before."""
         if self._lock.acquire(blocking=False):
             try:
                 if self._clock() >= self._next_look:
@@ -126,5 +126,5 @@ def _day(key: str) -> str:
 
 
 def _after(day: str) -> str:
-    """What is later than all moments of `day` and not later than those of the next, as text."""
+    """A text that sorts after all times of `day` and before those of the next day."""
     return f"{day}~"

@@ -1,4 +1,4 @@
-"""Who calls: API keys, their tenants and scopes."""
+"""The callers of requests: API keys, their tenants and scopes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prismline_contracts import API_KEY_PREFIX, Scope, api_key_sha256
 CACHED_KEYS = 1000
 #: Longest key that is looked up.
 MAX_KEY_CHARS = 200
-#: What a 401 tells clients to send (RFC 6750).
+#: Header of a 401, which tells clients to send a key (RFC 6750).
 CHALLENGE = {"WWW-Authenticate": 'Bearer realm="prismline"'}
 
 
@@ -28,14 +28,14 @@ class Caller:
 
     @property
     def sees_all(self) -> bool:
-        """Whether the key shows the runs of every tenant, and those that belong to none."""
+        """Whether the key shows the runs of every tenant, and runs without a tenant."""
         return "all" in self.scopes
 
     def require(self, scope: Scope) -> None:
-        """Raises ProblemError (403) if the key lacks the scope."""
+        """Check that the key has the scope. Raises ProblemError (403)."""
         if scope not in self.scopes:
             raise ProblemError(
-                403, "scope-missing", f"This API key may not do that: use one with the scope {scope}, or have one made."
+                403, "scope-missing", f"This API key may not do that. Use or request a key with the scope {scope}."
             )
 
 

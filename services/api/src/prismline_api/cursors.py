@@ -1,4 +1,4 @@
-"""Cursors: where the next page begins, opaque to clients and signed, so that nobody can make one up. Pure."""
+"""Cursors: the position at which the next page begins. They are opaque to clients and signed against forgery. Pure."""
 
 from __future__ import annotations
 

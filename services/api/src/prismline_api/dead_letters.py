@@ -28,11 +28,11 @@ from prismline_runtime import PermanentError, aws_errors
 
 #: Most records of the archive that are read for one part of a list, and how many at a time.
 MOST_RECORDS, READERS = 200, 8
-#: Where records lie, by day: those that wait for a recovery, and those that a recovery could not help.
+#: Prefixes of the folders of days: records that no recovery has taken, and records that a recovery could not send.
 ROOTS = (DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX)
 #: Fields of a record that are text and have the same names in the answer.
 TEXTS = ("run_id", "chunk_id", "source_queue", "error", "archived_at", "recovery")
-#: What the id of a recovery begins with. The run's id and a suffix follow.
+#: The beginning of a recovery's id. The run's id and a suffix follow.
 RECOVERY_PREFIX = "recovery-"
 #: Length of the suffix.
 SUFFIX_CHARS = 12
@@ -40,14 +40,14 @@ SUFFIX_CHARS = 12
 
 @dataclass(frozen=True)
 class Wanted:
-    """Which dead letters a list shows. Both days are included; they are days of the archive, in UTC."""
+    """Which dead letters a list shows. `first` and `last` are included. They are days of the archive, in UTC."""
 
     first: str | None = None
     last: str | None = None
     run_id: str | None = None
     #: Short name of the queue that they come from.
     queue: str | None = None
-    #: A part of the error, in any case.
+    #: A part of the error, in upper or lower case.
     error: str | None = None
 
     def has_day(self, day: str) -> bool:
@@ -55,7 +55,7 @@ class Wanted:
         return (self.first or "") <= day and (self.last is None or day <= self.last)
 
     def passes(self, view: DeadLetterView) -> bool:
-        """Whether the list shows this dead letter, if its day and its owner do."""
+        """Whether the list shows this dead letter. Its day and its owner are checked elsewhere."""
         return (
             self.run_id in (None, view.run_id)
             and self.queue in (None, view.source_queue)
@@ -66,9 +66,9 @@ class Wanted:
 def list_dead_letters(
     caller: Caller, wanted: Wanted, limit: int, cursor: str | None, deps: Dependencies
 ) -> Page[DeadLetterView]:
-    """Dead letters of the caller's runs, or with the scope `all` of everybody, by day, the newest day first.
+    """Dead letters of the caller's runs, or with the scope `all` of all runs, by day, the newest day first.
 
-    The archive holds the dead letters of everybody. One part of the list looks at `MOST_RECORDS` of them at most, so it
+    The archive holds the dead letters of all tenants. One part of the list reads at most `MOST_RECORDS` of them, so it
     may be empty although more follow.
     """
     if wanted.run_id is not None:
@@ -151,13 +151,13 @@ def _day(folder: str) -> str:
 
 
 def _rank(folder: str) -> tuple[int, str]:
-    """Sorts the newest day first, and in a day those that can be recovered first."""
+    """Sorts the newest day first, and within a day the records that no recovery has tried first."""
     digits = _day(folder).replace("-", "")
     return (-int(digits) if digits.isdecimal() else 0, "" if folder.startswith(DEAD_LETTERS_PREFIX) else folder)
 
 
 def _read(key: str, deps: Dependencies) -> dict[str, Any]:
-    """A record of the archive. Empty if it is gone or is not a record: a recovery may remove it at any time."""
+    """A record of the archive. Empty if it is not a record, or does not exist: a recovery may remove it at any time."""
     try:
         record = json.loads(deps.bucket.read(key))
     except (PermanentError, ValueError):
@@ -166,7 +166,7 @@ def _read(key: str, deps: Dependencies) -> dict[str, Any]:
 
 
 def _errors_of_chunks(records: Iterable[dict[str, Any]], deps: Dependencies) -> Mapping[tuple[str, str], str | None]:
-    """The errors of the chunks of records without an error: their workers died, or a later attempt may succeed."""
+    """The errors of chunks, for records that have no error: the worker died, or a later attempt may succeed."""
     silent = {
         (run_id, chunk_id)
         for record in records
@@ -179,7 +179,7 @@ def _errors_of_chunks(records: Iterable[dict[str, Any]], deps: Dependencies) -> 
 
 
 def _view(key: str, record: dict[str, Any], errors: Mapping[tuple[str, str], str | None]) -> DeadLetterView | None:
-    """The record as a list shows it. None if it is gone or is not a record."""
+    """The record as a list shows it. None if it does not exist or is not a record."""
     if not record:
         return None
     texts = {name: text if isinstance(text := record.get(name), str) else None for name in TEXTS}
@@ -199,12 +199,12 @@ def _view(key: str, record: dict[str, Any], errors: Mapping[tuple[str, str], str
 
 
 def _shown(record: dict[str, Any]) -> dict[str, Any]:
-    """The record without what would let somebody act on the message in its queue."""
+    """The record without the fields that allow somebody to act on the message in its queue."""
     return {name: value for name, value in record.items() if name != "receiptHandle"}
 
 
 def recover(request: RecoverRequest, caller: Caller, key: str | None, deps: Dependencies) -> Accepted:
-    """Ask for dead letters of a run to be sent back. Raises ProblemError (404)."""
+    """Request a recovery of dead letters of a run. Raises ProblemError (404)."""
     run = find_run(caller, request.run_id, deps)
     named = derived_id("recovery", caller.tenant, key, request_hash(request)) if key else str(uuid4())
     operation_id = f"{RECOVERY_PREFIX}{run.run_id}-{named.replace('-', '')[:SUFFIX_CHARS]}"
@@ -225,7 +225,7 @@ def recover(request: RecoverRequest, caller: Caller, key: str | None, deps: Depe
 
 
 def show_recovery(caller: Caller, operation_id: str, deps: Dependencies) -> RecoveryView:
-    """A recovery of the caller's run, or with the scope `all` of anybody's. Raises ProblemError (404)."""
+    """A recovery of the caller's run, or with the scope `all` of any run. Raises ProblemError (404)."""
     run_id = operation_id.removeprefix(RECOVERY_PREFIX)[: -SUFFIX_CHARS - 1]
     if not operation_id.startswith(RECOVERY_PREFIX) or not run_id:
         raise not_found(f"recovery {operation_id}")

@@ -41,11 +41,11 @@ if TYPE_CHECKING:
 
 #: Name of the service in logs and as the source of messages.
 SERVICE = "api"
-#: Signature version 4 alone binds the headers of an upload.
+#: Only signature version 4 binds the headers of an upload.
 S3_CONFIG = Config(signature_version="s3v4")
 #: How long a link to a result or an export is valid, in seconds: 24 h. Links that a role signs end with its session.
 LINK_SECONDS = 86_400
-#: How long an upload may begin after it was asked for, in seconds.
+#: How long the presigned URL of an upload is valid, in seconds.
 UPLOAD_SECONDS = 3600
 
 
@@ -61,7 +61,7 @@ class Dependencies:
     states: Table
     bucket: Bucket
     s3: S3Client
-    #: Signs links, with the address at which callers reach S3.
+    #: Signs links. Its endpoint is the address at which callers reach S3.
     signer: S3Client
     transport: Transport
     alerts: Alerts
@@ -78,18 +78,18 @@ class Dependencies:
 
     @cached_property
     def all_runs(self) -> AllRuns:
-        """The runs of everybody."""
+        """The runs of all tenants."""
         return AllRuns(self.states)
 
     @cached_property
     def archive_counts(self) -> ArchiveCounts:
-        """How many dead letters each run has."""
+        """Counts the dead letters of each run."""
         return ArchiveCounts(self.s3, self.bucket)
 
     @cached_property
     def cells(self) -> Watched:
-        """The cells of the runs that somebody looks at."""
-        from prismline_api.cells.watching import Watched  # noqa: PLC0415  NumPy, which few requests need
+        """The cells of the runs that clients view."""
+        from prismline_api.cells.watching import Watched  # noqa: PLC0415  it loads NumPy, which few requests need
 
         return Watched(self.ledger)
 
@@ -103,7 +103,7 @@ class Dependencies:
         """The sessions of the console."""
         return Sessions(self.store.secret("sessions"))
 
-    # What maps need reads Parquet and FITS. A process that nobody asks for a map does not load it.
+    # Maps need the libraries for Parquet and FITS. A process loads them with the first request for a map.
 
     @cached_property
     def chunk_index(self) -> ChunkIndex:
@@ -140,14 +140,14 @@ class Dependencies:
         return None if position is None else seal(self._cursor_secret, subject, position)
 
     def unseal(self, subject: str, cursor: str | None) -> Any:
-        """The position that a cursor of the list stands for. Raises ProblemError (400) if it is not ours."""
+        """The position in a cursor of the list. Raises ProblemError (400) if this service did not make the cursor."""
         if cursor is None:
             return None
         try:
             return unseal(self._cursor_secret, subject, cursor)
         except ForgedCursorError as error:
             raise ProblemError(
-                400, "bad-cursor", f"Cannot go on from there: {error}. Use next_cursor of the same list, unchanged."
+                400, "bad-cursor", f"The list cannot continue: {error}. Use next_cursor of the same list, unchanged."
             ) from error
 
     def admit(self, tenant: str) -> None:
@@ -166,12 +166,12 @@ class Dependencies:
             )
 
     def link(self, key: str, **parameters: str) -> str:
-        """A link with which anybody can download an object for `LINK_SECONDS`."""
+        """A link with which anybody can download the object for `LINK_SECONDS`."""
         arguments = {"Bucket": self.bucket.name, "Key": key, **parameters}
         return self.signer.generate_presigned_url("get_object", Params=arguments, ExpiresIn=LINK_SECONDS)
 
     def head(self, key: str) -> Any | None:
-        """What S3 says about an object. None if there is none."""
+        """The answer of S3's `HeadObject`. None if there is no such object."""
         with aws_errors(f"look at s3://{self.bucket.name}/{key}"):
             try:
                 return self.s3.head_object(Bucket=self.bucket.name, Key=key)

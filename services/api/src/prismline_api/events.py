@@ -1,10 +1,10 @@
-"""Server-sent events: what changes in a run, as it changes.
+"""Server-sent events: the changes of a run, as they happen.
 
-A stream has events `run` (the run, when it has changed), `cells` (the cells that have changed), `reset` (what was
-missed is not known any more: get the cells again) and `trouble` (a dependency does not answer). Its ids are versions of
-the cells, so a browser that was cut off goes on where it was, also at another instance, which answers with `reset`.
+A stream has the events `run` (the run, when it has changed), `cells` (the cells that have changed), `reset` (the missed
+changes are no longer known: get the cells again) and `trouble` (a dependency does not answer). Its ids are versions of
+the cells, so a browser that was cut off continues where it was. Another instance answers with `reset`.
 
-Each stream asks the shared picture of the run once a second. A slow client gets fewer events with more in each.
+Each stream asks the shared picture of the run once a second. A slow client gets fewer events with more changes in each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from prismline_runtime.shutdown import stopping
 
 router = APIRouter(prefix="/v1", responses=problems.RESPONSES, include_in_schema=False)
 
-#: Seconds between two looks, and between two comments that keep a silent connection open.
+#: Seconds between two looks at the run, and between two comments that keep a silent connection open.
 LOOK_SECONDS, HEARTBEAT_SECONDS = 1.0, 15.0
 #: How long one stream lasts, in seconds. Then the browser connects again, and its key is checked again.
 STREAM_SECONDS = 300.0
@@ -41,10 +41,10 @@ def get_events(
     run: Annotated[str, Query(max_length=80, description="The run's id.")],
     caller: Reader,
     deps: Deps,
-    since: Annotated[str, Query(max_length=80, description="The version of the cells that is known.")] = "",
+    since: Annotated[str, Query(max_length=80, description="The version of the cells that the client has.")] = "",
     last_event_id: Annotated[str | None, Header(max_length=80)] = None,
 ) -> Response:
-    """Follow a run by server-sent events. 204 where this service cannot keep a stream open: poll instead."""
+    """Follow a run by server-sent events. 204: this service cannot keep a stream open, so poll instead."""
     found = find_run(caller, run, deps)
     if not deps.settings.events:
         return Response(status_code=204)

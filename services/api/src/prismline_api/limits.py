@@ -30,7 +30,7 @@ class BodyLimit:
         while True:
             message = await receive()
             if message["type"] != "http.request":
-                return  # the client is gone
+                return  # the client has disconnected
             body += message.get("body", b"")
             if len(body) > self._max_bytes:
                 await self._refuse(scope, receive, send)

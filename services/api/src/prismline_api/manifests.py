@@ -1,4 +1,4 @@
-"""Decisions about a submission: whether it is possible, how it is carried out, and its manifest. Pure."""
+"""Decisions about a submission: whether it is valid, how it is carried out, and its manifest. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from prismline_contracts import CaptionsManifest, JobItem, Manifest, SpectraMani
 CONTENT_TYPES = {"jsonl": "application/jsonl", "text": "text/plain", "csv": "text/csv", "fits": "application/fits"}
 #: Formats of lists of URLs.
 LIST_FORMATS = ("jsonl", "text", "csv")
-#: Metadata of an upload that say what it holds.
+#: Metadata of an upload with its format and compression.
 FORMAT_METADATA, GZIP_METADATA = "prismline-format", "prismline-gzip"
 
 
@@ -28,7 +28,7 @@ class Path(StrEnum):
 
     #: The tasks are written and enqueued in the request.
     INLINE = "inline"
-    #: A command has the splitter do it.
+    #: A command tells the splitter to write and enqueue them.
     INGEST = "ingest"
     #: Nothing happens until batches arrive.
     OPEN = "open"
@@ -43,13 +43,13 @@ def path_of(request: UrlsJob | SpectraJob | CaptionsJob, inline_tasks: int) -> P
 
 
 def request_hash(request: BaseModel) -> str:
-    """SHA-256 of what a request says, whatever the order of its fields and its white space."""
+    """SHA-256 of a request's content, independent of the order of its fields and of white space."""
     document = request.model_dump(mode="json", exclude_unset=True, by_alias=True)
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def check_urls(urls: Iterable[str]) -> None:
-    """Raises ProblemError (422), which names the first one that is not an http or https URL."""
+    """Check URLs. Raises ProblemError (422), which names the first one that is not an http or https URL."""
     for position, url in enumerate(urls):
         try:
             parts = urlsplit(url)
@@ -62,7 +62,7 @@ def check_urls(urls: Iterable[str]) -> None:
 
 
 def check_keys(keys: Iterable[str], prefixes: Sequence[str]) -> None:
-    """Raises ProblemError (422) for a key that does not lie where a job may name objects."""
+    """Check that a job may name these keys. Raises ProblemError (422) for a key that is not below `prefixes`."""
     for key in keys:
         if not key.startswith(tuple(prefixes)) or ".." in key.split("/"):
             raise invalid(

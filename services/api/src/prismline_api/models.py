@@ -1,6 +1,6 @@
-"""What requests and responses hold. The OpenAPI document is made of these models.
+"""The bodies of requests and responses. The OpenAPI document is made from these models.
 
-Requests refuse unknown fields, because people write them by hand. Responses leave out what is not known.
+Requests refuse unknown fields, because people write them by hand. Responses leave out unknown values.
 """
 
 from __future__ import annotations
@@ -46,34 +46,35 @@ class Response(BaseModel):
 
 
 class WebhookTarget(Request):
-    """Where the end of every run of the job is posted to (Standard Webhooks)."""
+    """The target to which the end of every run of the job is posted (Standard Webhooks)."""
 
     url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s/]+\S*$", max_length=2048)]
     secret: Annotated[
         str | None,
         Field(
             pattern=r"^whsec_[A-Za-z0-9+/]{32,128}={0,2}$",
-            description="Signs the posts: `whsec_` and base64. Absent: the service makes one and returns it.",
+            description="Secret that signs the posts: `whsec_` and base64. Absent: the service makes and returns one.",
         ),
     ] = None
 
 
 class JobOptions(Request):
-    """What every job takes."""
+    """Fields of every job."""
 
     name: Annotated[Survey, Field(description="The job's name. Runs and results are listed by it.")]
     max_concurrency: Annotated[
         int | None, Field(ge=1, le=100_000, description="Most tasks or chunks that are processed at a time.")
     ] = None
     tolerated_failure_percent: Annotated[
-        float, Field(ge=0, le=100, description="The run still completes if at most this share fails.")
+        float,
+        Field(ge=0, le=100, description="The run completes if at most this percentage of its chunks or tasks fails."),
     ] = 0.0
     priority: Annotated[int | None, Field(ge=1, le=9, description="1 (lowest) to 9. Absent: 5.")] = None
     deadline_at: Annotated[
-        Timestamp | None, Field(description="The run is stopped at this moment if it has not ended.")
+        Timestamp | None, Field(description="The run is stopped at this time if it has not ended.")
     ] = None
     webhook: WebhookTarget | None = None
-    run_async: Annotated[bool, Field(alias="async", description="Answer 202 at once, also for a short list.")] = False
+    run_async: Annotated[bool, Field(alias="async", description="Answer 202 at once, even for a short list.")] = False
 
 
 class UrlsJob(JobOptions):
@@ -91,10 +92,11 @@ class UrlsJob(JobOptions):
 
     workload: Literal["urls"]
     urls: Annotated[
-        list[TaskSource] | None, Field(min_length=1, max_length=MAX_INLINE_URLS, description="The URLs themselves.")
+        list[TaskSource] | None,
+        Field(min_length=1, max_length=MAX_INLINE_URLS, description="The URLs, in the request."),
     ] = None
     upload: Annotated[UploadId | None, Field(description="The id of an uploaded list.")] = None
-    open: Annotated[bool, Field(description="Take batches until the job is closed.")] = False
+    open: Annotated[bool, Field(description="The job takes batches until it is closed.")] = False
     params: GivenUrlParams = GivenUrlParams()
 
     @model_validator(mode="after")
@@ -151,15 +153,15 @@ JobRequest = Annotated[UrlsJob | SpectraJob | CaptionsJob, Field(discriminator="
 
 
 class UploadRequest(Request):
-    """A file to upload: how long it is and what it holds. Both are part of the signature."""
+    """A file to upload: its length and its format. Both are part of the signature."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"format": "jsonl", "size_bytes": 104857600}]})
 
     format: Annotated[
         Literal["jsonl", "text", "csv", "fits"],
         Field(
-            description="`jsonl`, `text` or `csv` for a list of URLs; `fits` for a cube: FITS, also packed by gzip or"
-            " fpack, or Zarr in a ZIP file."
+            description="`jsonl`, `text` or `csv` for a list of URLs; `fits` for a cube: FITS, plain or compressed by"
+            " gzip or fpack, or Zarr in a ZIP file."
         ),
     ]
     gzip: Annotated[bool, Field(description="Whether the file is compressed by gzip.")] = False
@@ -182,15 +184,15 @@ class RerunRequest(Request):
     only: Literal["all", "failed"] = "all"
     run_id: Annotated[
         RunId | None,
-        Field(description="The run whose tasks are taken. Absent: the latest for `failed`, the first for `all`."),
+        Field(description="The run whose tasks are run again. Absent: the latest for `failed`, the first for `all`."),
     ] = None
 
 
 class RerunPreview(Response):
     """What a rerun would do."""
 
-    run_id: Annotated[str, Field(description="The run whose tasks or chunks are taken.")]
-    new_run: Annotated[bool, Field(description="Whether they get a new run. If not, they are tried again in this one.")]
+    run_id: Annotated[str, Field(description="The run whose tasks or chunks are run again.")]
+    new_run: Annotated[bool, Field(description="Whether they get a new run. If not, they are tried again in this run.")]
     unit: Annotated[str, Field(description="`task` or `chunk`.")]
     count: Annotated[int | None, Field(description="How many are run again. Absent: the run was not opened yet.")] = (
         None
@@ -205,16 +207,16 @@ class RecoverRequest(Request):
     )
 
     run_id: Annotated[RunId, Field(description="Only dead letters of this run.")]
-    dry_run: Annotated[bool, Field(description="Only count what would be done.")] = False
+    dry_run: Annotated[bool, Field(description="Only count, and change nothing.")] = False
     retry: Annotated[
-        bool, Field(description="Try everything again that failed, whether the archive has a record of it or not.")
+        bool, Field(description="Try all failed chunks or tasks again, with or without a record in the archive.")
     ] = False
     keys: Annotated[
         list[DeadLetterKey] | None,
         Field(
             min_length=1,
             max_length=MAX_RECOVERED_RECORDS,
-            description="Only these dead letters, by the `key` that the list shows. Not with `retry`.",
+            description="Only these dead letters, by the `key` in the list. Not with `retry`.",
         ),
     ] = None
     chunk_ids: Annotated[
@@ -225,9 +227,9 @@ class RecoverRequest(Request):
     @model_validator(mode="after")
     def _chooses_once(self) -> Self:
         if self.retry and self.keys is not None:
-            raise ValueError("give chunk_ids with retry, in place of keys")
+            raise ValueError("with retry, give chunk_ids instead of keys")
         if not self.retry and self.chunk_ids is not None:
-            raise ValueError("give chunk_ids with retry only")
+            raise ValueError("give chunk_ids only with retry")
         return self
 
 
@@ -235,7 +237,7 @@ class RecoverRequest(Request):
 
 
 class Counts(Response):
-    """How far a run is. `total` is absent until it is final."""
+    """The counts of a run. `total` is absent until it is final."""
 
     total: int | None = None
     completed: int
@@ -243,15 +245,15 @@ class Counts(Response):
 
 
 class Costs(Response):
-    """What the tasks or chunks that have ended cost, with all their attempts. It only grows."""
+    """The costs of the tasks or chunks that have ended, with all their attempts. They only grow."""
 
-    worked_seconds: Annotated[float, Field(description="How long the attempts took, together.")]
+    worked_seconds: Annotated[float, Field(description="Total duration of the attempts.")]
     attempts: Annotated[int, Field(description="Attempts. Each is a request to the site, or a pass over a chunk.")]
-    bytes: Annotated[int, Field(description="The length of the outputs, together.")]
+    bytes: Annotated[int, Field(description="Total length of the outputs.")]
 
 
 class RunProgress(Response):
-    """How far a run is, and what it has cost."""
+    """The counts and the costs of a run."""
 
     counts: Counts | None = None
     costs: Costs | None = None
@@ -271,17 +273,17 @@ class RunView(Response):
         str, Field(description="`pending`, `running`, `completed`, `failed` or `cancelled`.", examples=["running"])
     ]
     created_at: str
-    #: What the run consists of: its items are under `tasks` or under `chunks`.
+    #: The run consists of tasks or of chunks, which are listed under the path `tasks` or `chunks`.
     unit: Annotated[str, Field(description="`task` or `chunk`.")]
     counts: Annotated[Counts | None, Field(description="Absent until the run was opened.")] = None
     costs: Annotated[Costs | None, COSTS] = None
-    n_rejected: Annotated[int | None, Field(description="Lines of the list that are no URL.")] = None
-    rejects_url: Annotated[str | None, Field(description="Where the rejected lines can be downloaded.")] = None
+    n_rejected: Annotated[int | None, Field(description="Lines of the list that are not URLs.")] = None
+    rejects_url: Annotated[str | None, Field(description="A link to the rejected lines.")] = None
     started_at: str | None = None
     completed_at: str | None = None
     error: Annotated[str | None, Field(description="Why the run failed.")] = None
     waiting_for: Annotated[
-        str | None, Field(description="What work of the run waits for now, such as a free slot of `max_concurrency`.")
+        str | None, Field(description="What the run waits for now, such as a free slot of `max_concurrency`.")
     ] = None
     priority: int | None = None
     max_concurrency: int | None = None
@@ -306,7 +308,7 @@ class RunSummary(Response):
     dead_letters: Annotated[
         int | None,
         Field(
-            description="Its dead letters in the archive. Absent: not counted yet, or too many came after its start."
+            description="Its dead letters in the archive. Absent: not counted yet, or too many records since its start."
         ),
     ] = None
     started_at: str | None = None
@@ -330,7 +332,7 @@ class JobView(JobSummary):
 
     closed_at: str | None = None
     deleted_at: str | None = None
-    n_tasks: Annotated[int | None, Field(description="Tasks that an open job was given.")] = None
+    n_tasks: Annotated[int | None, Field(description="Tasks that an open job has received.")] = None
     tolerated_failure_percent: float
     params: dict[str, Any]
     webhook_url: str | None = None
@@ -338,11 +340,11 @@ class JobView(JobSummary):
         str | None, Field(description="The secret that signs the posts. Only in the answer to the submission.")
     ] = None
     run: RunView
-    status_url: Annotated[str, Field(description="Where the latest run is.", examples=["/v1/runs/7b0b3f0e"])]
+    status_url: Annotated[str, Field(description="Path of the latest run.", examples=["/v1/runs/7b0b3f0e"])]
 
 
 class TaskResultView(Response):
-    """What a fetch brought."""
+    """The result of a fetch."""
 
     http_status: int
     content_type: str | None = None
@@ -364,7 +366,7 @@ class TaskView(Response):
     completed_at: str | None = None
     duration_ms: int | None = None
     attempts: int
-    not_before: Annotated[str | None, Field(description="No attempt begins before this moment.")] = None
+    not_before: Annotated[str | None, Field(description="No attempt begins before this time.")] = None
     error: Annotated[str | None, Field(description="Why the task failed.")] = None
     last_error: Annotated[str | None, Field(description="Why the latest attempt did not end the task.")] = None
     result: TaskResultView | None = None
@@ -382,7 +384,7 @@ class ChunkView(Response):
     duration_ms: int | None = None
     attempts: int
     n_done: Annotated[
-        int, Field(description="Items that the latest attempt has done; a long one reports every five seconds.")
+        int, Field(description="Items that the latest attempt has done. A long attempt reports every five seconds.")
     ] = 0
     deferrals: int
     error: str | None = None
@@ -405,14 +407,14 @@ class RunPage(Page[T], Generic[T]):
     final: Annotated[
         bool,
         Field(
-            description="Whether the run had all its tasks or chunks when the walk over the parts began. If false, ones"
-            " that were added since may be missing; none is shown twice."
+            description="Whether the run had all its tasks or chunks when the first part was read. If false, the list"
+            " may lack some that were added later. None is shown twice."
         ),
     ]
 
 
 class ResultLink(Response):
-    """Where the body of a task's result can be downloaded."""
+    """A link to the body of a task's result."""
 
     url: Annotated[str, Field(description="A presigned link. It needs no API key.")]
     expires_at: str
@@ -423,7 +425,7 @@ class ResultLink(Response):
 
 
 class Upload(Response):
-    """Where and how to upload a file: one request with exactly these headers and `size_bytes` bytes."""
+    """How to upload a file: one request with exactly these headers and `size_bytes` bytes."""
 
     upload_id: str
     method: Literal["PUT"] = "PUT"
@@ -440,13 +442,13 @@ class Accepted(Response):
 
 
 class Batch(Response):
-    """Tasks that an open job took."""
+    """Tasks that an open job has accepted."""
 
     job_id: str
     run_id: str
     first_index: Annotated[int, Field(description="The index of the batch's first task.")]
     count: int
-    n_tasks: Annotated[int, Field(description="Tasks that the job has now.")]
+    n_tasks: Annotated[int, Field(description="Tasks that the job has now, this batch included.")]
 
 
 class ExportView(Response):
@@ -471,15 +473,15 @@ class DeadLetterView(Response):
     key: str
     day: Annotated[str, Field(description="The day of the archive, in UTC.", examples=["2026-03-01"])]
     message_id: str
-    run_id: Annotated[str | None, Field(description="Absent: the message belongs to no run, or cannot be read.")] = None
+    run_id: Annotated[str | None, Field(description="Absent: the message has no run, or cannot be read.")] = None
     name: Annotated[str | None, Field(description="The name of its job.")] = None
     chunk_id: str | None = None
     source_queue: str | None = None
     error: str | None = None
     receive_count: int | None = None
     archived_at: str | None = None
-    recovery: Annotated[str | None, Field(description="The recovery that handled it last.")] = None
-    recovery_failed: Annotated[bool, Field(description="Whether a recovery could not send it or it failed again.")]
+    recovery: Annotated[str | None, Field(description="The latest recovery that handled it.")] = None
+    recovery_failed: Annotated[bool, Field(description="Whether a recovery could not send it, or it failed again.")]
 
 
 class DeadLetterRecordView(DeadLetterView):
@@ -489,7 +491,7 @@ class DeadLetterRecordView(DeadLetterView):
 
 
 class RecoveryView(Response):
-    """A recovery of dead letters, and how far it is."""
+    """A recovery of dead letters, with its progress."""
 
     operation_id: str
     run_id: str
@@ -504,6 +506,6 @@ class RecoveryView(Response):
 
 
 class Health(Response):
-    """That the service runs."""
+    """The service runs."""
 
     status: Literal["ok"] = "ok"

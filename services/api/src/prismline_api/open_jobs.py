@@ -44,14 +44,14 @@ from prismline_contracts import (
 )
 from prismline_runtime import TransientError, aws_errors, fault_point
 
-#: Shards of the run of an open job: nobody knows yet how long it gets.
+#: Shards of the run of an open job, whose number of tasks is not known in advance.
 SHARD_COUNT = 16
 #: How long a batch competes with others for its range of indices, in seconds, and the longest wait between two tries.
 RESERVE_SECONDS, LONGEST_WAIT_SECONDS = 10.0, 0.1
 
 
 def add_batch(request: BatchRequest, job_id: str, caller: Caller, key: str | None, deps: Dependencies) -> Batch:
-    """Add tasks to an open job, or complete what an earlier request with the same key began.
+    """Add tasks to an open job, or complete an earlier request with the same key.
 
     Raises ProblemError (404, 409, 422).
     """
@@ -65,7 +65,7 @@ def add_batch(request: BatchRequest, job_id: str, caller: Caller, key: str | Non
         lines = "".join(json.dumps({"url": url}) + "\n" for url in request.urls)
         deps.bucket.create(batch_list_key(job_id, first_index), lines.encode())
         fault_point("api.batch_stored", run_id=run.run_id)
-        # Without a manifest, because there is none yet: the sweeper leaves alone what is still open.
+        # Without manifest_key, because there is no manifest yet: so the sweeper leaves the open job alone.
         opened = open_task_run(job, run, deps, shard_count=SHARD_COUNT, manifest_key=None)
         messages = add_tasks(job, opened, first_index, request.urls, deps)
         deps.transport.send(Queue.TASKS, messages)
@@ -90,7 +90,7 @@ def _reserved(
         if deps.store.reserve(job, batch, asked):
             return job.model_copy(update={"n_tasks": job.n_tasks + batch.count}), batch.first_index
         if time.monotonic() > deadline:
-            raise TransientError(f"Job {job.job_id} takes too many batches at the same time.")
+            raise TransientError(f"Job {job.job_id} receives too many batches at the same time.")
         time.sleep(LONGEST_WAIT_SECONDS * random())
         job = deps.store.job(job.tenant, job.job_id) or job
 
@@ -118,7 +118,7 @@ def _batch_items(
 
 
 def close_job(job: JobItem, deps: Dependencies) -> JobItem:
-    """Close an open job: its tasks are final. A repeat completes what a request that was cut off began.
+    """Close an open job: its tasks are final. A repeat completes a request that was cut off.
 
     Raises ProblemError (409) if the job was never open, is being deleted, or has a batch that was not stored.
     """
@@ -143,7 +143,7 @@ def close_job(job: JobItem, deps: Dependencies) -> JobItem:
 
 
 def _check_stored(job: JobItem, deps: Dependencies) -> None:
-    """Raises ProblemError (409) if the list of a batch is not in the bucket: its request was cut off."""
+    """Check that the lists of all batches are stored. Raises ProblemError (409) if a request was cut off before."""
     prefix = batches_prefix(job.job_id)
     with aws_errors(f"list s3://{deps.bucket.name}/{prefix}"):
         pages = deps.s3.get_paginator("list_objects_v2").paginate(Bucket=deps.bucket.name, Prefix=prefix)

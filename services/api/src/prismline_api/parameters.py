@@ -1,4 +1,4 @@
-"""What operations take: the dependencies, the caller with a scope, ids, and which part of a list."""
+"""Parameters of operations: the dependencies, the caller with a scope, ids, and the part of a list."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from prismline_api.problems import ProblemError
 from prismline_api.sessions import CSRF_HEADER, SAFE_METHODS, Session, carries_token
 from prismline_contracts import Scope, TaskStatus
 
-#: Default and most items of a page.
+#: Items of a page: the default and the maximum.
 PAGE_ITEMS, MOST_PAGE_ITEMS = 100, 1000
 
 _bearer = HTTPBearer(auto_error=False, description="An API key, from `prismline jobs keys create`.")
 
 JobId = Annotated[str, Path(max_length=80, description="The job's id.")]
-#: What a run's id looks like.
+#: Pattern of a run's id.
 RUN_ID = r"^[A-Za-z0-9_-]{1,80}$"
 RunId = Annotated[str, Path(max_length=80, description="The run's id.")]
 ExportId = Annotated[str, Path(max_length=80, description="The export's id.")]
@@ -31,7 +31,7 @@ ArchiveDay = Annotated[str, Path(pattern=DAY, description="The dead letter's day
 MessageId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="The id of the message.")]
 TaskAddress = Annotated[str, Path(max_length=200, description="The task's address: `<run_id>.<id>`.")]
 Limit = Annotated[int, Query(ge=1, le=MOST_PAGE_ITEMS, description="Most items of this part of the list.")]
-Cursor = Annotated[str | None, Query(description="`next_cursor` of the part before.")]
+Cursor = Annotated[str | None, Query(description="`next_cursor` of the previous part.")]
 Status = Annotated[TaskStatus | None, Query(description="Only items with this status.")]
 RunStatus = Annotated[
     Literal["pending", "running", "completed", "failed", "cancelled"] | None,
@@ -41,7 +41,7 @@ IdempotencyKey = Annotated[
     str | None,
     Header(
         pattern=r"^[!-~]{1,64}$",
-        description="Names the request. A repeat with the same key and body does nothing more.",
+        description="Identifies the request. A repeat with the same key and body has no further effect.",
     ),
 ]
 TraceParent = Annotated[str | None, Header(description="W3C trace context of the submitter.")]
@@ -89,6 +89,6 @@ def _session(request: Request, deps: Dependencies) -> Session | None:
 Reader = Annotated[Caller, Depends(_caller_with("read"))]
 Submitter = Annotated[Caller, Depends(_caller_with("submit"))]
 Operator = Annotated[Caller, Depends(_caller_with("operate"))]
-#: Who may see what concerns everybody, and who may change it.
+#: Callers who may see, and who may change, settings and state of the whole deployment.
 Overseer = Annotated[Caller, Depends(_caller_with("read", "all"))]
 OverseeingOperator = Annotated[Caller, Depends(_caller_with("operate", "all"))]

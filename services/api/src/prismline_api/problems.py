@@ -27,7 +27,7 @@ MOST_FIELDS = 20
 
 
 class InvalidField(BaseModel):
-    """One field of a request that is invalid."""
+    """An invalid field of a request."""
 
     field: Annotated[str, Field(description="Where it is, e.g. `body.urls.0`.")]
     reason: str
@@ -55,19 +55,19 @@ class ProblemError(Exception):
 
 
 def not_found(what: str) -> ProblemError:
-    """There is no such thing, or it belongs to another tenant: the answer does not tell which."""
+    """A 404. The answer does not tell whether the resource does not exist or belongs to another tenant."""
     return ProblemError(
         404, "not-found", f"There is no {what}. Check the id, and that the API key is of the same tenant."
     )
 
 
 def conflict(kind: str, detail: str) -> ProblemError:
-    """The request does not fit the state of what it names."""
+    """A 409: the state of the resource does not allow the request."""
     return ProblemError(409, kind, detail)
 
 
 def invalid(detail: str) -> ProblemError:
-    """The request is well-formed but cannot be carried out."""
+    """A 422: the request is well-formed but cannot be carried out."""
     return ProblemError(422, "invalid-request", detail)
 
 
@@ -87,7 +87,7 @@ def problem_response(
 
 
 def install(app: FastAPI, logger: Logger) -> None:
-    """Have `app` answer every error with problem details."""
+    """Make `app` answer every error with problem details."""
 
     @app.exception_handler(ProblemError)
     async def _problem(_request: Request, error: ProblemError) -> JSONResponse:
@@ -104,8 +104,8 @@ def install(app: FastAPI, logger: Logger) -> None:
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
         detail = {
-            404: "There is no such address. The paths are in /openapi.json.",
-            405: "This address does not take this method. The Allow header names those that it takes.",
+            404: "There is no such path. The paths are in /openapi.json.",
+            405: "This path does not allow this method. The Allow header names the allowed methods.",
         }.get(error.status_code, str(error.detail))
         kind = HTTPStatus(error.status_code).phrase.lower().replace(" ", "-")
         headers = dict(error.headers or {})
@@ -119,7 +119,7 @@ def install(app: FastAPI, logger: Logger) -> None:
         return problem_response(
             503,
             "unavailable",
-            "Something that the service needs did not answer. Repeat the request, with the same Idempotency-Key.",
+            "A dependency of the service did not answer. Repeat the request, with the same Idempotency-Key.",
             headers={"Retry-After": str(error.retry_after or RETRY_SECONDS)},
         )
 
@@ -127,12 +127,12 @@ def install(app: FastAPI, logger: Logger) -> None:
     async def _fault(request: Request, error: Exception) -> JSONResponse:
         logger.error("request_failed", exc_info=error, extra={"path": request.url.path})
         return problem_response(
-            500, "fault", "The service has a fault. Its log says which. Report it with the time of the request."
+            500, "fault", "The service has a fault, which is in its log. Report it with the time of the request."
         )
 
 
 def _methods(app: FastAPI, request: Request) -> set[str]:
-    """The methods of all operations at the request's path. The framework names only those of the first."""
+    """The methods of all operations at the request's path. FastAPI itself names only those of the first operation."""
     found: set[str] = set()
     for path, methods in app.openapi()["paths"].items():
         pattern = re.sub(r"\\{[^}]*\\}", "[^/]+", re.escape(path))
@@ -157,11 +157,11 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
         400: "The cursor, or the JSON of the body, cannot be read.",
         401: "The API key is missing or not valid.",
         403: "The API key lacks the scope.",
-        404: "There is no such thing for this tenant.",
-        409: "The request does not fit the state of what it names.",
+        404: "This tenant has no such resource.",
+        409: "The state of the resource does not allow the request.",
         413: "The body is too large.",
         422: "The request is invalid.",
-        429: "Too many requests. Retry-After says when to go on.",
+        429: "Too many requests. Retry-After says when to send the next one.",
         503: "A dependency did not answer. Repeat the request.",
     }.items()
 }

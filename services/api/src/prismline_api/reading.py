@@ -1,4 +1,4 @@
-"""What clients see of jobs, runs, tasks and chunks."""
+"""The views of jobs, runs, tasks and chunks that clients get."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from prismline_contracts import (
 )
 from prismline_ledger import waiting_for
 
-#: Most requests to DynamoDB for one page. A filter that few items pass may end a page early.
+#: Most requests to DynamoDB for one page. If few items pass a filter, the page may end early.
 MOST_READS = 20
 
 #: A task's own id.
@@ -59,7 +59,7 @@ class UnownedRun:
 
     @classmethod
     def of(cls, state: WorkflowStateItem) -> UnownedRun:
-        """The run as the status service knows it, also before it is opened."""
+        """The run as the status service knows it. It may not be open yet."""
         return cls(
             run_id=state.run_id,
             job_id=state.job_id or "",
@@ -78,7 +78,7 @@ class RunFilter:
 
     status: str | None = None
     workload: str | None = None
-    #: A part of the name, in any case.
+    #: A part of the name, in upper or lower case.
     name: str | None = None
 
     def passes(self, run: AnyRun | RunSummary, status: str) -> bool:
@@ -100,7 +100,7 @@ def find_job(caller: Caller, job_id: str, deps: Dependencies) -> JobItem:
 
 
 def find_run(caller: Caller, run_id: str, deps: Dependencies) -> AnyRun:
-    """The caller's run, or with the scope `all` anybody's. Raises ProblemError (404)."""
+    """The caller's run, or with the scope `all` any run. Raises ProblemError (404)."""
     run = deps.store.run(None if caller.sees_all else caller.tenant, run_id)
     found = run or (_run_without_job(run_id, deps) if caller.sees_all else None)
     if found is None:
@@ -126,7 +126,7 @@ def list_jobs(caller: Caller, limit: int, cursor: str | None, deps: Dependencies
 def list_runs(
     caller: Caller, wanted: RunFilter, limit: int, cursor: str | None, deps: Dependencies
 ) -> Page[RunSummary]:
-    """A page of the caller's runs, or with the scope `all` of everybody's, the newest first. At most a second old."""
+    """A page of the caller's runs, or with the scope `all` of all runs, the newest first. At most a second old."""
     whose = None if caller.sees_all else caller.tenant
     return deps.recent.share(
         ("runs", whose, wanted, limit, cursor), lambda: _list_runs(whose, wanted, limit, cursor, deps)
@@ -164,7 +164,7 @@ def _list_all_runs(wanted: RunFilter, limit: int, cursor: str | None, deps: Depe
 
 
 def _summaries(runs: Sequence[AnyRun], deps: Dependencies) -> list[RunSummary]:
-    """The runs with what the status service and the ledger know of them now."""
+    """The runs with their present status and counts, from the status service and the ledger."""
     ids = [run.run_id for run in runs]
     found = map(WorkflowStateItem.model_validate, deps.states.batch_get({"run_id": run_id} for run_id in ids))
     states = {state.run_id: state for state in found}
@@ -196,7 +196,7 @@ def _summary(
 
 
 def job_view(job: JobItem, run: RunView, *, secret: bool = False) -> JobView:
-    """A job with its latest run. `secret`: with the secret of its webhook."""
+    """A job with its latest run. secret: whether to include the secret of its webhook."""
     webhook = job.webhook
     return JobView(
         **_job_summary(job).model_dump(),
@@ -232,7 +232,7 @@ def _job_summary(job: JobItem) -> JobSummary:
 
 
 def run_view(run: AnyRun, deps: Dependencies) -> RunView:
-    """A run as the ledger and the status service see it now."""
+    """A run with its present state in the ledger and the status service."""
     found = deps.states.get({"run_id": run.run_id})
     state = None if found is None else WorkflowStateItem.model_validate(found)
     item = deps.ledger.get_run(run.run_id)
@@ -266,7 +266,7 @@ def run_view(run: AnyRun, deps: Dependencies) -> RunView:
 
 
 def _progress(run: RunItem, deps: Dependencies) -> RunProgress:
-    """How far the run is. The numbers of a run with several shards, which are all read, may be a second old."""
+    """The counts and costs of a run. With several shards, which must all be read, they may be a second old."""
 
     def read() -> RunProgress:
         counts = deps.ledger.counts(run)
@@ -291,7 +291,7 @@ def _progress(run: RunItem, deps: Dependencies) -> RunProgress:
 def list_tasks(
     caller: Caller, run_id: str, status: TaskStatus | None, limit: int, cursor: str | None, deps: Dependencies
 ) -> RunPage[TaskView]:
-    """A page of a run's tasks, shard by shard, in the order of their ids. An id never moves, so none is shown twice."""
+    """A page of a run's tasks, shard by shard, in order of id. This order never changes, so no task is shown twice."""
     find_run(caller, run_id, deps)
     subject = f"tasks/{run_id}/{status or ''}"
     position = deps.unseal(subject, cursor)
@@ -313,7 +313,7 @@ def list_tasks(
 def list_chunks(
     caller: Caller, run_id: str, status: TaskStatus | None, limit: int, cursor: str | None, deps: Dependencies
 ) -> RunPage[ChunkView]:
-    """A page of a run's chunks in the order of their ids."""
+    """A page of a run's chunks in order of id."""
     find_run(caller, run_id, deps)
     subject = f"chunks/{run_id}/{status or ''}"
     position = deps.unseal(subject, cursor)
@@ -369,12 +369,12 @@ def chunk_view(chunk: ChunkItem) -> ChunkView:
 
 
 def result_link(caller: Caller, address: str, deps: Dependencies) -> ResultLink:
-    """Where the body of a completed task can be downloaded. Raises ProblemError (404, 409)."""
+    """A link to the body of a completed task. Raises ProblemError (404, 409)."""
     task = find_task(caller, address, deps)
     result = task.result
     if result is None:
         why = task.error or task.last_error or "it has not been fetched yet"
-        raise conflict("no-result", f"The task is {task.status} and has no result: {why}. Look again later.")
+        raise conflict("no-result", f"The task is {task.status} and has no result: {why}. Try again later.")
     return ResultLink(
         url=deps.link(result.key),
         expires_at=timestamp(deps.clock() + timedelta(seconds=LINK_SECONDS)),

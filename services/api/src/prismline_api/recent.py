@@ -1,4 +1,4 @@
-"""Answers that requests of the same moment share, so that many open pages cost no more than one."""
+"""Answers that requests share for a second, so that many open pages cost no more than one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Recent:
-    """The latest answers by what was asked. Who asks while an answer is on its way waits for it."""
+    """The latest answers, by request. A request waits for an answer that another request is loading."""
 
     def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -25,7 +25,7 @@ class Recent:
         self._answers: OrderedDict[Hashable, _Answer] = OrderedDict()
 
     def share(self, asked: Hashable, load: Callable[[], T]) -> T:
-        """The answer, at most `SECONDS` old, else that of `load`. Errors of `load` are raised and not kept."""
+        """A kept answer that is at most `SECONDS` old, else the result of `load`. Errors of `load` are not kept."""
         with self._lock:
             answer = self._answers.pop(asked, None) or _Answer()
             self._answers[asked] = answer

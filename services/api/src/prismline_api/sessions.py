@@ -1,10 +1,10 @@
 """Sessions of the console: a cookie that stands for an API key, and the token that protects it.
 
-The cookie holds the hash of the API key, under which the key's item is stored, and not the key itself: whoever reads a
-cookie can use it until it expires, but cannot make a request with the key. Revoking the key ends its sessions.
+The cookie holds the hash of the API key, under which the key's item is stored, and not the key itself. Somebody who
+reads a cookie can use it until it expires, but cannot make a request with the key. Revoking the key ends its sessions.
 
-A browser sends the cookie by itself, also with a request that another site made it send. So a request that changes
-something needs the session's token in a header, which only a page of the console knows.
+A browser sends the cookie with every request, even with one that another site caused. So a request that changes
+something needs the session's token in a header. Only a page of the console knows this token.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Sessions:
     def __init__(self, secret: bytes, *, clock: Callable[[], float] = time.time) -> None:
         self._secret = secret
         self._clock = clock
-        #: Named after the secret, because browsers do not tell apart cookies of two ports of one host.
+        #: Depends on the secret, because a browser shares cookies between all ports of one host.
         self.cookie_name = f"prismline_session_{hashlib.sha256(secret).hexdigest()[:8]}"
 
     def open(self, key_sha256: str) -> Session:

@@ -14,10 +14,10 @@ class ApiSettings(ServiceSettings):
 
     runs_table: str = Field(description="The ledger's table.")
     jobs_table: str = Field(description="The table of jobs, API keys and idempotency keys.")
-    workflow_state_table: str = Field(description="The status service's table, for the status of a run.")
+    workflow_state_table: str = Field(description="The status service's table, with the status of each run.")
     bucket: str = Field(description="The bucket of uploads, manifests and results.")
     links_endpoint: str | None = Field(
-        default=None, description="Where callers reach S3, for presigned links. Default: where this service does."
+        default=None, description="Where callers reach S3, for presigned links. Default: this service's own endpoint."
     )
     inline_tasks: int = Field(
         default=1000, ge=0, le=1000, description="A closed list of at most this many tasks is enqueued in the request."
@@ -29,7 +29,7 @@ class ApiSettings(ServiceSettings):
         default=2 * 2**30, ge=1, le=5 * 2**30, description="Largest upload. One PUT to S3 holds at most 5 GiB."
     )
     key_cache_seconds: float = Field(
-        default=10.0, ge=0, description="How long a key that was found valid is used without a read of the table."
+        default=10.0, ge=0, description="How long a valid key is accepted without another read of the table."
     )
     requests_per_second: float = Field(
         default=50.0, gt=0, description="Requests of one tenant that are answered in a second, on average."
@@ -39,19 +39,19 @@ class ApiSettings(ServiceSettings):
         default=1.0, ge=0, description="How old the counts of a run with several shards may be, while it is running."
     )
     maps_memory_bytes: int = Field(
-        default=256 * 2**20, ge=2**20, description="Memory for what maps and spectra are made of, in bytes."
+        default=256 * 2**20, ge=2**20, description="Memory for tiles, values, footers and spectra, in bytes."
     )
     source_prefixes: list[str] = Field(
         default=["cubes/", "noise/", "frames/"],
-        description="Where in the bucket a job may name objects that were not uploaded by its own tenant, as JSON.",
+        description="Prefixes below which a job may name objects that its tenant did not upload, as JSON.",
     )
     queue_age_namespace: str = Field(
         default="AWS/SQS",
-        description="The namespace of the metric ApproximateAgeOfOldestMessage. The embedded emulator has another one.",
+        description="Namespace of the metric ApproximateAgeOfOldestMessage. The embedded emulator uses another one.",
     )
     process_reports: bool = Field(
         default=False,
-        description="Whether a supervisor says which processes run, as that of a laptop does. If not, CloudWatch says"
+        description="Whether a supervisor reports which processes run, as on a laptop. If not, CloudWatch's metrics show"
         " when functions were invoked.",
     )
     events: bool = Field(
@@ -60,13 +60,13 @@ class ApiSettings(ServiceSettings):
     console_sign_in: Literal["none", "key", "proxy"] = Field(
         default="key",
         description="How people sign in to the console: with an API key; through a proxy that signs them in; or not at"
-        " all, which answers on this machine alone.",
+        " all, and then only this machine is served.",
     )
     console_key_sha256: str | None = Field(
         default=None,
         pattern=r"^[0-9a-f]{64}$",
-        description="Hash of the API key that everybody works with who has not signed in with one.",
+        description="Hash of the API key for everybody who does not sign in with a key.",
     )
     console_proxy_secret: str | None = Field(
-        default=None, min_length=16, description="What the proxy sends in X-Prismline-Proxy-Secret."
+        default=None, min_length=16, description="Secret that the proxy sends in X-Prismline-Proxy-Secret."
     )

@@ -1,4 +1,4 @@
-"""The jobs table: jobs, whose a run is, API keys, idempotency keys, batches. This service alone writes its jobs."""
+"""The jobs table: jobs, the owners of runs, API keys, idempotency keys, batches. Only this service writes jobs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from prismline_runtime import Change, RefusedError, Table, unchanged
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-#: What secrets sign. The first instance that needs a secret makes it.
+#: Names of the secrets, after what they sign. The first instance that needs a secret creates it.
 SecretName = Literal["cursors", "sessions"]
 
 M = TypeVar("M", bound=Contract)
 
 
 class JobStore:
-    """Reads and conditional writes of the jobs table. Raises UnavailableError if DynamoDB does not answer."""
+    """Reads the jobs table, and writes it conditionally. Raises UnavailableError if DynamoDB does not answer."""
 
     def __init__(self, dynamodb: DynamoDBClient, table: str, *, clock: Callable[[], str] = timestamp) -> None:
         self._table = Table(dynamodb, table)
@@ -67,7 +67,7 @@ class JobStore:
         return self._get(JobItem, job_key(tenant, job_id))
 
     def run(self, tenant: str | None, run_id: str) -> JobRunItem | None:
-        """The tenant's run, or None. Also None if it belongs to another tenant. tenant: None for anybody's run."""
+        """The run, or None if it does not exist or belongs to another tenant. tenant: None for any tenant."""
         run = self._get(JobRunItem, job_run_key(run_id))
         return run if run is not None and tenant in (None, run.tenant) else None
 
@@ -84,11 +84,11 @@ class JobStore:
         return [JobRunItem.model_validate(item) for item in page.items], page.last_key
 
     def idempotency(self, tenant: str, key: str) -> IdempotencyItem | None:
-        """What a request with this key did, or None."""
+        """The record of the request with this key, or None."""
         return self._get(IdempotencyItem, idempotency_key(tenant, key))
 
     def create_job(self, job: JobItem, run: JobRunItem, request: IdempotencyItem | None) -> bool:
-        """Write a job, whose its run is, and the idempotency key, all or nothing. False if one of them exists."""
+        """Write a job, its run's owner, and the idempotency key in one transaction. False if one of them exists."""
         return self._create([job, run, *filter(None, [request])])
 
     def add_run(self, job: JobItem, run: JobRunItem, request: IdempotencyItem | None) -> bool:
@@ -124,7 +124,7 @@ class JobStore:
         return self._get(ExportItem, export_key(run_id, export_id))
 
     def create_export(self, item: ExportItem) -> bool:
-        """Write the request of an export. False if it exists."""
+        """Record the request for an export. False if it exists."""
         return self._create([item])
 
     # ----
@@ -150,6 +150,6 @@ def _key_of(item: JobItem) -> dict[str, str]:
 
 
 def encoded(item: Contract) -> dict[str, Any]:
-    """The attributes of an item as DynamoDB takes them: without absent ones, and with decimals for fractions."""
+    """The attributes of an item in DynamoDB's types: without absent ones, and with decimals for fractions."""
     fields = item.model_dump(exclude_none=True)
     return {name: Decimal(str(value)) if isinstance(value, float) else value for name, value in fields.items()}

@@ -1,7 +1,7 @@
 """Submitting jobs: `POST /v1/jobs`, and the tasks that are written and enqueued in a request.
 
-Every id is derived from the tenant and the `Idempotency-Key`, and every step may be done again. So a repeat of a
-request that was cut off anywhere completes it, and twenty repeats at once make one job.
+Every id is derived from the tenant and the `Idempotency-Key`, and every step can be repeated. So a repeated request
+completes one that was cut off at any step, and twenty repeats at once make one job.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ from prismline_contracts import (
 )
 from prismline_runtime import Bucket, Transport, batches, fault_point
 
-#: Tasks of one message of a run whose tasks are enqueued in requests. Short messages spread a small run over workers.
+#: Tasks in one message if a request enqueues them. Short messages spread a small run over workers.
 TASKS_PER_MESSAGE = 25
-#: A request that has begun so many seconds ago has been answered or cut off: functions and gateways allow 30.
+#: After this many seconds a request has been answered or cut off: functions and gateways allow 30.
 LONGEST_REQUEST_SECONDS = 120
 #: How long an idempotency key is remembered, in seconds: 90 days.
 KEY_SECONDS = 90 * 86_400
@@ -93,9 +93,9 @@ def submit(
     traceparent: str | None,
     deps: Dependencies,
 ) -> Submitted:
-    """Create the job and start its run, or complete what an earlier request with the same key began.
+    """Create the job and start its run, or complete an earlier request with the same key.
 
-    Raises ProblemError if the key was used for something else or the job cannot be started.
+    Raises ProblemError if the key was used for another request or the job cannot be started.
     """
     digest = request_hash(request)
     path = path_of(request, deps.settings.inline_tasks)
@@ -126,7 +126,7 @@ def _prepared(
     task_list = _check_sources(request, caller.tenant, deps)
     moment = deps.clock()
     if request.deadline_at is not None and datetime.fromisoformat(request.deadline_at) <= moment:
-        raise invalid("deadline_at has passed. Give a later moment, or none.")
+        raise invalid("deadline_at has passed. Give a later time, or none.")
     run_id = derived_id("run", caller.tenant, key) if key else str(uuid4())
     job_id = derived_id("job", caller.tenant, key) if key else str(uuid4())
     created_at = timestamp(moment)
@@ -162,7 +162,7 @@ def _prepared(
 
 
 def _check_sources(request: UrlsJob | SpectraJob | CaptionsJob, tenant: str, deps: Dependencies) -> TaskList | None:
-    """Check that what the request names is there and may be used. Return the uploaded list, if it names one."""
+    """Check that the objects of the request exist and may be used. Return the uploaded list, if it names one."""
     if isinstance(request, UrlsJob):
         check_urls(request.urls or ())
     else:
@@ -189,7 +189,7 @@ def _repeated(
     caller: Caller,
     deps: Dependencies,
 ) -> Submitted:
-    """Complete what the first request with the key began, in case it was cut off."""
+    """Complete the first request with the key, in case it was cut off."""
     job = deps.store.job(caller.tenant, known.job_id)
     run = deps.store.run(caller.tenant, known.run_id or "")
     if job is None or run is None or job.state == "deleting":
@@ -217,14 +217,15 @@ def _uploaded(request: UrlsJob | SpectraJob | CaptionsJob, tenant: str) -> str |
 
 
 def is_started(run: JobRunItem, deps: Dependencies) -> bool:
-    """Whether the run has left this service: it has a status, so its `run.submitted` was heard."""
+    """Whether the run has a status: then the status service has received its `run.submitted`."""
     return deps.states.get({"run_id": run.run_id}) is not None
 
 
 def _see_to_its_start(job: JobItem, run: JobRunItem, manifest: Manifest, deps: Dependencies) -> None:
-    """Have the splitter start the run in a while, in case this request is cut off after the job is written.
+    """Send a delayed `job.ingest`, so that the run starts even if this request is cut off after the job is written.
 
-    Nobody can repeat a request without a key. If the request goes well, the splitter only announces the run once more.
+    A client cannot repeat a request that has no key. If the request is completed, the splitter only announces the run
+    once more.
     """
     put_manifest(manifest, run, deps.bucket)
     fault_point("api.manifest_written_first", run_id=run.run_id)
@@ -308,7 +309,7 @@ def add_tasks(
 
 
 def ingest(job: JobItem, run: JobRunItem, transport: Transport, *, in_advance: bool = False) -> None:
-    """Have the splitter start the run from its manifest, at once or when the request that submits it must be over."""
+    """Send `job.ingest`, with which the splitter starts the run. in_advance: delayed until the request must be over."""
     command = JobIngest(
         run_id=run.run_id,
         job_id=job.job_id,
@@ -335,7 +336,7 @@ def announce(job: JobItem, run: JobRunItem, deps: Dependencies) -> None:
 
 
 def job_run_item(job: JobItem, run_id: str, created_at: str) -> JobRunItem:
-    """The item that says that a run is the job's."""
+    """The item that names the job and the tenant of a run."""
     return JobRunItem(
         PK=job_run_key(run_id)["PK"],
         GSI1_PK=tenant_runs_key(job.tenant),
@@ -359,7 +360,7 @@ def idempotency_item(
     *,
     first_index: int | None = None,
 ) -> IdempotencyItem:
-    """The item that remembers what a request with a key did."""
+    """The item that records the request with a key."""
     return IdempotencyItem(
         PK=idempotency_key(tenant, key)["PK"],
         tenant=tenant,
@@ -374,9 +375,9 @@ def idempotency_item(
 
 
 def check_repeated(known: IdempotencyItem | None, operation: str, digest: str) -> None:
-    """Raises ProblemError (409) unless `known` is of the same operation with the same body."""
+    """Check that `known` records the same operation with the same body. Raises ProblemError (409)."""
     if known is None:
-        raise key_reused("a job long ago")
+        raise key_reused("an older job")
     if known.operation != operation:
         raise key_reused(f"another request, {known.operation}")
     if known.request_sha256 != digest:

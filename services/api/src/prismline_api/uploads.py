@@ -1,4 +1,4 @@
-"""Uploads: presigned PUTs whose signature binds the key, the length, the type and what the file holds."""
+"""Uploads: presigned PUTs whose signature binds the key, the length, the type and the format of the file."""
 
 from __future__ import annotations
 
