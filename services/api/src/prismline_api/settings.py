@@ -51,7 +51,7 @@ class ApiSettings(ServiceSettings):
     )
     process_reports: bool = Field(
         default=False,
-        description="Whether a supervisor reports which processes run, as on a laptop. If not, CloudWatch's metrics show"
+        description="Whether a supervisor tells which processes run, as on laptops. If not, CloudWatch's metrics show"
         " when functions were invoked.",
     )
     events: bool = Field(
