@@ -1,4 +1,4 @@
-"""A Prismline in the emulator without services: tables and a bucket, and whatever runs a test puts into them."""
+"""Prismline's tables and bucket in the emulator, without services. Each test adds the runs that it needs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from prismline_contracts import jobs_table_name, partition, shard_of, task_id
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table
 
-#: When everything in these worlds happened.
+#: The time of every event in these worlds.
 MOMENT = "2026-03-10T12:00:00.000Z"
 
 
 @dataclass
 class World:
-    """An environment of the emulator, and the command in it."""
+    """An environment of the emulator, and the command that runs against it."""
 
     connection: Connection
     home: Path
 
     def run(self, *arguments: str, expect: int | None = 0) -> Result:
-        """The command; `expect` is its exit code."""
+        """Run the command. `expect` is its exit code, or None for any."""
         result = CliRunner(env={"COLUMNS": "300", "PRISMLINE_HOME": str(self.home)}).invoke(app, list(arguments))
         if expect is not None:
             assert result.exit_code == expect, f"{result.output}\n{result.exception!r}"
@@ -40,7 +40,7 @@ class World:
         return json.loads(self.run(*arguments, "--json", expect=expect).stdout)
 
     def add_run(self, run_id: str, *, status: str = "completed", **fields: Any) -> None:
-        """A run in both tables; `error_message` goes to the status, all else to the run item."""
+        """Add a run to both tables. `error_message` goes to its status, all other fields to the run item."""
         error = fields.pop("error_message", None)
         state = {"run_id": run_id, "status": status, "survey": "s", "created_at": MOMENT, "updated_at": MOMENT}
         self._put(self.connection.workflow_state_table, state | ({"error_message": error} if error else {}))
@@ -58,7 +58,7 @@ class World:
         self._put(self.connection.runs_table, base | fields)
 
     def add_chunk(self, run_id: str, start: int, **fields: Any) -> str:
-        """A chunk of the run; its id."""
+        """Add a chunk to the run. Returns its id."""
         name = f"chunk-{start:07d}"
         base = {
             "PK": run_id,
@@ -73,11 +73,11 @@ class World:
         return name
 
     def create_jobs_table(self) -> None:
-        """The table of jobs and API keys."""
+        """Create the table of jobs and API keys."""
         create_runs_table(self.connection.dynamodb, jobs_table_name(self.connection.environment))
 
     def add_task(self, run_id: str, index: int, *, shard_count: int = 1, **fields: Any) -> str:
-        """A task of the run; its id."""
+        """Add a task to the run. Returns its id."""
         name = task_id(run_id, index)
         base = {
             "PK": partition(run_id, shard_of(name, shard_count), shard_count),
@@ -91,7 +91,7 @@ class World:
         return name
 
     def add_shard(self, run_id: str, shard: int, **counters: int) -> None:
-        """The counters of a shard of the run."""
+        """Add the item with the counters of a shard of the run."""
         self._put(self.connection.runs_table, {"PK": f"{run_id}#{shard}", "SK": "SHARD"} | counters)
 
     def _put(self, table: str, item: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`prismline alerts` as somebody at a terminal meets it, on the emulator and against a Discord on loopback."""
+"""`prismline alerts` on a terminal, against the emulator and against a Discord stand-in on loopback."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_alerts_that_nobody_ever_muted_are_active(muting: Muting) -> None:
 
 
 @pytest.mark.emulator
-def test_a_duration_that_is_none_is_a_usage_error_that_writes_nothing(muting: Muting) -> None:
+def test_an_invalid_duration_is_a_usage_error_that_writes_nothing(muting: Muting) -> None:
     muting.value = "7"
     for duration in ("banana", "0m", "31d"):
         result = muting.run("mute", duration)
@@ -89,7 +89,7 @@ def test_a_duration_that_is_none_is_a_usage_error_that_writes_nothing(muting: Mu
 
 
 @pytest.mark.emulator
-def test_a_parameter_that_makes_no_sense_is_said_with_what_mends_it(muting: Muting) -> None:
+def test_an_invalid_parameter_is_reported_with_the_command_that_repairs_it(muting: Muting) -> None:
     muting.value = "tomorrow"
     result = muting.run("status")
     assert result.exit_code == 2
@@ -119,7 +119,7 @@ def test_registering_twice_leaves_the_two_commands(discord: DiscordStandIn, guil
     assert [command["name"] for command in discord.commands] == ["mute-alerts", "unmute-alerts"]
 
 
-def test_a_wrong_token_and_a_discord_that_is_away_are_sentences_without_the_token(discord: DiscordStandIn) -> None:
+def test_errors_about_a_wrong_token_or_an_unreachable_discord_hide_the_token(discord: DiscordStandIn) -> None:
     environment = {"DISCORD_APPLICATION_ID": "1", "DISCORD_BOT_TOKEN": "s3cret"}
     refused = run("register-commands", "--base-url", discord.api_url, **environment)
     away = run("register-commands", "--base-url", "http://127.0.0.1:1", **environment)

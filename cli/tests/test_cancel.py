@@ -1,4 +1,4 @@
-"""`prismline cancel`: what it asks the status service for, and what it refuses."""
+"""`prismline cancel`: the request that it sends to the status service, and the runs that it refuses to cancel."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST_CANCEL, GOES_ON = "2026-03-10T12:00:00.000Z", "2026-03-10T12:05:00.000Z"
 
 @pytest.fixture
 def heard(world: Any, aws_env: dict[str, str]) -> Any:
-    """The world, with a bus that is listened to."""
+    """The world, with a queue that receives the events of the bus."""
     sqs, events = make_client("sqs", aws_env), make_client("events", aws_env)
     bus = f"prismline-{aws_env['ENVIRONMENT']}"
     events.create_event_bus(Name=bus)
@@ -30,8 +30,8 @@ def asked(world: Any) -> RunCancelRequested:
     return RunCancelRequested.model_validate(Envelope.model_validate_json(message["Body"]).data)
 
 
-def test_a_run_that_goes_on_after_a_cancel_is_cancelled_again(heard: Any) -> None:
-    """Its status is `cancelled` until it ends, and the request names the going on that the user saw."""
+def test_a_run_that_was_continued_after_a_cancel_is_cancelled_again(heard: Any) -> None:
+    """Its status is `cancelled` until it ends. The request has the `uncancelled_at` that the user saw."""
     heard.add_run("run", status="cancelled", resumed_at=GOES_ON, uncancelled_at=GOES_ON, jobs_total=2)
     assert heard.json("cancel", "run") == {"run_id": "run", "requested": "cancel"}
     request = asked(heard)
@@ -40,7 +40,7 @@ def test_a_run_that_goes_on_after_a_cancel_is_cancelled_again(heard: Any) -> Non
 
 def test_a_run_that_was_never_cancelled_is_cancelled_for_the_first_time(heard: Any) -> None:
     heard.add_run("run", status="running", jobs_total=2)
-    assert "Asked to cancel run." in heard.run("cancel", "run").stdout
+    assert "Requested the cancellation of run run." in heard.run("cancel", "run").stdout
     assert asked(heard).uncancelled_at is None
 
 
@@ -52,6 +52,6 @@ def test_a_run_that_was_never_cancelled_is_cancelled_for_the_first_time(heard: A
     ],
     ids=["once", "twice"],
 )
-def test_a_run_that_is_cancelled_and_does_not_go_on_is_not_cancelled_again(heard: Any, fields: dict[str, str]) -> None:
+def test_a_cancelled_run_that_was_not_continued_is_not_cancelled_again(heard: Any, fields: dict[str, str]) -> None:
     heard.add_run("run", status="cancelled", **fields)
     assert "Run run is cancelled already." in heard.run("cancel", "run", expect=2).stderr

@@ -1,4 +1,4 @@
-"""Two runs of one cube: what is counted, how different two models are, and what is drawn."""
+"""Comparisons of two runs of one cube: the counts, the difference of two models, and the picture."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GEOMETRY = CubeGeometry(
 
 
 def table(*rows):
-    """A row (x, y, status, components) each, the components being (amplitude, mean, stddev)."""
+    """A table with rows (x, y, status, components). Each component is (amplitude, mean, stddev)."""
     looked_at = [status in {"fitted", "empty"} for _, _, status, _ in rows]
     columns = {
         "x": pa.array([x for x, *_ in rows], pa.int32()),
@@ -50,7 +50,7 @@ SECOND = table(
 )  # fmt: skip
 
 
-def test_pixels_are_counted_by_what_became_of_them() -> None:
+def test_pixels_are_counted_by_status() -> None:
     first, second = compare(FIRST, SECOND, GEOMETRY).counts
     assert vars(first) == {
         "fitted": 2, "empty": 1, "blank": 1, "timed_out": 1, "not_processed": 1, "components": 3
@@ -58,7 +58,7 @@ def test_pixels_are_counted_by_what_became_of_them() -> None:
     assert (second.fitted, second.empty, second.not_processed, second.components) == (4, 1, 0, 4)
 
 
-def test_pixels_that_both_looked_at_are_ordered_by_how_much_their_models_differ() -> None:
+def test_pixels_that_both_runs_fitted_are_ordered_by_the_difference_of_their_models() -> None:
     found = compare(FIRST, SECOND, GEOMETRY)
     assert [(pixel.x, pixel.y) for pixel in found.pixels] == [(0, 1), (1, 0), (0, 0)]
     assert (found.identical, found.distinct) == (1, 2)
@@ -93,7 +93,7 @@ def test_distributions_are_those_of_all_components() -> None:
     assert Spread.of(np.array([math.nan])).n == 0
 
 
-def test_the_document_has_no_numbers_that_are_none_and_as_many_pixels_as_asked_for() -> None:
+def test_the_json_has_null_for_nan_and_at_most_the_requested_number_of_pixels() -> None:
     nothing = table((0, 0, "blank", []))
     document = comparison.as_json(compare(nothing, nothing, GEOMETRY), ["a", "b"], {}, 10)
     assert document["distributions"]["amplitude (K)"][0] == {"n": 0, "p16": None, "median": None, "p84": None}
@@ -120,7 +120,7 @@ def test_cubes_that_are_not_alike_are_not_compared(change: dict, said: str | Non
     assert why is None if said is None else said in (why or "")
 
 
-def test_a_pixel_of_a_difference_has_the_graver_reason_of_both() -> None:
+def test_a_pixel_of_a_difference_map_has_the_more_serious_reason_of_both_runs() -> None:
     unprocessed, blank, empty, fitted = PixelKind.UNPROCESSED, PixelKind.BLANK, PixelKind.EMPTY, PixelKind.FITTED
     both = panels.kinds_of_both(np.array([unprocessed, blank, empty, fitted]), np.array([empty, empty, fitted, fitted]))
     assert both.tolist() == [unprocessed, blank, empty, fitted]

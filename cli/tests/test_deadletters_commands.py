@@ -1,4 +1,4 @@
-"""A recovery is asked for, followed until the chunks of all records have ended, and its result is the exit code."""
+"""`deadletters recover` requests a recovery and waits until all its chunks have ended. Its result is the exit code."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def operation(**fields: Any) -> RecoveryOperationItem:
     return RecoveryOperationItem.model_validate(base | fields)
 
 
-def test_the_progress_of_a_recovery_is_what_it_waits_for() -> None:
-    assert progress_of(operation(n_records=200)) == "200 records looked at"
+def test_the_progress_of_a_recovery_says_what_it_waits_for() -> None:
+    assert progress_of(operation(n_records=200)) == "200 records read"
     waiting = progress_of(operation(n_records=9, n_sent=7, n_recovered=4, n_failed=2, listed=True, rounds=3))
-    assert waiting == "7 messages sent back: 4 done, 2 failed; waiting for the others' chunks to end"
+    assert waiting == "7 messages sent back: 4 done, 2 failed; waiting for the chunks of the others to end"
 
 
 @dataclass
 class Consumer:
-    """Stands for the dead-letter consumer: ends a recovery with the counts that it is told."""
+    """A fake dead-letter consumer. It ends a recovery with the given counts."""
 
     sqs: Any
     url: str
@@ -67,7 +67,9 @@ def run(*arguments: str) -> Result:
 
 @pytest.mark.emulator
 @pytest.mark.parametrize(("n_failed", "exit_code"), [(0, 0), (1, 1)])
-def test_whoever_waits_learns_whether_all_could_be_recovered(consumer: Consumer, n_failed: int, exit_code: int) -> None:
+def test_with_wait_the_exit_code_says_whether_all_was_recovered(
+    consumer: Consumer, n_failed: int, exit_code: int
+) -> None:
     counts = RecoveryCounts(n_records=3, n_sent=3, n_recovered=3 - n_failed, n_failed=n_failed)
     thread = threading.Thread(target=consumer.end, args=(counts,), daemon=True)
     thread.start()
@@ -81,7 +83,7 @@ def test_whoever_waits_learns_whether_all_could_be_recovered(consumer: Consumer,
 
 
 @pytest.mark.emulator
-def test_without_waiting_the_id_of_the_operation_is_all_that_is_said(consumer: Consumer) -> None:
+def test_without_wait_only_the_id_of_the_operation_is_printed(consumer: Consumer) -> None:
     result = run("recover", "--dry-run", "--prefix", "dead-letter-archive/failed-sqs/")
     request = consumer.take()
     assert (result.exit_code, result.stdout.strip()) == (0, request.operation_id)

@@ -1,4 +1,4 @@
-"""Questions to the archive of dead letters, and what is fetched to answer them."""
+"""Searches of the archive of dead letters, and the objects that they fetch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RUNS = ("run-a", "run-b")
 
 
 def record(day: str, n: int, **fields: Any) -> DeadLetterRecord:
-    """The n-th dead letter of a day: runs and chunks take turns."""
+    """The n-th dead letter of a day. Runs and chunks alternate with n."""
     chunk_id = f"chunk-{n % 5:07d}"
     base = {
         "body": json.dumps({"n": n}),
@@ -47,7 +47,7 @@ def record(day: str, n: int, **fields: Any) -> DeadLetterRecord:
 
 @dataclass
 class Archive:
-    """An archive, and a note of every object that is fetched from it."""
+    """An archive that records every object that is fetched from it."""
 
     connection: Connection
     fetched: list[str]
@@ -106,14 +106,14 @@ def test_both_ends_of_a_range_are_searched(archive: Archive) -> None:
     assert {row["eventdate"] for row in rows} == {"2026-03-10", "2026-03-11"} == archive.days_fetched
 
 
-def test_what_a_recovery_could_not_send_is_found_and_marked(archive: Archive) -> None:
+def test_records_that_a_recovery_could_not_send_are_found_and_marked(archive: Archive) -> None:
     archive.add("2026-03-10", record("2026-03-10", 77), place="failed-sqs")
     rows = archive.rows(day("2026-03-10"))
     assert [row["messageId"] for row in rows if row["recovery_failed"]] == ["2026-03-10-message-0077"]
     assert len(rows) == 21
 
 
-def test_what_a_recovery_has_taken_is_found_by_its_day_and_marked(archive: Archive) -> None:
+def test_records_that_a_recovery_has_taken_are_found_by_their_day_and_marked(archive: Archive) -> None:
     archive.add("op-1/run-b", record("2026-03-10", 77), place="recovering")
     rows = archive.rows(day("2026-03-10"))
     assert [row["messageId"] for row in rows if row["recovering"]] == ["2026-03-10-message-0077"]
@@ -134,7 +134,7 @@ def test_what_a_recovery_has_taken_is_found_by_its_day_and_marked(archive: Archi
         ({"error": "100 % of '; DROP TABLE dead_letters"}, []),
     ],
 )
-def test_a_search_finds_what_satisfies_all_that_is_asked(
+def test_a_search_finds_records_that_match_all_its_conditions(
     archive: Archive, fields: dict[str, Any], expected: list[int]
 ) -> None:
     search = Search(first=date(2026, 3, 9), last=date(2026, 3, 9), **fields)
@@ -165,7 +165,7 @@ def test_odd_records_are_found_like_any_other(archive: Archive) -> None:
     assert rows["2026-04-01-message-0001.json"]["error"] == odd
     assert rows["2026-04-01-message-0002.json"]["body_bytes"] == 2**20
     assert rows["empty.json"]["error"] is None
-    assert "is no record" in rows["not-json.json"]["error"]
+    assert "is not a record" in rows["not-json.json"]["error"]
     (found,) = archive.rows(Search(first=date(2026, 4, 1), last=date(2026, 4, 1), error="\U0001f4a5"))
     assert found["error"] == odd
 
@@ -183,7 +183,7 @@ def test_a_record_that_a_recovery_takes_away_meanwhile_is_left_out(
     assert len(archive.rows(day("2026-03-09"))) == 20
 
 
-def test_a_large_archive_is_taken_in_by_portions(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_archive_is_ingested_in_portions(archive: Archive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadletters_search, "INGEST_BYTES", 2000)
     assert len(archive.rows(Search(first=date(2026, 3, 1), last=date(2026, 3, 31)))) == 60
 
@@ -214,7 +214,7 @@ class TestCommands:
         assert len(json.loads(run("ls", "--json").stdout)) == 1
         assert archive.days_fetched == {today}
 
-    def test_nothing_found_is_said_in_words(self, archive: Archive) -> None:
+    def test_a_search_without_results_prints_a_sentence(self, archive: Archive) -> None:
         for command in ("ls", "stats"):
             shown = run(command, "--from", "2026-01-01", "--to", "2026-01-02").stdout
             assert "No dead letters from 2026-01-01 to 2026-01-02." in shown
@@ -243,7 +243,7 @@ class TestCommands:
         (cause,) = json.loads(run("stats", *days).stdout)
         assert (cause["records"], cause["error"]) == (1, "Its worker ran out of memory.")
         failed = json.loads(CliRunner().invoke(app, ["chunks", "run-a", "--json"]).stdout)
-        assert [chunk["last_error"] for chunk in failed] == [row["error"]], "the ledger's own words"
+        assert [chunk["last_error"] for chunk in failed] == [row["error"]], "the error is the ledger's"
 
     def test_stats_counts_by_cause(self, archive: Archive) -> None:
         rows = json.loads(run("stats", "--from", "2026-03-09", "--to", "2026-03-11", "--json").stdout)

@@ -11,7 +11,7 @@ CHANNELS, SPECTRA = 400, 60
 
 
 def run(smoothing: float, noise: float = 0.25):
-    """Spectra of one line, and a table that has it right."""
+    """Spectra with one line, and a table with its true components."""
     rng = np.random.default_rng(1)
     kernel = np.exp(-0.5 * (np.arange(-6, 7) / smoothing) ** 2) if smoothing else np.ones(1)
     kernel /= np.sqrt((kernel**2).sum())

@@ -1,4 +1,4 @@
-"""Every command, the harness's included: `--json`, `--home`, a schema, and a sentence for whatever is done wrong."""
+"""Every command, the harness's too, takes `--json` and `--home`, has a schema, and reports wrong use in a sentence."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUN = "e4e1aaaa-0000"
 
 
 def leaves(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """All commands below `command`, with how they are typed."""
+    """All commands below `command`, each with the words that a user types for it."""
     if not isinstance(command, TyperGroup):
         yield path, command
         return
@@ -43,14 +43,14 @@ NAMES = sorted(" ".join(path) for path in COMMANDS)
 def test_every_command_takes_json_and_home_and_has_a_schema(name: str) -> None:
     options = {option for parameter in COMMANDS[tuple(name.split())].params for option in parameter.opts}
     assert {"--json", "--home"} <= options
-    assert name in OUTPUTS, "what it prints is a contract: add it to prismline_contracts.outputs"
+    assert name in OUTPUTS, "the output of a command is a contract: add it to prismline_contracts.outputs"
 
 
-def test_no_schema_is_of_a_command_that_there_is_not() -> None:
+def test_every_schema_belongs_to_a_command() -> None:
     assert sorted(OUTPUTS) == NAMES
 
 
-def test_home_is_where_a_command_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_chooses_the_system_that_a_command_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID", raising=False)
     for name in ("runs", "status", "deadletters stats", "gpu status"):
@@ -59,7 +59,7 @@ def test_home_is_where_a_command_looks(tmp_path: Path, monkeypatch: pytest.Monke
         assert str(tmp_path / "elsewhere") in result.stderr.replace("\n", "")
 
 
-#: What a person may type, or a script with an empty variable.
+#: Arguments that a person may type, or that a script passes from an empty variable.
 WORDS = st.one_of(
     st.sampled_from(
         [
@@ -100,13 +100,13 @@ WORDS = st.one_of(
     ),
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0/"), max_size=8),
 )
-#: Options that make a command go on until something happens.
+#: Options that make a command wait.
 ENDLESS = {"--wait", "--follow"}
 
 
 @st.composite
 def command_lines(draw: st.DrawFn) -> list[str]:
-    """A command with some of its arguments and options, each of them anything."""
+    """A command with some of its arguments and options, with arbitrary values."""
     path = draw(st.sampled_from(sorted(COMMANDS)))
     words = list(path)
     for parameter in COMMANDS[path].params:
@@ -129,7 +129,7 @@ def refuse(*_: Any, **__: Any) -> NoReturn:
 
 @pytest.fixture
 def wrong_world(world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A world with some runs, in a folder with a file and a folder; what waits or starts something does not."""
+    """A world with some runs, in a folder with a file and a folder. Nothing can be started, and polls do not wait."""
     world.add_run(RUN, jobs_total=2, jobs_completed=1, jobs_failed=1)
     world.add_chunk(RUN, 0, output_key="gone.parquet")
     world.add_chunk(RUN, 2, status="FAILED", error="[/bold] broken")
@@ -149,9 +149,7 @@ def wrong_world(world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.timeout(600)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=command_lines())
-def test_whatever_is_typed_ends_with_a_documented_exit_code_and_no_traceback(
-    wrong_world: Any, words: list[str]
-) -> None:
+def test_any_command_line_ends_with_a_documented_exit_code_and_no_traceback(wrong_world: Any, words: list[str]) -> None:
     result = wrong_world.run(*words, expect=None)
     said = f"{words}: {result.output} {result.exception!r}"
     assert result.exception is None or isinstance(result.exception, SystemExit), said
@@ -181,7 +179,7 @@ def test_listed_mistakes_are_refused_with_the_right_sentence(wrong_world: Any) -
         assert said in wrong_world.run(*words, expect=2).stderr.replace("\n", " "), words
 
 
-def test_a_missing_object_is_not_called_unreachable(wrong_world: Any) -> None:
+def test_a_missing_object_is_not_reported_as_an_unreachable_system(wrong_world: Any) -> None:
     said = wrong_world.run("plot", RUN, "--x", "100", "--y", "0", expect=2).stderr
     assert "not in the bucket" in said
     assert "Cannot reach" not in said
@@ -195,4 +193,4 @@ def test_runs_are_readable_in_60_columns(wrong_world: Any, monkeypatch: pytest.M
     assert max(map(len, lines)) <= 60
     (shown,) = [line for line in lines if "cancelled" in line]
     assert "99999/123456" in shown
-    assert wrong_world.run("run", shown.split()[0]).exit_code == 0, "the short id is taken"
+    assert wrong_world.run("run", shown.split()[0]).exit_code == 0, "the short id is accepted"

@@ -31,7 +31,7 @@ GEOMETRY = CubeGeometry(
 
 
 def chunk(path, *rows):
-    """A chunk's output with a row (x, y, status, components) each."""
+    """A chunk's output with rows (x, y, status, components)."""
     columns = {
         "x": pa.array([x for x, _, _, _ in rows], pa.int32()),
         "y": pa.array([y for _, y, _, _ in rows], pa.int32()),
@@ -110,7 +110,7 @@ def test_the_residual_is_of_the_scaled_values_and_degenerate_axes_do_not_matter(
 
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="this system keeps the pages of files")
-def test_the_files_that_are_filled_are_not_kept_in_memory(tmp_path, monkeypatch):
+def test_pages_of_the_written_files_are_released_from_memory(tmp_path, monkeypatch):
     side, channels = 64, 600
     geometry = GEOMETRY.model_copy(update={"nx": side, "ny": side, "n_channels": channels})
     paths = [
@@ -131,7 +131,7 @@ def test_the_files_that_are_filled_are_not_kept_in_memory(tmp_path, monkeypatch)
 
 
 def mapped_bytes():
-    """Memory of this process that belongs to files."""
+    """Resident bytes of this process that are pages of files."""
     status = Path("/proc/self/status").read_text()
     return 1024 * int(re.search(r"RssFile:\s+(\d+)", status)[1])
 

@@ -1,4 +1,4 @@
-"""Ids on the command line: whole or their beginning, in every command, and never guessed."""
+"""Every command takes a whole id or its beginning, and refuses an ambiguous one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.emulator
 
 RUN, OTHER, TWIN = "e4e1aaaa-0000", "0b0b0000-0000", "0b0b1111-0000"
 
-#: Every command that takes a run, with what it needs besides.
+#: Every command that takes a run, with its other required arguments.
 OF_A_RUN = [
     ("run",),
     ("watch",),

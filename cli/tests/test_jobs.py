@@ -1,4 +1,4 @@
-"""`prismline jobs` over the running API of the service."""
+"""`prismline jobs` against a fake API on loopback."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prismline_localstack.testing import serving
 
 
 class FakeApi:
-    """Answers as the API does, and remembers what it was asked."""
+    """A fake of the API that records its requests."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, str, Any, dict[str, str]]] = []
@@ -84,7 +84,7 @@ def test_a_file_is_uploaded_first_and_its_format_follows_from_its_name(
     assert submitted[2] == {"workload": "urls", "name": "pages", "upload": "u1"}
 
 
-def test_a_list_is_read_part_by_part_up_to_its_limit(world: Any, api: FakeApi) -> None:
+def test_a_list_is_read_page_by_page_up_to_its_limit(world: Any, api: FakeApi) -> None:
     assert [task["task_id"] for task in world.json("jobs", "tasks", "r", "--limit", "7")] == [
         f"r.{n}" for n in range(7)
     ]
@@ -95,14 +95,14 @@ def test_the_sentence_of_a_problem_ends_the_command(world: Any, api: FakeApi) ->
     assert "There is no job j2" in world.run("jobs", "show", "j2", expect=2).stderr
 
 
-def test_an_outage_and_a_rate_limit_are_waited_for_with_the_same_key(world: Any, api: FakeApi) -> None:
+def test_a_request_is_retried_with_the_same_key_after_an_outage_and_a_rate_limit(world: Any, api: FakeApi) -> None:
     api.first = [(503, {"detail": "later"}, {"Retry-After": "2"}), (429, {"detail": "later"}, {})]
     world.run("jobs", "rerun", "j1", "--failed")
     assert len({headers["idempotency-key"] for *_, headers in api.asked}) == 1
     assert [body for _, _, body, _ in api.asked] == [{"only": "failed"}] * 3
 
 
-def test_what_a_rerun_would_do_is_asked_without_doing_it(world: Any, api: FakeApi) -> None:
+def test_a_dry_run_of_a_rerun_starts_nothing(world: Any, api: FakeApi) -> None:
     world.run("jobs", "rerun", "j1", "--failed", "--dry-run")
     ((method, path, *_),) = api.asked
     assert (method, path) == ("GET", "/v1/jobs/j1/rerun")

@@ -24,7 +24,7 @@ def geometry(ny=2, nx=3, **axis):
 
 
 def table(*rows):
-    """A table with a row (x, y, status, components) each, the components being (amplitude, mean, stddev)."""
+    """A table with rows (x, y, status, components). Each component is (amplitude, mean, stddev)."""
     return pa.table(
         {
             "x": pa.array([x for x, _, _, _ in rows], pa.int32()),
@@ -85,7 +85,7 @@ def test_the_velocity_is_that_of_the_strongest_component():
 
 
 def test_every_pixel_says_why_it_has_a_value_or_none():
-    """A pixel whose chunk has not completed is not without data: nobody has looked at it."""
+    """A pixel whose chunk has not completed is marked as not processed, not as blank."""
     kinds = PixelKind.FITTED, PixelKind.EMPTY, PixelKind.BLANK, PixelKind.TIMED_OUT, PixelKind.UNPROCESSED
     fitted, empty, blank, timed_out, unprocessed = kinds
     expected = [[fitted, empty, blank], [timed_out, fitted, unprocessed]]
@@ -101,7 +101,7 @@ def test_the_gallery_goes_from_faint_and_simple_to_bright_and_complex():
     assert all(first[0] < second[0] for first, second in itertools.pairwise(pixels) if first[1] == second[1])
 
 
-def test_the_gallery_shows_what_there_is():
+def test_the_gallery_shows_fewer_spectra_if_there_are_fewer():
     assert set(picture.gallery_pixels(FOUND)) == {(0, 0), (1, 1)}
     assert picture.gallery_pixels(table((0, 0, "empty", []))) == []
 
@@ -237,7 +237,7 @@ def test_maps_have_the_axes_of_the_sky_where_the_header_gives_them(celestial, na
 # ---- colour scales
 
 
-def test_a_few_outliers_do_not_stretch_the_colours_and_are_told_of():
+def test_a_few_outliers_do_not_stretch_the_colours_and_are_mentioned():
     values = np.random.default_rng(1).normal(10.0, 1.0, (50, 40))
     values[0, :5], values[1, :3], values[2] = 1e6, -1e6, nan
     scale = panels.robust_scale(values)
@@ -257,7 +257,7 @@ def test_values_without_outliers_are_shown_from_end_to_end():
 
 
 @pytest.mark.parametrize("values", [np.full((2, 2), nan), np.full((2, 2), 3.0), np.zeros((1, 1))])
-def test_there_is_a_scale_for_everything(values):
+def test_any_values_have_a_scale(values):
     scale = panels.robust_scale(values)
     assert scale.low < scale.high
     assert scale.clipped == 0.0
@@ -298,6 +298,6 @@ def test_no_line_of_a_title_is_cut(title, width):
 
 
 @pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.SVG", b"<?xml")])
-def test_a_picture_is_what_the_ending_of_its_name_says(tmp_path, name, magic):
+def test_the_suffix_of_the_file_chooses_the_format_of_the_picture(tmp_path, name, magic):
     figure = picture.overview(FOUND, geometry(), {}, title=Title("A run"))
     assert picture.save(figure, tmp_path / name).read_bytes().startswith(magic)

@@ -1,4 +1,4 @@
-"""`prismline plot`: what it refuses before anything is fetched, and what its titles say."""
+"""`prismline plot`: wrong use that it refuses before it fetches anything, and the titles of its pictures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from prismline_contracts import CubeGeometry, RunItem, WorkflowStateItem
         (["--to", "no/such/folder/r5.png"], "There is no folder no/such/folder"),
         (["--to", "a.png"], "a.png is a folder"),
         (["--x", "1"], "Give both --x and --y, or neither."),
-        (["--x", "1", "--y", "1", "--diagnostics"], "diagnostics are of the whole run"),
+        (["--x", "1", "--y", "1", "--diagnostics"], "diagnostics cover the whole run"),
     ],
 )
 def test_wrong_usage_is_refused_in_a_sentence_before_anything_is_fetched(
@@ -42,7 +42,7 @@ NOW = "2026-01-01T00:00:00.000Z"
 
 
 def view(**counts: int) -> RunView:
-    """An ended run of 20 chunks with 2,000 spectra, all of them completed unless `counts` say otherwise."""
+    """An ended run of 20 chunks with 2,000 spectra. All chunks are completed unless `counts` changes that."""
     numbers = {"jobs_total": 20, "jobs_completed": 20, "n_spectra": 2000, "n_blank": 3} | counts
     item = RunItem(
         PK="1a2b3c4d-run", GSI1_PK="grs", GSI1_SK=NOW, survey="grs", workload="spectra", job_id="first light",
@@ -67,12 +67,12 @@ def test_a_title_names_object_survey_run_and_job_and_all_parameters() -> None:
     ("counts", "said"),
     [
         ({"jobs_completed": 15, "jobs_failed": 3}, "Partial: 15 of 20 chunks completed (3 failed, 2 not finished)."),
-        ({"n_blank": 2000}, "Every one of the 2,000 spectra of the cube is blank: nothing was fitted."),
+        ({"n_blank": 2000}, "All 2,000 spectra of the cube are blank: nothing was fitted."),
         ({"n_timed_out": 7}, "7 spectra ran out of time and wait to be fitted again."),
         ({"n_refit_failed": 7}, "7 spectra ran out of time and could not be fitted again."),
     ],
 )
-def test_what_must_not_be_overlooked_is_a_warning(counts: dict[str, int], said: str) -> None:
+def test_incomplete_results_are_a_warning(counts: dict[str, int], said: str) -> None:
     assert view(**counts).warnings == [said]
     assert view(**counts).as_json()["warnings"] == [said]
 

@@ -1,4 +1,4 @@
-"""`prismline prune`: what goes, what stays, and what is asked first."""
+"""`prismline prune`: which objects and items it deletes, which stay, and when it asks for confirmation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ENDED = "2026-03-10T12:05:00.000Z"
 
 
 def submitted(world: Any, name: str, *, source: str | None = None, over: bool = True, **fields: Any) -> str:
-    """A run with a manifest, a source of its own, a chunk's input and an output; its id."""
+    """Add a run with a manifest, a source, a chunk's input and an output. Returns its id."""
     run_id = run_id_of(world.connection.bucket, name)
     source = source or f"cubes/s/{run_id}/cube.fits"
     manifest = {"workload": "spectra", "survey": "s", "cube_key": source, "idempotency_key": name}
@@ -51,7 +51,7 @@ def test_a_dry_run_says_what_would_be_freed_and_frees_nothing(world: Any) -> Non
     assert world.json("run", run_id)["status"] == "completed"
 
 
-def test_a_pruned_run_leaves_nothing_and_the_others_keep_all(world: Any) -> None:
+def test_a_pruned_run_leaves_nothing_and_other_runs_keep_everything(world: Any) -> None:
     run_id, other = submitted(world, "one"), submitted(world, "two")
     world.run("prune", run_id, "--yes")
     assert keys(world, run_id) == set()
@@ -63,7 +63,7 @@ def test_a_pruned_run_leaves_nothing_and_the_others_keep_all(world: Any) -> None
     world.run("run", run_id, expect=2)
 
 
-def test_a_source_that_another_run_names_stays(world: Any) -> None:
+def test_a_source_that_another_run_uses_stays(world: Any) -> None:
     first = submitted(world, "one")
     source = f"cubes/s/{first}/cube.fits"
     submitted(world, "two", source=source)
@@ -80,10 +80,10 @@ def test_a_source_that_another_run_names_stays(world: Any) -> None:
         ("completed", {"ended_status": "failed"}),
     ],
 )
-def test_a_run_that_is_not_over_is_never_pruned(world: Any, status: str, fields: dict[str, Any]) -> None:
+def test_a_run_that_has_not_ended_is_never_pruned(world: Any, status: str, fields: dict[str, Any]) -> None:
     given = {name: value for name, value in fields.items() if value is not None}
     run_id = submitted(world, "one", status=status, over="ended_at" not in fields, **given)
-    assert "not over" in world.run("prune", run_id, "--yes", expect=2).stderr
+    assert "has not ended" in world.run("prune", run_id, "--yes", expect=2).stderr
     assert world.json("prune", "--older-than", "1h", "--yes")["runs"] == []
     assert len(keys(world, run_id)) == 4
 
@@ -99,5 +99,5 @@ def test_runs_are_chosen_by_age_and_deleted_only_after_a_yes(world: Any) -> None
 
 
 @pytest.mark.parametrize("arguments", [(), ("nope",), ("--older-than", "soon"), ("nope", "--older-than", "1d")])
-def test_wrong_use_is_a_sentence(world: Any, arguments: tuple[str, ...]) -> None:
+def test_wrong_use_is_refused_with_a_sentence(world: Any, arguments: tuple[str, ...]) -> None:
     assert len(world.run("prune", *arguments, "--dry-run", expect=2).stderr.splitlines()) == 1

@@ -1,4 +1,4 @@
-"""`prismline retry`: what it asks the dead-letter consumer for, and what it refuses."""
+"""`prismline retry`: the request that it sends to the dead-letter consumer, and the wrong use that it refuses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.emulator
 
 @pytest.fixture
 def failed(world: Any, aws_env: dict[str, str]) -> Any:
-    """A run of three chunks, two of which failed; the world, with the queue of recoveries."""
+    """A world with the queue of recoveries and a run of three chunks, two of which failed."""
     world.add_run("e4e1aaaa-0000", status="failed", jobs_total=3, jobs_completed=1, jobs_failed=2)
     world.add_chunk("e4e1aaaa-0000", 0)
     for start in (2, 4):
@@ -33,7 +33,7 @@ def asked(world: Any) -> DeadlettersRecover:
     ("arguments", "chunk_ids"),
     [(("--failed",), None), ((), None), (("2", "chunk-0000004"), ["chunk-0000002", "chunk-0000004"])],
 )
-def test_it_asks_for_the_chunks_that_are_named_or_all_that_failed(
+def test_retry_requests_the_named_chunks_or_all_failed_ones(
     failed: Any, arguments: tuple[str, ...], chunk_ids: list[str] | None
 ) -> None:
     printed = failed.json("retry", "e4e1", *arguments)
@@ -42,7 +42,7 @@ def test_it_asks_for_the_chunks_that_are_named_or_all_that_failed(
     assert (request.retry, request.chunk_ids, request.dry_run) == (True, chunk_ids, False)
 
 
-def test_it_asks_for_a_cancelled_run_to_go_on_from_the_stop_that_there_is(failed: Any) -> None:
+def test_retry_of_a_cancelled_run_requests_to_continue_it_from_its_current_stop(failed: Any) -> None:
     failed.add_run("cccc", status="cancelled", stop_reason="cancelled", cancelled_at="2026-03-10T12:00:00Z")
     printed = failed.json("retry", "cccc", "--cancelled", "--dry-run")
     request = asked(failed)
@@ -53,17 +53,17 @@ def test_it_asks_for_a_cancelled_run_to_go_on_from_the_stop_that_there_is(failed
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"uncancelled_at": "2026-03-10T12:00:00Z"}, "goes on already"),
+        ({"uncancelled_at": "2026-03-10T12:00:00Z"}, "has already been continued"),
         ({"drained_at": "2026-03-10T12:00:00Z"}, "nothing is left to do"),
         ({}, "is being cancelled. Try again in a moment."),
     ],
 )
-def test_a_cancelled_run_that_cannot_go_on_is_refused(failed: Any, fields: dict[str, str], said: str) -> None:
+def test_a_cancelled_run_that_cannot_be_continued_is_refused(failed: Any, fields: dict[str, str], said: str) -> None:
     failed.add_run("cccc", status="cancelled", **fields)
     assert said in " ".join(failed.run("retry", "cccc", "--cancelled", expect=2).stderr.split())
 
 
-def test_what_cannot_be_tried_again_is_refused(failed: Any) -> None:
+def test_wrong_use_is_refused(failed: Any) -> None:
     failed.add_run(
         "cccc", status="cancelled", jobs_failed=1, stop_reason="cancelled", cancelled_at="2026-03-10T12:00:00Z"
     )

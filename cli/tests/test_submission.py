@@ -27,7 +27,7 @@ def connection(aws_env: dict[str, str]) -> Connection:
 
 @pytest.fixture
 def cube(tmp_path: Path) -> Path:
-    """A local file; nobody looks into it here."""
+    """A local file. Its content does not matter here."""
     path = tmp_path / "cube.fits"
     path.write_bytes(b"first")
     return path
@@ -56,7 +56,7 @@ def test_two_submissions_with_one_file_name_share_no_cube(connection: Connection
     assert read(connection, manifest(connection, "b")["cube_key"]) == b"second"
 
 
-def test_a_submission_that_is_sent_twice_is_one(connection: Connection, cube: Path) -> None:
+def test_a_submission_that_is_sent_twice_starts_one_run(connection: Connection, cube: Path) -> None:
     fields = {"survey": "grs", "idempotency_key": "a"}
     run_id = submit(connection, str(cube), fields)
     before = connection.s3.head_object(Bucket=connection.bucket, Key=f"cubes/grs/{run_id}/cube.fits")["ETag"]
@@ -81,7 +81,7 @@ def test_a_cube_in_another_bucket_stays_where_it_is(connection: Connection) -> N
 
 
 @pytest.mark.parametrize("cube", ["s3://survey", "s3://survey/", "s3:///c.fits"])
-def test_a_name_that_is_no_object_is_refused(connection: Connection, cube: str) -> None:
+def test_an_address_without_an_object_is_refused(connection: Connection, cube: str) -> None:
     with pytest.raises(CommandError, match="s3://BUCKET/KEY"):
         submit(connection, cube, {"survey": "grs"})
 
@@ -96,7 +96,7 @@ def test_a_wrong_submission_uploads_nothing(connection: Connection, cube: Path, 
 # ---- noise
 
 
-def test_a_noise_that_is_a_number_goes_into_the_parameters(connection: Connection, cube: Path) -> None:
+def test_noise_that_is_a_number_goes_into_the_parameters(connection: Connection, cube: Path) -> None:
     submit(connection, str(cube), {"survey": "grs", "idempotency_key": "a", "params": {"beta": 4.0}}, noise="0.25")
     assert manifest(connection, "a")["params"] == {"beta": 4.0, "noise": 0.25}
     assert keys(connection, "noise/") == set()

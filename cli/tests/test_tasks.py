@@ -1,4 +1,4 @@
-"""A run of tasks is shown as one: its counts, wherever they are kept, its tasks, and why some of them failed."""
+"""Commands on a run of tasks show its counts, also those in shards, its tasks, and why some of them failed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUN = "5a1e0000-0000-4000-8000-000000000000"
 
 @pytest.fixture
 def tasks(world: Any) -> Any:
-    """A world with a run of four tasks in two shards that goes on."""
+    """A world with a run in progress that has four tasks in two shards."""
     fields = {
         "unit": "task",
         "workload": "urls",
@@ -39,13 +39,13 @@ def test_a_run_shows_the_counts_of_its_shards(tasks: Any) -> None:
     document = tasks.json("run", RUN, expect=1)
     counts = [document[name] for name in ("unit", "chunks_total", "chunks_completed", "chunks_failed", "n_rejected")]
     assert counts == ["task", 4, 2, 1, 3]
-    assert any("3 lines of the list are no task." in warning for warning in document["warnings"])
+    assert any("3 lines of the list are not valid tasks." in warning for warning in document["warnings"])
     shown = tasks.run("run", RUN, expect=1).stdout
     assert "tasks_completed" in shown
     assert "chunk" not in shown
 
 
-def test_a_run_whose_tasks_find_no_slot_says_so_as_long_as_it_is_true(world: Any) -> None:
+def test_a_run_says_that_its_tasks_find_no_slot_as_long_as_it_is_true(world: Any) -> None:
     waiting = "No slot of the run is free: it has 2."
     for run_id, minutes in (("now", 0), ("long-ago", 10)):
         moment = timestamp(now() - timedelta(minutes=minutes))
@@ -73,11 +73,11 @@ def test_failures_are_those_of_tasks(tasks: Any) -> None:
 
 
 @pytest.mark.parametrize("command", ["chunks", "stuck"])
-def test_who_asks_a_run_of_tasks_for_chunks_is_told_what_to_ask(tasks: Any, command: str) -> None:
+def test_a_command_for_chunks_names_the_command_for_a_run_of_tasks(tasks: Any, command: str) -> None:
     assert f"prismline tasks {RUN}" in tasks.run(command, RUN, expect=2).stderr
 
 
-def test_who_asks_a_run_of_chunks_for_tasks_is_told_what_to_ask(world: Any) -> None:
+def test_the_command_for_tasks_names_the_command_for_a_run_of_chunks(world: Any) -> None:
     world.add_run(RUN)
     assert f"prismline chunks {RUN}" in world.run("tasks", RUN, expect=2).stderr
 

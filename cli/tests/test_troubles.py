@@ -1,4 +1,4 @@
-"""What `chunks`, `failures`, `stuck` and `run` say of chunks in trouble and of repaired ones."""
+"""What `chunks`, `failures`, `stuck` and `run` print about chunks without progress and about repaired chunks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def why(**fields: Any) -> str | None:
     return trouble(ChunkItem.model_validate(base | fields), now=NOW, after=timedelta(minutes=15))
 
 
-def test_what_waits_or_is_worked_on_is_not_stuck() -> None:
+def test_a_chunk_that_waits_or_is_being_processed_is_not_stuck() -> None:
     assert why() is None
     assert why(status="IN_PROGRESS", attempts=1, started_at=BEFORE) is None
     assert why(status="FAILED", attempts=5, resends=3, started_at=LONG_AGO) is None
@@ -38,15 +38,15 @@ def test_an_attempt_that_failed_with_an_error_is_not_stuck() -> None:
     assert why(attempts=3, started_at=LONG_AGO, attempt_ended_at=BEFORE, last_error="no memory") is None
 
 
-def test_a_chunk_whose_worker_never_ended_is_stuck() -> None:
+def test_a_chunk_whose_attempt_never_ended_is_stuck() -> None:
     assert "120 min" in (why(status="IN_PROGRESS", attempts=1, started_at=LONG_AGO) or "")
 
 
-def test_a_chunk_that_ends_its_workers_is_stuck_even_while_it_has_just_begun_again() -> None:
+def test_a_chunk_that_crashes_its_workers_is_stuck_even_if_an_attempt_has_just_begun() -> None:
     assert "4 attempts" in (why(status="IN_PROGRESS", attempts=4, started_at=BEFORE) or "")
 
 
-def test_what_the_sweeper_took_back_is_shown_with_what_it_said() -> None:
+def test_a_chunk_that_the_sweeper_sent_again_is_shown_with_its_last_error() -> None:
     said = why(attempts=1, resends=2, sent_at=BEFORE, started_at=LONG_AGO, last_error="Its worker is gone.")
     assert said is not None
     assert "sent it again 2 times" in said
@@ -72,7 +72,7 @@ class TestCommands:
         assert "chunk-0000000 (1 attempt, 1.5 s): No spectrum." in shown
         assert "chunk-0000002 (5 attempts, 7230.0 s): Given up." in shown
 
-    def test_a_repaired_run_shows_no_reason_of_before(self, world: Any) -> None:
+    def test_a_repaired_run_does_not_show_its_earlier_error(self, world: Any) -> None:
         world.add_run("run", status="completed", jobs_total=1, jobs_completed=1, error_message="1 of 1 chunks failed.")
         world.add_chunk("run", 0, last_error="Injected.", attempts=6)
         assert world.json("run", "run")["error"] is None

@@ -1,4 +1,4 @@
-"""A submission that is watched says what to look for first, and how to look again when the watching ends early."""
+"""`submit --wait` prints the run's id first. If the watching ends early, it prints how to follow the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cube(tmp_path: Path) -> str:
 
 
 def interrupted_by(error: BaseException, seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the second look at a run end with `error`."""
+    """Make the second poll of a run raise `error`."""
 
     def look(_connection: Any, run_id: str) -> RunView:
         seen.append(run_id)
@@ -38,12 +38,12 @@ def interrupted_by(error: BaseException, seen: list[str], monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("error", "code", "said"),
     [
-        (KeyboardInterrupt(), 130, "goes on"),
+        (KeyboardInterrupt(), 130, "continues"),
         (EndpointConnectionError(endpoint_url="http://127.0.0.1:9"), 3, "Lost the connection"),
     ],
     ids=["ctrl-C", "the emulator was killed"],
 )
-def test_what_ends_the_watching_leaves_the_id_and_how_to_look_again(
+def test_an_interrupted_watch_prints_the_id_and_how_to_follow_the_run(
     world: Any, cube: str, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
     seen: list[str] = []
@@ -64,7 +64,7 @@ def test_a_run_that_no_service_begins_is_named_too(world: Any, cube: str, monkey
     assert f"prismline watch {document['run_id']}" in document["error"]
 
 
-def test_a_run_with_one_long_chunk_is_seen_to_go_on(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_one_long_chunk_shows_progress(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(watching, "LOOK_INTO_CHUNKS_SECONDS", 0.0)
     run = {"jobs_total": 1, "n_spectra": 9000, "n_chunks": 1}

@@ -1,4 +1,4 @@
-"""The command on a machine without the emulation harness: it works, and has no commands that start one."""
+"""On a machine without the emulation harness the command works, and has no commands that start one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-#: Runs the command as if the harness's distribution were not installed: no entry points, and no such package.
+#: Runs the command as if the harness's distribution were not installed: without its entry points and package.
 WITHOUT_HARNESS = """
 import importlib.metadata, sys
 importlib.metadata.entry_points = lambda **_: []
@@ -29,7 +29,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_reading_commands_are_there_and_those_of_the_harness_are_not(tmp_path: Path) -> None:
+def test_commands_that_read_are_present_and_those_of_the_harness_are_absent(tmp_path: Path) -> None:
     shown = run(tmp_path, "--help").stdout
     assert {"submit", "runs", "deadletters"} <= set(shown.split())
     assert not {"up", "down", "demo-faults", "gpu"} & set(shown.split())

@@ -95,7 +95,7 @@ def test_a_run_of_a_cube_without_data_ends_with_a_warning(system: System, tmp_pa
     data = np.full((20, 2, 2), np.nan, np.float32)
     fits.PrimaryHDU(data, fits.Header({"CTYPE3": "VRAD"})).writeto(cube)
     said = system.cli("submit", str(cube), "--survey", "blank", "--wait", stream="stderr")
-    assert "Warning: Every one of the 4 spectra of the cube is blank: nothing was fitted." in said
+    assert "Warning: All 4 spectra of the cube are blank: nothing was fitted." in said
     (run, *_) = json.loads(system.cli("runs", "--survey", "blank", "--json"))
     system.cli("plot", run["run_id"], "--to", str(tmp_path / "blank.png"))
     assert (tmp_path / "blank.png").read_bytes().startswith(b"\x89PNG")
@@ -130,7 +130,7 @@ def test_two_runs_of_a_cube_are_compared(system: System, finished: str, tmp_path
     assert first["components"] > second["components"]
     assert document["most_different"][0]["difference"] > 0
     shown = system.cli("compare", *runs, "--to", str(to))
-    assert "6 pixels that both looked at" in shown
+    assert "6 pixels fitted in both runs" in shown
     said = system.cli("compare", runs[0], finished, expect=2, stream="stderr")
     assert "The cubes of the two runs cannot be compared: one has 3 columns and the other 4." in said
 

@@ -1,7 +1,6 @@
-"""A client of the HTTP API: `prismline jobs` is made of it.
+"""The client of the HTTP API that `prismline jobs` uses.
 
-`PRISMLINE_API_URL` and `PRISMLINE_API_KEY` say where the API is and who asks. For a system that runs on this machine
-both are known.
+`PRISMLINE_API_URL` and `PRISMLINE_API_KEY` give the API's address and the key. A system on this machine sets both.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from prismline_cli.output import ExitCode, fail
 if TYPE_CHECKING:
     import httpx
 
-#: How long, in seconds, an answer may take.
+#: Timeout of a request in seconds.
 ANSWER_SECONDS = 60.0
-#: How often a request is sent, and the longest wait between two tries, in seconds.
+#: Maximum number of tries of a request, and the longest wait between two tries in seconds.
 TRIES, LONGEST_WAIT_SECONDS = 5, 30.0
-#: Answers after which the same request may succeed.
+#: HTTP statuses after which the same request may succeed.
 RETRIED = frozenset({429, 502, 503, 504})
 #: Bytes that are read at a time from a file that is uploaded or downloaded.
 PIECE_BYTES = 2**20
 
 
 class ApiSettings(BaseSettings, env_prefix="PRISMLINE_"):
-    """Where the API is, and the key."""
+    """The address of the API, and the key."""
 
     api_url: str | None = None
     api_key: SecretStr | None = None
 
 
 class Api:
-    """The API. Whatever it refuses ends the command with the sentence of its problem document."""
+    """The API. If it refuses a request, the `detail` of its problem document ends the command."""
 
     def __init__(self, http: httpx.Client) -> None:
         self._http = http
@@ -49,7 +48,7 @@ class Api:
     @classmethod
     def open(cls) -> Self:
         """The API of the system that runs on this machine, or else the one that the environment variables name."""
-        import httpx  # noqa: PLC0415  it takes time that no other command should
+        import httpx  # noqa: PLC0415  a slow import that other commands do not need
 
         connect_here()
         settings = ApiSettings()
@@ -70,7 +69,7 @@ class Api:
         return self._ask("GET", path, params={name: value for name, value in parameters.items() if value is not None})
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, *, key: str | None = None) -> Any:
-        """The document that answers a POST. A repeat after an outage has the same `Idempotency-Key`."""
+        """The document that answers a POST. Retries send the same `Idempotency-Key`."""
         return self._ask("POST", path, json=body, headers={"Idempotency-Key": key or str(uuid4())})
 
     def delete(self, path: str) -> Any:
@@ -97,7 +96,7 @@ class Api:
         return str(upload["upload_id"])
 
     def download(self, url: str, to: Path) -> None:
-        """Write what a link leads to into a file."""
+        """Download the content of a link into a file."""
         import httpx  # noqa: PLC0415
 
         try:

@@ -1,4 +1,4 @@
-"""What all commands share: the option `--home`, and errors that are one sentence and an exit code."""
+"""The behaviour of all commands: the option `--home`, and errors of one sentence with an exit code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NO_SYSTEM = frozenset({"ResourceNotFoundException", "ParameterNotFound", "NoSuc
 
 
 class Application(TyperGroup):
-    """The root of the commands. Every command takes `--home`. An exception ends the command with one sentence."""
+    """The root of the commands. It adds `--home` to every command, and turns an exception into one sentence."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -111,7 +111,7 @@ def _refused(error: ClientError) -> CommandError:
 def _complete(command: object, name: str = "") -> None:
     """Complete all commands of a group. `name`: what a user types for `command`.
 
-    A command gets the option `--home`, unless it has one of its own, and its name decides what it may print.
+    A command gets the option `--home`, unless it has one of its own. Its JSON is checked against its contract.
     """
     if isinstance(command, TyperGroup):
         for word, below in command.commands.items():
@@ -131,7 +131,7 @@ def _home_option() -> TyperOption:
     def _shape(
         home: Annotated[
             str | None,
-            typer.Option(help="Folder of the system that runs here.", show_default=f"{HOME_VARIABLE}, else .prismline"),
+            typer.Option(help="Folder of the local system.", show_default=f"{HOME_VARIABLE}, else .prismline"),
         ] = None,
     ) -> None: ...
 

@@ -21,7 +21,7 @@ UPLOADS = 8
 #: How many runs of a session are searched for windows. The latest ones come first.
 RUNS_OF_A_SESSION = 100
 
-#: The words of the captions pipeline for where a window stands.
+#: The status of a window, in the words of the captions pipeline.
 SegmentStatus = Literal["pending", "complete", "failed"]
 
 
@@ -32,7 +32,7 @@ class Segment:
     window_index: int
     status: SegmentStatus
     caption: str | None
-    #: Why it failed, or why it still waits.
+    #: The error of a failed window, or of the last attempt of one that still waits.
     reason: str | None
     attempts: int
     deferrals: int

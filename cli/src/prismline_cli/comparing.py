@@ -20,7 +20,7 @@ from prismline_cli.panels import ROUND_STEPS, Map, draw_counts, draw_map, most_c
 from prismline_cli.titles import Title
 from prismline_cube import SpectralAxis, gaussians
 
-#: Spectra that are drawn of the pixels that differ most, and in a row.
+#: Number of pixels, those that differ most, whose spectra are drawn, and number of spectra in a row.
 SPECTRA, _IN_A_ROW = 6, 3
 
 #: Inches: labels around a row of maps, the legend below them, a row of distributions, and of spectra.
@@ -41,8 +41,9 @@ def draw(
 ) -> Figure:
     """Draw the comparison `found`.
 
-    spectra: by pixel, the spectrum (channels,) and the components (k, 3) of both runs. names: of the two runs. The maps
-    of a quantity share one colour scale. The scale of their difference, second minus first, has zero in the middle.
+    spectra: by pixel, the spectrum (channels,) and the components (k, 3) of both runs. names: the names of the runs.
+    The maps of a quantity share one colour scale. The scale of their difference, second minus first, has zero in the
+    middle.
     """
     with matplotlib.rc_context(picture.STYLE):
         rows = math.ceil(len(spectra) / _IN_A_ROW)

@@ -17,11 +17,11 @@ from prismline_cube import SpectralAxis, flat_components
 
 Values = NDArray[np.float64]
 
-#: Two models whose difference, in units of the noise, is more than this are different decompositions: white noise tells
-#: them apart at this many standard deviations.
+#: Two models are different decompositions if their difference, in units of the noise, is more than this. With white
+#: noise, the data distinguish them at this many standard deviations.
 DISTINCT = 3.0
 
-#: Percentiles that describe a distribution: the median, and one standard deviation to either side of a normal one.
+#: Percentiles that describe a distribution: the median, and those one standard deviation from it if it is normal.
 _PERCENTILES = (16.0, 50.0, 84.0)
 
 _LOOKED_AT = ("fitted", "empty")
@@ -41,7 +41,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Spread:
-    """`n` values of which 16, 50 and 84 percent are smaller than the three numbers. NaN if there are no values."""
+    """The 16th, 50th and 84th percentile of `n` values. NaN if there are no values."""
 
     n: int
     p16: float
@@ -50,7 +50,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Values) -> Spread:
-        """The spread of those `values` that are not NaN."""
+        """The spread of the finite `values`."""
         known = values[np.isfinite(values)]
         low, median, high = np.percentile(known, _PERCENTILES) if known.size else (math.nan,) * 3
         return cls(known.size, float(low), float(median), float(high))
@@ -58,7 +58,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class PixelDifference:
-    """A pixel that both runs fitted.
+    """A pixel that both runs fitted, with or without components.
 
     `difference` is the root of the integral, over the channels, of the squared difference of the two models, in units
     of the noise. With white noise, it is the significance at which the data distinguish the models.
@@ -85,17 +85,17 @@ class Comparison:
     #: Values of each quantity, by its name with unit: of components, or of spectra.
     values: dict[str, tuple[Values, Values]]
     maps: tuple[Maps, Maps]
-    #: Pixels that both looked at, those that differ most first.
+    #: Pixels that both runs fitted, in descending order of their difference.
     pixels: list[PixelDifference]
 
     @property
     def identical(self) -> int:
-        """Pixels for which both runs have the same components, to the bit."""
+        """Number of pixels for which both runs have exactly the same components."""
         return sum(pixel.difference == 0.0 for pixel in self.pixels)
 
     @property
     def distinct(self) -> int:
-        """Pixels whose two models differ by more than the noise."""
+        """Number of pixels whose two models differ by more than `DISTINCT` times the noise."""
         return sum(pixel.difference > DISTINCT for pixel in self.pixels)
 
 

@@ -33,16 +33,16 @@ from prismline_runtime import batches, describe_invalid, error_code
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-#: Objects that are fetched at the same time; a record can have some megabytes.
+#: Objects that are fetched at the same time. A record can have several megabytes.
 READERS = 16
-#: Bytes of records that are gathered in a file before DuckDB takes them in.
+#: Bytes of records that are gathered in a file before DuckDB reads the file.
 INGEST_BYTES = 32 * 2**20
 #: Most memory that DuckDB uses. It keeps the rest on disk.
 MEMORY_LIMIT = "256MB"
 
 #: A date's folder below the archive's prefix.
 _DATE_FOLDER = re.compile(r"/(\d{4}-\d{2}-\d{2})/$")
-#: Columns of the table `dead_letters`: where the record is, and its fields but for the body.
+#: Columns of the table `dead_letters`: the place of the record, and its fields without the body.
 _COLUMNS = {
     "eventdate": "DATE",
     "key": "VARCHAR",
@@ -71,7 +71,7 @@ _COLUMNS = {
     "recovery": "VARCHAR",
 }
 
-#: What the fields of a `Search` mean in SQL.
+#: SQL conditions for the fields of a `Search`.
 _CONDITIONS = {
     "survey": "collection = $survey",
     "run_id": "run_id = $run_id",
@@ -97,14 +97,14 @@ class Search:
     last: date
     survey: str | None = None
     run_id: str | None = None
-    #: Text within the error, in any case.
+    #: Text that the error contains. Case is ignored.
     error: str | None = None
 
 
 @contextmanager
 def dead_letters(connection: Connection, search: Search) -> Iterator[DuckDBPyConnection]:
     """A database with the table `dead_letters` of all records found. It is deleted when the block ends."""
-    import duckdb  # noqa: PLC0415  a third of a second, which other commands need not wait for
+    import duckdb  # noqa: PLC0415  an import of a third of a second that other commands do not need
 
     wanted = {name: value for name in _CONDITIONS if (value := getattr(search, name))}
     where = " AND ".join(_CONDITIONS[name] for name in wanted) or "true"
@@ -136,10 +136,10 @@ def rows_of(database: DuckDBPyConnection, sql: str, **parameters: Any) -> list[d
 
 
 def record_keys(connection: Connection, search: Search, message_id: str = "") -> Iterator[str]:
-    """Keys of the records of the days that are asked for, of one message only if `message_id` is given, and of all
-    records that a recovery has taken: their keys say neither.
+    """Keys of the records of the given days, and of only one message if `message_id` is given. Keys of records that a
+    recovery has taken contain neither a day nor a message, so all of them are included.
 
-    Other days are seen as folders, and nothing below them is listed.
+    The folders of other days are not listed.
     """
     pages = connection.s3.get_paginator("list_objects_v2")
     for root in (DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX):
@@ -179,7 +179,7 @@ def read_record(connection: Connection, key: str) -> DeadLetterRecord | None:
         return DeadLetterRecord.model_validate_json(body)
     except ValidationError as error:
         return DeadLetterRecord(
-            body=body.decode(errors="replace"), error=f"The archive's object is no record: {describe_invalid(error)}."
+            body=body.decode(errors="replace"), error=f"The archived object is not a record: {describe_invalid(error)}."
         )
 
 
@@ -193,8 +193,8 @@ def _was_within(record: DeadLetterRecord, search: Search) -> bool:
 
 
 def _rows(connection: Connection, search: Search) -> Iterator[str]:
-    """The records as JSON lines, `READERS` of them in memory. A message that its queue gave up on without a reason
-    (its worker died, or the attempt may succeed later) has the error of its chunk, as the ledger has it.
+    """The records as JSON lines, `READERS` of them in memory at a time. A dead letter without an error (its worker
+    died, or the attempt may succeed later) gets the error that the ledger has for its chunk.
     """
     for found in batches(found_records(connection, search), READERS):
         silent = [name for _, record in found if record.error is None and (name := _chunk_name(record)) is not None]

@@ -1,4 +1,4 @@
-"""Diagnostics of a run's residuals: whether the noise is as the fits assume."""
+"""Diagnostics of a run's residuals: they show whether the noise is white and normal, as the fits assume."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Diagnostics:
 
     #: Autocorrelation at lags 0 to 15 channels, shape (16,).
     correlation: NDArray[np.float64]
-    #: Residuals in units of the noise of their spectra, those of all channels with data.
+    #: Residuals of all channels with data, in units of the noise of their spectra.
     pulls: NDArray[np.float64]
     #: How many spectra they come from.
     n_spectra: int
 
 
 def diagnose(table: pa.Table, spectra: Mapping[picture.Pixel, NDArray[np.floating]]) -> Diagnostics:
-    """Residuals of `spectra` (channels,) from the components that `table` has for their pixels.
+    """Statistics of the residuals of `spectra` (channels,) after subtraction of their components in `table`.
 
     Spectra without a noise estimate are left out. Raises `ValueError` if none is left.
     """

@@ -64,7 +64,7 @@ def find_session(connection: Connection, given: str) -> str:
 
 
 def chunked(view: RunView) -> RunItem:
-    """The item of a run of chunks; ends the command with what to do instead if the run consists of tasks."""
+    """The item of a run of chunks. If the run consists of tasks, ends the command and names the command to use."""
     item = item_of(view)
     if item.unit == "task":
         fail(f"Run {view.run_id} consists of tasks, not of chunks: `prismline tasks {view.run_id}` lists them.")

@@ -1,8 +1,8 @@
 """Write the results of a run as FITS files: maps and cubes with the celestial coordinates of the cube.
 
-Each file is created empty at its full size, and then filled chunk by chunk. After each batch of pixels, the pages of
-the file that were written are released from memory. Only the batch's part of the cube is read. So memory does not grow
-with the cube. The files are plain primary images of float32, which DS9 and CARTA open.
+Each file is created at its full size, filled with NaN, and then written chunk by chunk. After each batch of pixels, the
+pages of the file that were written are released from memory. Only the batch's part of the cube is read. Therefore
+memory does not grow with the cube. The files are plain primary images of float32, which DS9 and CARTA open.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from numpy.typing import NDArray
 from prismline_contracts import CubeGeometry
 from prismline_cube import SpectralAxis
 
-#: Bytes of a FITS block, to whole numbers of which headers and data are padded.
+#: Bytes of a FITS block. Headers and data are padded to whole blocks.
 _BLOCK = 2880
 
-#: Columns of a chunk's output that maps are made of, and those that only newer outputs have.
+#: Columns of a chunk's output from which maps are made, and columns that only newer outputs have.
 _COLUMNS = ["x", "y", "rms", "n_components", "status", "component_amplitudes", "component_means", "component_stddevs"]
 _OPTIONAL = ["flags", "chi2_reduced"]
 
@@ -50,7 +50,7 @@ class _Image:
     start: int
 
     def write_spectra(self, y: NDArray[np.int64], x: NDArray[np.int64], spectra: NDArray[np.floating]) -> None:
-        """Write spectra (channels, len(y)) at these pixels: a stretch of pixels at a time, as they lie in the file."""
+        """Write spectra (channels, len(y)) at these pixels. Adjacent pixels of a channel are one write."""
         area, places = math.prod(self.values.shape[1:]), y * self.values.shape[2] + x
         order = np.argsort(places, kind="stable")
         places, rows = places[order], spectra[:, order].astype(">f4")
@@ -62,7 +62,7 @@ class _Image:
                     file.write(row[begin:end].tobytes())
 
     def let_go(self) -> None:
-        """Release the memory of the pages. The operating system stores what was written."""
+        """Release the memory of the pages. The operating system keeps their changes and writes them to the file."""
         if hasattr(mmap, "MADV_DONTNEED"):
             self.pages.madvise(mmap.MADV_DONTNEED)
 
@@ -78,9 +78,9 @@ def write(
 ) -> list[Path]:
     """Write the maps of a run's Parquet files `outputs` below `to`, and return their paths.
 
-    `integrated`, `components`, `velocity` and `width` (of the strongest component), `rms`, and where the
-    outputs have them `chi2` and `flags`, of shape (ny, nx); `component_amplitude`, `component_velocity` and
-    `component_width`, a plane for each component from the strongest on. With `cubes` also the `model`, and the
+    Maps of shape (ny, nx): `integrated`, `components`, `velocity` and `width` (of the strongest component), `rms`,
+    and `chi2` and `flags` if the outputs have them. Maps with a plane for each component, the strongest first:
+    `component_amplitude`, `component_velocity` and `component_width`. With `cubes` also the `model`, and the
     `residual` if `cube`, the FITS file of the run, is given. `header` is the cube's. Pixels without a value are
     NaN. A width is a standard deviation.
     """
@@ -103,7 +103,7 @@ def write(
 
 
 def celestial_header(header: fits.Header) -> fits.Header:
-    """The celestial part of a cube's coordinates, and what says how it was observed."""
+    """The celestial part of a cube's coordinates, and the keywords that describe the observation."""
     celestial = WCS(header, fix=False).celestial.to_header()
     for key in _KEPT_KEYS:
         if key in header and key not in celestial:
@@ -174,8 +174,8 @@ def _empty_image(path: Path, shape: tuple[int, ...], unit: str, coordinates: fit
 
 
 def _read_spectra(path: Path, y: NDArray[np.int64], x: NDArray[np.int64]) -> NDArray[np.floating]:
-    """The spectra of the cube at these pixels, (channels, len(y)); no more of it is read than the rectangle around."""
-    with fits.open(path, memmap=False) as opened:  # a section is read by itself; pages of scaled values cannot be
+    """The spectra of the cube at these pixels, (channels, len(y)). Only the rectangle around them is read."""
+    with fits.open(path, memmap=False) as opened:  # `section` reads only itself; scaled values cannot be memory-mapped
         section = next(unit.section for unit in opened if unit.header.get("NAXIS", 0) > 2)
         top, left = int(y.min()), int(x.min())
         rectangle = (slice(top, int(y.max()) + 1), slice(left, int(x.max()) + 1))
@@ -186,7 +186,7 @@ def _read_spectra(path: Path, y: NDArray[np.int64], x: NDArray[np.int64]) -> NDA
 
 
 def _components(table: pa.Table) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """Row, and components (k, 3) from the strongest on."""
+    """Pairs of row and components (k, 3), the strongest first."""
     lists = zip(*(table[name].to_pylist() for name in _COLUMNS[5:]), strict=True)
     for row, columns in enumerate(lists):
         if columns[0]:

@@ -1,4 +1,4 @@
-"""Fetch what a run's FITS maps need, and write them."""
+"""Fetch the data for a run's FITS maps, and write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_contracts import CubeGeometry, RunItem, geometry_key
 
-#: Bytes of the cube that are fetched at a time until its header is whole.
+#: Bytes of the cube that are fetched at a time until its header is complete.
 _HEADER_BYTES = 20 * 2880
 
 
@@ -33,7 +33,7 @@ def write_maps(connection: Connection, run: RunItem, to: Path, *, cubes: bool = 
 
 
 def cube_header(connection: Connection, key: str) -> fits.Header:
-    """The header of the first image of the FITS file at `key`, of which no more is read."""
+    """The header of the first image of the FITS file at `key`. Only the header is read."""
     size, start = _HEADER_BYTES, b""
     while True:
         got = connection.s3.get_object(Bucket=connection.bucket, Key=key, Range=f"bytes={len(start)}-{size - 1}")

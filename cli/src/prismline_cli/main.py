@@ -1,4 +1,4 @@
-"""The `prismline` command. `commands` has its groups, `output.ExitCode` says what exit codes mean."""
+"""The `prismline` command. Its groups are in `commands`, and its exit codes in `output.ExitCode`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prismline_cli.commands import register_all
 app = typer.Typer(
     name="prismline",
     cls=Application,
-    help="Decompose spectral cubes on queues, and never lose sight of a chunk.",
+    help="Decompose spectral cubes in chunks that are queued, and follow every chunk.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_show_locals=False,
@@ -22,7 +22,7 @@ register_all(app)
 
 
 def main() -> None:
-    """Entry point of `prismline`. Text that the terminal cannot show is shown escaped."""
+    """Entry point of `prismline`. Characters that the terminal cannot show are escaped."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""Submit a manifest of any workload. What only the workload knows is checked by the splitter, which fails the run."""
+"""Submit a manifest of any workload. The splitter checks the workload's own fields. A wrong one fails the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCES_PREFIX = "sources/"
 def submit_manifest(connection: Connection, path: Path, files: list[str], idempotency_key: str | None = None) -> str:
     """Submit the manifest in the JSON file `path`, and return the id of its run.
 
-    files: `FIELD=FILE`, each of which is uploaded under a key of the run's own, which the manifest says in the field.
+    files: `FIELD=FILE` each. The file is uploaded under a key that contains the run's id, and FIELD gets the key.
     """
     document = read_manifest(path)
     key = idempotency_key or document.get("idempotency_key") or str(uuid4())
@@ -43,9 +43,9 @@ def submit_manifest(connection: Connection, path: Path, files: list[str], idempo
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest in a JSON file, with what all manifests say checked; a wrong one ends the command with the reason.
+    """Read a manifest from a JSON file. Ends the command with the reason if a field that all manifests have is wrong.
 
-    What a workload adds, the fields of `params` included, is only known to the workload.
+    The fields that a workload adds, those of `params` included, are not checked here.
     """
     try:
         document = json.loads(path.read_text())
@@ -56,7 +56,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         fail(f"{path} is not a manifest: it has to be a JSON object.")
     common = {name: document[name] for name in Manifest.model_fields if name in document and name != "params"}
-    try:  # a workload may call the survey otherwise
+    try:  # a workload may have another name for the survey
         Manifest.model_validate({"survey": "unnamed", "workload": DEFAULT_WORKLOAD, **common})
     except ValidationError as error:
         fail(f"{path} is invalid: {describe_invalid(error)}.")

@@ -25,7 +25,7 @@ console = Console(highlight=False, markup=False, emoji=False, width=None if sys.
 stderr = Console(stderr=True, highlight=False, markup=False, emoji=False)
 
 
-#: The command that runs, as a user types it, such as `deadletters ls`. Empty outside commands.
+#: The current command as a user types it, such as `deadletters ls`. Empty outside commands.
 _command: ContextVar[str] = ContextVar("command", default="")
 
 
@@ -35,11 +35,11 @@ class ExitCode(IntEnum):
     OK = 0
     #: Chunks or the run failed.
     FAILED_CHUNKS = 1
-    #: The command was used wrongly, or what it names does not exist.
+    #: The command was used wrongly, or an id, a file or an object that it names does not exist.
     USAGE = 2
     #: Prismline cannot be reached.
     UNREACHABLE = 3
-    #: The command itself is at fault.
+    #: The command has a bug.
     FAULT = 70
     #: Somebody pressed ctrl-C.
     INTERRUPTED = 130

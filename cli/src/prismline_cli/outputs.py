@@ -1,4 +1,4 @@
-"""The outputs of a run of any workload: the objects that its completed chunks name."""
+"""The outputs of a run of any workload: the objects whose keys its completed chunks contain."""
 
 from __future__ import annotations
 

@@ -29,14 +29,14 @@ Map = NDArray[np.float64]
 #: Ticks are these multiples of a power of ten apart.
 ROUND_STEPS = [1, 2, 5, 10]
 
-#: Maps more oblong than this are stretched to fill their frame: square pixels would make them a line.
+#: Maps with a larger ratio of the sides than this are stretched to fill their frame: square pixels would make a line.
 _MOST_OBLONG = 4.0
 
-#: A colour scale spans these percentiles of the values, and this part of the span more at either end where there are
-#: values: a few failed fits are far out, and would take all the colours.
+#: A colour scale spans these percentiles of the values. Where there are values beyond, either end is extended by up to
+#: this fraction of the span. Without the limit, a few failed fits with extreme values would take all the colours.
 _PERCENTILES, _MARGIN = (1.0, 99.0), 0.25
 
-#: Percentile of the numbers of components that gets the last colour of its own: a few failed fits find many.
+#: Percentile of the numbers of components that gets the last colour of its own. A few failed fits have many components.
 _COUNT_PERCENTILE = 99.0
 
 #: Numbers of components that the colour bar names.
@@ -88,12 +88,12 @@ class Scale:
 
     @property
     def clipped(self) -> float:
-        """The part of the values that lies outside, 0 to 1."""
+        """The fraction of the values that lies outside, 0 to 1."""
         return (self.below + self.above) / self.total if self.total else 0.0
 
     @property
     def extend(self) -> str:
-        """What matplotlib calls the ends of the colour bar that have an arrow."""
+        """matplotlib's name for the ends of the colour bar that have an arrow."""
         return {(0, 0): "neither", (1, 0): "min", (0, 1): "max", (1, 1): "both"}[bool(self.below), bool(self.above)]
 
 
@@ -128,7 +128,7 @@ def sky_of(geometry: CubeGeometry) -> WCS | None:
         try:
             sky = WCS(fits.Header(geometry.celestial))
             sky.wcs.set()
-        except Exception:  # what wcslib raises for odd coordinates is not documented
+        except Exception:  # the exceptions of wcslib for invalid coordinates are not documented
             return None
     return sky if sky.naxis == 2 and sky.has_celestial else None
 
@@ -210,7 +210,7 @@ def most_counted(*counts: Map) -> int:
 
 
 def clipped_note(scales: Sequence[tuple[str, Scale]]) -> str:
-    """One sentence: which part of the values lies outside each colour scale. Empty if all lie inside."""
+    """One sentence: the percentage of the values that lies outside each colour scale. Empty if all lie inside."""
     beyond = [f"{name} {scale.clipped:.1%}" for name, scale in scales if scale.clipped]
     return f"Pixels beyond the ends of a colour scale: {', '.join(beyond)}." if beyond else ""
 
@@ -257,6 +257,6 @@ def _bar(panel: Any, image: Any, **options: Any) -> Colorbar:
 
 
 def _name(panel: Any, values: Map, name: str) -> None:
-    # over a map that is narrower than its title, the title has room to either side
+    # a title that is wider than its map is centred, so that it extends to both sides
     ny, nx = values.shape
     panel.set_title(name, loc="left" if nx >= ny else "center")

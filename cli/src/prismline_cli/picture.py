@@ -33,16 +33,16 @@ GALLERY = 9
 #: Dots per inch, and width in inches: 1,600 pixels.
 DPI, WIDTH_IN = 125, 12.8
 
-#: Inches: the width of a map, which is also its greatest height, and its least height; the labels and the legend
-#: around the maps; a row of the gallery; a picture of one spectrum, its title apart.
+#: Inches: the width and maximum height of a map, and its minimum height; the labels and the legend around the maps;
+#: a row of the gallery; a picture of one spectrum without its title.
 MAP_IN, LEAST_MAP_IN, _AROUND_MAPS_IN, _GALLERY_ROW_IN = 3.3, 1.5, 1.35, 1.85
 _SPECTRUM_WIDTH_IN, _SPECTRUM_HEIGHT_IN = 9.6, 5.2
 
-#: A component is drawn where it is higher than this part of its amplitude; its tails would hide the others' baseline.
+#: A component is drawn where it is higher than this fraction of its amplitude. Its tails would hide other components.
 _DRAWN_PART = 0.005
 
-#: A spectrum, the sum of its components, and the components in turn: Okabe and Ito's colours, which the colour-blind
-#: tell apart (https://jfly.uni-koeln.de/color/).
+#: Colours of a spectrum, of the sum of its components, and of the components in turn. Colour-blind readers can tell
+#: them apart (Okabe and Ito, https://jfly.uni-koeln.de/color/).
 _DATA, _SUM = "#9a9a9a", "#1a1a1a"
 _COMPONENTS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
 
@@ -183,7 +183,7 @@ def map_height_in(geometry: CubeGeometry) -> float:
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write `figure` to `path`, as PNG, PDF or SVG by the ending of its name."""
+    """Write `figure` to `path`. The suffix of the name chooses PNG, PDF or SVG."""
     figure.savefig(path, format=path.suffix.removeprefix(".").lower(), facecolor="white")
     return path
 

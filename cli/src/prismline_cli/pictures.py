@@ -14,7 +14,7 @@ from prismline_cli.runs import RunView
 from prismline_contracts import RunItem, geometry_key
 from prismline_runtime import error_code
 
-#: An entry point of this group, of the name of a workload, is a `Draw`.
+#: Group of the entry points that draw runs. The name is a workload, the object a `Draw`.
 ENTRY_POINTS = "prismline.pictures"
 
 

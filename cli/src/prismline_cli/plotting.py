@@ -15,12 +15,12 @@ from prismline_cli.runs import RunView
 from prismline_cli.titles import Title
 from prismline_contracts import RunItem
 
-#: Endings of the files that a picture can be written to.
+#: Suffixes of the files that a picture can be written to.
 FORMATS = (".png", ".pdf", ".svg")
 
 
 def check_target(to: Path) -> None:
-    """End the command with the reason if no picture can be written to `to`. To be called before data are fetched."""
+    """End the command with the reason if no picture can be written to `to`. Call it before data are fetched."""
     if to.suffix.lower() not in FORMATS:
         fail(f"{to} does not end in {', '.join(FORMATS[:-1])} or {FORMATS[-1]}, so it is unclear what to write.")
     if to.is_dir():
@@ -61,7 +61,7 @@ def draw_diagnostics(connection: Connection, view: RunView, run: RunItem, to: Pa
         seen = diagnostics.diagnose(found.table, spectra)
     except ValueError as error:
         fail(f"Run {run.run_id} has {error}.")
-    return _save(diagnostics.draw(seen, title=title_of(view, found, "What the fits leave over: ")), to)
+    return _save(diagnostics.draw(seen, title=title_of(view, found, "Residuals of the fits: ")), to)
 
 
 def draw_comparison(

@@ -1,7 +1,8 @@
 """Delete runs that have ended: items, inputs, outputs, the manifest, and sources that no other run uses.
 
-The run's item is deleted first, if the run is still over. Without its item, the run cannot go on. Its status is deleted
-last, so that an interrupted prune can be repeated. Dead letters stay in the archive.
+The run's item is deleted first, on condition that the run has not been continued since. Without its item, the run
+cannot be continued. Its status is deleted last, so that an interrupted prune can be repeated. Dead letters stay in the
+archive.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from prismline_cli.runs import ENDED, RunView
 from prismline_contracts import MANIFEST_PREFIX, manifest_copy_key, now, output_prefix, run_id_of
 from prismline_runtime import error_code
 
-#: A run without an item in the ledger may be about to get one, for as long after its end.
+#: For this long after its end, a run without an item in the ledger may still get one, so it is not pruned.
 UNOPENED = timedelta(hours=1)
-#: Keys that S3, and items that DynamoDB, takes in one deletion.
+#: Keys that S3, and items that DynamoDB, deletes in one request.
 OBJECTS_PER_DELETION, ITEMS_PER_DELETION = 1000, 25
 
 
@@ -60,7 +61,7 @@ class Pruning:
         self._manifests = {key: self._document(key) for key, _ in self._list(MANIFEST_PREFIX)}
 
     def belongings(self, views: list[RunView]) -> list[Belongings]:
-        """The objects that belong to each of the runs alone. A source that a remaining run uses is not among them."""
+        """The objects that belong only to each of the runs. A source that a remaining run uses is not included."""
         pruned = {key for view in views for key in self._manifest_keys(view)}
         needed = {text for key, document in self._manifests.items() if key not in pruned for text in _texts(document)}
         return [Belongings(view, dict(self._objects(view, needed))) for view in views]
@@ -92,7 +93,7 @@ class Pruning:
             )
         except ClientError as error:
             if error_code(error) == "ConditionalCheckFailedException":
-                fail(f"Run {view.run_id} goes on: it was not pruned.")
+                fail(f"Run {view.run_id} has been continued: it was not pruned.")
             raise
 
     def _delete_items(self, run_id: str) -> None:

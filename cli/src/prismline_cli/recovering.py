@@ -24,7 +24,7 @@ from prismline_contracts import (
 from prismline_ledger import Operations
 from prismline_runtime import TransientError
 
-#: Seconds between two looks at a recovery.
+#: Seconds between two polls of a recovery.
 POLL_SECONDS = 0.5
 
 
@@ -50,7 +50,7 @@ def request_retry(
 ) -> str:
     """Request that failed chunks of a run are processed again: all, or the named ones. Return the operation's id.
 
-    With `cancelled_at` of the run's item, request instead that the cancelled run goes on.
+    With `cancelled_at` of the run's item, request instead that the cancelled run is continued.
     """
     operation_id = f"retry-{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
     request = DeadlettersRecover(
@@ -100,8 +100,8 @@ def wait_for_operation(connection: Connection, operation_id: str) -> RecoveryOpe
 
 @contextmanager
 def looking_again(operation_id: str) -> Iterator[None]:
-    """If the wait ends before the recovery does, say that the recovery continues and how to look again."""
-    again = f"Recovery {operation_id} goes on. Look again with `prismline deadletters operation {operation_id}`."
+    """If the wait ends before the recovery does, say that the recovery continues and how to check it."""
+    again = f"Recovery {operation_id} continues. Check it with `prismline deadletters operation {operation_id}`."
     try:
         yield
     except KeyboardInterrupt:
@@ -113,8 +113,8 @@ def looking_again(operation_id: str) -> Iterator[None]:
 def progress_of(operation: RecoveryOperationItem) -> str:
     """The progress of a recovery, in one line."""
     if not operation.listed:
-        return f"{operation.n_records} records looked at"
+        return f"{operation.n_records} records read"
     return (
         f"{operation.n_sent} messages sent back: {operation.n_recovered} done, {operation.n_failed} failed;"
-        " waiting for the others' chunks to end"
+        " waiting for the chunks of the others to end"
     )

@@ -67,7 +67,7 @@ def spectra(
             continue
         if (reference := holder.cube_reference) is None:
             copied.setdefault(holder.chunk_key, []).append((x, y))
-        else:  # the chunks of one cube differ in nothing but their first spectrum and their length
+        else:  # references to one cube differ only in `first` and `count`, so one reader serves all chunks
             whole = reference.model_copy(update={"first": 0, "count": reference.n_spectra})
             referred.setdefault(whole.model_dump_json(), (whole, []))[1].append((x, y))
     found = {}

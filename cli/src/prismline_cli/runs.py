@@ -25,7 +25,7 @@ class RunView:
     run_id: str
     state: WorkflowStateItem | None
     item: RunItem | None
-    #: Items that are done in chunks that are in progress, where somebody has asked for it.
+    #: Finished items of chunks that are in progress. 0 unless `watching.follow` has counted them.
     underway: int = 0
 
     @property
@@ -48,7 +48,7 @@ class RunView:
 
     @property
     def goes_on(self) -> bool:
-        """Whether the run goes on after it was cancelled. Its status is still `cancelled` until it ends."""
+        """Whether the run was continued after it was cancelled. Its status stays `cancelled` until it ends."""
         item = self.item
         return self.status == "cancelled" and item is not None and item.goes_on_after_cancel
 
@@ -79,7 +79,7 @@ class RunView:
 
     @property
     def spectra_done(self) -> int:
-        """Estimated spectra in chunks that have ended, and those done in others. The last chunk may hold fewer."""
+        """Estimated number of finished spectra, in ended chunks and in chunks in progress. The last may hold fewer."""
         if not self.item or not self.item.n_items or not self.total:
             return 0
         per_chunk = math.ceil(self.item.n_items / self.total)
@@ -87,7 +87,7 @@ class RunView:
 
     @property
     def parts_done(self) -> float:
-        """What is done in chunks that are in progress, in chunks."""
+        """The work done in chunks that are in progress, as a number of whole chunks."""
         n_items = (self.item and self.item.n_items) or 0
         return min(self.underway * self.total / n_items, self.total - self.completed - self.failed) if n_items else 0.0
 
@@ -102,15 +102,15 @@ class RunView:
         """Warnings for readers of the results, one sentence each."""
         item, found = self.item, []
         if item and item.n_items and item.n_blank == item.n_items:
-            found.append(f"Every one of the {item.n_items:,} spectra of the cube is blank: nothing was fitted.")
+            found.append(f"All {item.n_items:,} spectra of the cube are blank: nothing was fitted.")
         if item and self.total and self.completed < self.total:
             left = self.total - self.completed - self.failed
             parts = [f"{self.failed:,} failed" if self.failed else "", f"{left:,} not finished" if left else ""]
             why = ", ".join(filter(None, parts))
             found.append(f"Partial: {self.completed:,} of {self.total:,} {self.unit}s completed ({why}).")
         if item and item.n_rejected:
-            where = f" The object {item.rejects_key} says why." if item.rejects_key else ""
-            found.append(f"{item.n_rejected:,} lines of the list are no task.{where}")
+            where = f" The object {item.rejects_key} gives the reasons." if item.rejects_key else ""
+            found.append(f"{item.n_rejected:,} lines of the list are not valid tasks.{where}")
         if item and item.n_timed_out:
             found.append(f"{item.n_timed_out:,} spectra ran out of time and wait to be fitted again.")
         if item and item.n_refit_failed:
@@ -186,7 +186,7 @@ def run_ids(connection: Connection) -> Iterator[str]:
 
 
 def surveys(connection: Connection) -> Iterator[str]:
-    """The surveys of all runs, repeated, by the same scan."""
+    """The survey of each run, by the same scan. A survey with several runs is repeated."""
     pages = connection.dynamodb.get_paginator("scan").paginate(
         TableName=connection.workflow_state_table, ProjectionExpression="survey"
     )

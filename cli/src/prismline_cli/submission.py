@@ -22,7 +22,7 @@ def submit(connection: Connection, cube: str, fields: dict[str, Any], *, noise: 
     `fields` are the fields of the manifest. A wrong field is refused before anything is uploaded. The key of a local
     file contains the run's id, so that no other submission replaces the file. A cube in S3 stays in its bucket, which
     the services must be allowed to read. `noise` is a number in the cube's unit, a FITS map, or a text file with one
-    value for each channel. The files are local or in our bucket.
+    value for each channel. A file of noise is local or in the environment's bucket.
     """
     idempotency_key = fields.get("idempotency_key") or str(uuid4())
     check_survey(fields["survey"])

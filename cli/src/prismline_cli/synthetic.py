@@ -1,7 +1,7 @@
-"""Generate a survey cube with known components. The demonstration uses it if the user has no cube.
+"""Generate a survey cube with known components. The demonstration uses it if the user gives no cube.
 
-Three clouds lie along the line of sight. Each has a smooth shape, clumps and a turbulent velocity field, the latter two
-drawn as Gaussian random fields with a power-law spectrum, the usual stand-in for a turbulent interstellar medium
+Three clouds lie along the line of sight. Each has a smooth shape, clumps and a turbulent velocity field. Clumps and
+velocities are Gaussian random fields with a power-law spectrum, the usual model of a turbulent interstellar medium
 (Stutzki et al. 1998, A&A 336, 697). Every spectrum is the sum of at most three Gaussians and white noise.
 """
 
@@ -17,22 +17,22 @@ from numpy.typing import NDArray
 
 Map = NDArray[np.float64]
 
-#: Standard deviation of the white noise, kelvin: the median of the Galactic Ring Survey's 13CO data is close to it.
+#: Standard deviation of the white noise, kelvin. The median noise of the Galactic Ring Survey's 13CO data is similar.
 NOISE_K = 0.25
 
-#: Fainter components than this, kelvin, are left out: they are half the noise and nobody could find them.
+#: Components fainter than this, kelvin, are left out: at half the noise they cannot be found.
 FAINTEST_K = NOISE_K / 2
 
-#: Width of a line, channels, where the turbulence does not change it: 0.7 km/s.
+#: Width of a line without turbulence, channels: 0.7 km/s.
 WIDTH_CHANNELS = 3.2
 
-#: Most that the turbulence moves a line, and widens or narrows it, channels.
+#: Maximum shift of a line by turbulence, and maximum change of its width, channels.
 _DRIFT_CHANNELS, _WIDENING_CHANNELS = 3.0, 0.6
 
-#: Exponent of the random fields' power spectrum, from steep like a cloud's to white (0).
+#: Exponent of the random fields' power spectrum: steep, as of a real cloud. White noise would have 0.
 _POWER_LAW = -3.4
 
-#: Part of the field's width that the survey has not covered in its lowest row; nothing is missing in the middle row.
+#: Fraction of the field's width that is blank in the lowest row. The blank wedge ends at the middle row.
 _UNCOVERED = 0.14
 
 
@@ -54,9 +54,9 @@ class Truth:
 
 @dataclass(frozen=True)
 class _Cloud:
-    """A cloud before turbulence: its amplitude (K) over the field, whose width and height count as 1, and its place.
+    """A cloud without turbulence: its amplitude (K) as a function of (u, v), both 0 to 1 over the field, and its place.
 
-    The mean is `at` + `gradient` . (u, v), as a part of the band.
+    The mean is `at` + `gradient` . (u, v), as a fraction of the band.
     """
 
     amplitude: Callable[[Map, Map], Map]
@@ -65,7 +65,7 @@ class _Cloud:
 
 
 def _ellipse(u: Map, v: Map, centre: tuple[float, float], size: tuple[float, float], angle: float) -> Map:
-    """A Gaussian hill of height 1 whose axes are turned by `angle` radians."""
+    """A Gaussian hill of height 1 whose axes are rotated by `angle` radians."""
     du, dv = u - centre[0], v - centre[1]
     along = np.cos(angle) * du + np.sin(angle) * dv
     across = -np.sin(angle) * du + np.cos(angle) * dv
@@ -129,7 +129,7 @@ def _turbulence(rng: np.random.Generator, ny: int, nx: int) -> Map:
     """A Gaussian random field (ny, nx) with a power-law spectrum, mean 0 and standard deviation 1."""
     frequency = np.hypot(np.fft.fftfreq(2 * ny)[:, None], np.fft.rfftfreq(2 * nx)[None, :])
     frequency[0, 0] = np.inf
-    # Twice the size, then cropped: a transform's field is periodic, and the sky is not.
+    # Made at twice the size and then cropped: the field of a Fourier transform is periodic, and the sky is not.
     noise = np.fft.rfft2(rng.normal(size=(2 * ny, 2 * nx)))
     field = np.fft.irfft2(noise * frequency ** (_POWER_LAW / 2), s=(2 * ny, 2 * nx))[:ny, :nx]
     standardised: Map = (field - field.mean()) / max(float(field.std()), np.finfo(float).tiny)

@@ -45,9 +45,9 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
-#: Columns below which a table of runs is the narrow one.
+#: A table of runs is narrow below this number of columns.
 WIDE = 130
-#: Characters of an id in the narrow table; more where they would not tell runs apart.
+#: Characters of an id in the narrow table. More are shown if two runs would look the same.
 SHORT_ID = 8
 
 
@@ -91,7 +91,7 @@ def short_ids(ids: Sequence[str]) -> dict[str, str]:
 
 
 def show_chunks(found: Sequence[ChunkItem], *, as_json: bool, why: Mapping[str, str] | None = None) -> None:
-    """Print chunks. why: the trouble of a chunk, by chunk id."""
+    """Print chunks. why: the reason why a chunk makes no progress, by chunk id."""
     if as_json:
         print_json([chunk_json(chunk) | ({"why": why[chunk.chunk_id]} if why is not None else {}) for chunk in found])
         return

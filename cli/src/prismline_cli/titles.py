@@ -10,10 +10,10 @@ from typing import Any
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 
-#: Points: size of the heading and of the lines; a line is this many times its size high.
+#: Points: size of the heading and of the lines. The height of a line is its size times the leading.
 _HEADING_PT, _LINE_PT, _LEADING = 14.0, 9.0, 1.35
 
-#: Inches: space above and below a title, and left free at either side.
+#: Inches: space above and below a title, and at either side of it.
 _PADDING_IN, _MARGIN_IN = 0.1, 0.25
 
 _POINTS_PER_INCH = 72.0
@@ -59,7 +59,7 @@ def draw(part: Any, title: Title, width_in: float) -> None:
 
 
 def wrapped(text: str, width_in: float, size: float, weight: str = "normal") -> list[str]:
-    """`text` in lines that are at most `width_in` inches wide at `size` points; a longer word is broken."""
+    """`text` in lines that are at most `width_in` inches wide at `size` points. A longer word is broken."""
     lines, line = [], ""
     for word in text.split():
         candidate = f"{line} {word}" if line else word

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from prismline_contracts import ChunkItem, ChunkStatus
 
-#: Attempts without an end of their own after which a chunk is taken for one that ends its workers.
+#: Number of attempts without a result after which a chunk is assumed to crash its workers.
 CRASHES = 2
 
 
@@ -25,12 +25,12 @@ def trouble(chunk: ChunkItem, *, now: datetime, after: timedelta) -> str | None:
         since = now - datetime.fromisoformat(chunk.started_at)
         if since > after:
             reasons.append(f"in progress for {_minutes(since)}: its worker has died or hangs")
-    # an attempt that ends by itself, with an error, notes when; a worker that dies notes nothing
+    # an attempt that ends with an error records when; a worker that dies records nothing
     silent = chunk.attempts > 1 and (
         chunk.attempt_ended_at is None or chunk.attempt_ended_at < (chunk.started_at or "")
     )
     if chunk.attempts - chunk.interruptions >= CRASHES and (silent or chunk.resends):
-        reasons.append(f"{chunk.attempts} attempts, and the latest ended without a word: it may end its workers")
+        reasons.append(f"{chunk.attempts} attempts, and the latest ended without a result: it may crash its workers")
     if chunk.resends:
         times = "once" if chunk.resends == 1 else f"{chunk.resends} times"
         reasons.append(f"the sweeper sent it again {times}, last at {chunk.sent_at}")

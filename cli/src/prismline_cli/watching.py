@@ -16,13 +16,13 @@ from prismline_cli.output import CommandError, ExitCode, stderr
 from prismline_cli.runs import RunView, load_run
 from prismline_runtime import TransientError
 
-#: Seconds between two looks at a run.
+#: Seconds between two polls of a run.
 POLL_SECONDS = 0.5
-#: Seconds between two looks into the chunks that are in progress, whose workers report as often.
+#: Seconds between two polls of the chunks that are in progress. Their workers report at the same interval.
 LOOK_INTO_CHUNKS_SECONDS = 5.0
-#: Most chunks of a run that is looked into. With more of them, one ends often enough to show that the run goes on.
+#: The chunks of a run are polled if it has at most this many. With more, one ends often enough to show progress.
 MOST_CHUNKS_LOOKED_INTO = 1000
-#: Seconds after which a run that nobody has picked up is given up on.
+#: Seconds after which the command stops waiting for a service to begin the run.
 PICKED_UP_SECONDS = 60.0
 
 
@@ -42,7 +42,7 @@ def follow(connection: Connection, run_id: str, *, appear_within: float) -> Iter
         elif time.monotonic() > deadline:
             raise CommandError(
                 f"Run {run_id} was submitted, but no service has begun it after {appear_within:.0f} s. It begins when"
-                f" the services run. Look again with `prismline watch {run_id}`.",
+                f" the services run. Follow it with `prismline watch {run_id}`.",
                 ExitCode.UNREACHABLE,
                 run_id=run_id,
             )
@@ -62,20 +62,20 @@ def watch(connection: Connection, run_id: str, *, appear_within: float = 0.0) ->
 
 @contextmanager
 def goes_on_without_us(run_id: str) -> Iterator[None]:
-    """If the user stops watching before the run ends, say that the run continues and how to look again."""
-    again = f"Look again with `prismline watch {run_id}`."
+    """If the command stops watching before the run ends, say that the run continues and how to follow it."""
+    again = f"Follow it with `prismline watch {run_id}`."
     try:
         yield
     except KeyboardInterrupt:
         raise CommandError(
-            f"Stopped watching. Run {run_id} goes on. {again} `prismline cancel {run_id}` ends it.",
+            f"Stopped watching. Run {run_id} continues. {again} `prismline cancel {run_id}` cancels it.",
             ExitCode.INTERRUPTED,
             run_id=run_id,
         ) from None
     except (TransientError, ClientError, BotoCoreError, HTTPError) as error:
         raise CommandError(
-            f"Lost the connection to Prismline while watching run {run_id}: {error} The run goes on if Prismline does."
-            f" {again}",
+            f"Lost the connection to Prismline while watching run {run_id}: {error} The run continues if the services"
+            f" run. {again}",
             ExitCode.UNREACHABLE,
             run_id=run_id,
         ) from error

@@ -65,8 +65,8 @@ def status_command(as_json: AsJson = False) -> None:
         until = parse_muted_until(value)
     except ValueError:
         fail(
-            f"The parameter {muted_until_parameter(connection.environment)} does not hold unix seconds, so that nothing"
-            " is muted. Run `prismline alerts unmute` to set it right."
+            f"The parameter {muted_until_parameter(connection.environment)} does not hold unix seconds, so nothing"
+            " is muted. Run `prismline alerts unmute` to repair it."
         )
     _show(until, as_json=as_json)
 
@@ -106,7 +106,7 @@ def register_command(
 
 def _overwrite(url: str, token: str) -> list[dict[str, Any]]:
     """Replace the commands of the application. Return the commands that it has now."""
-    import httpx  # noqa: PLC0415  it takes time that no other command should
+    import httpx  # noqa: PLC0415  a slow import that other commands do not need
 
     try:
         answer = httpx.put(
@@ -149,7 +149,7 @@ def _show(until: int, *, as_json: bool) -> None:
 
 def register(app: typer.Typer) -> None:
     """Add the group `alerts` to `app`."""
-    group = typer.Typer(help="Mute alerts, and register the slash commands that do.", no_args_is_help=True)
+    group = typer.Typer(help="Mute alerts, and register the slash commands that mute them.", no_args_is_help=True)
     group.command("mute")(mute_command)
     group.command("unmute")(unmute_command)
     group.command("status")(status_command)

@@ -22,7 +22,7 @@ MOST_FAILED_TASKS = 100
 
 def chunks(
     run_id: RunId,
-    status: Annotated[ChunkStatus | None, typer.Option(case_sensitive=False, help="Only those.")] = None,
+    status: Annotated[ChunkStatus | None, typer.Option(case_sensitive=False, help="Only this status.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """List a run's chunks."""
@@ -33,7 +33,7 @@ def chunks(
 
 def tasks(
     run_id: RunId,
-    status: Annotated[TaskStatus | None, typer.Option(case_sensitive=False, help="Only those.")] = None,
+    status: Annotated[TaskStatus | None, typer.Option(case_sensitive=False, help="Only this status.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Show at most this many.")] = 100,
     as_json: AsJson = False,
 ) -> None:
@@ -47,11 +47,11 @@ def tasks(
 
 def stuck(
     run_id: RunId,
-    minutes: Annotated[float, typer.Option(min=0, help="In progress for longer than this.")] = 15.0,
+    minutes: Annotated[float, typer.Option(min=0, help="List chunks in progress for longer than this.")] = 15.0,
     as_json: AsJson = False,
 ) -> None:
-    """List chunks that do not get on: their worker began but never ended, they end their workers again and again, or
-    the sweeper had to send them again. Exit code 1 if there are any.
+    """List chunks without progress: their attempt began but never ended, they crash their workers repeatedly, or the
+    sweeper had to send them again. Exit code 1 if there are any.
     """
     connection = Connection.open()
     item = chunked(find_run(connection, run_id))
@@ -63,7 +63,7 @@ def stuck(
 
 
 def failures(run_id: RunId, as_json: AsJson = False) -> None:
-    """Show why a run, or chunks of it, failed. Exit code 1 if anything did."""
+    """Show why a run, or its chunks or tasks, failed. Exit code 1 if anything failed."""
     connection = Connection.open()
     view = find_run(connection, run_id)
     chunked = view.item is not None and view.unit == "chunk"

@@ -26,7 +26,7 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Compare two runs of one cube: counts, distributions, maps of the differences, and the pixels that differ most."""
-    # What reads results and draws takes a second to import.
+    # Importing the modules that read and draw results takes a second.
     from prismline_cli import comparison, plotting  # noqa: PLC0415
 
     if to is not None:
@@ -61,7 +61,7 @@ def _show(found: Comparison, names: tuple[str, str], differing: dict[str, list[A
         counts.add_row(name, *(f"{s.median:.4g} ({s.p16:.4g} to {s.p84:.4g})" if s.n else "-" for s in spreads))
     console.print(counts)
     console.print(
-        f"{len(found.pixels):,} pixels that both looked at: {found.identical:,} with the same components to the bit,"
+        f"{len(found.pixels):,} pixels fitted in both runs: {found.identical:,} with identical components,"
         f" {found.distinct:,} that differ by more than {DISTINCT:g} times the noise.",
         soft_wrap=True,
     )

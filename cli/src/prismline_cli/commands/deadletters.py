@@ -53,7 +53,7 @@ def ls(
     survey: Survey = None,
     run: Run = None,
     error: ErrorText = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most dead letters to show.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of dead letters to show.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List archived dead letters, newest first."""
@@ -174,7 +174,7 @@ def show_request(connection: Connection, operation_id: str, *, wait: bool, as_js
     if not wait:
         print_json({"operation_id": operation_id}) if as_json else console.print(operation_id)
         return
-    stderr.print(f"Asked for {operation_id}.", soft_wrap=True)
+    stderr.print(f"Requested recovery {operation_id}.", soft_wrap=True)
     with looking_again(operation_id):
         found = wait_for_operation(connection, operation_id)
     show_operation(found, as_json=as_json)

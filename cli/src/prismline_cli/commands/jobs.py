@@ -22,14 +22,14 @@ from prismline_runtime import describe_invalid
 JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="JOB")]
 RunId = Annotated[str, typer.Argument(help="The run's id.", metavar="RUN")]
 TaskId = Annotated[str, typer.Argument(help="The task's id, as `jobs tasks` shows it.", metavar="TASK")]
-#: What a key may do if its maker does not say: everything that is about its own tenant.
+#: The scopes of a key that is created without `--scope`: all that concern its own tenant.
 OWN_SCOPES = ("read", "submit", "operate")
 
 Limit = Annotated[int, typer.Option(min=1, max=100_000, help="Show at most this many.")]
 Status = Annotated[str | None, typer.Option(help="Only PENDING, IN_PROGRESS, COMPLETED or FAILED.")]
 To = Annotated[Path | None, typer.Option(help="Download it into this file.")]
 
-#: Formats of lists by the ending of a file.
+#: Formats of lists by the suffix of the file's name.
 FORMATS = {".txt": "text", ".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv"}
 
 
@@ -41,12 +41,12 @@ def submit_command(
     ] = None,
     cube_key: Annotated[str | None, typer.Option(help="The key of a cube in the bucket, in place of URLs.")] = None,
     body: Annotated[Path | None, typer.Option(help="A JSON file with more fields of the request.")] = None,
-    open_job: Annotated[bool, typer.Option("--open", help="Take tasks with `jobs add` until `jobs close`.")] = False,
+    open_job: Annotated[bool, typer.Option("--open", help="Accept tasks of `jobs add` until `jobs close`.")] = False,
     run_async: Annotated[bool, typer.Option("--async", help="Do not wait until the tasks are queued.")] = False,
-    max_concurrency: Annotated[int | None, typer.Option(help="Most tasks or chunks at a time.")] = None,
+    max_concurrency: Annotated[int | None, typer.Option(help="Maximum tasks or chunks in progress at a time.")] = None,
     priority: Annotated[int | None, typer.Option(help="1 (lowest) to 9.")] = None,
     tolerate: Annotated[float | None, typer.Option(help="Percentage that may fail.")] = None,
-    deadline_at: Annotated[str | None, typer.Option(help="When the run is stopped, as 2026-03-01T12:00:00Z.")] = None,
+    deadline_at: Annotated[str | None, typer.Option(help="When to stop the run, such as 2026-03-01T12:00:00Z.")] = None,
     idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
 ) -> None:
@@ -87,7 +87,7 @@ def _format_of(file: Path) -> str:
         fail(f"There is no file {file}.")
     suffix = Path(file.stem).suffix if file.suffix == ".gz" else file.suffix
     if suffix not in FORMATS:
-        fail(f"{file} does not end in {', '.join(FORMATS)}, each also with .gz.")
+        fail(f"{file} does not end in {', '.join(FORMATS)}, or one of them with .gz.")
     return FORMATS[suffix]
 
 
@@ -113,19 +113,19 @@ def add_command(
 
 
 def close_command(job_id: JobId, as_json: AsJson = False) -> None:
-    """Close an open job: it has all its tasks."""
+    """Close an open job. It takes no more tasks."""
     _show(Api.open().post(f"/jobs/{part(job_id)}/close"), as_json=as_json)
 
 
 def rerun_command(
     job_id: JobId,
-    failed: Annotated[bool, typer.Option("--failed", help="Only what failed in the latest run.")] = False,
-    run: Annotated[str | None, typer.Option(help="The run whose tasks or chunks are taken.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    failed: Annotated[bool, typer.Option("--failed", help="Only the tasks or chunks that failed.")] = False,
+    run: Annotated[str | None, typer.Option(help="The run. Default: the first; with --failed, the latest.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a new run of a job. Failed chunks are tried again in their own run."""
+    """Start a new run of a job. With --failed, failed chunks are retried in the run that they belong to."""
     body = {"only": "failed" if failed else "all"} | ({"run_id": run} if run else {})
     if dry_run:
         _show(Api.open().get(f"/jobs/{part(job_id)}/rerun", **body), as_json=as_json)
@@ -145,7 +145,7 @@ def runs_command(limit: Limit = 20, as_json: AsJson = False) -> None:
 
 
 def run_command(run_id: RunId, as_json: AsJson = False) -> None:
-    """Show a run: its status and how far it is."""
+    """Show a run: its status and progress."""
     _show(Api.open().get(f"/runs/{part(run_id)}"), as_json=as_json)
 
 
@@ -176,12 +176,12 @@ def result_command(task_id: TaskId, to: To = None, as_json: AsJson = False) -> N
 
 
 def cancel_command(run_id: RunId, as_json: AsJson = False) -> None:
-    """Cancel a run: what has not started will not."""
+    """Cancel a run. Tasks or chunks that have not started are skipped."""
     _show(Api.open().post(f"/runs/{part(run_id)}/cancel"), as_json=as_json)
 
 
 def export_command(run_id: RunId, idempotency_key: IdempotencyKey = None, as_json: AsJson = False) -> None:
-    """Have all results of a run put into one object."""
+    """Export a run: pack all its results into one object."""
     _show(Api.open().post(f"/runs/{part(run_id)}/export", key=idempotency_key), as_json=as_json)
 
 
@@ -191,7 +191,7 @@ def exported_command(
     to: To = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show an export, or download it once it is whole."""
+    """Show an export, or download it once it is complete."""
     api = Api.open()
     export = api.get(f"/runs/{part(run_id)}/exports/{part(export_id)}")
     if to is not None:
@@ -214,7 +214,7 @@ def deadletters_command(
 
 def recover_command(
     run_id: RunId,
-    retry: Annotated[bool, typer.Option("--retry", help="Try again everything that failed.")] = False,
+    retry: Annotated[bool, typer.Option("--retry", help="Instead, retry everything that failed in the run.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count what would be done, and do nothing.")] = False,
     idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
@@ -228,28 +228,28 @@ def recovery_command(
     operation_id: Annotated[str, typer.Argument(help="The recovery's id.", metavar="RECOVERY")],
     as_json: AsJson = False,
 ) -> None:
-    """Show how far a recovery of dead letters is."""
+    """Show the progress of a recovery of dead letters."""
     _show(Api.open().get(f"/recoveries/{part(operation_id)}"), as_json=as_json)
 
 
 def create_key_command(
-    tenant: Annotated[str, typer.Argument(help="Whose key it is.")],
-    name: Annotated[str, typer.Option(help="What lists and logs call the key.")] = "unnamed",
+    tenant: Annotated[str, typer.Argument(help="The tenant that the key belongs to.")],
+    name: Annotated[str, typer.Option(help="The name of the key in lists and logs.")] = "unnamed",
     scope: Annotated[
         list[str] | None,
         typer.Option(help="read, submit, operate or all; may be repeated.", show_default="read, submit, operate"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make an API key. It is shown once: only its hash is stored."""
+    """Create an API key. It is shown once: only its hash is stored."""
     known = get_args(Scope)
     if unknown := sorted(set(scope or ()) - set(known)):
-        fail(f"There is no scope {', '.join(map(repr, unknown))}; there are {', '.join(known)}.")
+        fail(f"There is no scope {', '.join(map(repr, unknown))}. The scopes are {', '.join(known)}.")
     try:
         scopes = [each for each in known if each in (scope or OWN_SCOPES)]
         key, item = new_api_key(tenant, name, scopes, timestamp())
     except ValidationError as error:
-        fail(f"The key cannot be made: {describe_invalid(error)}.")
+        fail(f"The key cannot be created: {describe_invalid(error)}.")
     connection = Connection.open()
     table = DynamoTable(connection.dynamodb, jobs_table_name(connection.environment))
     table.create(item.model_dump(exclude_none=True), key="PK")

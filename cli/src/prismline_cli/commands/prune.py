@@ -17,7 +17,7 @@ from prismline_cli.pruning import Belongings, Pruning, ended_at
 from prismline_cli.runs import RunView, load_run, run_ids
 from prismline_contracts import now
 
-#: What an age is given in.
+#: Units of an age.
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
 
 
@@ -31,12 +31,12 @@ def prune(
         typer.Option(metavar="AGE", help="Delete all runs that ended longer ago than this, such as 12h, 30d or 8w."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted, and delete nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Delete without a question.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Delete without asking for confirmation.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Delete runs that have ended: items, inputs, outputs, and sources that no other run uses. Dead letters stay."""
     if bool(run_id) == (older_than is not None):
-        fail("Give runs or --older-than.")
+        fail("Give either runs or --older-than.")
     age = None if older_than is None else parse_age(older_than)
     if as_json and not (yes or dry_run):
         fail("With --json the command does not ask before it deletes: give --yes or --dry-run.")
@@ -71,7 +71,7 @@ def _chosen(connection: Connection, given: list[str], age: timedelta | None) -> 
         chosen = {view.run_id: view for view in (find_run(connection, each) for each in given)}
         for view in chosen.values():
             if ended_at(view) is None:
-                fail(f"Run {view.run_id} is not over: nothing was deleted. `prismline run {view.run_id}` shows it.")
+                fail(f"Run {view.run_id} has not ended: nothing was deleted. `prismline run {view.run_id}` shows it.")
         return list(chosen.values())
     views = [found for run_id in run_ids(connection) if (found := load_run(connection, run_id)) is not None]
     return [view for view in views if (moment := ended_at(view)) is not None and now() - moment > age]
@@ -81,7 +81,7 @@ def _show(found: list[Belongings]) -> None:
     table = Table("run", "survey", "status", "ended", "objects", "MB", box=None)
     for each in found:
         state = each.view.state
-        assert state is not None, "a run that is over has a status"
+        assert state is not None, "an ended run has a status"
         ended = state.completed_at or state.updated_at
         table.add_row(
             each.view.run_id, state.survey or "-", state.status, ended, str(len(each.objects)), f"{each.size / 1e6:.1f}"

@@ -68,7 +68,7 @@ def plot(
     if (x is None) != (y is None):
         fail("Give both --x and --y, or neither.")
     if diagnose and x is not None:
-        fail("Give --diagnostics or a pixel: diagnostics are of the whole run.")
+        fail("Give --diagnostics or a pixel, not both: diagnostics cover the whole run.")
     from prismline_cli import plotting  # noqa: PLC0415
 
     if to is not None:

@@ -30,15 +30,15 @@ def retry(
     wait: Annotated[bool, typer.Option("--wait", help="Wait until the chunks have ended.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Process failed chunks of a run again, with all their attempts. The archive need not have their messages.
+    """Process failed chunks of a run again, each with its full number of attempts. No archived messages are needed.
 
     With --wait, the command ends when each chunk has ended. Exit code 1 if some failed again. With --cancelled, failed
-    chunks are not processed again, and --wait waits until the run goes on. Follow it with `prismline watch`.
+    chunks are not processed again, and --wait waits until the run continues. Follow it with `prismline watch`.
     """
     if failed and chunks:
         fail("Give chunks or --failed, not both.")
     if cancelled and (failed or chunks):
-        fail("Give --cancelled alone: what failed can be tried again once the run goes on.")
+        fail("Give --cancelled alone. Failed chunks can be retried once the run continues.")
     connection = Connection.open()
     view = find_run(connection, run_id)
     if cancelled:
@@ -47,7 +47,7 @@ def retry(
         return
     run = item_of(view)
     if run.cancelled_at is not None and run.stop_reason == "cancelled":
-        fail(f"Run {run.run_id} was cancelled. Have it go on first: prismline retry {run.run_id} --cancelled")
+        fail(f"Run {run.run_id} was cancelled. Continue it first: prismline retry {run.run_id} --cancelled")
     if len(chunks or []) > MAX_RETRIED_CHUNKS:
         fail(f"Name at most {MAX_RETRIED_CHUNKS} chunks, or none for all that failed.")
     names = [find_chunk(connection, run.run_id, chunk) for chunk in chunks or []]
@@ -58,16 +58,16 @@ def retry(
 
 
 def _cancelled_at(view: RunView) -> str:
-    """When the run was stopped. Ends the command if the run is not a cancelled run that can go on."""
+    """When the run was stopped. Ends the command if the run is not a cancelled run that can be continued."""
     run_id, item = view.run_id, view.item
     if view.status != "cancelled":
         fail(f"Run {run_id} was not cancelled: it is {view.status}.")
     if item is None:
-        fail(f"Run {run_id} was cancelled before its source was read: there is nothing to go on with. Submit it again.")
+        fail(f"Run {run_id} was cancelled before its source was read: there is nothing to continue. Submit it again.")
     if view.goes_on:
-        fail(f"Run {run_id} goes on already.")
+        fail(f"Run {run_id} has already been continued.")
     if item.cancelled_at is None and item.drained_at is not None:
-        fail(f"Run {run_id} was cancelled when all of its chunks had ended: nothing is left to do.")
+        fail(f"Run {run_id} was cancelled after all of its chunks had ended: nothing is left to do.")
     if item.cancelled_at is None:
         fail(f"Run {run_id} is being cancelled. Try again in a moment.")
     return item.cancelled_at

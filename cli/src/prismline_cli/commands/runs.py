@@ -18,7 +18,7 @@ from prismline_contracts import Envelope, RunCancelRequested, timestamp
 
 def runs(
     survey: Survey = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most runs to show.")] = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of runs to show.")] = 20,
     as_json: AsJson = False,
 ) -> None:
     """List the latest runs, newest first."""
@@ -56,7 +56,7 @@ def cancel(run_id: RunId, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"run_id": view.run_id, "requested": "cancel"})
     else:
-        console.print(f"Asked to cancel {view.run_id}.")
+        console.print(f"Requested the cancellation of run {view.run_id}.")
 
 
 def register(app: typer.Typer) -> None:

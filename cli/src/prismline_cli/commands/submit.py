@@ -34,13 +34,13 @@ def submit(
         ),
     ] = None,
     beta: Annotated[float | None, typer.Option(help="Persistence threshold in units of the noise.")] = None,
-    max_refine_iter: Annotated[int | None, typer.Option(help="Most refinement iterations.")] = None,
-    snr_min: Annotated[float | None, typer.Option(help="Least amplitude over noise of a component.")] = None,
-    mf_snr_min: Annotated[float | None, typer.Option(help="Least matched-filter signal-to-noise.")] = None,
+    max_refine_iter: Annotated[int | None, typer.Option(help="Maximum number of refinement iterations.")] = None,
+    snr_min: Annotated[float | None, typer.Option(help="Minimum amplitude of a component, in units of noise.")] = None,
+    mf_snr_min: Annotated[float | None, typer.Option(help="Minimum matched-filter signal-to-noise ratio.")] = None,
     f_sep: Annotated[float | None, typer.Option(help="Separation below which a pair is blended, in FWHM.")] = None,
     neg_thresh: Annotated[float | None, typer.Option(help="Depth of a negative dip, in units of noise.")] = None,
     decomposer: Annotated[
-        str | None, typer.Option(help="The program that fits: gaussline (default) or phspectra.")
+        str | None, typer.Option(help="The program that fits spectra: gaussline (default) or phspectra.")
     ] = None,
     preset: Annotated[str | None, typer.Option(help="How gaussline chooses the model: best or compatible.")] = None,
     noise: Annotated[
@@ -51,11 +51,11 @@ def submit(
         ),
     ] = None,
     chunk_size: Annotated[
-        int | None, typer.Option(help="Spectra in a chunk. By default, the splitter chooses by the cost of a fit.")
+        int | None, typer.Option(help="Spectra per chunk. By default, the splitter chooses it from the cost of a fit.")
     ] = None,
     chunk_input: Annotated[
         str | None,
-        typer.Option(help="Input of a chunk: a copy of its spectra, a reference to the cube, or auto, the faster one."),
+        typer.Option(help="Input of a chunk: copy (of its spectra), reference (to the cube), or auto (the faster)."),
     ] = None,
     tolerate: Annotated[float | None, typer.Option(help="Percentage of chunks that may fail.")] = None,
     job_id: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
@@ -86,7 +86,7 @@ def submit(
     given = _given(fields)
     if manifest is not None:
         if cube is not None or noise is not None or given.keys() - {"idempotency_key"}:
-            fail("With --manifest, the manifest gives every setting but --file and --idempotency-key.")
+            fail("With --manifest, give only --file and --idempotency-key: all other settings are in the manifest.")
         connection = Connection.open()
         run_id = submit_manifest(connection, manifest, file or [], idempotency_key)
     elif cube is None or survey is None or file:
