@@ -1,7 +1,7 @@
-"""What the harness needs of the checkout around it goes into its wheel; everything else is in pyproject.toml.
+"""Copy into the wheel the files of the checkout that the harness needs. All other settings are in pyproject.toml.
 
-The wheel carries one release of the whole system, in the folders of a checkout: the templates, the tables of processes,
-and what the images of the services are built from.
+The wheel contains one release of the whole system, in the folders of a checkout: the templates, the tables of
+processes, and the sources of the services' images.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from setuptools import setup
 from setuptools.command.build_py import build_py
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-#: Folder of the package that stands for the checkout; `prismline_localstack.settings` looks there.
+#: Folder of the package with the files of the checkout. `prismline_localstack.settings` finds them there.
 CARRIED = "prismline_localstack/checkout"
 PATTERNS = (
     ".dockerignore",
@@ -36,7 +36,7 @@ class BuildWithCheckout(build_py):
     """Copies the patterns beside the modules. An editable installation uses the checkout itself."""
 
     def run(self) -> None:
-        """Raises FileNotFoundError outside a checkout: there is no source distribution of the harness."""
+        """Raises FileNotFoundError outside a checkout, because the harness has no source distribution."""
         super().run()
         if self.editable_mode:
             return
@@ -44,7 +44,7 @@ class BuildWithCheckout(build_py):
         for pattern in PATTERNS:
             found = [path for path in CHECKOUT.glob(pattern) if path.is_file() and _carried(path)]
             if not found:
-                raise FileNotFoundError(f"{CHECKOUT} is no checkout: it has no {pattern}.")
+                raise FileNotFoundError(f"{CHECKOUT} is not a checkout: it has no {pattern}.")
             for path in found:
                 copy = target / path.relative_to(CHECKOUT)
                 copy.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The bill of materials of an image says what is installed in it."""
+"""The bill of materials of an image lists the packages that are installed in it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_the_bill_is_valid_and_names_every_locked_package(service: str) -> None:
 def test_the_kernel_that_an_image_compiles_is_in_its_bill() -> None:
     names = {part["name"] for part in json.loads(bill_of(REPOSITORY, "worker"))["components"]}
     assert "prismline-gaussline" in names
-    assert "async-timeout" not in names, "its marker leaves it out of the Python of the images"
+    assert "async-timeout" not in names, "its marker excludes the Python of the images"
 
 
 def test_the_same_image_has_the_same_bill() -> None:
@@ -42,7 +42,7 @@ def test_the_same_image_has_the_same_bill() -> None:
 
 
 @pytest.mark.parametrize("service", SERVICES)
-def test_an_image_says_what_it_is_and_runs_as_nobody(service: str) -> None:
+def test_an_image_has_labels_and_runs_without_privileges(service: str) -> None:
     dockerfile = (REPOSITORY / "services" / service / "Dockerfile").read_text()
     for label in ("title", "description", "licenses"):
         assert re.search(rf'org\.opencontainers\.image\.{label}="[^"]+"', dockerfile), label

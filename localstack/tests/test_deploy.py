@@ -1,4 +1,4 @@
-"""Stacks are deployed, updated and explained."""
+"""Stacks are deployed and updated, and failures name the resource and the reason."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_platform_and_services_are_deployed_without_functions(aws_env: dict[str,
 
 
 @pytest.mark.emulator
-def test_the_platform_holds_what_services_count_on(aws_env: dict[str, str], root: Path) -> None:
+def test_the_platform_creates_the_resources_that_services_need(aws_env: dict[str, str], root: Path) -> None:
     outputs = run_deploy(aws_env, root)
     table = make_client("dynamodb", aws_env).describe_table(TableName=outputs["RUNS_TABLE"])["Table"]
     assert [key["AttributeName"] for key in table["KeySchema"]] == ["PK", "SK"]
@@ -136,7 +136,7 @@ def test_the_platform_holds_what_services_count_on(aws_env: dict[str, str], root
 
 
 @pytest.mark.emulator
-def test_a_pipeline_has_a_role_where_its_issuer_is_known(aws_env: dict[str, str], root: Path) -> None:
+def test_a_pipeline_has_a_role_if_its_issuer_is_given(aws_env: dict[str, str], root: Path) -> None:
     iam = make_client("iam", aws_env)
     name = f"prismline-{aws_env['ENVIRONMENT']}-deployer"
     run_deploy(aws_env, root)
@@ -185,7 +185,7 @@ def test_a_failed_update_is_explained_by_its_own_failure_not_by_an_earlier_one(
 
 
 @pytest.mark.emulator
-def test_a_template_that_is_none_is_an_error_that_names_it(aws_env: dict[str, str], root: Path) -> None:
+def test_an_invalid_template_is_an_error_that_names_it(aws_env: dict[str, str], root: Path) -> None:
     (root / "services" / "echo" / "template.yaml").write_text("Resources: [")
     with pytest.raises(HarnessError, match=r"services/echo/template\.yaml"):
         run_deploy(aws_env, root)

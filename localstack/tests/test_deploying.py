@@ -1,4 +1,4 @@
-"""Releases are planned, deployed, recorded and rolled back; images are built once and named by their digests."""
+"""Releases are planned, deployed, recorded and rolled back. Images are built once and identified by their digests."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class World:
         self.shown: list[ChangeSet] = []
 
     def change(self, version: str) -> None:
-        """Another version of the service, with other code."""
+        """Change the version of the service, and its code."""
         (self.service / "pyproject.toml").write_text(f'[project]\nversion = "{version}"\n')
         (self.service / "src" / "echo.py").write_text(f"VERSION = {version!r}\n")
 
@@ -87,7 +87,7 @@ class World:
         return lambda planned: self.shown.append(planned) or execute
 
     def changes(self) -> list[list[tuple[str, str]]]:
-        """What was shown: actions and resources of each stack."""
+        """The changes that were shown: actions and resources of each stack."""
         return [[(change.action, change.resource) for change in planned.changes] for planned in self.shown]
 
     def deployed(self) -> Deployed:
@@ -96,7 +96,7 @@ class World:
         return found
 
     def image(self) -> str:
-        """The image of the function that is there."""
+        """The image of the deployed function."""
         name = f"prismline-{self.env['ENVIRONMENT']}-echo"
         return str(make_client("lambda", self.env).get_function(FunctionName=name)["Code"]["ImageUri"])
 
@@ -113,7 +113,7 @@ def world(aws_env: dict[str, str], tmp_path: Path) -> World:
     return World(aws_env, tmp_path)
 
 
-def test_a_plan_of_a_new_environment_shows_the_platform_and_makes_nothing(world: World) -> None:
+def test_a_plan_of_a_new_environment_shows_the_platform_and_creates_nothing(world: World) -> None:
     world.deploy(execute=False)
     assert [planned.new for planned in world.shown] == [True]
     assert ("Add", "RunsTable") in world.changes()[0]
@@ -128,7 +128,7 @@ def test_a_release_is_deployed_after_the_platform_and_recorded(world: World) -> 
     assert (world.deployed().version, world.deployed().image) == ("1.0.0", world.image())
     assert world.image().startswith("prismline/echo@sha256:")
     world.deploy()
-    assert world.changes() == [[], []], "the same again changes nothing"
+    assert world.changes() == [[], []], "a second deployment of the same release changes nothing"
     assert world.deployed().previous == []
 
 
@@ -141,7 +141,7 @@ def test_a_plan_shows_what_would_change_and_changes_nothing(world: World) -> Non
     assert (world.image(), world.deployed()) == (image, world_before)
 
 
-def test_a_rollback_restores_the_release_before_and_keeps_queues_and_parameters(world: World) -> None:
+def test_a_rollback_restores_the_previous_release_and_keeps_queues_and_parameters(world: World) -> None:
     world.deploy()
     first = world.image()
     world.change("1.1.0")
@@ -163,17 +163,17 @@ def test_a_rollback_restores_the_release_before_and_keeps_queues_and_parameters(
     assert world.retention() == kept
     assert world.rollback() is not None
     assert (world.deployed().version, world.image()) == ("1.0.0", first)
-    with pytest.raises(HarnessError, match="No release of echo before the present one is known"):
+    with pytest.raises(HarnessError, match="No previous release of echo is recorded"):
         world.rollback()
 
 
-def test_a_rollback_that_would_touch_a_queue_is_refused(world: World) -> None:
+def test_a_rollback_that_would_change_a_queue_is_refused(world: World) -> None:
     (world.service / "template.yaml").write_text(ENTANGLED)
     world.deploy()
     world.change("1.1.0")
     world.deploy()
     image = world.image()
-    with pytest.raises(HarnessError, match="would touch more than code: Queue"):
+    with pytest.raises(HarnessError, match="would change more than code: Queue"):
         world.rollback()
     assert (world.image(), world.deployed().version) == (image, "1.1.0")
     world.change("1.2.0")
@@ -191,18 +191,18 @@ def test_a_deployment_that_fails_names_the_resource_and_is_not_recorded(world: W
     assert (world.deployed().version, world.image()) == ("1.0.0", image)
 
 
-def test_a_stack_that_needs_what_none_makes_is_refused_before_anything_changes(world: World) -> None:
+def test_a_stack_with_an_unsatisfied_import_is_refused_before_anything_changes(world: World) -> None:
     template = TEMPLATE.replace("-RunsTable", "-NoTable")
     (world.service / "template.yaml").write_text(template)
-    with pytest.raises(HarnessError, match=r"The stack echo needs export .*-NoTable, which no stack makes"):
+    with pytest.raises(HarnessError, match=r"The stack echo needs export .*-NoTable, which no stack creates"):
         world.deploy()
     assert world.target.stacks.state(world.target.stack("platform")) is None
 
 
-def test_unknown_services_and_folders_that_are_no_checkout_are_refused(world: World, tmp_path: Path) -> None:
-    with pytest.raises(HarnessError, match="There is no service nope; there are platform, echo"):
+def test_unknown_services_and_folders_without_a_checkout_are_refused(world: World, tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match=r"There is no service nope\. The names are platform, echo"):
         world.deploy("nope")
-    with pytest.raises(HarnessError, match="is no checkout of Prismline"):
+    with pytest.raises(HarnessError, match="is not a full checkout of Prismline"):
         deploy(world.target, tmp_path / "empty", world.show(execute=True))
 
 
@@ -236,7 +236,7 @@ def test_an_image_is_built_and_pushed_once_and_named_by_its_digest(world: World)
     assert place.endswith("/prismline/echo")
     assert digest.startswith("sha256:")
     assert images.build(world.root, "echo") == first
-    assert len(commands) == 3, "what is there is not built again"
+    assert len(commands) == 3, "an image that exists is not built again"
     world.change(f"1.0.1-{world.env['ENVIRONMENT']}")
     assert images.build(world.root, "echo") != first
     described = ecr.describe_repositories(repositoryNames=["prismline/echo"])["repositories"][0]
@@ -249,5 +249,5 @@ def test_a_sparse_checkout_deploys_its_service_alone(world: World) -> None:
     world.change("1.1.0")
     world.deploy("echo")
     assert world.deployed().version == "1.1.0"
-    with pytest.raises(HarnessError, match="A sparse one deploys the services that are named"):
+    with pytest.raises(HarnessError, match="From a sparse one, name the services to deploy"):
         world.deploy()

@@ -37,14 +37,14 @@ SELF_SUFFICIENT = "Outputs: {Value: {Value: x}}"
 
 
 @pytest.mark.parametrize("consumer", CONSUMERS.values(), ids=CONSUMERS)
-def test_a_stack_comes_after_the_one_that_makes_what_it_needs(consumer: str) -> None:
+def test_a_stack_comes_after_the_stack_that_it_needs(consumer: str) -> None:
     templates = {"a": parse(consumer), "z": parse(PRODUCER)}
     assert deployment_order(templates) == ["z", "a"]
 
 
-def test_a_stack_that_needs_what_none_makes_is_named() -> None:
+def test_a_stack_whose_need_no_stack_satisfies_is_named() -> None:
     with pytest.raises(
-        HarnessError, match=r"The stack a needs export prismline-\$\{Environment\}-Table, which no stack makes"
+        HarnessError, match=r"The stack a needs export prismline-\$\{Environment\}-Table, which no stack creates"
     ):
         deployment_order({"a": parse(CONSUMERS["an import"]), "b": parse(SELF_SUFFICIENT)})
 

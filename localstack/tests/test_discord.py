@@ -1,4 +1,4 @@
-"""The stand-in refuses what Discord refuses, or tests against it would prove nothing."""
+"""The stand-in refuses the same requests as Discord. Otherwise tests against it would prove nothing."""
 
 from __future__ import annotations
 
@@ -62,14 +62,16 @@ def test_a_message_is_kept_and_can_be_waited_for(discord: DiscordStandIn) -> Non
         {"content": "x", "allowed_mentions": {"parse": ["all"]}},
     ],
 )
-def test_what_breaks_a_limit_is_refused_in_discords_words(discord: DiscordStandIn, message: dict[str, Any]) -> None:
+def test_a_message_that_breaks_a_limit_is_refused_with_discords_error(
+    discord: DiscordStandIn, message: dict[str, Any]
+) -> None:
     answer = httpx.post(discord.webhook_url, json=message)
     assert answer.status_code == 400
     assert (answer.json()["code"], answer.json()["message"]) == (50035, "Invalid Form Body")
     assert discord.messages == []
 
 
-def test_what_is_just_within_the_limits_is_taken(discord: DiscordStandIn) -> None:
+def test_a_message_just_within_the_limits_is_accepted(discord: DiscordStandIn) -> None:
     fields = [{"name": "n" * 100, "value": "v" * 100}] * 25
     assert httpx.post(discord.webhook_url, json=embed(title="x" * 256, fields=fields)).is_success
     assert httpx.post(discord.webhook_url, json=embed(description="x" * 4096)).is_success
@@ -80,7 +82,7 @@ def test_another_webhook_does_not_exist(discord: DiscordStandIn) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, 10015)
 
 
-def test_it_fails_as_often_as_it_is_told(discord: DiscordStandIn) -> None:
+def test_an_injected_failure_occurs_the_given_number_of_times(discord: DiscordStandIn) -> None:
     discord.fail(429, retry_after=2.5)
     discord.fail(503, times=2)
     limited = httpx.post(discord.webhook_url, json={"content": "hello"})

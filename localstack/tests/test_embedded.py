@@ -1,4 +1,4 @@
-"""What the embedded emulator still holds after it was killed."""
+"""The state of the embedded emulator after a kill, and the behaviour that it adds to ministack."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TABLE = "runs"
 
 
 class Machine:
-    """An emulator that is killed and started again in its folder."""
+    """An emulator that a test can kill and start again in the same folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -59,11 +59,11 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     made.emulator.stop()
 
 
-def test_the_emulator_starts_without_what_it_does_not_need_yet() -> None:
+def test_the_emulator_starts_without_modules_that_it_does_not_need_yet() -> None:
     modules = {"boto3", "pydantic", "ministack.services.cloudformation"}
     program = f"import sys, prismline_localstack.embedded; print({modules} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n", "every start of an emulator would take three times the processor time"
+    assert done.stdout == "set()\n", "with these modules, each start would take three times the processor time"
 
 
 def put(machine: Machine, name: str, **values: str) -> None:
@@ -106,7 +106,7 @@ def test_every_write_to_dynamodb_that_was_answered_survives_a_kill_and_reads_and
     assert sorted(machine.items()) == ["a", "c", "d", "e"]
 
 
-def test_a_write_that_was_cut_off_in_the_journal_is_forgotten_and_later_ones_are_kept(machine: Machine) -> None:
+def test_an_incomplete_write_in_the_journal_is_dropped_and_later_ones_are_kept(machine: Machine) -> None:
     put(machine, "whole")
     machine.kill()
     [base] = machine.bases()
@@ -151,7 +151,7 @@ def test_objects_queues_and_parameters_survive_a_kill(machine: Machine) -> None:
     assert ssm.get_parameter(Name="/kept")["Parameter"]["Value"] == "kept value"
 
 
-def test_what_was_made_before_the_first_base_never_was_but_for_objects_which_come_back_with_their_bucket(
+def test_state_before_the_first_base_is_dropped_except_objects_which_come_back_with_their_bucket(
     tmp_path: Path,
 ) -> None:
     machine = Machine(tmp_path)
@@ -190,10 +190,10 @@ def test_a_range_of_a_large_object_is_read_without_the_rest(machine: Machine) ->
 
 
 def bytes_read(machine: Machine) -> int:
-    """Bytes that the emulator has read from files and connections."""
+    """Number of bytes that the emulator has read from files and connections."""
     path = Path(f"/proc/{machine.emulator.child.pid}/io")
     if not path.exists():
-        pytest.skip("this system does not count what a process reads")
+        pytest.skip("this system does not count the bytes that a process reads")
     return int(path.read_text().partition("rchar: ")[2].split()[0])
 
 

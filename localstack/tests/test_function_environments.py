@@ -1,4 +1,4 @@
-"""Execution environments: awslambdaric asks for work, is frozen in between, and is killed at its time limit."""
+"""Execution environments: awslambdaric is frozen between invocations, and killed at the time limit of one."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def handler(event, context):
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., ExecutionEnvironment]]:
-    """Starts environments of the handler above, or of another source."""
+    """A function that starts environments with the handler above, or with another source."""
     started = []
 
     def start(source: str = HANDLER) -> ExecutionEnvironment:
@@ -76,7 +76,7 @@ def test_a_handler_gets_the_context_of_lambda(start: Callable[..., ExecutionEnvi
     assert first["id"] != second["id"]
 
 
-def test_a_process_stands_still_between_invocations(start: Callable[..., ExecutionEnvironment]) -> None:
+def test_a_process_is_frozen_between_invocations(start: Callable[..., ExecutionEnvironment]) -> None:
     environment = start()
     environment.invoke(event("tick"), 20.0)
     before = environment.invoke(event("ticks"), 20.0).json()
@@ -85,7 +85,7 @@ def test_a_process_stands_still_between_invocations(start: Callable[..., Executi
     while stat.read_text().rpartition(")")[2].split()[0] != "T" and time.monotonic() < deadline:
         time.sleep(0.01)
     used = environment.processor_seconds
-    time.sleep(0.3)  # the time in which a thread that was not frozen would go on
+    time.sleep(0.3)  # a thread that was not frozen would run in this time
     assert environment.processor_seconds == used
     assert environment.invoke(event("ticks"), 20.0).json() < before + 200
 
@@ -106,7 +106,7 @@ def test_an_answer_may_have_6_mb(start: Callable[..., ExecutionEnvironment]) -> 
     assert (outcome.answer, outcome.error) == (None, "Function.ResponseSizeTooLarge")
 
 
-def test_an_exception_is_the_error_of_its_invocation_alone(start: Callable[..., ExecutionEnvironment]) -> None:
+def test_an_exception_fails_only_its_own_invocation(start: Callable[..., ExecutionEnvironment]) -> None:
     environment = start()
     outcome = environment.invoke(event("raise"), 20.0)
     assert (outcome.answer, outcome.error, outcome.message) == (None, "LookupError", "nothing there")

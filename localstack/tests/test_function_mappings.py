@@ -1,4 +1,4 @@
-"""Event source mappings: batches, partial failures, windows, throttling, how many invocations there are at a time."""
+"""Event source mappings: batches, partial failures, windows, throttling and concurrency."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.emulator
 
 
 class Probe:
-    """A queue, a mapping to a function that a test plays, and what the function was invoked with."""
+    """A queue, a mapping to a fake function, and the records with which the function was invoked."""
 
     def __init__(self, env: dict[str, str]) -> None:
         self.sqs: Any = make_client("sqs", env)
@@ -48,7 +48,7 @@ class Probe:
         return self.answer(records)
 
     def depth(self) -> tuple[int, int]:
-        """How many messages are visible, and how many are hidden."""
+        """The numbers of visible and of hidden messages."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         found = self.sqs.get_queue_attributes(QueueUrl=self.url, AttributeNames=names)["Attributes"]
         return int(found[names[0]]), int(found[names[1]])
@@ -67,7 +67,7 @@ def probe(aws_env: dict[str, str]) -> Iterator[Probe]:
 
 
 def failing(*bodies: str) -> Callable[[list[dict[str, Any]]], Outcome]:
-    """Answers that the messages with these bodies failed."""
+    """A function whose answer says that the messages with these bodies failed."""
 
     def answer(records: list[dict[str, Any]]) -> Outcome:
         failed = [{"itemIdentifier": record["messageId"]} for record in records if record["body"] in bodies]
@@ -76,7 +76,7 @@ def failing(*bodies: str) -> Callable[[list[dict[str, Any]]], Outcome]:
     return answer
 
 
-def test_messages_that_were_done_are_deleted_and_the_others_stay_hidden(probe: Probe) -> None:
+def test_messages_that_succeeded_are_deleted_and_the_others_stay_hidden(probe: Probe) -> None:
     probe.answer = failing("b")
     probe.send("a", "b", "c")
     probe.start(BatchSize=10)
@@ -94,21 +94,21 @@ def test_messages_that_were_done_are_deleted_and_the_others_stay_hidden(probe: P
         (Outcome(b"null"), 0),
     ],
 )
-def test_an_answer_says_whether_a_batch_is_done(probe: Probe, outcome: Outcome, left: int) -> None:
+def test_the_answer_decides_which_messages_are_deleted(probe: Probe, outcome: Outcome, left: int) -> None:
     probe.answer = lambda _: outcome
     probe.send("a", "b")
     probe.start()
     assert wait_until(lambda: sum(map(len, probe.batches)) == 2 and probe.depth() == (0, left), 20)
 
 
-def test_without_partial_answers_any_answer_means_that_all_is_done(probe: Probe) -> None:
+def test_without_partial_answers_any_answer_means_that_all_messages_succeeded(probe: Probe) -> None:
     probe.answer = failing("a")
     probe.send("a")
     probe.start(FunctionResponseTypes=[])
     assert wait_until(lambda: probe.batches == [["a"]] and probe.depth() == (0, 0), 20)
 
 
-def test_a_batch_is_never_larger_than_its_mapping_says(probe: Probe) -> None:
+def test_a_batch_is_never_larger_than_the_batch_size(probe: Probe) -> None:
     probe.send(*"abcde")
     probe.start(BatchSize=2)
     assert wait_until(lambda: sum(map(len, probe.batches)) == 5, 20)
@@ -123,7 +123,7 @@ def test_a_window_collects_what_comes_later(probe: Probe) -> None:
 
 
 @pytest.mark.parametrize(("maximum", "expected"), [(2, 2), (None, 3)])
-def test_no_more_invocations_are_under_way_than_the_mapping_allows(
+def test_there_are_never_more_invocations_than_the_mapping_allows(
     probe: Probe, maximum: int | None, expected: int
 ) -> None:
     go_on = threading.Event()
@@ -150,7 +150,7 @@ def test_a_batch_waits_for_a_function_that_has_no_concurrency_left(probe: Probe)
     assert probe.batches == [["a"], ["a"]]
 
 
-def test_a_message_that_waited_in_vain_comes_again(probe: Probe) -> None:
+def test_a_message_of_a_throttled_function_is_received_again(probe: Probe) -> None:
     received: list[int] = []
 
     def throttled(records: list[dict[str, Any]]) -> Outcome:
@@ -162,4 +162,4 @@ def test_a_message_that_waited_in_vain_comes_again(probe: Probe) -> None:
     probe.send("a")
     probe.start()
     assert wait_until(lambda: probe.depth() == (0, 0) and received[-1:] == [2], 20)
-    assert received.count(1) >= 2, "it was tried until it was visible again"
+    assert received.count(1) >= 2, "the mapping tried the batch until its messages were visible again"

@@ -1,4 +1,4 @@
-"""A function keeps its environments, and a release that is replaced ends when its work has ended."""
+"""A function reuses its environments, and a replaced release ends after its last invocation."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RELEASE = Release("probe", "prismline/probe@sha256:0", "1", timeout=5.0)
 
 
 class Environment:
-    """An execution environment that a test plays."""
+    """A fake execution environment."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.alive = True
@@ -51,7 +51,7 @@ class Environment:
 
 
 class Started(list[Environment]):
-    """Makes environments, and remembers them."""
+    """Creates fake environments, and is the list of them."""
 
     def __call__(self) -> Any:
         self.append(Environment())
@@ -102,7 +102,7 @@ def test_a_request_waits_for_a_function_that_is_being_deployed(
     assert functions.find("another") is None
 
 
-def test_a_release_that_is_replaced_ends_when_its_invocations_have(
+def test_a_replaced_release_ends_after_its_last_invocation(
     function: Function, started: Started, in_background: Callable[..., Any]
 ) -> None:
     first = in_background(function.invoke, b"wait")
@@ -110,17 +110,17 @@ def test_a_release_that_is_replaced_ends_when_its_invocations_have(
         pass
     function.invoke(b"")
     function.retire()
-    assert [environment.alive for environment in started] == [True, False], "only what is idle ends at once"
+    assert [environment.alive for environment in started] == [True, False], "only an idle environment ends at once"
     started[0].go_on.set()
     assert first.result().answer == b"done"
     assert not started[0].alive
 
 
 @pytest.mark.parametrize(("reserved", "expected"), [(1, THROTTLED), (2, Outcome(b"done")), (None, Outcome(b"done"))])
-def test_no_more_invocations_are_under_way_than_are_reserved(
+def test_there_are_never_more_invocations_than_are_reserved(
     started: Started, in_background: Callable[..., Any], reserved: int | None, expected: Outcome
 ) -> None:
-    """In all releases together: what is under way when a release is replaced counts until it ends."""
+    """The limit covers all releases together: invocations in a replaced release count until they end."""
     functions = Functions()
     for revision in ("1", "2"):
         release = replace(RELEASE, revision=revision, reserved=reserved)
@@ -132,10 +132,10 @@ def test_no_more_invocations_are_under_way_than_are_reserved(
         assert functions.invoke("probe", b"") == expected
     started[0].go_on.set()
     assert first.result().answer == b"done"
-    assert functions.invoke("probe", b"") == Outcome(b"done"), "what has ended does not count"
+    assert functions.invoke("probe", b"") == Outcome(b"done"), "ended invocations do not count"
 
 
-def test_a_function_that_reserves_nothing_is_off(started: Started) -> None:
+def test_a_function_with_a_reserved_concurrency_of_0_is_never_invoked(started: Started) -> None:
     functions = Functions()
     functions.replace("probe", Function(replace(RELEASE, reserved=0), started, service_logger("probe")))
     assert functions.invoke("probe", b"") is THROTTLED
@@ -150,13 +150,13 @@ def test_an_environment_that_is_dead_or_old_is_not_used_again(function: Function
         started[0].alive = False
     else:
         started[0].started -= OLDEST_SECONDS + 1
-        function.invoke(b"")  # its credentials are good for one more
+        function.invoke(b"")  # its credentials are still valid long enough for one more invocation
     function.invoke(b"")
     assert len(started) == 2
     assert not started[0].alive
 
 
-def test_an_environment_that_nobody_needs_ends(function: Function, started: Started) -> None:
+def test_an_unused_environment_ends(function: Function, started: Started) -> None:
     function.invoke(b"")
     function.end_unused()
     assert started[0].alive

@@ -1,4 +1,4 @@
-"""Function URLs: requests become events, answers become responses; the endpoint for Discord starts in time."""
+"""Function URLs convert requests to events and answers to responses. The endpoint for Discord starts in time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from prismline_localstack.functions.urls import request_event, response_of, serv
 COLD_START_SECONDS = 1.5
 
 
-def test_an_event_holds_what_was_requested() -> None:
+def test_an_event_contains_the_request() -> None:
     headers = {"host": "h", "cookie": "a=1; b=2", "content-type": "application/json", "user-agent": "u"}
     event = request_event("POST", "/v1/jobs?a=1&b=x%20y&a=2", headers, b'{"n": 1}', "127.0.0.1")
     assert event["rawPath"] == "/v1/jobs"
@@ -32,7 +32,7 @@ def test_an_event_holds_what_was_requested() -> None:
     assert event["requestContext"]["http"]["method"] == "POST"
 
 
-def test_a_body_that_is_no_text_is_in_base64() -> None:
+def test_a_body_that_is_not_text_is_in_base64() -> None:
     event = request_event("PUT", "/", {"content-type": "application/octet-stream"}, b"\xff\x00", "127.0.0.1")
     assert (event["body"], event["isBase64Encoded"]) == ("/wA=", True)
 
@@ -53,7 +53,7 @@ def test_an_answer_becomes_a_response(answer: bytes | None, status: int, body: b
     assert (response.status, response.body) == (status, body)
 
 
-def test_a_function_without_concurrency_left_answers_so() -> None:
+def test_a_function_without_concurrency_left_answers_429() -> None:
     assert response_of(THROTTLED).status == 429
 
 

@@ -1,4 +1,4 @@
-"""The GPU's stand-in, asked as a client of an OpenAI-compatible server asks."""
+"""The GPU's stand-in answers requests of clients of an OpenAI-compatible server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from prismline_localstack.standins import gpu
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """Where the stand-in is served."""
+    """The URL of the stand-in."""
     with listen() as listener:
         server = uvicorn.Server(uvicorn.Config(gpu.create_app(), log_config=None))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
@@ -85,7 +85,7 @@ def test_it_is_healthy_and_names_its_model(client: httpx.Client) -> None:
         ),
     ],
 )
-def test_the_caption_says_what_was_sent(client: httpx.Client, urls: list[str], said: str) -> None:
+def test_the_caption_describes_the_images_of_the_request(client: httpx.Client, urls: list[str], said: str) -> None:
     assert caption(client, *urls) == said
 
 
@@ -106,7 +106,7 @@ def test_the_caption_says_what_was_sent(client: httpx.Client, urls: list[str], s
         ("#fffafa", "white"),
     ],
 )
-def test_a_colour_is_called_what_people_call_it(client: httpx.Client, colour: str, name: str) -> None:
+def test_a_colour_has_its_common_name(client: httpx.Client, colour: str, name: str) -> None:
     assert f"mostly {name} ({colour})" in caption(client, image(colour))
 
 
@@ -128,7 +128,7 @@ def test_a_caption_is_a_chat_completion(client: httpx.Client) -> None:
     assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": words, "total_tokens": 3 + words}
 
 
-def test_a_caption_is_no_longer_than_was_asked_for(client: httpx.Client) -> None:
+def test_a_caption_is_no_longer_than_requested(client: httpx.Client) -> None:
     answer = client.post("/v1/chat/completions", json=request(image("red"), max_tokens=3)).json()
     [choice] = answer["choices"]
     assert (choice["message"]["content"], choice["finish_reason"]) == ("1 frame of", "length")
@@ -153,7 +153,7 @@ WHOLE = image("red", (64, 64))
         ([], "body: "),
     ],
 )
-def test_what_is_wrong_with_a_request_is_said_as_openai_says_it(client: httpx.Client, body: Any, said: str) -> None:
+def test_an_invalid_request_gets_an_error_in_the_form_of_openai(client: httpx.Client, body: Any, said: str) -> None:
     answer = client.post("/v1/chat/completions", json=body)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["type"]) == (400, 400, "BadRequestError")
@@ -181,7 +181,7 @@ def test_a_model_that_is_not_served_is_not_found(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff\xfe"])
-def test_a_body_that_is_no_json_is_a_bad_request(client: httpx.Client, body: bytes) -> None:
+def test_a_body_that_is_not_json_is_a_bad_request(client: httpx.Client, body: bytes) -> None:
     answer = client.post("/v1/chat/completions", content=body)
     assert (answer.status_code, answer.json()["error"]["type"]) == (400, "BadRequestError")
 
@@ -192,13 +192,13 @@ def test_a_body_that_is_too_large_is_refused(client: httpx.Client, monkeypatch: 
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, 413)
 
 
-def test_a_fault_strikes_as_often_as_asked_and_then_no_more(client: httpx.Client) -> None:
+def test_a_fault_occurs_the_given_number_of_times(client: httpx.Client) -> None:
     assert client.post("/_standin/faults", json={"status": 500, "times": 2}).status_code == 200
     codes = [client.post("/v1/chat/completions", json=request(WHOLE)).status_code for _ in range(3)]
     assert codes == [500, 500, 200]
 
 
-def test_a_server_that_is_busy_says_when_to_come_back(client: httpx.Client) -> None:
+def test_a_busy_server_answers_with_retry_after(client: httpx.Client) -> None:
     client.post("/_standin/faults", json={"status": 429, "retry_after": 7})
     answer = client.post("/v1/chat/completions", json=request(WHOLE))
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "7")
@@ -218,7 +218,7 @@ def test_an_answer_can_be_late(client: httpx.Client) -> None:
     assert time.monotonic() - began >= 0.2
 
 
-def test_a_new_fault_replaces_the_last_and_one_of_no_times_ends_it(client: httpx.Client) -> None:
+def test_a_new_fault_replaces_the_last_one_and_times_0_ends_it(client: httpx.Client) -> None:
     client.post("/_standin/faults", json={"status": 500, "times": 1000})
     client.post("/_standin/faults", json={"status": 503, "times": 1000})
     assert client.post("/v1/chat/completions", json=request(WHOLE)).status_code == 503
@@ -227,6 +227,6 @@ def test_a_new_fault_replaces_the_last_and_one_of_no_times_ends_it(client: httpx
 
 
 @pytest.mark.parametrize("fault", [{"status": 200}, {"sttaus": 500}, {"times": -1}, {"delay_seconds": -1}])
-def test_a_fault_that_makes_no_sense_is_refused(client: httpx.Client, fault: dict[str, Any]) -> None:
+def test_an_invalid_fault_is_refused(client: httpx.Client, fault: dict[str, Any]) -> None:
     assert client.post("/_standin/faults", json=fault).status_code == 422
     assert caption(client, WHOLE)

@@ -24,7 +24,7 @@ def run(*arguments: str) -> Result:
 
 @pytest.fixture
 def environment(aws_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An environment without a GPU; nothing runs in the harness's home, so the commands go by the variables."""
+    """An environment without a GPU. No system runs in the home, so the commands use the AWS variables."""
     monkeypatch.setenv("PRISMLINE_HOME", str(tmp_path))
     monkeypatch.delenv("CAPTION_BASE_URL", raising=False)
     return aws_env["ENVIRONMENT"]
@@ -32,7 +32,7 @@ def environment(aws_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A server that answers for the model, at `/v1/models` alone; its base URL."""
+    """Run a fake model server that answers only `/v1/models`. Yields its base URL."""
 
     class Models(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -63,7 +63,7 @@ def set_parameter(environment: str, value: str) -> None:
 
 
 def states(environment: str) -> dict[str, str]:
-    """The states of all instances of the GPU's name."""
+    """The states of all instances with the name of the GPU."""
     ec2: Any = boto3.client("ec2")
     found = ec2.describe_instances(Filters=[{"Name": "tag:Name", "Values": [f"prismline-{environment}-gpu"]}])
     return {
@@ -74,7 +74,7 @@ def states(environment: str) -> dict[str, str]:
 
 
 @pytest.mark.emulator
-def test_up_starts_an_instance_and_names_it_to_the_services_once(environment: str) -> None:
+def test_up_starts_one_instance_and_writes_its_id_for_the_services(environment: str) -> None:
     assert run("up").exit_code == 0
     instance = parameter(environment)
     assert states(environment) == {instance: "running"}
@@ -84,18 +84,18 @@ def test_up_starts_an_instance_and_names_it_to_the_services_once(environment: st
 
 
 @pytest.mark.emulator
-def test_down_terminates_it_and_says_none_to_the_services(environment: str) -> None:
+def test_down_terminates_the_instance_and_writes_none_for_the_services(environment: str) -> None:
     instance = start_gpu(Connection(environment))
     assert run("down").stdout == f"GPU down: {instance} terminated.\n"
     assert (parameter(environment), states(environment)) == ("none", {instance: "terminated"})
-    assert run("down").stdout == "GPU down: nothing was running.\n"
+    assert run("down").stdout == "GPU down: no instance was running.\n"
     after = start_gpu(Connection(environment))
     assert after != instance
     assert parameter(environment) == after
 
 
 @pytest.mark.emulator
-def test_an_instance_that_was_started_but_never_named_is_taken(environment: str) -> None:
+def test_an_instance_that_was_started_but_not_written_for_the_services_is_used(environment: str) -> None:
     instance = start_gpu(Connection(environment))
     set_parameter(environment, "none")
     assert start_gpu(Connection(environment)) == instance
@@ -103,7 +103,7 @@ def test_an_instance_that_was_started_but_never_named_is_taken(environment: str)
 
 
 @pytest.mark.emulator
-def test_a_stopped_instance_is_replaced_and_both_go_in_the_end(environment: str) -> None:
+def test_a_stopped_instance_is_replaced_and_down_terminates_both(environment: str) -> None:
     stopped = start_gpu(Connection(environment))
     ec2: Any = boto3.client("ec2")
     ec2.stop_instances(InstanceIds=[stopped])
@@ -165,7 +165,7 @@ def test_nothing_is_started_or_stopped_on_aws(command: str, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("command", ["up", "down", "status"])
-def test_where_nothing_runs_it_is_exit_code_3_with_a_sentence(
+def test_without_a_system_the_exit_code_is_3_with_a_sentence(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PRISMLINE_HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The whole harness with a small service of its own: start, crash, stop, recover."""
+"""The whole harness with a small test service: start, crash, stop, recover."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ app = "web:create_app"
 settings = { WEB_URL = "{url}/v1" }
 """
 
-#: Says which process answered; `/slow` takes a second.
+#: Answers with the pid of its process. `/slow` takes a second.
 WEB = """
 import asyncio, os
 
@@ -71,8 +71,8 @@ handler = "echo:handler"
 queues = ["echo"]
 """
 
-#: Writes down what it got and does what it is told: {"say": text, "seconds": how long it takes, "fails": how often,
-#: "get": an address to ask in the end}.
+#: Logs each message to a file and follows its orders: {"say": text, "seconds": duration, "fails": number of receives
+#: that fail, "get": a URL to request at the end}.
 HANDLER = """
 import json, os, time
 from pathlib import Path
@@ -118,7 +118,7 @@ class System:
         return up(self.home, root=self.root, settings=settings, **arguments)
 
     def add_web(self, pyproject: str = WEB_PYPROJECT, source: str = WEB) -> None:
-        """Have the checkout declare a service that serves HTTP, too."""
+        """Add a service that serves HTTP to the checkout."""
         service = self.root / "services" / "web"
         (service / "src").mkdir(parents=True)
         (service / "pyproject.toml").write_text(pyproject)
@@ -143,17 +143,17 @@ class System:
         return process
 
     def queue(self) -> tuple[int, int, int]:
-        """Messages visible, in flight, dead."""
+        """The numbers of visible messages, of messages in flight and of dead letters."""
         [queue] = status(self.home).queues
         return queue.visible, queue.in_flight, queue.dead_letters
 
     def written(self, service: str) -> str:
-        """What the emulator has written down of an AWS service by now."""
+        """The state of an AWS service that the emulator has stored so far."""
         paths = sorted((self.home / "emulator" / "state").glob(f"[0-9]*/{service}.json"))
         return paths[-1].read_text() if paths else ""
 
     def processes(self) -> list[ProcessId]:
-        """All that runs: supervisor, emulator, service."""
+        """All processes: supervisor, emulator, service."""
         state = load_state(self.home)
         processes = [entry.process for entry in state.processes.values() if entry.process]
         return [state.supervisor, *processes]
@@ -183,7 +183,7 @@ def all_ended(processes: list[ProcessId], seconds: float = 10) -> bool:
     return wait_until(lambda: not any(process.alive for process in processes), seconds)
 
 
-def test_a_message_is_processed_by_a_service_that_was_told_where_everything_is(system: System) -> None:
+def test_a_service_gets_its_settings_and_processes_a_message(system: System) -> None:
     state = system.up()
     system.send("hello")
     [note] = system.wait_for("hello", "end")
@@ -204,7 +204,7 @@ def test_a_message_is_processed_by_a_service_that_was_told_where_everything_is(s
     assert wait_until(lambda: system.queue() == (0, 0, 0), 5)
 
 
-def test_up_again_changes_nothing_and_down_leaves_nothing(system: System) -> None:
+def test_a_second_up_changes_nothing_and_down_leaves_no_process(system: System) -> None:
     first = system.up()
     processes = system.processes()
     assert len(processes) == 3
@@ -220,7 +220,7 @@ def test_up_again_changes_nothing_and_down_leaves_nothing(system: System) -> Non
     assert down(system.home) is False
 
 
-def test_what_the_emulator_holds_is_there_again_after_down_and_up(system: System) -> None:
+def test_the_state_of_the_emulator_is_unchanged_after_down_and_up(system: System) -> None:
     before = system.up(services=[])
     before.client("s3").put_object(Bucket=before.outputs["BUCKET"], Key="kept", Body=b"object")
     item = {"PK": {"S": "RUN#1"}, "SK": {"S": "META"}}
@@ -234,7 +234,7 @@ def test_what_the_emulator_holds_is_there_again_after_down_and_up(system: System
     system.wait_for("kept", "end")
 
 
-def test_a_killed_service_is_started_again_and_its_message_is_not_lost(system: System) -> None:
+def test_a_killed_service_is_restarted_and_its_message_is_not_lost(system: System) -> None:
     system.up(settings={"PRISMLINE_VISIBILITY_SECONDS": "2"})
     system.send("work", seconds=1)
     system.wait_for("work", "begin")
@@ -247,13 +247,13 @@ def test_a_killed_service_is_started_again_and_its_message_is_not_lost(system: S
     assert (echo.pid, echo.alive, echo.restarts) == (note["pid"], True, 1)
 
 
-def test_a_service_that_cannot_start_is_tried_again_ever_more_slowly(system: System) -> None:
+def test_the_wait_before_restarts_of_a_service_that_cannot_start_grows(system: System) -> None:
     (system.root / "services" / "echo" / "src" / "echo.py").write_text("raise RuntimeError('no such luck')")
     system.up(settings={"PRISMLINE_RESTART_SECONDS": "1"})
     assert wait_until(lambda: load_state(system.home).processes["echo"].restarts >= 3, 30)
     assert any("no such luck" in line.text for line in logs(system.home, "echo"))
     waits = [json.loads(line.text)["restart_in"] for line in logs(system.home, "supervisor")]
-    assert waits[:3] == [0.5, 1.0, 1.0], "but not more slowly than the longest wait"
+    assert waits[:3] == [0.5, 1.0, 1.0], "the wait does not exceed the longest one"
     (system.root / "services" / "echo" / "src" / "echo.py").write_text(HANDLER)
     system.send("better")
     system.wait_for("better", "end")
@@ -287,7 +287,7 @@ def test_a_long_message_is_delivered_once(system: System) -> None:
     assert len(system.notes("long", "begin")) == 1
 
 
-def test_only_the_failed_part_of_a_batch_comes_back_and_ends_as_dead_letter(system: System) -> None:
+def test_only_the_failed_part_of_a_batch_is_received_again_and_becomes_a_dead_letter(system: System) -> None:
     system.up(settings={"PRISMLINE_VISIBILITY_SECONDS": "2"})
     system.send("good")
     system.send("better", fails=1)
@@ -299,7 +299,7 @@ def test_only_the_failed_part_of_a_batch_comes_back_and_ends_as_dead_letter(syst
     assert len(system.notes("bad", "begin")) == 5
 
 
-def test_systems_in_two_checkouts_do_not_meet(system: System, tmp_path: Path) -> None:
+def test_systems_in_two_checkouts_do_not_affect_each_other(system: System, tmp_path: Path) -> None:
     other = System(tmp_path / "elsewhere")
     try:
         with ThreadPoolExecutor() as pool:
@@ -338,10 +338,10 @@ def test_a_killed_supervisor_leaves_no_orphan_and_up_recovers(system: System) ->
         status(system.home)
     after = system.up()
     assert after.supervisor != before.supervisor
-    system.wait_for("busy", "begin", times=2, seconds=120)  # once it is visible again
+    system.wait_for("busy", "begin", times=2, seconds=120)  # after its visibility timeout
 
 
-def test_a_stale_state_does_not_harm_the_process_that_has_its_pid_now(system: System) -> None:
+def test_a_stale_state_does_not_harm_a_process_that_reuses_a_pid(system: System) -> None:
     state = system.up()
     down(system.home)
     with subprocess.Popen(["sleep", "60"]) as innocent:
@@ -356,7 +356,7 @@ def test_a_stale_state_does_not_harm_the_process_that_has_its_pid_now(system: Sy
         innocent.kill()
 
 
-def test_what_a_dead_supervisor_left_is_ended(system: System, tmp_path: Path) -> None:
+def test_processes_of_a_dead_supervisor_are_ended(system: System, tmp_path: Path) -> None:
     state = system.up()
     down(system.home)
     orphan = Emulator.start(tmp_path / "orphan", tmp_path / "orphan.log")
@@ -375,7 +375,7 @@ def test_when_the_emulator_dies_everything_stops_and_status_says_why(system: Sys
     assert emulator is not None
     emulator.signal(signal.SIGKILL)
     assert all_ended(processes, 20)
-    with pytest.raises(NotRunningError, match=r"The emulator ended by itself\. Its log is .*emulator\.log"):
+    with pytest.raises(NotRunningError, match=r"The emulator ended unexpectedly\. Its log is .*emulator\.log"):
         status(system.home)
     assert system.up().phase == "ready"
 
@@ -391,7 +391,7 @@ def test_a_failed_start_says_why_and_leaves_nothing_running(system: System) -> N
     assert not port_is_open(state.endpoint)
 
 
-def test_a_service_that_serves_http_is_there_once_up_returns_and_the_others_know_where(system: System) -> None:
+def test_a_service_that_serves_http_answers_once_up_returns_and_the_others_have_its_url(system: System) -> None:
     system.add_web()
     state = system.up()
     url = state.url("web")
@@ -410,7 +410,7 @@ def test_a_service_that_serves_http_is_there_once_up_returns_and_the_others_know
         state.url("echo")
 
 
-def test_what_up_is_told_counts_more_than_what_a_process_has_all_told(system: System) -> None:
+def test_settings_of_up_override_those_that_a_process_gives_to_all(system: System) -> None:
     system.add_web()
     state = system.up(settings={"WEB_URL": "http://elsewhere"})
     system.send("hello")
@@ -418,7 +418,7 @@ def test_what_up_is_told_counts_more_than_what_a_process_has_all_told(system: Sy
     assert note["env"]["WEB_URL"] == state.env["WEB_URL"] == "http://elsewhere"
 
 
-def test_a_killed_server_is_back_at_its_address_and_answers_what_was_asked_meanwhile(system: System) -> None:
+def test_a_killed_server_restarts_at_its_address_and_answers_earlier_requests(system: System) -> None:
     system.add_web()
     state = system.up()
     killed = state.processes["web"].process
@@ -430,7 +430,7 @@ def test_a_killed_server_is_back_at_its_address_and_answers_what_was_asked_meanw
     assert (web.url, web.restarts) == (state.url("web"), 1)
 
 
-def test_on_down_a_request_may_finish_and_what_still_works_can_ask_a_server(system: System) -> None:
+def test_on_down_requests_may_finish_and_busy_services_still_reach_a_server(system: System) -> None:
     system.add_web()
     url = system.up().url("web")
     system.send("work", seconds=2, get=f"{url}/slow")
@@ -444,7 +444,7 @@ def test_on_down_a_request_may_finish_and_what_still_works_can_ask_a_server(syst
 
 def test_a_server_that_cannot_start_fails_the_start_and_says_where_to_look(system: System) -> None:
     system.add_web(source="raise RuntimeError('no such luck')")
-    with pytest.raises(HarnessError, match=r"The process web did not start\. Its log, .*web\.log, says why"):
+    with pytest.raises(HarnessError, match=r"The process web did not start\. The reason is in .*web\.log"):
         system.up()
     assert any("no such luck" in line.text for line in logs(system.home, "web"))
     state = State.load(system.home / "state.json")
@@ -461,7 +461,7 @@ def test_a_port_in_use_is_an_error_that_names_process_port_and_table(system: Sys
     assert system.up().url("web") == f"http://127.0.0.1:{port}"
 
 
-def test_the_gpus_stand_in_runs_with_all_services_or_if_it_is_asked_for(system: System) -> None:
+def test_the_gpus_stand_in_runs_with_all_services_or_on_request(system: System) -> None:
     (system.root / "localstack").mkdir()
     shutil.copy(REPOSITORY / "localstack" / "pyproject.toml", system.root / "localstack")
     url = system.up().url("gpu")
@@ -473,7 +473,7 @@ def test_the_gpus_stand_in_runs_with_all_services_or_if_it_is_asked_for(system: 
     assert set(system.up(services=["echo"]).processes) == {"emulator", "echo"}
 
 
-def test_a_killed_valkey_is_back_at_its_address_and_the_services_know_it(system: System) -> None:
+def test_a_killed_valkey_restarts_at_its_address_and_the_services_have_its_url(system: System) -> None:
     (system.root / "localstack").mkdir()
     shutil.copy(REPOSITORY / "localstack" / "pyproject.toml", system.root / "localstack")
     state = system.up()
@@ -503,7 +503,7 @@ def test_a_killed_valkey_is_back_at_its_address_and_the_services_know_it(system:
     assert not accepts(url)
 
 
-def test_after_the_emulator_died_everything_listens_where_it_did_before(system: System) -> None:
+def test_after_the_emulator_died_all_processes_listen_at_the_same_ports(system: System) -> None:
     system.add_web()
     before = system.up(services=["web"])
     emulator = before.processes["emulator"].process
@@ -575,7 +575,7 @@ def test_logs_show_what_a_process_wrote_and_follow_until_the_end(system: System)
         assert any("consumer_stopped" in text for text in following.result(timeout=20))
 
 
-def test_an_endpoint_that_somebody_else_runs_is_used_and_left_alone(
+def test_an_external_endpoint_is_used_and_not_stopped(
     system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     emulator = Emulator.start(tmp_path / "theirs", tmp_path / "theirs.log")

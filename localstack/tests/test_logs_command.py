@@ -1,4 +1,4 @@
-"""`prismline logs`, on log files as the processes write them."""
+"""`prismline logs`, on log files in the format of the processes."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ def shown(home: Path, *arguments: str, expect: int = 0) -> list[str]:
     return result.stderr.splitlines() if expect else result.stdout.splitlines()
 
 
-def test_lines_are_for_people_in_the_order_of_time_without_metrics_and_emulator(home: Path) -> None:
+def test_lines_are_readable_and_ordered_by_time_without_metrics_and_emulator(home: Path) -> None:
     started, split, failed, *trace = shown(home)
     assert "chunk_started" in started
     assert "splitter" in split
     assert "ERROR    worker-1       chunk_failed  e4e1aaaa-0000 chunk-0000002  reason=no memory" in failed
     assert [text.split()[-1] for text in trace] == ["last):", "MemoryError"]
     assert not any("POST" in text or "_aws" in text for text in shown(home))
-    assert "POST / 200" in shown(home, "emulator")[0], "which is there for whoever asks"
+    assert "POST / 200" in shown(home, "emulator")[0], "its lines are shown on request"
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_lines_are_for_people_in_the_order_of_time_without_metrics_and_emulator(
         (("--level", "error"), ["chunk_failed", "Traceback (most recent call last):", "MemoryError"]),
     ],
 )
-def test_what_is_asked_for_is_shown(home: Path, arguments: tuple[str, ...], said: list[str]) -> None:
+def test_options_select_lines(home: Path, arguments: tuple[str, ...], said: list[str]) -> None:
     documents = [json.loads(text) for text in shown(home, *arguments, "--json")]
     assert [document["message"] for document in documents] == said
     for document in documents:
@@ -86,10 +86,10 @@ def test_what_is_asked_for_is_shown(home: Path, arguments: tuple[str, ...], said
         (("--run", "e4e1"), OTHER),
         (("--run", "nope"), "There is no run nope"),
         (("--chunk", "99"), "There is no chunk 99"),
-        (("--since", "yesterday"), "neither a time ago"),
+        (("--since", "yesterday"), "neither an age"),
         (("worker", "--service", "splitter"), "not both"),
         (("--level", "loud"), "loud"),
     ],
 )
-def test_what_matches_nothing_is_exit_code_2(home: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_arguments_that_match_nothing_are_exit_code_2(home: Path, arguments: tuple[str, ...], said: str) -> None:
     assert any(said in text for text in shown(home, *arguments, expect=2))

@@ -1,4 +1,4 @@
-"""A process is known by pid and start; a child is stopped gently, then not."""
+"""A process is identified by pid and start time. A child gets SIGTERM, and SIGKILL after the grace time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def start(program: str, log: Path) -> subprocess.Popen[bytes]:
     return child
 
 
-def test_a_pid_that_another_process_has_by_now_is_not_the_process() -> None:
+def test_another_process_with_a_reused_pid_is_not_the_same_process() -> None:
     with subprocess.Popen(["sleep", "60"]) as child:
         process = ProcessId.of(child.pid)
         before = ProcessId(pid=child.pid, started="1")
@@ -44,7 +44,7 @@ def test_a_pid_that_another_process_has_by_now_is_not_the_process() -> None:
         assert child.wait() == -signal.SIGKILL
 
 
-def test_a_process_that_ended_is_not_alive_even_before_its_parent_looks(tmp_path: Path) -> None:
+def test_an_ended_process_is_not_alive_even_as_a_zombie(tmp_path: Path) -> None:
     child = spawn([sys.executable, "-c", ""], environment=dict(os.environ), log=tmp_path / "log")
     process = ProcessId.of(child.pid)
     assert wait_until(lambda: not process.alive, 10)
@@ -52,7 +52,7 @@ def test_a_process_that_ended_is_not_alive_even_before_its_parent_looks(tmp_path
     assert not ProcessId.of(child.pid).alive
 
 
-def test_children_are_stopped_gently_or_not(tmp_path: Path) -> None:
+def test_children_get_sigterm_and_are_killed_if_they_ignore_it(tmp_path: Path) -> None:
     gentle, stubborn = start(GENTLE, tmp_path / "gentle"), start(STUBBORN, tmp_path / "stubborn")
     stop([gentle, stubborn], grace_seconds=2)
     assert "bye" in (tmp_path / "gentle").read_text()

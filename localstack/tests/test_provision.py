@@ -1,4 +1,4 @@
-"""The job that deploys to an emulator that somebody else runs."""
+"""The job that deploys to an external emulator."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prismline_localstack.state import make_client
 
 
 def run_job(**environment: str) -> subprocess.CompletedProcess[str]:
-    """The job's end."""
+    """Run the job, and wait for its end."""
     others = {name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "LOCALSTACK_"))}
     return subprocess.run(
         [sys.executable, "-m", "prismline_localstack.provision"],
@@ -27,7 +27,7 @@ def run_job(**environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.emulator
-def test_it_deploys_every_stack_and_changes_nothing_when_it_is_run_again(aws_env: dict[str, str]) -> None:
+def test_the_job_deploys_every_stack_and_changes_nothing_when_it_runs_again(aws_env: dict[str, str]) -> None:
     environment = aws_env["ENVIRONMENT"]
     cloudformation = make_client("cloudformation", aws_env)
     for _ in range(2):
@@ -38,15 +38,15 @@ def test_it_deploys_every_stack_and_changes_nothing_when_it_is_run_again(aws_env
         assert platform["StackStatus"] == "CREATE_COMPLETE"
 
 
-def test_it_says_what_is_missing() -> None:
+def test_the_job_names_a_missing_variable() -> None:
     done = run_job(ENVIRONMENT="local")
     assert (done.returncode, done.stderr.strip()) == (
         1,
-        "AWS_ENDPOINT_URL is not set: it has to say which emulator to deploy to.",
+        "AWS_ENDPOINT_URL is not set. Set it to the endpoint of the emulator to deploy to.",
     )
 
 
-def test_it_says_that_nothing_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_job_reports_an_endpoint_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provision, "ANSWER_SECONDS", 0.0)
     endpoint = f"http://{LOOPBACK}:{free_port()}"
     with pytest.raises(HarnessError, match=f"Nothing answers at {endpoint}"):

@@ -1,4 +1,4 @@
-"""The beat of the sweeper, and the depths of queues as metrics."""
+"""Requests for sweeps, and the depths of queues as metrics."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from prismline_localstack.waiting import wait_until
 pytestmark = pytest.mark.emulator
 
 
-def test_a_sweep_is_asked_for_unless_one_waits_already(aws_env: dict[str, str]) -> None:
+def test_a_sweep_is_requested_unless_a_request_is_already_in_the_queue(aws_env: dict[str, str]) -> None:
     sqs, environment = make_client("sqs", aws_env), aws_env["ENVIRONMENT"]
     url = sqs.create_queue(QueueName=f"prismline-{environment}-sweeps")["QueueUrl"]
     for _ in range(3):
@@ -26,7 +26,9 @@ def test_a_sweep_is_asked_for_unless_one_waits_already(aws_env: dict[str, str]) 
     event = json.loads(message["Body"])
     assert (event["source"], event["detail-type"]) == ("aws.events", "Scheduled Event")
     request_sweep(sqs, environment, depths(sqs, environment))
-    assert depths(sqs, environment)[f"prismline-{environment}-sweeps"] == (1, 1), "a long sweep keeps no other away"
+    assert depths(sqs, environment)[f"prismline-{environment}-sweeps"] == (1, 1), (
+        "a sweep in progress does not prevent the next request"
+    )
 
 
 def test_without_a_sweeper_nothing_is_sent(aws_env: dict[str, str]) -> None:
@@ -36,7 +38,7 @@ def test_without_a_sweeper_nothing_is_sent(aws_env: dict[str, str]) -> None:
     assert depths(sqs, environment) == {f"prismline-{environment}-echo": (0, 0)}
 
 
-def test_depths_are_published_beside_any_emulator_until_it_is_ended(aws_env: dict[str, str]) -> None:
+def test_depths_are_published_to_any_emulator_until_sigterm(aws_env: dict[str, str]) -> None:
     sqs, cloudwatch = make_client("sqs", aws_env), make_client("cloudwatch", aws_env)
     name = f"prismline-{aws_env['ENVIRONMENT']}-echo"
     url = sqs.create_queue(QueueName=name)["QueueUrl"]

@@ -1,4 +1,4 @@
-"""What to run is read from the services' `pyproject.toml`."""
+"""The processes to run are read from the services' `pyproject.toml`."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_table_becomes_a_command_of_the_runtime(tmp_path: Path) -> None:
     assert slow_lane.command[-3:-1] == ["--batch-size", "10"]
 
 
-def test_a_process_a_core_unless_told_how_many(tmp_path: Path) -> None:
+def test_there_is_one_process_per_core_unless_a_number_is_given(tmp_path: Path) -> None:
     add_service(tmp_path, "worker", WORKER)
     assert [process.name for process in service_processes(tmp_path, workers=3)] == [
         "worker-1",
@@ -97,7 +97,7 @@ settings = { STORE_URL = "{url}" }
     )
 
 
-def test_the_harness_own_processes_are_the_service_standins(tmp_path: Path) -> None:
+def test_the_processes_of_the_harness_are_the_service_standins(tmp_path: Path) -> None:
     add_service(tmp_path, "worker", WORKER)
     (tmp_path / "localstack").mkdir()
     (tmp_path / "localstack" / "pyproject.toml").write_text(WEB)
@@ -108,7 +108,7 @@ def test_the_harness_own_processes_are_the_service_standins(tmp_path: Path) -> N
     assert names() == {"worker", "slow-lane", "web"}
     assert names(services=["standins"]) == {"web"}
     assert names(services=["worker"]) == names(standins=False) == {"worker", "slow-lane"}
-    with pytest.raises(HarnessError, match="no service standins; there are worker"):
+    with pytest.raises(HarnessError, match=r"no service standins\. The services are worker"):
         names(services=["standins"], standins=False)
 
 
@@ -117,7 +117,7 @@ def test_services_without_a_table_run_nothing(tmp_path: Path) -> None:
     assert service_processes(tmp_path) == []
 
 
-def test_only_the_services_asked_for(tmp_path: Path) -> None:
+def test_only_the_requested_services_run(tmp_path: Path) -> None:
     add_service(tmp_path, "worker", WORKER)
     add_service(tmp_path, "other", WORKER.replace('"worker"', '"other"').replace('"slow-lane"', '"other-lane"'))
     assert {process.service for process in service_processes(tmp_path, services=["other"])} == {"other"}
@@ -125,7 +125,7 @@ def test_only_the_services_asked_for(tmp_path: Path) -> None:
 
 def test_an_unknown_service_is_an_error_that_lists_the_known_ones(tmp_path: Path) -> None:
     add_service(tmp_path, "worker", WORKER)
-    with pytest.raises(HarnessError, match="no service wroker; there are worker"):
+    with pytest.raises(HarnessError, match=r"no service wroker\. The services are worker"):
         service_processes(tmp_path, services=["wroker"])
 
 

@@ -1,4 +1,4 @@
-"""What the supervisor reports of its processes."""
+"""The supervisor's report of its processes."""
 
 from __future__ import annotations
 

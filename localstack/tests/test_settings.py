@@ -1,4 +1,4 @@
-"""Which endpoint is used, and what an emulator gets to see of the user."""
+"""The choice of the endpoint, and the variables of the user that an emulator never sees."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_the_endpoint_follows_localstack_clients_conventions(
         ("http://127.0.0.1:4566/amazonaws.com", False),
     ],
 )
-def test_aws_itself_is_told_from_an_emulator(endpoint: str, aws: bool) -> None:
+def test_aws_itself_is_distinguished_from_an_emulator(endpoint: str, aws: bool) -> None:
     assert is_aws(endpoint) is aws
 
 
@@ -61,7 +61,7 @@ def test_an_emulator_never_sees_the_users_credentials(monkeypatch: pytest.Monkey
     assert environment["PATH"] == os.environ["PATH"]
 
 
-def test_aws_is_spoken_to_with_the_users_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_aws_is_called_with_the_users_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "mine")
     endpoint = "https://sqs.eu-west-1.amazonaws.com"
     environment = inherited_environment(endpoint) | client_environment(endpoint)
@@ -69,12 +69,12 @@ def test_aws_is_spoken_to_with_the_users_credentials(monkeypatch: pytest.MonkeyP
     assert "AWS_SHARED_CREDENTIALS_FILE" not in environment or environment["AWS_SHARED_CREDENTIALS_FILE"] != os.devnull
 
 
-def test_the_emulator_is_reached_past_any_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_to_the_emulator_bypass_any_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "intranet")
     assert client_environment("http://127.0.0.1:1")["NO_PROXY"] == "127.0.0.1,intranet"
 
 
-def test_what_the_harness_serves_is_reached_past_any_proxy_whatever_the_endpoint(
+def test_requests_to_local_processes_bypass_any_proxy_with_any_endpoint(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("NO_PROXY", raising=False)

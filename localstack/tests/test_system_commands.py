@@ -1,4 +1,4 @@
-"""`up`, `down`, `status`, `logs` as somebody at a terminal meets them. What they start is tested with the harness."""
+"""`up`, `down`, `status` and `logs` on a terminal. The tests of the harness cover the processes that they start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def run(home: Path, *arguments: str) -> Result:
 
 
 @pytest.mark.parametrize("command", [["status"], ["status", "--json"], ["logs"], ["logs", "worker"]])
-def test_asking_where_nothing_runs_is_exit_code_3_with_a_sentence(tmp_path: Path, command: list[str]) -> None:
+def test_commands_without_a_system_end_with_exit_code_3_and_a_sentence(tmp_path: Path, command: list[str]) -> None:
     result = run(tmp_path, *command)
     assert result.exit_code == 3
     assert str(tmp_path) in result.stderr.replace("\n", "")
@@ -26,7 +26,7 @@ def test_asking_where_nothing_runs_is_exit_code_3_with_a_sentence(tmp_path: Path
         assert result.stdout == ""
 
 
-def test_down_where_nothing_runs_is_no_error(tmp_path: Path) -> None:
+def test_down_without_a_system_is_not_an_error(tmp_path: Path) -> None:
     result = run(tmp_path, "down")
     assert result.exit_code == 0
     assert "Nothing was running" in result.stdout

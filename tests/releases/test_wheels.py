@@ -77,4 +77,4 @@ def test_the_harness_says_that_it_is_built_from_a_checkout(tmp_path: Path) -> No
     (checkout / "platform" / "template.yaml").unlink()
     build = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path / "build")]
     done = subprocess.run(build, cwd=checkout / "localstack", capture_output=True, text=True, check=False)
-    assert "is no checkout: it has no platform/template.yaml" in done.stderr
+    assert "is not a checkout: it has no platform/template.yaml" in done.stderr

@@ -1,10 +1,10 @@
 #!/bin/bash
-# Deploys Prismline's stacks to a LocalStack of your own, each time that it is ready.
+# Deploys Prismline's stacks to your own LocalStack each time it becomes ready.
 #
 #   docker run --rm -p 127.0.0.1:4566:4566 -v "$PWD/localstack/init/ready.d:/etc/localstack/init/ready.d:ro" \
 #     -v "$PWD/platform:/prismline/platform:ro" -v "$PWD/services:/prismline/services:ro" localstack/localstack:4.14.0
 #
-# ENVIRONMENT names the deployment, `local` unless set.
+# ENVIRONMENT names the deployment. Default: `local`.
 set -euo pipefail
 
 environment=${ENVIRONMENT:-local}
@@ -34,7 +34,7 @@ bucket=$(aws ssm get-parameter --name "/prismline/$environment/platform/deployme
 deployments=()
 for template in "$root"/services/*/template.yaml; do
   service=$(dirname "$template")
-  # What runs the services is not Lambda here, and LocalStack has no Athena.
+  # The services do not run as Lambda functions here, and LocalStack has no Athena.
   parameters=()
   for parameter in DeployFunctions=false DeploySearch=false DeletionProtection=false MetricMath=false Emulator=true; do
     if grep -q "^  ${parameter%%=*}:" "$template"; then parameters+=("$parameter"); fi

@@ -1,4 +1,4 @@
-"""The API key of the user of a local system: `prismline up` makes it, and the command line uses it."""
+"""The API key of the user of a local system. `prismline up` creates it, and the command line uses it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ API_KEY_VARIABLE = "PRISMLINE_API_KEY"
 def ensure_api_key(file: Path, dynamodb: DynamoDBClient, table: str) -> str:
     """Write the local user's key to `file`, unless it holds one, and its item to the jobs table. Return the key.
 
-    The key has every scope, also if an older release made it.
+    The key gets every scope, also if an older release created it with fewer.
     """
     key, item = new_api_key(TENANT, "local user", get_args(Scope), timestamp(), key=read_api_key(file))
     keys = Table(dynamodb, table)

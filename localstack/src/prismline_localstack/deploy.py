@@ -1,8 +1,8 @@
 """Deploy the stacks without functions: `platform/template.yaml`, then every `services/*/template.yaml`.
 
 `prismline_localstack.deployment` deploys with functions, as to AWS: it builds images, makes change sets in the order of
-the stacks, and records releases. Where the services run as processes there is nothing of this, so the stacks of the
-services are put at the same time: the system starts sooner.
+the stacks, and records releases. Where the services run as processes, none of this is necessary. This module deploys
+the stacks of all services at the same time, so that the system starts sooner.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def merge_outputs(outputs: Mapping[str, Mapping[str, str]]) -> dict[str, str]:
             name = environment_name(output)
             if merged.setdefault(name, value) != value:
                 raise HarnessError(
-                    f"The stacks {origin[name]} and {stack} both have an output that becomes {name}, with different "
-                    f"values. Rename one of them."
+                    f"The stacks {origin[name]} and {stack} both have an output for {name}, with different values."
+                    " Rename one of them."
                 )
             origin.setdefault(name, stack)
     return merged
@@ -70,8 +70,8 @@ def upload_state_machines(s3: S3Client, root: Path, bucket: str) -> dict[str, st
 def emulator_parameters(endpoint: str) -> dict[str, str]:
     """Template parameters for an emulator at `endpoint`. AWS itself gets none.
 
-    They leave out what emulators lack: Athena, alarms on metric math, and TLS. They also switch deletion protection
-    off, because data on an emulator is disposable.
+    They disable the features that emulators lack: Athena, alarms on metric math, and TLS. They also disable deletion
+    protection, because data on an emulator is disposable.
     """
     if is_aws(endpoint):
         return {}
@@ -87,9 +87,9 @@ def deploy(
 ) -> dict[str, str]:
     """Create or update all stacks of `root` and return their outputs as environment variables.
 
-    `parameters` go to every template that declares them, with `Environment`, `DeployFunctions=false` (the harness runs
-    the services itself), `DeploySearch=false` (emulators have no Athena), `DeletionProtection=false` and what else an
-    emulator lacks. Raises HarnessError with the reason of the first resource that failed.
+    Each template gets the `parameters` that it declares, and `Environment`, `DeployFunctions=false` (the harness runs
+    the services itself), `DeploySearch=false`, `DeletionProtection=false` and `emulator_parameters`. Raises
+    HarnessError with the reason of the first resource that failed.
     """
     given = {
         "Environment": environment,

@@ -6,12 +6,12 @@ ministack alone writes S3 objects to disk at once, and all other state when it g
 - Files for all other services (queues, executions, parameters, ...), written one second after a change.
 - A *base*: the state of all services at one moment. It is written after the stacks were deployed (`POST` to
   `SAVE_PATH`), when the journal has grown long, and at the end. One rename makes a base visible, so a base is always
-  whole. There is none while stacks are being deployed, so an interrupted deployment leaves nothing behind.
+  complete. None is written while stacks are being deployed, so an interrupted deployment leaves nothing behind.
 
-So a kill at any moment loses no item and no object, but it may lose messages that were sent or deleted in the last
-second. The services handle lost and repeated messages (docs/protocol.md).
+Therefore a kill at any moment loses no item and no object. It may lose messages that were sent in the last second, and
+messages that were deleted in the last second may come back. The services handle both (docs/protocol.md).
 
-This holds for killed processes only. Nothing is forced from the kernel to the disk, so a power failure may lose more.
+This holds for killed processes only. The process does not call fsync, so a power failure may lose more.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ from ministack.services import dynamodb, lambda_svc, s3, sqs, stepfunctions
 from prismline_localstack.endpoints import AGES_PATH, SAVE_PATH
 from prismline_localstack.permissions import LOG_VARIABLE, enforce_policies
 
-#: Seconds between two looks for changes. The pause is also at least this many times as long as the last look took.
+#: Seconds between two checks for changes. The pause is also at least this many times as long as the last check took.
 SAVE_SECONDS, SAVE_SHARE = 1.0, 20.0
 #: A journal of this many bytes is replaced by a base.
 JOURNAL_BYTES = 8 * 1024 * 1024
-#: Bytes of the smallest object of which a range is read without the rest.
+#: From this size in bytes on, only the requested range of an object is read.
 MAPPED_BYTES = 1024 * 1024
-#: Items of the smallest partition of which a page is read without the rest.
+#: From this number of items on, only the requested page of a partition is read.
 LARGE_PARTITION = 1000
-#: How often a service is asked for what it holds, while its threads change it.
+#: Maximum number of attempts to read the state of a service while its threads change it.
 READ_ATTEMPTS = 20
-#: What does not change what the emulator holds, or only until messages are visible again.
+#: Prefixes of operations that do not change the stored state. ReceiveMessage only hides messages for a while.
 READS = ("BatchGet", "Describe", "Get", "List", "Query", "Scan", "TransactGet", "ReceiveMessage")
 #: The service whose writes are in the journal, and ministack's name for its state.
 JOURNALED = "dynamodb"
@@ -82,7 +82,7 @@ class Keeper:
         elif any(self._folder.glob("*.json")):  # as an earlier version left it
             self._base = self._folder
         else:
-            # Objects without stacks: the first deployment was cut short. Its buckets would be in the next one's way.
+            # Objects without stacks: the first deployment was interrupted. Its buckets would make the next one fail.
             self._buckets = dict(s3._buckets._data)
             s3._buckets._data.clear()
             return
@@ -100,7 +100,7 @@ class Keeper:
             return
         whole = journal.read_bytes()
         end = whole.rfind(b"\n") + 1
-        if end < len(whole):  # killed while it was written: nobody has heard that it was done
+        if end < len(whole):  # a kill interrupted this write, so no client got an answer to it
             os.truncate(journal, end)
         for line in whole[:end].splitlines():
             entry = json.loads(line)
@@ -178,9 +178,9 @@ class Keeper:
                 elif self._changed:
                     self._changed = False
                     self._save_changed()
-            except (OSError, RuntimeError):  # what is there stays true; the next time it may go better
+            except (OSError, RuntimeError):  # the files of the last save stay valid; the next save may succeed
                 self._changed = True
-                logging.getLogger("prismline").exception("What the emulator holds was not written down.")
+                logging.getLogger("prismline").exception("The state of the emulator was not saved.")
             took = time.monotonic() - began
 
     def _save_changed(self) -> None:
@@ -199,18 +199,18 @@ def is_read(target: str) -> bool:
 
 
 def everything() -> dict[str, Callable[[], Any]]:
-    """What has something to write down: name -> what it holds."""
+    """A function that reads the state of each service that has any, by ministack's name for the state."""
     found: dict[str, Callable[[], Any]] = ministack._build_persistence_save_dict()
     return found
 
 
 def held(readers: dict[str, Callable[[], Any]]) -> Iterator[tuple[str, str]]:
-    """What each holds, in ministack's file format. Raises RuntimeError when that changes all the time."""
+    """Names and states, in ministack's file format. Raises RuntimeError if a state changes during every attempt."""
     for name, read in readers.items():
         for attempt in range(READ_ATTEMPTS):
             try:
                 state = read()
-            except RuntimeError:  # a thread of the emulator's changed it meanwhile
+            except RuntimeError:  # a thread of the emulator changed it meanwhile
                 if attempt == READ_ATTEMPTS - 1:
                     raise
                 time.sleep(0.01)
@@ -236,12 +236,12 @@ def forget_executions(load: Callable[[Any], None], data: dict[str, Any]) -> None
 
 load_all: Callable[[], None] = ministack._load_persisted_state
 
-#: Whether the object that is read now is wanted in part.
+#: Whether the current request asks for a range of an object.
 _in_part: ContextVar[bool] = ContextVar("in_part", default=False)
 
 
 def get_object(bucket: str, key: str, headers: dict[str, str], query: dict[str, list[str]] | None = None) -> Any:
-    """GetObject, which reads of a large object on the disk only the range that was asked for."""
+    """GetObject that reads only the requested range of a large object from the disk."""
     token = _in_part.set("range" in headers)
     try:
         return get_whole_object(bucket, key, headers, query)
@@ -250,7 +250,7 @@ def get_object(bucket: str, key: str, headers: dict[str, str], query: dict[str, 
 
 
 def read_body(bucket: str, key: str, found: dict[str, Any]) -> Any:
-    """The body of an object: mapped into memory instead of read, if a range is about to be cut out of it."""
+    """The body of an object. If only a range of it is requested, it is mapped into memory instead of read."""
     path = s3._object_disk_path(bucket, key) if _in_part.get() and found.get("body") is None else None
     if path is None or found["size"] < MAPPED_BYTES:
         return read_whole_body(bucket, key, found)
@@ -262,7 +262,7 @@ get_whole_object, read_whole_body = s3._get_object, s3._read_body
 
 
 def query(data: dict[str, Any]) -> Any:
-    """Query, which looks at no more of a large partition than the page that was asked for.
+    """Query that reads only the requested page of a large partition.
 
     ministack sorts and checks the whole partition for each page, which takes seconds for 100,000 items.
     """
@@ -276,7 +276,7 @@ def query(data: dict[str, Any]) -> Any:
 
 
 def next_items(data: dict[str, Any], table: dict[str, Any]) -> dict[str, dict[str, Any]] | None:
-    """The items that a page of a large partition can hold, and one more, by `PK` and `SK`. None: ask for them all."""
+    """The items that a page of a large partition can hold, and one more, by `PK` and `SK`. None: all are needed."""
     after, limit = data.get("ExclusiveStartKey"), data.get("Limit")
     if not isinstance(after, dict) or not limit or data.get("ScanIndexForward") is False:
         return None
@@ -293,7 +293,7 @@ query_whole = dynamodb._query
 
 
 def ages(now: float) -> dict[str, float]:
-    """Age in seconds of the oldest message of each queue that has one. SQS publishes it as a metric; ministack not."""
+    """Age in seconds of the oldest message of each queue that has one. SQS has a metric for it, ministack does not."""
     queues = list(sqs._queues._data.values())
     return {queue["name"]: now - min(sent) for queue in queues if (sent := [m["sent_at"] for m in queue["messages"]])}
 
@@ -324,7 +324,7 @@ def take_over_reservations() -> None:
 
 
 def get_module(name: str) -> Any:
-    """A service of ministack, which loads each when it is first called."""
+    """A service module of ministack. ministack imports each when it is first called."""
     if name == "cloudformation":
         take_over_reservations()
     return load_module(name)
@@ -334,7 +334,7 @@ load_module = ministack._get_module
 
 
 def install(folder: Path) -> Keeper:
-    """Make ministack store its state in `folder`. To be called before it starts."""
+    """Make ministack store its state in `folder`. Call it before ministack starts."""
     keeper = Keeper(folder, dynamodb.handle_request)
     inner, load_executions = ministack.app, stepfunctions.load_persisted_state
 
@@ -355,7 +355,7 @@ def install(folder: Path) -> Keeper:
 
     replace(dynamodb, handle_request=keeper.handle, _query=query)
     replace(s3, _get_object=get_object, _read_body=read_body)
-    # Mappings are kept, and not driven: that is what `prismline_localstack.functions` does.
+    # ministack stores event source mappings and does not poll for them: `prismline_localstack.functions` does.
     replace(lambda_svc, _ensure_poller=lambda: None)
     replace(stepfunctions, load_persisted_state=lambda data: forget_executions(load_executions, data))
     # ministack's CloudFormation derives its template loader from `yaml.SafeLoader`. libyaml parses ten times as fast.

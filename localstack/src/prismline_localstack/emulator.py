@@ -14,22 +14,22 @@ from prismline_localstack.processes import spawn, stop
 from prismline_localstack.settings import inherited_environment
 from prismline_localstack.waiting import wait_until
 
-#: How long a fresh emulator may take until it answers, in seconds; on an idle machine it takes about one.
+#: Time limit for the first answer of a new emulator, in seconds. On an idle machine it takes about one.
 START_SECONDS = 60.0
-#: How long it may take to write down its state, in seconds, before it is killed.
+#: Time limit in seconds for storing its state when it stops. Then it is killed.
 STOP_SECONDS = 20.0
-#: How long it may take to write down its state while it runs, in seconds.
+#: Time limit in seconds for storing its state while it runs.
 KEEP_SECONDS = 60.0
-#: Ports that are tried: one found free may be taken before the emulator binds it.
+#: Number of ports that are tried, because another process may take a free port before the emulator binds it.
 PORT_ATTEMPTS = 3
-#: How long it may take to say how old its messages are, in seconds.
+#: Time limit in seconds for the answer about the ages of its messages.
 AGES_SECONDS = 5.0
 
 
 class Emulator:
     """A running embedded emulator.
 
-    After a call of `keep`, the next emulator in the same folder has its state, however this one ends.
+    After a call of `keep`, the next emulator in the same folder has its state, even if this one is killed.
     """
 
     def __init__(self, child: subprocess.Popen[bytes], endpoint: str) -> None:
@@ -40,14 +40,14 @@ class Emulator:
     def start(cls, folder: Path, log: Path, *, port: int | None = None) -> Emulator:
         """Start an emulator with its files in `folder`. Wait until it answers. Raises HarnessError if it does not.
 
-        port: the one to try first; default: any that is free.
+        port: the port to try first. Default: any free port.
         """
         for attempt in range(PORT_ATTEMPTS):
             emulator = cls._launch(folder, log, free_port(None if attempt else port))
             if emulator._answers_in_time():
                 return emulator
             emulator.stop()
-        raise HarnessError(f"The embedded emulator did not start. Its log, {log}, says why.")
+        raise HarnessError(f"The embedded emulator did not start. The reason is in its log, {log}.")
 
     @classmethod
     def _launch(cls, folder: Path, log: Path, port: int) -> Emulator:
@@ -73,12 +73,12 @@ class Emulator:
         return self.child.poll() is None and answers(self.endpoint, HEALTH_PATH)
 
     def keep(self) -> None:
-        """Make it store its state, now and after each change. Raises HarnessError if it cannot."""
+        """Make the emulator store its state, now and after each change. Raises HarnessError if it cannot."""
         try:
             with urlopen(Request(f"{self.endpoint}{SAVE_PATH}", method="POST"), timeout=KEEP_SECONDS):
                 pass
         except OSError as error:
-            raise HarnessError(f"The emulator cannot write down what it holds: {error}") from error
+            raise HarnessError(f"The emulator cannot store its state: {error}") from error
 
     def ages(self) -> dict[str, float]:
         """Age in seconds of the oldest message of each queue that has one, by full name. Raises OSError."""
@@ -87,5 +87,5 @@ class Emulator:
         return ages
 
     def stop(self) -> None:
-        """Stop it. It stores its state if `keep` was called."""
+        """Stop the emulator. It stores its state if `keep` was called."""
         stop([self.child], STOP_SECONDS)

@@ -7,13 +7,12 @@ import socket
 from contextlib import suppress
 from urllib.parse import urlsplit
 
-#: The only address that anything of ours listens at.
+#: The only address at which processes of the harness listen.
 LOOPBACK = "127.0.0.1"
-#: Where the embedded emulator says that it is up, is asked to write down what it holds, and says how old its messages
-#: are.
+#: Paths of the embedded emulator: its health check, the request to store its state, and the ages of its messages.
 HEALTH_PATH, SAVE_PATH, AGES_PATH = "/_ministack/health", "/_prismline/save", "/_prismline/ages"
 
-#: How long, in seconds, an emulator of somebody else's may take for its first answer: it loads what it needs only then.
+#: Time limit in seconds for the first answer of an external emulator, which may load its modules only then.
 FIRST_ANSWER_SECONDS = 60.0
 
 
@@ -42,7 +41,7 @@ def accepts(url: str, *, timeout: float = 1.0) -> bool:
 
 
 def free_port(preferred: int | None = None) -> int:
-    """A port that is free at the moment: `preferred`, if it is."""
+    """A port that is free at the moment: `preferred` if it is free, else any."""
     if preferred is not None:
         with suppress(OSError), listen(preferred):
             return preferred

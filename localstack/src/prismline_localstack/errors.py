@@ -1,8 +1,8 @@
-"""The errors of the harness. A message tells a person what is wrong, where, and what to do."""
+"""The errors of the harness. A message says what is wrong, where, and what the user can do."""
 
 
 class HarnessError(Exception):
-    """The system could not be started, stopped or asked."""
+    """The system could not be started, stopped or queried."""
 
 
 class NotRunningError(HarnessError):

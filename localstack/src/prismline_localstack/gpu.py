@@ -19,7 +19,7 @@ from prismline_localstack.endpoints import answers
 from prismline_localstack.settings import is_aws
 from prismline_runtime import clients, error_code
 
-#: An image that need not exist: emulators start nothing.
+#: The id of an image that need not exist, because emulators start no instances.
 IMAGE = "ami-00000000"
 #: States of an instance that runs or is about to, and of those that can still be terminated.
 RUNNING_STATES = ["pending", "running"]
@@ -30,9 +30,9 @@ class GpuStatus(NamedTuple):
     """The state of the GPU."""
 
     instance_id: str | None
-    #: EC2's word for it; None when there is no such instance.
+    #: The instance's state in EC2. None if there is no such instance.
     state: str | None
-    #: Where its model answers, as far as it is known here.
+    #: The endpoint of its model, if `CAPTION_BASE_URL` gives one.
     endpoint: str | None
     #: Whether the endpoint answers.
     healthy: bool
@@ -91,8 +91,8 @@ def gpu_status(connection: Connection) -> GpuStatus:
 def _only_emulated() -> None:
     if is_aws(clients.ec2().meta.endpoint_url):
         fail(
-            "This starts and stops instances in an emulator only. On AWS, start the GPU as always, and write its "
-            f"instance id to the parameter {instance_id_parameter('<environment>', GPU)}."
+            "This command starts and stops instances in an emulator only. On AWS, start the GPU instance yourself, and "
+            f"write its id to the SSM parameter {instance_id_parameter('<environment>', GPU)}."
         )
 
 

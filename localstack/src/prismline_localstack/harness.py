@@ -26,11 +26,11 @@ from prismline_localstack.settings import REPOSITORY, HarnessSettings, inherited
 from prismline_localstack.state import Phase, ProcessStatus, State, Status
 from prismline_localstack.waiting import wait_until
 
-#: How long `up` waits by default, in seconds.
+#: Default time limit of `up`, in seconds.
 UP_SECONDS = 120.0
-#: How long `down` waits, in seconds, before it kills: longer than a supervisor takes with any sensible grace time.
+#: `down` kills after this many seconds. A supervisor with a sensible grace time ends sooner.
 DOWN_SECONDS = 60.0
-#: Seconds between two looks at a log that is followed.
+#: Seconds between two polls of a log that is followed.
 FOLLOW_SECONDS = 0.2
 
 
@@ -65,14 +65,14 @@ def up(
     functions: bool = False,
     timeout: float = UP_SECONDS,
 ) -> State:
-    """Start the system and return when it is ready. A system that is ready already is only reported.
+    """Start the system and return its state when it is ready. A system that is already ready stays unchanged.
 
     home: folder of state and logs (default: `PRISMLINE_HOME`, else `.prismline` here).
     root: the checkout with `platform/` and `services/`.
     workers: number of processes for a service with `count = "cores"`. services: run only these (all stacks are
     deployed). `standins` names the stand-ins for outside systems: they run with all services, but not with AWS itself.
     settings: environment variables for the services and the harness. parameters: for the templates that declare them.
-    functions: run the services as Lambda functions, deployed as `prismline deploy` does; with the embedded emulator.
+    functions: run the services as Lambda functions, deployed as `prismline deploy` does. Embedded emulator only.
 
     Raises HarnessError with the reason if the system does not start. Then no process is left.
     """
@@ -107,7 +107,7 @@ def up(
     if ready:
         return load_state(place.path)
     if not in_time:
-        raise HarnessError(f"Not ready after {timeout:.0f} s; the logs are in {place.logs}.")
+        raise HarnessError(f"The system is not ready after {timeout:.0f} s. The logs are in {place.logs}.")
     state = State.load(place.state)
     raise HarnessError((state and state.error) or f"The supervisor ended. Its log is {place.log(SUPERVISOR)}.")
 
@@ -163,7 +163,7 @@ def status(home: Path | None = None) -> Status:
 
 
 def logs(home: Path | None = None, service: str | None = None, *, follow: bool = False) -> Iterator[LogLine]:
-    """The log lines of the processes since the last `up`, file by file. With `follow`, continue while the system runs.
+    """Log lines of the processes since the last `up`, file by file. With `follow`, also new lines until it stops.
 
     service: only the processes of this service, or the process of this name.
     Raises NotRunningError if there is no such log.

@@ -64,7 +64,7 @@ class LogFiles:
             with path.open("rb") as log:
                 log.seek(self._position.get(path, 0))
                 for line in log:
-                    if not line.endswith(b"\n"):  # it is being written
+                    if not line.endswith(b"\n"):  # still incomplete
                         break
                     self._position[path] = self._position.get(path, 0) + len(line)
                     yield LogLine(path.stem, line.decode(errors="replace").rstrip("\n"))
@@ -76,7 +76,7 @@ class Entry:
 
     process: str
     message: str
-    #: As written, and as a moment; a line that does not say has the moment of the line before.
+    #: The time as written, and parsed. A line without a time has the parsed time of the line before it.
     time: str | None = None
     moment: datetime | None = None
     level: Level = Level.INFO
@@ -104,7 +104,7 @@ class Entry:
         return f"{line}\n{self.fields['exception']}" if self.fields.get("exception") else line
 
 
-#: Keys of a service's line that are said in another way, or that say nothing to a reader.
+#: Keys of a service's line that `Entry` shows in another way, or that do not help a reader.
 _OWN_KEYS = {
     "level",
     "message",

@@ -19,10 +19,10 @@ from prismline_runtime import ServiceSettings, service_logger
 
 
 def main() -> None:
-    """Publish until SIGTERM. Errors are logged, and the next attempt follows."""
+    """Publish until SIGTERM. An error is logged and does not end the process."""
     endpoint, environment = HarnessSettings().endpoint, ServiceSettings().environment
     if endpoint is None:
-        sys.exit("AWS_ENDPOINT_URL is not set: it has to say which emulator's queues are meant.")
+        sys.exit("AWS_ENDPOINT_URL is not set. Set it to the endpoint of the emulator with the queues.")
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())

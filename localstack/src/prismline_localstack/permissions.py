@@ -1,6 +1,6 @@
-"""Has the embedded emulator enforce IAM policies, and records each decision: who asked for what, and the verdict.
+"""Makes the embedded emulator enforce IAM policies, and records each decision: principal, action, resource, verdict.
 
-ministack differs from AWS in three permissions, and this module bridges them:
+ministack checks three permissions differently from AWS. This module corrects them:
 
 | call | ministack demands | AWS demands |
 | --- | --- | --- |
@@ -27,7 +27,7 @@ UNSPECIFIC = {
 
 @dataclass(frozen=True)
 class Decision:
-    """What a principal asked for, and whether its policies allowed it."""
+    """A request of a principal, and whether its policies allowed it."""
 
     #: Name of the role or user.
     principal: str
@@ -37,7 +37,7 @@ class Decision:
 
 
 def read_decisions(log: Path) -> set[Decision]:
-    """The different decisions that were recorded."""
+    """The distinct decisions that were recorded."""
     return {Decision(**json.loads(line)) for line in log.read_text().splitlines()}
 
 
@@ -55,7 +55,7 @@ def enforce_policies(log: Path) -> None:
         denied = inner(access_key_id, action, service, region, *args, **kwargs)
         principal = iam_evaluator.resolve_principal(access_key_id or "", get_account_id())
         policies = getattr(principal, "policies", None)
-        if policies is None:  # root, or nobody
+        if policies is None:  # root, or an unknown principal
             return denied
         asked = {(action, str(kwargs.get("resource_arn", args[0] if args else "*")))}
         if action in UNSPECIFIC:

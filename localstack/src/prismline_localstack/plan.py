@@ -9,12 +9,12 @@ from pydantic import BaseModel
 from prismline_localstack.queues import AGE_NAMESPACE
 from prismline_localstack.settings import is_aws
 
-#: Exit code that says another supervisor has this home.
+#: Exit code of a supervisor whose home another supervisor already uses.
 HOME_TAKEN = 3
-#: How long, in seconds, a process may take to stop beyond its own grace time before it is killed.
+#: A process is killed this many seconds after its own grace time.
 STOP_MARGIN_SECONDS = 3.0
 
-#: Environment variables of the services, unless `up` gets others.
+#: Default environment variables of the services. `up` can override them.
 SERVICE_DEFAULTS = {
     "POWERTOOLS_LOG_LEVEL": "INFO",
     "POWERTOOLS_METRICS_NAMESPACE": "Prismline",
@@ -22,17 +22,17 @@ SERVICE_DEFAULTS = {
     "PRISMLINE_VISIBILITY_SECONDS": "30",
     "PRISMLINE_GRACE_SECONDS": "10",
     "PYTHONUNBUFFERED": "1",
-    # One process a core: more threads in each would only fight over them.
+    # With one process per core, more threads in each would only compete for the cores.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
 }
 
-#: The pace of the harness itself in seconds, unless `up` gets another one: how often it asks for a sweep (an emulated
-#: schedule beats once a minute at most), and the longest wait before it restarts a process that dies again and again.
+#: Default intervals of the harness in seconds, which `up` can override: the time between two sweeps (an emulated
+#: schedule fires at most once a minute), and the longest wait before it restarts a process that dies repeatedly.
 HARNESS_DEFAULTS = {"PRISMLINE_SWEEP_SECONDS": "30", "PRISMLINE_RESTART_SECONDS": "15"}
 
-#: More of them with the embedded emulator: a kill may lose messages, its message counts are exact at once, and the
+#: Further defaults with the embedded emulator: a kill may lose messages, its message counts are always exact, and the
 #: harness publishes the ages of messages.
 EMBEDDED_DEFAULTS = {"SWEEP_IDLE_SECONDS": "30", "QUEUE_AGE_NAMESPACE": AGE_NAMESPACE}
 
@@ -43,13 +43,13 @@ class Plan(BaseModel):
     home: Path
     root: Path
     environment: str
-    #: The endpoint that somebody else runs; None: start an emulator.
+    #: The endpoint of an external emulator or of AWS. None: start the embedded emulator.
     endpoint: str | None
     workers: int | None = None
     services: list[str] | None = None
-    #: Environment variables for the services and the harness, over the defaults.
+    #: Environment variables for the services and the harness. They override the defaults.
     settings: dict[str, str] = {}
-    #: Template parameters, over the defaults.
+    #: Template parameters. They override the defaults.
     parameters: dict[str, str] = {}
     #: Whether the services run as Lambda functions, deployed as to AWS, and not as processes.
     functions: bool = False
@@ -60,7 +60,7 @@ class Plan(BaseModel):
 
     @property
     def sweep_seconds(self) -> float:
-        """Time between two sweeps that the harness asks for."""
+        """Time between two sweeps that the harness requests."""
         return self._harness_setting("PRISMLINE_SWEEP_SECONDS")
 
     @property

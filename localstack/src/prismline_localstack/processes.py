@@ -1,4 +1,4 @@
-"""Child processes that end with their parent, and process ids that survive the reuse of a pid."""
+"""Child processes that end with their parent, and process ids that stay unique when a pid is reused."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def _started(pid: int) -> str:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return ""
-    state, *fields = stat.rpartition(")")[2].split()  # the command before it may hold anything; see proc_pid_stat(5)
+    state, *fields = stat.rpartition(")")[
+        2
+    ].split()  # the command before it may contain any character; see proc_pid_stat(5)
     return "" if state in {"Z", "X"} else fields[18]
 
 
@@ -66,9 +68,9 @@ def spawn(
 ) -> subprocess.Popen[bytes]:
     """Start `command` with its output appended to `log`. It inherits the file descriptors `pass_fds`.
 
-    On Linux, the kernel sends SIGKILL to the child when the parent ends. A gentler signal would not help: nobody waits
-    for the child any more, and the emulator is gone. On other systems, the next `up` or `down` ends leftover processes.
-    To be called from the main thread, while no other thread works: the kernel watches the thread that forked, and the
+    On Linux, the kernel sends SIGKILL to the child when the parent ends. SIGTERM would not help: nobody waits for the
+    child any more, and the emulator is gone. On other systems, the next `up` or `down` ends leftover processes.
+    Call it from the main thread, while no other thread works: the kernel watches the thread that forked, and the
     Python code between fork and exec could wait for a lock of another thread.
     """
     parent = os.getpid()
@@ -94,7 +96,7 @@ def spawn(
 
 
 def stop(children: Iterable[subprocess.Popen[bytes]], grace_seconds: float) -> None:
-    """SIGTERM to all, wait for all together at most `grace_seconds`, SIGKILL to the rest."""
+    """Send SIGTERM to all, wait at most `grace_seconds` for all together, and send SIGKILL to the rest."""
     running = [child for child in children if child.poll() is None]
     for child in running:
         child.terminate()

@@ -17,7 +17,7 @@ from prismline_localstack.state import make_client
 from prismline_localstack.waiting import wait_until
 from prismline_runtime import ServiceSettings, service_logger
 
-#: How long the emulator may take until it answers, in seconds.
+#: Time limit for the first answer of the emulator, in seconds.
 ANSWER_SECONDS = 60.0
 
 
@@ -39,7 +39,7 @@ def main() -> None:
     """Deploy the stacks. If that fails, print a sentence and exit with code 1."""
     endpoint, environment = HarnessSettings().endpoint, ServiceSettings().environment
     if endpoint is None:
-        sys.exit("AWS_ENDPOINT_URL is not set: it has to say which emulator to deploy to.")
+        sys.exit("AWS_ENDPOINT_URL is not set. Set it to the endpoint of the emulator to deploy to.")
     try:
         outputs = provision(endpoint, environment)
     except HarnessError as error:

@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudwatch import CloudWatchClient
     from mypy_boto3_sqs import SQSClient
 
-#: What a dead-letter queue's name ends in.
+#: Suffix of the names of dead-letter queues.
 DEAD_LETTER_SUFFIX = dead_letter_queue_name("")
 #: Seconds between two publications of the queue depths.
 METRICS_SECONDS = 5.0
 #: Namespace of the metrics of queues, as templates name it for emulators.
 DEPTH_NAMESPACE = "Prismline/Queues"
-#: Namespace and name of the metric of the age of a queue's oldest message. The name is that of SQS. The namespace is
-#: not: the alarms of the embedded emulator ignore dimensions, so one on this metric would hear of every queue.
+#: Namespace and name of the metric of the age of a queue's oldest message. SQS has the same name, but a different
+#: namespace: alarms of the embedded emulator ignore dimensions, so an alarm on SQS' metric would see every queue.
 AGE_NAMESPACE, AGE_METRIC = "Prismline/QueueAges", "ApproximateAgeOfOldestMessage"
 
 
 class Depth(NamedTuple):
-    """The messages of a queue that wait, and those that are in flight."""
+    """The numbers of visible messages of a queue, and of messages in flight."""
 
     visible: int
     in_flight: int
@@ -100,7 +100,7 @@ def publish_ages(cloudwatch: CloudWatchClient, ages: Mapping[str, float]) -> Non
 
 
 def request_sweep(sqs: SQSClient, environment: str, found: dict[str, Depth]) -> None:
-    """Send the message that the schedule sends on AWS, unless one waits already."""
+    """Send the message that the schedule sends on AWS, unless one is already in the queue."""
     name = queue_name(environment, Queue.SWEEPS)
     if name in found and found[name].visible == 0:
         event = {"version": "0", "source": "aws.events", "detail-type": "Scheduled Event", "detail": {}}

@@ -1,6 +1,6 @@
 """The processes to run: the tables `[[tool.prismline.processes]]` in the `pyproject.toml` of services and stand-ins.
 
-A process that works off queues:
+A process that consumes queues:
 
     [[tool.prismline.processes]]
     name = "worker"
@@ -9,20 +9,20 @@ A process that works off queues:
     batch_size = 1
     count = "cores"
 
-and one that serves HTTP:
+A process that serves HTTP:
 
     [[tool.prismline.processes]]
     name = "interactions"
     app = "prismline_alerting.interactions:create_app"
-    port = 8010                               # default: any that is free
-    settings = { INTERACTIONS_URL = "{url}" } # what all other processes are told
+    port = 8010                               # default: any free port
+    settings = { INTERACTIONS_URL = "{url}" } # environment variables of all processes
 
-and a server of its own, a module that is given `--port`:
+A server that opens its own socket, a module with the option `--port`:
 
     [[tool.prismline.processes]]
     name = "valkey"
     module = "prismline_localstack.standins.valkey"
-    scheme = "valkey"                         # of its {url}
+    scheme = "valkey"                         # scheme of its {url}
     settings = { PRISMLINE_VALKEY_URL = "{url}" }
 """
 
@@ -39,9 +39,9 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 
 from prismline_localstack.errors import HarnessError
 
-#: What the stand-ins for outside systems are called among the services.
+#: The name under which the stand-ins for outside systems count as a service.
 STANDINS = "standins"
-#: What the process is called that runs the services' functions, where they run as functions.
+#: Name of the process that runs the services' functions.
 FUNCTIONS = "functions"
 
 ProcessName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")]
@@ -63,21 +63,21 @@ class ConsumerTable(_Table):
     count: Literal["cores"] | Annotated[int, Field(ge=1)] = 1
     #: Batches that one process takes from a queue at a time.
     parallel: Annotated[int, Field(ge=1)] = 1
-    #: What returns the names of queues that come and go, with their priorities.
+    #: A function that returns the names of queues that are created and deleted at run time, with their priorities.
     more_queues: EntryPoint | None = None
 
 
 class _ListeningTable(_Table):
-    #: Where it listens; 0: at any port that is free.
+    #: The port at which it listens. 0: any free port.
     port: Annotated[int, Field(ge=0, le=65535)] = 0
-    #: Environment variables of all processes; `{url}` in them is where this one listens.
+    #: Environment variables of all processes. `{url}` in them is replaced by the URL of this process.
     settings: dict[Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")], str] = {}
 
 
 class AppTable(_ListeningTable):
     """A process that serves an ASGI application, as a `pyproject.toml` declares it."""
 
-    #: What makes the application, without arguments.
+    #: A function without arguments that returns the application.
     app: EntryPoint
 
 
@@ -116,11 +116,11 @@ class ServiceProcess(BaseModel, frozen=True):
     name: str
     service: str
     command: list[str]
-    #: The service's folder; its `src` is put on the import path, so that a checkout runs its own code.
+    #: The service's folder. Its `src` is put on the import path, so that a checkout runs its own code.
     folder: Path
-    #: What it serves, if it serves HTTP; it is given its socket when it is started.
+    #: The table of a process that serves HTTP. It inherits its socket when it is started.
     app: AppTable | None = None
-    #: What it is, if it listens at a port that it is given when it is started.
+    #: The table of a process that opens its own socket. It gets its port when it is started.
     server: ServerTable | None = None
 
     @property
@@ -145,7 +145,7 @@ def function_driver(root: Path, images: Path, logs: Path, urls: Mapping[str, int
 def service_processes(
     root: Path, *, workers: int | None = None, services: Collection[str] | None = None, standins: bool = True
 ) -> list[ServiceProcess]:
-    """All processes that the services below `root` declare. With `services` (folder names), only those of these.
+    """All processes that the services below `root` declare. With `services`, only those of these folders.
 
     `workers` replaces the number of cores for tables with `count = "cores"`. With `standins`, the stand-ins of the
     harness count as one more service, `standins`. Raises HarnessError for an invalid table, for a service that does not
@@ -155,7 +155,9 @@ def service_processes(
     if standins and (path := root / "localstack" / "pyproject.toml").exists():
         projects[STANDINS] = path
     if unknown := sorted(set(services or ()) - set(projects)):
-        raise HarnessError(f"There is no service {', '.join(unknown)}; there are {', '.join(projects) or 'none'}.")
+        raise HarnessError(
+            f"There is no service {', '.join(unknown)}. The services are {', '.join(projects) or 'none'}."
+        )
     found: dict[str, ServiceProcess] = {}
     for service, path in projects.items():
         if services is not None and service not in services:

@@ -1,4 +1,4 @@
-"""What the supervisor reports of its processes: how many of each kind run, since when, and of which version."""
+"""The supervisor's report of its processes: how many of each kind run, since when, and in which version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prismline_localstack.registry import ServiceProcess
 
 @dataclass(frozen=True)
 class Sign:
-    """A process at a moment."""
+    """The state of a process at one moment."""
 
     definition: ServiceProcess
     running: bool
@@ -24,7 +24,7 @@ class Sign:
 
 
 def report_of(signs: Sequence[Sign], *, at: str) -> ProcessesReport:
-    """The report at the moment `at`. Processes that differ only in their number, as worker-1 and worker-2, are one."""
+    """The report at the moment `at`. Processes that differ only in their number (worker-1, worker-2) are one row."""
     kinds: dict[tuple[str, str], list[Sign]] = {}
     for sign in signs:
         name = re.sub(r"-\d+$", "", sign.definition.name)
@@ -46,7 +46,7 @@ def report_of(signs: Sequence[Sign], *, at: str) -> ProcessesReport:
 
 
 def _version(folder: Path) -> str | None:
-    """The version in a service's `pyproject.toml`. None: there is none, or it does not say."""
+    """The version in a service's `pyproject.toml`. None if there is no such file, or no version in it."""
     try:
         version = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["version"]
     except (OSError, tomllib.TOMLDecodeError, KeyError):

@@ -1,8 +1,8 @@
 """Resume runs after a restart of the embedded emulator.
 
-A run with chunks goes on by itself: the messages of its chunks still exist, or the sweeper sends them again, and the
+A run with chunks continues by itself: the messages of its chunks still exist, or the sweeper sends them again, and the
 status service ends the run. But its Step Functions execution is gone, and messages of the last second before a kill may
-be lost. So this module announces a run again if it is announced but not split, and a manifest if it has no run.
+be lost. Therefore this module announces again a run that was announced but not split, and a manifest without a run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_s3 import S3Client
 
-#: The outputs of the stacks without which there are no runs to resume.
+#: The outputs of the stacks that resuming needs. Without one of them there are no runs to resume.
 NEEDED = ("BUCKET", "WORKFLOW_STATE_TABLE", "SPLIT_QUEUE_URL")
 
 
@@ -99,9 +99,10 @@ def _runs(dynamodb: DynamoDBClient, table: str) -> Iterator[RunState]:
 
 
 def _manifests(s3: S3Client, bucket: str, runs: Mapping[str, RunState]) -> Iterator[ManifestObject]:
-    """Every manifest, but for those without an idempotency key whose job has a run: which one, only that upload knew.
+    """Every manifest with the id of its run. A manifest without an idempotency key is left out if its job has a run: it
+    is unknown whether the manifest started that run, whose id was derived from the upload.
 
-    Those that the command line put are not read: their keys say what their runs are called.
+    Manifests of the command line whose run exists are not read: the run's id follows from their key.
     """
     jobs = {run.job_id for run in runs.values()}
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=MANIFEST_PREFIX):

@@ -13,8 +13,8 @@ from pydantic_settings import BaseSettings
 from prismline_localstack.endpoints import LOOPBACK
 
 _PACKAGE = Path(__file__).resolve().parent
-#: The folder with `platform/` and `services/`. An installed wheel carries them. Installed editable, the package uses
-#: the checkout around it: this file is `<repository>/localstack/src/prismline_localstack/settings.py`.
+#: The folder with `platform/` and `services/`. An installed wheel contains them. An editable installation uses the
+#: checkout around it: this file is `<repository>/localstack/src/prismline_localstack/settings.py`.
 REPOSITORY = carried if (carried := _PACKAGE / "checkout").is_dir() else _PACKAGE.parents[2]
 
 #: Region and credentials for an emulator. Its account id follows from the key: 000000000000.
@@ -26,8 +26,8 @@ class HarnessSettings(BaseSettings):
     """The harness's own settings."""
 
     prismline_home: Path = Field(default=Path(".prismline"), description="Folder of state and logs.")
-    aws_endpoint_url: str = Field(default="", description="Use this endpoint in place of the embedded emulator.")
-    localstack_host: str = Field(default="", description="The same, as localstack-client has it: host[:port].")
+    aws_endpoint_url: str = Field(default="", description="Use this endpoint instead of the embedded emulator.")
+    localstack_host: str = Field(default="", description="The same, in the form of localstack-client: host[:port].")
 
     @property
     def endpoint(self) -> str | None:
@@ -61,7 +61,7 @@ def client_environment(endpoint: str) -> dict[str, str]:
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
-        # What moves within a machine needs no second checksum; on AWS the default stays.
+        # Transfers within one machine need no further checksum. On AWS the default stays.
         "AWS_REQUEST_CHECKSUM_CALCULATION": "when_required",
         "AWS_RESPONSE_CHECKSUM_VALIDATION": "when_required",
         "NO_PROXY": ",".join(dict.fromkeys(direct)),
@@ -69,7 +69,7 @@ def client_environment(endpoint: str) -> dict[str, str]:
 
 
 def inherited_environment(endpoint: str | None = None) -> dict[str, str]:
-    """The environment for child processes: ours without AWS variables, unless `endpoint` is AWS itself."""
+    """The environment for child processes: that of this process, without AWS variables unless `endpoint` is AWS."""
     if endpoint is not None and is_aws(endpoint):
         return dict(os.environ)
     return {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}

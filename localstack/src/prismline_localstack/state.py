@@ -19,7 +19,7 @@ from prismline_localstack.errors import HarnessError
 from prismline_localstack.processes import ProcessId
 from prismline_localstack.settings import inherited_environment
 
-#: Clients of the harness fail fast: what they talk to is on this machine.
+#: Clients of the harness fail fast, because the endpoint is on this machine.
 CLIENT_CONFIG = Config(
     connect_timeout=5,
     read_timeout=30,
@@ -30,7 +30,7 @@ CLIENT_CONFIG = Config(
 
 #: Name of the process that serves the API and the console.
 API = "api"
-#: Held while a session makes a client: it makes one at a time.
+#: Held while a session creates a client, because sessions are not thread-safe.
 _MAKING_CLIENT = Lock()
 
 
@@ -49,7 +49,7 @@ class ProcessState(BaseModel):
     #: The service's folder name; `emulator` for the emulator.
     service: str
     process: ProcessId | None
-    #: Where it listens, if it serves HTTP.
+    #: The URL at which it listens, if it serves HTTP.
     url: str | None = None
     restarts: int = 0
     log: Path
@@ -67,11 +67,11 @@ class State(BaseModel):
     embedded: bool = False
     #: The stacks' outputs, as environment variables.
     outputs: dict[str, str] = {}
-    #: All that a client or a service needs: endpoint, credentials, region, ENVIRONMENT, the outputs, what processes
-    #: that serve HTTP have everybody told.
+    #: All environment variables of a client or a service: endpoint, credentials, region, ENVIRONMENT, the outputs, and
+    #: the `settings` of processes that serve HTTP.
     env: dict[str, str] = {}
     processes: dict[str, ProcessState] = {}
-    #: The runs that had not ended when the embedded emulator did the last time, and that go on.
+    #: The runs that had not ended when the embedded emulator last ended, and that were resumed.
     resumed: list[str] = []
 
     def client(self, service: str) -> Any:
@@ -82,7 +82,7 @@ class State(BaseModel):
         """The URL of a process. Raises HarnessError if no process with this name serves HTTP."""
         entry = self.processes.get(process)
         if entry is None or entry.url is None:
-            raise HarnessError(f"No process {process} that serves HTTP runs; `prismline status` lists what does.")
+            raise HarnessError(f"No process {process} that serves HTTP runs. `prismline status` lists the processes.")
         return entry.url
 
     @property
@@ -135,7 +135,7 @@ def make_client(service: str, env: dict[str, str]) -> Any:
 
 @cache
 def _session(key_id: str | None, secret: str | None, region: str | None) -> Any:
-    """One session for all clients of these credentials: it reads the description of a service once, in 50 to 200 ms."""
+    """One session for all clients of these credentials, because reading a service's description takes 50 to 200 ms."""
     return boto3.Session(aws_access_key_id=key_id, aws_secret_access_key=secret, region_name=region)
 
 
@@ -184,5 +184,5 @@ class Status(BaseModel):
 
     @property
     def api_url(self) -> str | None:
-        """Where the API listens, which serves the console. None if it does not run."""
+        """The URL of the API, which serves the console. None if it does not run."""
         return next((process.url for process in self.processes if process.name == API), None)

@@ -1,8 +1,8 @@
 """The background process that owns the emulator and the service processes.
 
-The supervisor starts them, restarts a service process that dies, and writes the state file. For the alarms of an
-emulator, it publishes queue depths. It requests sweeps from the sweeper, because the schedules of an emulator are too
-slow. `up` starts `python -m prismline_localstack.supervisor PLAN`, and `down` sends SIGTERM.
+The supervisor starts them, restarts a service process that dies, and writes the state file. It publishes queue depths
+for the alarms of an emulator. It requests sweeps from the sweeper, because the schedules of an emulator are too slow.
+`up` starts `python -m prismline_localstack.supervisor PLAN`, and `down` sends SIGTERM.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from prismline_localstack.state import Phase, ProcessState, State, make_client
 from prismline_localstack.waiting import wait_until
 from prismline_runtime.telemetry import service_logger
 
-#: Seconds between two looks at the processes.
+#: Seconds between two checks of the processes.
 WATCH_SECONDS = 0.2
-#: Wait in seconds before the first restart of a process; doubled at each further one, up to the plan's longest.
+#: Wait in seconds before the first restart of a process. It doubles at each further restart, up to the plan's maximum.
 FIRST_RESTART_SECONDS = 0.5
-#: A process that lived this many seconds was well: its next restart waits for the first time again.
+#: After a process has run for this many seconds, the wait before its next restart is the first one again.
 WELL_SECONDS = 30.0
-#: How long a process that serves HTTP may take until it answers, in seconds; on an idle machine it takes about one.
+#: Time limit for the first answer of a process that serves HTTP, in seconds. On an idle machine it takes about one.
 APP_START_SECONDS = 60.0
-#: The setting that names the Valkey server. Functions are told by a parameter of the platform's stack.
+#: The environment variable with the URL of the Valkey server. Functions get it from a parameter of the platform stack.
 VALKEY_SETTING = "PRISMLINE_VALKEY_URL"
 #: Seconds between two reports of the processes, for the console.
 REPORT_SECONDS = 10.0
@@ -91,12 +91,12 @@ class _Supervised:
 
     @property
     def serves(self) -> bool:
-        """Whether other processes may need this one while they stop."""
+        """Whether other processes may need this process while they stop."""
         return self.state.url is not None
 
     @property
     def sign(self) -> Sign:
-        """What a report says of it."""
+        """Its entry in the report."""
         return Sign(self.definition, self.child.poll() is None, self.since, self.state.restarts)
 
     def start(self) -> None:
@@ -145,7 +145,7 @@ class _Supervised:
         ready = accepts if self.definition.server is not None else answers
         wait_until(lambda: self.child.poll() is not None or ready(url), APP_START_SECONDS)
         if self.child.poll() is not None or not ready(url):
-            raise HarnessError(f"The process {self.state.name} did not start. Its log, {self.state.log}, says why.")
+            raise HarnessError(f"The process {self.state.name} did not start. The reason is in {self.state.log}.")
 
 
 class Supervisor:
@@ -194,7 +194,7 @@ class Supervisor:
         for definition in definitions:
             log, listener = self._home.log(definition.name), listeners.get(definition.name)
             if definition.server is not None and listener is not None:
-                listener.close()  # it held the port until now
+                listener.close()  # it reserved the port until now
                 listener = None
             service = _Supervised(
                 definition,
@@ -214,7 +214,7 @@ class Supervisor:
         self._save()
 
     def _console(self, key: str) -> dict[str, str]:
-        """The settings of the console: on this machine nobody has to sign in, unless it shows what is on AWS."""
+        """The settings of the console: no sign-in is needed on this machine, unless the endpoint is AWS itself."""
         if is_aws(self._state.endpoint):
             return {}
         return {"CONSOLE_SIGN_IN": "none", "CONSOLE_KEY_SHA256": api_key_sha256(key), "PROCESS_REPORTS": "true"}
@@ -229,9 +229,9 @@ class Supervisor:
     def _with_functions(
         self, definitions: list[ServiceProcess], listeners: dict[str, socket.socket]
     ) -> list[ServiceProcess]:
-        """The stand-ins, and the process that runs the functions in place of the services' own processes.
+        """The stand-ins, and the process that runs the functions instead of the services' own processes.
 
-        It serves the URL of each function at the port of the process that it replaces.
+        This process serves the URL of each function at the port of the process that it replaces.
         """
         ports = {}
         for definition in definitions:
@@ -245,7 +245,7 @@ class Supervisor:
         return [*(each for each in definitions if each.service == STANDINS), driver]
 
     def _told(self, definitions: list[ServiceProcess], urls: dict[str, str]) -> dict[str, str]:
-        """The settings that listening processes give to all processes, unless `up` gets others."""
+        """The settings that listening processes give to all processes. Settings of `up` override them."""
         return {
             name: self._plan.settings.get(name, value.replace("{url}", urls[definition.name]))
             for definition in definitions
@@ -283,7 +283,7 @@ class Supervisor:
                 self._save()
             if self._emulator is not None and self._emulator.child.poll() is not None:
                 raise HarnessError(
-                    f"The emulator ended by itself. Its log is {self._home.log(EMULATOR)}. "
+                    f"The emulator ended unexpectedly. Its log is {self._home.log(EMULATOR)}. "
                     "`prismline up` starts it again, with all runs."
                 )
             if emulated and time.monotonic() >= next_metrics:
@@ -298,7 +298,7 @@ class Supervisor:
             time.sleep(WATCH_SECONDS)
 
     def _report(self) -> None:
-        """Say which processes run, for those who look at the console."""
+        """Write the report of the processes to SSM, for the console."""
         report = report_of([service.sign for service in self._services], at=timestamp())
         name = PROCESSES_PARAMETER.format(environment=self._plan.environment)
         try:
@@ -342,7 +342,7 @@ class Supervisor:
 def _listen(definitions: list[ServiceProcess], ports_before: Mapping[str, int]) -> dict[str, socket.socket]:
     """A listening socket for each process that listens, by its name. Raises HarnessError for a port in use.
 
-    A process that may listen at any port gets the one that it had before, so that what a browser shows goes on.
+    A process that may listen at any port gets the same port as before, so that open pages of the console still work.
     """
     listeners = {}
     for definition in definitions:
@@ -356,7 +356,7 @@ def _listen(definitions: list[ServiceProcess], ports_before: Mapping[str, int]) 
             except OSError as error:
                 raise HarnessError(
                     f"The process {definition.name} cannot listen at port {table.port} of {LOOPBACK}: "
-                    f"{error.strerror}. Stop what does, or change its table in {definition.folder / 'pyproject.toml'}."
+                    f"{error.strerror}. Free the port, or change it in {definition.folder / 'pyproject.toml'}."
                 ) from error
     return listeners
 
@@ -403,7 +403,7 @@ def main() -> None:
             error = str(failure)
         except Exception:
             logger.exception("supervisor_failed")
-            error = f"The supervisor failed. Its log, {home.log(SUPERVISOR)}, says why."
+            error = f"The supervisor failed. The reason is in {home.log(SUPERVISOR)}."
         finally:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             supervisor.stop()

@@ -74,10 +74,10 @@ def create_runs_table(dynamodb: DynamoDBClient, table: str) -> None:
 
 
 def stacks_around(service: Path, folder: Path, stacks: Collection[str] | None = None) -> Path:
-    """Put into `folder` what the stacks of a checkout are deployed from. Return it.
+    """Copy templates and state machines of a checkout into `folder`, so that stacks can be deployed from it. Return it.
 
-    service: the folder of the service whose tests ask. Its stack is its own; the others are those of the harness,
-    which in a sparse checkout is a wheel. stacks: the folders of the stacks, if not all are needed.
+    service: the folder of the service under test, whose own template is used. The other templates are those of the
+    harness, which in a sparse checkout is a wheel. stacks: the folders of the stacks, if not all are needed.
     """
     from prismline_localstack.settings import REPOSITORY  # noqa: PLC0415
 
@@ -128,7 +128,7 @@ class ValkeyServer:
         self.url = f"valkey://{LOOPBACK}:{self._port}"
 
     def start(self) -> None:
-        """Start it, empty, and wait until it accepts connections."""
+        """Start an empty server, and wait until it accepts connections."""
         from prismline_localstack.endpoints import accepts  # noqa: PLC0415
         from prismline_localstack.processes import spawn  # noqa: PLC0415
         from prismline_localstack.standins.valkey import command  # noqa: PLC0415
@@ -138,7 +138,7 @@ class ValkeyServer:
         assert wait_until(lambda: accepts(self.url), 30), self._log.read_text()
 
     def kill(self) -> None:
-        """Kill it. What it held is gone."""
+        """Kill the server. Its content is lost."""
         if self._child is not None:
             self._child.kill()
             self._child.wait()
@@ -147,7 +147,7 @@ class ValkeyServer:
 
 @pytest.fixture
 def valkey_server(tmp_path: Path) -> Iterator[ValkeyServer]:
-    """A Valkey server that runs."""
+    """A running Valkey server."""
     server = ValkeyServer(tmp_path / "valkey.log")
     server.start()
     yield server
@@ -177,7 +177,7 @@ def serving(app: Any) -> Iterator[str]:
 
 @pytest.fixture
 def site() -> Iterator[tuple[str, Site]]:
-    """The stand-in for the web: its URL, and the application, which counts what it is asked for."""
+    """The stand-in for the web: its URL, and the application, which counts its requests."""
     from prismline_localstack.standins.site import Site  # noqa: PLC0415
 
     app = Site()

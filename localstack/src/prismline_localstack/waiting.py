@@ -1,4 +1,4 @@
-"""Wait for a condition that is not announced by an event."""
+"""Wait for a condition that no event announces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tenacity import Retrying, retry_if_not_result, stop_after_delay, wait_fixed
 
-#: Seconds between two looks.
+#: Seconds between two checks.
 POLL_SECONDS = 0.05
 
 

@@ -1,4 +1,4 @@
-"""The demonstrations as commands. What they need is imported when one runs: it takes a second."""
+"""The demonstrations as commands. Each imports its modules when it runs, because the import takes a second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def demo(
     survey: Annotated[str | None, typer.Option(help="The survey's name; default: from the file's name.")] = None,
     chunk_size: Annotated[int | None, typer.Option(min=1, help="Spectra in a chunk; default: 20 chunks.")] = None,
     to: Annotated[Path, typer.Option(help="Folder of the cube, the results and the picture.")] = Path("demo-output"),
-    keep: Annotated[bool, typer.Option("--keep", help="Go on serving the console until Ctrl-C.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Continue to serve the console until Ctrl-C.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Start the system, decompose a cube, show the results, and shut down."""
@@ -54,11 +54,11 @@ def demo_faults(
 
 
 def demo_urls(
-    urls: Annotated[int, typer.Option(min=1, help="How many URLs the list has.")] = 20_000,
-    to: Annotated[Path, typer.Option(help="Where the archive, the logs and the state go.")] = Path("demo-output"),
+    urls: Annotated[int, typer.Option(min=1, help="Number of URLs in the list.")] = 20_000,
+    to: Annotated[Path, typer.Option(help="Folder of the archive, the logs and the state.")] = Path("demo-output"),
     as_json: AsJson = False,
 ) -> None:
-    """Fetch a list of URLs over the HTTP interface while things die, and bring the pages home in one archive."""
+    """Submit a list of URLs over HTTP, kill Valkey and a worker meanwhile, and export all pages in one archive."""
     from prismline_localstack.demos.urls import demo_urls as run_demo  # noqa: PLC0415
 
     with harness_errors(), story_on_stderr(as_json):

@@ -27,7 +27,7 @@ PlanOnly = Annotated[bool, typer.Option("--plan", help="Only show what would cha
 
 
 class _Shown:
-    """Shows change sets, and remembers them. Executes them unless they are only a plan."""
+    """Shows change sets and records them. With `execute`, they are also executed."""
 
     def __init__(self, *, execute: bool, quiet: bool) -> None:
         self._execute = execute
@@ -65,10 +65,10 @@ def _print(planned: ChangeSet) -> None:
         console.print(f"{planned.stack}: no changes.")
         return
     console.print(f"{planned.stack}{' (new)' if planned.new else ''}:")
-    table = Table("action", "resource", "type", "made anew")
+    table = Table("action", "resource", "type", "replaced")
     for change in planned.changes:
-        anew = {"True": "yes", "Conditional": "perhaps"}.get(change.replacement, "")
-        table.add_row(change.action, change.resource, change.type, anew)
+        replaced = {"True": "yes", "Conditional": "perhaps"}.get(change.replacement, "")
+        table.add_row(change.action, change.resource, change.type, replaced)
     console.print(table)
 
 
@@ -128,7 +128,7 @@ def rollback(
     plan: PlanOnly = False,
     as_json: AsJson = False,
 ) -> None:
-    """Restore the release of a service before the present one. Queues and tables are not touched."""
+    """Restore the previous release of a service. Queues and tables are not changed."""
     shown = _Shown(execute=not plan, quiet=as_json)
     with _aws_errors():
         target = targets.find_target(environment, {})

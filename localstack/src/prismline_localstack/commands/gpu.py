@@ -22,7 +22,7 @@ def down_command(as_json: AsJson = False) -> None:
     if as_json:
         print_json({"instance_ids": stopped})
         return
-    console.print(f"GPU down: {', '.join(stopped)} terminated." if stopped else "GPU down: nothing was running.")
+    console.print(f"GPU down: {', '.join(stopped)} terminated." if stopped else "GPU down: no instance was running.")
 
 
 def status_command(

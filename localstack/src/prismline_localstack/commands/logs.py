@@ -33,7 +33,7 @@ class Wanted:
     chunk_id: str | None = None
     since: datetime | None = None
     level: Level = Level.DEBUG
-    #: The emulator tells of every call that it gets.
+    #: The emulator logs every request, so its lines are left out by default.
     emulator: bool = False
 
     def __contains__(self, entry: Entry) -> bool:
@@ -56,11 +56,9 @@ def logs(
     chunk: Annotated[str | None, typer.Option(metavar="ID", help="Only lines about this chunk.")] = None,
     since: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME", help="Only lines since then: an age such as 30s, 10m, 2h or 1d, or a time in UTC."
-        ),
+        typer.Option(metavar="TIME", help="Only lines since then: an age (30s, 10m, 2h, 1d) or a time in UTC."),
     ] = None,
-    tail: Annotated[int | None, typer.Option(min=0, help="Only this many lines, the last ones.")] = None,
+    tail: Annotated[int | None, typer.Option(min=0, help="Only the last lines, this many.")] = None,
     level: Annotated[
         Level, typer.Option(case_sensitive=False, help="Only lines of this level or a higher one.")
     ] = Level.DEBUG,
@@ -69,7 +67,7 @@ def logs(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the logs of the services, in order of time. With --json, print one document in each line."""
+    """Show the logs of the services, ordered by time. With --json, print one document per line."""
     if service is not None and named is not None and service != named:
         fail(f"Name {service} or {named}, not both.")
     after = _moment(since) if since is not None else None
@@ -114,13 +112,13 @@ def _entries(
 
 
 def _moment(text: str) -> datetime:
-    """`10m` as the moment ten minutes ago; anything else as ISO 8601, in UTC unless it says otherwise."""
+    """The time that an age, such as `10m` for ten minutes ago, or an ISO 8601 time gives. Without an offset: UTC."""
     try:
         if ago := re.fullmatch(r"(\d{1,6})([smhd])", text):
             return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         moment = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
-        fail(f"{text!r} is neither a time ago, such as 10m or 2h, nor a moment, such as 2026-03-01T12:00.")
+        fail(f"{text!r} is neither an age, such as 10m or 2h, nor a time, such as 2026-03-01T12:00.")
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 

@@ -1,4 +1,4 @@
-"""What several commands of the harness parse."""
+"""Parsing of arguments that several commands of the harness share."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ HomeOption = Annotated[
 
 def up(
     home: HomeOption = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes.", show_default="one a core")] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Worker processes.", show_default="one per core")] = None,
     service: Annotated[
         list[str] | None, typer.Option(help="Run only this service; may be repeated.", show_default="all")
     ] = None,
@@ -59,7 +59,7 @@ def up(
         return
     console.print(f"{'Already up' if already else 'Up'} at {state.endpoint}.")
     if resumed:
-        console.print(f"Runs that had not ended go on: {', '.join(resumed)}. See `prismline watch ID`.")
+        console.print(f"Resumed the runs that had not ended: {', '.join(resumed)}. See `prismline watch ID`.")
     _print_status(now)
 
 

@@ -1,4 +1,4 @@
-"""The demonstrations. Each starts a system of its own or uses the one that runs."""
+"""The demonstrations. Each starts its own system or uses the one that runs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The demonstration of an outage: captions wait for a GPU, one alert is posted and muted, and no caption is lost.
 
-A recording of a day is submitted while there is no GPU. Its windows wait in the dead-letter queue, the alarm on its
-depth goes off, and an alert is posted to a stand-in for Discord. Somebody mutes alerts with a slash command, and later
-unmutes them. The GPU comes up, every window gets its caption, and the all-clear is posted.
+A recording of a day is submitted while no GPU runs. The messages of its windows wait in the dead-letter queue. The
+alarm on the depth of this queue goes off, and an alert is posted to a stand-in for Discord. A slash command mutes
+alerts, and another one unmutes them later. The GPU starts, every window gets its caption, and the all-clear is posted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from prismline_localstack.gpu import start_gpu, stop_gpu
 from prismline_localstack.home import Home
 from prismline_localstack.standins.discord import DiscordStandIn, slash_command
 
-#: The recording's windows, and frames in each.
+#: Number of windows of the recording, and of frames in each.
 WINDOWS, WINDOW_SIZE = 32, 4
 SESSION = "a-day-outside"
 #: Width and height of a frame, pixels.
@@ -41,13 +41,13 @@ FRAME_SIZE = (96, 54)
 #: The sky from midnight to midnight: red, green, blue.
 SKY = [(8, 10, 40), (10, 14, 60), (230, 120, 60), (120, 190, 250), (130, 200, 255), (220, 90, 50), (20, 16, 60)]
 
-#: What the services are told, so that seconds stand for minutes.
+#: Settings of the services. They shorten minutes to seconds.
 SETTINGS = {"PRISMLINE_VISIBILITY_SECONDS": "10", "PRISMLINE_WAIT_SECONDS": "1", "DEFERRAL_SECONDS": "4"}
-#: The alarm of this demonstration: a backlog of 20 for twenty seconds, in place of 100 for ten minutes. Ten seconds are
-#: the shortest period of CloudWatch.
+#: The alarm of this demonstration: a backlog of 20 for 20 seconds, instead of 100 for ten minutes. Ten seconds is the
+#: shortest period of CloudWatch.
 PARAMETERS = {"AlarmThreshold": "20", "AlarmPeriod": "10", "AlarmEvaluationPeriods": "2"}
 
-#: Colours of Discord's that an alert has.
+#: Colours in which the terminal shows alerts.
 _RED, _GREEN = "red", "green"
 
 
@@ -65,7 +65,7 @@ def make_recording(folder: Path) -> None:
 def outage(
     connection: Connection, discord: DiscordStandIn, interactions: str, frames: Path, say: Callable[[str], None]
 ) -> str:
-    """The first half: no GPU, and one alert, which is muted and unmuted. Return the id of the recording's run.
+    """The first half: without a GPU, one alert is posted, muted and unmuted. Return the id of the recording's run.
 
     interactions: the URL that receives slash commands.
     """
@@ -80,8 +80,8 @@ def outage(
     say(f"> /mute-alerts 1h   {type_command(discord, interactions, 'mute-alerts', duration='1h')}")
     broken = _submit_broken(connection)
     log = Home.at(None).log("notifier")
-    wait_for(lambda: "alert_suppressed" in log.read_text(), "the notifier to keep quiet about a failed run")
-    say(f"Run {broken} failed. The notifier logged alert_suppressed, and nobody was told.")
+    wait_for(lambda: "alert_suppressed" in log.read_text(), "the notifier to suppress the alert of a failed run")
+    say(f"Run {broken} failed. The notifier logged alert_suppressed and posted nothing.")
     say(f"> /unmute-alerts   {type_command(discord, interactions, 'unmute-alerts')}")
     return run_id
 
@@ -118,10 +118,10 @@ def type_command(discord: DiscordStandIn, interactions: str, name: str, **option
 
 
 def demo_captions(to: Path) -> DemoResult:
-    """Run the demonstration on a system of its own. It succeeds if every window gets its caption."""
+    """Run the demonstration on its own system. It succeeds if every window gets its caption."""
     home, frames = to / "captions-home", to / "frames"
     if harness.is_up(home):
-        fail(f"Something runs in {home} already. Stop it with `prismline down --home {home}`.")
+        fail(f"A system already runs in {home}. Stop it with `prismline down --home {home}`.")
     make_recording(frames)
     with DiscordStandIn() as discord:
         with stderr.status("starting an AWS emulator and the services"):
@@ -156,7 +156,7 @@ def show_message(embed: dict[str, Any]) -> None:
 
 
 def readable(text: str) -> str:
-    """Text with Discord's timestamps as this machine would write them."""
+    """Text with Discord's timestamps replaced by readable times in UTC."""
 
     def moment(match: re.Match[str]) -> str:
         if match[2] == "R":

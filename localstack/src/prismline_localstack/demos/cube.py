@@ -22,18 +22,18 @@ from prismline_localstack import harness
 from prismline_localstack.demos import DemoResult
 from prismline_localstack.state import API
 
-#: Chunks that a demonstration is cut into, so that there is something to watch.
+#: Number of chunks of a demonstration. More chunks than necessary make its progress visible.
 DEMO_CHUNKS = 20
-#: Spectra in a cube that is cut finer than its work asks for.
+#: Only cubes of at most this many spectra are cut into more chunks than necessary.
 SMALL_CUBE = 10_000
-#: Seconds between two looks whether a system that is kept for the console still runs.
+#: Seconds between two checks whether a system that is kept for the console still runs.
 KEPT_LOOK_SECONDS = 0.5
 
 
 def demo(cube: Path | None, survey: str | None, chunk_size: int | None, to: Path, *, keep: bool = False) -> DemoResult:
     """Run the demonstration. It succeeds if every chunk completes. A system that ran before keeps running.
 
-    keep: go on serving the console until the user presses Ctrl-C.
+    keep: continue to serve the console until the user presses Ctrl-C.
     """
     to.mkdir(parents=True, exist_ok=True)
     if cube is None:
@@ -52,7 +52,7 @@ def demo(cube: Path | None, survey: str | None, chunk_size: int | None, to: Path
         view = _decompose(cube, survey, chunk_size, to)
         if was_up or keep:
             address = console_address(harness.load_state().url(API), view.run_id)
-            console.print(f"The console shows it at {address}", soft_wrap=True)
+            console.print(f"The console shows the run at {address}", soft_wrap=True)
         if keep and not was_up:
             console.print("Press Ctrl-C to shut down.")
             with suppress(KeyboardInterrupt):
@@ -93,7 +93,7 @@ def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> Run
         ("time", f"{seconds:.1f} s, {len(decomposition.table) / seconds:.0f} spectra/s from upload to Parquet"),
         ("dataset", f"{files[0].parents[2]} ({len(files)} Parquet files)"),
         ("picture", str(picture)),
-        ("look again", f"prismline up && prismline open {run_id}"),
+        ("see it again", f"prismline up && prismline open {run_id}"),
     ):
         table.add_row(name, value)
     console.print(table)
@@ -101,7 +101,7 @@ def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> Run
 
 
 def _input_of(connection: Connection, run_id: str) -> str:
-    """Which input the splitter chose, in words."""
+    """A description of the chunk input that the splitter chose."""
     referring = any(chunk.reference is not None for chunk in connection.ledger.chunks(run_id))
     return (
         "a reference to the cube: workers read its bytes" if referring else "a copy of its spectra (small cube, or .gz)"
@@ -109,7 +109,7 @@ def _input_of(connection: Connection, run_id: str) -> str:
 
 
 def _chunk_size(cube: Path) -> int | None:
-    """Spectra in a chunk, so that a small cube gives about `DEMO_CHUNKS` chunks. None: the splitter chooses.
+    """Number of spectra per chunk with which a small cube gives about `DEMO_CHUNKS` chunks. None: the splitter chooses.
 
     The function guesses that the longest axis is the spectral one. A wrong guess only changes the steps of the bar.
     """

@@ -1,8 +1,8 @@
 """The demonstration of faults: many faults hit one run at once, and every chunk still ends as it should.
 
-The run has forty chunks. Three chunks fail until their queue gives up. Two chunks fail permanently. One chunk kills its
-worker at every attempt. One message does not parse. Meanwhile the resource of the workload goes down and comes back.
-Then the faults end, and the dead letters in the archive are recovered.
+The run has forty chunks. Three chunks fail at every receive, so that their messages become dead letters. Two chunks
+fail permanently. One chunk kills its worker at every attempt. One message does not parse. Meanwhile the resource of the
+workload goes down and comes back. Then the faults end, and the dead letters in the archive are recovered.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from prismline_localstack.demos import DemoResult
 from prismline_localstack.demos.waiting import wait_for
 from prismline_runtime import clients
 
-#: Chunks of the run, and spectra in each.
+#: Number of chunks of the run, and of spectra in each.
 CHUNKS, CHUNK_SIZE = 40, 2
 #: The resource that the workload needs in this demonstration.
 RESOURCE = GPU
-#: Percentage of chunks that may fail: two of them, but not a third.
+#: Percentage of chunks that may fail: two of forty, but not three.
 TOLERATED_PERCENT = 5.0
-#: Receives after which a queue gives up: its maxReceiveCount.
+#: The queue's maxReceiveCount.
 RECEIVES = LIMITS[Queue.CHUNKS].max_receives
 #: A message that does not parse.
 GARBAGE = "\u2603 this is no message"
@@ -55,7 +55,7 @@ TRANSIENT = [chunk_id(CHUNK_SIZE * n) for n in (3, 4, 5)]
 PERMANENT = [chunk_id(CHUNK_SIZE * n) for n in (10, 11)]
 KILLED = chunk_id(CHUNK_SIZE * 20)
 
-#: What the services are told, so that minutes stand for hours.
+#: Settings of the services. They shorten hours to minutes.
 SETTINGS = {
     "PRISMLINE_VISIBILITY_SECONDS": "4",
     "PRISMLINE_WAIT_SECONDS": "1",
@@ -86,13 +86,13 @@ def suffer(connection: Connection, faults_file: Path, cube: Path, say: Callable[
     faults_file.write_text(json.dumps(FAULTS))
     fields = {"survey": "faults", "chunk_size": CHUNK_SIZE, "tolerated_failure_percent": TOLERATED_PERCENT}
     run_id = submit(connection, str(cube), fields)
-    say(f"Run {run_id}: {len(TRANSIENT)} chunks fail transiently, {len(PERMANENT)} for good, one kills its worker.")
+    say(f"Run {run_id}: {len(TRANSIENT)} chunks fail transiently, {len(PERMANENT)} permanently, one kills its worker.")
     _send_garbage(connection)
-    say("Somebody put garbage into the queue of chunks.")
+    say("Sent garbage to the queue of chunks.")
     _set_instance(connection, NO_INSTANCE)
     say(f"The resource {RESOURCE} went down.")
-    wait_for(lambda: _deferred(connection, run_id), "a dead letter to be put off")
-    say(f"Dead letters wait: {', '.join(_deferred(connection, run_id))}.")
+    wait_for(lambda: _deferred(connection, run_id), "a dead letter to be deferred")
+    say(f"Deferred dead letters: {', '.join(_deferred(connection, run_id))}.")
     _set_instance(connection, instance)
     say(f"The resource {RESOURCE} is back.")
     view = wait_for(lambda: _with_status(connection, run_id, "failed", "completed"), "the run to end")
@@ -108,18 +108,18 @@ def heal(
     say("The faults are gone. Recovering from the archive.")
     operation_id = request_recovery(connection, prefix=DEAD_LETTERS_PREFIX, run_id=run_id, dry_run=False)
     recovery = wait_for_operation(connection, operation_id)
-    say(f"{recovery.n_records} records: {recovery.n_recovered} recovered, {recovery.n_settled} had been done already.")
+    say(f"{recovery.n_records} records: {recovery.n_recovered} recovered, {recovery.n_settled} already done.")
     view = wait_for(lambda: _with_status(connection, run_id, "completed"), "the recovered run to complete")
     say(f"The run {view.status}: {view.completed} chunks completed, {view.failed} failed.")
     return recovery, view
 
 
 def demo_faults(to: Path) -> DemoResult:
-    """Run the demonstration on a system of its own. It succeeds if every chunk completes in the end."""
+    """Run the demonstration on its own system. It succeeds if every chunk completes in the end."""
     to.mkdir(parents=True, exist_ok=True)
     home, faults_file, cube = to / "faults-home", to.absolute() / "faults.json", to / "faults-cube.fits"
     if harness.is_up(home):
-        fail(f"Something runs in {home} already. Stop it with `prismline down --home {home}`.")
+        fail(f"A system already runs in {home}. Stop it with `prismline down --home {home}`.")
     synthetic.make_cube(cube, ny=8, nx=CHUNKS * CHUNK_SIZE // 8)
     with stderr.status("starting an AWS emulator and the services"):
         state = harness.up(home, workers=2, settings={**SETTINGS, "PRISMLINE_FAULTS_FILE": str(faults_file)})
@@ -144,7 +144,7 @@ def demo_faults(to: Path) -> DemoResult:
 
 
 def _show_trouble(connection: Connection, run_id: str) -> None:
-    table = Table("chunk", "status", "attempts", "deferrals", "error, or the last one", box=None)
+    table = Table("chunk", "status", "attempts", "deferrals", "error, or last error", box=None)
     for chunk in connection.ledger.chunks(run_id):
         if chunk.attempts > 1 or chunk.state is ChunkStatus.FAILED:
             error = chunk.error or chunk.last_error or "-"

@@ -1,8 +1,8 @@
-"""The demonstration of a large job over HTTP: a list of URLs, fetched while things die, and brought home in one file.
+"""The demonstration of a large job over HTTP: processes are killed while a list of URLs is fetched. No page is lost.
 
 A list is uploaded and submitted through the api. The splitter ingests it, and the worker fetches the pages from a site
-on this machine. Meanwhile Valkey is killed once and the fetching worker once. At the end a webhook says so, whose
-signature a library verifies that is not ours, and the export's archive holds every page.
+on this machine. Meanwhile Valkey and the fetching worker are killed, once each. A webhook reports the end of the run,
+and a third-party library verifies its signature. The archive of the export holds every page.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from prismline_localstack.processes import spawn, stop
 from prismline_localstack.settings import inherited_environment
 from prismline_localstack.standins.site import page_body
 
-#: URLs in the list, unless the command says otherwise.
+#: Default number of URLs in the list.
 URLS = 20_000
-#: The processes that the demonstration kills, once each, and the share of the pages that are fetched by then.
+#: The processes that the demonstration kills, and the fraction of pages after which it kills each of them once.
 VICTIMS = {"valkey": 0.2, "fetcher": 0.5}
 #: Settings of the services. The site and the target of the webhook are on this machine, so both may be private.
 SETTINGS = {
@@ -48,13 +48,13 @@ SETTINGS = {
     "PRISMLINE_VISIBILITY_SECONDS": "10",
     "PRISMLINE_WAIT_SECONDS": "1",
 }
-#: Time for one request to the api, in seconds.
+#: Timeout of a request to the api, in seconds.
 REQUEST_SECONDS = 60.0
-#: Seconds that the site may take to start.
+#: Time limit for the start of the site, in seconds.
 SITE_SECONDS = 30.0
-#: How long the run may make no progress at all, in seconds.
+#: The demonstration fails if the run makes no progress for this long, in seconds.
 STANDSTILL_SECONDS = 180.0
-#: Seconds between two looks at the run.
+#: Seconds between two polls of the run.
 LOOK_SECONDS = 0.5
 
 Say = Callable[[str], None]
@@ -62,7 +62,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Outcome:
-    """What the demonstration saw."""
+    """The observations of the demonstration."""
 
     run_id: str
     counts: dict[str, int]
@@ -70,13 +70,13 @@ class Outcome:
     killed: list[str] = field(default_factory=list)
     #: The post of the webhook, after its signature was verified.
     webhook: dict[str, Any] = field(default_factory=dict)
-    #: Pages in the archive that are as the site has them, and lines of its manifest by outcome.
+    #: Number of pages in the archive that equal those of the site, and of lines of its manifest by outcome.
     right_pages: int = 0
     outcomes: dict[str, int] = field(default_factory=dict)
 
 
 class Receiver:
-    """The target of the webhook: takes every post."""
+    """The target of the webhook. It accepts every post."""
 
     def __init__(self) -> None:
         self.posts: list[tuple[bytes, dict[str, str]]] = []
@@ -84,14 +84,14 @@ class Receiver:
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                """Take a post."""
+                """Accept a post."""
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 posts.append((body, {name.lower(): value for name, value in self.headers.items()}))
                 self.send_response(204)
                 self.end_headers()
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
         self.url = f"http://{LOOPBACK}:{self._server.server_port}/prismline"
@@ -107,7 +107,7 @@ class Receiver:
 
 @contextmanager
 def site(folder: Path) -> Iterator[str]:
-    """The site in a process of its own, with its log in `folder`; its URL."""
+    """Run the site in a process, with its log in `folder`. Yields its URL."""
     folder.mkdir(parents=True, exist_ok=True)
     port = free_port()
     command = [sys.executable, "-m", "prismline_runtime.server", "--port", str(port)]
@@ -129,7 +129,7 @@ def site(folder: Path) -> Iterator[str]:
 
 
 def play(home: Path, client: httpx.Client, site_url: str, receiver: Receiver, urls: int, to: Path, say: Say) -> Outcome:
-    """The whole story, in the system that runs in `home`. `client`: of its api, with a key."""
+    """Run all steps against the system in `home`. `client`: a client of its api, with a key."""
     pages = "".join(f"{site_url}/page/{number}\n" for number in range(urls)).encode()
     upload = _asked(client.post("/v1/uploads", json={"format": "text", "size_bytes": len(pages)}))
     httpx.put(upload["url"], content=pages, headers=upload["headers"], timeout=REQUEST_SECONDS).raise_for_status()
@@ -154,17 +154,17 @@ def play(home: Path, client: httpx.Client, site_url: str, receiver: Receiver, ur
         outcome.webhook = Webhook(job["webhook_secret"]).verify(body, headers)
     except WebhookVerificationError as error:
         fail(f"The webhook's signature is wrong: {error}.")
-    say(f"A webhook said {outcome.webhook['type']}; the library standardwebhooks accepts its signature.")
+    say(f"A webhook reported {outcome.webhook['type']}. The library standardwebhooks accepts its signature.")
 
     path = to / f"{run_id}.zip"
     _export(client, run_id, path, say)
     _check(path, outcome)
-    say(f"{path}: {outcome.right_pages:,} pages have the SHA-256 that the site's have.")
+    say(f"{path}: {outcome.right_pages:,} pages have the same SHA-256 as on the site.")
     return outcome
 
 
 def _fetch(home: Path, client: httpx.Client, run_id: str, urls: int, outcome: Outcome, say: Say) -> None:
-    """Watch the run to its end, and kill what is to be killed."""
+    """Poll the run until its end, and kill each of `VICTIMS` at its time."""
     columns = (TextColumn("fetching"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     moved, last = time.monotonic(), 0
     with Progress(*columns, console=stderr, transient=True) as progress:
@@ -196,7 +196,7 @@ def _kill(home: Path, name: str) -> None:
 
 
 def _export(client: httpx.Client, run_id: str, path: Path, say: Say) -> None:
-    """Ask for an export of the run, wait for it and download it."""
+    """Request an export of the run, wait for it and download it."""
     export = _asked(client.post(f"/v1/runs/{run_id}/export", headers={"Idempotency-Key": "demo-urls-export"}))
     place = f"/v1/runs/{run_id}/exports/{export['export_id']}"
 
@@ -216,7 +216,7 @@ def _export(client: httpx.Client, run_id: str, path: Path, say: Say) -> None:
 
 
 def _check(path: Path, outcome: Outcome) -> None:
-    """Compare what the archive holds with what the site has."""
+    """Compare the pages in the archive with those of the site."""
     with zipfile.ZipFile(path) as archive:
         for text in archive.read("manifest.jsonl").splitlines():
             line = json.loads(text)
@@ -233,7 +233,7 @@ def _check(path: Path, outcome: Outcome) -> None:
 
 
 def _asked(answer: httpx.Response) -> dict[str, Any]:
-    """What the api answered; ends the command with its sentence if it refused."""
+    """The document that the api answered. If it refused, its sentence ends the command."""
     document: dict[str, Any] = answer.json()
     if answer.is_error:
         fail(f"The api answered {answer.status_code}: {document.get('detail', document)}")
@@ -248,11 +248,11 @@ def api_client(home: Path) -> httpx.Client:
 
 
 def demo_urls(urls: int, to: Path) -> DemoResult:
-    """Run the demonstration on a harness of its own; it is ok if the archive holds every page."""
+    """Run the demonstration on its own system. It succeeds if the archive holds every page."""
     to.mkdir(parents=True, exist_ok=True)
     home = to / "urls-home"
     if harness.is_up(home):
-        fail(f"Something runs in {home} already. Stop it with `prismline down --home {home}`.")
+        fail(f"A system already runs in {home}. Stop it with `prismline down --home {home}`.")
     with site(to) as site_url, Receiver() as receiver:
         with stderr.status("starting an AWS emulator and the services"):
             state = harness.up(home, workers=1, settings=SETTINGS)

@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from prismline_cli.output import fail
 
-#: Longest time in seconds that a step of a demonstration may take.
+#: Time limit for a step of a demonstration, in seconds.
 PATIENCE_SECONDS = 300.0
-#: Seconds between two looks.
+#: Seconds between two checks.
 POLL_SECONDS = 0.5
 
 T = TypeVar("T")
@@ -21,6 +21,6 @@ def wait_for(condition: Callable[[], T | None], what: str) -> T:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not (found := condition()):
         if time.monotonic() > deadline:
-            fail(f"Gave up after {PATIENCE_SECONDS:.0f} s of waiting for {what}.")
+            fail(f"Waited {PATIENCE_SECONDS:.0f} s in vain for {what}.")
         time.sleep(POLL_SECONDS)
     return found

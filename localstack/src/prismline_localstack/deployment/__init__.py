@@ -1,10 +1,10 @@
-"""Deploy the stacks with functions, to AWS or to an emulator, by one way: `prismline deploy` and `prismline rollback`.
+"""Deploy the stacks with functions, in the same way to AWS and to an emulator: `prismline deploy | rollback`.
 
 | module | what it does |
 | --- | --- |
 | `order` | derives from the templates which stack needs which, and so the order |
-| `change_sets` | makes a change set of a stack, says what it changes, executes it |
-| `record` | remembers in SSM which version of a service is deployed, and which were before |
+| `change_sets` | creates a change set of a stack, describes its changes, executes it |
+| `record` | records in SSM which version of a service is deployed, and its previous versions |
 | `containers` | builds images of services and pushes them to ECR |
-| `deploying` | puts these together: deploy platform and services, or one service; roll one back |
+| `deploying` | combines these: deploys platform and services, or one service; rolls one back |
 """

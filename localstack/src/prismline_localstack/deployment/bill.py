@@ -1,7 +1,7 @@
 """The bill of materials of a service's image, in CycloneDX: `python -m prismline_localstack.deployment.bill worker`.
 
 It lists what the Dockerfile installs: the locked packages of `requirements.txt` with their hashes, and the packages of
-ours that it copies. What the base image holds is not in it.
+this repository that it copies. It does not list the content of the base image.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from prismline_localstack.functions.images import copied
 LOCKED = re.compile(
     r"^(?P<requirement>[A-Za-z0-9][^\\\n]*?)\s*(?P<hashes>(?:\\\n\s+--hash=sha256:\w+\s*)+)$", re.MULTILINE
 )
-#: What the locked markers are asked about: the Python of the images.
+#: The Python of the images, for which the markers of the locked packages are evaluated.
 PYTHON = {"python_version": "3.11", "python_full_version": "3.11.13", "sys_platform": "linux"}
-#: Namespace of the serial numbers: the same image has the same bill.
+#: Namespace of the serial numbers, which are derived from the content: the same image has the same bill.
 SERIAL_NUMBERS = UUID("2f7c1f0e-6f0b-4d0e-9a39-0a6f3f0f4b57")
 
 
@@ -48,7 +48,7 @@ def bill_of(root: Path, service: str) -> str:
     bom.register_dependency(whole, parts)
     named = " ".join(sorted(str(part.purl) for part in (whole, *parts)))
     bom.serial_number = uuid5(SERIAL_NUMBERS, named)
-    # The time of the bill is no fact of the image, and would make each bill another one.
+    # The timestamp is removed: it does not describe the image, and bills of one image would differ.
     text = make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=1)
     return re.sub(r'\s*"timestamp": "[^"]*",', "", text) + "\n"
 

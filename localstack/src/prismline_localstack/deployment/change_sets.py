@@ -1,4 +1,4 @@
-"""Stacks: plan a change set, show it, execute it; or create or update a stack at once, without a change set."""
+"""Stacks: plan and execute a change set, or create or update a stack directly, without a change set."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudformation import CloudFormationClient
     from mypy_boto3_cloudformation.literals import CapabilityType
 
-#: The most bytes of a template that CloudFormation takes in a request.
+#: Maximum size in bytes of a template in a request to CloudFormation.
 TEMPLATE_BYTES = 51_200
-#: The services' stacks make roles with names.
+#: The services' stacks create roles with names.
 CAPABILITIES: list[CapabilityType] = ["CAPABILITY_NAMED_IAM"]
-#: Seconds between two looks at a stack of AWS or of an emulator, and how long it may take: half an hour.
+#: Seconds between two polls of a stack on AWS and on an emulator, and the time limit: half an hour.
 AWS_LOOK_SECONDS, LOOK_SECONDS, WAIT_SECONDS = 5.0, 0.2, 1800.0
-#: States of a stack that never came up: it can only be deleted.
+#: Statuses of a stack whose creation failed: it can only be deleted.
 STILLBORN_STATES = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"})
 #: Status of a stack that a change set was made for and never executed.
 PLANNED = "REVIEW_IN_PROGRESS"
@@ -33,12 +33,12 @@ NO_CHANGES = ("didn't contain changes", NO_UPDATES)
 
 @dataclass(frozen=True)
 class Change:
-    """What happens to one resource."""
+    """The change of one resource."""
 
     action: str
     resource: str
     type: str
-    #: Whether the resource is made anew, with what it holds lost: `True`, `False` or `Conditional`.
+    #: Whether the resource is replaced, so that its content is lost: `True`, `False` or `Conditional`.
     replacement: str
 
     @classmethod
@@ -55,7 +55,7 @@ class Change:
 
 @dataclass(frozen=True)
 class ChangeSet:
-    """A change set that has not been executed. Without changes there is none in CloudFormation."""
+    """A change set that has not been executed. If `changes` is empty, CloudFormation has no change set."""
 
     stack: str
     name: str
@@ -72,7 +72,7 @@ class Stacks:
         self._waiting: Any = {"Delay": delay, "MaxAttempts": round(WAIT_SECONDS / delay)}
 
     def plan(self, stack: str, given: Mapping[str, str], template: str | None = None) -> ChangeSet:
-        """Make a change set. Parameters that are not given, but declared, keep their values in the stack.
+        """Create a change set. Parameters that are not given, but declared, keep their values in the stack.
 
         template: None keeps the template that the stack has. Raises HarnessError with CloudFormation's reason.
         """
@@ -132,7 +132,7 @@ class Stacks:
 
         Parameters that are not given get their defaults. Raises HarnessError as `execute` does.
         """
-        # Not ValidateTemplate: it refuses types that an emulator lacks, also where a condition leaves them out.
+        # Not ValidateTemplate: it refuses types that an emulator lacks, even if a condition excludes the resource.
         summary = self._cloudformation.get_template_summary(TemplateBody=template)
         declared = {entry["ParameterKey"] for entry in summary.get("Parameters", [])}
         parameters: list[Any] = [
@@ -165,7 +165,7 @@ class Stacks:
             raise HarnessError(f"The stack {stack} was not deployed: {self._failure(stack)}") from error
 
     def discard(self, planned: ChangeSet) -> None:
-        """Delete a change set, and the empty stack that CloudFormation made for that of a new one."""
+        """Delete a change set. If the stack is new, also delete the empty stack that CloudFormation created for it."""
         if planned.new:
             self._cloudformation.delete_stack(StackName=planned.stack)
         elif planned.changes:

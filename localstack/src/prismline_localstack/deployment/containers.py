@@ -1,4 +1,4 @@
-"""Container images of services: built here, pushed to ECR, named by the digest that ECR knows them by."""
+"""Container images of services: built on this machine, pushed to ECR, and identified by their digest in ECR."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from prismline_localstack.errors import HarnessError
 
 #: Runs a container engine's command, with a text for its standard input.
 Engine = Callable[[Sequence[str], str | None], None]
-#: What an image is built for; the functions' default architecture.
+#: Platform of the images: the functions' default architecture.
 PLATFORM = "linux/amd64"
 
 
 def docker(arguments: Sequence[str], text: str | None = None) -> None:
-    """Run `docker`. Raises HarnessError if there is none, or with the last line that it wrote."""
+    """Run `docker`. Raises HarnessError if it is not installed, or if it fails, with the last line of its output."""
     try:
         subprocess.run(["docker", *arguments], input=text, text=True, check=True, capture_output=True)
     except FileNotFoundError as error:
         raise HarnessError("Images are built with docker, which is not installed here.") from error
     except subprocess.CalledProcessError as error:
         said = (error.stderr or error.stdout or "").strip().splitlines()
-        raise HarnessError(f"docker {arguments[0]} failed: {said[-1] if said else 'it did not say why'}") from error
+        raise HarnessError(f"docker {arguments[0]} failed: {said[-1] if said else 'it gave no reason'}") from error
 
 
 class ContainerImages:
-    """Images in the ECR repositories `prismline/<service>`, which are made when they are first needed.
+    """Images in the ECR repositories `prismline/<service>`, which are created when they are first needed.
 
-    The tag of an image is the version of its service with a digest of all that it is built from. An image that is there
-    already is not built again.
+    The tag of an image is the version of its service and a digest of all files that it is built from. An image that
+    exists already is not built again.
     """
 
     def __init__(self, ecr: Any, engine: Engine = docker) -> None:
@@ -49,7 +49,7 @@ class ContainerImages:
         if (digest := self._digest(repository, tag)) is None:
             dockerfile = str(root / "services" / service / "Dockerfile")
             name = f"{place}:{tag}"
-            # Lambda takes no image with an attestation of its build beside it.
+            # Lambda does not accept an image with a build attestation.
             build = ["build", "--platform", PLATFORM, "--provenance=false", "--file", dockerfile, "--tag", name]
             labels = [part for label in labels_of(root, service) for part in ("--label", label)]
             self._engine([*build, *labels, str(root)], None)
@@ -57,11 +57,11 @@ class ContainerImages:
             self._engine(["push", name], None)
             digest = self._digest(repository, tag)
         if digest is None:
-            raise HarnessError(f"ECR does not know the image {place}:{tag} that was pushed.")
+            raise HarnessError(f"The image {place}:{tag} was pushed, but ECR does not have it.")
         return f"{place}@{digest}"
 
     def _place(self, repository: str) -> str:
-        """The URI of a repository, which is made if there is none."""
+        """The URI of a repository, which is created if it does not exist."""
         try:
             found = self._ecr.describe_repositories(repositoryNames=[repository])["repositories"][0]
         except self._ecr.exceptions.RepositoryNotFoundException:
@@ -97,7 +97,7 @@ def version_of(root: Path, service: str) -> str:
 
 
 def labels_of(root: Path, service: str) -> list[str]:
-    """The labels of an image that its Dockerfile cannot know: version and, in a clone, revision."""
+    """The labels of an image that its Dockerfile does not contain: the version and, in a clone, the revision."""
     labels = [f"org.opencontainers.image.version={version_of(root, service)}"]
     if (git := shutil.which("git")) is not None:
         command = [git, "-C", str(root), "rev-parse", "HEAD"]
@@ -108,7 +108,7 @@ def labels_of(root: Path, service: str) -> list[str]:
 
 
 def _source_digest(root: Path) -> str:
-    """A digest of all that an image of the checkout may be built from."""
+    """A digest of all files that an image of the checkout may be built from."""
     whole = hashlib.sha256()
     for folder in ("contracts/src", "libs", "services"):
         for path in sorted((root / folder).rglob("*")):

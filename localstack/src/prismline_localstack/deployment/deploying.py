@@ -1,7 +1,7 @@
 """Deploy platform and services, or one service; roll one service back.
 
-Each stack is changed by a change set, which is shown before it is executed. What differs between AWS and an emulator is
-given: the clients, and what builds images.
+Each stack is changed by a change set, which is shown before it is executed. A `Target` contains all that differs
+between AWS and an emulator: the clients, and the builder of images.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Images(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """Where to deploy to: an environment of an AWS account, or of an emulator."""
+    """The environment to deploy to, in an AWS account or on an emulator."""
 
     environment: str
     stacks: Stacks
@@ -54,7 +54,7 @@ class Target:
         return f"prismline-{self.environment}-{name}"
 
 
-#: Is shown each change set. It returns whether to execute it.
+#: A function that is called with each change set. It returns whether to execute it.
 Show = Callable[[ChangeSet], bool]
 
 
@@ -65,21 +65,22 @@ def deploy(
 
     A sparse checkout, without the platform, is enough for `services`.
 
-    A platform that is new and only shown ends it: what services import is not there yet.
+    If `show` refuses the change set of a new platform, the function returns at once: the services' change sets would
+    import exports that do not exist.
 
     Returns the outputs of the stacks that were deployed, by their short names. Raises HarnessError for a service that
-    does not exist, for an order that does not exist, and with the reason of the first resource that failed.
+    does not exist, for stacks that need each other, and with the reason of the first resource that failed.
     """
     paths = stacks_of(root)
     if sparse := not paths[PLATFORM].exists():
         del paths[PLATFORM]
     if sparse and (services is None or PLATFORM in services or not paths):
         raise HarnessError(
-            f"{root} is no checkout of Prismline: it has no platform/template.yaml. A sparse one deploys the services"
-            f" that are named."
+            f"{root} is not a full checkout of Prismline: it has no platform/template.yaml. From a sparse one, name"
+            " the services to deploy."
         )
     if unknown := sorted(set(services or ()) - paths.keys()):
-        raise HarnessError(f"There is no service {', '.join(unknown)}; there are {', '.join(paths)}.")
+        raise HarnessError(f"There is no service {', '.join(unknown)}. The names are {', '.join(paths)}.")
     order = deployment_order({name: parse(path.read_text()) for name, path in paths.items()}, sparse=sparse)
     outputs: dict[str, dict[str, str]] = {}
     for name in order:
@@ -91,7 +92,7 @@ def deploy(
         if not show(planned):
             target.stacks.discard(planned)
             if name == PLATFORM and planned.new:
-                break  # the change sets of the others would name what it has not made
+                break  # the change sets of the services would import exports that do not exist
             continue
         target.stacks.execute(planned)
         if name != PLATFORM:
@@ -101,7 +102,7 @@ def deploy(
 
 
 def _code(target: Target, root: Path, service: str) -> dict[str, str]:
-    """The parameters of a service's stack that carry code. What they name exists when this returns."""
+    """Build and upload a service's code. Return the parameters of its stack that refer to it."""
     code = {IMAGE: target.images.build(root, service)}
     if (root / "services" / service / "statemachine").is_dir():
         bucket = target.stacks.outputs(target.stack(PLATFORM))["DeploymentBucket"]
@@ -116,19 +117,19 @@ def _remember(target: Target, service: str, version: str, code: dict[str, str]) 
 
 
 def rollback(target: Target, service: str, show: Show) -> Deployed | None:
-    """Restore the release of a service before the present one. Return it; None if `show` refuses the change set.
+    """Restore the previous release of a service. Return it, or None if `show` refuses the change set.
 
-    The stack keeps its template and its other parameters: only code changes. Raises HarnessError if no release before
-    is known, and if the change set touches anything but code; then nothing has changed.
+    The stack keeps its template and its other parameters: only code changes. Raises HarnessError, without any change,
+    if no previous release is recorded, or if the change set changes more than code.
     """
     present = target.record.get(service)
     if present is None or not present.previous:
-        raise HarnessError(f"No release of {service} before the present one is known in {target.environment}.")
+        raise HarnessError(f"No previous release of {service} is recorded in {target.environment}.")
     planned = target.stacks.plan(target.stack(service), present.previous[0].code)
     touched = [change.resource for change in planned.changes if not change.type.startswith(CODE_TYPES)]
     if touched:
         target.stacks.discard(planned)
-        raise HarnessError(f"The rollback of {service} would touch more than code: {', '.join(touched)}.")
+        raise HarnessError(f"The rollback of {service} would change more than code: {', '.join(touched)}.")
     if not show(planned):
         target.stacks.discard(planned)
         return None

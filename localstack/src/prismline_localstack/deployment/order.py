@@ -1,12 +1,13 @@
-"""In which order stacks are deployed, derived from their templates.
+"""The order in which stacks are deployed, derived from their templates.
 
 A stack needs another one that
 
-- exports what it imports (`Fn::ImportValue`),
-- makes the SSM parameter that it reads (`{{resolve:ssm:...}}`, or a template parameter of an SSM type),
-- makes the queue that one of its event source mappings names.
+- exports a value that it imports (`Fn::ImportValue`),
+- creates an SSM parameter that it reads (`{{resolve:ssm:...}}`, or a template parameter of an SSM type),
+- creates a queue that one of its event source mappings names.
 
-Other names of other stacks' resources, as in a role's policy, need no order: they are looked up when they are used.
+Other references to resources of other stacks, as in a role's policy, need no order: AWS resolves them when they are
+used.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ def parse(text: str) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str | None:
-    """The text of a value that is a string, or a `Fn::Sub` without variables of its own."""
+    """The text of a value that is a string, or a `Fn::Sub` without its own variables."""
     value = value.get("Fn::Sub", value) if isinstance(value, dict) else value
     return value if isinstance(value, str) else None
 
@@ -76,7 +77,7 @@ def _values(document: Any, key: str) -> Iterator[Any]:
 
 
 def offers(template: Mapping[str, Any]) -> set[str]:
-    """What a template makes that other stacks may need: exports, SSM parameters and queues, by kind and name."""
+    """The exports, SSM parameters and queues that a template creates, as texts of kind and name."""
     found = {f"export {_text(each)}" for output in template.get("Outputs", {}).values() for each in _exports(output)}
     for resource in template.get("Resources", {}).values():
         properties = resource.get("Properties", {})
@@ -94,7 +95,7 @@ def _exports(output: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def needs(template: Mapping[str, Any]) -> set[str]:
-    """What a template needs of other stacks, in the words of `offers`."""
+    """The exports, SSM parameters and queues that a template needs, in the same form as `offers`."""
     found = {f"export {_text(each)}" for each in _values(template, "Fn::ImportValue")}
     found |= {f"parameter {name}" for name in SSM_REFERENCE.findall(str(template))}
     for parameter in template.get("Parameters", {}).values():
@@ -117,16 +118,17 @@ def stacks_of(root: Path) -> dict[str, Path]:
 def deployment_order(templates: Mapping[str, Mapping[str, Any]], *, sparse: bool = False) -> list[str]:
     """The stacks in an order in which each comes after those that it needs.
 
-    sparse: there are more stacks than these; what none of these makes is there already, or CloudFormation refuses.
+    sparse: `templates` are not all stacks. If none of them creates what a stack needs, it is assumed to exist. If it
+    does not, CloudFormation refuses the stack.
 
-    Raises HarnessError if a stack needs what none makes, and if stacks need each other.
+    Raises HarnessError if no stack creates what a stack needs, and if stacks need each other.
     """
     makers = {name: stack for stack, template in templates.items() for name in offers(template)}
     graph: dict[str, set[str]] = {}
     for stack, template in templates.items():
         needed = needs(template)
         if (missing := sorted(needed - makers.keys())) and not sparse:
-            raise HarnessError(f"The stack {stack} needs {', '.join(missing)}, which no stack makes.")
+            raise HarnessError(f"The stack {stack} needs {', '.join(missing)}, which no stack creates.")
         graph[stack] = {makers[name] for name in needed & makers.keys()} - {stack}
     sorter = TopologicalSorter({stack: sorted(graph[stack]) for stack in sorted(graph)})
     try:

@@ -1,4 +1,4 @@
-"""What is deployed: one SSM parameter for each service, `/prismline/<environment>/deployed/<service>`."""
+"""The record of what is deployed: an SSM parameter for each service, `/prismline/<environment>/deployed/<service>`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
 
-#: Releases before the present one that are remembered. SSM takes 4 KB.
+#: Number of previous releases in the record. An SSM parameter holds at most 4 KB.
 REMEMBERED = 5
 
 
@@ -18,7 +18,7 @@ class Release(BaseModel, frozen=True):
 
     #: Version of the service, from its `pyproject.toml`.
     version: str
-    #: The parameters of the stack that carry code: `ImageUri`, and `StateMachineKey` where there is one.
+    #: The parameters of the stack that refer to code: `ImageUri`, and `StateMachineKey` if it has a state machine.
     code: dict[str, str]
     #: When it was deployed.
     deployed_at: str
@@ -32,11 +32,11 @@ class Release(BaseModel, frozen=True):
 class Deployed(Release):
     """The release of a service that is deployed now."""
 
-    #: The releases before it, the latest first.
+    #: The previous releases, the latest first.
     previous: list[Release] = []
 
     def replaced_by(self, version: str, code: dict[str, str], deployed_at: str) -> Deployed:
-        """The record after another release was deployed. The same release again adds nothing to the history."""
+        """The record after another release was deployed. If it is the same release, the history stays unchanged."""
         if (self.version, self.code) == (version, code):
             return self
         before = Release(version=self.version, code=self.code, deployed_at=self.deployed_at)
@@ -45,7 +45,7 @@ class Deployed(Release):
         )
 
     def rolled_back(self, deployed_at: str) -> Deployed:
-        """The record after the release before was restored. There must be one."""
+        """The record after the previous release was restored. There must be one."""
         before, *earlier = self.previous
         return Deployed(version=before.version, code=before.code, deployed_at=deployed_at, previous=earlier)
 
@@ -58,7 +58,7 @@ class Record:
         self._path = f"/prismline/{environment}/deployed"
 
     def get(self, service: str) -> Deployed | None:
-        """What is deployed of a service. None if nothing is known."""
+        """The record of a service. None if there is none."""
         try:
             found = self._ssm.get_parameter(Name=f"{self._path}/{service}")
         except self._ssm.exceptions.ParameterNotFound:
@@ -66,7 +66,7 @@ class Record:
         return Deployed.model_validate_json(found["Parameter"]["Value"])
 
     def put(self, service: str, deployed: Deployed) -> None:
-        """Remember what is deployed of a service."""
+        """Write the record of a service."""
         self._ssm.put_parameter(
             Name=f"{self._path}/{service}", Value=deployed.model_dump_json(), Type="String", Overwrite=True
         )

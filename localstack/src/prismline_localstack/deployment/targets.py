@@ -1,4 +1,4 @@
-"""The two kinds of places to deploy to: AWS, and the system that the harness runs on this machine."""
+"""The two targets of a deployment: AWS, and the system that the harness runs on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prismline_localstack.harness import load_state
 from prismline_localstack.home import Home
 from prismline_localstack.state import State
 
-#: What the templates take as the name of an environment.
+#: Pattern of the names of environments, as in the templates.
 ENVIRONMENT_NAME = re.compile(r"[a-z][a-z0-9-]{0,19}")
 
 
@@ -37,11 +37,11 @@ def local_target(state: State, home: Home, parameters: Mapping[str, str]) -> Tar
 def account_target(environment: str, parameters: Mapping[str, str]) -> Target:
     """The AWS account of the credentials that boto3 finds. Raises HarnessError without a Region.
 
-    `AWS_ENDPOINT_URL` may name an emulator in its place; what that lacks is left out.
+    `AWS_ENDPOINT_URL` may name an emulator instead. Features that emulators lack are then disabled.
     """
     session = boto3.Session()
     if session.region_name is None:
-        raise HarnessError("No Region is set: AWS_REGION, or a profile, says which one to deploy to.")
+        raise HarnessError("No Region is set. Set AWS_REGION, or a profile with the Region to deploy to.")
     cloudformation = session.client("cloudformation")
     return Target(
         environment=environment,

@@ -2,11 +2,11 @@
 
     python -m prismline_localstack.functions.driver --images FOLDER [--url api=8123] [--concurrency 2]
 
-The driver asks the emulator every second what is deployed in `ENVIRONMENT`, and follows: a function with another image
-or another configuration gets new execution environments, and the invocations under way end in the old ones.
+The driver polls the emulator every second for what is deployed in `ENVIRONMENT`. A function with a new image or a new
+configuration gets new execution environments. Invocations in progress end in the old ones.
 
-A function sees the variables of its template. Beside them it sees those of the driver, which stand for what is AWS'
-own (endpoint, Region) and what the harness tells all services. Its credentials are those of its role.
+A function sees the variables of its template, and the variables of the driver: the endpoint, the Region and the
+settings that the harness gives to all services. Its credentials are those of its role.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from prismline_localstack.functions.urls import serve
 from prismline_localstack.state import make_client
 from prismline_runtime import ServiceSettings, service_logger
 
-#: Seconds between two looks at what is deployed.
+#: Seconds between two polls of what is deployed.
 FOLLOW_SECONDS = 1.0
-#: How long the invocations under way may go on after SIGTERM, in seconds.
+#: Time limit in seconds, after SIGTERM, for the last receive of each mapping.
 STOP_SECONDS = 5.0
 #: How long a request to a function's URL waits for the function to be deployed, in seconds.
 DEPLOYED_SECONDS = 20.0
@@ -42,8 +42,8 @@ DEPLOYED_SECONDS = 20.0
 class Driver:
     """Functions and event source mappings of one environment on an emulator.
 
-    variables: the environment variables that the functions see beside their own. concurrency: the most invocations of
-    a mapping at a time.
+    variables: the environment variables that the functions see in addition to their own. concurrency: the maximum
+    number of concurrent invocations of a mapping.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Driver:
         self._mappings: dict[str, EventSourceMapping] = {}
 
     def follow(self) -> None:
-        """Take over what is deployed now."""
+        """Start, replace or end functions and mappings so that they are those that are deployed now."""
         found = {
             each["FunctionName"]: each
             for page in self._lambda.get_paginator("list_functions").paginate()
@@ -140,7 +140,7 @@ class Driver:
         return invoke
 
     def invoke(self, name: str, event: bytes, patience: float = 0.0) -> Outcome | None:
-        """Invoke the release of a function that is deployed now. None if there is none within `patience` seconds."""
+        """Invoke the deployed release of a function. None if there is none within `patience` seconds."""
         outcome = self._functions.invoke(name, event, patience)
         if outcome is THROTTLED:
             self._logger.warning("invocation_throttled", extra={"function": name})
@@ -151,7 +151,7 @@ class Driver:
         return serve(port, lambda event: self.invoke(f"{self._prefix}{process}", event, DEPLOYED_SECONDS))
 
     def stop(self) -> None:
-        """Stop receiving, let invocations under way end for a moment, and end all environments."""
+        """Stop receiving, wait for the receives in progress, and end all environments without an invocation."""
         mappings = list(self._mappings.values())
         for mapping in mappings:
             mapping.stop()
@@ -165,8 +165,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Run the functions that are deployed on an emulator.")
     parser.add_argument("--images", type=Path, required=True, help="folder of the images")
     parser.add_argument("--logs", type=Path, required=True, help="folder of the functions' logs")
-    parser.add_argument("--url", action="append", default=[], metavar="NAME=PORT", help="serve a function's URL there")
-    parser.add_argument("--concurrency", type=int, default=2, help="invocations of a mapping at a time")
+    parser.add_argument("--url", action="append", default=[], metavar="NAME=PORT", help="port for a function's URL")
+    parser.add_argument("--concurrency", type=int, default=2, help="concurrent invocations of a mapping")
     arguments = parser.parse_args()
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -190,7 +190,7 @@ def main() -> None:
         stopping.wait(FOLLOW_SECONDS)
     driver.stop()
     sys.stdout.flush()
-    os._exit(0)  # invocations under way end with it, and their messages come again
+    os._exit(0)  # ends invocations in progress; their messages become visible again
 
 
 if __name__ == "__main__":

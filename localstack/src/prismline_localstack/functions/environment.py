@@ -1,8 +1,8 @@
 """One execution environment of a function: a process of awslambdaric, and the Runtime API that it asks for work.
 
-The process runs only while it starts and while it works on an invocation. In between it is frozen with SIGSTOP, as
-Lambda freezes it: a thread that a handler left behind stands still. An invocation that exceeds the time limit of its
-function ends with the process, without a warning to the handler.
+The process runs only while it starts and while it works on an invocation. In between, SIGSTOP freezes it, as Lambda
+does: threads that a handler left behind do not run. If an invocation exceeds the time limit of its function, the
+process is killed without a warning to the handler.
 
 The protocol is https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html.
 """
@@ -28,19 +28,19 @@ from typing import Any
 
 from prismline_localstack.endpoints import LOOPBACK
 
-#: The most bytes that the answer of an invocation may have: 6 MB, and 100 bytes that Lambda grants.
+#: Maximum size in bytes of the answer of an invocation: 6 MB, and 100 bytes that Lambda allows in addition.
 MAX_ANSWER_BYTES = 6 * 1024 * 1024 + 100
-#: How long a process may take until it first asks for work, in seconds. Lambda allows ten and then tries again.
+#: Time limit in seconds until a process first asks for work. Lambda allows ten seconds and then tries again.
 INIT_SECONDS = 60.0
 #: First part of every path of the Runtime API.
 API = "/2018-06-01/runtime"
-#: A process that becomes `sys.argv[1:]` and that the kernel kills when the thread that started it ends (Linux only).
+#: A program that executes `sys.argv[1:]`. On Linux, the kernel kills it when the thread that started it ends.
 _TETHER = (
     "import ctypes, os, sys\n"
     "if sys.platform == 'linux': ctypes.CDLL(None).prctl(1, 9)\n"
     "os.execvp(sys.argv[1], sys.argv[1:])"
 )
-#: The thread that starts all processes. It lives as long as this process does, and so do they.
+#: The thread that starts all processes. It runs until this process ends, so they are not killed earlier.
 _STARTER = ThreadPoolExecutor(1, thread_name_prefix="start-environments")
 
 
@@ -55,7 +55,7 @@ class Outcome:
     message: str = ""
 
     def json(self) -> Any:
-        """The answer, parsed. Raises ValueError if it is no JSON."""
+        """The parsed answer. Raises ValueError if it is not JSON."""
         return json.loads(self.answer or b"null")
 
 
@@ -69,21 +69,21 @@ class _Invocation:
 
 @dataclass(frozen=True)
 class ColdStart:
-    """What it cost to start a process until it first asked for work."""
+    """The time and processor time from the start of a process until it first asked for work."""
 
     seconds: float
     processor_seconds: float
 
 
 class EnvironmentFailedError(Exception):
-    """The process ended, or did not ask for work in time. Its log says why."""
+    """The process ended, or did not ask for work in time. The reason is in its log."""
 
 
 class ExecutionEnvironment:
     """A process of awslambdaric. It takes one invocation at a time.
 
-    command: what starts it, with the handler as its last argument. variables: its whole environment, to which the
-    variables are added that Lambda sets for every function.
+    command: the command of the process, with the handler as its last argument. variables: its whole environment. The
+    variables that Lambda sets for every function are added.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class ExecutionEnvironment:
         """Wait until the process first asks for work. Raises EnvironmentFailedError if it ends or takes too long."""
         if not self._ready.wait(seconds) or self.cold_start is None:
             self.stop()
-            raise EnvironmentFailedError(f"The function did not start. Its log, {self._log}, says why.")
+            raise EnvironmentFailedError(f"The function did not start. The reason is in its log, {self._log}.")
         return self.cold_start
 
     def invoke(self, event: bytes, timeout: float) -> Outcome:
@@ -152,7 +152,7 @@ class ExecutionEnvironment:
         return outcome
 
     def stop(self) -> None:
-        """Kill the process, frozen or not, and forget the Runtime API."""
+        """Kill the process, frozen or not, and end its Runtime API."""
         self._process.kill()
         self._process.wait()
         self._next.put(None)
@@ -164,16 +164,16 @@ class ExecutionEnvironment:
             self._process.send_signal(number)
 
     def _watch(self) -> None:
-        """Wait for the end of the process, and end the invocation that it was at."""
+        """Wait for the end of the process, and fail the invocation that it was working on."""
         code = self._process.wait()
         self._ready.set()
         if (current := self._current) is not None:
             current.outcome.put(Outcome(None, "Runtime.ExitError", f"Runtime exited with code {code}"))
 
-    # What the Runtime API calls, in threads of its server.
+    # The Runtime API calls the following methods, in threads of its server.
 
     def next_invocation(self) -> _Invocation | None:
-        """Freeze the process until there is work for it. None if it is stopped meanwhile."""
+        """Freeze the process until an invocation arrives. None if the environment is stopped meanwhile."""
         if not self._ready.is_set():
             self.cold_start = ColdStart(time.monotonic() - self.started, self.processor_seconds)
             self._ready.set()
@@ -185,7 +185,7 @@ class ExecutionEnvironment:
         return self._next.get()
 
     def finish(self, request_id: str, outcome: Outcome) -> bool:
-        """Take the outcome of an invocation. False if it is not the one under way."""
+        """Accept the outcome of an invocation. False if it is not the current one."""
         current = self._current
         if current is None or current.request_id != request_id:
             return False
@@ -212,7 +212,7 @@ def _start(command: Sequence[str], environment: dict[str, str], log: Path, folde
 
 
 def _processor_seconds(pid: int) -> float:
-    """Processor time that a process has used, its system calls included. 0 where /proc does not say."""
+    """Processor time in seconds that a process has used, system calls included. 0 if there is no /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -264,7 +264,7 @@ def _serve(environment: ExecutionEnvironment) -> ThreadingHTTPServer:
             self._answer(200, headers, invocation.event)
 
         def _body(self) -> bytes:
-            """What was posted. More than an answer may have is read and dropped."""
+            """The body of the request. Bytes beyond the limit of an answer are read and dropped."""
             if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
                 return self.rfile.read(int(self.headers.get("Content-Length", 0)))
             body = bytearray()

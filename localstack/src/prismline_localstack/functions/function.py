@@ -1,4 +1,4 @@
-"""A function: its execution environments, made when they are needed, frozen between invocations, ended when unused.
+"""A function: its execution environments are created on demand, frozen between invocations, and ended when unused.
 
 Invocations beyond the reserved concurrency of a function are refused: the outcome is `THROTTLED`.
 """
@@ -15,10 +15,10 @@ from aws_lambda_powertools import Logger
 
 from prismline_localstack.functions.environment import EnvironmentFailedError, ExecutionEnvironment, Outcome
 
-#: A frozen environment that nobody needed for so long is ended, in seconds.
+#: A frozen environment that has been unused for this long is ended, in seconds.
 IDLE_SECONDS = 120.0
-#: An environment takes no more invocations after this time, in seconds: its credentials are valid for an hour, and an
-#: invocation may take a quarter of one.
+#: An environment older than this, in seconds, gets no more invocations: its credentials are valid for an hour, and an
+#: invocation may take a quarter of an hour.
 OLDEST_SECONDS = 2400.0
 #: The outcome of an invocation for which a function has no concurrency left.
 THROTTLED = Outcome(None, "TooManyRequestsException", "Rate Exceeded.")
@@ -26,21 +26,21 @@ THROTTLED = Outcome(None, "TooManyRequestsException", "Rate Exceeded.")
 
 @dataclass(frozen=True)
 class Release:
-    """What of a function is deployed now. Another release gets other environments."""
+    """The deployed state of a function. Another release gets other environments."""
 
     name: str
     image: str
-    #: Changes whenever code or configuration of the function do.
+    #: Changes whenever the code or the configuration of the function changes.
     revision: str
     timeout: float
-    #: The most invocations at a time, those of earlier releases included. None: no limit.
+    #: Reserved concurrency. Invocations of earlier releases count, too. None: no limit.
     reserved: int | None = None
 
 
 class Function:
-    """One release of a function. Invocations under way end in it, also after `retire`.
+    """One release of a function. Invocations in progress end in it, also after `retire`.
 
-    start: makes an environment. logger: is told of each invocation.
+    start: creates an environment. logger: logs each invocation.
     """
 
     def __init__(self, release: Release, start: Callable[[], ExecutionEnvironment], logger: Logger) -> None:
@@ -52,7 +52,7 @@ class Function:
         self._retired = False
 
     def invoke(self, event: bytes) -> Outcome:
-        """Invoke the handler in an environment that is idle, or in a new one. An error is an outcome, too."""
+        """Invoke the handler in an idle environment, or in a new one. An error is returned as an outcome."""
         environment, cold = self._take()
         began = time.monotonic()
         try:
@@ -145,7 +145,7 @@ class Functions:
                 self._under_way[name] -= 1
 
     def replace(self, name: str, function: Function | None) -> None:
-        """Put a function in the place of the one with this name, or remove that one. What was there is retired."""
+        """Replace or remove the function with this name. The old function is retired."""
         with self._changed:
             before = self._by_name.pop(name, None)
             if function is not None:

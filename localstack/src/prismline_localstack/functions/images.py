@@ -1,8 +1,8 @@
 """Images of services on a machine without a container engine: folders with the files that a Dockerfile copies.
 
-An image holds what its Dockerfile copies from the checkout to `/app/`. Python and the third-party packages are those of
-this process: `requirements/runtime.txt` holds the versions of every service's image. The kernel
-of gaussline, which a Dockerfile compiles, is also the one that this process has installed.
+An image holds the files that its Dockerfile copies from the checkout to `/app/`. Python and the third-party packages
+are those of this process: `requirements/runtime.txt` holds the versions of every service's image. The kernel of
+gaussline, which a Dockerfile compiles, is also the one installed for this process.
 
 An image is addressed by the digest of its content, as in a registry: `prismline/worker@sha256:...`. Its folder never
 changes.
@@ -30,9 +30,9 @@ class FolderImages:
         self._folder = folder
 
     def build(self, root: Path, service: str) -> str:
-        """Make the image of a service of the checkout `root`, if there is none like it. Return its URI.
+        """Create the image of a service of the checkout `root`, unless it exists. Return its URI.
 
-        Raises HarnessError for a Dockerfile that copies no service, or files that do not exist.
+        Raises HarnessError for a Dockerfile that copies nothing to `/app/`, or folders that do not exist.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._folder) as draft:

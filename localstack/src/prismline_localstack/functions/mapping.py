@@ -1,14 +1,14 @@
-"""An event source mapping: receives messages from a queue, invokes a function with them, deletes what was done.
+"""An event source mapping: receives messages from a queue, invokes a function with them, deletes those that succeeded.
 
 The rules are Lambda's:
 
-- A batch is invoked when it is full, or when the batching window is over.
-- Without `ReportBatchItemFailures`, an answer means that all messages are done. With it, those that the answer names
-  are not, and an answer that is not of that form means that none is.
-- A message that was not done stays hidden until the visibility timeout of its queue is over. The mapping never changes
-  that time; handlers may.
-- At most `MaximumConcurrency` invocations are under way at a time.
-- A batch for which the function has no concurrency left is invoked again until the visibility timeout is over.
+- A function is invoked when the batch is full, or when the batching window is over.
+- Without `ReportBatchItemFailures`, an answer means that all messages succeeded. With it, the messages that the answer
+  names failed. If the answer does not have the form of a partial answer, all messages failed.
+- A failed message stays hidden until the visibility timeout of its queue is over. The mapping never changes that time,
+  but handlers may.
+- At most `MaximumConcurrency` invocations are in progress at a time.
+- If the function has no concurrency left, the mapping tries the batch again until the visibility timeout is over.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
     from mypy_boto3_sqs.type_defs import MessageTypeDef
 
-#: The most messages that one receive returns.
+#: Maximum number of messages that one receive returns.
 RECEIVE_MESSAGES = 10
-#: Longest poll, in seconds: how long it may take until a mapping ends.
+#: Longest poll in seconds. A mapping needs up to this long to end.
 POLL_SECONDS = 1
 #: Pause in seconds after an error of the queue or a refused invocation, so that neither is called in a tight loop.
 PAUSE_SECONDS = 1.0
-#: Answer type with which a function says which messages of a batch failed.
+#: Response type of functions that name the failed messages of a batch.
 PARTIAL = "ReportBatchItemFailures"
 
 
 class Scaling(BaseModel):
-    """How many invocations a mapping may have under way."""
+    """The maximum number of concurrent invocations of a mapping."""
 
     maximum_concurrency: int | None = Field(default=None, alias="MaximumConcurrency")
 
@@ -67,10 +67,10 @@ class Source(BaseModel, frozen=True):
 
 
 class EventSourceMapping:
-    """Feeds a function from a queue, from when it is made until `stop`.
+    """Invokes a function with messages from a queue, from its creation until `stop`.
 
-    invoke: invokes the function with an event. concurrency: the most invocations at a time on this machine; a lower
-    maximum of the mapping counts more.
+    invoke: invokes the function with an event. concurrency: the maximum number of concurrent invocations on this
+    machine. A lower maximum of the mapping takes precedence.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class EventSourceMapping:
         self._poller.start()
 
     def stop(self) -> None:
-        """Stop receiving. Invocations under way go on."""
+        """Stop receiving. Invocations in progress continue."""
         self._stopping.set()
         self._invocations.shutdown(wait=False)
 
@@ -122,7 +122,7 @@ class EventSourceMapping:
         self._url = url
 
     def _receive(self) -> list[MessageTypeDef]:
-        """The next batch: as many messages as it may have, or what has come when the batching window is over."""
+        """The next batch: a full one, or the messages that have arrived when the batching window is over."""
         if not self._url:
             self._find_queue()
         batch: list[MessageTypeDef] = []
@@ -154,13 +154,13 @@ class EventSourceMapping:
                     for n, message in enumerate(done[start : start + RECEIVE_MESSAGES])
                 ]
                 self._sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
-        except (ClientError, BotoCoreError) as error:  # they come again; handlers are idempotent
+        except (ClientError, BotoCoreError) as error:  # the messages become visible again; handlers are idempotent
             self._logger.warning("batch_not_deleted", extra={"queue": self.source.queue_arn, "reason": str(error)})
         finally:
             self._slots.release()
 
     def _outcome(self, event: bytes) -> Outcome:
-        """How the invocation ended. While the function has no concurrency left, the batch waits for it."""
+        """Invoke the function and return the outcome. While it has no concurrency left, try again."""
         until = time.monotonic() + self._visibility_seconds - PAUSE_SECONDS
         outcome = self._invoke(event)
         while outcome is THROTTLED and time.monotonic() < until and not self._stopping.wait(PAUSE_SECONDS):
@@ -171,7 +171,7 @@ class EventSourceMapping:
         return json.dumps({"Records": [lambda_record(message, self.source.queue_arn) for message in batch]}).encode()
 
     def _done(self, batch: list[MessageTypeDef], outcome: Outcome) -> list[MessageTypeDef]:
-        """The messages that the function has done."""
+        """The messages that succeeded."""
         if outcome.answer is None:
             return []
         if PARTIAL not in self.source.answer_types:

@@ -1,4 +1,4 @@
-"""A function URL: turns a request into the event that Lambda makes of it, and the answer into a response.
+"""A function URL: converts a request to Lambda's event for it, and the answer to a response.
 
 The event is version 2.0 of https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html.
 """
@@ -22,7 +22,7 @@ from prismline_localstack.endpoints import LOOPBACK
 from prismline_localstack.functions.environment import Outcome
 from prismline_localstack.functions.function import THROTTLED
 
-#: Types of content that an event holds as text; all others it holds in Base64.
+#: Types of content that an event holds as text. Other content is encoded in Base64.
 TEXT_TYPES = ("text/", "application/json", "application/xml", "application/javascript", "application/x-www-form-url")
 
 
@@ -84,9 +84,9 @@ def request_event(method: str, target: str, headers: Mapping[str, str], body: by
 
 
 def response_of(outcome: Outcome) -> Response:
-    """The response that an answer of a function stands for.
+    """The HTTP response for the outcome of an invocation.
 
-    As on AWS, a function that failed answers 502, and one that has no concurrency left answers 429.
+    As on AWS, a failed invocation gives 502, and a function that has no concurrency left gives 429.
     """
     if outcome is THROTTLED:
         return Response(429, [("content-type", "application/json")], b'{"message":"Too Many Requests"}')

@@ -1,4 +1,4 @@
-"""Discord, as far as Prismline talks to it: webhooks, registration of slash commands, signed interactions.
+"""Stand-in for the parts of Discord that Prismline uses: webhooks, registration of slash commands, signed interactions.
 
     with DiscordStandIn() as discord:
         ...  # services post to discord.webhook_url and check signatures with discord.public_key
@@ -28,19 +28,19 @@ from fastapi.responses import JSONResponse, Response
 from nacl.signing import SigningKey
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
-#: Most characters of an embed, all its texts together.
+#: Maximum number of characters of an embed, all its texts together.
 MAX_EMBED_CHARACTERS = 6000
 #: Discord's code for a body that breaks a rule.
 INVALID_FORM_BODY = 50035
 #: Discord's code for a webhook that does not exist.
 UNKNOWN_WEBHOOK = 10015
-#: The moment that Discord counts ids from, in milliseconds since 1970.
+#: The epoch of Discord's ids, in milliseconds since 1970.
 DISCORD_EPOCH = 1_420_070_400_000
-#: Ids of the server that commands come from, and of the role that its members have who may mute.
+#: Ids of the server that sends commands, and of the role whose members may mute.
 GUILD_ID, ON_CALL_ROLE = "4100", "4111"
-#: How long the server may take to start, in seconds.
+#: Time limit for the start of the server, in seconds.
 START_SECONDS = 10.0
-#: How long Discord waits for the answer to an interaction, in seconds.
+#: Discord's timeout for the answer to an interaction, in seconds.
 ANSWER_SECONDS = 3.0
 
 
@@ -159,7 +159,7 @@ _ids = itertools.count()
 
 
 def interaction_id() -> str:
-    """A new id, greater than those before it: milliseconds, then a number that counts up."""
+    """A new id, greater than all earlier ones: milliseconds, then a counter."""
     return str((int(time.time() * 1000) - DISCORD_EPOCH << 22) + next(_ids) % (1 << 22))
 
 
@@ -246,7 +246,7 @@ class DiscordStandIn:
         return self._bot_token
 
     def fail(self, status: int, *, times: int = 1, retry_after: float = 0.1) -> None:
-        """Refuse the next posts with a status, such as 429 and a wait."""
+        """Refuse the next `times` posts with a status. With 429, `retry_after` is the wait in seconds."""
         document = {"message": "refused on purpose", "code": 0}
         headers = {}
         if status == 429:

@@ -1,7 +1,7 @@
 """Stand-in for the model server on the GPU: OpenAI-compatible chat completions with images, as vLLM serves them.
 
 The caption describes the images of the request (frames, sizes, mean colour, brightness and its change), so a wrong
-image gives a wrong caption. Requests are validated; errors have the shape of vLLM's `ErrorResponse`. The protocol:
+image gives a wrong caption. Requests are validated. Errors have the form of vLLM's `ErrorResponse`. The protocol:
 https://docs.vllm.ai/en/v0.8.4/serving/openai_compatible_server.html
 
 `POST /_standin/faults` makes the next requests for captions fail. A new fault replaces the last one:
@@ -30,15 +30,15 @@ from fastapi.responses import JSONResponse, Response
 from PIL import Image, ImageStat
 from pydantic import BaseModel, Field, ValidationError
 
-#: The only model there is.
+#: The only model that is served.
 MODEL = "prismline-standin"
-#: Most images in one request, as vLLM's `--limit-mm-per-prompt`.
+#: Maximum number of images in one request, as vLLM's `--limit-mm-per-prompt`.
 MAX_IMAGES = 256
-#: Most pixels in one image: more is a decompression bomb.
+#: Maximum number of pixels in one image. More is a decompression bomb.
 MAX_PIXELS = 2**25
-#: Most bytes in the body of a request.
+#: Maximum size of the body of a request, in bytes.
 MAX_BODY_BYTES = 2**27
-#: Words, which stand for tokens, that a caption has at most unless the request says otherwise.
+#: Default maximum length of a caption in tokens. This server counts words as tokens.
 MAX_TOKENS = 256
 #: Names of hues, each up to a degree of the colour wheel.
 HUES = {
@@ -51,7 +51,7 @@ HUES = {
     "purple": 310,
     "pink": 345,
 }
-#: Saturation below which a colour has no hue, and values below and above which it is black or white, all of 1.
+#: Below this saturation a colour has no hue. Below and above these values it is black or white. All are 0 to 1.
 GRAY_SATURATION, BLACK_VALUE, WHITE_VALUE = 0.25, 0.1, 0.85
 
 #: Red, green and blue, 0 to 255.
@@ -59,7 +59,7 @@ Colour = tuple[float, ...]
 
 
 class RefusedError(Exception):
-    """A request that is answered with an error."""
+    """Refuses a request. The answer is an error with these fields."""
 
     def __init__(self, status: int, kind: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
@@ -111,7 +111,7 @@ class ChatRequest(BaseModel):
 
     @property
     def most_words(self) -> int:
-        """Longest caption, in words."""
+        """Maximum length of the caption, in words."""
         return self.max_completion_tokens or self.max_tokens or MAX_TOKENS
 
     @property
@@ -136,7 +136,7 @@ class Fault(BaseModel, extra="forbid"):
 
     times: Annotated[int, Field(ge=0)] = 1
     status: Annotated[int, Field(ge=400, le=599)] | None = None
-    #: Seconds, said with `status`.
+    #: Seconds of the header `Retry-After`, which is sent with `status`.
     retry_after: Annotated[int, Field(ge=0)] | None = None
     empty_caption: bool = False
     delay_seconds: Annotated[float, Field(ge=0, le=3600)] = 0.0
@@ -157,7 +157,7 @@ class Frame:
 
 
 def read_frame(url: str) -> Frame:
-    """The image in a data URL. Raises RefusedError unless it is a whole PNG or JPEG."""
+    """The image in a data URL. Raises RefusedError unless it is a complete PNG or JPEG."""
     header, _, data = url.partition(",")
     if not (header.startswith("data:image/") and header.endswith(";base64")):
         raise _bad_image("only data URLs (data:image/png;base64,...) can be read")
@@ -214,7 +214,7 @@ def create_app() -> FastAPI:
         await asyncio.sleep(fault.delay_seconds)
         if fault.status is not None:
             headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
-            return _error(fault.status, "InjectedError", "A fault was asked for.", headers=headers)
+            return _error(fault.status, "InjectedError", "An injected fault.", headers=headers)
         return await run_in_threadpool(_answer, body, empty=fault.empty_caption)
 
     return app
@@ -294,7 +294,7 @@ def _bad_image(reason: str) -> RefusedError:
 
 
 def _brightness(colour: Colour) -> float:
-    """Percent of full: the luma of ITU-R BT.601."""
+    """Brightness in percent: the luma of ITU-R BT.601."""
     red, green, blue = colour
     return (0.299 * red + 0.587 * green + 0.114 * blue) / 2.55
 

@@ -1,22 +1,22 @@
-"""Stands in for the web: a site with pages that answer, wait, fail, redirect, are huge, or break off.
+"""Stand-in for the web: a site with pages that answer, wait, fail, redirect, are huge, or end early.
 
-`python -m prismline_runtime.server prismline_localstack.standins.site:create_app` serves it; no process of the local
-system does so by itself.
+`python -m prismline_runtime.server prismline_localstack.standins.site:create_app` serves it. `prismline up` does not
+start it.
 
 | path | answer |
 | --- | --- |
 | `/page/N` | `page_body(N)`, the same every time, with an `ETag` |
 | `/slow/SECONDS/N` | the same, after a wait |
-| `/drip/SECONDS/N` | the same, a byte at a time with a wait before each |
+| `/drip/SECONDS/N` | the same, byte by byte, with a wait before each byte |
 | `/flaky/TIMES/N` | 503 for the first TIMES requests, then the page |
 | `/busy/TIMES/SECONDS/N` | 429 with `Retry-After: SECONDS` for the first TIMES requests, then the page |
 | `/redirect/TIMES/N` | TIMES redirects, then the page |
 | `/redirect-to?URL` | a redirect to anything |
 | `/status/CODE` | this status |
-| `/huge/BYTES` | so many zeros, with their length; `/endless/BYTES` without a length |
-| `/cut/N` | the page breaks off in its middle |
-| `/cookie` | sets a cookie and says which it got |
-| `/_site/counts` | how often each path was asked for, as JSON |
+| `/huge/BYTES` | this number of zeros, with `Content-Length`; `/endless/BYTES` without it |
+| `/cut/N` | half of the page, then the connection is closed |
+| `/cookie` | sets a cookie and returns the cookies of the request |
+| `/_site/counts` | the number of requests for each path, as JSON |
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-#: Bytes that a huge page sends at a time.
+#: Bytes of each part of a huge page.
 PIECE = bytes(64 * 1024)
 
 
 def page_body(number: int) -> bytes:
-    """The body of `/page/<number>`: 64 to 4,159 bytes that no other page has."""
+    """The body of `/page/<number>`: 64 to 4,159 bytes, different for each page."""
     seed = hashlib.sha256(f"page {number}".encode()).hexdigest().encode()
     return seed * (1 + number % 64)
 
@@ -47,9 +47,9 @@ class Site:
     """The application."""
 
     def __init__(self) -> None:
-        #: How often each path was asked for.
+        #: Number of requests for each path.
         self.counts: Counter[str] = Counter()
-        #: Requests that are answered now, and the most that were at a time.
+        #: Number of requests in progress, and its maximum so far.
         self.busy = self.most = 0
 
     async def __call__(self, scope: Scope, _receive: Receive, send: Send) -> None:
@@ -128,7 +128,7 @@ class Site:
         body = page_body(int(number))
         await _start(send, 200, ("content-length", str(len(body))))
         await _more(send, body[: len(body) // 2])
-        raise ConnectionError("the page breaks off, as it was asked to")
+        raise ConnectionError("the page ends early, as requested")
 
     async def _cookie(self, scope: Scope, send: Send) -> None:
         got = dict(scope["headers"]).get(b"cookie", b"none")
@@ -163,5 +163,5 @@ async def _answer(send: Send, status: int, body: bytes, *headers: tuple[str, str
 
 
 def create_app() -> Site:
-    """The site, which nobody has asked for anything yet."""
+    """A new site, with all counters at 0."""
     return Site()

