@@ -1,4 +1,4 @@
-"""Debian's Chromium. Playwright drives it and downloads no browser of its own."""
+"""Debian's Chromium. Playwright drives it instead of downloading a browser."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import shutil
 
 from playwright.sync_api import Browser, Playwright
 
-#: Names under which distributions install Chromium, and how to install it.
+#: Names of Chromium's executable in distributions, and the command that installs it.
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 INSTALL_COMMAND = "apt-get install -y chromium"
 
 
 def find() -> str | None:
-    """Where Chromium is installed. None: nowhere."""
+    """The path of Chromium. None if it is not installed."""
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 

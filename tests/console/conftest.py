@@ -19,16 +19,16 @@ from tests.console.stage import Scene, set_stage
 from tests.console.watching import Watched
 from tests.system import System, settings_for, wait_for
 
-#: Longest time, in milliseconds, that a page is waited for. The machine may be busy.
+#: Time limit of each wait for a page, in milliseconds. The machine may be busy.
 PATIENCE_MS = 60_000
 expect.set_options(timeout=PATIENCE_MS)
-#: A zone that is not UTC all year, so that times in the reader's zone can be told from UTC.
+#: A time zone that differs from UTC all year, so that times in the reader's zone can be distinguished from UTC.
 TIME_ZONE = "Asia/Tokyo"
 
 
 @dataclass(frozen=True)
 class Console:
-    """A system that is up, and where its console is."""
+    """A running system, and the address of its console."""
 
     system: System
     url: str
@@ -36,14 +36,14 @@ class Console:
     home: Path
 
     def kill_emulator(self) -> None:
-        """Kill the emulator. The harness ends everything else, too."""
+        """Kill the emulator. The harness then ends all other processes."""
         process = harness.load_state(self.home).processes["emulator"].process
         assert process is not None
         process.signal(signal.SIGKILL)
         wait_for(lambda: not harness.is_up(self.home), "the system to end")
 
     def start_again(self) -> None:
-        """Start the system as it was before."""
+        """Start the system again with its previous state."""
         with pytest.MonkeyPatch.context() as patch:
             patch.delenv("AWS_ENDPOINT_URL")  # it names the emulator that was killed
             harness.up(self.home, workers=2, settings=settings_for(self.system.faults_file))
@@ -56,7 +56,7 @@ class Console:
 
 @pytest.fixture(scope="package")
 def console(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[Console]:
-    """The running system of all browser tests. None is started where there is no browser."""
+    """The running system of all browser tests. It is not started without a browser."""
     folder = tmp_path_factory.mktemp("system")
     with pytest.MonkeyPatch.context() as patch, System.running(folder, patch) as running:
         key = read_api_key(folder / "home" / "api-key")
@@ -96,5 +96,5 @@ def page(browser: Browser, console: Console, tmp_path: Path) -> Iterator[Page]:
 
 @pytest.fixture(scope="package")
 def scene(console: Console, tmp_path_factory: pytest.TempPathFactory) -> Scene:
-    """Runs that went well and badly, dead letters and an alarm."""
+    """Completed and failed runs, dead letters and an alarm."""
     return set_stage(console.system, tmp_path_factory.mktemp("stage"))

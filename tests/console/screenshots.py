@@ -1,6 +1,6 @@
-"""Makes the pictures of docs/console.md: `python -m tests.console.screenshots`, or `make screenshots`.
+"""Takes the pictures of docs/console.md: `python -m tests.console.screenshots`, or `make screenshots`.
 
-It starts a system of its own, puts something on the stage, and takes each page in both themes.
+It starts its own system, sets the stage, and takes each page in both themes.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from tests.console.stage import Scene
 from tests.cubes import write_cube
 from tests.system import System
 
-#: Where the pictures go.
+#: Folder of the pictures.
 FOLDER = Path(__file__).parents[2] / "docs" / "images" / "console"
-#: Width and height of a picture, and its most bytes: one that needs more has 256 colours.
+#: Width and height of a picture, and its maximum size in bytes. A larger one is reduced to 256 colours.
 SIZE, MOST_BYTES = {"width": 1280, "height": 900}, 150_000
 #: The error of a dead letter that is not about a chunk.
 NOTE = "The object is not a FITS file."
 #: Names of the runs that keep the queues busy.
 SURVEYS = ("outer-arm", "local-arm", "sagittarius")
-#: Longest time, in milliseconds, that a page is waited for.
+#: Time limit of each wait for a page, in milliseconds.
 PATIENCE_MS = 60_000
-#: Time in milliseconds that a page has to draw what it has fetched.
+#: Time in milliseconds for a page to draw the data that it has fetched.
 SETTLE_MS = 1500
-#: Pages whose picture is higher than the window: what belongs together is below.
+#: Pages that are taken completely, also the part below the window.
 HIGH = {"cube", "system"}
 
 
@@ -44,7 +44,7 @@ def choose_failed(page: Page, _system: System) -> None:
 
 
 def busy_queues(page: Page, system: System) -> None:
-    """Have the queues fill and drain while the page is open."""
+    """Make the queues fill and drain while the page is open."""
     for survey in SURVEYS:
         with tempfile.TemporaryDirectory() as folder:
             system.submit(write_cube(Path(folder) / f"{survey}.fits", ny=20, nx=20), survey, chunk_size=4)
@@ -52,7 +52,7 @@ def busy_queues(page: Page, system: System) -> None:
 
 
 def raise_alarm(page: Page, system: System) -> None:
-    """Have an alarm go on."""
+    """Set an alarm to ALARM."""
     stage.raise_alarm(system, "It was 1.0.")
     expect(page.locator("#alarms tbody tr").first).to_contain_text("Threshold crossed")
 
@@ -74,11 +74,11 @@ def both_maps(page: Page, _system: System) -> None:
 
 
 def nothing(_page: Page, _system: System) -> None:
-    """The page as it opens."""
+    """Do nothing: the page is taken as it opens."""
 
 
 def shots(scene: Scene) -> dict[str, tuple[str, Callable[[Page, System], None]]]:
-    """Name of each picture: the page, and what is done there first."""
+    """The page of each picture, by its name, and the function that prepares the page."""
     return {
         "system": ("/console/system", busy_queues),
         "runs": ("/console/runs", nothing),
@@ -92,7 +92,7 @@ def shots(scene: Scene) -> dict[str, tuple[str, Callable[[Page, System], None]]]
 
 
 def take(page: Page, file: Path, *, whole: bool) -> None:
-    """Take a picture of what the window shows, or of the whole page."""
+    """Take a picture of the window, or of the whole page."""
     with Image.open(io.BytesIO(page.screenshot(full_page=whole))) as picture:
         plain = picture.convert("RGB")
     plain.save(file, optimize=True)
@@ -102,7 +102,7 @@ def take(page: Page, file: Path, *, whole: bool) -> None:
 
 
 def take_all(url: str, system: System, scene: Scene, folder: Path) -> None:
-    """All pictures of the console at `url`."""
+    """Take all pictures of the console at `url`."""
     folder.mkdir(parents=True, exist_ok=True)
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
@@ -127,14 +127,14 @@ def take_all(url: str, system: System, scene: Scene, folder: Path) -> None:
 
 
 def main() -> None:
-    """Make all pictures."""
+    """Take all pictures."""
     with (
         tempfile.TemporaryDirectory() as name,
         pytest.MonkeyPatch.context() as patch,
         System.running(Path(name), patch) as system,
     ):
         scene = stage.set_stage(system, Path(name), NOTE)
-        system.sqs.delete_queue(QueueUrl=system.observer.url)  # it is of the tests
+        system.sqs.delete_queue(QueueUrl=system.observer.url)  # only the tests need it
         take_all(os.environ["PRISMLINE_API_URL"], system, scene, FOLDER)
 
 

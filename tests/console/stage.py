@@ -1,4 +1,4 @@
-"""Puts a running system into a state that is worth looking at: good runs and bad ones, dead letters, an alarm."""
+"""Creates test data in a running system: completed and failed runs, dead letters, an alarm."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from prismline_runtime import Bucket
 from tests.cubes import write_cube
 from tests.system import System, wait_for
 
-#: Chunks of the run that goes badly, and which of them fail.
+#: Number of chunks of the bad run, and the chunks that fail.
 BAD_CHUNKS, FAILED_CHUNKS = 8, ("chunk-0000010", "chunk-0000050")
-#: Text that a careless page would take for HTML.
+#: Text that a careless page would interpret as HTML.
 HOSTILE = "<img src=x onerror=alert(1)> & <b>bold</b>"
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What is on the stage."""
+    """The ids of the test data."""
 
-    #: A run of which every chunk completed, and one of which some chunks failed.
+    #: A run with only completed chunks, and one with some failed chunks.
     good_run: str
     bad_run: str
     #: Another run of the good run's survey, with other parameters.
     other_run: str
-    #: The message id of a dead letter of the bad run that is not about a chunk.
+    #: The message id of a dead letter of the bad run that does not belong to a chunk.
     letter: str = "0b5c1e0e-2f5e-4d0c-8c39-9a1f3c1f7a11"
 
 
 def fail_chunks(system: System, run_key: str) -> None:
-    """Have the worker refuse FAILED_CHUNKS of the run that will be submitted with this idempotency key."""
+    """Make the worker fail FAILED_CHUNKS of the run that will be submitted with this idempotency key."""
     run_id = system.run_id_for(run_key)
     system.set_faults(
         [
@@ -46,7 +46,7 @@ def fail_chunks(system: System, run_key: str) -> None:
 
 
 def broken_run(system: System, folder: Path, key: str, survey: str) -> str:
-    """A run that has ended with FAILED_CHUNKS in FAILED and their messages in the archive. Its chunks fail no more."""
+    """A run that has ended with FAILED_CHUNKS in FAILED and their messages in the archive. A retry would succeed."""
     fail_chunks(system, key)
     cube = write_cube(folder / f"{survey}.fits", ny=8, nx=10)
     run_id = system.submit(cube, survey, chunk_size=10, idempotency_key=key)
@@ -60,7 +60,7 @@ def broken_run(system: System, folder: Path, key: str, survey: str) -> str:
 
 
 def archive_letter(system: System, run_id: str, message_id: str, error: str) -> None:
-    """Put a record into the archive whose error and message hold this text."""
+    """Put a record with this error and message into the archive."""
     moment = timestamp()
     record = DeadLetterRecord(
         body=json.dumps({"note": error}),
@@ -76,7 +76,7 @@ def archive_letter(system: System, run_id: str, message_id: str, error: str) -> 
 
 
 def raise_alarm(system: System, note: str = HOSTILE) -> str:
-    """Have the alarm of an empty dead-letter queue go on. Its name. The emulator has no data to turn it off with."""
+    """Set the alarm of an empty dead-letter queue to ALARM. Returns its name. Without data, the alarm stays on."""
     name = queue_name(system.connection.environment, "exports-dlq")
     boto3.client("cloudwatch").set_alarm_state(
         AlarmName=name, StateValue="ALARM", StateReason=f"Threshold crossed: 1 datapoint > 0. {note}"
@@ -85,7 +85,7 @@ def raise_alarm(system: System, note: str = HOSTILE) -> str:
 
 
 def set_stage(system: System, folder: Path, note: str = HOSTILE) -> Scene:
-    """All of it. `note`: the error of the dead letter that is not about a chunk, and the reason of the alarm."""
+    """Create all test data. `note`: the error of the dead letter without a chunk, and the reason of the alarm."""
     cube = folder / "galactic-ring.fits"
     synthetic.make_cube(cube)
     good = system.submit(cube, "galactic-ring", chunk_size=100)

@@ -1,4 +1,4 @@
-"""Every page, in both themes and on a telephone: axe-core finds nothing, and nothing is cut off."""
+"""Accessibility of every page, in both themes and on a phone: axe-core finds no violation, and nothing is cut off."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.console.watching import violations
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
-#: Widths in pixels of a laptop and of a telephone.
+#: Widths in pixels of a laptop and of a phone.
 WIDTHS = (1280, 390)
 
 
 def pages(scene: Scene) -> list[str]:
-    """The address of every page, with something to show."""
+    """The addresses of all pages, each with data to show."""
     return [
         "/console/runs",
         f"/console/runs/{scene.good_run}",

@@ -1,4 +1,4 @@
-"""The cube of a run in a browser: maps, spectra and two runs compared, by keyboard and pointer."""
+"""The cube of a run in a browser, by keyboard and pointer: maps, spectra, and the comparison of two runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.system import wait_for
 pytestmark = pytest.mark.browser
 
 NX, NY = 12, 10
-#: Spectra of a chunk: a row.
+#: Number of spectra per chunk: one row of the cube.
 CHUNK = NX
 
 
@@ -33,7 +33,7 @@ def cube(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run_id(console: Console, cube: Path) -> str:
-    """A run of the cube of which one chunk, the last row, has failed."""
+    """A run of the cube with one failed chunk, the last row."""
     system = console.system
     failing = f"chunk-{(NY - 1) * NX:07d}"
     where = {"run_id": system.run_id_for("cube"), "chunk_id": failing}
@@ -50,14 +50,14 @@ def by_pixel(table: pa.Table) -> dict[tuple[int, int], dict[str, Any]]:
 
 
 def colour_at(canvas: Locator, x: float, y: float) -> list[int]:
-    """Red, green, blue and opacity at a part of the canvas's width and height."""
+    """Red, green, blue and opacity at (x, y), as fractions of the canvas's width and height."""
     script = """(canvas, [x, y]) => [...canvas.getContext("2d")
         .getImageData(Math.floor(x * canvas.width), Math.floor(y * canvas.height), 1, 1).data]"""
     found: list[int] = canvas.evaluate(script, [x, y])
     return found
 
 
-def test_a_spectrum_is_found_by_keyboard_and_the_address_brings_it_back(
+def test_a_spectrum_is_found_by_keyboard_and_restored_from_the_address(
     console: Console, page: Page, run_id: str
 ) -> None:
     rows = by_pixel(console.system.table(run_id))
@@ -148,7 +148,7 @@ def test_wheel_drag_and_pinch_move_the_map(page: Page, run_id: str) -> None:
 
 
 def view_of(page: Page, known: Callable[[float, float, float], bool]) -> tuple[float, float, float]:
-    """Column and row in the middle of the map, and CSS pixels to a pixel of the map, once the address has new ones."""
+    """Column and row in the middle of the map, and CSS pixels per map pixel, once the address has new values."""
 
     def seen() -> tuple[float, float, float] | None:
         found = re.search(r"view=([\d.]+)%2C([\d.]+)%2C([\d.]+)", page.evaluate("location.search"))

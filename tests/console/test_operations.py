@@ -1,4 +1,4 @@
-"""Dead letters, alerts and the system in a browser: what somebody on call does there."""
+"""Dead letters, alerts and the system in a browser: the actions of a person on call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 def test_alerts_are_muted_for_a_while_and_unmuted(page: Page, console: Console) -> None:
     page.goto("/console/alerts")
     expect(page.get_by_text("Alerts are posted")).to_be_visible()
-    page.get_by_label("For how long").select_option("30m")
+    page.get_by_label("Duration").select_option("30m")
     page.get_by_role("button", name="Mute", exact=True).click()
     expect(page.locator("#mute")).to_contain_text("Muted until")
     expect(page.locator("#mute time")).to_have_attribute("title", re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"))
@@ -30,7 +30,7 @@ def test_alerts_are_muted_for_a_while_and_unmuted(page: Page, console: Console) 
     assert "Alerts active" in console.system.cli("alerts", "status")
 
 
-def test_an_alarm_that_goes_on_is_shown_first_with_its_history(page: Page, console: Console, scene: Scene) -> None:
+def test_an_active_alarm_is_shown_first_with_its_history(page: Page, console: Console, scene: Scene) -> None:
     page.goto("/console/alerts")
     name = stage.raise_alarm(console.system).split("-", 2)[2]
     first = page.locator("#alarms tbody tr").first
@@ -50,7 +50,7 @@ def test_chosen_dead_letters_are_recovered_after_a_preview_and_the_chunks_turn(
     expect(rows).to_have_count(len(stage.FAILED_CHUNKS))
     chosen, left = stage.FAILED_CHUNKS
     rows.filter(has_text=chosen).get_by_role("checkbox").check()
-    page.get_by_role("button", name="Recover the chosen ones").click()
+    page.get_by_role("button", name="Recover chosen").click()
     preview = page.get_by_role("dialog")
     expect(preview).to_contain_text("1 will be sent back")
     assert system.connection.ledger.chunk(run_id, chosen).state is ChunkStatus.FAILED, "a preview does nothing"
@@ -95,10 +95,10 @@ def test_queues_are_drawn_over_time_and_one_can_be_chosen(page: Page, console: C
     expect(page.locator("#depth-now")).to_contain_text("0 waiting")
 
 
-def test_a_page_says_that_the_system_is_gone_and_goes_on_when_it_is_back(
+def test_a_page_reports_that_the_system_is_gone_and_updates_again_when_it_is_back(
     page: Page, console: Console, scene: Scene
 ) -> None:
-    """The emulator is killed while somebody looks. The page is not loaded again."""
+    """The emulator is killed while a page is open. The page is not reloaded."""
     page.goto("/console/runs")
     row = page.locator("#list tbody tr").filter(has_text=scene.good_run[:8])
     expect(row).to_contain_text("completed")
@@ -111,4 +111,4 @@ def test_a_page_says_that_the_system_is_gone_and_goes_on_when_it_is_back(
     again = console.system.submit(f"s3://{console.system.connection.bucket}/none.fits", "after-the-kill")
     expect(page.locator("#list tbody tr").filter(has_text="after-the-kill")).to_be_visible()
     assert page.evaluate("window.sameDocument")
-    wait_for(lambda: (view := console.system.view(again)) is not None and view.ended, "the run of no cube to end")
+    wait_for(lambda: (view := console.system.view(again)) is not None and view.ended, "the run without a cube to end")

@@ -1,4 +1,4 @@
-"""Runs in a browser: submitted by drag and drop, watched, looked into, recovered, cancelled."""
+"""Runs in a browser: submitted by drag and drop, watched, inspected, recovered, cancelled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.cubes import write_cube
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
-#: Makes what a browser hands to a page when a file is dropped.
+#: Creates the DataTransfer of a dropped file.
 DROPPED = """([name, content]) => {
   const transfer = new DataTransfer();
   transfer.items.add(new File([Uint8Array.from(atob(content), (one) => one.charCodeAt(0))], name));
@@ -26,7 +26,7 @@ DROPPED = """([name, content]) => {
 
 
 def drop(page: Page, name: str, content: bytes) -> Locator:
-    """Drop a file on the page. The dialog that opens."""
+    """Drop a file on the page. Returns the dialog that opens."""
     transfer = page.evaluate_handle(DROPPED, [name, base64.b64encode(content).decode()])
     page.dispatch_event("#drop", "dragenter", {"dataTransfer": transfer})
     page.dispatch_event("#drop", "drop", {"dataTransfer": transfer})
@@ -34,7 +34,7 @@ def drop(page: Page, name: str, content: bytes) -> Locator:
 
 
 def fact(page: Page, name: str) -> Locator:
-    """What the head of a run says under `name`."""
+    """The value beside `name` in the head of a run's page."""
     return page.locator(".facts > div").filter(has=page.get_by_text(name, exact=True)).locator("dd")
 
 
@@ -63,10 +63,10 @@ def test_a_cube_is_submitted_by_drag_and_drop_watched_to_its_end_and_exported(
     [
         ("field.fits.fz", "a spectral cube, compressed by fpack", "field"),
         ("field.zarr.zip", "a spectral cube, Zarr in a ZIP file", "field"),
-        ("list.csv.gz", "a list of URLs, in the column url of a table", "list"),
+        ("list.csv.gz", "a list of URLs, in the column url of a CSV table", "list"),
     ],
 )
-def test_what_a_file_holds_follows_from_its_name(
+def test_the_name_of_a_file_decides_its_workload(
     page: Page, console: Console, name: str, what: str, survey: str
 ) -> None:
     page.goto("/console/runs")
@@ -75,14 +75,16 @@ def test_what_a_file_holds_follows_from_its_name(
     expect(dialog.locator("input[name=name]")).to_have_value(survey)
 
 
-def test_a_file_that_is_neither_is_refused_with_what_to_do(page: Page, console: Console) -> None:
+def test_a_file_of_another_kind_is_refused_with_instructions(page: Page, console: Console) -> None:
     page.goto("/console/runs")
     drop(page, "holiday.png", b"a picture")
-    expect(page.locator("#notices")).to_contain_text("a cube ends in .fits")
+    expect(page.locator("#notices")).to_contain_text("the name of a cube ends in .fits")
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_a_failed_chunk_is_opened_recovered_and_seen_to_turn(page: Page, console: Console, tmp_path: Path) -> None:
+def test_a_failed_chunk_is_opened_and_recovered_and_the_page_shows_it_complete(
+    page: Page, console: Console, tmp_path: Path
+) -> None:
     run_id = stage.broken_run(console.system, tmp_path, "turned", "turned")
     page.goto(f"/console/runs/{run_id}?show=failed")
     first = stage.FAILED_CHUNKS[0]
@@ -93,7 +95,7 @@ def test_a_failed_chunk_is_opened_recovered_and_seen_to_turn(page: Page, console
     expect(page.locator("#legend")).to_contain_text(f"failed {len(stage.FAILED_CHUNKS)}")
     page.get_by_role("button", name="Rerun failed").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text(f"{len(stage.FAILED_CHUNKS)} chunks would be tried again in this run")
+    expect(dialog).to_contain_text(f"{len(stage.FAILED_CHUNKS)} chunks will be retried in this run")
     assert console.system.connection.ledger.chunk(run_id, first).state is ChunkStatus.FAILED, "a preview does nothing"
     dialog.get_by_role("button", name="Rerun", exact=True).click()
     expect(page.locator("#legend")).to_contain_text(f"completed {stage.BAD_CHUNKS}")
@@ -106,7 +108,9 @@ def test_a_failed_chunk_is_opened_recovered_and_seen_to_turn(page: Page, console
     expect(fact(page, "Status")).to_contain_text("completed")
 
 
-def test_a_map_that_has_the_focus_before_its_cells_have_come_says_where_one_is(page: Page, scene: Scene) -> None:
+def test_a_map_that_has_the_focus_before_its_cells_are_loaded_announces_the_current_cell(
+    page: Page, scene: Scene
+) -> None:
     page.goto(f"/console/runs/{scene.bad_run}")
     said = page.evaluate("""async () => {
       const { HeatMap } = await import("/console/static/js/heatmap.js");
@@ -177,10 +181,10 @@ def test_the_filters_of_the_list_are_in_its_address(page: Page, scene: Scene) ->
     expect(rows).to_have_count(1)
     expect(rows).to_contain_text("perseus-arm")
     page.get_by_label("Workload").select_option("urls")
-    expect(page.locator("#list")).to_contain_text("No run passes these filters.")
+    expect(page.locator("#list")).to_contain_text("No run matches these filters.")
 
 
-def test_without_events_the_page_asks_again_and_again(page: Page, console: Console, tmp_path: Path) -> None:
+def test_without_events_the_page_polls(page: Page, console: Console, tmp_path: Path) -> None:
     page.route("**/v1/events?*", lambda route: route.fulfill(status=204))
     cube = write_cube(tmp_path / "field.fits", ny=4, nx=5)
     run_id = console.system.submit(cube, "polled", chunk_size=10)

@@ -1,4 +1,4 @@
-"""The kit itself: the running system answers a real browser."""
+"""The test kit itself: the running system answers a real browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches a page: what its scripts throw, what its content security policy blocks, what axe-core finds."""
+"""Watches a page: errors of its scripts, violations of its content security policy, and findings of axe-core."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import ConsoleMessage, Error, Page
 
-#: What Chromium says when the policy blocks something.
+#: Part of Chromium's console message when the policy blocks something.
 POLICY = "Content Security Policy"
 
 
@@ -34,7 +34,7 @@ class Watched:
 
 
 def violations(page: Page) -> list[str]:
-    """What axe-core finds wrong with the page: the rule, the help, and where."""
+    """The violations that axe-core finds on the page: the rule, its help, and the elements."""
     found = Axe().run(page).response["violations"]
     return [
         f"{violation['id']}: {violation['help']} at {[node['target'] for node in violation['nodes']]}"

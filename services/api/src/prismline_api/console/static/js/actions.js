@@ -1,4 +1,4 @@
-// What can be done to a run. Each action first says, in a dialog, what it will do.
+// The actions on a run. Each first shows its effect in a dialog.
 import { get, newKey, post } from "./api.js";
 import { bytes, byId, count, el, notice, plural, replace } from "./dom.js";
 
@@ -8,7 +8,7 @@ const wait = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
 let shown = "";
 
-// Show the buttons of what can be done now. `look` returns {run, cells}.
+// Show the buttons of the actions that are possible now. `look` returns {run, cells}.
 export function actionsOf(place, look) {
   const { run } = look();
   const ended = ENDED.includes(run.status);
@@ -20,12 +20,12 @@ export function actionsOf(place, look) {
     (run.counts?.completed ?? 0) ? ["Export", "secondary", exportRun] : null,
   ].filter(Boolean);
   const names = buttons.map(([name]) => name).join();
-  if (names === shown) return; // the focus stays where it is
+  if (names === shown) return; // keep the elements, so that the focus is not lost
   shown = names;
   replace(place, buttons.map(([name, kind, act]) => el("button", { type: "button", class: kind, onclick: () => act(look) }, name)));
 }
 
-// Ask whether to go on. `preview` is a function that fills an element and returns whether there is anything to do.
+// Ask for confirmation. `preview` is a function that fills an element and returns whether there is anything to do.
 async function ask(title, verb, preview) {
   const dialog = byId("dialog");
   const what = el("div", { "aria-live": "polite" }, el("p", {}, "Counting…"));
@@ -59,10 +59,10 @@ async function cancel(look) {
   const [pending, running, completed, failed, deferred] = cells?.counts() ?? [];
   const go = await ask(`Cancel ${run.name}?`, "Cancel the run", async (what) => {
     replace(what, list(
-      cells ? `${plural(pending + deferred, run.unit)} that wait will not be processed.` : null,
-      cells ? `${count(running)} that are being processed come to their end.` : null,
-      cells ? `${count(completed)} that are completed keep their results; ${count(failed)} have failed.` : null,
-      "The run ends as cancelled. A recovery can have it go on later."));
+      cells ? `${plural(pending + deferred, `waiting ${run.unit}`)} will not be processed.` : null,
+      cells ? `${count(running)} in progress will be finished.` : null,
+      cells ? `${count(completed)} completed keep their results. ${count(failed)} have failed.` : null,
+      "The run ends as cancelled. A recovery can continue it later."));
     return true;
   });
   if (!go) return;
@@ -88,10 +88,10 @@ async function recover(look) {
     const asked = await post("/dead-letters/recover", { run_id: run.run_id, retry: true, dry_run: true });
     const counted = await operation(asked.status_url, () => {});
     replace(what, list(
-      `${plural(counted.n_sent, run.unit)} would be tried again in this run, with all attempts.`,
-      run.counts.completed ? `${plural(run.counts.completed, `completed ${run.unit}`)} stay as they are.` : null,
-      counted.n_settled ? `${count(counted.n_settled)} have completed since and stay as they are.` : null,
-      counted.n_left ? `${count(counted.n_left)} would be left for another recovery.` : null,
+      `${plural(counted.n_sent, run.unit)} will be retried in this run, with the full number of attempts.`,
+      run.counts.completed ? `${plural(run.counts.completed, `completed ${run.unit}`)} stay unchanged.` : null,
+      counted.n_settled ? `${count(counted.n_settled)} have completed since and stay unchanged.` : null,
+      counted.n_left ? `${count(counted.n_left)} will be left for another recovery.` : null,
       counted.n_failed ? `${count(counted.n_failed)} cannot be sent.` : null));
     return counted.n_sent > 0 || counted.n_records > 0;
   });
@@ -107,7 +107,7 @@ async function rerun(look) {
   const { run } = look();
   const go = await ask(`Run the failed tasks of ${run.name} again?`, "Start a new run", async (what) => {
     const found = await get(`/jobs/${encodeURIComponent(run.job_id)}/rerun`, { only: "failed", run_id: run.run_id });
-    replace(what, list(`A new run of the same job fetches what failed: ${plural(found.count, "task")}.`, "This run stays as it is."));
+    replace(what, list(`A new run of the same job processes the failed tasks: ${count(found.count)}.`, "This run stays unchanged."));
     return found.count > 0;
   });
   if (!go) return;
@@ -121,8 +121,8 @@ async function exportRun(look) {
   const { run } = look();
   const go = await ask(`Export ${run.name}?`, "Export", async (what) => {
     const form = run.workload === "spectra" ? "one Parquet file" : "one ZIP file";
-    replace(what, list(`The results of ${plural(run.counts.completed, `completed ${run.unit}`)} become ${form}.`,
-      run.counts.failed ? `${count(run.counts.failed)} failed and are not in it.` : null,
+    replace(what, list(`The results of ${plural(run.counts.completed, `completed ${run.unit}`)} are packed into ${form}.`,
+      run.counts.failed ? `${count(run.counts.failed)} failed and are not included.` : null,
       "A link to it appears on this page. It is valid for 24 hours."));
     return true;
   });

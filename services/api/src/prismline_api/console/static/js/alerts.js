@@ -14,22 +14,22 @@ function showMute({ muted, muted_until: until, muted_problem: problem }) {
   form.querySelector("[type=submit]").textContent = muted ? "Mute again" : "Mute";
   replace(byId("mute"), muted
     ? [el("strong", {}, "Muted"), " until ", moment(until), `, for ${duration((Date.parse(until) - Date.now()) / 1000)} more.`,
-      " No alert is posted. An alarm that is still on then will be."]
+      " No alert is posted until then. Alarms that are still on at that time are posted."]
     : [el("strong", {}, "Alerts are posted"), " when an alarm goes on or off, and when a run fails.",
-      problem ? ` ${problem} Unmute to set it right.` : ""]);
+      problem ? ` ${problem} Unmute to repair it.` : ""]);
 }
 
 function show(alerts) {
   showMute(alerts);
   replace(byId("alarms"), alerts.alarms.length === 0
-    ? empty("No alarms.", "The stacks of the services declare them. Deploy them to have some.")
-    : table("Alarms, those that are on first", [["State"], ["Alarm"], ["Queue", "nowrap"], ["Since", "nowrap"], ["Threshold", "number"], ["Reason", "wide"]],
+    ? empty("No alarms.", "The stacks of the services declare alarms. Deploy the stacks.")
+    : table("Alarms, active ones first", [["State"], ["Alarm"], ["Queue", "nowrap"], ["Since", "nowrap"], ["Threshold", "number"], ["Reason", "wide"]],
       alerts.alarms.map((alarm) => [alarmBadge(alarm.state),
         [el("div", {}, shortName(alarm.name)), el("div", { class: "hint" }, alarm.description)],
         alarm.queue ? el("a", { href: `/console/dead-letters?queue=${encodeURIComponent(alarm.queue.replace(/-dlq$/, ""))}` }, alarm.queue) : "–",
         moment(alarm.since), count(alarm.threshold), alarm.reason])));
   replace(byId("changes"), alerts.changes.length === 0
-    ? empty("Nothing has changed.", "An alarm that goes on or off is noted here.")
+    ? empty("No changes.", "A change of an alarm appears here.")
     : table("Changes of alarms, the newest first", [["When", "nowrap"], ["Alarm"], ["From"], ["To"], ["Reason", "wide"]],
       alerts.changes.map((change) => [moment(change.at, { seconds: true }), shortName(change.name), alarmBadge(change.before),
         alarmBadge(change.after), change.reason])));

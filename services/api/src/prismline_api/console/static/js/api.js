@@ -1,8 +1,8 @@
-// The public interface, as the session of this page: JSON in and out, errors as problem details.
+// Calls the public API with the session of this page: JSON in and out, errors as problem details.
 
 const csrf = document.querySelector('meta[name="prismline-csrf"]')?.content ?? "";
 
-// An answer that is an error. `detail` says what to do.
+// An error answer. `detail` is a sentence for the user.
 export class Problem extends Error {
   constructor(status, document) {
     super(document.detail ?? document.title ?? `The server answered with ${status}.`);
@@ -12,7 +12,7 @@ export class Problem extends Error {
   }
 }
 
-// The answer of a request below /v1, e.g. request("GET", "/runs"). Throws Problem; status 0: there was no answer.
+// The answer of a request below /v1, e.g. request("GET", "/runs"). Throws Problem. Its status is 0 without an answer.
 export async function request(method, path, { body, query, signal, headers = {}, idempotencyKey } = {}) {
   const address = new URL(`/v1${path}`, location.origin);
   for (const [name, value] of Object.entries(query ?? {})) {
@@ -29,14 +29,14 @@ export async function request(method, path, { body, query, signal, headers = {},
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, { detail: "The server does not answer. The page tries again by itself." });
+    throw new Problem(0, { detail: "The server does not answer. The page tries again automatically." });
   }
   if (answer.ok || answer.status === 304) return answer;
   const problem = new Problem(answer.status, await answer.json().catch(() => ({})));
   if (answer.status === 401) {
-    // The session is over: loading the page again opens a new one, or asks for a key.
+    // The session has ended. Loading the page again opens a new one, or asks for a key.
     const again = `/console/login?next=${encodeURIComponent(location.pathname + location.search)}`;
-    problem.message = problem.detail = "Your session is over. Load the page again to go on.";
+    problem.message = problem.detail = "Your session has ended. Reload the page to continue.";
     if (!sessionStorage.getItem("prismline-signing-in")) {
       sessionStorage.setItem("prismline-signing-in", "1");
       location.assign(again);
@@ -53,6 +53,6 @@ export async function get(path, query, options = {}) {
 
 export const post = async (path, body, options = {}) => (await request("POST", path, { ...options, body })).json();
 
-// A name for a request that changes something, so that a repeat of it does nothing more.
+// A new idempotency key for a request that changes something: a repeat of the request has no further effect.
 export const newKey = () => crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint8Array(16)),
   (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -11,7 +11,7 @@ function unbase64(text) {
   return bytes;
 }
 
-// Numbers of four bytes: differences, with the first bytes of all first.
+// Decode 32-bit integers. They are stored as differences, with the lowest bytes of all numbers first.
 function numbers(text) {
   const bytes = unbase64(text);
   const length = bytes.length / 4;
@@ -53,7 +53,7 @@ export class Cells {
     return -1;
   }
 
-  // Take the changes of an event. Returns the rows that changed, or null if there are cells that were not known.
+  // Apply the changes of an event. Returns the changed rows, or null if some of the cells are unknown.
   change(changes) {
     const rows = changes.cell.map((number) => this.row(number));
     if (rows.includes(-1)) return null;
@@ -70,8 +70,8 @@ export class Cells {
   }
 }
 
-// How the run went: `steps` moments from its beginning to `until` (ms after it was opened), with the cells that were
-// waiting, in progress, completed and failed at each. An earlier attempt of a cell is not known, only its latest one.
+// The numbers of waiting, running, completed and failed cells at `steps` times from the beginning of the run to `until`
+// (ms after it was opened). Only the latest attempt of each cell is known.
 export function overTime(cells, until, steps = 240) {
   const width = Math.max(1, until) / steps;
   const began = new Float64Array(steps + 2);

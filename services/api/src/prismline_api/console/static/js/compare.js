@@ -1,4 +1,4 @@
-// Two runs of one cube: their maps, the difference of them, and both fits of the pixel that was chosen.
+// Two runs of one cube: their maps, the difference of the maps, and both fits of the chosen pixel.
 import { get } from "./api.js";
 import { byId, count, el, empty, replace } from "./dom.js";
 import { addressOf, chosenPixel, keepView, rememberIn } from "./maps/address.js";
@@ -15,12 +15,12 @@ const parameters = new URLSearchParams(location.search);
 const look = new Look(parameters);
 const path = (run) => `/runs/${encodeURIComponent(run)}`;
 
-// Milliseconds that somebody stays on a pixel before its spectra are asked for, and until a part is asked for again.
+// Milliseconds until the spectra of a newly chosen pixel are requested, and until incomplete data are requested again.
 const REST_MS = 60;
 const AGAIN_MS = 300;
 const NAMES = ["A", "B"];
 
-// The runs that may be chosen: the latest ones of spectra, and those that the address names.
+// List the runs to choose from: the latest ones of spectra, and those in the address.
 async function offer() {
   const { items } = await get("/runs", { workload: "spectra", limit: 100 });
   for (const name of ["a", "b"]) {
@@ -49,7 +49,7 @@ class Comparison {
     this.charts = new SpectrumCharts(byId("charts"));
     this.sources = [];
     this.ranges = [];
-    // The states of chunks are no quantity that could be compared.
+    // The map of chunk states has no values that could be compared.
     replace(byId("controls"), controls(look, about.maps.filter((entry) => entry.name !== "chunks")));
     byId("compare").hidden = false;
     byId("shape").textContent = `${about.nx} × ${about.ny} pixels, ${about.n_channels} channels`;
@@ -72,7 +72,7 @@ class Comparison {
     this.show();
     const pixel = chosenPixel(parameters);
     if (pixel) this.view.choose(...pixel);
-    else replace(byId("fits"), empty("No pixel is chosen", "Click on a map, or go to one with Tab and press an arrow key."));
+    else replace(byId("fits"), empty("No pixel is chosen", "Click on a map, or focus one with Tab and press an arrow key."));
   }
 
   get map() { return look.chosen.map; }
@@ -88,7 +88,7 @@ class Comparison {
     this.paint();
   }
 
-  // Both maps have one scale; that of the difference has zero in the middle.
+  // Both maps share one colour scale. The scale of the difference has zero in the middle.
   paint() {
     const known = this.ranges.filter((range) => range?.low !== undefined);
     const both = known.length ? { low: Math.min(...known.map((range) => range.low)), high: Math.max(...known.map((range) => range.high)) } : null;
@@ -108,7 +108,7 @@ class Comparison {
 
   get entry() { return this.abouts[0].maps.find((entry) => entry.name === this.map); }
 
-  // Ask until nothing is pending: ranges, and what differs.
+  // Request the ranges and the differences until no chunk is pending.
   load() {
     const { map } = this;
     const [a, b] = this.abouts.map((about) => path(about.run_id));
@@ -131,12 +131,12 @@ class Comparison {
   summarise() {
     const { differences, counts } = this;
     const { title, unit } = this.entry;
-    const more = (found) => (found.pending ? ` (${found.pending} chunks to go)` : "");
+    const more = (found) => (found.pending ? ` (${found.pending} chunks are still to be read)` : "");
     const rows = [
       differences && ["Pixels with a value in both", count(differences.n_values) + more(differences)],
       differences && [`Median difference of ${title.toLowerCase()}`, `${shown(differences.median)} ${unit}`.trim()],
       differences && ["98 % of the differences", `${shown(differences.low)} to ${shown(differences.high)} ${unit}`.trim()],
-      counts && ["Pixels with another number of components", counts.n_values
+      counts && ["Pixels with different numbers of components", counts.n_values
         ? `${(100 * counts.n_different / counts.n_values).toFixed(1)} % (${count(counts.n_different)} of ${count(counts.n_values)})${more(counts)}` : "–"],
     ].filter(Boolean);
     replace(byId("summary"), rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
@@ -195,7 +195,7 @@ async function open() {
   const abouts = await Promise.all(runs.map((run) => get(`${path(run)}/maps`)));
   const [one, other] = abouts;
   if (one.nx !== other.nx || one.ny !== other.ny || one.n_channels !== other.n_channels) {
-    say("These runs are not of one cube", `One has ${one.nx} × ${one.ny} pixels and ${one.n_channels} channels, the other `
+    say("These runs have different cubes", `One has ${one.nx} × ${one.ny} pixels and ${one.n_channels} channels, the other `
       + `${other.nx} × ${other.ny} and ${other.n_channels}. Choose two runs of one cube.`);
     return;
   }

@@ -1,4 +1,4 @@
-// The contracts: who sends and who reads which message, and what changed. The filters are in the address.
+// The contracts: which services send and read which message, and the changes. The filters are in the address.
 import { get } from "./api.js";
 import { byId, count, el, empty, notice, replace } from "./dom.js";
 import { table } from "./tables.js";
@@ -6,7 +6,7 @@ import { table } from "./tables.js";
 const form = byId("filters");
 let contracts = [];
 
-// Text with `code` in it.
+// Text in which parts between backquotes become code elements.
 const marked = (text) => text.split("`").map((part, index) => (index % 2 ? el("code", {}, part) : part));
 
 const release = (name) => (name === "next" ? "not released yet" : name);
@@ -32,8 +32,8 @@ function show() {
   const query = new URLSearchParams(Object.entries({ service, kind }).filter(([, value]) => value)).toString();
   history.replaceState(null, "", query ? `?${query}` : location.pathname);
   replace(byId("contracts"), shown.length === 0
-    ? empty("No contract passes these filters.", el("a", { href: "/console/contracts" }, "Show all contracts"))
-    : table("Contracts", [["Contract"], ["Kind"], ["Sent or written by"], ["Read by"], ["What changed", "wide"]],
+    ? empty("No contract matches these filters.", el("a", { href: "/console/contracts" }, "Show all contracts"))
+    : table("Contracts", [["Contract"], ["Kind"], ["Sent or written by"], ["Read by"], ["Changes", "wide"]],
       shown.map((contract) => [[el("code", {}, contract.name), el("div", { class: "hint" }, contract.says)],
         where(contract), names(contract.producers), names(contract.consumers), changes(contract.history)])));
   byId("contracts").setAttribute("aria-busy", "false");
@@ -49,7 +49,7 @@ async function begin() {
     return;
   }
   contracts = found.contracts;
-  byId("version").textContent = `Version ${found.version}, as the api was built with`;
+  byId("version").textContent = `Version ${found.version}, with which the api was built`;
   const services = new Set(contracts.flatMap((contract) => [...contract.producers, ...contract.consumers]));
   form.elements.service.append(...[...services].sort().map((name) => el("option", {}, name)));
   for (const [name, value] of new URLSearchParams(location.search)) if (form.elements[name]) form.elements[name].value = value;

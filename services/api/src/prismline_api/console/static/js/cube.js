@@ -1,4 +1,4 @@
-// The cube of a run: maps to walk through, and the spectrum of the pixel that was chosen.
+// The cube of a run: its maps, and the spectrum of the chosen pixel.
 import { get } from "./api.js";
 import { byId, el, empty, replace } from "./dom.js";
 import { poll, saysState } from "./live.js";
@@ -16,9 +16,9 @@ const path = `/runs/${encodeURIComponent(runId)}`;
 const parameters = new URLSearchParams(location.search);
 const look = new Look(parameters);
 
-// Milliseconds that somebody stays on a pixel before its spectrum is asked for, and before it is read out.
+// Milliseconds after which the spectrum of a newly chosen pixel is requested, unless another one is chosen.
 const REST_MS = 60;
-// Milliseconds until what is not whole yet is asked for again.
+// Milliseconds until incomplete data are requested again.
 const AGAIN_MS = 300;
 
 let about = null;
@@ -72,7 +72,7 @@ async function showMap() {
   readOut();
 }
 
-// The limits of the colours follow what the chunks that were read hold.
+// Load the limits of the colours. They change until all completed chunks have been read.
 async function loadRange() {
   const { map } = look.chosen;
   for (;;) {
@@ -113,7 +113,7 @@ function readOut() {
 function choose() {
   clearTimeout(asked);
   if (!view.pixel) {
-    replace(byId("facts"), empty("No pixel is chosen", "Click on the map, or go to it with Tab and press an arrow key."));
+    replace(byId("facts"), empty("No pixel is chosen", "Click on the map, or focus it with Tab and press an arrow key."));
     return;
   }
   asked = setTimeout(loadSpectrum, REST_MS);
@@ -139,7 +139,7 @@ async function loadSpectrum() {
   byId("spectrum").setAttribute("aria-busy", "false");
 }
 
-// ---- buttons, and what is new
+// ---- buttons and updates
 
 for (const [id, act] of [
   ["zoom-in", () => view.zoom(1.5, ...canvas.middle())],

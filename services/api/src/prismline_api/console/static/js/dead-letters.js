@@ -1,15 +1,15 @@
-// The archive of dead letters: what is in it and why, one record, and recoveries of those that somebody chooses.
-// Filters, the record that is shown and the recoveries that are followed are in the address.
+// The archive of dead letters: the list with its causes, one record, and recoveries of chosen dead letters. The address
+// holds the filters, the record that is shown and the recoveries that are followed.
 import { get, newKey, post } from "./api.js";
 import { badge, byId, count, el, empty, moment, notice, replace } from "./dom.js";
 import { poll, saysState } from "./live.js";
 import { table } from "./tables.js";
 
-// Dead letters that are listed at first and with each "Show more", and causes that the summary shows.
+// Number of dead letters that are listed at first and added by "Show more", and number of causes in the summary.
 const PAGE = 200;
 const CAUSES = 20;
 const REFRESH_SECONDS = 10;
-// How a recovery is followed.
+// Seconds between two polls of a recovery.
 const FOLLOW_SECONDS = 1;
 
 const form = byId("filters");
@@ -58,10 +58,10 @@ function showCauses(more) {
     table("Dead letters by day, queue and error", [["Day (UTC)", "nowrap"], ["Queue"], ["Error", "wide"], ["Dead letters", "number"]],
       rows.slice(0, CAUSES).map(([day, queue, error, number]) => [
         day, queue || "–",
-        el("button", { type: "button", class: "linklike", onclick: () => narrow(day, queue, error) }, error || "no error is known"),
+        el("button", { type: "button", class: "linklike", onclick: () => narrow(day, queue, error) }, error || "unknown error"),
         count(number)])),
     rows.length > CAUSES || more
-      ? el("p", { class: "hint" }, `Of the ${count(letters.length)} newest that are listed below; ${count(rows.length)} causes in all.`) : null,
+      ? el("p", { class: "hint" }, `Only the ${count(letters.length)} newest dead letters, listed below, are counted. They have ${count(rows.length)} causes.`) : null,
   ]);
   byId("causes").setAttribute("aria-busy", "false");
 }
@@ -82,12 +82,12 @@ function showList(more) {
   };
   const columns = [[all], ["Archived", "nowrap"], ["Queue"], ["Run"], ["Chunk"], ["Error", "wide"], ["Receives", "number"]];
   replace(byId("list"), letters.length === 0
-    ? empty(Object.keys(filters()).length ? "No dead letter fits these filters." : "No dead letters.",
-      Object.keys(filters()).length ? "Clear a filter to see more." : "A message that its queue gives up on appears here, with the reason.")
+    ? empty(Object.keys(filters()).length ? "No dead letter matches these filters." : "No dead letters.",
+      Object.keys(filters()).length ? "Clear a filter to see more." : "A message that its queue moves to the dead-letter queue appears here, with the reason.")
     : table("Dead letters, the newest day first", columns, letters.map((letter) => [
       box(letter), link(letter, letter.archived_at ? moment(letter.archived_at) : letter.day), letter.source_queue ?? "–", runLink(letter),
       letter.chunk_id ?? "–",
-      [letter.error ?? "no error is known", letter.recovery_failed ? el("div", { class: "failed" }, "A recovery did not help.") : null],
+      [letter.error ?? "unknown error", letter.recovery_failed ? el("div", { class: "failed" }, "A recovery of it failed.") : null],
       count(letter.receive_count)])));
   byId("list").setAttribute("aria-busy", "false");
   if (focused) byId("list").querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
@@ -97,7 +97,7 @@ function showList(more) {
 
 function showChosen() {
   byId("recover").disabled = chosen.size === 0;
-  byId("chosen").textContent = chosen.size === 0 ? "None is chosen." : `${count(chosen.size)} chosen.`;
+  byId("chosen").textContent = chosen.size === 0 ? "None chosen." : `${count(chosen.size)} chosen.`;
 }
 
 async function load() {
@@ -128,14 +128,14 @@ async function showLetter(which) {
       ["Recovery", letter.recovery ?? "–"]];
     replace(dialog,
       el("h2", { id: "letter-heading" }, "Dead letter"), el("p", { class: "sub" }, letter.message_id),
-      el("p", { class: "notice error" }, letter.error ?? "No error is known: its worker died, or the attempt may succeed later."),
+      el("p", { class: "notice error" }, letter.error ?? "The error is unknown: the worker died, or the attempt may succeed later."),
       el("dl", { class: "facts" }, facts.map(([term, value]) => el("div", {}, el("dt", {}, term), el("dd", {}, value)))),
       el("h3", {}, "Message"), el("pre", { tabindex: "0", role: "region", "aria-label": "Message" }, pretty(body)),
       el("h3", {}, "Record"), el("pre", { tabindex: "0", role: "region", "aria-label": "Record" }, JSON.stringify(record, null, 2)),
       el("div", { class: "actions" }, close));
   } catch (problem) {
     replace(dialog, el("h2", { id: "letter-heading" }, "Dead letter"), el("p", { class: "notice error" }, problem.detail ?? String(problem)),
-      el("p", {}, "A recovery may have taken it."), el("div", { class: "actions" }, close));
+      el("p", {}, "A recovery may have moved it."), el("div", { class: "actions" }, close));
   }
   if (!dialog.open) dialog.showModal();
 }
@@ -147,7 +147,7 @@ function pretty(text) {
 
 // ---- recoveries
 
-// One request for each run: its dead letters that are chosen.
+// One request for each run, with its chosen dead letters.
 function requests() {
   const byRun = new Map();
   for (const letter of letters) {
@@ -170,10 +170,10 @@ async function ended(id, stillWanted) {
 async function preview() {
   const dialog = byId("preview");
   const wanted = requests();
-  const said = el("div", { "aria-live": "polite" }, el("p", {}, "Counting what would be done ..."));
+  const said = el("div", { "aria-live": "polite" }, el("p", {}, "Counting…"));
   const go = el("button", { type: "button", disabled: true, onclick: () => send() }, "Recover");
   replace(dialog, el("h2", { id: "preview-heading" }, `Recover ${count(chosen.size)} dead letters`), said,
-    el("div", { class: "actions" }, el("button", { type: "button", class: "secondary", onclick: () => dialog.close() }, "Leave them"), go));
+    el("div", { class: "actions" }, el("button", { type: "button", class: "secondary", onclick: () => dialog.close() }, "Close"), go));
   dialog.showModal();
 
   async function send() {
@@ -201,8 +201,8 @@ async function preview() {
     replace(said, el("ul", {},
       el("li", {}, `${count(counts.n_sent)} will be sent back to their queues.`),
       el("li", {}, `${count(counts.n_settled)} will be removed: their work is done.`),
-      el("li", {}, `${count(counts.n_failed)} cannot be sent and will be marked so.`),
-      el("li", {}, `${count(counts.n_left)} will stay: they are gone meanwhile, or their run was cancelled.`)));
+      el("li", {}, `${count(counts.n_failed)} cannot be sent and will be marked as failed recoveries.`),
+      el("li", {}, `${count(counts.n_left)} will not be sent: they have been moved meanwhile, or their run was cancelled.`)));
     go.disabled = false;
     go.focus();
   } catch (problem) {
@@ -221,8 +221,8 @@ function follow() {
     replace(byId("recoveries"), el("div", { class: "card" },
       el("h2", {}, "Recoveries"),
       el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Recoveries" },
-        table("Recoveries that were asked for here",
-          [["Status"], ["Run"], ["Looked at", "number"], ["Sent", "number"], ["Recovered", "number"], ["Failed again", "number"], ["Left", "number"]],
+        table("Requested recoveries",
+          [["Status"], ["Run"], ["Records", "number"], ["Sent", "number"], ["Recovered", "number"], ["Failed again", "number"], ["Not sent", "number"]],
           operations.map((operation) => [badge(operation.status),
             el("a", { href: `/console/runs/${encodeURIComponent(operation.run_id)}` }, operation.run_id.slice(0, 8)),
             count(operation.n_records), count(operation.n_sent), count(operation.n_recovered + operation.n_settled),
@@ -235,7 +235,7 @@ function follow() {
   }, { seconds: FOLLOW_SECONDS, onState: ({ ok, problem }) => { if (!ok) notice(problem.detail ?? String(problem), { error: true }); } });
 }
 
-// ---- wiring
+// ---- events of the page
 
 const polling = poll(load, { seconds: REFRESH_SECONDS, onState: saysState(byId("live")) });
 let typing = null;

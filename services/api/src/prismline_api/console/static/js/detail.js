@@ -3,7 +3,7 @@ import { get } from "./api.js";
 import { badge, bytes, count, duration, el, moment, plural, replace } from "./dom.js";
 import { table } from "./tables.js";
 
-// How often the number of items that a chunk in progress has done is read again; its worker reports as often.
+// Interval at which the number of finished items of a chunk in progress is polled. Its worker reports at the same one.
 const REPORT_MS = 5000;
 
 let asked = 0;
@@ -15,14 +15,14 @@ const times = (number) => (number ? plural(number, "time") : null);
 const underway = (cell) => cell.unit === "chunk" && cell.status === "IN_PROGRESS";
 const share = (cell) => (cell.n_done ? `${count(cell.n_done)} of ${count(cell.n_items)}` : "no report yet");
 
-// Every attempt that is known: those that ended with an error, and the latest one. The others left no word: their worker
-// died, or they are older than what the ledger keeps.
+// The known attempts: those that ended with an error, and the latest one. Of other attempts nothing is known: their
+// worker died, or they are older than the errors that the ledger keeps.
 function attempts(cell) {
   const errors = new Map(cell.errors.map((error) => [error.attempt, error]));
   const rows = [];
   let silent = 0;
   const told = () => {
-    if (silent) rows.push([silent === 1 ? "1 more" : `${count(silent)} more`, "–", "–", el("span", { class: "hint" }, "left no word: the worker died, or it is long ago")]);
+    if (silent) rows.push([silent === 1 ? "1 more" : `${count(silent)} more`, "–", "–", el("span", { class: "hint" }, "no record: the worker died, or the attempt is too old")]);
     silent = 0;
   };
   for (let number = 1; number <= cell.attempts; number += 1) {
@@ -32,20 +32,20 @@ function attempts(cell) {
     told();
     const took = error ? error.duration_ms : cell.status === "COMPLETED" ? cell.duration_ms : undefined;
     const what = error ? [error.interrupted ? el("span", { class: "hint" }, "does not count: ") : null, error.error]
-      : { COMPLETED: "completed", IN_PROGRESS: "is going on" }[cell.status] ?? el("span", { class: "hint" }, "left no word: the worker died");
+      : { COMPLETED: "completed", IN_PROGRESS: "in progress" }[cell.status] ?? el("span", { class: "hint" }, "no record: the worker died");
     const at = error?.at ?? (cell.status === "COMPLETED" ? cell.completed_at : undefined);
     rows.push([count(number), moment(at, { seconds: true, day: at?.slice(0, 10) !== cell.created_at.slice(0, 10) }), took === undefined ? "–" : duration(took / 1000), what]);
   }
   return rows.length ? table("Attempts", [["Attempt", "number"], ["Ended"], ["Took", "number"], ["Outcome", "wide"]], rows) : null;
 }
 
-// What else is known of the cell's past, the earliest first.
+// The events of the cell, the earliest first.
 function history(cell) {
   const between = cell.attempts - 2;
   const events = [
     [cell.created_at, "written to the ledger"],
     [cell.first_started_at, "first attempt began"],
-    [cell.deferred_at, cell.deferrals > 1 ? `put off, for the ${cell.deferrals}th time` : "put off"],
+    [cell.deferred_at, cell.deferrals > 1 ? `deferred (number ${cell.deferrals})` : "deferred"],
     [cell.attempts > 1 ? cell.started_at : null,
       between > 0 ? `latest attempt began (number ${cell.attempts})` : `attempt ${cell.attempts} began`],
     [cell.attempt_ended_at, "an attempt ended with an error"],
@@ -66,7 +66,7 @@ async function deadLetters(runId, chunkId) {
   return found;
 }
 
-// Keep the number of items that are done up to date until the chunk has ended or the panel shows another cell.
+// Update the number of finished items until the chunk has ended or the panel shows another cell.
 function followProgress(cell, done, path, shown) {
   if (!underway(cell)) return;
   setTimeout(async () => {
@@ -95,11 +95,11 @@ export async function showDetail(into, path, number, run) {
     el("p", {}, badge(cell.status)),
     cell.error ? [el("h3", {}, "Error"), el("pre", {}, cell.error)] : null,
     cell.last_error && cell.last_error !== cell.error
-      ? [el("h3", {}, pending ? "Why the latest attempt did not end it" : "What an earlier attempt met"), el("pre", {}, cell.last_error)] : null,
+      ? [el("h3", {}, pending ? "Error of the latest attempt" : "Error of an earlier attempt"), el("pre", {}, cell.last_error)] : null,
     el("dl", {},
       row("Attempts", count(cell.attempts)),
       row("Interrupted", times(cell.interruptions)),
-      row("Put off", times(cell.deferrals)),
+      row("Deferred", times(cell.deferrals)),
       row("Sent again", times(cell.resends)),
       row("Duration", cell.duration_ms === undefined ? null : duration(cell.duration_ms / 1000)),
       row("Waits until", cell.not_before && pending ? moment(cell.not_before, { seconds: true }) : null),
@@ -109,7 +109,7 @@ export async function showDetail(into, path, number, run) {
       row("Out of time", cell.n_timed_out ? count(cell.n_timed_out) : null),
       row("Summary", cell.summary),
       row("Input", code(cell.input)),
-      row("Part of it", code(cell.reference)),
+      row("Range of the input", code(cell.reference)),
       row("HTTP status", cell.http_status),
       row("Type", cell.content_type),
       row("Length", cell.length === undefined ? null : bytes(cell.length)),

@@ -1,6 +1,6 @@
-// How pages are built: elements from text, never from HTML.
+// Functions that build pages. They create elements from text, never from HTML.
 
-// An element. Attributes that are null, undefined or false are left out; `on*` functions are listeners. Children are
+// An element. Attributes that are null, undefined or false are left out. `on*` functions are listeners. Children are
 // elements, texts, numbers, or lists of them.
 export function el(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
@@ -28,7 +28,7 @@ export function replace(element, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
-// What each state looks like: a glyph and a name beside the colour, which alone says nothing.
+// The glyph of each state. A state is never shown by its colour alone.
 const GLYPHS = {
   pending: "○", running: "▶", completed: "✓", failed: "✕", cancelled: "■",
   in_progress: "▶", deferred: "◷", ok: "✓", alarm: "!", no_data: "?",
@@ -42,19 +42,19 @@ export function badge(status) {
     name.replaceAll("_", " "));
 }
 
-// A moment in the reader's zone, with UTC in the title; without the date where `day` is false.
+// A time in the reader's time zone, with UTC in the title. Without the date if `day` is false.
 export function moment(text, { seconds = false, day = true } = {}) {
   if (!text) return el("span", { class: "none" }, "–");
   const date = new Date(text);
   return el("time", { datetime: text, title: `${date.toISOString().replace("T", " ").slice(0, 19)} UTC` }, momentText(date, { seconds, day }));
 }
 
-// The same as text; without the date where `day` is false.
+// The same as text.
 export function momentText(date, { seconds = false, day = true } = {}) {
   return new Intl.DateTimeFormat(undefined, { dateStyle: day ? "medium" : undefined, timeStyle: seconds ? "medium" : "short" }).format(date);
 }
 
-// A number of seconds, such as 1 h 03 min.
+// A duration in seconds as text, such as 1 h 03 min.
 export function duration(seconds) {
   if (seconds === null || seconds === undefined || Number.isNaN(seconds)) return "–";
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
@@ -70,7 +70,7 @@ export function duration(seconds) {
 const COUNT = new Intl.NumberFormat();
 export const count = (number) => (number === null || number === undefined ? "–" : COUNT.format(number));
 
-// A number of things, such as 1 chunk and 2 chunks.
+// A number with its noun, such as 1 chunk or 2 chunks.
 export const plural = (number, thing) => `${count(number)} ${thing}${number === 1 ? "" : "s"}`;
 
 // A number of bytes, in powers of 1,024.
@@ -83,12 +83,12 @@ export function bytes(number) {
   return `${unit === 0 || value >= 100 ? Math.round(value) : value.toFixed(1)} ${units[unit]}`;
 }
 
-// Say something at the top of the page: what happened, or what to do. An error stays until the next call.
+// Show a message at the top of the page. It stays until the next call.
 export function notice(text, { error = false } = {}) {
   replace(byId("notices"), text ? el("p", { class: error ? "notice error" : "notice" }, text) : null);
 }
 
-// What an empty or broken list says in place of its rows.
+// The message that replaces the rows of an empty or broken list.
 export function empty(title, ...what) {
   return el("div", { class: "empty" }, el("p", { class: "empty-title" }, title), el("p", {}, ...what));
 }

@@ -1,11 +1,11 @@
-// The heat map: one square for each cell, in reading order. Drawn as pixels of an image that the canvas scales, so a
-// frame costs the same for 100 cells and for 100,000.
+// The heat map: one square for each cell, in reading order. Cells are the pixels of an image that the canvas scales, so
+// a frame costs the same for 100 cells and for 100,000.
 import { duration as durationText, stateGlyph } from "./dom.js";
 import { STATES } from "./cells.js";
 import { css, named, viridis } from "./scales.js";
 
-const LARGEST = 28; // pixels of the side of a square
-const MOST_ROWS_PX = 520; // height that the map may take
+const LARGEST = 28; // maximum side of a square, in CSS pixels
+const MOST_ROWS_PX = 520; // maximum height of the map, in CSS pixels
 const MOST_ATTEMPTS = 6;
 const SAMPLE = 5000;
 const MEASURE = "prismline-heat-map";
@@ -53,7 +53,7 @@ export class HeatMap {
 
   colourBy(name) { this.colour = name; this.paint(); }
 
-  // ---- where things are
+  // ---- layout
 
   layout() {
     const width = Math.max(1, Math.floor(this.place.clientWidth));
@@ -88,7 +88,7 @@ export class HeatMap {
     return Array.from({ length: 256 }, (_, index) => viridis(index / 255));
   }
 
-  // Indices into the palette, or 255 with `none` for a cell without a value.
+  // Set the colour of each cell. A cell without a value gets the colour `none`.
   paint() {
     if (!this.cells) return;
     const began = performance.now();
@@ -120,7 +120,7 @@ export class HeatMap {
     this.measured(began);
   }
 
-  // The durations that the scale begins and ends with: all but the shortest and the longest percent, of a sample.
+  // The limits of the scale of durations: the 1st and the 99th percentile of a sample.
   durations() {
     const { duration } = this.cells;
     const step = Math.max(1, Math.floor(duration.length / SAMPLE));
@@ -142,7 +142,7 @@ export class HeatMap {
     });
   }
 
-  // Every frame is in the browser's own list of measurements, which is kept short.
+  // Record the time of each frame in the browser's performance entries. Old entries are deleted.
   measured(began) {
     this.frames += 1;
     if (this.frames % MOST_MEASURES === 0) performance.clearMeasures(MEASURE);
@@ -163,7 +163,7 @@ export class HeatMap {
     if (this.cells.length && document.activeElement === this.canvas) this.drawCursor(context);
   }
 
-  // Large squares have edges, and a glyph that tells the state without its colour.
+  // Large squares have edges, and a glyph that shows the state without the colour.
   drawSquares(context) {
     const { side, perRow, cells } = this;
     context.strokeStyle = css(named("--panel"));
@@ -271,7 +271,7 @@ export class HeatMap {
 
   say() { if (this.cells?.length) this.handlers.onCursor(this.cursor); }
 
-  // What the colours mean: [name, colour as CSS] pairs, or {ramp, from, to} for a scale.
+  // The texts at both ends of the colour scale of attempts or durations.
   legend() {
     if (this.colour === "attempts") return { from: "1", to: `${MOST_ATTEMPTS} or more` };
     const [least, most] = this.range ?? [1, 10];

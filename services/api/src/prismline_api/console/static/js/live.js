@@ -1,7 +1,7 @@
-// What a page shows stays fresh: a function is called again and again, while somebody can see the page.
+// Keeps a page current, while it is visible, by polling or by events.
 
-// Call `load` now and then every `seconds`. While it fails, wait longer, up to 30 s, and say so by `onState`, which is
-// called with {ok: true} or {ok: false, problem}. Returns {again, stop}: `again()` calls it at once.
+// Call `load` at once and then every `seconds`. After a failure, wait longer, up to 30 s. `onState` is called after each
+// call with {ok: true} or {ok: false, problem}. Returns {again, stop}. `again()` calls `load` at once.
 export function poll(load, { seconds = 2, onState = () => {} } = {}) {
   let timer = null;
   let stopped = false;
@@ -41,7 +41,7 @@ export function poll(load, { seconds = 2, onState = () => {} } = {}) {
   };
 }
 
-// Say in `element` whether what the page shows is current.
+// Returns an `onState` that writes into `element` that the page is not current, and why.
 export function saysState(element) {
   let said = "";
   return ({ ok, problem }) => {
@@ -54,9 +54,9 @@ export function saysState(element) {
   };
 }
 
-// Follow a run by events; where there are none, by polling. `handlers` has run(run), cells(changes, version), reset(),
-// state({ok, problem}), and version(), the version of the cells that the page shows. `load` fetches everything once, for
-// polling. A page that nobody sees is not connected: a browser opens few connections to one host.
+// Follow a run by events, or by polling if the server sends no events. `handlers` has run(run), cells(changes, version),
+// reset(), state({ok, problem}), and version(), the version of the cells that the page shows. `load` fetches everything
+// once, for polling. A hidden page disconnects, because a browser opens only a few connections to one host.
 export function follow(runId, handlers, load) {
   let polling = null;
   let source = null;
@@ -77,8 +77,8 @@ export function follow(runId, handlers, load) {
     on("reset", () => handlers.reset());
     on("trouble", (trouble) => handlers.state({ ok: false, problem: trouble }));
     source.addEventListener("error", () => {
-      if (source?.readyState === EventSource.CLOSED) toPolling(); // refused: no events here, or no session
-      else if (source) handlers.state({ ok: false, problem: { detail: "The connection is lost. The page connects again by itself." } });
+      if (source?.readyState === EventSource.CLOSED) toPolling(); // the server refused: it has no events, or the session has ended
+      else if (source) handlers.state({ ok: false, problem: { detail: "The connection is lost. The page reconnects automatically." } });
     });
     source.addEventListener("open", ok);
   }

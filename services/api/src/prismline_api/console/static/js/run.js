@@ -1,4 +1,4 @@
-// One run: how far it is, a map of its cells, its course over time, and the history of each cell.
+// One run: its progress, a map of its cells, its timeline, and the history of each cell.
 import { request, get } from "./api.js";
 import { actionsOf } from "./actions.js";
 import { Cells, STATES } from "./cells.js";
@@ -14,7 +14,7 @@ const runId = place.dataset.runId;
 const path = `/runs/${encodeURIComponent(runId)}`;
 const address = new URLSearchParams(location.search);
 
-// How soon a picture that is not complete is asked for again.
+// Milliseconds until incomplete cells are requested again.
 const READ_AGAIN_MS = 500;
 
 let run = null;
@@ -22,7 +22,7 @@ let cells = null;
 let loading = null;
 let opened = null; // the number of the cell in the panel
 
-// What the address holds, so that it can be shared.
+// Keep the state of the page in the address, so that it can be shared.
 function remember(name, value) {
   if (value === null || value === undefined) address.delete(name);
   else address.set(name, value);
@@ -102,7 +102,7 @@ function showLegend() {
   const ramp = el("canvas", { class: "ramp", width: 64, height: 1, role: "img", "aria-label": `Colours from ${from} to ${to}` });
   const context = ramp.getContext("2d");
   for (let x = 0; x < 64; x += 1) { context.fillStyle = css(viridis(x / 63)); context.fillRect(x, 0, 1, 1); }
-  replace(legend, el("span", {}, from, ramp, to), el("span", {}, "grey: none yet"));
+  replace(legend, el("span", {}, from, ramp, to), el("span", {}, "grey: no value yet"));
 }
 
 function nextFailed() {
@@ -132,7 +132,7 @@ function showSelection(range) {
       .filter(Boolean).join(", ")),
     el("p", { class: "cells" }, listed.map((row) =>
       el("button", { type: "button", class: "secondary small", onclick: () => open(row) }, describe(row)))),
-    listed.length < (failed.length || rows.length) ? el("p", { class: "hint" }, `The first ${MOST_LISTED}.`) : null);
+    listed.length < (failed.length || rows.length) ? el("p", { class: "hint" }, `Only the first ${MOST_LISTED} are listed.`) : null);
 }
 
 async function open(row) {
@@ -169,7 +169,7 @@ async function loadCells() {
   if (!cells.length && run) {
     const ended = ["completed", "failed", "cancelled"].includes(run.status);
     if (!place.querySelector(".empty")) {
-      place.append(ended ? empty(`This run has no ${run.unit}s.`, "It ended before there were any.")
+      place.append(ended ? empty(`This run has no ${run.unit}s.`, "It ended before its source was split.")
         : empty(`There are no ${run.unit}s yet.`, "They appear here as soon as the source is split."));
     }
   } else place.querySelector(".empty")?.remove();
@@ -187,7 +187,7 @@ async function loadCells() {
   if (!document.complete && document.opened_at) setTimeout(refresh, READ_AGAIN_MS);
 }
 
-// What the address asks for: a cell, or the first failed one.
+// Open the cell that the address names, or the first failed one.
 function firstLook() {
   const wanted = address.get("cell");
   const row = wanted !== null ? cells.row(Number(wanted))
@@ -243,7 +243,7 @@ async function begin() {
       const rows = cells?.change(changes);
       if (!rows) { refresh(); return; }
       cells.version = version;
-      etag = null; // what is shown is newer than what was fetched
+      etag = null; // the shown cells are newer than the fetched ones
       drawSoon();
       if (opened !== null && changes.cell.includes(opened)) showDetail(byId("detail-body"), path, opened, run);
     },

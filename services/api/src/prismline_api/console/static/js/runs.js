@@ -34,7 +34,7 @@ function seconds(run) {
   return Math.max(0, (end - Date.parse(run.created_at)) / 1000);
 }
 
-// What has ended has cost so far: time, bytes of outputs, and attempts, which are requests where URLs are fetched.
+// The costs of the ended cells so far: time, bytes of outputs, and attempts. For URLs, attempts are requests.
 function costs(run) {
   if (!run.costs) return el("span", { class: "none" }, "–");
   const { worked_seconds: worked, bytes: length, attempts } = run.costs;
@@ -65,7 +65,7 @@ function row(run) {
 const HEADINGS = ["Name", "Workload", "Status", "Progress", "Failed", "Dead letters", "Items", "Duration", "Cost", "Submitted"];
 const NUMBERS = new Set(["Failed", "Dead letters", "Items", "Duration", "Cost"]);
 
-// Rows that have not changed stay in place: the focus and a selection survive, and 1,000 rows stay smooth.
+// Unchanged rows keep their elements, so that the focus and a selection survive, and 1,000 rows update quickly.
 const rows = new Map();
 const body = el("tbody");
 const table = el("table", { class: "list" }, el("caption", { class: "visually-hidden" }, "Runs, the newest first"),
@@ -76,7 +76,7 @@ function show(runs) {
   if (!runs.length) {
     rows.clear();
     replace(list, Object.keys(filters()).length
-      ? empty("No run passes these filters.", el("a", { href: "/console/runs" }, "Show all runs"))
+      ? empty("No run matches these filters.", el("a", { href: "/console/runs" }, "Show all runs"))
       : empty("There are no runs yet.", "Drop a cube or a list of URLs on this page, or submit one: ",
         el("code", {}, "prismline submit cube.fits"), "."));
     return;

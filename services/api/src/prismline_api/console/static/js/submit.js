@@ -4,28 +4,28 @@ import { newKey, post } from "./api.js";
 import { byId, bytes, el, notice, replace } from "./dom.js";
 
 const NAME = /^[A-Za-z0-9][A-Za-z0-9._\-]{0,63}$/;
-// What a file holds, by the end of its name.
+// The content of a file, by the suffix of its name.
 const KINDS = [
   [/\.(fits|fit|fts)$/i, { format: "fits", workload: "spectra", what: "a spectral cube" }],
   [/\.(fits|fit|fts)\.gz$/i, { format: "fits", workload: "spectra", what: "a spectral cube, compressed", gzip: true }],
   [/\.(fits|fit|fts)\.fz$/i, { format: "fits", workload: "spectra", what: "a spectral cube, compressed by fpack" }],
   [/\.zarr\.zip$/i, { format: "fits", workload: "spectra", what: "a spectral cube, Zarr in a ZIP file" }],
   [/\.(jsonl|ndjson)(\.gz)?$/i, { format: "jsonl", workload: "urls", what: "a list of URLs, as JSON Lines" }],
-  [/\.csv(\.gz)?$/i, { format: "csv", workload: "urls", what: "a list of URLs, in the column url of a table" }],
-  [/\.(txt|list|urls)(\.gz)?$/i, { format: "text", workload: "urls", what: "a list of URLs, one a line" }],
+  [/\.csv(\.gz)?$/i, { format: "csv", workload: "urls", what: "a list of URLs, in the column url of a CSV table" }],
+  [/\.(txt|list|urls)(\.gz)?$/i, { format: "text", workload: "urls", what: "a list of URLs, one per line" }],
 ];
 
 const kindOf = (name) => KINDS.find(([pattern]) => pattern.test(name))?.[1] ?? null;
 const isGzip = (name) => /\.gz$/i.test(name);
 const path = (runId) => `/console/runs/${encodeURIComponent(runId)}`;
 
-// A name of a job that comes from the name of a file.
+// The suggested name of a job, derived from the name of the file.
 function suggested(name) {
   const stem = name.replace(/\.(gz|fz|zip)$/i, "").replace(/\.[^.]*$/, "").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "");
   return stem.slice(0, 64) || "job";
 }
 
-// Upload a file with the headers that its signature binds. The browser sends Content-Length by itself.
+// Upload a file with the signed headers. The browser adds Content-Length itself.
 function upload(file, target, onProgress, signal) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
@@ -37,7 +37,7 @@ function upload(file, target, onProgress, signal) {
     request.addEventListener("load", () => (request.status < 300 ? resolve()
       : reject(new Error(`The bucket refused the file (${request.status}). Submit it again.`))));
     request.addEventListener("error", () => reject(new Error(
-      "The file could not be sent to the bucket. Submit it again; if that does not help, the bucket does not allow uploads from this page (CORS).")));
+      "The file could not be sent to the bucket. Submit it again. If that does not help, allow uploads from this page in the bucket's CORS rules.")));
     request.addEventListener("abort", () => reject(new DOMException("The upload was stopped.", "AbortError")));
     signal.addEventListener("abort", () => request.abort());
     request.send(file);
@@ -46,7 +46,7 @@ function upload(file, target, onProgress, signal) {
 
 async function send(file, kind, name, show, signal) {
   const job = { workload: kind.workload, name };
-  show("Asking where to upload to…", null);
+  show("Requesting an upload link…", null);
   const target = await post("/uploads", { format: kind.format, size_bytes: file.size, gzip: isGzip(file.name) }, { signal });
   await upload(file, target, (share) => show(`Uploading ${file.name}: ${Math.round(100 * share)} % of ${bytes(file.size)}`, share), signal);
   show("Submitting the job…", 1);
@@ -56,7 +56,7 @@ async function send(file, kind, name, show, signal) {
 function open(file) {
   const kind = kindOf(file.name);
   if (kind === null) {
-    notice(`${file.name}: a cube ends in .fits, .fits.gz, .fits.fz or .zarr.zip, a list of URLs in .txt, .csv or .jsonl. Rename the file and submit it again.`, { error: true });
+    notice(`${file.name}: the name of a cube ends in .fits, .fits.gz, .fits.fz or .zarr.zip, that of a list of URLs in .txt, .csv or .jsonl. Rename the file and submit it again.`, { error: true });
     return;
   }
   if (file.size === 0) {
@@ -102,7 +102,7 @@ function open(file) {
   name.select();
 }
 
-// Take files that are dropped anywhere on the page, or chosen with `input`. `zone` shows where to drop.
+// Accept files that are dropped anywhere on the page, or chosen with `input`. `zone` is marked during a drag.
 export function takesFiles(zone, input) {
   input.addEventListener("change", () => {
     if (input.files.length) open(input.files[0]);

@@ -1,4 +1,4 @@
-// The deployment: its queues now and since the page was opened, and what was deployed.
+// The deployment: its queues now and since the page was opened, its processes, and the deployed services.
 import { get } from "./api.js";
 import { byId, count, duration, el, empty, moment, momentText, replace } from "./dom.js";
 import { poll, saysState } from "./live.js";
@@ -8,12 +8,12 @@ const REFRESH_SECONDS = 3;
 // Samples that are kept: two hours.
 const SAMPLES = 2400;
 const HEIGHT = 200;
-// The least that the time axis shows, in seconds, and the steps of the other axes.
+// The minimum length of the time axis, in seconds, and the distances between ticks of the other axes.
 const SPAN = 60;
 const COUNT_STEPS = [1, 2, 5].flatMap((digit) => [0, 1, 2, 3, 4, 5, 6].map((power) => digit * 10 ** power)).sort((a, b) => a - b);
 const AGE_STEPS = [1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 43200, 86400, 172800, 604800];
 const select = byId("queue");
-const samples = []; // {at, queues}: what was seen at a moment, in seconds
+const samples = []; // {at, queues}: the queues at a time, in Unix seconds
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -64,7 +64,7 @@ function draw() {
   const now = seen.at(-1)?.queues ?? [];
   replace(byId("depth-now"), DEPTHS.map(({ name, key }) => el("span", {},
     el("span", { class: `swatch ${name.replace(" ", "-")}`, "aria-hidden": "true" }), `${count(total(now, key))} ${name}`)));
-  byId("age-now").textContent = oldest(now) === null ? "Now: no message, or no age is published." : `Now: ${duration(oldest(now))}.`;
+  byId("age-now").textContent = oldest(now) === null ? "Now: there is no message, or its age is not published." : `Now: ${duration(oldest(now))}.`;
 }
 
 function show(system) {
@@ -74,21 +74,21 @@ function show(system) {
     if (![...select.options].some((option) => option.value === name)) select.append(el("option", { value: name }, name));
   }
   draw();
-  const facts = [["Environment", system.environment], ["api", system.api_version], ["Contracts", el("a", { href: "/console/contracts" }, system.contracts_version)], ["Asked", moment(system.at, { seconds: true })]];
+  const facts = [["Environment", system.environment], ["api", system.api_version], ["Contracts", el("a", { href: "/console/contracts" }, system.contracts_version)], ["As of", moment(system.at, { seconds: true })]];
   replace(byId("facts"), facts.map(([term, value]) => el("div", {}, el("dt", {}, term), el("dd", {}, value))));
   replace(byId("queues"), system.queues.length === 0
-    ? empty("No queues.", "Deploy the stacks to have some: `prismline up` does.")
-    : table("Queues", [["Queue"], ["Waiting", "number"], ["In flight", "number"], ["Delayed", "number"], ["Oldest", "number"], ["Dead letters", "number"], ["Oldest of them", "number"]],
+    ? empty("No queues.", "Deploy the stacks, for example with `prismline up`.")
+    : table("Queues", [["Queue"], ["Waiting", "number"], ["In flight", "number"], ["Delayed", "number"], ["Oldest", "number"], ["Dead letters", "number"], ["Oldest dead letter", "number"]],
       system.queues.map((queue) => [queue.name, count(queue.visible), count(queue.in_flight), count(queue.delayed), duration(queue.oldest_seconds),
         queue.dead_letters ? el("span", { class: "failed" }, count(queue.dead_letters)) : "0", duration(queue.dead_letters_oldest_seconds)])));
   replace(byId("processes"), system.processes.length === 0
-    ? el("p", { class: "hint" }, "Nothing says which processes run here: a laptop's supervisor does, and CloudWatch on AWS. ", el("code", {}, "docker compose ps"), " lists containers.")
-    : table("Processes", [["Process"], ["Service"], ["Version"], ["Running", "number"], ["Since"], ["Last heard of"], ["Restarts", "number"]],
+    ? el("p", { class: "hint" }, "No process is reported here. The supervisor of `prismline up` reports processes. On AWS, use CloudWatch. With containers, use ", el("code", {}, "docker compose ps"), ".")
+    : table("Processes", [["Process"], ["Service"], ["Version"], ["Running", "number"], ["Since"], ["Last report"], ["Restarts", "number"]],
       system.processes.map((each) => [each.name, each.service, each.version ?? "–",
         each.running === 0 ? el("span", { class: "failed" }, "0") : count(each.running), moment(each.since), moment(each.heard_at, { seconds: true }), count(each.restarts)])));
   replace(byId("deployed"), system.deployed.length === 0
     ? el("p", { class: "hint" }, "No deployment was recorded here.")
-    : table("Services, as the last deployment recorded them", [["Service"], ["Version"], ["Image", "wide"], ["When"]],
+    : table("Deployed services", [["Service"], ["Version"], ["Image", "wide"], ["Deployed at"]],
       system.deployed.map((service) => [service.service, service.version ?? "–", el("span", { class: "mono" }, service.digest ?? "–"), moment(service.deployed_at)])));
   byId("queues").setAttribute("aria-busy", "false");
 }

@@ -1,4 +1,4 @@
-// Tables of the pages about operations.
+// Tables of the pages for dead letters, alerts, the system and contracts.
 import { badge, el } from "./dom.js";
 
 // A table with a caption that only screen readers see. Columns are [heading, class]; rows are lists of cells.

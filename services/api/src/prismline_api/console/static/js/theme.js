@@ -1,4 +1,4 @@
-// The theme: light, dark, or as the system has it. Kept in this browser. Runs before the page is drawn.
+// The theme: light, dark, or that of the operating system. The browser stores it. Runs before the page is drawn.
 (() => {
   const THEMES = ["system", "light", "dark"];
   const LABELS = { system: "Theme: system", light: "Theme: light", dark: "Theme: dark" };
@@ -7,7 +7,7 @@
       const theme = localStorage.getItem("prismline-theme");
       return THEMES.includes(theme) ? theme : "system";
     } catch {
-      return "system"; // the browser keeps nothing
+      return "system"; // the browser does not allow storage
     }
   };
   const apply = (theme) => {
@@ -24,7 +24,7 @@
     show();
     button.addEventListener("click", () => {
       theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
-      try { localStorage.setItem("prismline-theme", theme); } catch { /* it lasts as long as the page */ }
+      try { localStorage.setItem("prismline-theme", theme); } catch { /* the theme is lost with the page */ }
       apply(theme);
       show();
       document.dispatchEvent(new Event("prismline-theme"));

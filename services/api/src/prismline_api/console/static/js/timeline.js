@@ -1,4 +1,4 @@
-// The course of a run: cells that wait, are processed, are completed and have failed, over time.
+// The timeline of a run: the numbers of waiting, running, completed and failed cells over time.
 import { overTime } from "./cells.js";
 import { momentText } from "./dom.js";
 import { css, named } from "./scales.js";
@@ -10,7 +10,7 @@ const LINES = [
   ["failed", "failed", "--failed", [6, 3]],
   ["running", "in parallel", "--running", [10, 3, 2, 3]],
 ];
-// Steps between two marks of an axis that counts.
+// Allowed distances between two ticks of an axis with whole numbers.
 const WHOLE = Array.from({ length: 9 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
 const REDRAW_MS = 1000;
 const DAY_SECONDS = 86_400;
@@ -27,7 +27,7 @@ export class TimeLine {
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   }
 
-  // At most one drawing a second: a run of 100,000 cells changes often.
+  // Draws at most once per second: a run of 100,000 cells changes often.
   show(cells, run) {
     this.cells = cells;
     this.run = run;

@@ -1,13 +1,13 @@
-// What is seen stands in the address, so that it can be shared and is there again after a reload.
+// Keeps the view in the address, so that it can be shared and survives a reload.
 
-// The part of the address that says what a view shows.
+// The parameters of the address for a view.
 export function addressOf(view) {
   const [x, y] = view.pixel ?? [null, null];
   const whole = view.least && Math.abs(view.scale / view.least - 1) < 1e-6;
   return { x, y, view: whole || !view.scale ? null : [view.x.toFixed(1), view.y.toFixed(1), view.scale.toPrecision(4)].join(",") };
 }
 
-// Take the view that the address has, if it has one.
+// Restore the view from the address, if it has one.
 export function keepView(view, parameters) {
   const [x, y, scale] = (parameters.get("view") ?? "").split(",").map(Number);
   if ([x, y, scale].every(Number.isFinite) && scale > 0) Object.assign(view, { x, y, scale });
@@ -18,7 +18,8 @@ export function chosenPixel(parameters) {
   return Number.isInteger(x) && Number.isInteger(y) ? [x, y] : null;
 }
 
-// A function that writes the parameters of `current()` into the address, soon and not too often. Others stay.
+// A function that writes the parameters of `current()` into the address, 250 ms after its last call. Other parameters
+// stay unchanged.
 export function rememberIn(current) {
   let timer = null;
   return () => {

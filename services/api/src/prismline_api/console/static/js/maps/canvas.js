@@ -1,4 +1,4 @@
-// A map on a canvas: draws the tiles in view, and takes pointer, wheel and keys.
+// A map on a canvas: draws the tiles in view, and handles pointer, wheel and keys.
 import { colours, paint, stretch } from "./scales.js";
 
 const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] };
@@ -9,7 +9,7 @@ export class MapCanvas {
   // `style` has colours, invert, stretch, low and high.
   constructor(canvas, view, style) {
     Object.assign(this, { canvas, view, style, source: null, frame: null, pointers: new Map(), dragged: false, painting: 0 });
-    // As high as the map is when it fills the width, within what the style sheet allows.
+    // The height of the map at full width, within the limits of the style sheet.
     canvas.style.aspectRatio = `${view.nx} / ${view.ny}`;
     new ResizeObserver(() => this.resize()).observe(canvas);
     view.addEventListener("change", () => this.draw());
@@ -54,7 +54,7 @@ export class MapCanvas {
     });
   }
 
-  // Where a point of the map is on the canvas, in its own pixels; y goes up on the map.
+  // The position of a point of the map on the canvas, in pixels of the canvas. On the map, y points up.
   place(x, y) {
     const scale = this.view.scale * this.ratio;
     return [this.canvas.width / 2 + (x - this.view.x) * scale, this.canvas.height / 2 - (y - this.view.y) * scale];
@@ -73,7 +73,7 @@ export class MapCanvas {
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
     if (!this.source || this.view.scale === null) return;
     const { levels } = this.source.about;
-    // Fewer pixels than the canvas has would show as blocks; more would cost time.
+    // A coarser level would show as blocks, a finer one would cost time.
     const wanted = Math.max(0, Math.min(levels - 1, Math.floor(-Math.log2(this.view.scale * this.ratio))));
     this.table ??= colours(this.style.colours, this.style.invert);
     const scale = stretch(this.style.stretch, this.style.low, this.style.high);
@@ -99,7 +99,7 @@ export class MapCanvas {
   }
 
   tile(context, tile, side, scale) {
-    // The look is part of the key: two canvases may show one tile.
+    // The painted tile is cached with its look, because two canvases may show one tile.
     const look = [this.style.colours, this.style.invert, this.style.stretch, this.style.low, this.style.high].join();
     if (tile.painted?.look !== look) {
       const canvas = document.createElement("canvas");
@@ -112,7 +112,7 @@ export class MapCanvas {
     const [x0, y1] = this.place(tile.column * side, tile.row * side + tile.height * step).map(Math.round);
     const [x1, y0] = this.place(tile.column * side + tile.width * step, tile.row * side).map(Math.round);
     context.save();
-    context.beginPath(); // the last pixel of a coarse level may stand for less than a whole block
+    context.beginPath(); // the last pixel of a coarse level may cover less than a whole block
     const [right, top] = this.place(this.source.about.nx, this.source.about.ny);
     context.rect(...this.place(0, this.source.about.ny), right - this.place(0, 0)[0], this.place(0, 0)[1] - top);
     context.clip();
@@ -195,7 +195,7 @@ export class MapCanvas {
     if (step) {
       const far = event.shiftKey ? 10 : 1;
       const [x, y] = this.view.pixel ?? [Math.floor(this.view.x), Math.floor(this.view.y)];
-      this.view.hover = null; // the keys lead now, wherever the pointer rests
+      this.view.hover = null; // the keys take precedence over the position of the pointer
       this.view.choose(x + far * step[0], y + far * step[1], { follow: this.size });
     } else if (event.key === "+" || event.key === "=") this.view.zoom(1.5, ...this.middle());
     else if (event.key === "-") this.view.zoom(1 / 1.5, ...this.middle());
@@ -204,7 +204,7 @@ export class MapCanvas {
     event.preventDefault();
   }
 
-  // Keys zoom about the chosen pixel, if it is in view.
+  // The centre of a zoom by keys: the chosen pixel if it is in view, else the middle of the canvas.
   middle() {
     const { pixel } = this.view;
     const seen = pixel && Math.abs(pixel[0] - this.view.x) * this.view.scale < this.size.width / 2

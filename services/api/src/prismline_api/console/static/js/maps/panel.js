@@ -1,8 +1,8 @@
-// The controls of a map: which one, its colours and limits, and the colour bar. What is chosen is in the address.
+// The controls of a map: the choice of the map, its colours and limits, and the colour bar. The address holds the choice.
 import { el, replace } from "../dom.js";
 import { SCALES, STRETCHES, colours, css, shown, stretch } from "./scales.js";
 
-// Maps with colours and limits of their own.
+// Maps with fixed colours and limits.
 const FIXED = { chunks: { colours: "states", stretch: "linear", low: 0, high: 3, invert: false } };
 
 export class Look extends EventTarget {
@@ -21,14 +21,14 @@ export class Look extends EventTarget {
     this.range = null;
   }
 
-  // Choose something else. Limits belong to a map, so another map has its own.
+  // Change the look. Another map starts without chosen limits.
   set(changes) {
     if (changes.map && changes.map !== this.chosen.map) Object.assign(this.chosen, { low: null, high: null });
     Object.assign(this.chosen, changes);
     this.dispatchEvent(new Event("change"));
   }
 
-  // What a canvas needs. `range` is the answer of /runs/{id}/maps/{name}.
+  // The style for a canvas. `range` is the answer of /runs/{id}/maps/{name}.
   style(range = this.range) {
     const { map, low, high, ...rest } = this.chosen;
     if (FIXED[map]) return FIXED[map];
@@ -37,7 +37,7 @@ export class Look extends EventTarget {
     return { ...rest, low: known[0], high: known[1] };
   }
 
-  // What differs from the defaults, for the address.
+  // The settings that differ from the defaults, for the address.
   parameters() {
     const { map, colours: scale, stretch: kind, invert, low, high } = this.chosen;
     return { map, colours: scale === "viridis" ? null : scale, stretch: kind === "linear" ? null : kind, invert: invert ? "1" : null, low, high };
@@ -71,7 +71,7 @@ export function controls(look, maps) {
   return form;
 }
 
-// The colour bar with its numbers, or with the names of what the colours stand for.
+// The colour bar with its numbers, or the colours with their names.
 export function legend(place, style, unit, shades) {
   const table = colours(style.colours, style.invert);
   if (shades && style.colours === "states") {
@@ -97,7 +97,7 @@ function swatch(colour) {
   return box;
 }
 
-// A value of a map in words: bits of flags and states by their names.
+// A value of a map as text. Flags and states are shown by name.
 export function worded(name, value, unit, shades) {
   if (value === undefined) return "…";
   if (Number.isNaN(value)) return "no value";

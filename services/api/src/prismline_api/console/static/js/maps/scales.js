@@ -1,7 +1,7 @@
-// Colour scales: from a value to a place between 0 and 1, and from there to a colour.
+// Colour scales: convert a value to a place between 0 and 1, and the place to a colour.
 
-// Thirty-three colours of each scale, evenly spaced, in hex. viridis and cividis are matplotlib's (CC0); people with any
-// colour vision can order their colours. `difference` runs from blue over a light grey to vermilion, zero in the middle.
+// Evenly spaced colours of each scale, in hex. viridis and cividis are matplotlib's (CC0), with 33 colours. People with
+// any colour vision can order them. `difference` goes from blue over light grey (zero) to vermilion.
 const ANCHORS = {
   viridis: "440154470d6048186a482374472d7b4537814240863e49893b528b375b8d33638d2f6b8e2c728e297a8e26828e23898e" +
     "21918c1f988b1fa08822a78528ae8032b67a3fbc734ec36b5ec96270cf5784d44b98d83eaddc30c2df23d8e219ece51b" +
@@ -17,7 +17,7 @@ const ANCHORS = {
 
 export const SCALES = ["viridis", "cividis", "grey"];
 export const STRETCHES = ["linear", "log", "asinh"];
-// Colours of a table.
+// Number of colours in a table.
 const SIZE = 256;
 
 // The colours of a scale as 32-bit pixels of ImageData (little-endian ABGR).
@@ -35,14 +35,14 @@ export function colours(name, invert = false) {
   return table;
 }
 
-// The colour at a place between 0 and 1, for style sheets.
+// The colour at a place between 0 and 1, in CSS.
 export function css(table, place) {
   const pixel = table[Math.max(0, Math.min(SIZE - 1, Math.round(place * (SIZE - 1))))];
   return `rgb(${pixel & 255} ${(pixel >> 8) & 255} ${(pixel >> 16) & 255})`;
 }
 
-// Values stretched between limits: a function to places, and the one back. `log` needs positive limits: lower ones are
-// raised to a thousandth of the upper one. `asinh` is linear near zero and like a logarithm far from it.
+// The stretch between two limits: a function from values to places, and its inverse. For `log`, a lower limit that is
+// not positive is replaced by a thousandth of the upper one. `asinh` is linear near zero and logarithmic far from it.
 export function stretch(kind, low, high) {
   let forward = (value) => value;
   let back = forward;
@@ -60,7 +60,7 @@ export function stretch(kind, low, high) {
   return { place: (value) => (forward(value) - from) / span, value: (place) => back(from + place * span) };
 }
 
-// The pixels of a tile, row by row, the highest row first as canvases have it. NaN is transparent.
+// The image of a tile. The highest row is first, as on a canvas. NaN is transparent.
 export function paint(values, width, height, table, scale) {
   const image = new ImageData(width, height);
   const pixels = new Uint32Array(image.data.buffer);
@@ -77,7 +77,7 @@ export function paint(values, width, height, table, scale) {
   return image;
 }
 
-// A number as people read it.
+// A number with five significant digits.
 export function shown(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   const size = Math.abs(value);

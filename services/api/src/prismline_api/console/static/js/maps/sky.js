@@ -33,7 +33,7 @@ export class Sky {
 
 const signed = (value) => (value < 0 ? "−" : "+") + Math.abs(value).toFixed(4);
 
-// The interval of ascending `places` that holds `value`, and how far in it.
+// The index of the interval of ascending `places` that holds `value`, and the relative position in it, 0 to 1.
 function between(places, value) {
   let index = 0;
   while (index < places.length - 2 && places[index + 1] <= value) index += 1;

@@ -2,13 +2,13 @@
 import { badge, el, empty, replace } from "../dom.js";
 import { shown } from "./scales.js";
 
-// Okabe and Ito's colours, which people with any colour vision tell apart.
+// Okabe and Ito's colours, which people with any colour vision can distinguish.
 const COMPONENTS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00"];
 // The second of two fits is dashed.
 const DASH = [6, 4];
 const HEIGHTS = { data: 260, residual: 130 };
 
-// Charts of one spectrum in `place`. They are made once and then take new data, so that walking is smooth.
+// Charts of one spectrum, or of two that are compared, in `place`.
 export class SpectrumCharts {
   constructor(place) {
     this.place = place;
@@ -19,7 +19,7 @@ export class SpectrumCharts {
 
   get width() { return Math.max(200, this.place.clientWidth); }
 
-  // spectra: one answer of /runs/{id}/spectra/{x}/{y}, or two that are compared; names: what they are called.
+  // spectra: one answer of /runs/{id}/spectra/{x}/{y}, or two that are compared. names: the names of their runs.
   show(spectra, names = [""]) {
     Object.assign(this, { spectra, names });
     this.charts.forEach((chart) => chart.destroy());
@@ -28,7 +28,7 @@ export class SpectrumCharts {
     const first = spectra[0];
     const data = spectra.find((one) => one.data)?.data ?? null;
     const x = first.axis;
-    const flip = x.length > 1 && x[1] < x[0]; // the chart wants an ascending axis
+    const flip = x.length > 1 && x[1] < x[0]; // the chart needs an ascending axis
     const ordered = (values) => (flip ? [...values].reverse() : values);
     const style = getComputedStyle(this.place);
     const [ink, soft, line] = ["--ink", "--soft", "--line"].map((name) => style.getPropertyValue(name).trim());
@@ -82,17 +82,17 @@ export class SpectrumCharts {
         rows.push(x.map(() => sign * rms));
       }
     }
-    chart(HEIGHTS.residual, `Residual: data without the fit${rms === null ? "" : `; the noise is ${shown(rms)} ${first.signal_unit}`}`,
+    chart(HEIGHTS.residual, `Residual: data minus the fit${rms === null ? "" : `; the noise is ${shown(rms)} ${first.signal_unit}`}`,
       rows, lines, { axes: axes(true, "residual"), legend: { show: residuals.length > 1, live: false } });
   }
 }
 
-// A component at the places of the axis.
+// The values of a component at the points of the axis.
 function curve(component, x) {
   const { value: amplitude } = component.amplitude;
   return x.map((place) => {
     const height = amplitude * Math.exp(-0.5 * ((place - component.mean.value) / component.stddev.value) ** 2);
-    return height > 0.005 * amplitude ? height : null; // its tails would hide the others' baseline
+    return height > 0.005 * amplitude ? height : null; // the tails would hide the baseline of other components
   });
 }
 
@@ -101,7 +101,7 @@ export function describe(spectrum) {
   const where = `Pixel ${spectrum.x}, ${spectrum.y}`;
   const { fit, chunk } = spectrum;
   if (!chunk) return `${where}: its chunk does not exist yet.`;
-  if (!fit) return `${where}: its chunk is ${chunk.status.toLowerCase().replaceAll("_", " ")}, there is no fit.`;
+  if (!fit) return `${where}: its chunk is ${chunk.status.toLowerCase().replaceAll("_", " ")}, so there is no fit.`;
   const meanings = {
     empty: "nothing significant was found", blank: "the cube has no data here", timed_out: "the fit ran out of time and waits for a refit",
   };
@@ -109,7 +109,7 @@ export function describe(spectrum) {
   return `${where}: ${meanings[fit.status] ?? `${n} component${n === 1 ? "" : "s"}`}.`;
 }
 
-// A value with its uncertainty, both to the second digit of the latter.
+// A value with its uncertainty, both rounded to the second significant digit of the uncertainty.
 function measured({ value, error }) {
   if (error === null || error === undefined) return shown(value);
   if (!(error > 0)) return `${shown(value)} ± ${shown(error)}`;
@@ -117,7 +117,7 @@ function measured({ value, error }) {
   return `${value.toFixed(digits)} ± ${error.toFixed(digits)}`;
 }
 
-// What is known of the spectrum: facts, and its components with their uncertainties.
+// Facts about the spectrum and its fit, and errors of its chunk or its data.
 export function facts(spectrum, runAddress) {
   const { fit, chunk } = spectrum;
   const rows = [

@@ -1,11 +1,11 @@
-// Tiles of a map, fetched as they are needed and kept while there is room.
+// Tiles of a map, fetched on demand and cached.
 import { request } from "../api.js";
 
-// Tiles that are kept: some 50 MB.
+// Number of cached tiles: about 50 MB.
 const MOST_TILES = 200;
-// Tiles that are asked for at the same time.
+// Tiles that are requested at the same time.
 const CONNECTIONS = 4;
-// Milliseconds until a tile that lacks chunks is asked for again.
+// Milliseconds until a tile that lacks chunks is requested again.
 const AGAIN_MS = 400;
 
 export class TileSource {
@@ -21,7 +21,7 @@ export class TileSource {
     this.problem = null;
   }
 
-  // The tile if it is here: {values, width, height, pending}. Else it is asked for.
+  // The tile if it is cached: {values, width, height, pending}. Otherwise null, and the tile is requested.
   find(level, column, row) {
     const key = `${level}/${column}/${row}`;
     let tile = this.tiles.get(key);
@@ -36,7 +36,7 @@ export class TileSource {
     return tile.values ? tile : null;
   }
 
-  // The value at a pixel, from the finest tile that is here: {value, exact}.
+  // The value at a pixel, from the finest cached tile: {value, exact}.
   valueAt(x, y) {
     for (let level = 0; level < this.about.levels; level += 1) {
       const side = this.about.tile_pixels;
@@ -47,12 +47,12 @@ export class TileSource {
     return { value: undefined, exact: false };
   }
 
-  // Completed chunks that are not in the tiles yet.
+  // Number of completed chunks that are not in the tiles yet.
   get pending() {
     return Math.max(0, ...[...this.tiles.values()].map((tile) => tile.pending));
   }
 
-  // Ask for all tiles again: the run went on. Those that have not changed are not sent again.
+  // Request all tiles again, because the run has made progress. The server sends no tile that has not changed.
   refresh() {
     for (const tile of this.tiles.values()) this.ask(tile);
   }
@@ -71,7 +71,7 @@ export class TileSource {
 
   next() {
     while (this.active < CONNECTIONS && this.waiting.length) {
-      const tile = this.waiting.pop(); // what was looked at last comes first
+      const tile = this.waiting.pop(); // the tile that was needed last comes first
       if (!this.tiles.has(tile.key) && tile.values) continue;
       this.active += 1;
       this.load(tile).finally(() => {
@@ -108,7 +108,7 @@ export class TileSource {
   }
 }
 
-// The difference of two maps of one shape: the first without the second.
+// The difference of two maps of the same shape: the first minus the second.
 export class DifferenceSource {
   constructor(first, second) {
     Object.assign(this, { first, second, about: first.about });

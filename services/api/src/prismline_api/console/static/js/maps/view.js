@@ -1,6 +1,6 @@
-// What part of a map is seen, and which pixel is chosen. Several maps may share one: they move together.
+// The visible part of a map, and the chosen pixel. Several maps may share one view: they move together.
 
-// CSS pixels to a pixel of the map, at most; of a tiny map four times as many as show it whole.
+// Maximum number of CSS pixels per pixel of the map. A tiny map may have four times the scale that shows it completely.
 const MOST_SCALE = 64;
 
 export class View extends EventTarget {
@@ -26,7 +26,7 @@ export class View extends EventTarget {
     this.changed("view");
   }
 
-  // Zoom by a factor; the point (x, y) of the map stays where it is on the screen.
+  // Zoom by a factor. The point (x, y) of the map stays at the same place on the screen.
   zoom(factor, x = this.x, y = this.y) {
     const [least, most] = [(this.least ?? 0.01) / 2, Math.max(MOST_SCALE, 4 * (this.least ?? 0))];
     const scale = Math.max(least, Math.min(most, this.scale * factor));
@@ -37,7 +37,7 @@ export class View extends EventTarget {
     this.changed("view");
   }
 
-  // Choose a pixel. `follow`: have it in view.
+  // Choose a pixel. `follow`: the size of the canvas, in which the pixel is moved into view.
   choose(x, y, { follow = null } = {}) {
     const pixel = [Math.max(0, Math.min(this.nx - 1, x)), Math.max(0, Math.min(this.ny - 1, y))];
     if (this.pixel && pixel[0] === this.pixel[0] && pixel[1] === this.pixel[1]) return;
