@@ -1,6 +1,6 @@
 """The console: pages in the browser that show every run, every chunk and every dead letter.
 
-The pages are shells: a title, the navigation and empty containers. Their scripts fetch everything else from `/v1`, as
+The pages contain only a title, the navigation and empty containers. Their scripts fetch everything else from `/v1`, as
 any client does.
 """
 
@@ -16,12 +16,12 @@ from prismline_api.console.map_pages import router as map_pages
 from prismline_api.console.pages import SignInRequiredError, router, to_login
 from prismline_api.dependencies import Dependencies
 
-#: Style sheets, scripts and what is vendored.
+#: Style sheets, scripts and vendored files.
 STATIC = Path(__file__).parent / "static"
 
 
 def install(app: FastAPI, deps: Dependencies) -> None:
-    """Have `app` serve the console, and protect all its answers with security headers."""
+    """Make `app` serve the console, and protect all its answers with security headers."""
     app.include_router(router)
     app.include_router(map_pages)
     app.add_exception_handler(SignInRequiredError, to_login)

@@ -1,4 +1,4 @@
-"""Headers that tell the browser what a page may do: nothing but what the console needs."""
+"""Security headers. They allow a page only what the console needs."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def content_security_policy(upload_origin: str) -> str:
 
 
 def upload_origin(deps: Dependencies) -> str:
-    """Scheme and host of presigned uploads, which the page submits files to."""
+    """Scheme and host of the presigned URLs to which the page uploads files."""
     url = deps.signer.generate_presigned_url("put_object", Params={"Bucket": deps.bucket.name, "Key": "-"})
     address = urlsplit(url)
     return f"{address.scheme}://{address.netloc}"
 
 
 class SecurityHeaders:
-    """Adds the headers to every answer. A browser keeps no page, and asks by ETag whether a file has changed."""
+    """Adds the headers to every answer. Browsers do not cache pages, and revalidate static files by ETag."""
 
     def __init__(self, app: ASGIApp, upload_origin: str) -> None:
         self._app = app

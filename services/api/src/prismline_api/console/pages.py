@@ -22,16 +22,16 @@ from prismline_contracts import Queue, api_key_sha256
 
 #: Where the console begins.
 HOME = "/console/runs"
-#: Names of this machine, for `Host`. A page that resolves its own name to this address sends another one.
+#: Values of `Host` for this machine. A page of another site whose name resolves to this address sends its own name.
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
-#: The header in which a proxy that has signed somebody in sends the shared secret, and who it is.
+#: The headers in which a proxy with a sign-in sends the shared secret and the user.
 PROXY_SECRET_HEADER, PROXY_USER_HEADER = "X-Prismline-Proxy-Secret", "X-Forwarded-Email"
 #: Longest body of the sign-in form, in bytes.
 MAX_FORM_BYTES = 4096
 
 #: The parts of the console that the navigation leads to.
 PAGES = frozenset({"compare", "runs", "dead-letters", "alerts", "system"})
-#: Parts that concern everybody. Only a key with the scope `all` sees them.
+#: Parts that concern all tenants. Only a key with the scope `all` sees them.
 OVERSEEING_PAGES = frozenset({"alerts", "system"})
 
 templates = Jinja2Templates(directory=Path(__file__).parent / "templates")
@@ -41,11 +41,11 @@ router = APIRouter(include_in_schema=False)
 
 
 class SignInRequiredError(Exception):
-    """The page needs a session, and the person has to sign in for one."""
+    """The page needs a session, so the user has to sign in."""
 
 
 def _session(request: Request, deps: Deps) -> tuple[Session, Caller]:
-    """The session of whoever opens the page, a new one if the sign-in needs nothing from a person."""
+    """The session of the request. A new one is opened if the sign-in mode has no form."""
     settings = deps.settings
     if settings.console_sign_in == "none":
         _require_loopback(request)
@@ -69,18 +69,18 @@ Opened = Annotated[tuple[Session, Caller], Depends(_session)]
 
 
 def _require_loopback(request: Request) -> None:
-    """Refuse a request for another host than this machine. Raises ProblemError (403)."""
+    """Refuse a request whose `Host` is not this machine. Raises ProblemError (403)."""
     if (urlsplit(f"//{request.headers.get('Host', '')}").hostname or "") not in LOOPBACK_NAMES:
         raise ProblemError(
             403,
             "foreign-host",
-            "This console has no sign-in, so it answers on this machine alone: open it at 127.0.0.1. To serve others,"
+            "This console has no sign-in, so it answers only on this machine: open it at 127.0.0.1. To serve others,"
             " set CONSOLE_SIGN_IN to key or proxy.",
         )
 
 
 def _require_proxy(request: Request, secret: str) -> None:
-    """Refuse a request that the proxy has not let through. Raises ProblemError (403)."""
+    """Refuse a request that did not come through the proxy. Raises ProblemError (403)."""
     given = request.headers.get(PROXY_SECRET_HEADER, "")
     if not secret or not hmac.compare_digest(given.encode(), secret.encode()):
         raise ProblemError(403, "not-through-proxy", "Open the console through its proxy, which signs you in.")
@@ -189,7 +189,7 @@ async def login(request: Request, deps: Deps) -> Response:
 
 @router.post("/console/logout")
 def logout(request: Request, deps: Deps) -> Response:
-    """Forgets the session's cookie."""
+    """Deletes the session's cookie."""
     _require_same_origin(request)
     response = RedirectResponse("/console/login", HTTPStatus.SEE_OTHER)
     response.delete_cookie(deps.sessions.cookie_name, httponly=True, samesite="strict")
@@ -217,6 +217,6 @@ def _next(request: Request) -> str:
 
 
 def to_login(request: Request, _error: Exception) -> Response:
-    """The answer to a page that needs a session: the form, which leads back to the page."""
+    """The answer to a page that needs a session: a redirect to the form, which leads back to the page."""
     wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     return RedirectResponse(f"/console/login?next={quote(wanted)}", HTTPStatus.SEE_OTHER)
