@@ -156,7 +156,7 @@ def show_message(embed: dict[str, Any]) -> None:
 
 
 def readable(text: str) -> str:
-    """Text with Discord's timestamps replaced by readable times in UTC."""
+    """Text with Discord's timestamps replaced by readable ones: an age, or a time in UTC."""
 
     def moment(match: re.Match[str]) -> str:
         if match[2] == "R":
