@@ -13,5 +13,5 @@ from splitter_world import SplitterWorld
 
 @pytest.fixture
 def world(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SplitterWorld:
-    """Queues, table, bucket and bus of an environment of its own, and a splitter on them."""
+    """A splitter with its own environment: queues, table, bucket and bus."""
     return SplitterWorld.create(aws_env["ENVIRONMENT"], monkeypatch, tmp_path)

@@ -1,4 +1,4 @@
-"""A splitter over a real bucket, table, bus and queues of the emulator; the test plays the state machine that waits."""
+"""A splitter with a real bucket, table, bus and queues of the emulator. The waiting state machine is a fake."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ TOKEN = "token"
 
 
 class DeathError(BaseException):
-    """The process ends here: no handler of errors is asked."""
+    """The process dies here. Derived from BaseException, so that no error handler catches it."""
 
 
 def die() -> None:
-    """End the process."""
+    """Simulate the death of the process."""
     raise DeathError
 
 
 @dataclass
 class StateMachine:
-    """Takes the answers to the task that waits for the split, or does not."""
+    """Takes the answers to the task that waits for the split, or fails if it is `out_of_order`."""
 
     answers: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[tuple[str, str]] = field(default_factory=list)
@@ -86,7 +86,7 @@ class SplitterWorld:
     s3: Any
     urls: dict[str, str]
     folder: Path
-    #: What happens at a fault point, once.
+    #: Functions by fault point. Each is called once, at the next visit of its point.
     hooks: dict[str, Callable[[], None]] = field(default_factory=dict)
 
     @classmethod
@@ -120,7 +120,7 @@ class SplitterWorld:
         self.hooks.pop(point, lambda: None)()
 
     def die_at(self, point: str) -> None:
-        """Have the next delivery die there."""
+        """Make the next delivery die at this fault point."""
 
         self.hooks[point] = die
 
@@ -136,41 +136,41 @@ class SplitterWorld:
         yield
         self.deps = deps
 
-    # ---- whoever submits
+    # ---- submissions
 
     def put_cube(self, key: str, *, n: int, seed: int = 0) -> np.ndarray:
-        """A cube of `n` spectra under `key`; its spectra (n, 6)."""
+        """Put a cube of `n` spectra under `key`. Return its spectra (n, 6)."""
         body, data = cube_file(n, seed)
         self.s3.put_object(Bucket=self.bucket, Key=key, Body=body)
         return data
 
     def put_manifest(self, key: str = "manifests/job.json", **fields: Any) -> dict[str, Any]:
-        """A manifest of the survey "grs" under `key`; S3's notification of it."""
+        """Put a manifest of the survey "grs" under `key`. Return S3's notification of it."""
         document = {"survey": "grs", "cube_key": "cubes/c.fits", **fields}
         etag = self.s3.put_object(Bucket=self.bucket, Key=key, Body=json.dumps(document).encode())["ETag"]
         put = {"bucket": {"name": self.bucket}, "object": {"key": key, "etag": etag, "sequencer": etag.strip('"')}}
         return {"source": "aws.s3", "detail-type": "Object Created", "detail": put}
 
     def submit_file(self, path: Path, **fields: Any) -> str:
-        """What `prismline submit` does; the run's id."""
+        """Submit a file as `prismline submit` does. Return the run's id."""
         connection: Any = SimpleNamespace(s3=self.s3, bucket=self.bucket)
         return submit(connection, str(path), {"survey": "grs", **fields})
 
     def put_urls(self, key: str = "jobs/job/manifest-run-1.json", **fields: Any) -> dict[str, Any]:
-        """A manifest of the workload `urls` under `key`."""
+        """Put a manifest of the workload `urls` under `key`. Return it."""
         document = {"workload": "urls", "survey": "pages", **fields}
         self.s3.put_object(Bucket=self.bucket, Key=key, Body=json.dumps(document).encode())
         return document
 
     def put_list(self, body: bytes, key: str = "uploads/t/list", list_format: str = "text") -> dict[str, Any]:
-        """A staged list; how a manifest names it."""
+        """Stage a list. Return the reference by which a manifest names it."""
         etag = self.s3.put_object(Bucket=self.bucket, Key=key, Body=body)["ETag"]
         return {"key": key, "etag": etag, "format": list_format}
 
     # ---- deliveries
 
     def notify(self, notification: dict[str, Any]) -> str:
-        """Deliver S3's notification of a manifest; the run that was announced."""
+        """Deliver S3's notification of a manifest. Return the id of the run that was announced."""
         assert self.deliver_notification(notification)
         (said,) = self.events("run.submitted")
         return str(said["runid"])
@@ -179,13 +179,13 @@ class SplitterWorld:
         return self.deliver(json.dumps(notification))
 
     def split(self, run_id: str, manifest_key: str, *, token: str | None = TOKEN) -> bool:
-        """Deliver the command to split a run; whether it was acknowledged. One whose consumer died was not."""
+        """Deliver the command to split a run. Return whether it was acknowledged; False if the splitter died."""
         command = RunSplit(run_id=run_id, job_id="job", bucket=self.bucket, manifest_key=manifest_key)
         envelope = Envelope.wrap(command, source="test", traceparent=traceparent_of(run_id), tasktoken=token)
         return self.deliver(envelope.to_json())
 
     def assert_split_by_another(self, run_id: str, manifest_key: str) -> None:
-        """Another splitter gets the same command, and ends it."""
+        """Another splitter gets the same command, and completes it."""
         assert self.split(run_id, manifest_key)
 
     def ingest_job(self, run_id: str, manifest_key: str, *, in_advance: bool = False) -> bool:
@@ -206,7 +206,7 @@ class SplitterWorld:
             return False
 
     def deliver_all(self) -> int:
-        """Deliver what is in the queue `split` until it is empty; the number of deliveries."""
+        """Deliver messages of the queue `split` until it is empty. Return the number of deliveries."""
         count = 0
         while bodies := self._drained("split"):
             for body in bodies:
@@ -225,7 +225,7 @@ class SplitterWorld:
         return [entry["Key"] for entry in found]
 
     def spectra(self, run_id: str) -> np.ndarray:
-        """The spectra that the workers of a run are given, in the order of its chunk items."""
+        """The spectra that the workers of a run read, in the order of its chunk items."""
         arrays = []
         for chunk in self.ledger.chunks(run_id):
             if (reference := chunk.cube_reference) is not None:
@@ -241,15 +241,15 @@ class SplitterWorld:
         return np.concatenate(arrays)
 
     def sent(self) -> list[dict[str, Any]]:
-        """The `data` of the messages for workers that were sent since the last look."""
+        """The `data` of the messages for workers that were sent since the last call."""
         return [message["data"] for message in self._drained("chunks")]
 
     def messages(self) -> Counter[str]:
-        """How many messages of each chunk were sent since the last look."""
+        """How many messages of each chunk were sent since the last call."""
         return Counter(str(data["chunk_id"]) for data in self.sent())
 
     def task_messages(self, queue: str = "tasks") -> list[TasksProcess]:
-        """The messages of tasks that were sent since the last look."""
+        """The messages of tasks that were sent since the last call."""
         return [TasksProcess.model_validate(message["data"]) for message in self._drained(queue)]
 
     def tasks(self, run_id: str) -> list[TaskItem]:
@@ -260,14 +260,14 @@ class SplitterWorld:
         return self._drained("split-dlq")
 
     def events(self, *kinds: str) -> list[dict[str, Any]]:
-        """What was said on the bus since the last look, of these kinds, such as `run.drained`."""
+        """The events of these kinds, for example `run.drained`, that were published since the last call."""
         return [e for e in self._drained("observer") if e["type"] in {f"prismline.{kind}.v1" for kind in kinds}]
 
     def _drained(self, queue: str) -> list[dict[str, Any]]:
         return drained(self.sqs, self.urls.get(queue) or self.sqs.get_queue_url(QueueName=queue)["QueueUrl"])
 
     def end_tasks(self, run_id: str, *, failing: Callable[[TaskItem], bool] = lambda _: False) -> None:
-        """Play the workers: end every task of the run."""
+        """Act as the workers: end every task of the run."""
         run = self.ledger.run(run_id)
         endings = []
         for task in self.ledger.start_tasks(run, self.ledger.tasks(run)):
@@ -276,12 +276,12 @@ class SplitterWorld:
         self.ledger.end_tasks(run, endings)
 
     def complete_late(self, run_id: str, tasks: list[TaskItem]) -> None:
-        """Play a recovery: complete tasks that had FAILED."""
+        """Act as a recovery: complete tasks that had FAILED."""
         got = TaskResult(key="k", http_status=200, length=0, sha256="0" * 64, final_url="https://example.org/")
         self.ledger.end_tasks(self.ledger.run(run_id), [TaskEnding(task, result=got) for task in tasks])
 
     def work_off(self, run_id: str) -> None:
-        """Play the workers: complete every chunk of the run."""
+        """Act as the workers: complete every chunk of the run."""
         for chunk in list(self.ledger.chunks(run_id)):
             started = self.ledger.start_chunk(run_id, chunk.SK.removeprefix(CHUNK_SK_PREFIX))
             if isinstance(started, Started):

@@ -60,14 +60,14 @@ def test_many_workers_can_take_part_in_a_run_of_some_minutes() -> None:
 
 
 @given(n_spectra=st.integers(1, 10**7), size=st.integers(1, 10**6), together=st.integers(1, 10**4))
-def test_chunks_are_of_one_size_as_far_as_that_goes(n_spectra: int, size: int, together: int) -> None:
+def test_chunks_are_as_equal_in_size_as_possible(n_spectra: int, size: int, together: int) -> None:
     found = balanced(n_spectra, size, together)
     assert found % together == 0
     assert found <= max(size, together)
     n_chunks, before = -(-n_spectra // found), -(-n_spectra // max(together, size // together * together))
-    assert n_chunks <= before, "and not more of them"
+    assert n_chunks <= before, "there are not more chunks than before"
     last = n_spectra - (n_chunks - 1) * found
-    assert last > found - n_chunks * together, "the last one has as much as the others but for what cannot be divided"
+    assert last > found - n_chunks * together, "the last chunk is smaller only by what cannot be divided"
 
 
 @pytest.mark.parametrize(("n_spectra", "size", "expected"), [(100, 33, 25), (100, 100, 100), (101, 100, 51)])

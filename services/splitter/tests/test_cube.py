@@ -23,7 +23,7 @@ PACKED_VALUES = np.arange(12 * 5 * 6, dtype=np.int16).reshape(12, 5, 6)
 #: The survey data that lie beside the repository on a development machine.
 SHARED_DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 
-#: tmp_path is one directory for all examples of a property; each example writes its file anew.
+#: tmp_path is one directory for all examples of a property; each example overwrites its file.
 REUSES_TMP_PATH = [HealthCheck.function_scoped_fixture]
 
 RNG = np.random.default_rng(20240607)
@@ -45,7 +45,7 @@ def all_spectra(cube: Cube, size: int = 7, start: int = 0) -> tuple[np.ndarray, 
 
 
 def set_card(path: Path, card: str) -> Path:
-    """Write a card over the one of that name, or else at the end; astropy itself would refuse most of these."""
+    """Replace the card of that name, or append it. The bytes are edited because astropy refuses most of these cards."""
     raw = path.read_bytes()
     image = [raw[at : at + 80] for at in range(0, 2880, 80)]
     names = [old[:8] for old in image]
@@ -72,7 +72,7 @@ def small(tmp_path: Path) -> Path:
     return write_cube(tmp_path / "small.fits", data, ["GLON-CAR", "GLAT-CAR", "VOPT"])
 
 
-# what is read
+# reading
 
 
 @pytest.mark.parametrize("name", ["grs-test_field_10x10.fits", "grs-test_field_5x5.fits"])
@@ -103,7 +103,7 @@ def test_the_grs_cubes_are_read_as_astropy_reads_them(name: str, tmp_path: Path)
 def test_any_axis_order_gives_each_spectrum_with_its_pixel(
     tmp_path: Path, nx, ny, n_channels, position, with_stokes, size, slab_spectra, first
 ):
-    nx, ny = nx + 1, ny + 1  # an axis of length one is degenerate, and another test's
+    nx, ny = nx + 1, ny + 1  # another test covers degenerate axes, of length one
     truth = np.arange(ny * nx * n_channels, dtype=np.float32).reshape(ny, nx, n_channels)
     axes = [("RA---SIN", nx), ("DEC--SIN", ny), *([("STOKES", 1)] if with_stokes else [])]
     position = min(position, len(axes))
@@ -177,7 +177,7 @@ def test_every_bitpix_is_read_scaled_or_not(stored, read, scaled: bool, tmp_path
     np.testing.assert_array_equal(spectra, physical[:, y, x].T.astype(read))
 
 
-def test_unsigned_integers_are_read_as_what_they_stand_for(tmp_path: Path):
+def test_unsigned_integers_are_read_with_their_values(tmp_path: Path):
     data = np.array([[0, 40000], [65535, 32768]], dtype=np.uint16)
     path = write_cube(tmp_path / "cube.fits", data, ["GLON-CAR", "VRAD"])
     spectra, _, _ = all_spectra(open_cube(path, tmp_path))
@@ -305,7 +305,7 @@ def test_a_gzip_bomb_is_refused_while_it_is_read(first: bytes, tmp_path: Path, m
     assert written <= 100 * bomb.stat().st_size + 2**20
 
 
-# what is refused
+# refusals
 
 
 def refusal(path: Path, workdir: Path) -> str:
@@ -408,7 +408,7 @@ def test_a_tile_compressed_cube_reads_like_the_one_that_was_packed(tmp_path: Pat
     assert cube.axis.ctype == "VRAD"
 
 
-def test_a_damaged_tile_is_said_to_be_one(tmp_path: Path):
+def test_a_damaged_tile_is_refused_with_the_reason(tmp_path: Path):
     path = packed_cube(tmp_path / "cube.fits.fz", compression_type="GZIP_1")
     body = path.read_bytes()
     heap = body.index(b"\x1f\x8b")
@@ -416,7 +416,7 @@ def test_a_damaged_tile_is_said_to_be_one(tmp_path: Path):
     assert "tile compression of the file is damaged" in refusal(path, tmp_path)
 
 
-def test_tiles_that_expand_like_no_cube_does_are_refused_before_they_are_read(tmp_path: Path, monkeypatch):
+def test_tiles_that_expand_too_far_are_refused_before_they_are_read(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(fpack, "ALWAYS_EXPANDED_BYTES", 0)
     monkeypatch.setattr(fpack, "MAX_EXPANSION", 1)
     path = packed_cube(tmp_path / "bomb.fits.fz", np.zeros((100, 100, 100), np.int16))

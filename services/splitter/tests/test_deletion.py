@@ -1,4 +1,4 @@
-"""Deletion of jobs: nothing of the job is left, nothing of others is touched, however often it dies."""
+"""Deletion of jobs: nothing of the job is left and no other job is touched, however often the splitter dies."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEY = "jobs/job/manifest-run-1.json"
 
 @pytest.fixture
 def jobs(world: SplitterWorld) -> SplitterWorld:
-    """A job with two runs, one of tasks and one of chunks, that have ended; and another job like it."""
+    """A job with two runs that have ended, one of tasks and one of chunks, and another such job."""
     for job_id, run_ids in (("job", RUNS), ("other", ("other-1", "other-2"))):
         put_job(world, job_id, *run_ids)
     return world
@@ -83,7 +83,7 @@ def of_others(found: set[str]) -> set[str]:
     return {each for each in found if not any(word in each for word in (*RUNS, "/job/", "JOB#job"))}
 
 
-def test_a_deleted_job_leaves_nothing_and_takes_nothing_of_others(jobs: SplitterWorld) -> None:
+def test_deleting_a_job_leaves_nothing_of_it_and_touches_no_other_job(jobs: SplitterWorld) -> None:
     before = left(jobs)
     assert len(of_others(before)) > 40
     assert delete(jobs)
@@ -91,7 +91,7 @@ def test_a_deleted_job_leaves_nothing_and_takes_nothing_of_others(jobs: Splitter
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_deletion_that_dies_goes_on_with_what_is_left(jobs: SplitterWorld, point: str) -> None:
+def test_the_next_delivery_continues_a_deletion_that_died(jobs: SplitterWorld, point: str) -> None:
     before = left(jobs)
     jobs.die_at(point)
     assert not delete(jobs)
@@ -120,7 +120,7 @@ def test_a_deletion_waits_for_an_hour_at_most(world: SplitterWorld) -> None:
     assert world.ledger.get_run("run-1") is None
 
 
-def test_a_deletion_comes_a_second_time_for_what_workers_wrote_in_the_meantime(
+def test_a_deletion_is_repeated_for_what_workers_wrote_in_the_meantime(
     jobs: SplitterWorld, sends: Callable[[], list[int]]
 ) -> None:
     before = left(jobs)
@@ -142,7 +142,7 @@ def test_a_run_of_a_deleted_job_that_is_opened_late_is_stopped(world: SplitterWo
 
 @pytest.fixture
 def sends(world: SplitterWorld) -> Callable[[], list[int]]:
-    """The delays of the messages that were sent to the queue `split` since the last look."""
+    """The delays of the messages that were sent to the queue `split` since the last call."""
     delays: list[int] = []
 
     def note(params: dict[str, Any], **_: Any) -> None:

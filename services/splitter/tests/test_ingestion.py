@@ -1,4 +1,4 @@
-"""Ingestion that dies, comes twice or is stopped: every line of a list is one task, sent and counted once."""
+"""Ingestion that dies, is delivered twice or is stopped: every line of a list is one task, sent and counted once."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from prismline_splitter import ingestion
 pytestmark = pytest.mark.emulator
 
 RUN, KEY = "run-1", "jobs/job/manifest-run-1.json"
-#: The fault points of ingestion in their order, one between each pair of steps. The first ones come in every block.
+#: The fault points of every block of an ingestion, in their order.
 BLOCK_POINTS = ("ingest.tasks_written", "ingest.messages_sent", "ingest.rejects_written", "ingest.checkpointed")
+#: All fault points of an ingestion in their order, one between each pair of steps.
 POINTS = (
     "split.run_opened",
     "ingest.queue_created",
@@ -38,7 +39,7 @@ URLS = [line for line in LINES if line.startswith("https")]
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three blocks, four shards and a queue of its own for a list of a hundred lines."""
+    """Give a list of a hundred lines three blocks, four shards and its own queue."""
     monkeypatch.setattr(ingestion, "LEAST_BLOCK_TASKS", 40)
     monkeypatch.setattr(ingestion, "BLOCK_TASKS_PER_SHARD", 10)
     monkeypatch.setattr(ingestion, "TASKS_OF_ONE_SHARD", 50)
@@ -57,7 +58,7 @@ def own_queue(world: SplitterWorld, run_id: str = RUN) -> str:
 
 
 def assert_ingested(world: SplitterWorld, urls: list[str], *, queue: str, run_id: str = RUN) -> None:
-    """Each URL is one task, has been sent, and is counted; whoever waits has heard it."""
+    """Each URL is one task, has been sent and is counted, and the waiting task was answered."""
     run, tasks = world.ledger.run(run_id), world.tasks(run_id)
     assert [task.source for task in tasks] == urls
     assert [task.index for task in tasks] == list(range(len(urls)))
@@ -168,7 +169,7 @@ def test_a_list_without_any_url_fails_the_run_with_the_first_reason(world: Split
     )
 
 
-def test_a_truncated_upload_fails_the_run_with_what_to_do(world: SplitterWorld) -> None:
+def test_a_truncated_upload_fails_the_run_and_the_reason_says_what_to_do(world: SplitterWorld) -> None:
     body = gzip.compress("\n".join(f"{url}?{hash(url)}" for url in URLS * 500).encode())
     world.put_urls(list=world.put_list(body[: len(body) // 2]))
     assert world.split(RUN, KEY)
@@ -180,7 +181,7 @@ def test_a_truncated_upload_fails_the_run_with_what_to_do(world: SplitterWorld) 
     assert world.ledger.run(RUN).latched_at is None
 
 
-# ---- deliveries that die or come again
+# ---- deliveries that die or are repeated
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ def test_an_ingestion_that_dies_is_continued_by_the_next_delivery(
     assert len({event["id"] for event in listed.events("run.split.completed")}) == 1
 
 
-def test_an_ingestion_that_dies_at_every_step_is_done_in_the_end(listed: SplitterWorld) -> None:
+def test_an_ingestion_that_dies_at_every_step_completes_in_the_end(listed: SplitterWorld) -> None:
     deaths = 0
     for point in POINTS:
         for _ in range(3 if point in BLOCK_POINTS else 1):
@@ -212,10 +213,10 @@ def test_an_ingestion_that_dies_at_every_step_is_done_in_the_end(listed: Splitte
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_an_ingestion_whose_every_message_comes_twice_counts_once(listed: SplitterWorld, point: str) -> None:
+def test_an_ingestion_that_is_delivered_twice_counts_once(listed: SplitterWorld, point: str) -> None:
     """The second delivery runs while the first one is at `point`."""
     listed.hooks[point] = lambda: listed.assert_split_by_another(RUN, KEY)
-    if not listed.split(RUN, KEY):  # it saw that another delivery was at work
+    if not listed.split(RUN, KEY):  # it found that another delivery is ingesting the run
         assert listed.split(RUN, KEY)
     assert listed.split(RUN, KEY)
     assert_ingested(listed, URLS, queue=own_queue(listed))
@@ -249,8 +250,8 @@ def test_tasks_that_have_ended_before_a_block_is_repeated_stay_ended(listed: Spl
 
 
 @pytest.mark.parametrize("point", ["split.run_opened", "ingest.queue_created", "ingest.checkpointed"])
-def test_an_ingestion_that_wakes_up_after_another_one_takes_nothing_back(listed: SplitterWorld, point: str) -> None:
-    """It is about to write a block that the other one has written and sent, and whose tasks have ended."""
+def test_an_ingestion_that_continues_after_another_one_undoes_nothing(listed: SplitterWorld, point: str) -> None:
+    """It is about to write a block that the other ingestion has written and sent, and whose tasks have ended."""
     ended: list[Any] = []
 
     def sleep_while_another_works() -> None:
@@ -276,13 +277,13 @@ def test_an_ingestion_notices_after_a_block_that_its_run_is_stopped(listed: Spli
     assert listed.events("run.split.completed", "run.drained") == []
 
 
-def test_an_ingestion_lets_other_commands_go_first_after_each_slice(listed: SplitterWorld) -> None:
+def test_an_ingestion_lets_other_commands_run_after_each_slice(listed: SplitterWorld) -> None:
     listed.deps = replace(listed.deps, slice_seconds=0.0)
     listed.put_urls("jobs/small.json", urls=URLS[:3])
     assert listed.split(RUN, KEY)
     assert listed.ledger.run(RUN).latched_at is None
     assert listed.split("small", "jobs/small.json")
-    assert listed.ledger.run("small").latched_at is None, "the first block was the last, but its end comes next"
+    assert listed.ledger.run("small").latched_at is None, "its only block is done, but the next delivery latches it"
     listed.state_machine.answers.clear()
     listed.task_messages()
     deliveries = listed.deliver_all()
@@ -294,7 +295,7 @@ def test_an_ingestion_lets_other_commands_go_first_after_each_slice(listed: Spli
 
 
 def test_small_runs_are_split_while_a_long_list_is_ingested(listed: SplitterWorld) -> None:
-    """As in the splitter's process, which takes several commands at a time."""
+    """A splitter process takes several commands at a time, so this happens in one process."""
     small = [f"small-{number}" for number in range(4)]
     for run_id in small:
         listed.put_urls(f"jobs/{run_id}.json", urls=URLS[:30])
@@ -312,11 +313,11 @@ def test_small_runs_are_split_while_a_long_list_is_ingested(listed: SplitterWorl
         assert [task.source for task in listed.tasks(run_id)] == URLS[:30]
 
 
-def test_an_ingestion_that_dies_after_it_handed_itself_on_counts_once(listed: SplitterWorld) -> None:
+def test_an_ingestion_that_dies_after_it_sent_its_command_again_counts_once(listed: SplitterWorld) -> None:
     listed.deps = replace(listed.deps, slice_seconds=0.0)
     listed.die_at("split.handed_on")
     assert not listed.split(RUN, KEY)
-    assert listed.split(RUN, KEY), "its message comes again, beside the one that was sent"
+    assert listed.split(RUN, KEY), "its message is redelivered, in addition to the one that was sent"
     listed.deliver_all()
     assert_ingested(listed, URLS, queue=own_queue(listed))
     assert_rejects(listed)
@@ -325,7 +326,7 @@ def test_an_ingestion_that_dies_after_it_handed_itself_on_counts_once(listed: Sp
 # ---- manifests, batches, reruns
 
 
-def test_a_job_is_announced_once_however_often_its_command_comes(world: SplitterWorld) -> None:
+def test_a_job_is_announced_once_however_often_its_command_is_delivered(world: SplitterWorld) -> None:
     world.put_urls(urls=URLS[:3], tolerated_failure_percent=5.0)
     assert world.ingest_job(RUN, KEY)
     assert world.ingest_job(RUN, KEY)
@@ -382,7 +383,7 @@ def put_batches(world: SplitterWorld, sizes: list[int]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("point", [None, "ingest.tasks_written", "ingest.messages_sent", "ingest.checkpointed"])
-def test_the_batches_of_a_closed_job_are_tasks_with_the_indices_that_they_reserved(
+def test_the_tasks_of_a_closed_job_have_the_indices_that_its_batches_reserved(
     world: SplitterWorld, point: str | None
 ) -> None:
     urls = list(put_batches(world, [40, 1, 30]))
@@ -397,7 +398,7 @@ def test_the_batches_of_a_closed_job_are_tasks_with_the_indices_that_they_reserv
 @pytest.mark.parametrize("only", ["all", "failed"])
 @pytest.mark.parametrize("point", [None, "ingest.tasks_written", "ingest.messages_sent", "ingest.checkpointed"])
 def test_a_rerun_has_the_tasks_of_the_earlier_run(listed: SplitterWorld, only: str, point: str | None) -> None:
-    """Failed tasks that a recovery completes while the rerun reads them change nothing in a block that was read."""
+    """A recovery completes failed tasks while the rerun reads them. That does not change a block that was read."""
     assert listed.split(RUN, KEY)
     listed.end_tasks(RUN, failing=lambda task: task.index % 2 == 0)
     again, key = "run-2", "jobs/job/manifest-run-2.json"
@@ -430,7 +431,7 @@ def test_a_rerun_of_failed_tasks_where_none_failed_is_done_at_once(world: Splitt
 
 
 def die_at_nth(world: SplitterWorld, point: str, n: int) -> None:
-    """Have the next delivery die when it is at `point` for the n-th time."""
+    """Make the next delivery die when it is at `point` for the n-th time."""
     if n == 1:
         world.die_at(point)
     else:

@@ -1,4 +1,4 @@
-"""Which input `auto` chooses, and how large chunks are that refer to a cube."""
+"""Which input `auto` chooses, and the size of chunks that refer to a cube."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_a_large_cube_with_the_spectral_axis_last_is_referred_to(side: int) -> N
     assert chosen(layout(side, side, 424)) == "reference"
 
 
-def test_where_requests_are_dear_a_cube_with_the_spectral_axis_last_is_copied() -> None:
+def test_with_slow_requests_a_cube_with_the_spectral_axis_last_is_copied() -> None:
     assert chosen(layout(450, 450, 424), request_seconds=0.6) == "copy"
 
 
 @pytest.mark.parametrize("axes", [(424, 60, 60), (424, 1416, 1416)])
-def test_a_cube_whose_chunks_are_one_range_is_referred_to_even_where_requests_are_dear(axes: tuple[int, ...]) -> None:
+def test_a_cube_whose_chunks_are_one_range_is_referred_to_even_with_slow_requests(axes: tuple[int, ...]) -> None:
     assert chosen(layout(*axes, spectral_axis=1), request_seconds=0.02) == "reference"
 
 
@@ -53,26 +53,26 @@ def test_many_short_ranges_are_worse_than_a_copy() -> None:
     assert chosen(layout(100, 100, 424)) == "copy"
 
 
-def test_chunks_are_larger_where_their_ranges_would_be_short_but_there_are_four_of_them() -> None:
+def test_chunks_are_larger_if_their_ranges_would_be_short_but_there_are_at_least_four() -> None:
     copied, referring = sizes(layout(450, 450, 424))
     assert copied < referring <= 450 * 450 // 4
     copied, referring = sizes(layout(7700, 7700, 424))
-    assert referring == copied, "the work of such a chunk makes long ranges already"
+    assert referring == copied, "a chunk with that much work has long ranges already"
 
 
-def test_longer_ranges_make_no_chunk_more_work_than_a_chunk_may_be() -> None:
+def test_longer_ranges_never_exceed_the_work_that_a_chunk_may_have() -> None:
     copied, referring = sizes(layout(323, 323, 424), "phspectra")
     assert referring == copied, "a chunk of phspectra is 20 seconds of work, however short its ranges"
 
 
-def test_chunks_hold_whole_rows_where_that_makes_them_one_range() -> None:
+def test_chunks_hold_whole_rows_if_that_makes_them_one_range() -> None:
     copied, referring = sizes(layout(450, 424, 450, spectral_axis=2))
     assert referring % 450 == 0
-    assert 0 < copied - referring < 2 * 450, "a row less where that makes chunks of one size"
+    assert 0 < copied - referring < 2 * 450, "one row less, if that makes the chunks equal in size"
 
 
 @pytest.mark.parametrize(("rows", "expected"), [(64, "reference"), (700, "copy")])
-def test_stored_chunks_that_several_of_ours_would_have_to_read_are_copied(rows: int, expected: str) -> None:
+def test_a_cube_whose_stored_chunks_several_workers_would_read_is_copied(rows: int, expected: str) -> None:
     """A Zarr array of 1400 x 1400 spectra: a chunk of 20 seconds holds some 280 rows."""
     cube, grid = layout(1400, 1400, 424), Grid((1400, 1400, 424), (64, rows, 424), 3)
     copied, _ = sizes(cube)

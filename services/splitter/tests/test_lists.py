@@ -1,4 +1,4 @@
-"""Lists of URLs: what is a task, what is rejected and why, and that reading goes on from any line."""
+"""Lists of URLs: which lines are tasks, which are rejected and why, and that reading can continue at any line."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_reject_has_the_number_of_its_line_and_how_the_line_begins() -> None:
 
 
 def test_a_csv_record_that_is_too_short_or_has_an_open_quote_is_rejected_alone() -> None:
-    """A forgotten quote must not take the lines after it along."""
+    """A missing quote must not make the lines after it bad."""
     body = f'id,url\n1\n"2,{URL}\n' + f"3,{URL}\n" * (MAX_RECORD_LINES + 50)
     urls, rejects = read(body.encode(), "csv")
     assert len(urls) == MAX_RECORD_LINES + 50
@@ -131,10 +131,10 @@ def test_a_csv_record_that_is_too_short_or_has_an_open_quote_is_rejected_alone()
     ]
 
 
-# ---- damage, and what is made to exhaust the reader
+# ---- damaged files, and files made to exhaust the reader
 
 
-def test_a_list_may_be_gzip_in_several_members_whether_it_says_so_or_not() -> None:
+def test_a_list_may_be_gzip_in_several_members_whether_declared_or_not() -> None:
     body = gzip.compress(f"{URL}\n{URL}".encode()) + gzip.compress(b"/2\n")
     for compressed in (True, False):
         assert read(body, compressed=compressed) == ([URL, URL + "/2"], [])
@@ -164,7 +164,7 @@ def test_a_gzip_bomb_is_an_error_and_stays_out_of_memory(monkeypatch: pytest.Mon
 
 
 class Endless(io.RawIOBase):
-    """A file of `size` letters without a line end, and then one good line, that is never in memory."""
+    """A file of `size` letters without a line end, followed by one good line. Its content is never in memory."""
 
     def __init__(self, size: int) -> None:
         self._tail = f"\n{URL}\n".encode()
@@ -225,7 +225,7 @@ BODIES = st.builds(
 
 @settings(deadline=None)
 @given(body=BODIES, list_format=st.sampled_from(["text", "jsonl", "csv"]), compressed=st.booleans(), data=st.data())
-def test_reading_goes_on_from_any_line_as_if_it_had_not_stopped(
+def test_reading_continues_at_any_line_as_if_it_had_not_stopped(
     body: bytes, list_format: Any, compressed: bool, data: st.DataObject
 ) -> None:
     body = b"id,url\n" + body if list_format == "csv" else body
@@ -256,7 +256,7 @@ def test_blocks_have_each_line_once_and_in_order(body: bytes, size: int) -> None
         st.text("htps:/.-@[]?#%a0 é\x7f", max_size=40).map("http://".__add__),
     )
 )
-def test_a_plain_url_is_taken_as_it_would_be_if_it_were_parsed(url: str) -> None:
+def test_a_plain_url_gives_the_same_result_without_parsing(url: str) -> None:
     def taken() -> str:
         try:
             return lists.checked_url(url)

@@ -1,4 +1,4 @@
-"""Splitters that die or come twice, sources that are replaced: a run is split once, and as it was submitted."""
+"""Splitters that die or run twice, sources that are replaced: a run is split once, and as it was submitted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RUN, KEY = "run-1", "manifests/job.json"
 
 
 def assert_split(world: SplitterWorld, run_id: str, data: np.ndarray, size: int) -> None:
-    """The run is split into chunks of `size` spectra that together are `data`, and whoever waits has heard it."""
+    """The run is split into chunks of `size` spectra that together are `data`, and the waiting task was answered."""
     run, chunks = world.ledger.run(run_id), list(world.ledger.chunks(run_id))
     assert run.latched_at is not None
     assert run.chunks_total == len(chunks) == -(-len(data) // size)
@@ -76,7 +76,7 @@ def test_two_submissions_with_one_file_name_are_each_split_from_their_own_cube(
 @pytest.mark.parametrize("chunk_input", ["copy", "reference"])
 @pytest.mark.parametrize("point", ["split.input_chosen", "split.inputs_written", "split.items_written"])
 @pytest.mark.parametrize("n", [8, 16], ids=["of the same shape", "of another shape"])
-def test_a_run_whose_cube_was_replaced_meanwhile_fails_with_what_to_do(
+def test_a_run_whose_cube_was_replaced_meanwhile_fails_and_the_reason_says_what_to_do(
     world: SplitterWorld, point: str, n: int, chunk_input: str
 ) -> None:
     world.put_cube("cubes/c.fits", n=8)
@@ -92,7 +92,7 @@ def test_a_run_whose_cube_was_replaced_meanwhile_fails_with_what_to_do(
     assert world.messages() == {}
 
 
-def test_a_cube_that_was_replaced_before_the_splitter_looked_at_it_is_split_as_it_is(world: SplitterWorld) -> None:
+def test_a_cube_that_was_replaced_before_the_splitter_first_read_it_is_split_as_it_is_now(world: SplitterWorld) -> None:
     world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     world.die_at("split.run_opened")
@@ -102,7 +102,7 @@ def test_a_cube_that_was_replaced_before_the_splitter_looked_at_it_is_split_as_i
     assert_split(world, RUN, data, size=2)
 
 
-def test_a_cube_that_is_replaced_while_the_run_is_sent_changes_nothing(world: SplitterWorld) -> None:
+def test_a_cube_that_is_replaced_while_the_messages_are_sent_changes_nothing(world: SplitterWorld) -> None:
     data = world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     world.die_at("split.total_set")
@@ -121,7 +121,7 @@ def test_a_message_carries_only_the_parameters_that_were_given(world: SplitterWo
 
 
 @pytest.mark.parametrize("point", ["split.inputs_written", "split.items_written"])
-def test_a_newer_release_with_other_costs_goes_on_cutting_as_the_older_one_began(
+def test_a_newer_release_with_other_costs_keeps_the_chunk_size_of_the_older_one(
     world: SplitterWorld, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = world.put_cube("cubes/c.fits", n=48)
@@ -143,7 +143,7 @@ def test_a_splitter_that_refers_to_the_cube_copies_nothing(world: SplitterWorld)
     assert world.split(RUN, KEY)
     assert_split(world, RUN, data, size=3)
     assert world.objects(f"chunks/{RUN}/") == [f"chunks/{RUN}/geometry.json", f"chunks/{RUN}/manifest.json"]
-    assert world.ledger.run(RUN).n_blank is None, "the workers count what is blank"
+    assert world.ledger.run(RUN).n_blank is None, "the workers count blank spectra"
     first = next(iter(world.ledger.chunks(RUN)))
     assert first.cube_reference is not None
     assert (first.cube_reference.first, first.cube_reference.count) == (0, 3)
@@ -178,7 +178,7 @@ def test_a_cube_in_another_bucket_is_split_where_it_is(world: SplitterWorld) -> 
 
 
 @pytest.mark.parametrize("point", ["split.inputs_written", "split.divided", "split.items_written", "split.total_set"])
-def test_the_chunks_of_a_large_run_are_counted_by_shards_whoever_goes_on(
+def test_the_chunks_of_a_large_run_are_counted_by_shards_whichever_release_continues(
     world: SplitterWorld, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chunking, "CHUNKS_OF_ONE_SHARD", 3)
@@ -231,7 +231,7 @@ def test_two_runs_that_were_submitted_under_one_manifest_key_are_each_split_from
 
 
 def test_a_submission_that_is_notified_twice_is_announced_as_it_was_first_read(world: SplitterWorld) -> None:
-    """Its idempotency key makes a second upload the same run, whatever it says."""
+    """Its idempotency key makes a second upload the same run, whatever else the second manifest says."""
     first = world.put_manifest(KEY, idempotency_key="once", tolerated_failure_percent=10.0)
     assert world.notify(first) == run_id_of(world.bucket, "once")
     second = world.put_manifest(KEY, idempotency_key="once", tolerated_failure_percent=90.0)
@@ -248,14 +248,14 @@ def test_a_run_that_somebody_else_announced_is_split_too(world: SplitterWorld) -
     assert_split(world, RUN, data, size=2)
 
 
-def test_a_manifest_that_is_not_there_fails_its_run(world: SplitterWorld) -> None:
+def test_a_missing_manifest_fails_its_run(world: SplitterWorld) -> None:
     assert world.split(RUN, KEY)
     ((error, cause),) = world.state_machine.refusals
     assert error == "ValidationFailed"
     assert "manifests/job.json: it does not exist" in cause
 
 
-# ---- deliveries that come again
+# ---- repeated deliveries
 
 
 @pytest.mark.parametrize("chunk_input", ["copy", "reference"])
@@ -289,7 +289,7 @@ def test_two_splitters_at_once_split_the_run_once(world: SplitterWorld, point: s
 
 
 @pytest.mark.parametrize("source", ["cubes/c.fits", KEY, f"chunks/{RUN}/manifest.json"])
-def test_a_run_that_is_latched_is_not_failed_for_a_source_that_is_gone(world: SplitterWorld, source: str) -> None:
+def test_a_latched_run_does_not_fail_because_its_source_is_gone(world: SplitterWorld, source: str) -> None:
     data = world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     assert world.split(RUN, KEY)
@@ -298,7 +298,7 @@ def test_a_run_that_is_latched_is_not_failed_for_a_source_that_is_gone(world: Sp
     assert_split(world, RUN, data, size=2)
 
 
-def test_a_run_that_is_latched_is_said_to_be_split_while_the_bucket_does_not_answer(world: SplitterWorld) -> None:
+def test_a_latched_run_is_announced_as_split_while_the_bucket_does_not_answer(world: SplitterWorld) -> None:
     data = world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     world.die_at("split.latched")
@@ -322,7 +322,7 @@ def test_a_splitter_that_lost_the_source_does_not_fail_the_run_that_another_has_
     assert world.dead_letters() == []
 
 
-def test_a_state_machine_that_takes_no_answer_for_long_costs_no_second_message(world: SplitterWorld) -> None:
+def test_a_long_outage_of_the_state_machine_causes_no_second_message(world: SplitterWorld) -> None:
     data = world.put_cube("cubes/c.fits", n=80)
     world.put_manifest(KEY, chunk_size=2)
     world.state_machine.out_of_order = True
@@ -336,7 +336,7 @@ def test_a_state_machine_that_takes_no_answer_for_long_costs_no_second_message(w
     assert world.dead_letters() == []
 
 
-def test_what_the_bus_did_not_take_is_said_by_the_next_delivery(world: SplitterWorld) -> None:
+def test_the_next_delivery_publishes_an_event_that_was_not_published(world: SplitterWorld) -> None:
     world.put_cube("cubes/c.fits", n=8)
     world.put_manifest(KEY, chunk_size=2)
     world.die_at("split.latched")
@@ -346,7 +346,7 @@ def test_what_the_bus_did_not_take_is_said_by_the_next_delivery(world: SplitterW
     assert len(world.events("run.split.completed")) == 1
 
 
-def test_a_run_whose_chunks_ended_before_the_latch_is_said_to_have_drained_until_its_end_is_heard(
+def test_a_run_whose_chunks_ended_before_the_latch_is_announced_as_drained_until_its_end_is_recorded(
     world: SplitterWorld,
 ) -> None:
     world.put_cube("cubes/c.fits", n=8)
@@ -415,7 +415,7 @@ def test_a_splitter_notices_that_its_run_is_stopped(world: SplitterWorld, point:
     assert world.ledger.count_chunks(RUN) == items
 
 
-def test_a_stopped_run_whose_source_is_gone_has_ended_and_is_not_invalid(world: SplitterWorld) -> None:
+def test_a_stopped_run_whose_source_is_gone_is_refused_as_ended_and_not_as_invalid(world: SplitterWorld) -> None:
     world.put_manifest(KEY, cube_key="cubes/nowhere.fits")
     world.hooks["split.run_opened"] = lambda: world.ledger.stop_run(RUN, "cancelled")
     assert world.split(RUN, KEY)
@@ -434,7 +434,7 @@ def test_a_run_that_a_recovery_resumed_and_that_cannot_be_split_is_stopped_again
 
 
 def assert_stopped(world: SplitterWorld, *, told: bool = True) -> None:
-    """The run goes no further, and nobody is told that it was split."""
+    """The run is not split any further, and nothing announces that it was split."""
     assert world.messages() == {}
     assert world.state_machine.answers == []
     assert [error for error, _ in world.state_machine.refusals] == (["RunEnded"] if told else [])

@@ -1,4 +1,4 @@
-"""A manifest that has arrived: the run that it starts, and what is said of it."""
+"""A new manifest: the run that it starts, and the event that announces the run."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Objects:
 
 
 class Splitter:
-    """The splitter's dependencies, with a bucket in memory and a transport that keeps what it is given."""
+    """The splitter's dependencies, with a bucket in memory and a transport that records what is published."""
 
     def __init__(self, key: str, body: bytes) -> None:
         self.bucket = Objects(**{key: body})
@@ -91,7 +91,7 @@ def test_another_object_starts_no_run(key: str) -> None:
 
 
 def test_a_repeated_notification_announces_the_run_of_the_first_manifest() -> None:
-    """The manifest is replaced before the notification comes again; the run keeps what it was announced with."""
+    """The manifest is replaced before the notification is repeated. The run is announced as the first time."""
     splitter = Splitter(KEY, manifest(idempotency_key="once"))
     splitter.notify(KEY)
     splitter.bucket.objects[KEY] = manifest(idempotency_key="once", survey="other")
@@ -100,7 +100,7 @@ def test_a_repeated_notification_announces_the_run_of_the_first_manifest() -> No
     assert len({said.id for said in splitter.published}) == 1
 
 
-def test_an_upload_is_a_run_of_its_own_unless_an_idempotency_key_says_otherwise() -> None:
+def test_each_upload_is_a_new_run_unless_it_repeats_an_idempotency_key() -> None:
     first = run_of_submission("b", KEY, "v-1", manifest())
     assert run_of_submission("b", KEY, "v-1", manifest()) == first
     assert run_of_submission("b", KEY, "v-2", manifest()) != first
@@ -126,7 +126,7 @@ def test_an_invalid_manifest_is_announced_too_so_that_its_run_can_fail(body: byt
     assert traceparent == traceparent_of("run")
 
 
-def test_a_manifest_is_read_as_its_workloads() -> None:
+def test_a_manifest_is_read_with_the_model_of_its_workload() -> None:
     window = {"window_index": 0, "frame_count": 1, "frames": ["f.png"]}
     captions = {"workload": "captions", "session_id": "s", "user_id": "u", "windows": [window]}
     assert isinstance(parse_manifest(manifest(), KEY), SpectraManifest)
@@ -136,30 +136,30 @@ def test_a_manifest_is_read_as_its_workloads() -> None:
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (manifest(workload="x"), "there is no workload 'x'; there are captions, spectra"),
+        (manifest(workload="x"), "there is no workload 'x'; choose one of captions, spectra"),
         (manifest(params={"beta": 0}), "params.beta: Input should be greater than 0"),
         (b"{", "Invalid JSON"),
     ],
 )
-def test_what_is_wrong_with_a_manifest_is_said(body: bytes, reason: str) -> None:
+def test_an_invalid_manifest_is_refused_with_the_reason(body: bytes, reason: str) -> None:
     with pytest.raises(PermanentError, match=reason):
         parse_manifest(body, KEY)
 
 
-#: Bodies that break a reader which expects well-meant JSON, and what is said of them.
+#: Bodies that break a reader which does not expect hostile JSON, and a part of the error for each.
 HOSTILE = {
     "deep": (b"[" * 200_000, "recursion limit exceeded"),
     "a deep field": (b'{"cube_key": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "recursion limit exceeded"),
-    "half a character": (rb'{"survey": "grs", "cube_key": "c", "idempotency_key": "\ud800"}', "hex escape"),
-    "half a character for a workload": (rb'{"workload": "\ud800"}', "there is no workload"),
-    "a workload without end": (json.dumps({"workload": "w" * 10**6}).encode(), "there is no workload"),
-    "a name without end": (manifest(params={"n" * 10**6: 1}), "nnn..."),
-    "a key without end": (manifest(cube_key="c" * 10**6), "cube_key: String should have at most"),
+    "an unpaired surrogate": (rb'{"survey": "grs", "cube_key": "c", "idempotency_key": "\ud800"}', "hex escape"),
+    "an unpaired surrogate as workload": (rb'{"workload": "\ud800"}', "there is no workload"),
+    "a long workload": (json.dumps({"workload": "w" * 10**6}).encode(), "there is no workload"),
+    "a long name": (manifest(params={"n" * 10**6: 1}), "nnn..."),
+    "a long key": (manifest(cube_key="c" * 10**6), "cube_key: String should have at most"),
 }
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_manifest_starts_a_run_that_fails_with_a_sentence(name: str) -> None:
+def test_a_hostile_manifest_starts_a_run_that_fails_with_a_short_reason(name: str) -> None:
     body, said = HOSTILE[name]
     splitter = Splitter(KEY, body)
     splitter.notify(KEY)
@@ -170,7 +170,7 @@ def test_a_hostile_manifest_starts_a_run_that_fails_with_a_sentence(name: str) -
     assert len(str(refused.value).encode()) < 1000
 
 
-def test_a_manifest_that_is_too_large_starts_a_run_that_fails_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_that_is_too_large_starts_a_run_that_fails_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pinning, "MAX_MANIFEST_BYTES", 100)
     splitter = Splitter(KEY, manifest(name="x" * 100))
     splitter.notify(KEY)

@@ -25,7 +25,7 @@ from prismline_splitter.workloads.spectra import Spectra
 
 
 class FolderBucket:
-    """A bucket in a folder."""
+    """A fake bucket that keeps its objects in a folder."""
 
     name = "folder"
 
@@ -89,12 +89,12 @@ def manifest(**fields: Any) -> SpectraManifest:
     return SpectraManifest(cube_key="cubes/c.fits", survey="s", **fields)
 
 
-def test_there_are_these_workloads() -> None:
+def test_each_module_is_a_workload_of_its_name() -> None:
     assert sorted(workload_names()) == ["captions", "spectra", "urls"]
     assert {name: workload_named(name).name for name in workload_names()} == {name: name for name in workload_names()}
 
 
-def test_a_run_of_urls_does_not_wait_for_the_library_that_reads_cubes() -> None:
+def test_a_run_of_urls_does_not_import_the_library_that_reads_cubes() -> None:
     code = (
         "import sys, prismline_splitter.handler, prismline_splitter.submission as submission\n"
         'submission.parse_manifest(b\'{"workload": "urls", "survey": "s", "urls": ["https://example.org/"]}\', "m")\n'
@@ -146,7 +146,9 @@ def inputs(bucket: FolderBucket, split: Any) -> list[dict[str, Any]]:
     return found
 
 
-def test_each_chunk_says_where_its_pixels_are_and_what_its_cube_is_like(bucket: FolderBucket, source: Source) -> None:
+def test_each_chunk_has_the_coordinates_of_its_pixels_and_the_cubes_geometry(
+    bucket: FolderBucket, source: Source
+) -> None:
     put_cube(bucket, np.ones((5, 4, 6), "f4"), **GALACTIC, BUNIT="K")
     first, second = inputs(bucket, Spectra().split(manifest(chunk_size=13), source))
     sky = WCS(fits.Header(GALACTIC))
@@ -195,7 +197,7 @@ def test_a_cube_whose_coordinates_cannot_be_read_is_split_without_them(
     assert CubeGeometry.model_validate_json(chunk["geometry.json"]).celestial is None
 
 
-# ---- noise that the submission brings along
+# ---- noise that the submission gives
 
 
 def noise_manifest() -> SpectraManifest:
@@ -276,11 +278,11 @@ def test_a_run_of_too_many_chunks_is_refused_with_a_size_that_fits(
     monkeypatch.setattr(spectra_module, "MAX_CHUNKS", 5)
     with pytest.raises(PermanentError, match="a run has at most 5; choose a chunk size of at least 5"):
         Spectra().split(manifest(chunk_size=4), source)
-    assert bucket.uploaded == [], "nothing was written before"
+    assert bucket.uploaded == [], "the refusal comes before the first upload"
     assert len(Spectra().split(manifest(chunk_size=5), source).chunks) == 5
 
 
-def test_a_split_goes_on_where_it_stopped(bucket: FolderBucket, source: Source) -> None:
+def test_a_repeated_split_uploads_only_missing_chunks(bucket: FolderBucket, source: Source) -> None:
     values = np.ones((5, 4, 6), "f4")
     values[:, 0, :2] = np.nan
     put_cube(bucket, values)
@@ -294,7 +296,7 @@ def test_a_split_goes_on_where_it_stopped(bucket: FolderBucket, source: Source) 
 
 
 @pytest.mark.parametrize("disk_bytes", [1000, 10**9], ids=["the cube's own", "others are on it"])
-def test_a_disk_that_the_cube_alone_fills_is_said_and_not_tried_again(
+def test_a_disk_that_the_cube_alone_fills_is_a_permanent_error(
     disk_bytes: int, bucket: FolderBucket, source: Source, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_cube(bucket, np.ones((5, 4, 6), "f4"))

@@ -9,29 +9,29 @@ import math
 
 from prismline_cube import RANGE_BYTES, Grid, Layout
 
-#: Work in one chunk, in seconds of one core. Much more than the overhead of a chunk, and little to lose with a worker.
+#: Most work in one chunk, in seconds of one core. Much more than a chunk's overhead; little is lost if a worker dies.
 CHUNK_SECONDS = 20.0
 #: Least work in a chunk of a small run, in seconds. Small runs are cut finer, so that several workers have work.
 LEAST_CHUNK_SECONDS = 0.25
 #: Fewest chunks of a run, unless they would be smaller than `LEAST_CHUNK_SECONDS`.
 LEAST_CHUNKS = 16
-#: Work in a chunk of a larger run, in seconds. A chunk's calls take some 40 ms, which is little beside it.
+#: Work in a chunk of a larger run, in seconds. A chunk's AWS calls take some 40 ms, which is little in comparison.
 FINE_CHUNK_SECONDS = 2.0
-#: Fewest chunks of a run, unless they would be smaller than `FINE_CHUNK_SECONDS`: so many workers can take part.
+#: Fewest chunks of a run, unless they would be smaller than `FINE_CHUNK_SECONDS`. Up to this many workers take part.
 FINE_CHUNKS = 256
-#: Fewest chunks of a run whose chunks refer to the cube, if longer ranges make up for fewer chunks.
+#: Fewest chunks of a run whose chunks refer to the cube, if fewer chunks make the ranges longer.
 LEAST_REFERENCE_CHUNKS = 4
 #: Largest chunk input, in bytes. A worker that takes over a chunk downloads this much again.
 MAX_CHUNK_BYTES = 2**30
-#: Most chunks of a run: what the ledger's shards and the console have been made for.
+#: Most chunks of a run. The ledger's shards and the console are designed for this many.
 MAX_CHUNKS = 1_000_000
-#: Milliseconds of one core for a spectrum of `COST_CHANNELS` channels, on average; the cost of both grows about in
-#: proportion to the channels. Between what was measured on synthetic spectra (0.022 and 68) and on the Galactic Ring
-#: Survey's test field (0.074 and 144): libs/gaussline/README.md.
+#: Average milliseconds of one core for a spectrum of `COST_CHANNELS` channels. The cost of both decomposers grows about
+#: in proportion to the channels. The values lie between those measured on synthetic spectra (0.022 and 68) and on the
+#: Galactic Ring Survey's test field (0.074 and 144): libs/gaussline/README.md.
 COST_MS = {"gaussline": 0.05, "phspectra": 100.0}
 COST_CHANNELS = 424
-#: Most chunks that the run's item counts by itself. One item takes about 100 completions a second, however many workers
-#: there are; these chunks take 20 seconds of that (benchmarks/README.md, `shards.py`).
+#: Most chunks that the run's item counts alone. One item takes about 100 completions a second, however many workers
+#: there are, so counting this many takes 20 seconds (benchmarks/README.md, `shards.py`).
 CHUNKS_OF_ONE_SHARD = 2_000
 #: Shards of a run with more chunks. They take the completions of 64 workers at once almost without a conflict.
 SHARDS = 16
@@ -47,10 +47,10 @@ def choose_chunk_size(n_spectra: int, n_channels: int, itemsize: int, decomposer
 
 
 def balanced(n_spectra: int, size: int, together: int = 1) -> int:
-    """A size that makes as many chunks as `size` does, at most, but of one size as far as that goes.
+    """A chunk size that makes at most as many chunks as `size` does, as equal in size as possible.
 
-    Both are multiples of `together` spectra, of which there may be a part at the end. Without this, the last chunk of
-    100 spectra in chunks of 33 would have one.
+    Both sizes are multiples of `together` spectra; only the last chunk may hold a part of such a group. For example,
+    100 spectra in chunks of 33 would leave a last chunk of one spectrum; this function returns 25.
     """
     n_units = -(-n_spectra // together)
     n_chunks = -(-n_units // max(1, size // together))
@@ -58,16 +58,16 @@ def balanced(n_spectra: int, size: int, together: int = 1) -> int:
 
 
 def _seconds(n_channels: int, decomposer: str) -> float:
-    """What a spectrum takes of one core, on average."""
+    """Average seconds of one core for a spectrum."""
     return COST_MS[decomposer] / 1000 * n_channels / COST_CHANNELS
 
 
 def choose_reference_size(size: int, layout: Layout, decomposer: str, grid: Grid | None = None) -> int:
     """Spectra in a chunk that refers to the cube, where copied chunks would have `size`.
 
-    Chunks are larger if their ranges would be too short to be worth a request each, as far as their work allows, and
-    hold whole outer indices of the cube if they can, so that a chunk is one range. Of a Zarr array, whose stored chunks
-    are in `grid`, they hold whole stored chunks if they can.
+    If the ranges would be too short to be worth a request each, chunks are larger, up to `CHUNK_SECONDS` of work. If
+    possible, a chunk holds whole outer indices of the cube, so that it is one range. `grid` describes the stored chunks
+    of a Zarr array: if possible, a chunk holds whole stored chunks.
     """
     together = layout.stored.inner if grid is None else grid.together
     worth = min(RANGE_BYTES // layout.stored.dtype.itemsize, together) if grid is None else together

@@ -1,4 +1,4 @@
-"""Spectral cubes in FITS files: what the header says, and the spectra of a file on the local disk in bounded memory.
+"""Spectral cubes in FITS files: reads the header, and the spectra of a file on the local disk in bounded memory.
 
 A slab is read into memory rather than mapped: the kernel maps at least a page, and usually sixteen, for every
 channel that a slab touches, so the resident memory of a mapped slab grows with the number of channels and not
@@ -53,12 +53,13 @@ SPECTRAL_TYPES = {
 #: Numbers of axes that a cube may have, degenerate ones included.
 CUBE_AXES = (2, 3, 4)
 
-#: Bytes of one slab, counted as float64, the widest that its values get in memory. Reading takes up to three
+#: Bytes of one slab, counted as float64, the widest type of its values in memory. Reading takes up to three
 #: times this, well under 512 MB; a smaller slab means more and shorter reads (one for each channel).
 SLAB_BYTES = 64 * 2**20
 
 
-#: Bytes of the longest header accepted (36,000 cards), so that one without END is not looked for to the end.
+#: Bytes of the longest header that is accepted (36,000 cards). Without a limit, a missing END card would cost a read of
+#: the whole file.
 MAX_HEADER_BYTES = 1000 * RECORD_BYTES
 
 #: Bytes that hold nearly every header (800 cards).
@@ -68,11 +69,12 @@ HEADER_BYTES = 64 * 2**10
 COPY_BYTES = 2**20
 
 GZIP_MAGIC = b"\x1f\x8b"
-#: First bytes of a file that tell its kind.
+#: Number of bytes at the start of a file that identify its format.
 MAGIC_BYTES = 4
-#: A gzip file may expand to this many bytes, and beyond it to `MAX_EXPANSION` times its size. Noise expands to twice.
+#: A gzip file may expand to this many bytes, or to `MAX_EXPANSION` times its size if that is more. A cube of noise
+#: expands to twice its size.
 ALWAYS_EXPANDED_BYTES, MAX_EXPANSION = 2**30, 100
-#: What is said of a file of another format.
+#: The error for a file of another format.
 NOT_FITS = "the file is not FITS: it does not begin with SIMPLE; upload a FITS cube"
 
 
@@ -103,17 +105,17 @@ class SpectraBlock:
 
 @dataclass(frozen=True, kw_only=True)
 class CubeHeader:
-    """What the header says of a spectral cube of ny * nx spectra with n_channels each.
+    """The header of a spectral cube of ny * nx spectra with n_channels each.
 
     `x` is the lowest-numbered FITS axis that is neither spectral nor degenerate (of length one) and `y` the
-    next one; an axis that is not there has length 1. `dtype` is that of the spectra: float64 for 32- and
-    64-bit integers and float64, float32 for the rest.
+    next one; a missing axis has length 1. `dtype` is the type of the spectra: float64 if the values are 32- or
+    64-bit integers or float64, float32 otherwise.
     """
 
     bitpix: int
-    #: NAXIS1 first.
+    #: Lengths of the axes, NAXIS1 first.
     axes: tuple[int, ...]
-    #: From 1.
+    #: Number of the spectral axis, from 1.
     spectral_axis: int
     n_channels: int
     ny: int
@@ -123,15 +125,15 @@ class CubeHeader:
     bunit: str
     object_name: str
     stored: StoredValues
-    #: The stored chunks of a Zarr array; None: the values lie in a FITS file.
+    #: The stored chunks of a Zarr array. None for a FITS file.
     grid: Grid | None = None
-    #: FITS keywords of the celestial coordinates, with axis 1 for x and axis 2 for y; None where the header has none,
-    #: or none that can be read.
+    #: FITS keywords of the celestial coordinates, with axis 1 for x and axis 2 for y. None if the header has none that
+    #: can be read.
     celestial: dict[str, str | int | float | bool] | None = None
 
     @property
     def layout(self) -> str:
-        """How the values lie in the object, as a reference says."""
+        """The name of the values' layout in the object, as references give it."""
         return FITS_LAYOUT if self.grid is None else ZARR_LAYOUT
 
     @property
@@ -153,9 +155,9 @@ class Cube(CubeHeader):
     def blocks(self, size: int, start: int = 0, *, cut_at: int | None = None) -> Iterator[SpectraBlock]:
         """The spectra from index `start` to the last, at most `size` at a time.
 
-        `cut_at`: no block goes past a multiple of this index. Memory is bounded by SLAB_BYTES and the size of a
-        block, not by the cube. Raises ValueError for a size or cut below 1 or a start outside 0 to n_spectra,
-        CubeError when the file has become shorter since it was opened, and OSError when the disk fails.
+        `cut_at`: no block crosses a multiple of this index. Memory depends on SLAB_BYTES and the size of a block,
+        not on the size of the cube. Raises ValueError for a size or cut below 1 or a start outside 0 to n_spectra,
+        CubeError if the file has become shorter since it was opened, and OSError if the disk fails.
         """
         if size < 1:
             raise ValueError(f"size is {size}; it must be at least 1")
@@ -185,7 +187,7 @@ class Cube(CubeHeader):
                 begin += len(index)
 
     def _read_slab(self, file: io.FileIO, index: int) -> tuple[int, NDArray[Any]]:
-        """The slab with spectrum `index` in it: its first index, and its stored values (n, n_channels)."""
+        """The slab that contains spectrum `index`: its first index, and its stored values (n, n_channels)."""
         stored = self.stored
         capacity = max(1, SLAB_BYTES // (self.n_channels * np.dtype(np.float64).itemsize))
         outer, inner = divmod(index, stored.inner)
@@ -209,22 +211,22 @@ def is_gzip(magic: bytes) -> bool:
 
 
 def is_zip(magic: bytes) -> bool:
-    """Whether a file that begins with these bytes is a ZIP file, as those of Zarr arrays are."""
+    """Whether a file that begins with these bytes is a ZIP file, which should hold a Zarr array."""
     return magic.startswith(ZIP_MAGIC)
 
 
 def read_header(file: BinaryIO, file_bytes: int) -> CubeHeader:
-    """What is said of the spectral cube in an uncompressed FITS file of `file_bytes` bytes; only headers are read.
+    """The header of the spectral cube in an uncompressed FITS file of `file_bytes` bytes. Reads only headers.
 
-    Raises CubeError for a file that is not a whole spectral cube, and what reading the file raises.
+    Raises CubeError if the file is not a complete spectral cube, and passes on errors of reading the file.
     """
     return _describe(*_find_image(file, file_bytes))
 
 
 def read_zarr_header(file: BinaryIO, read: ReadRange) -> CubeHeader:
-    """What is said of the spectral cube in a Zarr array in a ZIP file; only descriptions are read.
+    """The header of the spectral cube in a Zarr array in a ZIP file. Reads only metadata.
 
-    Raises CubeError for a file that is not a spectral cube, and what reading raises.
+    Raises CubeError if the file is not a spectral cube, and passes on errors of reading it.
     """
     cube = open_zarr_file(file, read)
     found = _describe(zarr_header(cube), 0)
@@ -234,9 +236,9 @@ def read_zarr_header(file: BinaryIO, read: ReadRange) -> CubeHeader:
 def open_cube(path: Path, workdir: Path) -> Cube:
     """Find the spectral cube in a FITS file: its first HDU with image data.
 
-    A file that is compressed with gzip (whatever its name), or tile by tile, or a Zarr array, is first written as
-    plain FITS to a new file in `workdir`, which the cube then reads; the caller removes `workdir` when done with the
-    cube. Raises CubeError for a file that is not a whole spectral cube, and OSError when the disk fails or is full.
+    A Zarr array, or a file that is compressed with gzip (whatever its name) or tile by tile, is first unpacked to a
+    plain FITS file in `workdir`, which the cube then reads. The caller removes `workdir` when it no longer needs the
+    cube. Raises CubeError if the file is not a complete spectral cube, and OSError if the disk fails or is full.
     """
     if not path.is_file():
         raise CubeError("there is no such file; check the cube's key and upload it again")
@@ -268,7 +270,9 @@ def is_blank(spectra: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
 
 
 def _decompress(path: Path, workdir: Path) -> Path:
-    """Decompress a file. What is no FITS file, or expands like no cube does, is refused while it is read."""
+    """Decompress a file. Raises CubeError while reading, as soon as it is clear that the file is not FITS or expands
+    too far.
+    """
     most = max(ALWAYS_EXPANDED_BYTES, MAX_EXPANSION * path.stat().st_size)
     descriptor, name = tempfile.mkstemp(suffix=".fits", dir=workdir)
     with os.fdopen(descriptor, "wb") as plain, gzip.open(path) as packed:
@@ -295,7 +299,7 @@ def _read_exactly(file: io.FileIO, array: NDArray[Any], position: int) -> None:
 
 
 def _find_image(file: BinaryIO, file_bytes: int) -> tuple[fits.Header, int]:
-    """The header of the first HDU with image data, and the offset of that data, which are whole."""
+    """The header of the first HDU with image data, and the offset of the data. Raises CubeError if they are cut off."""
     if file.read(len(b"SIMPLE")) != b"SIMPLE":
         raise CubeError(NOT_FITS)
     start = 0
@@ -321,15 +325,15 @@ def _find_image(file: BinaryIO, file_bytes: int) -> tuple[fits.Header, int]:
 
 
 def _read_header(file: BinaryIO, start: int) -> tuple[fits.Header, int]:
-    """The header that begins at byte `start`, and the offset of the data behind it."""
-    for size in (HEADER_BYTES, MAX_HEADER_BYTES):  # a longer one is rare, and reading is not free
+    """The header that begins at byte `start`, and the offset of the data after it."""
+    for size in (HEADER_BYTES, MAX_HEADER_BYTES):  # few headers need the longer read
         file.seek(start)
         window = io.BytesIO(file.read(size))
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 header = fits.Header.fromfile(window)
-        except Exception as error:  # what astropy raises for a damaged header is not documented
+        except Exception as error:  # astropy does not document what it raises for a damaged header
             failed = error
         else:
             return header, start + window.tell()
@@ -391,8 +395,8 @@ def _describe(header: fits.Header, offset: int) -> CubeHeader:
 def _celestial(header: fits.Header, spatial: list[int]) -> dict[str, str | int | float | bool] | None:
     """The keywords of the celestial coordinates of the pixels, whose axes are `spatial` (from 1, x first).
 
-    A degenerate celestial axis stands in for `y`, or for both: a strip and a single spectrum lie somewhere, too. A
-    header whose coordinates cannot be read is no reason to refuse its spectra.
+    If the cube is a strip or a single spectrum, degenerate celestial axes serve as `y`, or as `x` and `y`. Returns None
+    if the coordinates cannot be read, because the spectra are useful without them.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -405,7 +409,7 @@ def _celestial(header: fits.Header, spatial: list[int]) -> dict[str, str | int |
             sky = whole.sub([*spatial, *(n for n in celestial if n not in spatial)])
             sky.wcs.set()
             return dict(sky.to_header().items())
-        except Exception:  # what astropy and wcslib raise for odd coordinates is not documented
+        except Exception:  # astropy and wcslib do not document what they raise for odd coordinates
             return None
 
 
@@ -434,10 +438,10 @@ def _spectral_axis(header: fits.Header, axes: list[int]) -> int:
 
 
 def _value(header: fits.Header, key: str) -> Any:
-    """The value of a card, None where there is no card or no value on it."""
+    """The value of a card. None if there is no such card, or if it has no value."""
     try:
         return header.get(key)
-    except Exception as error:  # what astropy raises for a damaged card is not documented
+    except Exception as error:  # astropy does not document what it raises for a damaged card
         raise _unusable(key, "cannot be read") from error
 
 
@@ -451,7 +455,7 @@ def _number(header: fits.Header, key: str, default: float) -> float:
 
 
 def _integer(header: fits.Header, key: str, default: int | None = None) -> int:
-    """The integer value of a card; without a default the card must be there."""
+    """The integer value of a card. Raises CubeError if the card is missing and there is no default."""
     value = _value(header, key)
     if value is None and default is not None:
         return default

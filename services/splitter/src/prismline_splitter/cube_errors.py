@@ -8,4 +8,4 @@ class CubeError(Exception):
 
 
 class TileCompressedError(CubeError):
-    """The cube is compressed tile by tile, as fpack does: its values have to be unpacked first."""
+    """The cube is compressed tile by tile, as fpack does. Its values have to be unpacked first."""

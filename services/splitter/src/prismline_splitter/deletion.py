@@ -1,7 +1,7 @@
-"""Deletes a job in the background: cancels its runs, waits for their end, then removes items and objects.
+"""Deletes a job in the background: cancels its runs, waits for their end, then deletes items and objects.
 
-Every step may be repeated: it removes what is left. The job's item goes last, so the job is shown as `deleting` until
-nothing else is left of it. Uploads of the tenant stay, because other jobs may name them.
+Every step may be repeated: it deletes what is left. The job's item is deleted last, so the job is shown as `deleting`
+until nothing else of it is left. The tenant's uploads stay, because other jobs may name them.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from prismline_ledger import seconds_since
 from prismline_runtime import Message, batches, fault_point
 from prismline_splitter.dependencies import Dependencies
 
-#: Seconds until a deletion looks again whether its runs have ended.
+#: Seconds until a deletion checks again whether its runs have ended.
 LOOK_AGAIN_SECONDS = 15
 #: After this time, in seconds, a deletion no longer waits for the end of its runs.
 PATIENCE_SECONDS = 3600.0
-#: Seconds until a deletion comes a second time, for what workers wrote that were at work when their run was cancelled.
+#: Seconds until a deletion is repeated. Workers that were busy when their run was cancelled may have written since.
 SECOND_PASS_SECONDS = 900
-#: Time of an invocation, in seconds, that is kept back for handing the deletion on.
+#: Seconds of an invocation that are reserved for sending the deletion's message again.
 MARGIN_SECONDS = 60.0
 #: Objects that are deleted together.
 OBJECTS_BATCH = 1000
 
 
 def on_job_delete(request: JobDeleteRequested, message: Message, deps: Dependencies) -> None:
-    """Cancel the job's runs, and delete them when they have ended. A repeat goes on with what is left."""
+    """Cancel the job's runs, and delete them when they have ended. A redelivery deletes what is left."""
     deadline = message.delivery.deadline(MARGIN_SECONDS)
     runs = deps.ledger.find_runs(request.run_ids)
     going = [run_id for run_id in request.run_ids if run_id in runs and runs[run_id].ended_at is None]
@@ -57,7 +57,7 @@ def on_job_delete(request: JobDeleteRequested, message: Message, deps: Dependenc
         deps.transport.send(Queue.SPLIT, [message.envelope], delay_seconds=LOOK_AGAIN_SECONDS)
         return
     for run_id in request.run_ids:
-        if run_id not in runs:  # it may be opened later: then it is stopped, and finds no manifest
+        if run_id not in runs:  # it may be opened later: it is then stopped already, and its manifest is gone
             deps.ledger.stop_run(run_id, "cancelled")
     n_deleted = 0
     for count in _deletions(request, runs, deps):
@@ -72,7 +72,7 @@ def on_job_delete(request: JobDeleteRequested, message: Message, deps: Dependenc
 
 
 def _cancel(run_id: str, message: Message, deps: Dependencies) -> None:
-    """Ask the status service to cancel the run. It ignores a request for a run that is cancelled."""
+    """Ask the status service to cancel the run. The service ignores the request if the run is cancelled already."""
     request = RunCancelRequested(run_id=run_id, requested_at=timestamp())
     deps.transport.publish_event(request, traceparent=message.envelope.traceparent, key=("delete",))
 
@@ -93,7 +93,7 @@ def _deletions(request: JobDeleteRequested, runs: dict[str, RunItem], deps: Depe
 
 
 def run_prefixes(run_id: str, surveys: Iterable[str]) -> Iterator[str]:
-    """The prefixes of all objects that belong to a run alone. surveys: the run's survey, if it is known."""
+    """The prefixes of all objects that belong only to this run. surveys: the run's survey, if it is known."""
     yield manifest_copy_key(run_id).removesuffix("manifest.json")
     yield f"{RESULTS_PREFIX}{run_id}/"
     yield f"{EXPORTS_PREFIX}{run_id}/"

@@ -24,15 +24,15 @@ class Dependencies:
     transport: Transport
     run_queues: RunQueues
     open_bucket: Callable[[str], Bucket]
-    #: The bucket of the deployment, and the table of jobs: what a deletion removes.
+    #: The bucket of the deployment, and the table of jobs. A deletion removes objects and items from them.
     bucket: Bucket
     jobs: Table
     workdir: Path
-    #: What a ranged request costs, in seconds.
+    #: Seconds per ranged request while 16 are under way.
     request_seconds: float
     #: How long one delivery ingests, in seconds.
     slice_seconds: float
-    #: A run of more tasks has a queue of its own.
+    #: A run with more tasks has a queue of its own.
     own_queue_tasks: int
     logger: Logger
 

@@ -1,6 +1,6 @@
 """Unpacks FITS images that are compressed tile by tile, as fpack does, in bounded memory.
 
-Convention: FITS standard 4.0, section 10. A tile is decompressed as a whole, and fpack's are single rows by default.
+Convention: FITS standard 4.0, section 10. A tile can only be decompressed in full; fpack's default tile is one row.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from astropy.io import fits
 from prismline_splitter.cube_errors import CubeError
 from prismline_splitter.plain_fits import write_values
 
-#: Bytes that one tile may have at most.
+#: Largest tile, in bytes.
 MAX_TILE_BYTES = 256 * 2**20
-#: The values may have this many bytes, and beyond it `MAX_EXPANSION` times those of the file.
+#: The values may take this many bytes, or `MAX_EXPANSION` times the size of the file if that is more.
 ALWAYS_EXPANDED_BYTES, MAX_EXPANSION = 2**30, 100
 
 
 def unpack_tiles(path: Path, workdir: Path) -> Path:
     """Write the first tile-compressed image of a FITS file into a new, plain FITS file in `workdir`.
 
-    The values are written as they are stored, before BSCALE and BZERO. Raises CubeError if they cannot be read, or
-    expand like no cube does, and OSError when the disk fails or is full.
+    The values are written as they are stored, before BSCALE and BZERO. Raises CubeError if they cannot be read or
+    expand too far, and OSError if the disk fails or is full.
     """
     descriptor, name = tempfile.mkstemp(suffix=".fits", dir=workdir)
     with os.fdopen(descriptor, "wb") as plain, warnings.catch_warnings():
@@ -43,10 +43,10 @@ def unpack_tiles(path: Path, workdir: Path) -> Path:
         except (CubeError, MemoryError):
             raise
         except OSError as error:
-            if error.errno is not None:  # the disk's; astropy raises OSErrors of its own for damaged files
+            if error.errno is not None:  # the disk failed; astropy's own OSErrors, for damaged files, have no errno
                 raise
             raise _damaged(error) from error
-        except Exception as error:  # what astropy raises for damaged files is not documented
+        except Exception as error:  # astropy does not document what it raises for damaged files
             raise _damaged(error) from error
     return Path(name)
 

@@ -1,11 +1,11 @@
 """Ingests the tasks of a run: block by block it writes tasks, sends their messages and records how far it has come.
 
-At the end it sets the absolute total and latches. Task ids depend on the index alone, existing tasks stay as they are,
-and every block ends with a checkpoint in the run's item. So a delivery that takes over repeats at most one block. The
-checkpoint is written only over the one that was read: of two deliveries at the same time, one stops.
+At the end it sets the absolute total and closes the latch. Task ids depend on the index alone, existing tasks stay
+unchanged, and every block ends with a checkpoint in the run's item. So a delivery that takes over repeats at most one
+block. A delivery replaces only the checkpoint that it read, so one of two concurrent deliveries stops.
 
-A delivery ingests for a short time, and then sends its command again. So other commands in the queue, such as those of
-small runs, do not wait for the end of long lists, even if there are as many of them as a process takes at a time.
+A delivery ingests for a short time, and then sends its command again. So the commands of small runs do not wait for the
+end of long lists, even if a process has as many long lists as it takes commands at a time.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from prismline_splitter.workload import Cursor, TaskBlock, TaskSource
 
 #: Most tasks of a run with one shard: one query lists it, and one item counts it.
 TASKS_OF_ONE_SHARD = 10_000
-#: Tasks in each shard of a large run. At the 1,000 writes a second that DynamoDB allows a partition, the four writes
-#: that a task takes from its creation to its end let a shard of this size pass in about four minutes.
+#: Tasks in each shard of a large run. A task takes four writes from its creation to its end, and DynamoDB allows 1,000
+#: writes a second for a partition, so a shard of this size takes about four minutes.
 TASKS_PER_SHARD = 62_500
-#: Tasks of one shard in a block. Enough that the checkpoint after each block costs little beside its tasks.
+#: Tasks of one shard in a block. Enough that the checkpoint after each block costs little compared with its tasks.
 BLOCK_TASKS_PER_SHARD = 400
 #: Fewest tasks in a block.
 LEAST_BLOCK_TASKS = 1000
-#: Seconds until a delivery looks again that found another one at work.
+#: Seconds until a delivery is retried that found another one ingesting the same run.
 ANOTHER_SECONDS = 60
 
 
@@ -54,7 +54,7 @@ class SliceOverError(Exception):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How far an ingestion has come: what is written and sent, and where its source goes on."""
+    """How far an ingestion has come: what is written and sent, and where it continues in its source."""
 
     cursor: Cursor | None = None
     next_index: int = 0
@@ -66,7 +66,7 @@ class Checkpoint:
 
     @classmethod
     def of(cls, run: RunItem) -> Checkpoint:
-        """The checkpoint in the run's item, or the beginning."""
+        """The checkpoint in the run's item. Without one, a checkpoint at the beginning of the source."""
         if run.checkpoint is None:
             return cls(totals=[0] * run.shard_count)
         return TypeAdapter(cls).validate_json(run.checkpoint)
@@ -87,7 +87,7 @@ class Checkpoint:
 
 
 def shard_count_of(n_tasks: int) -> int:
-    """Shards of a run of about `n_tasks` tasks: one partition for a small run, and more in steps of two."""
+    """Shards of a run of about `n_tasks` tasks: one for a small run, else a power of two that is at least four."""
     if n_tasks <= TASKS_OF_ONE_SHARD:
         return 1
     return min(MAX_SHARDS, 1 << max(2, math.ceil(math.log2(n_tasks / TASKS_PER_SHARD))))
@@ -101,8 +101,8 @@ def block_size(shard_count: int) -> int:
 def ingest(command: RunSplit, run: RunItem, source: TaskSource, deps: Dependencies) -> RunItem:
     """Write and send all tasks of `source` from the run's checkpoint on, set the total and latch. Return the run.
 
-    Nothing more is done once the run is stopped. Raises SliceOverError if the time for one delivery is over,
-    PermanentError if the source has no task, and TransientError if another delivery ingests the run.
+    Return early if the run is stopped. Raises SliceOverError if the time for one delivery is over, PermanentError if
+    the source has no task, and TransientError if another delivery ingests the run.
     """
     until = time.monotonic() + deps.slice_seconds
     ledger, bucket = deps.ledger, deps.open_bucket(command.bucket)
@@ -145,7 +145,10 @@ def ingest(command: RunSplit, run: RunItem, source: TaskSource, deps: Dependenci
 
 
 def _recorded(run: RunItem, checkpoint: Checkpoint, deps: Dependencies, rejects: str | None = None) -> RunItem:
-    """The run after its checkpoint was replaced. Raises TransientError if it is not the one that was read."""
+    """Replace the run's checkpoint and return the run, which may be latched or stopped by now.
+
+    Raises TransientError if another delivery has replaced the checkpoint since it was read.
+    """
     recorded = deps.ledger.checkpoint(
         run, checkpoint.json(), n_rejected=checkpoint.rejected or None, rejects_key=rejects
     )
@@ -171,7 +174,7 @@ def messages_of(
     added: Mapping[int, list[str]],
     deps: Dependencies,
 ) -> Iterator[Envelope]:
-    """The messages of new tasks, whose ids are sorted by shard. They are of about equal size."""
+    """The messages for new tasks, whose ids are grouped by shard. Messages of one shard have about equal numbers."""
     for _, ids in sorted(added.items()):
         for part in _parts(ids):
             process = TasksProcess.of(run, part, command.bucket)
@@ -202,7 +205,7 @@ def _first(bucket: Bucket, command: RunSplit) -> str:
 
 
 def _merge_rejects(bucket: Bucket, command: RunSplit, n_parts: int, workdir: Path) -> None:
-    """Join the parts in one object, through a file. A repeat writes the same again."""
+    """Join the parts into one object, through a temporary file. A repeat writes the same object again."""
     with TemporaryDirectory(dir=workdir) as folder:
         path = Path(folder) / "rejects.jsonl"
         with path.open("wb") as file:

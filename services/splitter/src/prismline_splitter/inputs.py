@@ -1,7 +1,7 @@
 """Decides whether the chunks of a run get copies of their spectra or references to the cube. Pure.
 
-Copying costs the splitter time in proportion to the cube, while nobody else can begin. References cost the workers a
-request for each range, and with the spectral axis last a chunk has a range for each channel. Both read each byte once.
+Copying costs the splitter time in proportion to the cube, during which no worker can begin. References cost the workers
+a request for each range, and with the spectral axis last a chunk has a range for each channel.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ SMALL_CUBE_BYTES = 16 * 2**20
 #: Bytes a second that a splitter copies: download, transposition, upload. Measured on the embedded emulator with two
 #: cores: 340 MB in 7.6 s (benchmarks/README.md).
 COPY_BYTES_PER_SECOND = 45e6
-#: Seconds that an object costs on its own, to write and to read.
+#: Fixed cost of an object, in seconds, to write it and to read it.
 OBJECT_SECONDS = 0.03
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run's input costs, in seconds, beside what both kinds of input have in common."""
+    """What a run's input costs, in seconds, without the costs that both kinds of input have in common."""
 
     copy_seconds: float
     reference_seconds: float
@@ -36,10 +36,11 @@ class Cost:
 def cost_of(
     layout: Layout, *, copied_chunk: int, referring_chunk: int, request_seconds: float, grid: Grid | None = None
 ) -> Cost:
-    """The cost of both inputs of a cube, for chunks of so many spectra.
+    """The cost of both kinds of input of a cube.
 
-    request_seconds: time that a ranged request takes, divided by the number of requests at the same time. grid: the
-    stored chunks of a Zarr array. One that holds spectra of several of ours is read and decoded by each.
+    copied_chunk, referring_chunk: spectra in a chunk of each kind. request_seconds: time that a ranged request takes,
+    divided by the number of concurrent requests. grid: the stored chunks of a Zarr array. If several chunks of the run
+    share a stored chunk, each of their workers reads and decodes it.
     """
     cube_bytes = layout.n_spectra * layout.n_channels * layout.dtype.itemsize
     copies = cube_bytes / COPY_BYTES_PER_SECOND + -(-layout.n_spectra // copied_chunk) * OBJECT_SECONDS
@@ -52,7 +53,7 @@ def cost_of(
 
 
 def _count(layout: Layout, size: int) -> float:
-    """About how many requests all chunks make: as many as the first ones, each."""
+    """About how many requests all chunks make, estimated from the first three."""
     starts = range(0, layout.n_spectra, size)
     looked_at: Iterable[int] = starts[:3]
     most = slab_size(layout)

@@ -3,8 +3,8 @@
 Formats: one URL a line; JSON Lines (a string, or an object with the member `url`); CSV with a column `url`. Each may be
 compressed with gzip. A line that has no usable URL is a `Reject` with its number and the reason, and reading goes on.
 
-Every line carries the position after it, so that a reader that died can be replaced: a `Position` is a number of bytes
-of the uncompressed list. In a gzip file the bytes before it are decompressed again and thrown away.
+Every line carries the position after it, so that another reader can continue after a crash. A `Position` is a number of
+bytes of the uncompressed list. In a gzip file the bytes before it are decompressed again and thrown away.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from prismline_runtime import PermanentError
 
 #: Longest line, in bytes, and longest CSV record. A longer one is rejected without being held in memory.
 MAX_LINE_BYTES = 64 * 1024
-#: Most lines of one CSV record: a quoted field may contain line ends. It bounds what a forgotten quote costs.
+#: Most lines of one CSV record: a quoted field may contain line ends. It limits how many lines a missing quote affects.
 MAX_RECORD_LINES = 100
 #: How much of a rejected line is kept, in characters.
 EXCERPT_CHARS = 200
 #: Bytes that are read at a time.
 READ_BYTES = 2**20
-#: A gzip file may expand to this many bytes, and beyond it to `MAX_EXPANSION` times its size. Lists of URLs stay well
-#: below 100 times; a file that is made to exhaust its reader reaches 1000 times.
+#: A gzip file may expand to this many bytes, or to `MAX_EXPANSION` times its size if that is more. Lists of URLs stay
+#: well below 100 times; a gzip bomb reaches 1000 times.
 FREE_EXPANSION_BYTES, MAX_EXPANSION = 256 * 2**20, 200
 
 GZIP_MAGIC = b"\x1f\x8b"
 #: Separators of CSV files that are recognised in the header.
 DELIMITERS = (",", ";", "\t")
-#: Most URLs. They need no parsing, which takes longer than all else that is done with a line.
+#: Matches most URLs. They need no parsing, which would take longer than all other work on a line.
 PLAIN_URL = re.compile(r"https?://[a-z0-9.-]+(/[!-~]*)?")
 #: Name of the column or member that holds the URL.
 URL_NAME = "url"
@@ -85,7 +85,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class _Raw:
-    """A line as it is in the file. If it is longer than `MAX_LINE_BYTES`, `text` is None and `start` is its start."""
+    """A line as it is in the file. If it is longer than `MAX_LINE_BYTES`, `text` is None and `start` is cut off."""
 
     number: int
     start: bytes
@@ -96,8 +96,8 @@ class _Raw:
 class UrlList:
     """A list of URLs in an open file, which must be seekable.
 
-    `name` is for messages. Raises ListError from any method: a CSV without a `url` column, a damaged or truncated gzip
-    file, or one that expands beyond all measure.
+    `name` appears in error texts. Every method raises ListError for a CSV without a `url` column, a damaged or
+    truncated gzip file, or one that expands too far.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class UrlList:
             sample = self._file.read(READ_BYTES)
             if len(sample) < READ_BYTES:
                 return len(sample.splitlines())
-            # the share of the object that the sample took; the reader of a gzip file reads ahead a little
+            # bytes of the object that the sample took; a gzip reader reads a little ahead
             taken = self._file.fileobj.tell() if isinstance(self._file, gzip.GzipFile) else READ_BYTES
         return max(1, sample.count(b"\n")) * max(1, self.size // max(1, taken))
 
@@ -143,7 +143,7 @@ class UrlList:
     # ---- CSV
 
     def _csv_lines(self, start: Position) -> Iterator[Line]:
-        """The records. The header is read from the beginning of the file, wherever reading starts."""
+        """The records from `start` on. The header is always read from the beginning of the file."""
         header, delimiter, column, begin = self._header()
         if header is None:
             return
@@ -171,9 +171,9 @@ class UrlList:
                 yield Line(Position(raws[-1].after, raws[-1].number), reject=_reject(first, error))
 
     def _rest_of_record(self, raws: list[_Raw], lines: _PushBack) -> str:
-        """The lines that belong to the record of `raws[0]`, which has an open quote. They are added to `raws`.
+        """The remaining lines of the record that begins with `raws[0]`, which has an open quote. Adds them to `raws`.
 
-        If no line closes the quote, only the first line is bad: the others are given back.
+        If no line closes the quote, only the first line is bad: the others are pushed back to `lines`.
         """
         rest, size = [], len(raws[0].start)
         for raw in islice(lines, MAX_RECORD_LINES - 1):
@@ -192,7 +192,10 @@ class UrlList:
         raise BadLineError("a quote is not closed")
 
     def _header(self) -> tuple[str | None, str, int, Position]:
-        """The header, its separator, the index of the URL's column, and the position after it. None: an empty list."""
+        """The header (None for an empty list), its separator, the index of the URL's column, and the position after it.
+
+        Raises ListError if there is no such column.
+        """
         for raw in self._raw_lines(Position()):
             try:
                 text = _decoded(raw).strip()
@@ -218,7 +221,7 @@ class UrlList:
     def _raw_lines(self, start: Position) -> Iterator[_Raw]:
         """The lines from `start` on. A line that is too long is skipped in pieces of `READ_BYTES`."""
         number, offset = start.line, start.offset
-        with self._readable():  # what a consumer of these lines raises does not pass here
+        with self._readable():  # it does not see the errors of the code that consumes these lines
             self._file.seek(offset)
             while text := self._file.readline(MAX_LINE_BYTES + 1):
                 number += 1
@@ -231,13 +234,13 @@ class UrlList:
                     self._check_expansion(offset)
                 self._check_expansion(offset)
                 if number == 1:
-                    text = text.removeprefix(b"\xef\xbb\xbf")  # the mark with which some editors begin UTF-8
+                    text = text.removeprefix(b"\xef\xbb\xbf")  # the byte order mark that some editors write
                 yield _Raw(number, text, text if whole else None, offset)
 
     def _check_expansion(self, offset: int) -> None:
         if offset > self._most:
             raise ListError(
-                f"{self._name} expands to more than {MAX_EXPANSION} times its {self.size} bytes: it is no list of URLs."
+                f"{self._name} expands to more than {MAX_EXPANSION} times its {self.size} bytes: not a list of URLs."
             )
 
     @contextmanager
@@ -252,7 +255,7 @@ class UrlList:
 
 
 class _PushBack:
-    """An iterator that takes lines back."""
+    """An iterator of lines to which lines can be returned."""
 
     def __init__(self, lines: Iterator[_Raw]) -> None:
         self._lines = lines
@@ -265,7 +268,7 @@ class _PushBack:
         return self._again.popleft() if self._again else next(self._lines)
 
     def push_back(self, raws: list[_Raw]) -> None:
-        """Have these lines come next."""
+        """Return these lines. They come next, in the same order."""
         self._again.extendleft(reversed(raws))
 
 
@@ -279,7 +282,7 @@ class Block:
 
 
 def blocks(lines: Iterable[Line], size: int) -> Iterator[Block]:
-    """Divide lines into blocks of `size` lines; the last one may be smaller. Bad and blank lines count, too."""
+    """Divide lines into blocks of `size` lines; the last block may be smaller. Bad and blank lines count too."""
     iterator = iter(lines)
     while taken := list(islice(iterator, size)):
         urls = [line.url for line in taken if line.url is not None]
@@ -298,7 +301,7 @@ def checked_url(url: str) -> str:
         raise BadLineError("the URL contains a space or a control character; it must be percent-encoded")
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port  # the port of some texts raises
+        host, _ = parts.hostname, parts.port  # an invalid port raises ValueError
     except ValueError as error:
         raise BadLineError(f"it is not a URL: {error}") from error
     if parts.scheme not in {"http", "https"} or not host:

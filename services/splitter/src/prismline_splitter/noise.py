@@ -1,4 +1,4 @@
-"""The noise that a submission brings along: a map, or a value for each channel."""
+"""Reads the noise that a submission gives: a map, or a value for each channel."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from prismline_splitter.cube import CubeHeader
 from prismline_splitter.cube_errors import CubeError
 
-#: Bytes of a text file with one value a channel: 64 for each of a million channels.
+#: Largest text file with one value per channel, in bytes: 64 for each of a million channels.
 MAX_TEXT_BYTES = 64 * 2**20
 
 
@@ -50,7 +50,7 @@ def _from_fits(path: Path) -> NDArray[np.float64]:
             warnings.simplefilter("ignore")
             with fits.open(path, memmap=False) as units:
                 data = next((unit.data for unit in units if unit.is_image and unit.data is not None), None)
-    except Exception as error:  # what astropy raises for a damaged file is not documented
+    except Exception as error:  # astropy does not document what it raises for a damaged file
         raise CubeError("it is damaged; upload it again") from error
     if data is None:
         raise CubeError("it holds no image; give a FITS map")

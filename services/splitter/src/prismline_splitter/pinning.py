@@ -1,4 +1,4 @@
-"""Pins the source of a run and how it is cut, so that every delivery of `run.split` makes the same chunks."""
+"""Pins the source of a run and its division into chunks, so that every delivery of `run.split` makes the same ones."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def pinned_manifest(bucket: Bucket, run_id: str, key: str) -> bytes:
     """The run's copy of the manifest. If there is none, copy the object under `key`."""
     try:
         return bucket.read(manifest_copy_key(run_id))
-    except PermanentError:  # another service than the splitter announced the run
+    except PermanentError:  # a service other than the splitter announced the run
         return pin_manifest(bucket, run_id, read_manifest(bucket, key))
 
 

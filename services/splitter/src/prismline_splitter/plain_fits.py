@@ -1,4 +1,4 @@
-"""Writes the values of a cube as a plain FITS file has them, part by part."""
+"""Writes the values of a cube to a plain FITS file, part by part."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from prismline_cube import STORED_TYPES
 
-#: Bytes of which a FITS file has a multiple.
+#: The size of a FITS file is a multiple of this many bytes.
 RECORD_BYTES = 2880
 #: Bytes of values that are written at a time.
 PART_BYTES = 64 * 2**20
@@ -26,9 +26,9 @@ def write_values(
 ) -> None:
     """Write all values after the header, and fill the last record.
 
-    shape: lengths of the axes, the slowest first. stored: lengths of the pieces that are decompressed as a whole; a
-    part has whole pieces along the axis that it is cut from. values: returns the values of a part. Raises what
-    `values` raises, and OSError when the disk fails or is full.
+    shape: lengths of the axes, the slowest first. stored: lengths of the pieces that can only be decompressed in full;
+    along the axis that is divided, a part holds whole pieces. values: returns the values of a part. Passes on errors of
+    `values`, and raises OSError if the disk fails or is full.
     """
     kind = np.dtype(STORED_TYPES[bitpix])
     axis = next((n for n, length in enumerate(shape) if length > 1), 0)

@@ -1,6 +1,6 @@
 """Creates the queue of a run with many tasks, so that small runs do not wait behind them in the shared queue.
 
-The sweeper of the dead-letter consumer deletes it when the run's end is recorded.
+The sweeper of the dead-letter consumer deletes it after the run's end is recorded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class RunQueues:
-    """The own queues of runs in one environment."""
+    """Creates the queues of large runs in one environment."""
 
     def __init__(self, sqs: SQSClient, environment: str) -> None:
         self._sqs = sqs

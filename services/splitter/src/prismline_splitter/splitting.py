@@ -74,7 +74,7 @@ def on_run_split(command: RunSplit, message: Message, deps: Dependencies) -> Non
 def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunItem:
     """Send all messages of the run and latch it, from whatever step an earlier delivery reached. Return the run.
 
-    Nothing more is done if the run was stopped, or if another delivery has latched it.
+    Return early if the run was stopped, or if another delivery has latched it.
     """
     ledger, transport, run_id = deps.ledger, deps.transport, command.run_id
     bucket = deps.open_bucket(command.bucket)

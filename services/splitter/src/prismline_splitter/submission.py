@@ -50,9 +50,10 @@ def on_object_created(event: dict[str, Any], _delivery: Delivery, deps: Dependen
 
 
 def on_job_ingest(command: JobIngest, message: Message, deps: Dependencies) -> None:
-    """Publish `run.submitted` for a job whose manifest lies under `jobs/`. A repeat publishes the same event.
+    """Publish `run.submitted` for a job whose manifest lies under `jobs/`. A redelivery publishes the same event.
 
-    A command that was sent in advance of a job that was never written, or that is deleted by now, starts nothing.
+    The api sends a command `in_advance`, before it writes the job. If it never wrote the job, or if the job has been
+    deleted, such a command starts nothing.
     """
     bucket = deps.open_bucket(command.bucket)
     if command.in_advance and deps.jobs.get(job_run_key(command.run_id)) is None:
@@ -75,7 +76,7 @@ def run_of_submission(bucket_name: str, key: str, version: str, body: bytes) -> 
     """The id of the run that a manifest starts, derived from its idempotency key or else from this upload."""
     idempotency_key = _lenient(body).get("idempotency_key")
     if isinstance(idempotency_key, str) and idempotency_key:
-        with suppress(UnicodeEncodeError):  # half a character is not text; the manifest is refused later
+        with suppress(UnicodeEncodeError):  # an unpaired surrogate cannot be encoded; the manifest is refused later
             return run_id_of(bucket_name, idempotency_key)
     return derived_id("run", bucket_name, key, version)
 
@@ -85,9 +86,9 @@ def describe_submission(
 ) -> tuple[RunSubmitted, str]:
     """The `run.submitted` event of a manifest, and the run's trace context.
 
-    job_id: the run's job. Absent: the manifest names it, or else the object's name is the job's.
+    job_id: the run's job. If absent, the job is named by the manifest, or else by the object's name.
 
-    An invalid manifest starts a run too. The run fails with the reason, which the submitter can see.
+    An invalid manifest starts a run too. That run fails, and the submitter sees the reason.
     """
     survey = _lenient(body).get("survey")
     try:
@@ -117,7 +118,7 @@ def parse_manifest(body: bytes, key: str) -> Manifest:
     if not isinstance(workload, str) or workload not in workload_names():
         known = ", ".join(sorted(workload_names()))
         raise PermanentError(
-            f"The manifest {key} is invalid: there is no workload {reprlib.repr(workload)}; there are {known}."
+            f"The manifest {key} is invalid: there is no workload {reprlib.repr(workload)}; choose one of {known}."
         )
     try:
         return workload_named(workload).manifest.model_validate_json(body)

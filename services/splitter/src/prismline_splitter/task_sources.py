@@ -1,6 +1,7 @@
 """Where the tasks of a run come from: a manifest's own list, a staged list, the batches of an open job, an earlier run.
 
-A source gives blocks of consecutive tasks, from any cursor that an earlier block had (`prismline_splitter.workload`).
+A source gives blocks of consecutive tasks. It can start at the cursor of any earlier block
+(`prismline_splitter.workload`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from prismline_splitter.workload import Cursor, TaskBlock, TaskContext, TaskSour
 
 
 def source_of(manifest: UrlsManifest, context: TaskContext) -> TaskSource:
-    """The source that the manifest names. A list is read in the version that was submitted, or else first found."""
+    """The source that the manifest names. A list is read in the version that was submitted, or else the first found."""
     bucket = context.bucket
     if manifest.urls is not None:
         return InlineTasks(manifest.urls)
@@ -45,7 +46,7 @@ def source_of(manifest: UrlsManifest, context: TaskContext) -> TaskSource:
 
 @dataclass(frozen=True)
 class InlineTasks:
-    """The URLs in the manifest. Each is a task, even one that is no URL: its index is its position."""
+    """The URLs in the manifest. Each entry is a task, even if it is not a URL: its position is the task's index."""
 
     urls: list[str]
 
@@ -115,7 +116,7 @@ def _first_index(key: str) -> int:
 
 
 def _batch_sources(key: str, body: bytes) -> list[str]:
-    """What the tasks of a batch work on. The service that took the batch has checked the lines."""
+    """The sources of the tasks of a batch. The service that accepted the batch has checked its lines."""
     try:
         lines = [json.loads(line) for line in body.splitlines() if line.strip()]
         return [str(line["url"]) if isinstance(line, dict) else str(line) for line in lines]
@@ -125,7 +126,7 @@ def _batch_sources(key: str, body: bytes) -> list[str]:
 
 @dataclass(frozen=True)
 class _RerunBlock:
-    """A block of a rerun as it is stored. Where the next one begins: a shard and the last task id of the block."""
+    """A block of a rerun as it is stored. The next block begins in `shard`, after the task id `after`."""
 
     sources: list[str]
     shard: int
@@ -150,12 +151,12 @@ class RerunTasks:
         return self.ledger.run(self.of.run_id)
 
     def estimate(self) -> int:
-        """The number of tasks of the earlier run that are meant."""
+        """The number of tasks that the rerun takes from the earlier run."""
         counts = self.ledger.counts(self._run)
         return counts.failed if self.of.only == "failed" else counts.total or 0
 
     def blocks(self, cursor: Cursor | None, index: int, size: int) -> Iterator[TaskBlock]:
-        """Blocks of at most `size` tasks. The cursor has the number of the next block and its place in the run."""
+        """Blocks of at most `size` tasks. The cursor has the next block's number and its place in the earlier run."""
         number, shard, after = 0, 0, None
         if cursor is not None:
             place = TypeAdapter(_RerunCursor).validate_python(cursor)
@@ -167,7 +168,7 @@ class RerunTasks:
             index += len(block.sources)
 
     def _stored(self, number: int, shard: int, after: str | None, size: int) -> _RerunBlock:
-        """The block with this number. It is read from the earlier run if it is not stored yet."""
+        """The block with this number. If it is not stored yet, read it from the earlier run and store it."""
         key = f"{self.prefix}{number:06d}.json"
         found = self._read(shard, after, size)
         if self.bucket.create(key, TypeAdapter(_RerunBlock).dump_json(found)):

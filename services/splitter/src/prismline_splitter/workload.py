@@ -39,9 +39,9 @@ class Source:
     workdir: Path
     #: Values that the first delivery recorded. Chunks may depend only on these and on the manifest.
     pinned: Pinned
-    #: The bucket of a source that is in another one.
+    #: Opens another bucket by its name, for a source that lies there.
     open_bucket: Callable[[str], Bucket]
-    #: What a ranged request costs, in seconds, while others are under way.
+    #: Seconds per ranged request while others are under way.
     request_seconds: float
 
 
@@ -51,7 +51,7 @@ class Split:
 
     chunks: Sequence[NewChunk]
     n_items: int
-    #: Items without any data; None: the workers count them.
+    #: Number of items without any data. None: the workers count them.
     n_blank: int | None = 0
 
 
@@ -67,16 +67,16 @@ class Workload(Protocol):
         """Write the input of every chunk, and return the chunks.
 
         A redelivery calls this again, perhaps in a newer release, and must get the same chunks with the same ids and
-        inputs. Everything else that they depend on must go through `source.pinned`, for example the version of an
-        object that is read, or a number that is computed. Raises PermanentError, with one sentence for the submitter,
-        if the source cannot be split.
+        inputs. Everything that they depend on beside the manifest must go through `source.pinned`, for example the
+        version of an object that is read, or a number that is computed. Raises PermanentError, with one sentence for
+        the submitter, if the source cannot be split.
         """
         ...
 
 
 # ---- workloads that consist of tasks
 
-#: Where a source of tasks goes on, as JSON.
+#: The position at which a source of tasks continues, as JSON.
 Cursor = dict[str, JsonValue]
 
 
@@ -94,20 +94,20 @@ class TaskContext:
 
 @dataclass(frozen=True)
 class TaskBlock:
-    """Consecutive tasks: the index of the first one, what each works on, and where the next block begins."""
+    """Consecutive tasks: the index of the first one, the source of each, and where the next block begins."""
 
     first_index: int
     sources: list[str]
     cursor: Cursor
-    #: Lines that are no task.
+    #: Lines that are not tasks.
     rejects: list[Reject] = field(default_factory=list)
 
 
 class TaskSource(Protocol):
     """The tasks of a run, in blocks. Raises PermanentError, with one sentence, if they cannot be read.
 
-    Reading again from a cursor gives the same blocks, whatever has happened in the meantime, because a task's id
-    depends on its index alone.
+    A task's id depends on its index alone. So reading again from a cursor must give the same blocks, whatever has
+    happened in the meantime.
     """
 
     def estimate(self) -> int:
@@ -121,7 +121,7 @@ class TaskSource(Protocol):
 
 @runtime_checkable
 class TaskWorkload(Protocol):
-    """A kind of work whose units are tasks: each has a ledger item, and many share a message."""
+    """A kind of work that is divided into tasks: each has a ledger item, and many share a message."""
 
     #: The workload's name in manifests.
     name: str
@@ -143,7 +143,7 @@ def workload_names() -> frozenset[str]:
 def workload_named(name: str) -> Workload | TaskWorkload:
     """The workload with this name: the `WORKLOAD` of its module.
 
-    Only this module is imported. So a run of URLs does not wait for the library that reads cubes, which takes seconds.
+    Imports only this module, so that a run of URLs does not wait seconds for the library that reads cubes.
     """
     workload: Workload | TaskWorkload = import_module(f"{package.__name__}.{name}").WORKLOAD
     return workload

@@ -1,4 +1,4 @@
-"""Cubes in Zarr arrays: the header in their attributes, and their values as a plain FITS file."""
+"""Cubes in Zarr arrays: reads the header from their attributes, and unpacks their values to a plain FITS file."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 def open_zarr_file(file: BinaryIO, read: ReadRange) -> ZarrCube:
-    """The cube in a Zarr array in a ZIP file. Raises CubeError if there is none, and what reading raises."""
-    from prismline_cube.zarr_zip import open_zarr  # noqa: PLC0415  takes a second, and few cubes need it
+    """The cube in a Zarr array in a ZIP file. Raises CubeError if there is none, and passes on errors of reading."""
+    from prismline_cube.zarr_zip import open_zarr  # noqa: PLC0415  the import takes a second, and few cubes need it
 
     try:
         return open_zarr(file, read)
     except ValueError as error:
-        raise CubeError(f"it is no Zarr array with a cube: {error}") from error
+        raise CubeError(f"it is not a Zarr array with a cube: {error}") from error
 
 
 def zarr_header(cube: ZarrCube) -> fits.Header:
-    """The FITS header of the values: the cards in the array's attributes, and its type and axes as they are."""
+    """The FITS header of the values: the cards in the array's attributes, with the array's own type and axes."""
     header = fits.Header()
     header["SIMPLE"], header["BITPIX"], header["NAXIS"] = True, cube.bitpix, len(cube.axes)
     for number, length in enumerate(cube.axes, start=1):
@@ -46,9 +46,9 @@ def zarr_header(cube: ZarrCube) -> fits.Header:
 
 
 def unpack_zarr(path: Path, workdir: Path) -> Path:
-    """Write the cube in a ZIP file on the disk as a plain FITS file in `workdir`, part by part.
+    """Write the cube in the ZIP file `path` to a plain FITS file in `workdir`, part by part. Return the file's path.
 
-    Raises CubeError if it cannot be read, and OSError when the disk fails or is full.
+    Raises CubeError if the cube cannot be read, and OSError if the disk fails or is full.
     """
     descriptor, name = tempfile.mkstemp(suffix=".fits", dir=workdir)
     with path.open("rb") as file, os.fdopen(descriptor, "wb") as plain:

@@ -54,7 +54,7 @@ from prismline_splitter.workload import Source, Split
 
 #: Spectra are read from the cube and written to a chunk's file in blocks of at most this many bytes.
 BLOCK_BYTES = 16 * 2**20
-#: The operating system's errors for a disk without room.
+#: The operating system's error numbers for a full disk.
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 #: Chunk files that are uploaded concurrently. Each needs its size on the disk until its upload is done.
 UPLOADS = 2
@@ -99,11 +99,11 @@ class Original:
     etag: str
 
     def size(self) -> int:
-        """Its bytes."""
+        """The size of the object, in bytes."""
         return self.bucket.size(self.key, etag=self.etag)
 
     def header(self) -> CubeHeader | None:
-        """What the cube's header says, of which a few ranges are read; None if the file is compressed."""
+        """The cube's header, which takes a few ranged requests. None if the file is compressed."""
         with (
             _cube_errors(f"The cube {self.key} cannot be split"),
             self.bucket.open_version(self.key, etag=self.etag, size=self.size(), part_bytes=HEADER_BYTES) as file,
@@ -140,7 +140,7 @@ class Original:
 class AboutCube:
     """A cube, and what every chunk's input says about it: `geometry` is the JSON of its `CubeGeometry`.
 
-    `noise` has the shape (n_spectra, 1) or (1, n_channels), in the cube's unit; None: it is estimated.
+    `noise` has the shape (n_spectra, 1) or (1, n_channels), in the cube's unit. None: the worker estimates it.
     """
 
     cube: Cube
@@ -159,9 +159,9 @@ def _cube_errors(failed: str) -> Iterator[None]:
 
 @contextmanager
 def _disk_errors(failed: str, folder: Path) -> Iterator[None]:
-    """Map the error of a disk that the files in `folder` alone have filled to a PermanentError.
+    """Raise PermanentError if the disk is full and the files in `folder` take more than half of it.
 
-    A disk that others have filled is an OSError as before: their files go away.
+    If other files fill the disk, the OSError stays: those files will be removed, so a retry can succeed.
     """
     try:
         yield
@@ -173,7 +173,7 @@ def _disk_errors(failed: str, folder: Path) -> Iterator[None]:
 
 
 def _fills_the_disk(folder: Path) -> bool:
-    """Whether more than half of the disk is what lies in `folder`."""
+    """Whether the files in `folder` take more than half of the disk."""
     return 2 * sum(file.stat().st_size for file in folder.rglob("*")) > shutil.disk_usage(folder).total
 
 
@@ -192,12 +192,12 @@ def _cheaper_input(original: Original, manifest: SpectraManifest, source: Source
 
 
 def _refer(original: Original, manifest: SpectraManifest, source: Source) -> Split:
-    """Chunks that refer to the cube. The workers count what is blank."""
+    """Chunks that refer to the cube. The workers count blank spectra."""
     header = original.header()
     if header is None:
         raise PermanentError(
-            f"The cube {original.key} cannot be split: it is compressed, so that its values cannot be read where they"
-            " are; submit it with the chunk input copy or auto."
+            f"The cube {original.key} cannot be split: it is compressed, so chunks cannot refer to its values;"
+            " submit it with the chunk input copy or auto."
         )
     whole = original.reference(header, source.bucket.name)
     size = source.pinned("chunk_size", lambda: _referring_chunk_size(Layout.of(whole), header, manifest))
@@ -218,7 +218,7 @@ def _refer(original: Original, manifest: SpectraManifest, source: Source) -> Spl
 
 
 def _copy(original: Original, manifest: SpectraManifest, source: Source) -> Split:
-    """Chunks with a `.npz` file each."""
+    """Copied chunks: each has a `.npz` file."""
     failed = f"The cube {original.key} cannot be split"
     with TemporaryDirectory(prefix="prismline-cube-", dir=source.workdir) as directory:
         folder = Path(directory)
@@ -254,7 +254,7 @@ def _referring_chunk_size(layout: Layout, cube: CubeHeader, manifest: SpectraMan
 
 
 def _chunk_size(cube: CubeHeader, manifest: SpectraManifest) -> int:
-    """Spectra in a chunk. Raises PermanentError for a size that was asked for and makes a chunk too large."""
+    """Spectra in a chunk. Raises PermanentError if the size makes a chunk too large, or makes too many chunks."""
     size = manifest.chunk_size or choose_chunk_size(
         cube.n_spectra, cube.n_channels, cube.dtype.itemsize, manifest.params.decomposer
     )
@@ -266,16 +266,16 @@ def _chunk_size(cube: CubeHeader, manifest: SpectraManifest) -> int:
         )
     if (n_chunks := -(-cube.n_spectra // size)) > MAX_CHUNKS:
         raise PermanentError(
-            f"Chunks of {size} spectra would be {n_chunks:,}, and a run has at most {MAX_CHUNKS:,};"
+            f"Chunks of {size} spectra make {n_chunks:,} chunks, and a run has at most {MAX_CHUNKS:,};"
             f" choose a chunk size of at least {-(-cube.n_spectra // MAX_CHUNKS)}."
         )
     return size
 
 
 def _write_chunks(about: AboutCube, size: int, folder: Path, source: Source) -> tuple[list[NewChunk], int]:
-    """The cube's chunks, and how many of its spectra are blank. Chunks are sent while the next one is written.
+    """The cube's chunks, and how many of its spectra are blank. A chunk is uploaded while the next one is written.
 
-    What an earlier delivery has sent is not sent again: an object is there as a whole or not at all.
+    A chunk that an earlier delivery uploaded is not uploaded again: S3 shows an object only when it is complete.
     """
     cube = about.cube
     there = set(source.bucket.list(chunk_key(source.run_id, "")[: -len(".npz")]))
@@ -308,11 +308,11 @@ def _write_chunks(about: AboutCube, size: int, folder: Path, source: Source) -> 
 
 
 def write_npz(file: BinaryIO, blocks: Iterable[SpectraBlock], start: int, n: int, about: AboutCube) -> int:
-    """A chunk input of the `n` spectra from index `start` on, which are in `blocks`. How many are blank.
+    """Write the chunk input of the `n` spectra from index `start` on, which are in `blocks`. Return how many are blank.
 
-    It holds `spectra` (n, n_channels), `x` and `y` (n,), the cube's geometry as JSON and, where they are known,
-    `longitude` and `latitude` (n,) in degrees and `noise` (n, 1) or (1, n_channels). Not compressed: noise does not
-    shrink, and a worker reads the spectra while they arrive.
+    The file holds `spectra` (n, n_channels), `x` and `y` (n,), the cube's geometry as JSON and, if they are known,
+    `longitude` and `latitude` (n,) in degrees and `noise` (n, 1) or (1, n_channels). It is not compressed: noisy data
+    hardly shrink, and a worker reads the spectra while they arrive.
     """
     cube, n_blank, x, y = about.cube, 0, [], []
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
@@ -349,7 +349,7 @@ def _geometry_json(cube: CubeHeader, cube_key: str) -> bytes:
 
 
 def geometry_of(cube: CubeHeader, cube_key: str) -> CubeGeometry:
-    """What is known of `cube` beside its spectra."""
+    """What is known about `cube` apart from its spectra."""
     return CubeGeometry(
         n_channels=cube.n_channels,
         ny=cube.ny,

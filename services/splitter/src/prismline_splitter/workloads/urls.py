@@ -1,4 +1,4 @@
-"""URLs: each one is a task. The worker fetches them."""
+"""URLs: each URL is a task. The worker fetches it."""
 
 from __future__ import annotations
 
