@@ -70,7 +70,10 @@ BAD_MANIFESTS: dict[str, tuple[Any, str]] = {
     "out of range": ({"cube_key": "cubes/c.fits", "survey": "bad", "params": {"beta": -1.0}}, "params.beta"),
     "wrong type": ({"cube_key": "cubes/c.fits", "survey": "bad", "params": {"beta": "high"}}, "params.beta"),
     "chunk size": ({"cube_key": "cubes/c.fits", "survey": "bad", "chunk_size": 0}, "chunk_size"),
-    "unknown workload": ({"workload": "paint", "survey": "bad"}, "no workload 'paint'; there are captions, spectra"),
+    "unknown workload": (
+        {"workload": "paint", "survey": "bad"},
+        "no workload 'paint'; choose one of captions, spectra",
+    ),
     "no windows": (
         {"workload": "captions", "session_id": "s", "user_id": "u", "windows": []},
         "windows: List should have at least 1 item",

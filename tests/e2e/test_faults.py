@@ -108,10 +108,10 @@ def poison() -> dict[str, tuple[Callable[[bytes], bytes | None], str]]:
     pickled = np.array([{"a": 1}], dtype=object)
     floats, ints = np.ones((2, 60), np.float32), np.arange(2)
     return {
-        "chunk-0000000": (lambda _: b"this is not a chunk", "not a whole .npz file"),
+        "chunk-0000000": (lambda _: b"this is not a chunk", "not a complete .npz file"),
         "chunk-0000002": (lambda _: npz(spectra=pickled, x=ints, y=ints), "it holds Python objects"),
         "chunk-0000004": (lambda _: npz(spectra=floats[0], x=ints, y=ints), "shape"),
-        "chunk-0000006": (lambda whole: whole[: len(whole) // 2], "not a whole .npz file"),
+        "chunk-0000006": (lambda whole: whole[: len(whole) // 2], "not a complete .npz file"),
         "chunk-0000008": (lambda _: None, "does not exist"),
         "chunk-0000010": (lambda _: npz(spectra=floats[:1], x=ints[:1], y=ints[:1]), "holds 1 spectra"),
     }

@@ -279,4 +279,4 @@ def test_frames_that_are_missing_fail_the_window_with_the_reason(world: Captions
 
 def test_a_workload_that_the_worker_does_not_know_fails_the_chunk(world: CaptionsWorld) -> None:
     assert world.deliver(workload="paint") == []
-    assert world.segment().error == "There is no workload paint; there are captions, spectra."
+    assert world.segment().error == "There is no workload paint; choose one of captions, spectra."

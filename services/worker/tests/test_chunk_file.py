@@ -51,10 +51,10 @@ def test_blank_channels_are_kept():
 @pytest.mark.parametrize(
     ("body", "cause"),
     [
-        (b"", "not a whole .npz file"),
-        (b"GIF89a", "not a whole .npz file"),
-        (npz()[:-30], "not a whole .npz file"),
-        (npz()[: len(npz()) // 2], "not a whole .npz file"),
+        (b"", "not a complete .npz file"),
+        (b"GIF89a", "not a complete .npz file"),
+        (npz()[:-30], "not a complete .npz file"),
+        (npz()[: len(npz()) // 2], "not a complete .npz file"),
         (npz(spectra=None), "lacks spectra.npy"),
         (npz(x=None, y=None), "lacks x.npy, y.npy"),
         (npz(spectra=np.array([[object()]])), "array spectra cannot be read: it holds Python objects"),
@@ -69,9 +69,9 @@ def test_blank_channels_are_kept():
         (npz(x=PIXELS.astype(float)), "x is float64, not integer"),
         (npz(x=PIXELS[:2]), r"x has the shape \(2,\), but there are 3 spectra"),
         (npz(y=PIXELS[:, None]), r"y has the shape \(3, 1\), but there are 3 spectra"),
-        (npz(y=PIXELS - 1), "y holds values that are no pixel indices"),
-        (npz(x=PIXELS + 2**31), "x holds values that are no pixel indices"),
-        (npz(x=PIXELS.astype(np.uint64) + np.uint64(2**63)), "x holds values that are no pixel indices"),
+        (npz(y=PIXELS - 1), "y holds values that are not pixel indices"),
+        (npz(x=PIXELS + 2**31), "x holds values that are not pixel indices"),
+        (npz(x=PIXELS.astype(np.uint64) + np.uint64(2**63)), "x holds values that are not pixel indices"),
     ],
 )
 def test_what_is_not_a_chunk_is_refused_with_its_cause_in_one_sentence(body, cause):
@@ -101,7 +101,7 @@ def test_a_chunk_is_never_unpacked_whole():
 
 @pytest.mark.parametrize(
     ("shape", "cause"),
-    [((100_000, 1), "x takes 800000 bytes; at most 400000 can be"), ((1, 100_000), "spectra have 100000 channels")],
+    [((100_000, 1), "x takes 800000 bytes; at most 400000 may be"), ((1, 100_000), "spectra have 100000 channels")],
 )
 def test_pixels_or_a_spectrum_that_take_too_much_memory_are_refused(shape, cause):
     pixels = np.arange(shape[0], dtype=np.int64)
@@ -171,7 +171,7 @@ def test_a_chunk_that_is_packed_in_another_way_is_refused(method):
     with zipfile.ZipFile(io.BytesIO(npz())) as source, zipfile.ZipFile(body, "w", method) as packed:
         for name in source.namelist():
             packed.writestr(name, source.read(name))
-    with pytest.raises(PermanentError, match="packed in a way that numpy does not use"):
+    with pytest.raises(PermanentError, match="compressed with a method that numpy does not use"):
         read_chunk(body.getvalue())
 
 

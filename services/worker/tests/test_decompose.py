@@ -114,7 +114,7 @@ def test_an_exception_of_the_kernel_is_permanent_and_names_the_pixel(obedient):
 
 
 def test_a_fit_that_runs_out_of_memory_is_not_the_spectrums_fault(obedient):
-    with pytest.raises(TransientError, match=r"x=1, y=51: the fitting process met MemoryError\.$"):
+    with pytest.raises(TransientError, match=r"x=1, y=51: the fitting process raised MemoryError\.$"):
         run(orders(1.0, kernels.OUT_OF_MEMORY), obedient)
     assert run(orders(1.0), obedient)["status"].to_pylist() == ["fitted"]
 

@@ -110,9 +110,9 @@ def other_parquet():
 @pytest.mark.parametrize(
     ("body", "cause"),
     [
-        (b"", "not a whole Parquet file"),
-        (b"PAR1 no PAR1", "not a whole Parquet file"),
-        (to_parquet(table_of(ALL))[:-9], "not a whole Parquet file"),
+        (b"", "not a complete Parquet file"),
+        (b"PAR1 no PAR1", "not a complete Parquet file"),
+        (to_parquet(table_of(ALL))[:-9], "not a complete Parquet file"),
         (other_parquet(), "does not have the columns"),
     ],
 )
@@ -144,7 +144,7 @@ def test_an_output_with_damaged_bytes_is_refused_or_read(data):
 
 def test_an_output_whose_column_has_no_readable_name_is_refused():
     body = to_parquet(table_of(ALL)).replace(b"min_persistence", b"\x80in_persistence")
-    with pytest.raises(PermanentError, match="not a whole Parquet file"):
+    with pytest.raises(PermanentError, match="not a complete Parquet file"):
         from_parquet(body)
 
 

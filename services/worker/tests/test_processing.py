@@ -287,7 +287,7 @@ def test_a_permanent_error_leaves_a_dead_letter_with_the_reason(world: WorkerWor
 def test_a_workload_that_nobody_knows_leaves_a_dead_letter_too(world: WorkerWorld) -> None:
     world.open_run()
     assert world.process(workload="paint")
-    assert world.chunk().error == "There is no workload paint; there are captions, spectra."
+    assert world.chunk().error == "There is no workload paint; choose one of captions, spectra."
     assert len(world.take("chunks-dlq")) == 1
 
 

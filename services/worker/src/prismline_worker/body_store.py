@@ -1,4 +1,4 @@
-"""Stores the bodies of responses in S3, each under a key of its own, whole or not at all.
+"""Stores the bodies of responses in S3, each under a key of its own, complete or not at all.
 
 The first body under a key wins, because two workers may fetch the same task: the ledger and the object then agree.
 """
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 #: A body up to this many bytes is held in memory and put in one request.
 SMALL_BYTES = 1024 * 1024
-#: Bytes of one part of a larger body. S3 takes no smaller ones, but for the last.
+#: Bytes of one part of a larger body. S3 accepts a smaller part only as the last one.
 PART_BYTES = 5 * 1024 * 1024
-#: Larger bodies that a process stores at a time. Each holds up to one part, so this bounds the memory.
+#: Larger bodies that a process stores at a time. Each holds up to one part in memory, so this bounds the memory.
 LARGE_AT_A_TIME = 8
 
-#: Content type of a body whose site names none.
+#: Content type of a body if the site names none.
 UNKNOWN_TYPE = "application/octet-stream"
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -38,7 +38,7 @@ InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 class StoredBody:
     """A body in S3."""
 
-    #: Bytes.
+    #: Length in bytes.
     length: int
     #: SHA-256 in hexadecimal digits.
     sha256: str
@@ -65,8 +65,8 @@ class BodyStore:
     ) -> StoredBody:
         """Store the body that comes in `pieces`. If there is one under `key` already, describe that one.
 
-        Errors of `pieces` are raised. Raises TooLongError if the body is longer than `most_bytes`, and UnavailableError
-        if S3 does not answer. After an error there is no object.
+        Passes on errors of `pieces`. Raises TooLongError if the body is longer than `most_bytes`, and UnavailableError
+        if S3 does not answer. After an error nothing is stored.
         """
         digest, length, buffer = hashlib.sha256(), 0, bytearray()
         upload: _Upload | None = None
@@ -99,7 +99,7 @@ class BodyStore:
         return StoredBody(length, digest.hexdigest()) if created else await self._existing(key)
 
     async def _in_thread(self, call: Callable[[], Any]) -> Any:
-        """Run a request to S3 beside the event loop."""
+        """Run a request to S3 in a thread, so that it does not block the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
     async def _put(self, key: str, body: bytes, content_type: str | None) -> bool:
@@ -160,7 +160,7 @@ class _Upload:
         self._parts.append({"PartNumber": number, "ETag": await self._in_thread(upload)})
 
     async def complete(self) -> bool:
-        """Make the object. False if there is one with its key."""
+        """Complete the upload. False if the key has an object already."""
 
         def complete() -> bool:
             return _created(
@@ -191,7 +191,7 @@ class _Upload:
 
 
 def _created(doing: str, write: Callable[[], object]) -> bool:
-    """Make a conditional write. False if its key is taken."""
+    """Make a conditional write. False if the key has an object already."""
     with aws_errors(doing):
         try:
             write()

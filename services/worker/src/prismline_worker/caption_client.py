@@ -33,7 +33,7 @@ from prismline_runtime import (
 #: Timeout of a connection, in seconds.
 CONNECT_SECONDS = 5.0
 #: Waits between two tries, in seconds. They grow exponentially from the first to the last, with jitter. A `Retry-After`
-#: of the server replaces them, up to the third number.
+#: of the server replaces them, up to `LONGEST_ASKED_SECONDS`.
 FIRST_WAIT_SECONDS, LAST_WAIT_SECONDS, LONGEST_ASKED_SECONDS = 0.5, 5.0, 20.0
 #: Longest time, in seconds, that a message is postponed because of a `Retry-After`.
 LONGEST_POSTPONED_SECONDS = 900
@@ -119,9 +119,9 @@ class CaptionClient:
     ) -> Answer:
         """Request a caption of `frames`, PNG or JPEG images in order, from the model at `base_url` (ends in `/v1`).
 
-        No request and no wait lasts longer than until `deadline` (`time.monotonic` seconds). Raises PermanentError if
-        the server refuses the request itself, ResourceUnavailableError if the model is down, UnavailableError if the
-        server is overloaded (429), and TransientError if the answer contains no caption.
+        No request and no wait lasts beyond `deadline` (`time.monotonic` seconds). Raises PermanentError if the server
+        refuses the request itself, ResourceUnavailableError if the model is down, UnavailableError if the server is
+        overloaded (429), and TransientError if the answer contains no caption.
         """
         content: list[dict[str, Any]] = [{"type": "text", "text": prompt}]
         content += [{"type": "image_url", "image_url": {"url": _data_url(frame)}} for frame in frames]
@@ -202,7 +202,7 @@ class CaptionClient:
 
 
 def _whole(streamed: httpx.Response) -> httpx.Response:
-    """The answer with its body. Raises TransientError when the body turns out to be too large."""
+    """Read the body of an answer. Raises TransientError if the body is larger than `MAX_ANSWER_BYTES`."""
     body = bytearray()
     for part in streamed.iter_bytes():
         body += part
@@ -240,7 +240,7 @@ def _reason(answer: httpx.Response) -> str:
     try:
         return str(answer.json()["error"]["message"])[:500]
     except (ValueError, KeyError, TypeError):
-        return "it does not say why"
+        return "it gave no reason"
 
 
 def _data_url(frame: bytes) -> str:

@@ -56,8 +56,8 @@ _PACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 class Spectra:
     """Spectra of a chunk, (n, channels), float32 or float64, and their pixels `x` and `y`, (n,), int32.
 
-    Where the chunk says so: the pixels' celestial coordinates (n,) in degrees, NaN where there are none, and the
-    spectra's `noise` in their unit, of shape (n, 1) or (1, channels).
+    If the chunk has them: the pixels' celestial coordinates (n,) in degrees, NaN where there are none, and the `noise`
+    in the unit of the spectra, of shape (n, 1) or (1, channels).
     """
 
     spectra: NDArray[np.floating]
@@ -84,7 +84,7 @@ class ChunkFile:
         if missing:
             raise PermanentError(f"The chunk file lacks {', '.join(missing)}.")
         if any(self._archive.NameToInfo[name].compress_type not in _PACKED for name in members):
-            raise PermanentError("The chunk file is packed in a way that numpy does not use.")
+            raise PermanentError("The chunk file is compressed with a method that numpy does not use.")
         with self._open_spectra() as (_, shape, dtype):
             self._shape, self._dtype = shape, dtype
         n, channels = shape
@@ -95,7 +95,7 @@ class ChunkFile:
         self.x, self.y = (self._pixels(name) for name in _PIXELS)
         self.longitude, self.latitude = (self._floats(name, [(n,)]) for name in ("longitude", "latitude"))
         self.noise = self._floats("noise", [(n, 1), (1, channels)])
-        #: The cube that the spectra are from; None in the input of an older splitter.
+        #: The geometry of the cube. None if an older splitter wrote the file.
         self.geometry = self._geometry()
 
     def __len__(self) -> int:
@@ -115,7 +115,7 @@ class ChunkFile:
                 yield self._with_pixels(spectra, slice(start, stop))
             with _whole():
                 if member.read(1):  # zipfile compares the checksum at the end of the member
-                    raise PermanentError("The chunk file holds more spectra than it says.")
+                    raise PermanentError("The chunk file holds more spectra than its header says.")
 
     def take(self, rows: Sequence[int]) -> Spectra:
         """The spectra with the row indices `rows`, which must be in ascending order."""
@@ -128,7 +128,7 @@ class ChunkFile:
         return self._with_pixels(np.concatenate(parts), wanted)
 
     def _with_pixels(self, spectra: NDArray[np.floating], rows: slice | NDArray[np.int64]) -> Spectra:
-        """The `spectra` of the chunk's `rows` with what the chunk says about them."""
+        """The `spectra` of the chunk's `rows` with their pixels, coordinates and noise."""
 
         def of(values: NDArray[Any] | None) -> NDArray[Any] | None:
             return None if values is None else values[rows]
@@ -162,7 +162,7 @@ class ChunkFile:
 
         values = self._array(name, check)
         if values.min() < 0 or values.max() > np.iinfo(np.int32).max:
-            raise PermanentError(f"The chunk file's {name} holds values that are no pixel indices.")
+            raise PermanentError(f"The chunk file's {name} holds values that are not pixel indices.")
         return values.astype(np.int32)
 
     def _floats(self, name: str, shapes: Sequence[tuple[int, ...]]) -> NDArray[np.float64] | None:
@@ -178,7 +178,7 @@ class ChunkFile:
         return self._array(name, check).astype(np.float64)
 
     def _array(self, name: str, check: Callable[[tuple[int, ...], np.dtype[Any]], None]) -> NDArray[Any]:
-        """The array `name`; `check` raises for a shape or type that it should not have."""
+        """The array `name`. `check` raises PermanentError for a wrong shape or type."""
         with _whole():
             member = self._archive.open(f"{name}.npy")
         with member:
@@ -186,7 +186,7 @@ class ChunkFile:
             check(shape, dtype)
             size = math.prod(shape) * dtype.itemsize
             if size > self._max_bytes:
-                raise PermanentError(f"The chunk file's {name} takes {size} bytes; at most {self._max_bytes} can be.")
+                raise PermanentError(f"The chunk file's {name} takes {size} bytes; at most {self._max_bytes} may be.")
             with _whole():
                 values = np.frombuffer(_read_exactly(member, size), dtype)
                 member.read(1)
@@ -197,7 +197,7 @@ class ChunkFile:
         if info is None:
             return None
         if info.file_size > _MAX_GEOMETRY_BYTES:
-            raise PermanentError("The chunk file's geometry is too long to be one.")
+            raise PermanentError("The chunk file's geometry is too long.")
         with _whole():
             body = self._archive.read(CHUNK_GEOMETRY_MEMBER)
         try:
@@ -210,7 +210,7 @@ class ChunkFile:
 def _whole(array: str | None = None) -> Iterator[None]:
     """Map damaged bytes to PermanentError and failed reads to UnavailableError.
 
-    array: the array whose header is read, for the message. Prismline's own errors and MemoryError pass through.
+    array: the array whose header is read, for the error text. Prismline's own errors and MemoryError pass through.
     """
     try:
         yield
@@ -221,7 +221,7 @@ def _whole(array: str | None = None) -> Iterator[None]:
             raise _unreadable(error.__context__) from error
         if array is not None:
             raise PermanentError(f"The chunk file's array {array} cannot be read: {error}.") from error
-        raise PermanentError("The chunk file is not a whole .npz file.") from error
+        raise PermanentError("The chunk file is not a complete .npz file.") from error
 
 
 def _unreadable(error: OSError) -> UnavailableError:

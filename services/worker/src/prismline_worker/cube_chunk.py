@@ -1,7 +1,7 @@
 """Reads a chunk whose input is a reference: ranges of the cube itself.
 
-The next slab of spectra is fetched while the blocks of this one are used, so the kernel fits what has arrived. The
-blocks are those of a copied chunk, so that both inputs give the same output, byte by byte.
+The next slab of spectra is fetched while the kernel fits the blocks of this one. The blocks are the same as those of a
+copied chunk, so that both inputs give the same output, byte by byte.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ NOISE_BYTES = 8
 class CubeChunk:
     """A chunk of a cube that is read in blocks. At most two slabs and one block are in memory.
 
-    Raises `PermanentError`, with the cause in one sentence, if the reference makes no sense or the cube was replaced,
-    and `UnavailableError` if a range cannot be read now.
+    Raises `PermanentError`, with the cause in one sentence, if the reference is invalid or the cube was replaced, and
+    `UnavailableError` if a range cannot be read now.
     """
 
     def __init__(self, reference: CubeReference, geometry: CubeGeometry, cube: Bucket, own: Bucket) -> None:
-        """cube: the bucket of the object that is referred to. own: that of the run, which has the noise."""
+        """cube: the bucket of the cube. own: the bucket of the run, which has the noise."""
         try:
             self._reader = reader_of(reference, cube)
         except UnknownLayoutError as error:

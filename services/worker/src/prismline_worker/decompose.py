@@ -44,21 +44,22 @@ def decompose(
 ) -> pa.Table:
     """Decompose `spectra` (n, channels) at the pixels `x`, `y` (n,) into a table of :data:`FIT_SCHEMA`.
 
-    A row is a spectrum. `noise`, the standard deviation in the spectra's unit, broadcasts to their shape; without it
-    the number in `params` counts, and without that the noise is estimated.
+    A row is a spectrum. `noise`, the standard deviation in the spectra's unit, broadcasts to their shape. Without it
+    the number in `params` is used. Without that the noise is estimated.
 
     A spectrum is `timed_out` if it takes longer than `budget_s` seconds or is not done at `deadline` (`time.monotonic`
     seconds). The slow lane fits such rows again. None means no limit. gaussline fits the whole block in one call and
     checks `deadline` only before it. If gaussline's kernel is not built, phspectra replaces it.
 
-    done: told how many more spectra are done, after each call of the decomposer.
+    done: is called after each call of the decomposer, with the number of spectra that the call has done.
 
     gaussline ignores channels that are not finite; phspectra reads them as 0.0. A spectrum without any finite channel
     is `blank`.
 
-    Raises `PermanentError` if the noise is given and only phspectra is available, or, naming the pixel, if the kernel
-    raises an exception or crashes, because the same spectrum would fail again. Raises `TransientError` if the fitting
-    process cannot start or is killed from outside, for example by the out-of-memory killer.
+    Raises `PermanentError` if the noise is given and only phspectra is available. Raises `PermanentError` with the
+    pixel if the kernel raises an exception or crashes, because the same spectrum would fail again. Raises
+    `TransientError` if the fitting process cannot start or is killed from outside, for example by the out-of-memory
+    killer.
     """
     if noise is None and isinstance(params.noise, float):
         noise = np.array([[params.noise]])

@@ -25,7 +25,7 @@ class Dependencies:
     open_bucket: Callable[[str], Bucket]
     fitter: FitProcess
     logger: Logger
-    #: Valkey. Without it, runs with a limit of concurrency wait.
+    #: Valkey. Without it, runs with `max_concurrency` wait.
     valkey: Server = field(default_factory=lambda: Server(None))
 
     @classmethod

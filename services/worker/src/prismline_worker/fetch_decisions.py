@@ -1,4 +1,4 @@
-"""What the answer of a site means for a task: completed, failed, or when to try again. Pure: no client."""
+"""Decides what the answer of a site means for a task: completed, failed, or when to try again. Pure: no client."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from http import HTTPStatus
 from prismline_contracts import TaskItem
 from prismline_runtime import PermanentError, TransientError
 
-#: Statuses that blame the moment and not the request, besides 5xx: the server gave up waiting, or it was too early.
+#: Statuses besides 5xx after which the same request may succeed later: 408 Request Timeout and 425 Too Early.
 AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY})
 #: Wait, in seconds, after a 429 without `Retry-After`.
 UNSAID_WAIT_SECONDS = 30.0
-#: Longest wait, in seconds, that a site may ask for. A task waits that long, and is then tried again.
+#: Longest wait, in seconds, that a site may ask for. If it asks for more, the worker tries again after this time.
 LONGEST_WAIT_SECONDS = 3600.0
 #: Waits, in seconds, after the first and after the last failed attempt at a task. They double, with jitter.
 FIRST_BACKOFF_SECONDS, LAST_BACKOFF_SECONDS = 2.0, 300.0
-#: A task whose site has answered 429 for this long is given up, although such answers are not attempts.
+#: A task whose site has answered 429 for this long is given up, although such answers use up no attempt.
 THROTTLED_PATIENCE = timedelta(hours=24)
 
 
@@ -33,7 +33,7 @@ class ThrottledError(TransientError):
 
 
 def check_status(status: int, retry_after: str | None, now: datetime) -> None:
-    """Return if a response of this status is a result. Otherwise raise what it means.
+    """Return if a response with this status is a result. Otherwise raise an error.
 
     Raises ThrottledError for a 429, and for a 503 with `Retry-After`; TransientError if a later try may succeed;
     PermanentError if the site refuses the request.
@@ -73,7 +73,7 @@ def asked_wait(retry_after: str | None, now: datetime) -> float | None:
 
 
 def backoff(failed_attempts: int, uniform: Callable[[float, float], float] = random.uniform) -> float:
-    """Seconds until the next attempt at a task after so many that failed, at least one."""
+    """Seconds until the next attempt at a task that had so many failed attempts, at least one."""
     longest = min(LAST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** min(failed_attempts - 1, 30))
     return uniform(longest / 2, longest)
 
@@ -81,7 +81,7 @@ def backoff(failed_attempts: int, uniform: Callable[[float, float], float] = ran
 def given_up(task: TaskItem, error: TransientError, max_attempts: int, now: datetime) -> str | None:
     """Why a task that just failed with `error` gets no further attempt. None if it does.
 
-    task: the task as its attempt began.
+    task: the task as it was at the start of the attempt.
     """
     if isinstance(error, ThrottledError):
         began = datetime.fromisoformat(task.first_started_at or task.created_at)

@@ -16,14 +16,14 @@ from prismline_runtime import PermanentError, TransientError
 from prismline_worker.body_store import BodyStore, TooLongError
 from prismline_worker.fetch_decisions import check_status
 
-#: Longest value of a header that is kept, in characters.
+#: Longest header value that is kept, in characters. The rest is cut off.
 MAX_HEADER_CHARS = 1024
-#: What every request says. A site that compresses in spite of it has its `content-encoding` kept with the result.
+#: Headers of every request. If a site compresses nevertheless, its `content-encoding` is kept with the result.
 HEADERS = {"accept": "*/*", "accept-encoding": "identity"}
 
 
 class Fetcher:
-    """Fetches URLs with one HTTP client, which decides what addresses may be reached (`prismline_web`)."""
+    """Fetches URLs with one HTTP client, which decides which addresses may be reached (`prismline_web`)."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
@@ -33,7 +33,7 @@ class Fetcher:
 
         Raises PermanentError if the URL is refused, the site refuses the request, or a limit of `params` is exceeded;
         ThrottledError if the site wants fewer requests; UnavailableError if S3 does not answer; and another
-        TransientError if the site did not answer as it should.
+        TransientError if the site fails in a way that may pass.
         """
         try:
             async with asyncio.timeout(params.timeout_s):

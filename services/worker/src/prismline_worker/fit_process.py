@@ -147,7 +147,7 @@ class FitProcess:
             if isinstance(answer, Fit):
                 return answer
             if isinstance(answer, _Lacking):
-                raise FitterUnavailableError(f"the fitting process met {answer.what}")
+                raise FitterUnavailableError(f"the fitting process raised {answer.what}")
             raise FitError(answer)
         if was_ready and exitcode != -signal.SIGKILL:
             raise FitterCrashError(exitcode)
@@ -246,7 +246,7 @@ def _serve(pipe: Connection, kernel: str) -> None:
                 answer: Fit | _Lacking | str = fit(spectrum, params)
             except (MemoryError, OSError) as error:
                 answer = _Lacking(f"{type(error).__name__}: {error}".removesuffix(": "))
-            except Exception as error:  # any exception of the kernel is its answer
+            except Exception as error:  # the parent gets any exception of the kernel as the answer
                 answer = f"{type(error).__name__}: {error}"
             pipe.send(answer)
     except (EOFError, OSError):  # the parent closed the pipe or is gone

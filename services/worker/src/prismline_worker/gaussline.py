@@ -1,4 +1,4 @@
-"""Fitting a block of spectra with gaussline: all of them in one call."""
+"""Fits a block of spectra with gaussline, in one call."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from prismline_contracts.decomposition import NOT_FITTED, SpectrumStatus
 from prismline_gaussline import Decomposition, Flag, NoDataWarning, Params, decompose
 from prismline_worker.schema import FIT_SCHEMA
 
-#: Time budget of a spectrum, seconds, where there is to be none.
+#: Time budget of a spectrum, in seconds, that stands for no budget.
 NO_BUDGET_S = 86_400.0
 
-# A chunk without any data is no mistake: its rows say `blank`, and the run counts them.
+# A chunk without any data is not an error: its rows are `blank`, and the run counts them.
 warnings.simplefilter("ignore", NoDataWarning)
 
-#: gaussline's component columns by ours.
+#: Component columns of the output, and gaussline's names for them.
 _COMPONENT_COLUMNS = {
     "component_amplitudes": "amplitude",
     "component_means": "mean",
@@ -41,10 +41,10 @@ def decompose_with_gaussline(
     noise: NDArray[np.float64] | None = None,
     budget_s: float | None = None,
 ) -> pa.Table:
-    """A table of :data:`FIT_SCHEMA`, a row a spectrum, whose metadata tells what was assumed of the noise.
+    """A table of :data:`FIT_SCHEMA` with a row for each spectrum. Its metadata has the assumptions about the noise.
 
-    `noise` broadcasts to the shape of `spectra`; None: it is estimated. A spectrum that takes longer than `budget_s`
-    seconds is `timed_out`.
+    `noise` broadcasts to the shape of `spectra`. None: gaussline estimates it. A spectrum that takes longer than
+    `budget_s` seconds is `timed_out`.
     """
     given = params.model_dump(exclude={"decomposer", "noise"})
     settings = Params(**given, time_budget_s=budget_s or NO_BUDGET_S)

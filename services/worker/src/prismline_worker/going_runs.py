@@ -8,26 +8,26 @@ from collections import OrderedDict
 from prismline_contracts import RunItem, now
 from prismline_ledger import Ledger, seconds_since
 
-#: How long, in seconds, a run counts as going on after it was read. A cancellation takes effect this much later.
+#: For this many seconds after it was read, a run counts as not stopped. A stop takes effect up to this much later.
 SEEN_SECONDS = 5.0
 #: Most runs that are remembered.
 MOST_RUNS = 256
-#: How long, in seconds, a record of what a run waits for is not written again.
+#: Least time, in seconds, between two records of what a run waits for.
 WAITING_SECONDS = 30.0
 
 
 class GoingRuns:
-    """The runs that this process has lately seen going on, that is, not stopped.
+    """The runs that this process has read recently, and that were not stopped then.
 
     The end of a chunk reads its run and passes it to `seen`. The next chunk of the run then needs no read. Stopped runs
-    are not remembered, because a recovery may resume them, and the message of a skipped chunk would be lost.
+    are not remembered: a recovery may resume a run, and a chunk that is then still skipped would lose its message.
     """
 
     def __init__(self, ledger: Ledger, *, seconds: float = SEEN_SECONDS, most: int = MOST_RUNS) -> None:
         self._ledger = ledger
         self._seconds = seconds
         self._most = most
-        #: When each run was last seen going on (`time.monotonic` seconds), and its item.
+        #: When each run was last read (`time.monotonic` seconds), and its item.
         self._seen: OrderedDict[str, tuple[float, RunItem]] = OrderedDict()
 
     def stopped(self, run_id: str) -> bool:
@@ -45,7 +45,7 @@ class GoingRuns:
         return run
 
     def waits(self, run_id: str, reason: str) -> None:
-        """Record in the run's item what its work waits for, from time to time: people see it there."""
+        """Record in the run's item what its work waits for, for people to see. At most every `WAITING_SECONDS`."""
         run = self.run(run_id)
         if run.waiting_at is not None and seconds_since(run.waiting_at, now()) < WAITING_SECONDS:
             return

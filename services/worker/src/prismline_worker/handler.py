@@ -32,7 +32,7 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
     )
 
 
-#: Held while the handler is made: a process may take several messages at a time, and they share one.
+#: Held while the handler is made, because a process may take several messages at a time, and they share one handler.
 _MAKING = threading.Lock()
 
 

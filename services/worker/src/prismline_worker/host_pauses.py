@@ -1,4 +1,4 @@
-"""Hosts that asked for fewer requests: no process asks them again before the time that they named."""
+"""Hosts that asked for fewer requests. No process sends them another request before the time that they named."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prismline_coordination import Cache
 
 
 class HostPauses:
-    """When each host may be asked again. Other processes read it in Valkey; without that, each learns it by itself."""
+    """When each host may get requests again. Processes share this in Valkey; without Valkey, each learns it alone."""
 
     def __init__(self, cache: Cache, *, clock: Callable[[], datetime] = now) -> None:
         self._cache = cache
@@ -18,14 +18,14 @@ class HostPauses:
         self._until: dict[str, datetime] = {}
 
     def pause(self, host: str, seconds: float) -> None:
-        """Ask `host` nothing for `seconds`."""
+        """Send no requests to `host` for `seconds`."""
         until = self._clock() + timedelta(seconds=seconds)
         if until > self._until.get(host, self._clock()):
             self._until[host] = until
             self._cache.put(f"pause:{host}", timestamp(until), seconds=seconds)
 
     def wait(self, host: str) -> float:
-        """Seconds until `host` may be asked, as far as this process knows."""
+        """Seconds until `host` may get requests again, as far as this process knows."""
         until = self._until.get(host)
         if until is None:
             return 0.0
@@ -35,7 +35,7 @@ class HostPauses:
         return max(0.0, left)
 
     def learn(self, host: str) -> None:
-        """Take over what other processes know about `host`."""
+        """Read from Valkey how long other processes pause `host`."""
         said = self._cache.get(f"pause:{host}")
         if said is not None:
             self._until[host] = max(datetime.fromisoformat(said), self._until.get(host, self._clock()))

@@ -1,4 +1,4 @@
-"""Opens the input of a chunk of spectra, whichever it is: a file of its own, or a part of the cube."""
+"""Opens the input of a chunk of spectra: a file of its own, or a part of the cube."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prismline_worker.dependencies import Dependencies
 def open_input(
     command: ChunkProcess | SpectraRefit, bucket: Bucket, deps: Dependencies, *, n_items: int
 ) -> Iterator[ChunkFile | CubeChunk]:
-    """The input of the command's chunk, which must have `n_items` spectra. bucket: that of the run."""
+    """The input of the command's chunk, which must have `n_items` spectra. bucket: the bucket of the run."""
     reference = command.reference
     if reference is None:
         with bucket.open(command.chunk_key) as file:

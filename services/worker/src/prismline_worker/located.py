@@ -1,4 +1,4 @@
-"""From channels and pixels to the coordinates of the cube's header."""
+"""Converts channels and pixels to the coordinates of the cube's header."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def located(table: pa.Table, block: Spectra, geometry: CubeGeometry | None) -> p
     """`table` (of `FIT_SCHEMA`, a row for each spectrum of `block`) with the columns of :data:`SCHEMA`.
 
     Centres, widths, areas and their errors are given on the spectral axis of `geometry`, and the pixels' celestial
-    coordinates are taken from `block`. A column stays null where the chunk's input does not tell: inputs of older
-    splitters have no geometry, and an axis that is not linear has no single step.
+    coordinates are taken from `block`. A column stays null if the chunk's input does not have the information: inputs
+    of older splitters have no geometry, and an axis that is not linear has no constant step.
     """
     columns = {name: table[name] for name in table.column_names}
     if geometry is not None and geometry.linear:

@@ -15,8 +15,8 @@ LOOK_SECONDS = 5.0
 class ModelEndpoint:
     """The endpoint of the caption model on the current GPU instance.
 
-    `find` reads the SSM parameter of the instance every time. It asks for the instance's address and probes the model
-    at most once in `seconds`, so that a backlog of windows is no load on a model that is down.
+    `find` reads the SSM parameter of the instance every time. It requests the instance's address and probes the model
+    at most once in `seconds`, so that a backlog of windows does not flood a model that is down.
     """
 
     def __init__(self, gpu: Gpu, client: CaptionClient, *, base_url: str | None, seconds: float = LOOK_SECONDS) -> None:

@@ -24,7 +24,7 @@ from prismline_runtime.errors import PermanentError
 
 COMPRESSION = "zstd"
 
-#: What Arrow raises over bytes that are not a Parquet file. Lack of memory is none of these.
+#: Arrow's exceptions for bytes that are not a Parquet file. The exception for lack of memory is not one of them.
 _DAMAGED = (
     pa.ArrowInvalid,
     pa.ArrowNotImplementedError,
@@ -46,7 +46,7 @@ def to_parquet(table: pa.Table) -> bytes:
 
 
 def metadata_of(command: ChunkProcess, params: FitParams, geometry: CubeGeometry | None) -> dict[str, str]:
-    """What the file of a chunk says about itself: its run, all parameters in force, and the units of its columns."""
+    """The metadata of a chunk's file: its run, all parameters in force, and the units of its columns."""
     metadata = {
         MetadataKey.VERSION: str(OUTPUT_VERSION),
         MetadataKey.RUN_ID: command.run_id,
@@ -62,9 +62,9 @@ def metadata_of(command: ChunkProcess, params: FitParams, geometry: CubeGeometry
 
 
 class OutputFile:
-    """A chunk's output that is written a block of rows at a time, the one before while the next is fitted.
+    """A chunk's output, written block by block. A thread writes a block while the next one is fitted.
 
-    `geometry`, the cube's, gives the columns their units; `metadata` says where the rows are from.
+    geometry: the cube's; it gives the columns their units. metadata: says which run and chunk the rows belong to.
     """
 
     def __init__(self, geometry: CubeGeometry | None = None, metadata: Mapping[str, str] | None = None) -> None:
@@ -98,7 +98,10 @@ class OutputFile:
             self._metadata[name] = self._metadata.get(name, 0.0) + len(table) * float(value)
 
     def finish(self) -> bytes:
-        """The whole file; its metadata has the blocks' numbers, the mean over their rows. Call it once, last."""
+        """The complete file. Its metadata has the numbers in the blocks' metadata, averaged over all rows.
+
+        Call it once, after the last `add`.
+        """
         self._wait()
         means = {name.decode(): f"{total / self._n:.6g}" for name, total in self._metadata.items() if self._n}
         if means:
@@ -113,21 +116,21 @@ class OutputFile:
 
 
 def from_parquet(body: bytes) -> pa.Table:
-    """The table in the Parquet file `body`, written by any version; columns that it lacks are null.
+    """The table in the Parquet file `body`, written by any version. Missing columns are null.
 
-    Raises `PermanentError` if it is no output of a decomposition.
+    Raises `PermanentError` if the file is not the output of a decomposition.
     """
-    damaged = "The chunk's output is not a whole Parquet file."
+    damaged = "The chunk's output is not a complete Parquet file."
     try:
         file = pq.ParquetFile(pa.BufferReader(body))
         table = file.read()
     except _DAMAGED as error:
         raise PermanentError(damaged) from error
     except OSError as error:
-        if error.errno is not None:  # the operating system's; Arrow's own, over pages that are damaged, has none
+        if error.errno is not None:  # from the operating system; Arrow's own OSErrors, for damaged pages, have no errno
             raise
         raise PermanentError(damaged) from error
-    # Arrow keeps the metadata of the schema that the file was opened with; what was added last is the file's alone.
+    # The table has only the metadata that the writer began with. What it added at the end is in the file's metadata.
     metadata = {name: value for name, value in (file.metadata.metadata or {}).items() if name != b"ARROW:schema"}
     try:
         return current(table.replace_schema_metadata(metadata))
@@ -147,7 +150,7 @@ def patch(table: pa.Table, rows: Sequence[int], refit: pa.Table) -> pa.Table:
 
     Columns of a newer version that `refit` lacks are null in those rows.
 
-    Raises `PermanentError` if a row does not exist or stands for another pixel than its replacement.
+    Raises `PermanentError` if a row does not exist or belongs to another pixel than its replacement.
     """
     if len(set(rows)) != len(rows) or len(rows) != len(refit):
         raise PermanentError(f"{len(refit)} refitted rows cannot replace the rows {list(rows)}.")

@@ -1,7 +1,7 @@
-"""Who may work at the same time: the leases that a process holds, for its runs and for the hosts that it asks.
+"""Limits the work at the same time: the leases that a process holds for its runs and for the hosts of its URLs.
 
-A process takes slots of a resource for all its work together, and gives them back when none of it needs them any more.
-It renews them while it has them. Work whose slots are lost is cancelled, because somebody else may have them by now.
+A process takes slots of a resource for all its work together, renews them, and gives them back when none of its work
+needs them any more. It cancels work whose slots are lost, because another process may have them by then.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class NoSlotError(UnavailableError):
 
 
 class LostSlotError(UnavailableError):
-    """The slots of the work were lost before it ended. Somebody else may have them."""
+    """The slots of the work were lost before it ended. Another process may have them."""
 
 
 class Slots:
@@ -41,13 +41,13 @@ class Slots:
         self._working: set[asyncio.Task[object]] = set()
 
     def add(self, leases: Iterable[Lease]) -> None:
-        """Make room for as many tasks more."""
+        """Add slots. Each lets one more task work at the same time."""
         for lease in leases:
             self.leases.append(lease)
             self._turns.release()
 
     def lose(self) -> None:
-        """Cancel all that work in the slots, and who waits for a turn."""
+        """Cancel all tasks that work in the slots or wait for one."""
         self.lost = True
         for task in self._working:
             task.cancel()
@@ -86,7 +86,7 @@ class Pacing:
     async def slots(self, resource: str, limit: int, wanted: int) -> AsyncIterator[Slots]:
         """Slots of `resource` for the block: up to `wanted` more than the process has for its other work.
 
-        Raises NoSlotError if the process has none and gets none, and UnavailableError if Valkey does not answer then.
+        If the process has none, raises NoSlotError if it gets none, and UnavailableError if Valkey does not answer.
         """
         held = await self._enter(resource, limit, wanted)
         try:
@@ -119,7 +119,7 @@ class Pacing:
             held.wanted -= wanted
             if held.users == 0 and not held.lost:
                 del self._held[held.resource]
-                # Slots that cannot be given back are free when their time is over.
+                # Slots that cannot be given back become free when their leases expire.
                 with suppress(UnavailableError):
                     await asyncio.to_thread(self._leases.release, held.leases)
 
@@ -140,13 +140,13 @@ class Pacing:
 
 
 def _shown(resource: str) -> str:
-    """A resource as people call it: a run is the one that they look at."""
+    """The name of a resource for people. They read it in the item of a run, so the run needs no id."""
     kind, _, name = resource.partition(":")
     return "the run" if kind == "run" else f"the host {name}"
 
 
 def renewed(leases: Leases, held: list[Lease]) -> list[Lease]:
-    """The leases that are still held. While the server does not answer, those whose time is not over count as held."""
+    """Renew leases and return those that are still held. If Valkey does not answer: those that have not expired."""
     try:
         return leases.renew(held)
     except UnavailableError:
@@ -155,9 +155,9 @@ def renewed(leases: Leases, held: list[Lease]) -> list[Lease]:
 
 @contextmanager
 def keeping(leases: Leases, held: list[Lease], logger: Logger) -> Iterator[None]:
-    """Renew leases in a thread during the block, and give them back in the end. For work that cannot be cancelled.
+    """Renew leases in a thread during the block, and give them back at its end. For work that cannot be cancelled.
 
-    If a lease is lost, the work goes on: its outcome is guarded by the ledger, and only the limit is exceeded.
+    If a lease is lost, the work continues. The ledger guards its result, so the only harm is an exceeded limit.
     """
     done = threading.Event()
 

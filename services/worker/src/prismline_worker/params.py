@@ -12,15 +12,16 @@ from prismline_runtime import PermanentError, UnavailableError, describe_invalid
 
 P = TypeVar("P", bound=Params)
 
-#: What pydantic calls a value that is none of those that this release knows.
+#: pydantic's error type for a value that is not one of those that this release knows.
 UNKNOWN_VALUE = "literal_error"
 
 
 def read_params(model: type[P], given: Mapping[str, object]) -> P:
     """The parameters in force: those that were given, and the defaults.
 
-    The splitter has validated them, so what this worker does not know is newer than this worker. The work then waits
-    for a newer worker: UnavailableError, which uses up no attempt. Any other invalid value is a PermanentError.
+    The splitter has validated them, so a parameter or value that this worker does not know is from a newer release. The
+    work then waits for a newer worker: UnavailableError, which uses up no attempt. Any other invalid value is a
+    PermanentError.
     """
     if unknown := model.unknown(given):
         raise UnavailableError(f"This worker is too old for the parameter {unknown[0]}: deploy a newer worker.")

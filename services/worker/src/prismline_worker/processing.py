@@ -79,7 +79,7 @@ def on_chunk_process(
 
 
 def _take_slot(stack: ExitStack, limit: int, command: ChunkProcess, deps: Dependencies) -> str | None:
-    """Take one of the slots of the run until `stack` ends. Why there is none: all are taken, or Valkey is down."""
+    """Take one of the run's slots until `stack` closes. Return the reason if there is none, else None."""
     leases = Leases(deps.valkey)
     try:
         held = leases.take(f"run:{command.run_id}", limit)
@@ -93,7 +93,7 @@ def _take_slot(stack: ExitStack, limit: int, command: ChunkProcess, deps: Depend
 
 
 def _wait_for_slot(message: Message, deps: Dependencies) -> None:
-    """Send the message again with a delay, because a receive that finds no slot must not count."""
+    """Send the message again with a delay, so that a wait for a slot does not count towards `maxReceiveCount`."""
     waited = int(message.delivery.attributes.get(SLOT_WAITS, "0"))
     queue = message.delivery.queue.removeprefix(queue_name(deps.settings.environment, ""))
     attributes = {**message.delivery.attributes, SLOT_WAITS: str(waited + 1)}
@@ -159,7 +159,9 @@ def _attempt(
     try:
         fault_point("chunk.started", run_id=run_id, chunk_id=chunk_id)
         if workload is None:
-            raise PermanentError(f"There is no workload {command.workload}; there are {', '.join(sorted(workloads))}.")
+            raise PermanentError(
+                f"There is no workload {command.workload}; choose one of {', '.join(sorted(workloads))}."
+            )
         outcome = workload.process(command, message, Progress(lambda n_done: _report(chunk, n_done, deps)))
         fault_point("chunk.output_written", run_id=run_id, chunk_id=chunk_id)
     except PermanentError as error:
@@ -190,9 +192,9 @@ def _attempt(
 
 
 def _report(chunk: ChunkItem, n_done: int, deps: Dependencies) -> bool:
-    """Record how far the attempt has come. False if it is not the chunk's latest any more.
+    """Record how far the attempt has come. False if a later attempt at the chunk has begun.
 
-    A report that cannot be written is left out: the work does not depend on it.
+    An error of the ledger is only logged, because the work does not depend on the report.
     """
     try:
         return deps.ledger.report_progress(chunk, n_done)

@@ -1,6 +1,6 @@
-"""How far an attempt has come. Long attempts report it now and then, so that a run with few chunks shows its progress.
+"""Reports how far a long attempt has come, so that a run with few chunks shows its progress.
 
-A report costs a write to the ledger. A short attempt makes none.
+A report costs a write to the ledger. A short attempt makes no report.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Progress:
         self._due = time.monotonic() + REPORT_SECONDS
 
     def add(self, n_items: int = 1) -> None:
-        """So many more items are done."""
+        """Count `n_items` more items as done, and report the count if a report is due."""
         self._n_done += n_items
         if time.monotonic() >= self._due:
             goes_on = self._report(self._n_done)

@@ -12,12 +12,12 @@ from prismline_ledger import Ledger
 from prismline_runtime import clients
 from prismline_worker.settings import WorkerSettings
 
-#: How long, in seconds, the consumers of a process share one reading of the open runs.
+#: Seconds for which the consumers of a process share one read of the open runs.
 READ_SECONDS = 4.0
 
 
 def queues_of(runs: Iterable[RunItem]) -> dict[str, int]:
-    """The own queues of runs that go on, by full name, with the priority of the run."""
+    """The full names of the queues of runs that are neither stopped nor drained, with the priority of the run."""
     return {
         run.task_queue: run.priority
         for run in runs
@@ -50,5 +50,5 @@ def _run_queues() -> RunQueues:
 
 
 def run_queues() -> Mapping[str, int]:
-    """What `prismline-runtime --more-queues` asks."""
+    """The function that `prismline-runtime --more-queues` calls."""
     return _run_queues()()

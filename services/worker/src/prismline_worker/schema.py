@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from prismline_contracts.decomposition import arrow_schema
 
-#: What fitting a block of spectra gives: the columns of version 1, all in the units of pixels and of the signal.
+#: The columns that a fit gives: those of version 1, all in the units of pixels and of the signal.
 FIT_SCHEMA = arrow_schema(version=1)
 
-#: A whole output: the same, and what :func:`prismline_worker.located.located` adds.
+#: The columns of an output: the same, and those that :func:`prismline_worker.located.located` adds.
 SCHEMA = arrow_schema()

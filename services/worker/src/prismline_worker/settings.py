@@ -12,7 +12,7 @@ class WorkerSettings(ServiceSettings):
     """Settings of the worker."""
 
     runs_table: str = Field(description="The ledger's table.")
-    spectrum_budget_seconds: float = Field(default=5.0, gt=0, description="Time one spectrum may take in a chunk.")
+    spectrum_budget_seconds: float = Field(default=5.0, gt=0, description="Time that one spectrum of a chunk may take.")
     deadline_margin_seconds: float = Field(
         default=60.0, ge=0, description="Time reserved at an invocation's end to write the output and the ledger."
     )
@@ -21,9 +21,9 @@ class WorkerSettings(ServiceSettings):
         default=None,
         description="URL of the caption model, as in http://10.0.0.5:8000/v1; default: port 8000 of the instance.",
     )
-    caption_model: str | None = Field(default=None, description="The model's name; default: the first that is served.")
+    caption_model: str | None = Field(default=None, description="The model's name; default: the first in the list.")
     caption_api_key: SecretStr | None = Field(
-        default=None, description="Bearer token of the endpoint, if it wants one."
+        default=None, description="Bearer token of the endpoint, if it needs one."
     )
     caption_timeout_seconds: float = Field(default=60.0, gt=0, description="Longest wait for one answer of the model.")
     caption_tries: int = Field(default=3, ge=1, description="Requests in one attempt before the message goes back.")
@@ -36,9 +36,9 @@ class WorkerSettings(ServiceSettings):
     )
     urls_host_burst: int = Field(default=10, ge=1, description="Requests to one host that may exceed its rate.")
     urls_gateway: str | None = Field(
-        default=None, description="URL of an HTTP proxy for all fetches. It then decides which addresses are reached."
+        default=None, description="URL of an HTTP proxy for all fetches. The proxy decides which addresses are reached."
     )
     urls_allow_private: bool = Field(
         default=False, description="Fetch private, loopback and other non-public addresses, too. For tests only."
     )
-    urls_user_agent: str = Field(default="prismline/1.0", description="What the worker says that it is.")
+    urls_user_agent: str = Field(default="prismline/1.0", description="The `User-Agent` header of the requests.")

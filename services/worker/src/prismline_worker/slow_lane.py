@@ -18,7 +18,7 @@ from prismline_worker.inputs import open_input
 from prismline_worker.located import located
 from prismline_worker.output import from_parquet, patch, timed_out_rows, to_parquet
 
-#: How often a patch is tried again because another worker replaced the output, before the message goes back.
+#: Tries to patch an output that other workers keep replacing, before the message goes back to the queue.
 MERGES = 5
 
 
@@ -86,7 +86,7 @@ def _refit(command: SpectraRefit, chunk: ChunkItem, message: Message, deps: Depe
     waiting = timed_out_rows(table)
     if len(waiting) < chunk.n_timed_out + chunk.n_refit_failed:
         # The worker that patched the output died before it recorded that. The ledger must have the right number first,
-        # because giving up counts the rows that wait by it.
+        # because giving up takes the number of waiting rows from the ledger.
         deps.ledger.record_refit(command.run_id, command.chunk_id, remaining=len(waiting))
     rows = sorted(set(command.rows) & set(waiting)) if command.rows else waiting
     if not rows:
@@ -105,7 +105,7 @@ def _refit(command: SpectraRefit, chunk: ChunkItem, message: Message, deps: Depe
     refit = located(refit, spectra, chunk_input.geometry)
     left = set(timed_out_rows(refit))
     if len(left) == len(rows):
-        raise TransientError(f"Not one of {len(rows)} spectra of {command.chunk_id} could be fitted in time.")
+        raise TransientError(f"None of {len(rows)} spectra of {command.chunk_id} could be fitted in time.")
     deps.logger.info("chunk_refitted", extra={"rows": len(rows) - len(left)})
     fitted = {row: index for index, row in enumerate(rows) if index not in left}
     return _Progress(waiting=_patch_output(bucket, command.output_key, refit, fitted), left=len(left))
@@ -115,7 +115,7 @@ def _patch_output(bucket: Bucket, key: str, refit: pa.Table, fitted: dict[int, i
     """Patch the current output with the rows of `refit`, except rows that another worker has fitted.
 
     fitted: the index in `refit` by the index in the output. Returns how many rows of the output are still timed out.
-    The output is replaced only if it has not changed since it was read, so two patches at the same time both survive.
+    The output is replaced only if it has not changed since it was read, so two concurrent patches both survive.
     """
     for _ in range(MERGES):
         body, etag = bucket.read_versioned(key)
@@ -125,4 +125,4 @@ def _patch_output(bucket: Bucket, key: str, refit: pa.Table, fitted: dict[int, i
             table = patch(table, rows, refit.take(pa.array([fitted[row] for row in rows], pa.int64())))
         if not rows or bucket.replace(key, to_parquet(table), etag):
             return len(timed_out_rows(table))
-    raise TransientError("The chunk's output was replaced again and again meanwhile.", retry_after=1)
+    raise TransientError("Other workers kept replacing the chunk's output meanwhile.", retry_after=1)

@@ -1,4 +1,4 @@
-"""What becomes of a task after its attempt, and when what is left of a message is sent again. Pure: no client."""
+"""Decides what happens to a task after its attempt, and when remaining tasks are sent again. Pure: no client."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prismline_ledger import GivenBackTask, TaskEnding
 from prismline_runtime import PermanentError, TransientError, UnavailableError
 from prismline_worker.fetch_decisions import ThrottledError, backoff, given_up
 
-#: Delays of messages with what is left, in seconds. The tasks that wait up to one of them share a message.
+#: Delays, in seconds, of messages with remaining tasks. A task gets the shortest of them that covers its wait.
 DELAYS = (0, 5, 15, 60, 180, 420, 900)
 #: Waits for a slot, in seconds: at first, and at most. They double with every deferral of the message.
 FIRST_SLOT_WAIT_SECONDS, LAST_SLOT_WAIT_SECONDS = 2.0, 60.0
@@ -26,12 +26,12 @@ class GivenBack:
     error: str
     #: Whether the attempt does not count against the task.
     interrupted: bool
-    #: Seconds before which there is no further attempt.
+    #: Seconds until the next attempt may begin.
     wait: float
     duration_ms: int
 
     def given(self, now: datetime) -> GivenBackTask:
-        """The same for the ledger."""
+        """This attempt in the form that the ledger takes."""
         return GivenBackTask(self.task, self.error, self.interrupted, not_before(self.wait, now), self.duration_ms)
 
 
@@ -65,12 +65,12 @@ def judge(attempted: Attempted, max_attempts: int, now: datetime) -> TaskEnding 
 
 
 def not_before(wait: float, now: datetime) -> str | None:
-    """The moment after `wait` seconds, as the ledger has it. None: at once."""
+    """The moment after `wait` seconds, in the ledger's format. None: at once."""
     return timestamp(now + timedelta(seconds=wait)) if wait > 0 else None
 
 
 def waits_for(task: TaskItem, now: datetime) -> float:
-    """Seconds until an attempt at the task may begin. Longest for a status that only a newer worker knows."""
+    """Seconds until an attempt at the task may begin. The longest delay if only a newer worker knows its status."""
     if task.state is NewerStatus.NEWER:
         return float(DELAYS[-1])
     if task.not_before is None:
@@ -84,7 +84,7 @@ def slot_wait(deferrals: int) -> float:
 
 
 def by_delay(waits: Iterable[tuple[str, float]]) -> dict[int, list[str]]:
-    """Task ids by the delay of their message. A task that waits for longer than the longest delay is sent on then."""
+    """Task ids by the delay of their message. A task with a longer wait than the longest delay is then sent again."""
     groups: dict[int, list[str]] = {}
     for name, wait in waits:
         delay = next((delay for delay in DELAYS if delay >= wait), DELAYS[-1])
@@ -93,7 +93,7 @@ def by_delay(waits: Iterable[tuple[str, float]]) -> dict[int, list[str]]:
 
 
 def host_of(url: str) -> str:
-    """The host that a URL names, in lower case. Empty for what is no URL with a host."""
+    """The host that a URL names, in lower case. Empty if there is none."""
     try:
         return urlsplit(url).hostname or ""
     except ValueError:

@@ -1,8 +1,8 @@
 """Processes the tasks of a message: read, start, work, end, send the rest again, acknowledge, in this order.
 
-A task that has ended is left alone, so a message may be delivered twice, late, or beside another one with the same
-tasks. What cannot be done now goes into new messages with a delay, and the old one is acknowledged: a wait for a site
-or for a slot uses up no receive.
+A task that has ended stays unchanged, so a message may be delivered twice, late, or at the same time as another one
+with the same tasks. Tasks that have to wait go into new messages with a delay, and the old message is acknowledged. So
+a wait for a site or for a slot does not count towards `maxReceiveCount`.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from prismline_worker.url_tasks import UrlTasks
 
 @dataclass
 class _Progress:
-    """What became of the tasks of one message."""
+    """The results for the tasks of one message."""
 
     #: Tasks that are to be tried again, with the seconds that they wait.
     again: dict[str, float] = field(default_factory=dict)
-    #: The run, as the end of its tasks left it, if that was read.
+    #: The run after the end of its tasks, if it was read.
     run: RunItem | None = None
     #: Ids of tasks that had FAILED, and were completed after all.
     late: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ def on_tasks_process(
         deps.logger.info("tasks_skipped", extra={"reason": "their run was stopped"})
         return
     if command.workload != urls.name:
-        raise PermanentError(f"There is no workload {command.workload} of tasks; there is {urls.name}.")
+        raise PermanentError(f"There is no workload {command.workload} of tasks; choose {urls.name}.")
     params = read_params(UrlParams, command.params)
     tasks = deps.ledger.read_tasks(run, command.task_ids)
     fault_point("tasks.read", run_id=command.run_id)
@@ -100,7 +100,7 @@ def _work(
     going: GoingRuns,
     progress: _Progress,
 ) -> dict[str, float]:
-    """Attempt tasks and record what came of it. Return those that could not begin, with the seconds they wait."""
+    """Attempt tasks and record the results. Return ids of tasks that could not begin, with the seconds they wait."""
 
     def begin(ready: list[TaskItem]) -> list[TaskItem]:
         started = deps.ledger.start_tasks(run, ready)
@@ -167,8 +167,8 @@ def _send_rest(
 def _announce(run: RunItem, late: list[str], message: Message, deps: Dependencies) -> None:
     """Publish that the run has drained, and which tasks succeeded late. A repeated event has the same id.
 
-    The drain is published until the run's end is recorded. A late success has removed that record, so if the worker
-    dies here, the sweeper says the drain, and the status service looks at the run all the same.
+    The drain is published until the run's end is recorded. A late success has removed that record. So if the worker
+    dies here, the sweeper publishes the drain, and the status service still checks the run.
     """
     if run.drained_at is None:
         return

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 #: Requests to S3 that a process makes at a time. boto3 blocks, so each has a thread.
 S3_AT_A_TIME = 24
-#: Other calls that block, at a time: names that are resolved, the ledger, Valkey.
+#: Other blocking calls that a process makes at a time: name resolution, the ledger, Valkey.
 BLOCKING_AT_A_TIME = 64
 #: Longest time, in seconds, that a task waits in the worker for its turn in the rate limit of its host.
 LONGEST_RATE_WAIT_SECONDS = 20.0
-#: Seconds after which the tasks that have ended are recorded, while others of their message go on.
+#: Interval, in seconds, at which ended tasks are recorded while others of their message continue.
 RECORD_SECONDS = 1.0
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ Record = Callable[[list[Attempted]], None]
 
 
 class NoTimeError(UnavailableError):
-    """The invocation ends before the task's turn came."""
+    """The invocation has no time left for the task."""
 
 
 class UrlTasks:
@@ -88,11 +88,11 @@ class UrlTasks:
         None in place of the seconds: the run or the host has no slot now, or Valkey does not answer.
 
         begin: begins attempts at tasks that may work now, and returns those that it has begun.
-        record: is called with attempts that have ended, from time to time and in the end.
+        record: is called with attempts that have ended, every second and at the end.
         deadline: no fetch begins after it (`time.monotonic` seconds).
-        waits: is called with what tasks wait for that found no slot.
+        waits: is called with the reason if tasks found no slot.
 
-        Errors of `begin`, `record` and `waits` are raised.
+        Passes on errors of `begin`, `record` and `waits`.
         """
         return self._in_loop(self._work(tasks, begin, record, params, bucket, max_concurrency, deadline, waits))
 
@@ -147,9 +147,8 @@ class UrlTasks:
     async def _host_slots(
         self, stack: AsyncExitStack, tasks: Sequence[TaskItem]
     ) -> tuple[dict[str, Slots], dict[str, float | None], str | None]:
-        """The slots of each host, the tasks that cannot begin because of their host, and what one of them misses.
-
-        The tasks come with their waits.
+        """The slots of each host; the waits of tasks that cannot begin because of their host, by task id; and the
+        reason if a host has no slot.
         """
         groups: dict[str, list[TaskItem]] = {}
         for task in tasks:
@@ -215,7 +214,7 @@ class UrlTasks:
             await asyncio.to_thread(self._pauses.pause, host, error.wait)
             raise
 
-    # ---- what the loop has
+    # ---- the loop and what it uses
 
     def _in_loop(self, work: Coroutine[Any, Any, T]) -> T:
         with self._start:
@@ -226,7 +225,7 @@ class UrlTasks:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _prepare(self) -> None:
-        # The resolver of names blocks its thread for seconds when a name server is slow. The ledger must not wait then.
+        # A slow name server blocks a thread for seconds. There must be other threads for the ledger then.
         threads = ThreadPoolExecutor(BLOCKING_AT_A_TIME, thread_name_prefix="blocking")
         asyncio.get_running_loop().set_default_executor(threads)
         most = self._settings.urls_concurrency
@@ -238,7 +237,7 @@ class UrlTasks:
         )
         self._fetcher = Fetcher(self._http)
         self._pacing = Pacing(Leases(self._deps.valkey), self._deps.logger)
-        #: The limit of fetches at a time of this process.
+        #: Limits how many fetches this process makes at a time.
         self._room = asyncio.Semaphore(most)
 
     @property
@@ -250,7 +249,7 @@ class UrlTasks:
 
 
 async def _recording(fetches: Sequence[asyncio.Task[Attempted]], record: Record) -> None:
-    """Wait for all fetches, and record those that have ended once a second and in the end."""
+    """Wait for all fetches. Record those that have ended every second and at the end."""
     pending = set(fetches)
     while pending:
         done, pending = await asyncio.wait(pending, timeout=RECORD_SECONDS)

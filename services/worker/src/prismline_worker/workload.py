@@ -21,14 +21,14 @@ from prismline_worker.progress import Progress
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a processed chunk. Its whole output is stored under `output_key`."""
+    """The result of a processed chunk. Its complete output is stored under `output_key`."""
 
     output_key: str
-    #: Its length. None: it is not known.
+    #: Length of the output in bytes. None if it is not known.
     n_bytes: int | None = None
     #: Timed-out items. The workload has already arranged for another try.
     n_timed_out: int = 0
-    #: Items without any data; None: the splitter has counted them, or nobody does.
+    #: Items without any data. None: the splitter has counted them, or the workload does not count them.
     n_blank: int | None = None
     #: A short summary of the output for the chunk's item in the ledger.
     summary: str | None = None
@@ -55,7 +55,7 @@ class Workload(Protocol):
     def process(self, command: ChunkProcess, message: Message, progress: Progress) -> Outcome:
         """Do the chunk's work and write its output in one write, under a key that belongs to this chunk only.
 
-        progress: takes the number of items that are done, if the work takes more than a few seconds.
+        progress: its `add` counts items that are done. Call it if the work takes more than a few seconds.
 
         Two workers may process the same chunk, even at the same time. The first output must win, or both must be equal.
 

@@ -1,6 +1,6 @@
 """Captions: a vision model on a GPU describes what happens in a window of frames.
 
-The GPU is not always there. Without a GPU, or without a model that answers on it, the chunk waits in the dead-letter
+The GPU does not always run. Without a GPU, or without a model that answers on it, the chunk waits in the dead-letter
 queue. It stays PENDING and uses up no attempt. A chunk is COMPLETED only with a caption of the model.
 """
 
@@ -71,7 +71,7 @@ class Captions:
             raise
 
     def process(self, command: ChunkProcess, message: Message, progress: Progress) -> Outcome:  # noqa: ARG002
-        """Caption the chunk's window. If two workers do, the caption that is written first counts."""
+        """Caption the chunk's window. If two workers caption it, the caption that is written first counts."""
         bucket = self._deps.open_bucket(command.bucket)
         params, window = read_params(CaptionParams, command.params), _window(bucket, command.chunk_key)
         key = caption_key(window.session_id, command.run_id, command.chunk_id)
@@ -115,7 +115,7 @@ def _window(bucket: Bucket, key: str) -> CaptionWindow:
 
 
 def _caption(bucket: Bucket, key: str) -> tuple[Caption, bytes]:
-    """The caption that was written before, and its object."""
+    """The caption that another attempt has written, and the bytes of its object."""
     body = bucket.read(key)
     try:
         return Caption.model_validate_json(body), body

@@ -1,4 +1,4 @@
-"""Spectra: fits a block of a chunk while it reads the next block and writes the last one.
+"""Spectra: fits a block of a chunk while it reads the next block and writes the previous one.
 
 The first output of a chunk wins. A worker that finds an output uses that one, so that two workers with the same chunk,
 or a worker after a crash, agree on the result.
