@@ -21,7 +21,7 @@ def fitter():
 
 @pytest.fixture
 def obedient(monkeypatch, tmp_path):
-    """A fitter that does what the first channel of a spectrum says; see worker_kernels."""
+    """A fitter whose behaviour depends on the first channel of the spectrum; see worker_kernels."""
     monkeypatch.setenv("WORKER_KERNELS_MARKER", str(tmp_path / "killed"))
     with FitProcess("worker_kernels:obey") as process:
         yield process
@@ -29,7 +29,7 @@ def obedient(monkeypatch, tmp_path):
 
 @pytest.fixture(scope="session")
 def spectra():
-    """12 noisy spectra of 100 channels with none to two lines, in kelvin, (12, 100) float32."""
+    """12 noisy spectra of 100 channels with zero to two lines, in kelvin, (12, 100) float32."""
     rng = np.random.default_rng(7)
     channels = np.arange(100)
     made = rng.normal(0.0, 0.25, (12, 100))
@@ -42,6 +42,6 @@ def spectra():
 @pytest.fixture
 def world(aws_env, monkeypatch):
     """A worker for spectra on an emulator; see worker_world."""
-    from worker_world import spectra_world  # noqa: PLC0415  its tests alone need an emulator
+    from worker_world import spectra_world  # noqa: PLC0415  only tests that use it need an emulator
 
     return spectra_world(aws_env["ENVIRONMENT"], monkeypatch)

@@ -1,4 +1,4 @@
-"""A vision model's server on loopback that speaks the chat-completions API and answers what a test has it answer."""
+"""A fake server of a vision model on loopback with the chat-completions API. The test chooses its answers."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Reply:
 @dataclass
 class ModelServer:
     url: str
-    #: What comes next; when it is empty, every request is answered well.
+    #: The next answers. When it is empty, every request gets a caption.
     replies: deque[Reply] = field(default_factory=deque)
-    #: The documents that were posted, and the headers that came with them.
+    #: The documents that were posted, and the headers of their requests.
     requests: list[tuple[dict[str, Any], dict[str, str]]] = field(default_factory=list)
-    #: What the list of models is answered with, and how often it was asked for.
+    #: The answer to a request for the list of models, and the number of such requests.
     models: Reply = field(default_factory=lambda: Reply(body={"data": [{"id": "vision-1"}]}))
     looks: int = 0
 
@@ -61,7 +61,7 @@ def model_server() -> Iterator[ModelServer]:
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """Say nothing."""
+            """Write no log."""
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server = ModelServer(f"http://127.0.0.1:{http.server_port}/v1")

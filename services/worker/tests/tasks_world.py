@@ -1,4 +1,4 @@
-"""A worker of tasks on real queues, ledger, bucket, bus and Valkey, and the site that it fetches from."""
+"""A worker for tasks with real queues, ledger, bucket, bus and Valkey, and the site that it fetches from."""
 
 from __future__ import annotations
 
@@ -104,19 +104,19 @@ class TasksWorld:
         return TasksProcess(**(given | changes))
 
     def process(self, ids: Sequence[str], *, seconds: float = 900.0, **changes: Any) -> bool:
-        """Deliver a message. Whether it was acknowledged."""
+        """Deliver a message. Return whether it was acknowledged."""
         body = Envelope.wrap(self.command(ids, **changes), source="test", traceparent=None).to_json()
         answer = self.handler(lambda_event_of(body, self.environment, "tasks"), Context(seconds))
         return not answer["batchItemFailures"]
 
     def take(self, *, wait: int = 0, queue: str = "tasks") -> list[TasksProcess]:
-        """The messages in a queue that may be received now, or come within `wait` seconds; they are gone from there."""
+        """Receive and delete the messages of a queue, also those that arrive within `wait` seconds."""
         sqs = boto3.client("sqs")
         url = sqs.get_queue_url(QueueName=queue_name(self.environment, queue))["QueueUrl"]
         return [TasksProcess.model_validate(body["data"]) for body in drained(sqs, url, wait_seconds=wait)]
 
     def depth(self) -> int:
-        """Messages in the queue of tasks, those that are delayed included."""
+        """Number of messages in the queue of tasks, including delayed ones."""
         sqs = boto3.client("sqs")
         url = sqs.get_queue_url(QueueName=queue_name(self.environment, "tasks"))["QueueUrl"]
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed"]
@@ -124,7 +124,7 @@ class TasksWorld:
         return sum(map(int, attributes.values()))
 
     def work_off(self, seconds: float = 60.0) -> None:
-        """Process what is in the queue, and what comes later, until the run has drained."""
+        """Process messages of the queue, also those that are sent meanwhile, until the run has drained."""
         sqs, until = boto3.client("sqs"), time.monotonic() + seconds
         url = sqs.get_queue_url(QueueName=queue_name(self.environment, "tasks"))["QueueUrl"]
         while self.run.drained_at is None:
@@ -139,7 +139,7 @@ class TasksWorld:
                     sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
 
     def said(self) -> list[tuple[str, str]]:
-        """Short types and ids of the events that were published since the last look."""
+        """Short types and ids of the events that were published since the last call."""
         events = drained(boto3.client("sqs"), self.observer, wait_seconds=1)
         return [(event["type"].removeprefix("prismline.").removesuffix(".v1"), event["id"]) for event in events]
 

@@ -39,7 +39,7 @@ def test_the_frames_are_sent_in_order_as_image_parts_with_the_prompt(server: Mod
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_server_that_is_busy_or_down_is_asked_again_a_few_times(server: ModelServer, status: int) -> None:
+def test_a_request_to_a_busy_or_failing_server_is_retried_a_few_times(server: ModelServer, status: int) -> None:
     server.replies.extend([Reply(status)] * 2)
     assert ask(server).caption
     server.replies.extend([Reply(status)] * 3)
@@ -48,7 +48,9 @@ def test_a_server_that_is_busy_or_down_is_asked_again_a_few_times(server: ModelS
     assert len(server.requests) == 6
 
 
-def test_an_answer_without_end_is_not_read_to_its_end(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_that_is_too_large_is_not_read_to_its_end(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(caption_client, "MAX_ANSWER_BYTES", 2**20)
     server.replies.append(Reply(body=completion("cat " * 2**20)))
     with pytest.raises(TransientError, match="answer is larger than 1 MiB"):
@@ -62,7 +64,7 @@ def test_a_server_that_answers_5xx_is_a_resource_that_is_down(server: ModelServe
     assert caught.value.resource == "gpu"
 
 
-def test_a_server_with_too_much_to_do_is_up_and_says_when_to_come_again(server: ModelServer) -> None:
+def test_an_overloaded_server_is_up_and_its_retry_after_is_passed_on(server: ModelServer) -> None:
     server.replies.append(Reply(429, headers={"Retry-After": "77"}))
     with pytest.raises(UnavailableError, match="answered 429") as caught:
         ask(server, tries=1)
@@ -80,7 +82,7 @@ def test_a_server_that_serves_no_model_is_down(server: ModelServer) -> None:
         ask(server)
 
 
-def test_the_server_is_given_the_time_that_it_asks_for(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_client_waits_as_long_as_the_server_asks(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caption_client, "_exponential", lambda state: 60.0)
     server.replies.append(Reply(429, headers={"Retry-After": "1"}))
     began = time.monotonic()
@@ -89,7 +91,7 @@ def test_the_server_is_given_the_time_that_it_asks_for(server: ModelServer, monk
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_request_that_is_wrong_in_itself_is_permanent_and_says_why(server: ModelServer, status: int) -> None:
+def test_a_refused_request_is_a_permanent_error_with_the_reason(server: ModelServer, status: int) -> None:
     server.replies.append(Reply(status, {"error": {"message": "cannot decode image"}}))
     with pytest.raises(PermanentError, match="cannot decode image"):
         ask(server)
@@ -97,7 +99,7 @@ def test_a_request_that_is_wrong_in_itself_is_permanent_and_says_why(server: Mod
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_server_that_is_set_up_wrongly_fails_no_chunk(server: ModelServer, status: int) -> None:
+def test_a_misconfigured_server_fails_no_chunk(server: ModelServer, status: int) -> None:
     server.replies.append(Reply(status))
     with pytest.raises(TransientError, match="check its address, model and key"):
         ask(server)
@@ -120,10 +122,10 @@ def test_an_answer_without_a_caption_is_an_error(server: ModelServer, body: obje
     server.replies.append(Reply(200, body))
     with pytest.raises(TransientError, match="caption") as caught:
         ask(server)
-    assert not isinstance(caught.value, UnavailableError), "the model is up: it is the window's attempt that failed"
+    assert not isinstance(caught.value, UnavailableError), "the model is up, so the attempt counts"
 
 
-def test_a_server_that_is_gone_is_a_resource_that_is_down_and_its_address_is_not_told() -> None:
+def test_a_server_that_is_gone_is_a_resource_that_is_down_and_the_error_hides_its_address() -> None:
     with model_server() as gone:
         pass
     with pytest.raises(ResourceUnavailableError, match="could not be reached: ConnectError") as caught:
@@ -139,21 +141,21 @@ def test_a_server_that_does_not_answer_in_time_is_a_resource_that_is_down() -> N
 
 
 @pytest.mark.parametrize("status", [200, 401, 404, 429])
-def test_a_server_that_answers_is_up_whatever_it_says(server: ModelServer, status: int) -> None:
+def test_a_server_that_answers_is_up_whatever_the_status(server: ModelServer, status: int) -> None:
     server.models = Reply(status)
     with httpx.Client() as http:
         CaptionClient(http, resource="gpu").require(server.url)
     assert (server.looks, server.requests) == (1, [])
 
 
-def test_a_server_is_looked_at_twice_before_it_counts_as_down(server: ModelServer) -> None:
+def test_a_server_is_probed_twice_before_it_counts_as_down(server: ModelServer) -> None:
     server.models = Reply(502)
     with httpx.Client() as http, pytest.raises(ResourceUnavailableError, match="answered 502"):
         CaptionClient(http, resource="gpu").require(server.url)
     assert server.looks == 2
 
 
-def test_nothing_is_waited_for_past_the_deadline(server: ModelServer) -> None:
+def test_the_client_never_waits_past_the_deadline(server: ModelServer) -> None:
     with pytest.raises(TransientError, match="no time left"):
         ask(server, seconds=-1)
     server.replies.append(Reply(429, headers={"Retry-After": "20"}))
@@ -163,7 +165,7 @@ def test_nothing_is_waited_for_past_the_deadline(server: ModelServer) -> None:
     assert time.monotonic() - began < 5
 
 
-def test_what_is_no_image_is_permanent(server: ModelServer) -> None:
+def test_a_frame_that_is_not_an_image_is_a_permanent_error(server: ModelServer) -> None:
     with pytest.raises(PermanentError, match="neither PNG nor JPEG"):
         ask(server, b"GIF89a")
     assert not server.requests

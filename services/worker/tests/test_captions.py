@@ -1,4 +1,4 @@
-"""A window's chunk from its message to its caption, on real queues, ledger and parameters."""
+"""The chunk of a window from its message to its caption, with real queues, ledger and parameters."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CaptionsWorld:
         return self.ledger.chunk(RUN_ID, CHUNK_ID)
 
     def deliver(self, workload: str = "captions") -> list[str]:
-        """Deliver the window's message; the ids of messages that are to be delivered again."""
+        """Deliver the window's message. Return the ids of messages that SQS has to deliver again."""
         command = ChunkProcess(
             run_id=RUN_ID,
             job_id="j",
@@ -76,7 +76,7 @@ class CaptionsWorld:
         return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
 
     def dead_letters(self) -> list[dict[str, str]]:
-        """The attributes of what is in the dead-letter queue."""
+        """The attributes of the messages in the dead-letter queue."""
         sqs = boto3.client("sqs")
         url = sqs.get_queue_url(QueueName=f"prismline-{self.environment}-chunks-dlq")["QueueUrl"]
         messages = sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
@@ -139,12 +139,12 @@ def test_ingest_window_encoder_exception_propagates(world: CaptionsWorld) -> Non
     assert segment.state is ChunkStatus.PENDING
     assert segment.last_error == "The caption model answered 500."
     assert segment.output_key is None
-    assert (segment.attempts, segment.interruptions) == (1, 1), "the attempt says nothing about the window"
+    assert (segment.attempts, segment.interruptions) == (1, 1), "the attempt does not count against the window"
 
 
 @pytest.mark.parametrize("status", [500, 503])
 def test_no_attempt_begins_while_the_model_does_not_answer(world: CaptionsWorld, status: int) -> None:
-    """The instance runs, and what runs on it does not."""
+    """The instance runs, but the model on it does not."""
     world.set_gpu("i-0123456789abcdef0")
     world.server.models = Reply(status)
     for _ in range(7):
@@ -154,7 +154,7 @@ def test_no_attempt_begins_while_the_model_does_not_answer(world: CaptionsWorld,
     assert (segment.state, segment.attempts) == (ChunkStatus.PENDING, 0)
     assert segment.last_error == f"The caption model answered {status}."
     assert not world.server.requests
-    assert world.server.looks <= 2, "a model that is down is not asked for each window"
+    assert world.server.looks <= 2, "a model that is down is not probed for each window"
 
 
 def test_a_model_that_answers_again_is_noticed_after_a_few_seconds(
@@ -171,7 +171,7 @@ def test_a_model_that_answers_again_is_noticed_after_a_few_seconds(
     assert world.segment().state is ChunkStatus.COMPLETED
 
 
-def test_a_model_that_is_gone_costs_no_window(world: CaptionsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_is_gone_fails_no_window(world: CaptionsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world.set_gpu("i-0123456789abcdef0")
     with model_server() as gone:
         pass
@@ -207,7 +207,7 @@ def test_a_window_of_a_stopped_run_does_not_wait_for_a_gpu(world: CaptionsWorld)
     assert world.segment().attempts == 0
 
 
-def test_a_model_with_too_much_to_do_is_asked_again_from_the_queue(world: CaptionsWorld) -> None:
+def test_the_message_of_an_overloaded_model_goes_back_to_its_queue(world: CaptionsWorld) -> None:
     world.set_gpu("i-0123456789abcdef0")
     world.server.replies.append(Reply(429, headers={"Retry-After": "7"}))
     assert world.deliver() == ["m"]
@@ -216,7 +216,7 @@ def test_a_model_with_too_much_to_do_is_asked_again_from_the_queue(world: Captio
     assert world.dead_letters() == []
 
 
-def test_the_gpus_parameter_is_read_anew_for_each_message(world: CaptionsWorld) -> None:
+def test_the_gpus_parameter_is_read_for_each_message(world: CaptionsWorld) -> None:
     world.set_gpu("none")
     world.deliver()
     world.set_gpu("i-0123456789abcdef0")
@@ -225,7 +225,7 @@ def test_the_gpus_parameter_is_read_anew_for_each_message(world: CaptionsWorld) 
     world.set_gpu("none")
 
 
-def test_a_window_is_complete_with_the_caption_of_its_frames(world: CaptionsWorld) -> None:
+def test_a_window_is_completed_with_the_caption_of_its_frames(world: CaptionsWorld) -> None:
     world.set_gpu("i-0123456789abcdef0")
     assert world.deliver() == []
     segment, caption = world.segment(), world.caption()
@@ -245,11 +245,11 @@ def test_the_first_caption_of_a_window_counts(world: CaptionsWorld) -> None:
     world.server.replies.append(Reply())
     assert world.deliver() == []
     assert world.caption() == first
-    assert len(world.server.requests) == 1, "a window that is complete is not sent to the model again"
+    assert len(world.server.requests) == 1, "a completed window is not sent to the model again"
 
 
 @pytest.mark.parametrize("content", ["", "  ", None])
-def test_a_window_without_a_real_caption_is_never_complete(world: CaptionsWorld, content: str | None) -> None:
+def test_a_window_without_a_real_caption_is_never_completed(world: CaptionsWorld, content: str | None) -> None:
     world.set_gpu("i-0123456789abcdef0")
     world.server.replies.append(Reply(200, {"model": "m", "choices": [{"message": {"content": content}}]}))
     assert world.deliver() == ["m"]
@@ -257,7 +257,7 @@ def test_a_window_without_a_real_caption_is_never_complete(world: CaptionsWorld,
     assert (segment.state, segment.attempts, segment.interruptions) == (ChunkStatus.PENDING, 1, 0)
 
 
-def test_a_caption_file_that_is_damaged_fails_the_window_and_does_not_quote_it(world: CaptionsWorld) -> None:
+def test_a_damaged_caption_file_fails_the_window_and_the_error_does_not_quote_it(world: CaptionsWorld) -> None:
     world.set_gpu("i-0123456789abcdef0")
     key = f"captions/session=s-1/run={RUN_ID}/{CHUNK_ID}.json"
     boto3.client("s3").put_object(Bucket=world.bucket, Key=key, Body=b'{"caption": "secret"')

@@ -74,7 +74,7 @@ def test_blank_channels_are_kept():
         (npz(x=PIXELS.astype(np.uint64) + np.uint64(2**63)), "x holds values that are not pixel indices"),
     ],
 )
-def test_what_is_not_a_chunk_is_refused_with_its_cause_in_one_sentence(body, cause):
+def test_a_file_that_is_not_a_chunk_is_refused_with_the_cause_in_one_sentence(body, cause):
     with pytest.raises(PermanentError, match=cause) as caught:
         read_chunk(body)
     assert str(caught.value).startswith("The chunk file")
@@ -87,7 +87,7 @@ def test_a_chunk_with_another_number_of_spectra_than_its_message_says_is_refused
         read_chunk(npz(), n_items=4)
 
 
-def test_a_chunk_is_never_unpacked_whole():
+def test_a_chunk_is_never_in_memory_as_a_whole():
     body = npz(np.savez_compressed, spectra=np.zeros((10_000, 1000)), x=np.arange(10_000), y=np.arange(10_000))
     tracemalloc.start()
     try:
@@ -123,7 +123,7 @@ def test_damaged_spectra_are_found_by_their_checksum():
 
 
 class Failing(io.BytesIO):
-    """A file whose reads go wrong from the given one on."""
+    """A file whose reads fail from the given one on."""
 
     def __init__(self, body, error, after=0):
         super().__init__(body)
@@ -156,7 +156,7 @@ def reads_of_a_chunk():
     ],
     ids=lambda error: type(error).__name__,
 )
-def test_what_happens_on_the_way_to_a_chunk_is_not_the_chunks_fault(error):
+def test_an_error_while_reading_the_file_is_not_the_chunks_fault(error):
     for after in range(reads_of_a_chunk()):
         with pytest.raises((TransientError, MemoryError)) as caught:
             list(ChunkFile(Failing(npz(), error, after)).blocks())
@@ -166,7 +166,7 @@ def test_what_happens_on_the_way_to_a_chunk_is_not_the_chunks_fault(error):
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_a_chunk_that_is_packed_in_another_way_is_refused(method):
+def test_a_chunk_with_another_compression_method_is_refused(method):
     body = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(npz())) as source, zipfile.ZipFile(body, "w", method) as packed:
         for name in source.namelist():
@@ -176,7 +176,7 @@ def test_a_chunk_that_is_packed_in_another_way_is_refused(method):
 
 
 @given(rows=st.sets(st.integers(0, 49), min_size=1), most_bytes=st.integers(1, 2000))
-def test_rows_and_blocks_are_those_of_the_whole(rows, most_bytes):
+def test_rows_and_blocks_are_parts_of_all_spectra(rows, most_bytes):
     spectra = np.arange(50 * 8, dtype=np.float32).reshape(50, 8)
     chunk = ChunkFile(io.BytesIO(npz(spectra=spectra, x=np.arange(50), y=np.arange(50))))
     blocks = list(chunk.blocks(most_bytes))
@@ -230,7 +230,7 @@ PACKED = npz(np.savez_compressed)
 )
 @example(body=WHOLE, changes=[(0.0, 0)], cut=1.0)
 @settings(deadline=None, max_examples=300)
-def test_a_damaged_chunk_is_refused_or_well_formed_but_never_anything_else(body, changes, cut):
+def test_a_damaged_chunk_is_either_refused_or_well_formed(body, changes, cut):
     damaged = bytearray(body)
     for place, value in changes:
         damaged[int(place * len(damaged))] = value
@@ -244,12 +244,12 @@ def test_a_damaged_chunk_is_refused_or_well_formed_but_never_anything_else(body,
 
 
 @given(st.binary(max_size=200))
-def test_bytes_that_are_no_zip_file_are_refused(body):
+def test_bytes_that_are_not_a_zip_file_are_refused(body):
     with pytest.raises(PermanentError):
         read_chunk(body)
 
 
-# ---- what a newer splitter adds
+# ---- arrays that a newer splitter adds
 
 
 def with_member(body, name, content):
@@ -275,7 +275,7 @@ def test_rows_keep_their_coordinates_and_their_noise():
     assert (first.longitude[0], last.latitude[0], last.noise[0, 0]) == (1.0, -3.0, 0.3)
 
 
-def test_the_noise_of_channels_is_every_rows():
+def test_every_row_has_the_noise_of_the_channels():
     noise = np.linspace(0.1, 0.8, 8)[None, :]
     for block in ChunkFile(io.BytesIO(npz(noise=noise))).blocks(32):
         np.testing.assert_array_equal(block.noise, noise)
@@ -302,7 +302,7 @@ def test_the_geometry_is_read_from_the_chunk():
         (with_member(npz(), "geometry.json", " " * 100_000), "geometry is too long"),
     ],
 )
-def test_what_a_newer_splitter_would_not_write_is_refused(body, cause):
+def test_invalid_coordinates_noise_or_geometry_are_refused(body, cause):
     with pytest.raises(PermanentError, match=cause) as caught:
         read_chunk(body)
     assert "\n" not in str(caught.value)

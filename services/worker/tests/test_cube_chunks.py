@@ -1,4 +1,4 @@
-"""Chunks that refer to the cube: what is read of it, and what becomes of them if that goes wrong."""
+"""Chunks that refer to the cube: what is read from it, and what happens to the chunks if a read fails."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def referring(world: WorkerWorld, chunk: str = FIRST) -> dict[str, Any]:
     return {"chunk_key": reference.key, "reference": reference}
 
 
-def test_the_spectra_of_a_chunk_are_read_out_of_the_cube(world: WorkerWorld) -> None:
+def test_the_spectra_of_a_chunk_are_read_from_the_cube(world: WorkerWorld) -> None:
     world.open_run_of_cube([GOOD, BLANK, GOOD, BLANK, BLANK], size=3)
     assert world.process(FIRST, **referring(world))
     assert world.rows(FIRST) == ["fitted", "blank", "fitted"]
@@ -41,7 +41,7 @@ def test_the_spectra_of_a_chunk_are_read_out_of_the_cube(world: WorkerWorld) -> 
     assert world.run().drained_at is not None
 
 
-def test_a_message_that_an_older_service_sent_again_is_completed_from_the_ledger(world: WorkerWorld) -> None:
+def test_a_message_without_the_reference_gets_it_from_the_ledger(world: WorkerWorld) -> None:
     world.open_run_of_cube([GOOD, GOOD], size=2)
     assert world.process(FIRST, chunk_key=CUBE)
     assert world.rows(FIRST) == ["fitted"] * 2
@@ -56,7 +56,9 @@ def test_rows_that_ran_out_of_time_are_refitted_from_the_cube(world: WorkerWorld
     assert (world.run().n_timed_out, world.run().n_blank) == (0, 0)
 
 
-def test_a_cube_that_was_replaced_in_mid_run_fails_its_chunks_with_what_to_do(world: WorkerWorld) -> None:
+def test_a_cube_that_was_replaced_in_mid_run_fails_its_chunks_and_the_reason_says_what_to_do(
+    world: WorkerWorld,
+) -> None:
     world.open_run_of_cube([GOOD] * 6, size=3)
     assert world.process(FIRST, **referring(world))
     body = boto3.client("s3").get_object(Bucket=world.bucket, Key=CUBE)["Body"].read()
@@ -79,7 +81,7 @@ def test_a_cube_that_is_gone_fails_its_chunks(world: WorkerWorld) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"bitpix": 12}, {"spectral_axis": 4}, {"first": 7}, {"layout": "zarr"}])
-def test_a_reference_that_makes_no_sense_fails_its_chunk(world: WorkerWorld, changes: dict[str, Any]) -> None:
+def test_an_invalid_reference_fails_its_chunk(world: WorkerWorld, changes: dict[str, Any]) -> None:
     world.open_run_of_cube([GOOD] * 3, size=3)
     wrong = CubeReference.model_validate(referring(world)["reference"].model_dump() | changes)
     assert world.process(FIRST, chunk_key=CUBE, reference=wrong)
@@ -90,7 +92,7 @@ def test_a_reference_that_makes_no_sense_fails_its_chunk(world: WorkerWorld, cha
 def test_a_spectrum_that_cannot_be_fitted_fails_its_chunk(world: WorkerWorld) -> None:
     world.open_run_of_cube([GOOD, HOPELESS], size=2)
     assert world.process(FIRST, **referring(world))
-    assert world.refit(), "it is given up"
+    assert world.refit(), "the slow lane gives the row up"
     assert world.chunk().n_refit_failed == 1
 
 
@@ -127,11 +129,11 @@ def test_a_range_that_fails_gives_the_chunk_back(
             return real(Bucket(Spoiling(), bucket.name), key, start, stop, etag)  # type: ignore[arg-type]
 
         patch.setattr(Bucket, "_get_range", spoiled)
-        assert not world.process(FIRST, **referring(world)), "the message comes again"
+        assert not world.process(FIRST, **referring(world)), "SQS delivers the message again"
     chunk = world.chunk()
     assert chunk.state is ChunkStatus.PENDING
     assert said in (chunk.last_error or "")
-    assert (chunk.attempts, chunk.interruptions) == (1, 1), "it says nothing about the chunk"
+    assert (chunk.attempts, chunk.interruptions) == (1, 1), "the attempt does not count against the chunk"
     assert world.process(FIRST, **referring(world))
     assert world.rows() == ["fitted", "blank"]
     assert world.ledger.run(RUN_ID).n_blank == 1

@@ -22,7 +22,7 @@ def run(spectra, fitter, params=None, **limits):
 
 
 def orders(*first_channels):
-    """Spectra for the obedient kernel."""
+    """Spectra for the kernel of worker_kernels."""
     spectra = np.zeros((len(first_channels), 4))
     spectra[:, 0] = first_channels
     return spectra
@@ -79,7 +79,7 @@ def test_a_spectrum_over_its_budget_is_timed_out_and_its_neighbours_are_fitted(o
     assert rows[1]["rms"] is None
 
 
-def test_the_budget_is_each_spectrums_own(obedient):
+def test_each_spectrum_has_its_own_budget(obedient):
     spectra = orders(*range(1, 40))
     run(spectra[:1], obedient)
     budget_s = 0.2
@@ -90,7 +90,7 @@ def test_the_budget_is_each_spectrums_own(obedient):
     assert statuses == {"fitted"}
 
 
-def test_at_the_deadline_the_spectrum_in_hand_and_all_after_it_are_timed_out(obedient):
+def test_at_the_deadline_the_current_spectrum_and_all_after_it_are_timed_out(obedient):
     run(orders(1.0), obedient)
     started = time.monotonic()
     table = run(orders(1.0, kernels.SLOW, 2.0, np.nan), obedient, budget_s=None, deadline=started + 0.5)
@@ -98,7 +98,7 @@ def test_at_the_deadline_the_spectrum_in_hand_and_all_after_it_are_timed_out(obe
     assert table["status"].to_pylist() == ["fitted", "timed_out", "timed_out", "timed_out"]
 
 
-def test_a_deadline_that_has_passed_leaves_everything_to_the_slow_lane_but_blank_spectra(obedient):
+def test_after_the_deadline_all_spectra_but_blank_ones_are_left_to_the_slow_lane(obedient):
     run(orders(1.0), obedient)
     child = obedient.pid
     blank = np.full(4, np.nan)

@@ -1,4 +1,4 @@
-"""What a site's answer means for its task."""
+"""Decisions about a task after the answer of its site."""
 
 from __future__ import annotations
 

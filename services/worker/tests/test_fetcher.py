@@ -1,4 +1,4 @@
-"""One URL, fetched from a site that is slow, flaky, huge, redirecting or rude, into the emulator's S3."""
+"""One URL, fetched from a site that is slow, flaky, huge, redirecting or hostile, into the emulator's S3."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Web:
 
     @property
     def uploads(self) -> list[str]:
-        """Multipart uploads that nobody has ended."""
+        """Multipart uploads that were neither completed nor aborted."""
         return [entry["Key"] for entry in self.s3.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])]
 
 
@@ -131,7 +131,7 @@ def test_a_body_that_breaks_off_is_tried_again_and_not_stored(web: Web) -> None:
     assert web.keys == []
 
 
-def test_nobody_answers(web: Web) -> None:
+def test_a_site_that_cannot_be_reached_is_a_transient_error(web: Web) -> None:
     with pytest.raises(TransientError, match="could not be reached"):
         web.fetch("http://127.0.0.1:1/")
     web.allow_private = False
@@ -140,14 +140,14 @@ def test_nobody_answers(web: Web) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 418, 451, 304, 300])
-def test_what_the_site_refuses_is_permanent(web: Web, status: int) -> None:
+def test_a_refusal_of_the_site_is_a_permanent_error(web: Web, status: int) -> None:
     with pytest.raises(PermanentError, match=f"The site answered {status}"):
         web.fetch(f"/status/{status}")
     assert web.keys == []
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 408, 425, 599])
-def test_what_is_the_moments_fault_is_tried_again(web: Web, status: int) -> None:
+def test_a_status_that_may_pass_is_a_transient_error(web: Web, status: int) -> None:
     with pytest.raises(TransientError, match=f"The site answered {status}") as raised:
         web.fetch(f"/status/{status}")
     assert not isinstance(raised.value, ThrottledError)
@@ -176,24 +176,24 @@ def test_a_redirect_to_another_protocol_is_refused(web: Web, target: str) -> Non
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "ftp://site.example/", "http://", "site.example/", "http://[::1/"]
 )
-def test_what_is_no_web_address_is_permanent(web: Web, url: str) -> None:
+def test_a_url_that_is_not_a_web_address_is_a_permanent_error(web: Web, url: str) -> None:
     with pytest.raises(PermanentError, match="cannot be fetched"):
         web.fetch(url)
 
 
-def test_without_the_opt_out_the_loopback_site_is_refused_before_it_is_asked(web: Web) -> None:
+def test_without_the_opt_out_a_site_on_loopback_is_refused_before_the_first_request(web: Web) -> None:
     web.allow_private = False
     with pytest.raises(RefusedAddressError, match="loopback"):
         web.fetch("/page/1")
     assert web.site.counts == {}
 
 
-def test_no_user_is_sent_the_cookie_of_another(web: Web) -> None:
+def test_a_cookie_of_the_site_is_not_sent_back(web: Web) -> None:
     web.fetch_all(["/cookie"] * 20, [f"c{n}" for n in range(20)])
     assert {web.stored(f"c{n}") for n in range(20)} == {b"none"}
 
 
-def test_of_two_workers_with_one_task_the_first_body_wins_and_both_say_so(web: Web) -> None:
+def test_if_two_workers_fetch_one_task_the_first_body_wins_and_both_describe_it(web: Web) -> None:
     first = web.fetch("/page/1")
     second = web.fetch("/page/2")
     assert (second.length, second.sha256) == (first.length, first.sha256)
@@ -209,7 +209,7 @@ def test_a_large_body_does_not_replace_a_stored_one(web: Web) -> None:
 
 
 class CountingS3:
-    """S3, with a count of the multipart uploads that are open at a time."""
+    """S3 that counts the multipart uploads that are open at the same time."""
 
     def __init__(self, s3: Any) -> None:
         self._s3 = s3

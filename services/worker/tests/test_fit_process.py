@@ -17,7 +17,7 @@ import worker_kernels as kernels
 
 from prismline_worker.fit_process import FitProcess, FitterUnavailableError, FitTimeoutError
 
-#: Seconds within which a process that should end has ended: far more than it takes.
+#: Longest wait, in seconds, for a process that should end: far longer than it takes.
 PATIENCE_S = 20.0
 
 
@@ -39,9 +39,9 @@ def wait_until_gone(pid):
 
 @contextmanager
 def python(*arguments, also=()):
-    """A fresh interpreter with the test kernels (and the folders `also`) at hand.
+    """A new interpreter that can import the test kernels, and modules in the folders `also`.
 
-    It leads a process group, which is killed in the end: a failed test leaves nothing behind.
+    It leads a process group, which is killed at the end, so that a failed test leaves no process behind.
     """
     folders = [*map(str, also), str(Path(__file__).parent), *filter(None, sys.path)]
     with subprocess.Popen(
@@ -92,7 +92,7 @@ def test_a_child_that_is_killed_in_the_middle_of_a_fit_is_noticed_at_once(obedie
     obedient.fit(order(1.0), {})
     killer = threading.Timer(0.2, os.kill, (obedient.pid, signal.SIGKILL))
     killer.start()
-    with pytest.raises(FitTimeoutError):  # by the second child, which gets a budget of its own
+    with pytest.raises(FitTimeoutError):  # of the second child, which has its own budget
         obedient.fit(order(kernels.SLOW), {}, budget_s=1.0)
     killer.join()
 
@@ -144,7 +144,7 @@ def test_closing_ends_the_child(obedient):
     assert obedient.pid is None
 
 
-def test_a_kernel_that_cannot_be_imported_is_nobodys_spectrum(capfd):
+def test_a_kernel_that_cannot_be_imported_is_not_the_spectrums_fault(capfd):
     with FitProcess("no_such_module:fit") as fitter, pytest.raises(FitterUnavailableError, match="exit code 1"):
         fitter.fit(order(1.0), {})
     assert "No module named 'no_such_module'" in capfd.readouterr().err
@@ -169,7 +169,7 @@ def test_the_child_ends_when_its_parent_is_killed_in_the_middle_of_a_fit():
         wait_until_gone(child)
 
 
-def test_ctrl_c_to_the_whole_group_is_the_parents_to_handle():
+def test_only_the_parent_handles_ctrl_c_to_the_whole_group():
     text = """
         import numpy, os, signal
         from prismline_worker.fit_process import FitProcess
@@ -188,7 +188,7 @@ def test_ctrl_c_to_the_whole_group_is_the_parents_to_handle():
     assert (out, err) == ("[True] True\n", "")
 
 
-def test_a_parent_that_never_closes_its_fitter_exits_all_the_same():
+def test_a_parent_that_never_closes_its_fitter_still_exits():
     text = """
         import numpy
         from prismline_worker.fit_process import FitProcess

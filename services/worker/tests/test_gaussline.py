@@ -43,7 +43,7 @@ def test_every_spectrum_gets_what_gaussline_gives_when_called_directly(spectra, 
     assert set(table["decomposer"].to_pylist()) == {"gaussline"}
 
 
-def test_what_cannot_be_fitted_says_so(spectra):
+def test_the_status_shows_spectra_that_cannot_be_fitted(spectra):
     rows = run([np.full(100, np.nan), np.zeros(100), spectra[1], spectra[0] * np.nan]).to_pylist()
     assert [row["status"] for row in rows] == ["blank", "empty", "fitted", "blank"]
     assert [row["n_components"] for row in rows] == [0, 0, 1, 0]
@@ -59,7 +59,7 @@ def test_a_spectrum_over_its_budget_is_timed_out_and_has_no_half_results(spectra
     assert all(row["rms"] is row["aicc"] is row["decomposer"] is None for row in rows)
 
 
-def test_what_has_not_begun_at_the_deadline_is_left_to_the_slow_lane(spectra):
+def test_a_block_that_has_not_begun_at_the_deadline_is_left_to_the_slow_lane(spectra):
     table = run([spectra[0], np.full(100, np.nan)], deadline=0.0)
     assert table["status"].to_pylist() == ["timed_out", "blank"]
     assert table["flags"].null_count == 2
@@ -73,7 +73,7 @@ def test_without_the_kernel_phspectra_does_the_work(spectra, fitter, monkeypatch
 
 
 def test_a_given_noise_decides_what_is_a_line(spectra):
-    """The lines have 3 K: with a noise of 0.25 K they are found, with one of 2.5 K they are not."""
+    """The lines have 3 K: gaussline finds them with a noise of 0.25 K, and not with a noise of 2.5 K."""
     number = run(spectra, params=FitParams(noise=2.5))
     assert set(number["status"].to_pylist()) == {"empty"}
     assert number["rms"].to_pylist() == pytest.approx([2.5] * len(spectra))
@@ -82,7 +82,7 @@ def test_a_given_noise_decides_what_is_a_line(spectra):
     of_channels = run(spectra, noise=np.where(np.arange(100) < 50, 0.25, np.nan)[None, :], params=FitParams(noise="k"))
     means = [mean for row in of_channels["component_means"].to_pylist() for mean in row]
     assert means
-    assert max(means) < 50, "channels whose noise is no number are blank"
+    assert max(means) < 50, "channels whose noise is not a number are blank"
 
 
 def test_the_same_noise_in_another_form_gives_the_same_bits(spectra):

@@ -21,7 +21,7 @@ def geometry(**changes):
 
 
 def fitted(**errors):
-    """A row with two components and one with none; without `errors`, as phspectra tells them."""
+    """A row with two components and a row with none. Without `errors` as phspectra gives them."""
     row = {
         "component_amplitudes": [1.0, 2.0],
         "component_means": [2.0, 12.0],
@@ -44,7 +44,7 @@ def test_components_are_given_on_the_axis_of_the_header_with_their_errors():
     table = located(fitted(**errors), BLOCK, geometry())
     assert table.schema == SCHEMA
     assert table.schema.metadata == {b"a": b"b"}
-    # channel 2, counted from 0, is the reference pixel 3; the axis falls, widths and areas stay positive
+    # Channel 2, counted from 0, is the reference pixel 3. The axis decreases; widths and areas stay positive.
     assert table["component_means_physical"].to_pylist() == [[5000.0, 3000.0], []]
     assert table["component_mean_errors_physical"].to_pylist()[0] == pytest.approx([20.0, 40.0])
     assert table["component_stddevs_physical"].to_pylist() == [[300.0, 600.0], []]
@@ -52,7 +52,7 @@ def test_components_are_given_on_the_axis_of_the_header_with_their_errors():
     assert table["component_fluxes_physical"].to_pylist() == [[800.0, 3000.0], []]
 
 
-def test_what_phspectra_does_not_tell_stays_null():
+def test_columns_that_phspectra_does_not_give_stay_null():
     table = located(fitted(), BLOCK, geometry())
     assert table["component_means_physical"].to_pylist() == [[5000.0, 3000.0], []]
     for name in ("component_mean_errors", "component_stddev_errors", "component_fluxes", "component_flux_errors"):

@@ -52,7 +52,7 @@ def test_a_table_survives_parquet():
     assert from_parquet(to_parquet(table)) == table
 
 
-def test_the_same_table_gives_the_same_bytes_however_it_is_cut():
+def test_the_same_table_gives_the_same_bytes_however_it_is_chunked():
     table = table_of(ALL)
     assert to_parquet(table) == to_parquet(pa.concat_tables([table[:1], table[1:]])) == to_parquet(table_of(ALL))
 
@@ -116,7 +116,7 @@ def other_parquet():
         (other_parquet(), "does not have the columns"),
     ],
 )
-def test_what_is_not_an_output_is_refused(body, cause):
+def test_a_file_that_is_not_an_output_is_refused(body, cause):
     with pytest.raises(PermanentError, match=cause):
         from_parquet(body)
 
@@ -124,7 +124,7 @@ def test_what_is_not_an_output_is_refused(body, cause):
 @pytest.mark.parametrize(
     "error", [pa.ArrowMemoryError("malloc of size 64 failed"), OSError(errno.ENOMEM, "Cannot allocate memory")]
 )
-def test_lack_of_memory_does_not_make_an_output_damaged(monkeypatch, error):
+def test_lack_of_memory_is_not_reported_as_a_damaged_output(monkeypatch, error):
     def read(_):
         raise error
 
@@ -164,7 +164,7 @@ def test_a_patch_changes_its_rows_and_no_others(statuses, random):
     assert patched.schema == SCHEMA
 
 
-def test_patching_twice_is_patching_once():
+def test_patching_twice_has_the_effect_of_patching_once():
     table = table_of(["fitted", "timed_out"])
     refit = table_of(["empty"], first_x=1)
     once = patch(table, [1], refit)
@@ -186,7 +186,7 @@ def test_a_patch_that_does_not_fit_is_refused(rows, refit, cause):
         patch(table_of(ALL), np.array(rows).tolist(), refit)
 
 
-def test_a_file_of_several_blocks_tells_what_was_assumed_of_the_noise_over_all_of_them():
+def test_the_metadata_averages_the_assumptions_about_the_noise_over_all_blocks():
     def block(n, correlation):
         return table_of(ALL[:1] * n).replace_schema_metadata({"noise": correlation})
 
@@ -206,7 +206,7 @@ def version_1(table):
 
 
 def test_a_refit_patches_a_file_that_an_older_worker_wrote():
-    """A worker was deployed, with columns that the old one did not write, while the refit waited in its queue."""
+    """While the refit waited in its queue, a worker was deployed that writes more columns than the old one."""
     old = from_parquet(to_parquet(version_1(table_of(ALL))))
     refit = table_of(["fitted"], first_x=3).set_column(
         SCHEMA.get_field_index("longitude"), SCHEMA.field("longitude"), pa.array([24.5])
@@ -225,7 +225,7 @@ def test_a_refit_by_an_older_worker_keeps_the_columns_that_it_does_not_know():
     assert patched["a_later_column"].to_pylist() == [1.0, 2.0, 3.0, None]
 
 
-def test_a_refit_keeps_what_the_file_says_about_itself():
+def test_a_refit_keeps_the_metadata_of_the_file():
     with OutputFile(GEOMETRY, {"prismline.run_id": "r-1"}) as output:
         output.add(table_of(ALL).replace_schema_metadata({"noise": "0.25"}))
         body = output.finish()

@@ -1,4 +1,4 @@
-"""What a worker does with parameters that are older or newer than itself."""
+"""Parameters of older and newer releases."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from prismline_runtime import PermanentError, UnavailableError
 from prismline_worker.params import read_params
 
 
-def test_what_was_not_given_has_its_default() -> None:
+def test_a_parameter_that_was_not_given_has_its_default() -> None:
     assert read_params(FitParams, {"beta": 4.0}) == FitParams(beta=4.0)
 
 

@@ -1,4 +1,4 @@
-"""A chunk from its message to its end: what is written, what is said, and what is left when something goes wrong."""
+"""A chunk from its message to its end: what is written and published, and what remains after an error."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from prismline_worker.processing import reason_of
 
 pytestmark = pytest.mark.emulator
 
-#: The calls of a chunk whose run was seen a moment ago: start, input, output, end and counter, drain check, event.
+#: The calls of a chunk whose run was just read: start, input, output, end and counter, drain check, event.
 HOT_PATH = ["UpdateItem", "GetObject", "PutObject", "TransactWriteItems", "GetItem", "PutEvents"]
 
 
 class Clock:
-    """`time`, as far as `going_runs` and `progress` ask it."""
+    """The part of `time` that `going_runs` and `progress` use."""
 
     def __init__(self) -> None:
         self.seconds = 1000.0
@@ -50,13 +50,13 @@ def kinds(said: list[tuple[str, str]]) -> list[str]:
     return sorted(kind for kind, _ in said)
 
 
-# ---- a chunk that goes well
+# ---- a chunk without errors
 
 
-def test_a_chunk_costs_six_calls_when_its_run_was_seen_a_moment_ago(
+def test_a_chunk_costs_six_calls_if_its_run_was_just_read(
     world: WorkerWorld, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However long the chunk before took: its drain check has seen the run."""
+    """However long the previous chunk took, because its drain check read the run at its end."""
     fit = world.fitter.fit
 
     def take_a_while(*arguments: Any, **options: Any) -> Any:
@@ -71,7 +71,7 @@ def test_a_chunk_costs_six_calls_when_its_run_was_seen_a_moment_ago(
     assert world.aws.calls == HOT_PATH
 
 
-def test_a_long_chunk_says_every_five_seconds_how_far_it_is(
+def test_a_long_chunk_reports_its_progress_every_five_seconds(
     world: WorkerWorld, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "time", clock)
@@ -89,7 +89,7 @@ def test_a_long_chunk_says_every_five_seconds_how_far_it_is(
     assert (world.chunk().state, world.chunk().n_done) == (ChunkStatus.COMPLETED, 0)
 
 
-def test_a_report_that_cannot_be_written_is_left_out(
+def test_a_progress_report_that_cannot_be_written_fails_no_attempt(
     world: WorkerWorld, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "time", clock)
@@ -117,7 +117,7 @@ def _reachable_again(world: WorkerWorld) -> Any:
     return reached
 
 
-def test_whoever_ends_the_last_chunk_says_that_the_run_has_drained(world: WorkerWorld) -> None:
+def test_the_worker_that_ends_the_last_chunk_announces_the_drain(world: WorkerWorld) -> None:
     world.open_run(FIRST, SECOND)
     world.process(FIRST)
     assert kinds(world.said()) == ["chunk.completed"]
@@ -126,7 +126,7 @@ def test_whoever_ends_the_last_chunk_says_that_the_run_has_drained(world: Worker
     assert world.run().chunks_completed == 2
 
 
-def test_a_redelivery_says_the_same_again_until_the_runs_end_was_heard(world: WorkerWorld) -> None:
+def test_a_redelivery_publishes_the_same_events_until_the_runs_end_is_recorded(world: WorkerWorld) -> None:
     world.open_run()
     world.process()
     first = world.said()
@@ -139,7 +139,7 @@ def test_a_redelivery_says_the_same_again_until_the_runs_end_was_heard(world: Wo
     assert world.chunk().attempts == 1
 
 
-def test_an_end_whose_answer_got_lost_is_said_by_the_redelivery(world: WorkerWorld) -> None:
+def test_the_redelivery_announces_an_end_whose_answer_was_lost(world: WorkerWorld) -> None:
     world.open_run()
     world.aws.lost = {"TransactWriteItems"}
     assert not world.process()
@@ -150,8 +150,8 @@ def test_an_end_whose_answer_got_lost_is_said_by_the_redelivery(world: WorkerWor
     assert world.run().chunks_completed == 1
 
 
-def test_a_late_success_in_a_drained_run_is_said(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody gave the chunk up while its worker was only slow, and the run ended with it."""
+def test_a_late_success_in_a_drained_run_is_announced(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The chunk was given up while its worker was only slow, and the run ended."""
     world.open_run()
     create = Bucket.create
 
@@ -174,13 +174,13 @@ def test_a_late_success_in_a_drained_run_is_said(world: WorkerWorld, monkeypatch
 def test_an_attempt_that_an_outage_cut_short_gives_the_chunk_back(world: WorkerWorld) -> None:
     world.open_run()
     world.aws.down = {"GetObject"}
-    assert not world.process(), "the message comes again"
+    assert not world.process(), "SQS delivers the message again"
     world.aws.down = set()
     chunk = world.chunk()
     assert chunk.state is ChunkStatus.PENDING
     assert not list(world.ledger.stuck_chunks(RUN_ID, now=now() + timedelta(hours=1)))
     assert "Could not read" in (chunk.last_error or "")
-    assert (chunk.attempts, chunk.interruptions) == (1, 1), "it says nothing about the chunk"
+    assert (chunk.attempts, chunk.interruptions) == (1, 1), "the attempt does not count against the chunk"
     assert world.process()
     assert world.chunk().state is ChunkStatus.COMPLETED
 
@@ -193,7 +193,7 @@ def test_an_attempt_that_an_outage_cut_short_gives_the_chunk_back(world: WorkerW
         (MemoryError(), "MemoryError"),
     ],
 )
-def test_an_attempt_that_fails_by_itself_gives_the_chunk_back_and_counts(
+def test_an_attempt_that_fails_without_an_outage_gives_the_chunk_back_and_counts(
     world: WorkerWorld, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
 ) -> None:
     world.open_run()
@@ -209,7 +209,7 @@ def test_an_attempt_that_fails_by_itself_gives_the_chunk_back_and_counts(
     assert world.said() == []
 
 
-def test_where_not_even_giving_back_works_the_message_comes_again(
+def test_if_the_chunk_cannot_be_given_back_the_message_is_delivered_again(
     world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.open_run()
@@ -227,7 +227,7 @@ def test_where_not_even_giving_back_works_the_message_comes_again(
     assert world.chunk().state is ChunkStatus.COMPLETED
 
 
-def test_a_chunk_that_cannot_be_given_back_waits_for_its_resource_all_the_same(
+def test_a_chunk_that_cannot_be_given_back_still_waits_for_its_resource(
     world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.open_run()
@@ -256,7 +256,7 @@ def test_an_attempt_gives_nothing_back_once_another_has_begun(
     assert (chunk.state, chunk.attempts, chunk.last_error) == (ChunkStatus.IN_PROGRESS, 2, None)
 
 
-def test_a_reason_tells_no_payload() -> None:
+def test_a_reason_does_not_quote_the_payload() -> None:
     class Model(BaseModel):
         n: int
 
@@ -284,7 +284,7 @@ def test_a_permanent_error_leaves_a_dead_letter_with_the_reason(world: WorkerWor
     assert kinds(world.said()) == ["chunk.failed", "run.drained"]
 
 
-def test_a_workload_that_nobody_knows_leaves_a_dead_letter_too(world: WorkerWorld) -> None:
+def test_an_unknown_workload_leaves_a_dead_letter_too(world: WorkerWorld) -> None:
     world.open_run()
     assert world.process(workload="paint")
     assert world.chunk().error == "There is no workload paint; choose one of captions, spectra."
@@ -310,13 +310,13 @@ def test_a_chunk_fails_only_after_its_message_was_copied(world: WorkerWorld) -> 
     world.aws.down = set()
     assert world.process()
     assert kinds(world.said()) == ["chunk.failed", "run.drained"]
-    assert world.take("chunks-dlq") == [], "what has failed is not copied again"
+    assert world.take("chunks-dlq") == [], "the message of a failed chunk is not copied again"
 
 
-def test_a_chunk_that_was_recovered_while_it_was_tried_is_tried_again(
+def test_a_chunk_that_was_reopened_during_its_attempt_is_tried_again(
     world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another worker failed it meanwhile, and somebody mended the cause and had it recovered."""
+    """Another worker failed the chunk meanwhile. Somebody removed the cause, and a recovery reopened the chunk."""
     world.open_run()
     dead_letter = Transport.dead_letter
 
@@ -326,7 +326,7 @@ def test_a_chunk_that_was_recovered_while_it_was_tried_is_tried_again(
         dead_letter(transport, *arguments)
 
     monkeypatch.setattr(Transport, "dead_letter", recovered)
-    assert not world.process(workload="paint"), "the message comes again"
+    assert not world.process(workload="paint"), "SQS delivers the message again"
     assert world.chunk().state is ChunkStatus.PENDING
     assert world.said() == []
     assert world.process()
@@ -348,7 +348,7 @@ def test_a_chunk_that_does_not_exist_is_a_dead_letter(world: WorkerWorld) -> Non
 # ---- a run that was stopped
 
 
-def test_a_chunk_of_a_stopped_run_is_skipped_in_silence(world: WorkerWorld) -> None:
+def test_a_chunk_of_a_stopped_run_is_skipped_without_an_event(world: WorkerWorld) -> None:
     world.open_run()
     world.ledger.stop_run(RUN_ID, "cancelled")
     assert world.process()
@@ -356,7 +356,7 @@ def test_a_chunk_of_a_stopped_run_is_skipped_in_silence(world: WorkerWorld) -> N
     assert world.said() == []
 
 
-def test_a_chunk_of_a_stopped_run_that_had_ended_says_so(world: WorkerWorld) -> None:
+def test_the_end_of_a_chunk_is_announced_even_if_its_run_was_stopped(world: WorkerWorld) -> None:
     world.open_run(FIRST, SECOND)
     world.aws.down = {"PutEvents"}
     assert not world.process(FIRST)
@@ -375,7 +375,7 @@ def test_a_stop_is_honoured_within_five_seconds(world: WorkerWorld, clock: Clock
     assert world.chunk(SECOND).attempts == 0
 
 
-def test_a_run_that_is_resumed_is_not_skipped_for_a_moment_more(world: WorkerWorld, clock: Clock) -> None:
+def test_the_chunks_of_a_resumed_run_are_processed_at_once(world: WorkerWorld, clock: Clock) -> None:
     world.open_run()
     world.ledger.stop_run(RUN_ID, "failed")
     assert world.process()
@@ -384,7 +384,7 @@ def test_a_run_that_is_resumed_is_not_skipped_for_a_moment_more(world: WorkerWor
     assert world.chunk().state is ChunkStatus.COMPLETED
 
 
-def test_the_runs_that_are_remembered_are_bounded(world: WorkerWorld, clock: Clock) -> None:
+def test_the_number_of_remembered_runs_is_limited(world: WorkerWorld, clock: Clock) -> None:
     going = going_runs.GoingRuns(world.ledger, most=2)
     for run_id in ("a", "b", "c"):
         world.ledger.open_run(run_id=run_id, survey="s", job_id="j", workload="w", params=None, traceparent=None)
@@ -397,7 +397,7 @@ def test_the_runs_that_are_remembered_are_bounded(world: WorkerWorld, clock: Clo
     assert world.aws.calls == ["GetItem"]
 
 
-def test_a_chunk_with_a_status_of_a_newer_release_waits_for_a_worker_of_it(world: WorkerWorld) -> None:
+def test_a_chunk_with_a_status_of_a_newer_release_waits_for_a_newer_worker(world: WorkerWorld) -> None:
     world.open_run(FIRST)
     runs = Table(boto3.client("dynamodb"), f"runs-{world.environment}")
     runs.update({"PK": RUN_ID, "SK": f"CHUNK#{FIRST}"}, Change({"status": "ARCHIVED"}))

@@ -1,4 +1,4 @@
-"""A run with a limit of concurrency: its chunks wait for a slot, and a dead or late holder harms nobody."""
+"""A run with `max_concurrency`: its chunks wait for a slot, and a dead or slow holder does not block others."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_chunk_that_fails_gives_its_slot_back(world: WorkerWorld, leases: Leas
 def test_the_slot_of_a_long_chunk_is_renewed(
     world: WorkerWorld, valkey_server: ValkeyServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its time runs out in the server, as far as the test says so, and is full again a moment later."""
+    """The test shortens the lease in the server. Shortly afterwards it has its full time again."""
     monkeypatch.setattr("prismline_worker.pacing.RENEWALS", 300)
     fit, client = world.fitter.fit, valkey.Valkey.from_url(valkey_server.url, decode_responses=True)
 
@@ -127,7 +127,7 @@ def run(run_id: str, **fields: Any) -> RunItem:
     return RunItem.model_validate(base | fields)
 
 
-def test_a_worker_polls_the_queues_of_runs_that_go_on() -> None:
+def test_a_worker_polls_the_queues_of_runs_that_are_neither_stopped_nor_drained() -> None:
     ended = "2026-03-01T12:00:00.000Z"
     runs = [
         run("small"),

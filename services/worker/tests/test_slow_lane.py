@@ -1,4 +1,4 @@
-"""The slow lane: what waits for it becomes less until nothing does, or until it is said why not."""
+"""The slow lane: it fits all waiting rows, or gives them up with the reason."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.emulator
 
 
 def waiting(world: WorkerWorld) -> tuple[int, int]:
-    """Rows that wait, as the chunk and as the run say it."""
+    """The number of waiting rows in the chunk's item and in the run's item."""
     return world.chunk().n_timed_out, world.run().n_timed_out
 
 
@@ -31,7 +31,7 @@ def with_rows(body: str, rows: list[int]) -> str:
 
 @pytest.fixture
 def body(world: WorkerWorld) -> str:
-    """The message to the slow lane of a chunk whose rows 1 to 4 ran out of time."""
+    """The message to the slow lane for a chunk whose rows 1 to 4 ran out of time."""
     world.open_run(spectra={FIRST: [GOOD, SLOW, SLOW, SLOW, SLOW]})
     assert world.process()
     assert waiting(world) == (4, 4)
@@ -49,7 +49,7 @@ def test_rows_that_ran_out_of_time_are_fitted_and_counted(world: WorkerWorld, bo
 
 
 def test_the_message_is_small_however_many_rows_ran_out_of_time(world: WorkerWorld) -> None:
-    """SQS takes messages of at most 1 MiB; a chunk whose worker had no time at all is 200,000 rows late."""
+    """SQS accepts at most 1 MiB. If its worker had no time at all, a chunk has 200,000 timed-out rows."""
     world.open_run(spectra={FIRST: [GOOD] * 200_000})
     assert world.process(seconds=0.0)
     assert waiting(world) == (200_000, 200_000)
@@ -57,7 +57,7 @@ def test_the_message_is_small_however_many_rows_ran_out_of_time(world: WorkerWor
     assert len(message) < 2000
 
 
-def test_what_does_not_fit_into_one_invocation_is_handed_on(world: WorkerWorld, body: str) -> None:
+def test_rows_for_which_an_invocation_has_no_time_get_another_message(world: WorkerWorld, body: str) -> None:
     world.fitter.most_slow = 3
     assert world.refit(body)
     assert world.rows() == ["fitted"] * 4 + ["timed_out"]
@@ -80,7 +80,7 @@ def test_a_refit_that_waits_while_a_worker_with_more_columns_is_deployed_succeed
     assert world.take("refits-dlq") == []
 
 
-def test_a_message_for_which_there_was_no_time_comes_again(world: WorkerWorld, body: str) -> None:
+def test_a_message_for_which_there_was_no_time_is_delivered_again(world: WorkerWorld, body: str) -> None:
     world.fitter.most_slow = 0
     assert not world.refit(body)
     assert waiting(world) == (4, 4)
@@ -97,7 +97,7 @@ def test_the_rows_that_an_older_worker_names_are_a_filter(world: WorkerWorld, bo
 def test_the_number_of_rows_that_wait_never_rises_again(
     world: WorkerWorld, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One worker patches the output and is slow to say so; meanwhile another one fits the rest."""
+    """One worker patches the output and is slow to record it. Meanwhile another worker fits the rest."""
     record = Ledger.record_refit
 
     def late(ledger: Ledger, *names: str, remaining: int) -> bool:
@@ -114,10 +114,10 @@ def test_the_number_of_rows_that_wait_never_rises_again(
     assert waiting(world) == (0, 0)
 
 
-def test_two_refits_that_meet_lose_no_patch_and_fit_nothing_twice(
+def test_two_concurrent_refits_lose_no_patch_and_fit_nothing_twice(
     world: WorkerWorld, body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While one worker has fitted rows 1 and 2 and writes them, another one has written rows 3 and 4."""
+    """One worker has fitted rows 1 and 2. Before it writes them, another worker writes rows 3 and 4."""
     replace = Bucket.replace
 
     def meet(bucket: Bucket, key: str, content: bytes, etag: str) -> bool:
@@ -136,7 +136,7 @@ def test_two_refits_that_meet_lose_no_patch_and_fit_nothing_twice(
     assert len(fits) == 4
 
 
-def test_a_patch_whose_answer_got_lost_is_found_by_the_redelivery(world: WorkerWorld, body: str) -> None:
+def test_the_redelivery_finds_a_patch_whose_answer_was_lost(world: WorkerWorld, body: str) -> None:
     world.aws.lost = {"PutObject"}
     assert not world.refit(body)
     world.aws.lost = set()
@@ -144,7 +144,7 @@ def test_a_patch_whose_answer_got_lost_is_found_by_the_redelivery(world: WorkerW
     assert waiting(world) == (0, 0)
 
 
-# ---- what cannot be fitted
+# ---- rows that cannot be fitted
 
 
 def test_rows_that_can_never_be_fitted_are_given_up_with_the_reason(world: WorkerWorld) -> None:
@@ -153,10 +153,10 @@ def test_rows_that_can_never_be_fitted_are_given_up_with_the_reason(world: Worke
     assert waiting(world) == (2, 2)
     assert world.refit(), "the message is not tried again"
     chunk, run = world.chunk(), world.run()
-    assert waiting(world) == (0, 0), "nobody waits for them any more"
+    assert waiting(world) == (0, 0), "they do not wait any more"
     assert (chunk.n_refit_failed, run.n_refit_failed) == (2, 2)
     assert "x=2, y=2 failed: ValueError: it cannot be fitted" in (chunk.refit_error or "")
-    assert world.rows() == ["fitted", "timed_out", "timed_out"], "the output does not hide it"
+    assert world.rows() == ["fitted", "timed_out", "timed_out"], "the output still shows them as timed out"
     ((letter, attributes),) = world.take("refits-dlq")
     assert attributes["error"] == chunk.refit_error
     assert FIRST in letter
@@ -178,7 +178,7 @@ def test_rows_are_given_up_only_after_the_message_was_copied(world: WorkerWorld)
     assert waiting(world) == (0, 0)
 
 
-def test_rows_that_were_given_up_can_be_fitted_when_the_cause_is_mended(
+def test_rows_that_were_given_up_can_be_fitted_when_the_cause_is_removed(
     world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.open_run(spectra={FIRST: [GOOD, HOPELESS]})
@@ -193,7 +193,7 @@ def test_rows_that_were_given_up_can_be_fitted_when_the_cause_is_mended(
     assert world.rows() == ["fitted"] * 2
 
 
-# ---- what has to wait, and what is skipped
+# ---- refits that have to wait or are skipped
 
 
 def test_a_refit_waits_until_its_chunk_is_completed(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ def test_a_refit_waits_until_its_chunk_is_completed(world: WorkerWorld, monkeypa
     assert waiting(world) == (0, 0)
 
 
-def test_a_refit_of_a_chunk_that_failed_is_not_kept(world: WorkerWorld) -> None:
+def test_a_refit_of_a_failed_chunk_is_acknowledged_and_skipped(world: WorkerWorld) -> None:
     world.open_run(spectra={FIRST: [SLOW]})
     world.aws.down = {"TransactWriteItems"}
     assert not world.process()
@@ -232,7 +232,7 @@ def test_a_refit_of_a_stopped_run_is_skipped(world: WorkerWorld) -> None:
 
 
 @pytest.mark.parametrize("missing", [{"run_id": "run-777"}, {"chunk_id": "chunk-0000777"}])
-def test_a_refit_of_what_does_not_exist_is_one_dead_letter(
+def test_a_refit_of_a_missing_run_or_chunk_is_one_dead_letter(
     world: WorkerWorld, body: str, missing: dict[str, str]
 ) -> None:
     message = json.loads(body)

@@ -1,4 +1,4 @@
-"""Tasks from their message to their end: what is written, what is sent again, and what is left when something dies."""
+"""Tasks from their message to their end: what is written, what is sent again, and what remains after a crash."""
 
 from __future__ import annotations
 
@@ -44,11 +44,13 @@ def kinds(said: list[tuple[str, str]]) -> list[str]:
     return sorted(kind for kind, _ in said)
 
 
-# ---- tasks that go well
+# ---- tasks without errors
 
 
 @pytest.mark.parametrize("shard_count", [1, 4])
-def test_all_tasks_of_a_run_are_fetched_counted_and_their_end_is_said_once(world: TasksWorld, shard_count: int) -> None:
+def test_all_tasks_of_a_run_are_fetched_and_counted_and_the_drain_has_one_event(
+    world: TasksWorld, shard_count: int
+) -> None:
     ids = world.open_run([f"/page/{n}" for n in range(30)], shard_count=shard_count)
     by_shard: dict[int, list[str]] = {}
     for name in ids:
@@ -78,7 +80,7 @@ def test_one_message_fails_completes_and_tries_again(world: TasksWorld) -> None:
     assert (world.run.chunks_completed, world.run.chunks_failed) == (2, 3)
 
 
-def test_every_message_twice_counts_every_task_once(world: TasksWorld) -> None:
+def test_if_every_message_is_delivered_twice_every_task_counts_once(world: TasksWorld) -> None:
     ids = world.open_run([f"/page/{n}" for n in range(12)] + ["/status/404"])
     for _ in range(2):
         assert world.process(ids[:7])
@@ -104,19 +106,19 @@ def test_two_workers_with_the_same_message_at_once_count_every_task_once(world: 
 # ---- waits
 
 
-def test_a_site_that_says_when_is_asked_again_only_then_and_uses_up_no_attempt(world: TasksWorld) -> None:
+def test_a_retry_after_of_a_site_is_obeyed_and_uses_up_no_attempt(world: TasksWorld) -> None:
     ids = world.open_run(["/busy/1/3/1", "/page/2"])
     assert world.process(ids[:1], params={"max_attempts": 1})
     (busy,) = world.tasks(ids[:1])
     assert (busy.status, busy.interruptions, busy.attempts) == ("PENDING", 1, 1)
-    assert world.process(ids[1:]), "the host wants fewer requests, so this one waits, too"
+    assert world.process(ids[1:]), "the host wants fewer requests, so this task waits too"
     assert world.site.counts["/page/2"] == 0
     world.work_off()
     assert world.statuses(ids) == ["COMPLETED", "COMPLETED"]
     assert world.site.counts["/busy/1/3/1"] == 2
 
 
-def test_a_task_whose_time_has_not_come_is_sent_on_without_an_attempt(world: TasksWorld) -> None:
+def test_a_task_that_has_to_wait_is_sent_again_without_an_attempt(world: TasksWorld) -> None:
     ids = world.open_run(["/page/1"])
     (task,) = world.ledger.start_tasks(world.run, world.tasks(ids))
     world.ledger.give_back_tasks(
@@ -138,7 +140,7 @@ def test_a_parameter_of_a_newer_release_waits_for_a_newer_worker(world: TasksWor
 
 @pytest.fixture
 def gateway() -> Iterator[tuple[str, list[str]]]:
-    """An HTTP proxy on loopback that has all pages, and the URLs that it was asked for."""
+    """An HTTP proxy on loopback that serves all pages, and the URLs that were requested from it."""
     asked: list[str] = []
 
     class Gateway(BaseHTTPRequestHandler):
@@ -166,7 +168,7 @@ def gateway() -> Iterator[tuple[str, list[str]]]:
 def test_a_gateway_makes_all_requests_and_decides_which_addresses_are_reached(
     world: TasksWorld, gateway: tuple[str, list[str]]
 ) -> None:
-    """No host of these exists, or may be asked without a gateway."""
+    """Without a gateway, these hosts do not exist or are forbidden."""
     url, asked = gateway
     worker = world.worker(urls_gateway=url, urls_allow_private=False)
     urls = [f"http://{name}" for name in ("a.invalid/page/1", "b.invalid/moved/2", "169.254.169.254/page/3")]
@@ -186,10 +188,10 @@ def test_while_the_gateway_is_down_tasks_are_tried_again(world: TasksWorld) -> N
 
 
 @pytest.mark.parametrize("shard_count", [1, 4])
-def test_a_success_after_the_end_of_the_run_is_said_and_has_the_run_looked_at(
+def test_a_success_after_the_end_of_the_run_is_announced_and_removes_the_recorded_end(
     world: TasksWorld, monkeypatch: pytest.MonkeyPatch, shard_count: int
 ) -> None:
-    """Its worker was presumed dead: the task was given up meanwhile, and the run has ended as failed."""
+    """The task's worker was presumed dead, so the task was given up, and the run has ended as failed."""
     (name,) = world.open_run(["/page/1"], shard_count=shard_count)
     shard = int(name[:8], 16) % shard_count
 
@@ -208,10 +210,10 @@ def test_a_success_after_the_end_of_the_run_is_said_and_has_the_run_looked_at(
     said = world.said()
     assert kinds(said) == ["run.drained", "run.tasks.recovered"]
     assert world.process([name], shard=shard, shard_count=shard_count)
-    assert kinds(world.said()) == ["run.drained"], "the late success is said once; the drain until the end is recorded"
+    assert kinds(world.said()) == ["run.drained"], "only the drain is repeated, until the end is recorded"
 
 
-def test_a_stopped_run_is_left_alone(world: TasksWorld) -> None:
+def test_tasks_of_a_stopped_run_stay_unchanged(world: TasksWorld) -> None:
     ids = world.open_run(["/page/1", "/page/2"])
     world.ledger.stop_run(RUN_ID, "cancelled")
     assert world.process(ids)
@@ -219,7 +221,7 @@ def test_a_stopped_run_is_left_alone(world: TasksWorld) -> None:
     assert (world.statuses(ids), world.depth()) == (["PENDING", "PENDING"], 0)
 
 
-def test_what_an_invocation_has_no_time_for_is_sent_again(world: TasksWorld) -> None:
+def test_tasks_for_which_an_invocation_has_no_time_are_sent_again(world: TasksWorld) -> None:
     ids = world.open_run(["/page/1"])
     assert world.process(ids, seconds=61)
     assert world.site.counts == {}
@@ -231,7 +233,7 @@ def test_what_an_invocation_has_no_time_for_is_sent_again(world: TasksWorld) -> 
 # ---- limits
 
 
-def test_a_run_works_in_no_more_slots_than_it_has(world: TasksWorld) -> None:
+def test_a_run_never_uses_more_slots_than_it_has(world: TasksWorld) -> None:
     ids = world.open_run([f"/slow/0.05/{n}" for n in range(20)])
     workers = [world.worker(), world.worker()]
     threads = [
@@ -248,7 +250,7 @@ def test_a_run_works_in_no_more_slots_than_it_has(world: TasksWorld) -> None:
     assert len(world.leases.take(f"run:{RUN_ID}", 3, 3)) == 3, "all slots were given back"
 
 
-def test_a_host_is_asked_no_more_at_a_time_than_its_limit(world: TasksWorld) -> None:
+def test_a_host_gets_no_more_concurrent_requests_than_its_limit(world: TasksWorld) -> None:
     ids = world.open_run([f"/slow/0.05/{n}" for n in range(20)])
     assert world.worker(urls_host_concurrency=4).process(ids)
     assert world.run.chunks_completed == 20
@@ -264,7 +266,7 @@ def test_without_a_free_slot_the_message_waits_and_no_attempt_is_used(world: Tas
     assert waiting_for(world.run, now()) == "No slot of the run is free: it has 2."
     written = world.run.waiting_at
     assert world.process(ids, max_concurrency=2)
-    assert world.run.waiting_at == written, "it is not written for every message"
+    assert world.run.waiting_at == written, "the reason is not recorded for every message"
     world.leases.release(held)
     world.work_off()
     assert world.run.chunks_completed == 2
@@ -282,7 +284,7 @@ def test_a_rate_limit_spreads_the_requests(world: TasksWorld) -> None:
 # ---- Valkey
 
 
-def test_while_valkey_is_down_tasks_wait_and_then_go_on_by_themselves(world: TasksWorld) -> None:
+def test_while_valkey_is_down_tasks_wait_and_then_continue(world: TasksWorld) -> None:
     ids = world.open_run([f"/page/{n}" for n in range(5)])
     world.valkey.kill()
     assert world.process(ids, max_concurrency=2)
@@ -294,13 +296,13 @@ def test_while_valkey_is_down_tasks_wait_and_then_go_on_by_themselves(world: Tas
     assert world.run.chunks_completed == 5
 
 
-def test_valkey_that_is_killed_in_mid_run_costs_no_task(world: TasksWorld) -> None:
+def test_a_crash_of_valkey_in_mid_run_loses_no_task(world: TasksWorld) -> None:
     ids = world.open_run([f"/slow/0.3/{n}" for n in range(40)])
     thread = threading.Thread(target=world.process, args=(ids,), kwargs={"max_concurrency": 4})
     thread.start()
     assert wait_until(lambda: world.site.counts.total() >= 8, 20)
     world.valkey.kill()
-    assert wait_until(lambda: world.site.counts.total() >= 16, 20), "leases in hand are good for some time"
+    assert wait_until(lambda: world.site.counts.total() >= 16, 20), "leases stay valid for some time"
     world.valkey.start()
     thread.join()
     world.work_off()
@@ -318,7 +320,7 @@ def test_a_lease_that_was_lost_stops_its_work_and_uses_up_no_attempt(
     assert wait_until(lambda: world.site.counts.total() == 1, 20)
     client = valkey.Valkey.from_url(world.valkey.url, decode_responses=True)
     (slot,) = [name for name in client.scan_iter("*lease*run:*") if "fence" not in name]
-    client.set(slot, "1")  # somebody else has it, as may happen after a flush of the server
+    client.set(slot, "1")  # another process has the slot, as may happen after a flush of the server
     thread.join(10)
     assert not thread.is_alive()
     (task,) = world.tasks(ids)
@@ -327,7 +329,7 @@ def test_a_lease_that_was_lost_stops_its_work_and_uses_up_no_attempt(
     assert world.depth() == 1
 
 
-def test_what_was_fetched_is_counted_in_valkey(world: TasksWorld) -> None:
+def test_fetches_are_counted_in_valkey(world: TasksWorld) -> None:
     ids = world.open_run(["/page/1", "/page/2", "/status/404"])
     world.process(ids)
     counts = Stats(Server.at(world.valkey.url)).read(f"run:{RUN_ID}")
@@ -369,7 +371,7 @@ def test_a_worker_killed_at_any_step_loses_and_doubles_nothing(world: TasksWorld
 # ---- decisions
 
 
-def test_waits_share_few_messages() -> None:
+def test_tasks_with_similar_waits_share_a_message() -> None:
     waits = [("a", 0.0), ("b", 3.0), ("c", 5.0), ("d", 61.0), ("e", 5000.0)]
     assert task_decisions.by_delay(waits) == {0: ["a"], 5: ["b", "c"], 180: ["d"], 900: ["e"]}
 
@@ -379,7 +381,7 @@ def test_a_message_that_finds_no_slot_waits_longer_each_time() -> None:
     assert task_decisions.slot_wait(10**9) == 60
 
 
-def test_a_task_with_a_status_of_a_newer_release_is_sent_on_to_a_worker_of_it(world: TasksWorld) -> None:
+def test_a_task_with_a_status_of_a_newer_release_is_sent_again_for_a_newer_worker(world: TasksWorld) -> None:
     ids = world.open_run(["/page/0", "/page/1"])
     newer = world.tasks(ids)[0]
     runs = Table(boto3.client("dynamodb"), f"runs-{world.environment}")

@@ -12,7 +12,7 @@ import pytest
 from worker_world import FIRST, WorkerWorld
 
 PAGE = Path(__file__).parents[3] / "docs/architecture.md"
-#: Most files that somebody has to open to follow a chunk, the contracts' models and the workload's inside left out.
+#: Most files to open to follow a chunk, without the contracts' models and the inside of the workload.
 MOST_FILES = 14
 #: Polls the queue and calls the handler; the test calls the handler itself.
 CONSUMER = "runtime/consumer.py"
@@ -24,7 +24,7 @@ pytestmark = [
 
 
 class Walk:
-    """Notes the files that are entered until the end of the chunk is in the ledger."""
+    """Records the files that the call enters until the end of the chunk is in the ledger."""
 
     def __init__(self) -> None:
         self.files: list[str] = []
@@ -45,7 +45,7 @@ class Walk:
                 self._inside = frame
 
 
-def test_the_walk_from_queue_to_ledger_is_the_one_that_is_drawn(world: WorkerWorld) -> None:
+def test_the_walk_from_queue_to_ledger_is_the_one_that_the_page_draws(world: WorkerWorld) -> None:
     world.open_run(FIRST)
     walk = Walk()
     sys.setprofile(walk)

@@ -1,4 +1,4 @@
-"""Fitting kernels that misbehave on purpose. What they do is written in the first channel of the spectrum."""
+"""A fitting kernel that misbehaves on purpose. The first channel of the spectrum chooses how."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def obey(spectrum, params):
         raise ZeroDivisionError("float division by zero")
     if order == OUT_OF_MEMORY:
         raise MemoryError
-    if order == CRASHES:  # its pipe ends a while before the process does, as in an orderly exit
+    if order == CRASHES:  # the pipe closes shortly before the process ends, as in an orderly exit
         os.closerange(3, 64)
         time.sleep(0.1)
         os._exit(7)

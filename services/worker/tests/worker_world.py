@@ -1,4 +1,4 @@
-"""A worker whose run is on real queues, ledger, bucket and bus, and whose fitter does what a spectrum says."""
+"""A worker with real queues, ledger, bucket and bus, and with a fake fitter that the spectra control."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ RUN_ID = "run-1"
 FIRST, SECOND = chunk_id(0), chunk_id(100)
 #: Key of the cube that chunks refer to.
 CUBE = "cubes/c.fits"
-#: What the first channel of a spectrum says: fit it; only without a budget; not even then.
+#: Values of a spectrum's first channel: it can be fitted; it can be fitted only without a budget; it cannot be fitted.
 GOOD, SLOW, HOPELESS = 1.0, 2.0, 3.0
 
 
 class Fitter:
-    """Fits at once what can be fitted."""
+    """A fake fitter. The first channel of a spectrum decides the result."""
 
     def __init__(self) -> None:
-        #: Slow spectra that an invocation has time for; None: any number.
+        #: Slow spectra that an invocation has time for. None: any number.
         self.most_slow: int | None = None
 
     def fit(
@@ -68,18 +68,18 @@ class Fitter:
 
 
 class Aws:
-    """Watches what is asked of AWS, and has it go wrong."""
+    """Records the calls to AWS, and makes some of them fail."""
 
     def __init__(self) -> None:
         #: Operations that were called.
         self.calls: list[str] = []
-        #: Operations that do not reach AWS, and those whose answer gets lost.
+        #: Operations that do not reach AWS, and operations whose answer is lost.
         self.down: set[str] = set()
         self.lost: set[str] = set()
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Clients that are made in the block are watched, for as long as they live."""
+        """Clients that are made in the block are watched as long as they exist."""
         if boto3.DEFAULT_SESSION is None:
             boto3.setup_default_session()
         events = boto3.DEFAULT_SESSION.events
@@ -125,7 +125,7 @@ class WorkerWorld:
     # ---- the run's input
 
     def open_run(self, *chunks: str, spectra: Mapping[str, list[float]] | None = None) -> None:
-        """Open a run of `chunks`, each with spectra of the kinds that `spectra` says, else a good one."""
+        """Open a run of `chunks`. `spectra` has the kinds of each chunk's spectra; the default is one good spectrum."""
         contents = {chunk: (spectra or {}).get(chunk, [GOOD]) for chunk in chunks or (FIRST,)}
         for chunk, kinds in contents.items():
             self.sizes[chunk] = len(kinds)
@@ -142,7 +142,7 @@ class WorkerWorld:
         self.put(chunk_key(RUN_ID, chunk), body.getvalue())
 
     def open_run_of_cube(self, kinds: list[float], *, size: int) -> None:
-        """Open a run whose chunks of `size` spectra refer to a cube; its spectra are of these kinds, None is blank."""
+        """Open a run whose chunks of `size` spectra refer to a cube with spectra of these kinds. NaN: a blank one."""
         values = np.zeros((3, 1, len(kinds)), np.float32)
         values[0] = kinds
         values[:, np.isnan(values[0])] = np.nan
@@ -186,18 +186,18 @@ class WorkerWorld:
         return ChunkProcess(**(given | changes))
 
     def process(self, chunk: str = FIRST, *, seconds: float = 900.0, **changes: Any) -> bool:
-        """Deliver the chunk's message. Whether it was acknowledged."""
+        """Deliver the chunk's message. Return whether it was acknowledged."""
         body = Envelope.wrap(self.command(chunk, **changes), source="test", traceparent=None).to_json()
         return self.deliver(body, "chunks", seconds=seconds)
 
     def deliver(self, body: str, queue: str, *, seconds: float = 900.0) -> bool:
-        """Deliver a message. Whether it was acknowledged."""
+        """Deliver a message. Return whether it was acknowledged."""
         event = lambda_event_of(body, self.environment, queue, receive_count=self.receive_count)
         answer = self.handler(event, Context(seconds))
         return not answer["batchItemFailures"]
 
     def take(self, queue: str) -> list[tuple[str, dict[str, str]]]:
-        """What is in a queue, with its attributes; it is gone from there."""
+        """Receive and delete the messages of a queue. Return their bodies and attributes."""
         sqs = boto3.client("sqs")
         url = sqs.get_queue_url(QueueName=f"prismline-{self.environment}-{queue}")["QueueUrl"]
         taken = []
@@ -211,17 +211,17 @@ class WorkerWorld:
         return taken
 
     def refit(self, body: str | None = None) -> bool:
-        """Deliver a message to the slow lane; default: the one that is in its queue. Whether it was acknowledged."""
+        """Deliver a message (default: the one in its queue) to the slow lane. Return whether it was acknowledged."""
         if body is None:
             ((body, _),) = self.take("refits")
         return self.deliver(body, "refits")
 
     def said(self) -> list[tuple[str, str]]:
-        """Short types and ids of the events that were published since the last look."""
+        """Short types and ids of the events that were published since the last call."""
         events = drained(boto3.client("sqs"), self.observer, wait_seconds=1)
         return [(event["type"].removeprefix("prismline.").removesuffix(".v1"), event["id"]) for event in events]
 
-    # ---- what there is
+    # ---- output
 
     def rows(self, chunk: str = FIRST) -> list[str]:
         """The status of each row of the chunk's output."""
