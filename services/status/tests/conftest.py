@@ -1,4 +1,4 @@
-"""The status service on the emulator: its stacks deployed, its handler fed by real consumers in threads."""
+"""The status service on the emulator: its stacks are deployed, and real consumers in threads call its handler."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from prismline_status.dependencies import Dependencies
 from prismline_status.handler import build_handler
 from prismline_status.workflow_state import RunState
 
-#: Longest time, in seconds, that something is waited for.
+#: Longest wait for a condition, in seconds.
 PATIENCE = 40.0
 
 T = TypeVar("T")
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass
 class RunningStatus:
-    """The service, running, with the splitter's part played by the test."""
+    """The running service. The test acts as the splitter and the workers."""
 
     deps: Dependencies
     sqs: Any
@@ -73,7 +73,7 @@ class RunningStatus:
         return self.deps.ledger
 
     def submit(self, *, tolerated: float = 0.0) -> str:
-        """Announce a run; its id."""
+        """Announce a run. Return its id."""
         run_id = str(uuid4())
         self.publish(self.submitted(run_id, tolerated))
         return run_id
@@ -85,7 +85,7 @@ class RunningStatus:
         )
 
     def publish(self, data: Wrappable) -> None:
-        """Say something on the bus, as another service would."""
+        """Publish an event on the bus, as another service would."""
         envelope = Envelope.wrap(data, source="test", traceparent=traceparent_of(data.run_id))
         self.deps.transport.publish(envelope)
 
@@ -104,7 +104,7 @@ class RunningStatus:
         return self.wait_for(received, "the command to split")
 
     def split(self, run_id: str, chunks: int = 4) -> list[str]:
-        """Play the splitter: write the ledger and answer the state machine."""
+        """Act as the splitter: write the ledger and answer the state machine."""
         envelope = self.split_command(run_id)
         chunk_ids = self.open(run_id, chunks)
         assert envelope.tasktoken is not None
@@ -112,7 +112,7 @@ class RunningStatus:
         return chunk_ids
 
     def open(self, run_id: str, chunks: int = 4) -> list[str]:
-        """Play the splitter as far as the ledger is concerned; the chunks' ids."""
+        """Act as the splitter, but only write the ledger. Return the chunks' ids."""
         return split_run(self.ledger, run_id, chunks)
 
     def run(self, run_id: str) -> RunState | None:
@@ -141,7 +141,7 @@ class RunningStatus:
         ]
 
     def end_chunks(self, run_id: str, chunk_ids: list[str], *, failed: int = 0) -> RunItem:
-        """Play the worker: end these chunks, the last `failed` of them badly. The run as it is then."""
+        """Act as the worker: end these chunks; the last `failed` of them fail. Return the run after that."""
         run = self.ledger.run(run_id)
         for index, chunk_id in enumerate(chunk_ids):
             self.ledger.start_chunk(run_id, chunk_id)
@@ -149,7 +149,7 @@ class RunningStatus:
         return run
 
     def end_chunk(self, run_id: str, chunk_id: str, *, well: bool = True) -> RunItem:
-        """Play the worker: end one chunk."""
+        """Act as the worker: end one chunk."""
         chunk = self.ledger.chunk(run_id, chunk_id)
         if well:
             return self.ledger.complete_chunk(chunk, output_key="o", duration_ms=1).run
@@ -160,7 +160,7 @@ class RunningStatus:
 def running(
     emulator_endpoint: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[dict[str, str], RunningStatus]]:
-    """The whole stage with its environment variables, deployed once: each test of a module has runs of its own."""
+    """The running service and its environment variables. Deployed once per module; each test has its own runs."""
     variables = client_environment(emulator_endpoint) | {"ENVIRONMENT": f"t{secrets.token_hex(4)}"}
     cloudformation, s3 = make_client("cloudformation", variables), make_client("s3", variables)
     root = stacks_around(Path(__file__).parents[1], tmp_path_factory.mktemp("stacks"))
@@ -204,7 +204,7 @@ def running(
 
 
 def set_variables(patch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
-    """Set environment variables, and remove what the machine says of AWS."""
+    """Set environment variables, and remove the machine's own variables for AWS."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         patch.delenv(name)
     for name, value in variables.items():
@@ -213,7 +213,7 @@ def set_variables(patch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
 
 @pytest.fixture
 def stage(running: tuple[dict[str, str], RunningStatus], monkeypatch: pytest.MonkeyPatch) -> RunningStatus:
-    """The whole stage."""
+    """The running service, for one test."""
     variables, status = running
     set_variables(monkeypatch, variables)
     return status

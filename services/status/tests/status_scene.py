@@ -1,4 +1,4 @@
-"""The service without a consumer: messages are handed to its handler one by one, and every call to AWS can fail."""
+"""The service without a consumer: the test passes messages to its handler one by one, and can fail any call to AWS."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ from prismline_status.executions import Executions
 from prismline_status.handler import build_handler
 from prismline_status.workflow_state import RunState, WorkflowStateTable
 
-#: The executions' ARN, but for their names.
+#: The executions' ARN, without their names.
 EXECUTION = "arn:aws:states:us-east-1:000000000000:execution:prismline-test-run"
-#: Seconds without another event, after which what was said is complete.
+#: Seconds without another event, after which the list of events counts as complete.
 SILENCE = 0.1
 
 
 class Crash(BaseException):
-    """The process dies here."""
+    """Simulates the death of the process. Derived from BaseException, so that no error handler catches it."""
 
 
 def refused(code: str, operation: str = "x") -> ClientError:
-    """What AWS answers."""
+    """An error that AWS answers with."""
     return ClientError({"Error": {"Code": code, "Message": code}}, operation)
 
 
 @dataclass
 class StepFunctions:
-    """Step Functions, as far as this service asks it: what waits, what it was told, and which executions run."""
+    """A fake Step Functions: the tokens of waiting tasks, the answers to them, and the running executions."""
 
     waiting: set[str] = field(default_factory=set)
     told: dict[str, Any] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class StepFunctions:
 
 @dataclass
 class StatusScene:
-    """The service with real tables and a real bus, and what the test does to it."""
+    """The service with real tables and a real bus, and the actions of a test."""
 
     environment: str
     table: WorkflowStateTable
@@ -97,56 +97,56 @@ class StatusScene:
     clients: list[Any]
     sqs: Any
     observer_url: str
-    #: The run that everything here is about.
+    #: The run that all methods act on.
     run_id: str = "run"
     events: list[dict[str, Any]] = field(default_factory=list)
 
-    # ---- what the others do
+    # ---- actions of other services
 
     def submit(self, *, tolerated: float = 0.0) -> None:
-        """Have a run submitted: its item is there, its execution runs."""
+        """Submit a run: the service creates its item and starts its execution."""
         submitted = RunSubmitted(
             run_id=self.run_id, job_id="job", bucket="b", manifest_key="m", tolerated_failure_percent=tolerated
         )
         assert self.deliver(submitted)
 
     def open(self, chunks: int = 4) -> list[str]:
-        """Play the splitter; the chunks' ids."""
+        """Act as the splitter. Return the chunks' ids."""
         return split_run(self.ledger, self.run_id, chunks)
 
     def running(self, *, tolerated: float = 0.0) -> list[str]:
-        """A run that was split into four chunks and is worked off; the chunks' ids."""
+        """Submit and split a run, and set it to RUNNING. Return the ids of its four chunks."""
         self.submit(tolerated=tolerated)
         chunk_ids = self.open()
         assert self.deliver(StatusUpdate(job_id=self.run_id, status="RUNNING"))
         return chunk_ids
 
     def wait(self, token: str) -> bool:
-        """Have a task of the state machine wait until the run has drained. False: the message was kept."""
+        """Make a task of the state machine wait until the run has drained. Return whether it was acknowledged."""
         self.stepfunctions.waiting.add(token)
         return self.deliver(StatusUpdate(job_id=self.run_id, status="RUNNING", wait_for="drained"), token=token)
 
     def end_chunk(self, chunk_id: str, *, well: bool = True) -> RunItem:
-        """Play the worker: the run as it is then."""
+        """Act as the worker: end one chunk. Return the run after that."""
         chunk = self.ledger.chunk(self.run_id, chunk_id)
         if well:
             return self.ledger.complete_chunk(chunk, output_key="o", duration_ms=1).run
         return self.ledger.fail_chunk(chunk, "spoiled").run
 
     def drain(self, chunk_ids: list[str], *, failed: int = 0) -> None:
-        """End all of these chunks, the last `failed` of them badly."""
+        """End all of these chunks; the last `failed` of them fail."""
         for index, chunk_id in enumerate(chunk_ids):
             self.end_chunk(chunk_id, well=index < len(chunk_ids) - failed)
 
     def reopen(self, chunk_id: str) -> None:
-        """Play a recovery of one chunk."""
+        """Act as a recovery of one chunk."""
         self.ledger.resume_run(self.item())
         assert self.ledger.reopen_chunk(self.ledger.chunk(self.run_id, chunk_id), "operation")
 
     # ---- messages
 
     def deliver(self, data: Wrappable | dict[str, Any], *, token: str | None = None) -> bool:
-        """Hand one message to the handler, as a queue would. False: it was not acknowledged."""
+        """Pass one message to the handler, as a consumer would. Return whether it was acknowledged."""
         if isinstance(data, dict):
             body = json.dumps(data)
         else:
@@ -159,11 +159,11 @@ class StatusScene:
             return False
 
     def check(self) -> bool:
-        """Play the sweeper, which asks to look at the run."""
+        """Act as the sweeper, which requests a check of the run."""
         return self.deliver(RunCheckRequested(run_id=self.run_id))
 
     def execution_ended(self, status: str = "FAILED", **detail: str) -> dict[str, Any]:
-        """Have the execution of the run end without having ended the run: what Step Functions says of it."""
+        """End the execution of the run before the run has ended. Return the event of Step Functions about it."""
         self.stepfunctions.running.discard(self.run_id)
         return {
             "source": "aws.states",
@@ -174,7 +174,7 @@ class StatusScene:
     # ---- faults
 
     def on_calls(self, hook: Callable[[str], None] | None) -> None:
-        """Have `hook` called before and after every call to AWS that the service makes; it may raise. None: no more."""
+        """Call `hook`, which may raise, before and after every call of the service to AWS. None removes the hook."""
         self.stepfunctions.hook = hook or (lambda _: None)
         for client in self.clients:
             for moment in ("before", "after"):
@@ -183,30 +183,30 @@ class StatusScene:
                     call = partial(_called, hook, moment)
                     client.meta.events.register(f"{moment}-call", call, unique_id=f"test-{moment}")
 
-    # ---- what can be seen
+    # ---- observations
 
     def run(self) -> RunState:
-        """The run as the outside sees it."""
+        """The run's item in the workflow-state table, which the outside sees."""
         run = self.table.get(self.run_id)
         assert run is not None
         return run
 
     def item(self) -> RunItem:
-        """The run as the ledger has it."""
+        """The run's item in the ledger."""
         return self.ledger.run(self.run_id)
 
     def said(self) -> list[str]:
-        """What was said of the run's status on the bus, repeats with the same id left out: `started`, `failed` ..."""
+        """The published statuses of the run (`started`, `failed` ...), without repeats of the same event id."""
         said = {event["id"]: event["type"] for event in self._heard() if event["type"] != RunDrained.TYPE}
         return sorted(kind.removeprefix("prismline.run.").removesuffix(".v1") for kind in said.values())
 
     def drains_said(self) -> list[int]:
-        """Which drains of the run were said on the bus."""
+        """The numbers of the run's drains that were published."""
         drained = [event for event in self._heard() if event["type"] == RunDrained.TYPE]
         return sorted({event["data"]["drains"] for event in drained})
 
     def unknown_to_it(self) -> list[str]:
-        """Why messages wait in the dead-letter queue for a newer release."""
+        """The reasons for which messages wait in the dead-letter queue for a newer release."""
         url = self.sqs.get_queue_url(QueueName=queue_name(self.environment, "runs-dlq"))["QueueUrl"]
         found = self.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10, MessageAttributeNames=["All"])
         return [message["MessageAttributes"]["unknown"]["StringValue"] for message in found.get("Messages", [])]
@@ -242,7 +242,7 @@ def make_scene(environment: str) -> StatusScene:
     for queue in (Queue.RUNS, "runs-dlq"):
         sqs.create_queue(QueueName=queue_name(environment, queue))
     stepfunctions: Any = StepFunctions()
-    # The service's clients are others than the test's, so that only its calls fail.
+    # The service and the test have different clients, so that only the service's calls fail.
     own, said = clients.dynamodb(), clients.events()
     deps = Dependencies(
         table=WorkflowStateTable(own, states),

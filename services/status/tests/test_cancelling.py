@@ -1,4 +1,4 @@
-"""Cancelling: the execution is stopped, and ends by itself where stopping it has no effect."""
+"""Cancelling: the service stops the execution. If that has no effect, the execution ends when its task is answered."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_cancelled_runs_execution_is_aborted(stage: Any) -> None:
 
 
 @pytest.mark.emulator
-def test_an_execution_that_cannot_be_stopped_is_told_that_its_run_has_ended(
+def test_an_execution_that_cannot_be_stopped_ends_because_its_task_fails(
     stage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stage.deps.executions, "stop", lambda *_: None)
@@ -48,8 +48,8 @@ def test_a_run_that_was_cancelled_before_it_was_split_has_its_chunks_skipped(sta
     stage.split_command(run_id)
     cancel(stage, run_id)
     stage.wait_for(lambda: stage.execution_status(run_id) == "ABORTED", "the execution to be aborted")
-    stage.wait_for(lambda: runs_queue_is_empty(stage), "its end to be worked off")
+    stage.wait_for(lambda: runs_queue_is_empty(stage), "the messages about its end to be processed")
     stage.open(run_id, 1)
-    assert stage.ledger.run(run_id).stop_reason == "cancelled", "no message has to tell the ledger first"
+    assert stage.ledger.run(run_id).stop_reason == "cancelled", "the run is stopped as soon as it is opened"
     stage.publish(RunSplitCompleted(run_id=run_id, survey="s", chunks_total=1, n_items=1, n_blank=0))
-    stage.wait_for(lambda: stage.ledger.run(run_id).ended_status == "cancelled", "its end to be heard")
+    stage.wait_for(lambda: stage.ledger.run(run_id).ended_status == "cancelled", "its end to be recorded")

@@ -1,4 +1,4 @@
-"""What the ledger and the item of a run together say about its end."""
+"""Decisions about a run's end, from the ledger and the run's item."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from prismline_status.endings import (
 from prismline_status.workflow_state import RunState
 
 NOW = "2026-03-01T12:00:00.000Z"
-#: What the ledger says of runs of four chunks.
+#: Fields of the ledger's items of runs with four chunks.
 GOING_ON = {"latched_at": NOW, "jobs_total": 4, "jobs_completed": 1}
 DRAINED = GOING_ON | {"jobs_completed": 3, "jobs_failed": 1, "drained_at": NOW, "drains": 1}
 REOPENED = GOING_ON | {"jobs_completed": 3, "drains": 1}
@@ -57,7 +57,7 @@ def state(status: str, announced: str | None = None, tolerated: str = "0") -> Ru
         ("completed", None, REOPENED, None),
     ],
 )
-def test_the_rest_of_an_ended_run_is_stopped_once_and_a_recovery_never(
+def test_an_ended_run_is_stopped_once_and_a_recovery_is_never_stopped(
     status: str, announced: str | None, run: dict[str, Any] | None, reason: str | None
 ) -> None:
     assert stop_reason(state(status, announced), item(run)) == reason
@@ -94,24 +94,24 @@ def test_a_failed_run_is_recovered_when_it_has_drained_and_no_more_failed_than_i
         ("cancelled", "25", None, None),
     ],
 )
-def test_a_cancelled_run_that_went_on_ends_by_the_same_rule_as_any_other(
+def test_a_cancelled_run_that_was_continued_ends_by_the_same_rule_as_any_other(
     status: str, tolerated: str, run: dict[str, Any] | None, update: str | None
 ) -> None:
     found = ending_after_cancel(state(status, status, tolerated), item(run), NOW)
     assert (found.status if found else None) == update
 
 
-def test_a_run_that_went_on_is_cancelled_again_by_who_saw_that() -> None:
+def test_a_continued_run_is_cancelled_again_only_by_a_request_that_saw_it_continued() -> None:
     goes_on = GOING_ON | {"uncancelled_at": NOW}
     assert may_cancel_again(NOW, item(goes_on))
-    assert not may_cancel_again(None, item(GOING_ON)), "it never was cancelled"
+    assert not may_cancel_again(None, item(GOING_ON)), "the run was never cancelled"
     assert not may_cancel_again(None, item(goes_on))
     assert not may_cancel_again("2026-03-01T11:00:00.000Z", item(goes_on))
     assert not may_cancel_again(NOW, item(STOPPED | {"uncancelled_at": NOW}))
 
 
 @pytest.mark.parametrize(("run", "is_over"), [(None, False), (GOING_ON, False), (DRAINED, True), (STOPPED, True)])
-def test_a_run_is_over_when_it_has_drained_or_its_rest_is_skipped(run: dict[str, Any] | None, is_over: bool) -> None:
+def test_a_run_is_over_when_it_has_drained_or_was_stopped(run: dict[str, Any] | None, is_over: bool) -> None:
     assert over(item(run)) is is_over
 
 

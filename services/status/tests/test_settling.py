@@ -1,4 +1,4 @@
-"""A run's end is told until it has been heard, by whichever message about the run comes next."""
+"""Every message about a run repeats the announcement of its end, until the end is recorded."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def failing(scene: StatusScene, error: str) -> StatusUpdate:
 
 
 def outage(code: str = "ThrottlingException") -> Callable[[str], None]:
-    """A hook under which no call is answered."""
+    """A hook that makes every call fail."""
 
     def fail(moment: str) -> None:
         if moment == "before":
@@ -65,17 +65,17 @@ class TestDrained:
         assert scene.deliver(drained(scene))
         told = scene.stepfunctions.told["t"]
         assert (told["jobs_total"], told["jobs_failed"], told["failed_percent"]) == (4, 1, 25.0)
-        assert scene.run().status == "running", "its execution ends it"
+        assert scene.run().status == "running", "its execution ends the run"
 
-    def test_a_drain_that_was_never_said_is_found_when_somebody_asks(self, scene: StatusScene) -> None:
+    def test_a_check_of_the_run_finds_a_drain_that_was_never_announced(self, scene: StatusScene) -> None:
         chunks = scene.running()
         assert scene.wait("t")
         scene.drain(chunks)
         assert scene.check()
         assert scene.stepfunctions.told["t"]["jobs_completed"] == 4
 
-    def test_a_drain_that_was_never_said_is_said_before_the_end_is_recorded(self, scene: StatusScene) -> None:
-        """The splitter or worker that drained the run died; the execution, which looks by itself, was faster."""
+    def test_a_drain_that_was_never_announced_is_announced_before_the_end_is_recorded(self, scene: StatusScene) -> None:
+        """The splitter or worker that drained the run died before it announced that. The execution ended the run."""
         scene.drain(scene.running())
         assert scene.wait("t")
         assert scene.deliver(completing(scene))
@@ -88,7 +88,7 @@ class TestDrained:
         assert scene.stepfunctions.told["t"]["jobs_completed"] == 4
 
     def test_every_task_that_waits_is_answered_whichever_came_last(self, scene: StatusScene) -> None:
-        """An older question that is delivered again does not hide the one that the execution waits with."""
+        """A redelivered older command does not replace the token with which the execution waits now."""
         chunks = scene.running()
         assert scene.wait("of a question that timed out")
         assert scene.wait("the one that waits")
@@ -97,9 +97,9 @@ class TestDrained:
         scene.drain(chunks)
         assert scene.deliver(drained(scene))
         assert list(scene.stepfunctions.told) == ["the one that waits"]
-        assert scene.run().tokens == [], "nobody waits any more"
+        assert scene.run().tokens == [], "no task waits any more"
 
-    def test_a_token_that_version_1_0_remembered_is_answered(self, scene: StatusScene) -> None:
+    def test_a_token_that_version_1_0_stored_is_answered(self, scene: StatusScene) -> None:
         chunks = scene.running()
         scene.clients[0].update_item(
             TableName=f"prismline-{scene.environment}-workflow-state",
@@ -133,23 +133,23 @@ class TestDrained:
         assert (scene.run().status, scene.run().error_message) == (status, reason if failed == 2 else None)
         assert (scene.item().ended_status, scene.said()[0]) == (status, status)
 
-    def test_a_run_whose_execution_is_under_way_is_left_to_it(self, scene: StatusScene) -> None:
+    def test_a_run_whose_execution_is_running_is_not_ended_from_the_ledger(self, scene: StatusScene) -> None:
         scene.submit()
         scene.drain(scene.open())
         assert scene.check()
         assert scene.run().status == "pending"
-        assert scene.item().ended_at is None, "the sweeper goes on asking"
+        assert scene.item().ended_at is None, "the sweeper keeps requesting checks"
 
-    def test_a_run_that_nobody_submitted_is_left_alone(self, scene: StatusScene) -> None:
+    def test_a_run_that_was_never_submitted_gets_no_status(self, scene: StatusScene) -> None:
         scene.drain(scene.open())
         assert scene.check()
         assert scene.table.get("run") is None
 
 
 class TestOutages:
-    """What a message could not do, the next one about the run does."""
+    """If a message fails, the next message about the run does its work."""
 
-    def test_step_functions_that_refuses_all_receipts_of_a_drain_fails_no_run(self, scene: StatusScene) -> None:
+    def test_step_functions_being_down_for_all_receives_of_a_drain_fails_no_run(self, scene: StatusScene) -> None:
         chunks = scene.running()
         assert scene.wait("t")
         scene.drain(chunks)
@@ -167,17 +167,17 @@ class TestOutages:
         scene.on_calls(outage(code))
         assert not any(scene.deliver(completed, token=token) for _ in range(RECEIPTS))
         scene.on_calls(None)
-        assert not scene.stepfunctions.told, "the state machine waits and asks again"
+        assert not scene.stepfunctions.told, "the state machine waits and repeats its command"
         assert scene.deliver(completed, token=token)
         assert scene.stepfunctions.told[token]["data"]["updated"]
         assert scene.said() == ["completed", "started"]
 
-    def test_a_bus_that_refuses_the_announcement_is_tried_again(self, scene: StatusScene) -> None:
+    def test_an_announcement_that_the_bus_refuses_is_repeated(self, scene: StatusScene) -> None:
         scene.drain(scene.running())
         scene.clients[1].meta.events.register("before-call", _refuse, unique_id="bus")
         assert not scene.deliver(completing(scene))
         scene.clients[1].meta.events.unregister("before-call", unique_id="bus")
-        assert scene.item().ended_at is None, "the sweeper goes on asking"
+        assert scene.item().ended_at is None, "the sweeper keeps requesting checks"
         assert scene.check()
         assert scene.said() == ["completed", "started"]
         assert scene.item().ended_status == "completed"
@@ -188,14 +188,16 @@ def _refuse(**_: Any) -> None:
 
 
 class TestFailedThenRecovered:
-    def test_a_recovery_that_was_said_before_the_failure_is_written_completes_the_run(self, scene: StatusScene) -> None:
+    def test_a_recovery_that_is_announced_before_the_failure_is_written_completes_the_run(
+        self, scene: StatusScene
+    ) -> None:
         chunks = scene.running()
         scene.drain(chunks, failed=1)
         scene.end_chunk(chunks[-1])
         assert scene.deliver(recovered(scene, chunks[-1]))
         assert scene.deliver(failing(scene, "TooManyFailures: 1 of 4 chunks failed."))
         assert (scene.run().status, scene.run().error_message) == ("completed", None)
-        assert scene.said() == ["completed", "started"], "it is not said to have failed"
+        assert scene.said() == ["completed", "started"], "the failure is never announced"
 
     def test_a_late_success_of_a_task_after_the_failure_completes_the_run(self, scene: StatusScene) -> None:
         units = scene.running()
@@ -217,8 +219,8 @@ class TestFailedThenRecovered:
         assert scene.said() == ["completed", "failed", "started"]
         assert scene.item().ended_status == "completed"
 
-    def test_a_late_success_while_the_failure_is_told_is_seen(self, scene: StatusScene) -> None:
-        """It comes after the ledger was read: the end of another run than the one that was read is not recorded."""
+    def test_a_late_success_while_the_failure_is_announced_is_seen(self, scene: StatusScene) -> None:
+        """It comes after the ledger was read. The end is not recorded, because the run has changed since then."""
         chunks = scene.running()
         scene.drain(chunks, failed=1)
         late = iter([True])
@@ -238,8 +240,8 @@ class TestFailedThenRecovered:
     def test_of_a_late_success_and_a_failure_at_once_one_sees_the_other(
         self, scene: StatusScene, gone: bool, said: bool
     ) -> None:
-        """The late success comes before each of the calls in turn, and its message is delivered at once or is late. The
-        failure is written by the execution, or, where that is gone, from the ledger.
+        """The late success comes before each of the calls in turn. Its message is delivered at once or late. The
+        failure comes from the execution or, if that is gone, from the ledger.
         """
         for number in range(100):
             scene.run_id, calls = f"run-{number}", itertools.count()
@@ -265,7 +267,7 @@ class TestFailedThenRecovered:
             assert said or scene.deliver(recovered(scene, chunks[-1]))
             assert (scene.run().status, scene.item().ended_status) == ("completed", "completed"), number
             if seen == ["running"]:
-                assert "failed" not in scene.said(), "it was never true"
+                assert "failed" not in scene.said(), "the run never failed"
         assert number > 4
 
     def test_an_execution_that_ends_badly_after_a_good_drain_completes_its_run(self, scene: StatusScene) -> None:
@@ -285,7 +287,7 @@ class TestFailedThenRecovered:
         assert (scene.run().status, scene.run().error_message) == ("failed", said)
         assert (scene.item().stop_reason, scene.item().ended_status) == ("failed", "failed")
 
-    def test_chunks_that_were_at_work_when_the_run_failed_may_complete_it(self, scene: StatusScene) -> None:
+    def test_chunks_that_were_in_progress_when_the_run_failed_may_complete_it(self, scene: StatusScene) -> None:
         chunks = scene.running()
         scene.drain(chunks[:-1])
         assert scene.deliver(scene.execution_ended("ABORTED"))
@@ -295,7 +297,7 @@ class TestFailedThenRecovered:
 
     @pytest.mark.parametrize("stopped", [False, True])
     def test_a_recovery_that_is_under_way_is_not_stopped(self, scene: StatusScene, stopped: bool) -> None:
-        """Nor is it by a cleanup that is delivered late."""
+        """A cleanup that is delivered late does not stop it either."""
         chunks = scene.running()
         if stopped:
             scene.drain(chunks[:1], failed=1)
@@ -307,7 +309,7 @@ class TestFailedThenRecovered:
         for message in (scene.check, lambda: scene.deliver(RunCleanupRequested(run_id=scene.run_id))):
             assert message()
             assert scene.item().cancelled_at is None
-        assert scene.run().status == "failed", "until it has drained again"
+        assert scene.run().status == "failed", "the status stays until the run has drained again"
         scene.drain(chunks)
         assert scene.check()
         assert (scene.run().status, scene.item().ended_status) == ("completed", "completed")
@@ -323,7 +325,7 @@ class TestFailedThenRecovered:
         assert scene.check()
         assert scene.run().status == "completed"
 
-    def test_of_two_that_complete_a_recovered_run_the_first_says_when(self, scene: StatusScene) -> None:
+    def test_the_first_completion_of_a_recovered_run_sets_its_time(self, scene: StatusScene) -> None:
         scene.running()
         assert scene.deliver(failing(scene, "TooManyFailures"))
         assert scene.table.complete_recovered(scene.run_id) is not None
@@ -331,7 +333,9 @@ class TestFailedThenRecovered:
         assert scene.table.complete_recovered(scene.run_id) is None
         assert scene.run() == first
 
-    def test_a_completed_run_stays_completed_while_what_it_tolerated_is_recovered(self, scene: StatusScene) -> None:
+    def test_a_completed_run_stays_completed_while_its_tolerated_failures_are_recovered(
+        self, scene: StatusScene
+    ) -> None:
         chunks = scene.running(tolerated=25.0)
         scene.drain(chunks, failed=1)
         assert scene.deliver(completing(scene))
@@ -345,7 +349,7 @@ class TestFailedThenRecovered:
 
 
 class TestStopped:
-    def test_a_cancel_before_the_split_is_there_when_the_run_is_opened(self, scene: StatusScene) -> None:
+    def test_a_cancel_before_the_split_stops_the_run_when_it_is_opened(self, scene: StatusScene) -> None:
         scene.submit()
         assert scene.deliver(cancelling(scene))
         scene.open()
@@ -354,7 +358,9 @@ class TestStopped:
         assert scene.item().ended_status == "cancelled"
         assert scene.said() == ["cancelled"]
 
-    def test_a_cancelled_run_stops_its_chunks_and_its_execution_and_frees_who_waits(self, scene: StatusScene) -> None:
+    def test_cancelling_a_run_stops_its_chunks_and_its_execution_and_fails_waiting_tasks(
+        self, scene: StatusScene
+    ) -> None:
         scene.running()
         assert scene.wait("t")
         for _ in range(2):
@@ -364,7 +370,7 @@ class TestStopped:
         assert scene.stepfunctions.told == {"t": "RunEnded"}
         assert scene.said() == ["cancelled", "started"]
 
-    def test_a_cancel_is_not_heard_before_the_execution_was_stopped(self, scene: StatusScene) -> None:
+    def test_a_cancel_is_not_recorded_before_the_execution_is_stopped(self, scene: StatusScene) -> None:
         scene.running()
         scene.stepfunctions.hook = outage("ServiceUnavailable")
         assert not scene.deliver(cancelling(scene))
@@ -382,7 +388,7 @@ class TestStopped:
         assert scene.run().error_message == "ValidationFailed: The cube is empty."
         assert scene.said() == ["failed"]
         scene.open()
-        assert scene.item().stop_reason == "failed", "a split that comes late does not begin"
+        assert scene.item().stop_reason == "failed", "a late split does not begin"
 
     def test_a_run_that_was_stopped_and_never_failed_is_failed(self, scene: StatusScene) -> None:
         scene.running()
@@ -393,7 +399,7 @@ class TestStopped:
         assert "its history says why" in (scene.run().error_message or "")
         assert (scene.item().ended_status, scene.said()) == ("failed", ["failed", "started"])
 
-    def test_a_task_that_begins_to_wait_while_the_run_is_cancelled_is_told_so(self, scene: StatusScene) -> None:
+    def test_a_task_that_begins_to_wait_while_the_run_is_cancelled_is_failed(self, scene: StatusScene) -> None:
         """The cancel comes before each of the calls in turn."""
         for number in range(100):
             scene.run_id, calls, cancelled = f"run-{number}", itertools.count(), []
@@ -414,7 +420,7 @@ class TestStopped:
             assert scene.stepfunctions.told[scene.run_id] == "RunEnded", number
         assert number > 2
 
-    def test_a_run_that_waits_after_it_ended_is_told_so(self, scene: StatusScene) -> None:
+    def test_a_task_that_begins_to_wait_after_the_run_has_ended_is_failed(self, scene: StatusScene) -> None:
         scene.running()
         assert scene.deliver(cancelling(scene))
         assert scene.wait("t")
@@ -423,7 +429,7 @@ class TestStopped:
 
 @dataclass(frozen=True)
 class End:
-    """One way in which a run ends: what happens to it, the message that then comes, and the status that follows."""
+    """One way in which a run ends: its state before, the message that arrives, and the status that follows."""
 
     name: str
     ended_chunks: int
@@ -446,8 +452,8 @@ ENDS = [
 
 
 @pytest.mark.parametrize("end", ENDS, ids=lambda end: end.name.replace(" ", "-"))
-def test_a_service_that_dies_between_any_two_steps_is_made_up_for(scene: StatusScene, end: End) -> None:
-    """It dies before and after each of its calls to AWS in turn; then the sweeper asks, and the message comes again."""
+def test_if_the_service_dies_between_any_two_steps_the_next_messages_do_the_rest(scene: StatusScene, end: End) -> None:
+    """It dies before and after each of its calls to AWS in turn. Then come the sweeper's check and a redelivery."""
     for number in range(100):
         scene.run_id, calls = f"run-{number}", itertools.count()
         scene.drain(scene.running()[: end.ended_chunks], failed=end.failed)
@@ -484,7 +490,7 @@ def test_a_service_that_dies_between_any_two_steps_is_made_up_for(scene: StatusS
 class TestGoesOnAfterCancel:
     @staticmethod
     def _goes_on(scene: StatusScene, *, tolerated: float = 0.0) -> list[str]:
-        """A run that was cancelled, whose end is recorded, and that somebody had go on; the chunks' ids."""
+        """Cancel a run, record its end, and continue it. Return the chunks' ids."""
         chunks = scene.running(tolerated=tolerated)
         assert scene.deliver(cancelling(scene))
         assert scene.item().ended_status == "cancelled"
@@ -492,12 +498,12 @@ class TestGoesOnAfterCancel:
         return chunks
 
     @pytest.mark.parametrize(("failed", "status"), [(0, "completed"), (1, "completed"), (2, "failed")])
-    def test_it_ends_by_the_same_rule_as_any_other_and_says_so_once(
+    def test_it_ends_by_the_same_rule_as_any_other_and_announces_that_once(
         self, scene: StatusScene, failed: int, status: str
     ) -> None:
         chunks = self._goes_on(scene, tolerated=25.0)
         assert scene.check()
-        assert (scene.run().status, scene.item().cancelled_at) == ("cancelled", None), "it goes on"
+        assert (scene.run().status, scene.item().cancelled_at) == ("cancelled", None), "the run continues"
         scene.drain(chunks, failed=failed)
         for _ in range(2):
             assert scene.deliver(drained(scene))
@@ -505,7 +511,7 @@ class TestGoesOnAfterCancel:
         assert (scene.run().error_message is not None) == (status == "failed")
         assert scene.said() == sorted(["cancelled", "started", status])
 
-    def test_what_came_late_of_before_does_not_stop_it(self, scene: StatusScene) -> None:
+    def test_late_messages_from_before_do_not_stop_it(self, scene: StatusScene) -> None:
         request = cancelling(scene)
         chunks = self._goes_on(scene)
         assert scene.deliver(request)
@@ -517,7 +523,7 @@ class TestGoesOnAfterCancel:
         assert scene.check()
         assert scene.run().status == "completed"
 
-    def test_who_saw_that_it_goes_on_can_cancel_it_again(self, scene: StatusScene) -> None:
+    def test_a_request_that_saw_it_continued_cancels_it_again(self, scene: StatusScene) -> None:
         chunks = self._goes_on(scene)
         again = cancelling(scene).model_copy(update={"uncancelled_at": scene.item().uncancelled_at})
         assert scene.deliver(again)
@@ -527,10 +533,8 @@ class TestGoesOnAfterCancel:
         assert scene.run().status == "cancelled"
         assert scene.said() == ["cancelled", "started"]
 
-    def test_a_cancellation_that_pauses_anywhere_does_not_stop_what_a_recovery_goes_on_with(
-        self, scene: StatusScene
-    ) -> None:
-        """While it pauses, the run drains and fails, that is said and recorded, and a recovery reopens the chunk."""
+    def test_a_cancellation_that_pauses_anywhere_does_not_stop_a_recovery(self, scene: StatusScene) -> None:
+        """While it pauses, the run drains and fails, its end is recorded, and a recovery reopens the chunk."""
         for pauses_at in itertools.count():
             scene.run_id, calls = f"run-{pauses_at}", itertools.count()
             chunks = self._goes_on(scene)
@@ -556,15 +560,15 @@ class TestGoesOnAfterCancel:
                 break
         assert pauses_at > 4, "a cancellation takes several calls"
 
-    def test_one_that_cannot_be_split_fails(self, scene: StatusScene) -> None:
+    def test_it_fails_if_it_cannot_be_split(self, scene: StatusScene) -> None:
         self._goes_on(scene)
         scene.ledger.stop_run(scene.run_id, "failed", resumed_at=scene.item().resumed_at)
         assert scene.check()
         assert scene.run().status == scene.item().ended_status == "failed"
         assert "could not be split" in (scene.run().error_message or "")
 
-    def test_its_end_is_told_whatever_dies_on_the_way(self, scene: StatusScene) -> None:
-        """A service that dies before any of its calls leaves a run that the next message ends."""
+    def test_its_end_is_announced_wherever_the_service_dies(self, scene: StatusScene) -> None:
+        """If the service dies before any of its calls, the next message ends the run."""
         chunks = self._goes_on(scene)
         scene.drain(chunks)
         for dies_at in itertools.count(1):

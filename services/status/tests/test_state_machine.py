@@ -1,4 +1,4 @@
-"""The state machine: as a document, and driven for real with the test in the splitter's and worker's parts."""
+"""The state machine: checks of its document, and executions in which the test acts as splitter and worker."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_it_talks_to_services_only_by_queue_and_bus() -> None:
 
 
 def retried(state: dict[str, Any], error: str) -> int:
-    """For how many seconds the state's task is tried again after `error`: tries and waits together."""
+    """For how many seconds the state's task is retried after `error`: the sum of tries and waits."""
     retry = next(retry for retry in state["Retry"] if error in retry["ErrorEquals"])
     rate, longest = retry.get("BackoffRate", 2), retry.get("MaxDelaySeconds", math.inf)
     waits = [min(longest, retry["IntervalSeconds"] * rate**n) for n in range(min(retry["MaxAttempts"], 1000))]
@@ -64,26 +64,26 @@ QUESTIONS = [name for name, state in states().items() if state.get("Resource") =
 
 
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_a_question_that_nobody_answers_is_asked_for_a_week(name: str) -> None:
-    """So an outage of a day, of whoever answers or of the queue on the way, fails no run."""
+def test_a_command_that_nobody_answers_is_repeated_for_a_week(name: str) -> None:
+    """So an outage of a day, of the service that answers or of its queue, fails no run."""
     state = states()[name]
     assert retried(state, "States.Timeout") >= WEEK
     for error in ("SQS.AmazonSQSException", "SQS.SdkClientException", "SQS.ThrottlingException"):
         assert retried(state, error) >= WEEK
-    assert state["TimeoutSeconds"] <= (DAY if name == "AwaitChunks" else HOUR), "a lost question is asked again"
+    assert state["TimeoutSeconds"] <= (DAY if name == "AwaitChunks" else HOUR), "a lost command is repeated"
 
 
 def test_the_chunks_have_fourteen_days() -> None:
     assert 14 * DAY <= retried(states()["AwaitChunks"], "States.Timeout") < 14 * DAY + HOUR
 
 
-def test_the_history_of_an_execution_that_asks_until_it_gives_up_has_room() -> None:
-    """Step Functions ends an execution after 25,000 events; a try of a task makes five at most."""
+def test_an_execution_that_repeats_its_commands_until_it_gives_up_stays_below_the_event_limit() -> None:
+    """Step Functions ends an execution after 25,000 events. A try of a task makes at most five."""
     tries = sum(1 + sum(retry["MaxAttempts"] for retry in states()[name]["Retry"]) for name in QUESTIONS)
     assert 5 * tries < 25_000
 
 
-def test_a_split_that_is_refused_because_the_run_has_ended_ends_the_execution_quietly() -> None:
+def test_a_task_that_fails_because_the_run_has_ended_ends_the_execution_without_an_error() -> None:
     for name in ("Split", "AwaitChunks"):
         caught = next(catch for catch in states()[name]["Catch"] if "RunEnded" in catch["ErrorEquals"])
         assert states()[caught["Next"]]["Type"] == "Succeed"
@@ -91,7 +91,7 @@ def test_a_split_that_is_refused_because_the_run_has_ended_ends_the_execution_qu
 
 @pytest.fixture
 def definition(stage: Any) -> Iterator[dict[str, Any]]:
-    """The definition of the state machine, which has it again after the test."""
+    """The definition of the state machine. It is restored after the test."""
     arn = stage.state_machine_arn
     before = stage.stepfunctions.describe_state_machine(stateMachineArn=arn)["definition"]
     yield json.loads(before)
@@ -112,7 +112,7 @@ class TestDriven:
         stage.wait_for(lambda: stage.execution_status(run_id) == "SUCCEEDED", "the execution to succeed")
         assert stage.endings(run_id) == ["prismline.run.completed.v1"]
 
-    def test_a_run_that_drains_before_anybody_waits_is_completed(self, stage: Any) -> None:
+    def test_a_run_that_drains_before_a_task_waits_is_completed(self, stage: Any) -> None:
         run_id = stage.submit()
         envelope = stage.split_command(run_id)
         stage.open(run_id, 0)
@@ -133,13 +133,13 @@ class TestDriven:
         finish(stage, run_id, stage.split(run_id), failed=1)
         assert stage.wait_for_status(run_id, "completed").error_message is None
 
-    def test_a_submission_that_cannot_work_fails_with_the_splitters_sentence(self, stage: Any) -> None:
+    def test_an_invalid_submission_fails_with_the_splitters_reason(self, stage: Any) -> None:
         run_id = stage.submit()
         token = stage.split_command(run_id).tasktoken
         stage.deps.transport.refuse(token, "ValidationFailed", "The cube is empty.")
         assert stage.wait_for_status(run_id, "failed").error_message == "ValidationFailed: The cube is empty."
 
-    def test_a_split_that_never_answers_is_sent_again_and_then_fails_the_run(
+    def test_a_split_command_that_is_never_answered_is_repeated_and_then_fails_the_run(
         self, stage: Any, definition: dict[str, Any]
     ) -> None:
         arn = stage.state_machine_arn
@@ -150,10 +150,10 @@ class TestDriven:
         stage.stepfunctions.update_state_machine(stateMachineArn=arn, definition=json.dumps(definition))
         run_id = stage.submit()
         first, second = stage.split_command(run_id), stage.split_command(run_id)
-        assert first.id == second.id, "a repeat of a command has its id"
+        assert first.id == second.id, "a repeated command has the same id"
         assert "was not split within seven days" in stage.wait_for_status(run_id, "failed").error_message
 
-    def test_a_cleanup_that_nobody_can_be_told_of_does_not_hide_the_reason(
+    def test_a_cleanup_that_cannot_be_published_does_not_hide_the_reason(
         self, stage: Any, definition: dict[str, Any]
     ) -> None:
         arn = stage.state_machine_arn
@@ -173,9 +173,9 @@ class TestDriven:
         for _ in range(2):
             stage.publish(RunCancelRequested(run_id=run_id, requested_at=timestamp()))
         stage.wait_for_status(run_id, "cancelled")
-        stage.wait_for(lambda: stage.ledger.run(run_id).cancelled_at, "the ledger to be told")
+        stage.wait_for(lambda: stage.ledger.run(run_id).cancelled_at, "the run to be stopped in the ledger")
         stage.wait_for(lambda: stage.execution_status(run_id) != "RUNNING", "the execution to end")
-        stage.wait_for(lambda: stage.endings(run_id), "the run to say that it was cancelled")
+        stage.wait_for(lambda: stage.endings(run_id), "the cancellation to be announced")
         assert stage.endings(run_id) == ["prismline.run.cancelled.v1"]
 
     def test_an_execution_that_somebody_stops_fails_its_run(self, stage: Any) -> None:
@@ -185,8 +185,8 @@ class TestDriven:
         stage.stepfunctions.stop_execution(executionArn=stage.deps.executions.arn(run_id), cause="maintenance")
         run = stage.wait_for_status(run_id, "failed")
         assert "was stopped before the run had ended" in run.error_message
-        stage.wait_for(lambda: stage.ledger.run(run_id).cancelled_at, "the rest of the chunks to be skipped")
-        stage.wait_for(lambda: stage.endings(run_id), "the run to say that it failed")
+        stage.wait_for(lambda: stage.ledger.run(run_id).cancelled_at, "the run to be stopped in the ledger")
+        stage.wait_for(lambda: stage.endings(run_id), "the failure to be announced")
         assert stage.endings(run_id) == ["prismline.run.failed.v1"]
 
     def test_a_submission_that_is_announced_twice_starts_one_execution(self, stage: Any) -> None:
@@ -201,5 +201,5 @@ class TestDriven:
 
 
 def finish(stage: Any, run_id: str, chunk_ids: list[str], failed: int = 0) -> None:
-    """Play the worker: end all chunks, the last `failed` of them badly, and say that the run drained."""
+    """Act as the worker: end all chunks, of which the last `failed` fail, and announce the drain."""
     stage.publish(RunDrained.of(stage.end_chunks(run_id, chunk_ids, failed=failed)))

@@ -1,4 +1,4 @@
-"""Which status may follow which, and that DynamoDB is sent nothing it would refuse."""
+"""Which status may follow which, and that no request contains anything that DynamoDB would refuse."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prismline_status.transitions import (
     error_message,
 )
 
-#: The transition table of the source document: target status, statuses it may be reached from.
+#: The transition table of the source document: each status, and the statuses from which it may be reached.
 DOCUMENTED = {
     "PENDING": {"PENDING"},
     "RUNNING": {"PENDING", "RUNNING"},
@@ -53,14 +53,14 @@ def built(update: StatusUpdate) -> BuiltConditionExpression:
 
 
 @given(updates)
-def test_every_name_and_value_that_is_sent_is_used_and_every_used_one_is_sent(update: StatusUpdate) -> None:
+def test_the_placeholders_in_a_condition_are_exactly_those_that_are_sent(update: StatusUpdate) -> None:
     sent = built(update)
     assert set(re.findall(r":\w+", sent.condition_expression)) == set(sent.attribute_value_placeholders)
     assert set(re.findall(r"#\w+", sent.condition_expression)) == set(sent.attribute_name_placeholders)
 
 
 @given(updates)
-def test_a_condition_asks_for_the_item_its_status_and_the_execution_only_if_it_is_known(update: StatusUpdate) -> None:
+def test_a_condition_checks_the_item_its_status_and_if_it_is_given_the_execution(update: StatusUpdate) -> None:
     sent = built(update)
     names = {"run_id", "status"} | ({"execution_arn"} if update.execution_arn is not None else set())
     assert set(sent.attribute_name_placeholders.values()) == names
@@ -91,5 +91,7 @@ def test_only_what_was_given_is_written(update: StatusUpdate) -> None:
         ("x" * 5000, "x" * 2000),
     ],
 )
-def test_an_error_is_told_in_at_most_two_thousand_characters(error: StepFunctionsError | str | None, said: str) -> None:
+def test_an_error_message_has_at_most_two_thousand_characters(
+    error: StepFunctionsError | str | None, said: str
+) -> None:
     assert error_message(error) == said

@@ -1,4 +1,4 @@
-"""Status updates against a real table: what is answered, written, counted and published."""
+"""Status updates with a real table: what the service answers, writes, counts and publishes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_each_of_the_25_transitions_is_allowed_or_refused_as_documented(stage: A
         assert stage.run(run_id).status == (after if allowed else before).lower()
 
 
-def test_a_run_that_nobody_submitted_is_not_made_up(stage: Any) -> None:
+def test_an_update_creates_no_run_that_was_never_submitted(stage: Any) -> None:
     assert update(stage, "nobody", "RUNNING")["body"]["data"]["updated"] is False
     assert stage.run("nobody") is None
 
@@ -58,7 +58,7 @@ def test_another_execution_cannot_overwrite_the_state(stage: Any) -> None:
     assert stage.run(run_id).execution_arn == "arn:first"
 
 
-def test_everything_that_is_given_is_written(stage: Any) -> None:
+def test_every_field_of_an_update_is_written(stage: Any) -> None:
     run_id = new_run(stage)
     fields = {
         "trace_id": "trace-1",
@@ -83,7 +83,7 @@ def test_everything_that_is_given_is_written(stage: Any) -> None:
         ([], "dictionary"),
     ],
 )
-def test_invalid_input_is_answered_with_400_and_a_sentence(stage: Any, document: Any, said: str) -> None:
+def test_invalid_input_is_answered_with_400_and_the_reason(stage: Any, document: Any, said: str) -> None:
     answer = update_status(document, stage.deps).to_step_functions()
     assert answer["statusCode"] == 400
     assert answer["body"]["success"] is False
@@ -122,16 +122,16 @@ def test_an_ending_is_published_once_however_often_it_is_repeated(stage: Any) ->
     run_id = new_run(stage, "RUNNING")
     for _ in range(3):
         update(stage, run_id, "COMPLETED")
-    stage.wait_for(lambda: stage.endings(run_id), "the run to say that it completed")
+    stage.wait_for(lambda: stage.endings(run_id), "the completion to be announced")
     marker = new_run(stage, "RUNNING")
     update(stage, marker, "COMPLETED")
-    stage.wait_for(lambda: stage.endings(marker), "an event that was said after all repeats")
+    stage.wait_for(lambda: stage.endings(marker), "an event that was published after all repeats")
     said = [event["type"] for event in stage.said if event["runid"] == run_id]
     assert said.count("prismline.run.completed.v1") == 1
     assert set(said) == {"prismline.run.completed.v1", "prismline.run.check.requested.v1"}
 
 
-def test_the_first_reason_and_moment_of_a_failure_stay(stage: Any) -> None:
+def test_the_first_reason_and_time_of_a_failure_stay(stage: Any) -> None:
     run_id = new_run(stage, "RUNNING")
     update(stage, run_id, "FAILED", error="TooManyFailures: 3 of 4 chunks failed.", completed_at=NOW)
     later = "2026-03-02T00:00:00.000Z"

@@ -1,7 +1,7 @@
 """Publishes the status of a run, after the status is written.
 
 The run's item records which status was published last. If the service dies between the write and the publication, the
-next message about the run publishes the status, with the same event id and the content of the item.
+next message about the run publishes the status from the item, with the same event id.
 """
 
 from __future__ import annotations

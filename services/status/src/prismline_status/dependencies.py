@@ -34,7 +34,7 @@ class UpdateDependencies:
 
 @dataclass(frozen=True)
 class Dependencies(UpdateDependencies):
-    """What the service's queue handler uses, in addition."""
+    """What the service's queue handler uses: also the ledger and the executions."""
 
     ledger: Ledger
     executions: Executions

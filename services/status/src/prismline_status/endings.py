@@ -15,10 +15,10 @@ ABANDONED = StepFunctionsError(
     Error="ExecutionEnded",
     Cause="The state machine execution ended while the run was being failed; its history says why.",
 )
-#: The error of a run that went on after it was cancelled, and that cannot be split.
+#: The error of a cancelled run that a person continued, and that cannot be split.
 NOT_SPLIT = StepFunctionsError(
     Error="SplitFailed",
-    Cause="The run went on after it was cancelled, and could not be split. Submit its source again.",
+    Cause="The run was continued after its cancellation, but could not be split. Submit its source again.",
 )
 
 
@@ -35,7 +35,7 @@ def counts(drained: RunDrained) -> dict[str, Any]:
 
 
 def ending(state: RunState, run: RunItem, now: str) -> list[StatusUpdate]:
-    """The status updates that end a drained or stopped run: those that its state machine would have sent."""
+    """The status updates that end a drained or stopped run, as its state machine would have sent them."""
     if run.drained_at is None:
         return [StatusUpdate(job_id=state.run_id, status="FAILED", completed_at=now, error=ABANDONED)]
     drained = RunDrained.of(run)
@@ -58,8 +58,8 @@ def stop_reason(state: RunState, run: RunItem | None) -> Literal["cancelled", "f
     """The reason to stop the remaining chunks of an ended run. None if the run must not be stopped.
 
     A failed run is stopped before its status is announced and never afterwards, because a recovery may then have
-    reopened its chunks. The ledger does not stop a failed run that has ever drained or was resumed, nor a cancelled one
-    that a person had go on.
+    reopened its chunks. The ledger does not stop a failed run that has ever drained or was resumed, nor a cancelled run
+    that a person continued.
     """
     if over(run):
         return None
@@ -76,9 +76,9 @@ def recovered(state: RunState, run: RunItem | None) -> bool:
 
 
 def ending_after_cancel(state: RunState, run: RunItem | None, now: str) -> StatusUpdate | None:
-    """The update that ends a run that a person had go on after it was cancelled. None if its status stays.
+    """The update that ends a cancelled run that a person continued. None if its status stays.
 
-    It ends by the same rule as any other run. If it is cancelled again, it stays cancelled.
+    The run ends by the same rule as any other run. If it is cancelled again, it stays cancelled.
     """
     if state.status != CANCELLED or run is None or run.uncancelled_at is None or not over(run):
         return None
@@ -90,9 +90,9 @@ def ending_after_cancel(state: RunState, run: RunItem | None, now: str) -> Statu
 
 
 def may_cancel_again(seen: str | None, run: RunItem | None) -> bool:
-    """Whether a cancellation stops a run that went on after an earlier one.
+    """Whether a cancellation stops a run that a person continued after an earlier cancellation.
 
-    seen: `uncancelled_at` as the person saw it who cancels. An earlier cancellation that comes late has another one.
+    seen: the `uncancelled_at` that the cancelling person saw. A late request from before does not have the current one.
     """
     return run is not None and not over(run) and seen is not None and seen == run.uncancelled_at
 

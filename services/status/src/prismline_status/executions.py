@@ -59,7 +59,7 @@ class Executions:
 
         On AWS it runs until the run has ended. An emulator loses its executions in a restart.
         """
-        with aws_errors(f"look at the execution of run {run_id}"):
+        with aws_errors(f"describe the execution of run {run_id}"):
             try:
                 answer = self._stepfunctions.describe_execution(executionArn=self.arn(run_id))
             except ClientError as error:

@@ -36,8 +36,8 @@ from prismline_status.update import change_status, response, update_status
 def on_status_update(update: StatusUpdate, message: Message, deps: Dependencies) -> None:
     """Update the status and answer the task token, at once or when the run has drained.
 
-    A token that waits for the drain is stored before the ledger is read. A drain is written to the ledger before it is
-    published. So either this function sees the drain, or the handler of the drain sees the token.
+    This function stores a token that waits for the drain before it reads the ledger. A drain is written to the ledger
+    before it is published. So either this function sees the drain, or the handler of the drain sees the token.
     """
     if unknown := not_understood(update):
         raise NewerReleaseError(unknown)

@@ -59,7 +59,7 @@ def _is_pending(run_id: str, deps: Dependencies) -> bool:
 
 
 def on_run_changed(data: MessageData, _message: Message, deps: Dependencies) -> None:
-    """Check whether the run has ended, after it was split, drained or recovered, or because the sweeper asks.
+    """Check whether the run has ended, after it was split, drained or recovered, or at the sweeper's request.
 
     Only the run's id is taken from the message. The ledger has the current facts.
     """
@@ -69,7 +69,7 @@ def on_run_changed(data: MessageData, _message: Message, deps: Dependencies) -> 
 def on_cancel_requested(request: RunCancelRequested, _message: Message, deps: Dependencies) -> None:
     """Cancel the run, unless it has ended. Its remaining chunks are skipped and its execution is stopped.
 
-    A cancelled run that a person had go on is stopped again.
+    A cancelled run that a person continued is stopped again.
     """
     run = _end_run(StatusUpdate(job_id=request.run_id, status="CANCELLED", completed_at=timestamp()), deps)
     if run is None:
@@ -82,10 +82,11 @@ def on_cancel_requested(request: RunCancelRequested, _message: Message, deps: De
 
 
 def _cancel_again(request: RunCancelRequested, deps: Dependencies) -> None:
-    """Stop a cancelled run that went on, unless the request is of before that.
+    """Stop a cancelled run that a person continued, unless the request is older than that.
 
-    The status is written again first: who is about to complete or fail the run finds that it has changed. If the run
-    has drained since it was read, it may have ended meanwhile, and a recovery may have reopened chunks: it goes on.
+    The status is written again first, so that a concurrent handler that is about to complete or fail the run finds the
+    item changed. A run that has drained since it was read is not stopped: it may have ended meanwhile, and a recovery
+    may have reopened its chunks.
     """
     seen, run = request.uncancelled_at, deps.ledger.get_run(request.run_id)
     if run is None or not may_cancel_again(seen, run):
@@ -133,7 +134,7 @@ def on_execution_ended(event: dict[str, Any], _delivery: Delivery, deps: Depende
 
 
 def _end_run(update: StatusUpdate, deps: Dependencies) -> RunState | None:
-    """Apply `update`, which ends the run, if that is allowed. Return the run, or None if there is no such run."""
+    """Apply `update`, which ends the run, if it is allowed. Return the run, or None if there is no such run."""
     run = deps.table.get(update.run_id)
     if run is None or run.terminal:
         return run

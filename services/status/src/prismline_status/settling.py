@@ -104,13 +104,14 @@ def _tell(state: RunState, run: RunItem | None, deps: Dependencies) -> None:
     if run is not None and run.drained_at is not None:
         _say_drained(run, deps)
     if run is not None and over(run) and not deps.ledger.record_end(run, state.status):
-        raise TransientError(f"Run {state.run_id} went on while its end was told: it is looked at again.")
+        raise TransientError(f"Run {state.run_id} changed while its end was announced: it is settled again.")
 
 
 def _say_drained(run: RunItem, deps: Dependencies) -> None:
     """Publish the drain of the run again.
 
-    The service that drained it may have died before it published that, and after the end is recorded nobody else will.
+    The process that drained the run may have died before it published that. After the end is recorded, no other process
+    publishes it.
     """
     drained = RunDrained.of(run)
     deps.transport.publish_event(drained, traceparent=run.traceparent, key=drained.key)
@@ -119,7 +120,8 @@ def _say_drained(run: RunItem, deps: Dependencies) -> None:
 def _complete(state: RunState, deps: Dependencies) -> RunState:
     """Complete a failed run that has recovered: its share of failed chunks is tolerated now.
 
-    The run's execution has ended and is not needed. The ledger has the number of failed chunks, the item the tolerance.
+    The run's execution has ended and is not needed: the ledger has the number of failed chunks, and the item has the
+    tolerance.
     """
     completed = deps.table.complete_recovered(state.run_id)
     if completed is not None:

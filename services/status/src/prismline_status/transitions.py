@@ -17,8 +17,8 @@ ALLOWED_FROM: Mapping[RunStatus, tuple[RunStatus, ...]] = {
     RunStatus.FAILED: (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.FAILED),
     RunStatus.CANCELLED: (RunStatus.PENDING, RunStatus.RUNNING, RunStatus.CANCELLED),
 }
-#: Terminal statuses. There are two ways out of one: a failed run whose chunks are recovered becomes completed, and a
-#: cancelled run that a person has go on becomes completed or failed.
+#: Terminal statuses. A run leaves one in two cases: a failed run whose chunks are recovered becomes completed, and a
+#: cancelled run that a person continued becomes completed or failed.
 TERMINAL = frozenset({RunStatus.COMPLETED, RunStatus.FAILED, RunStatus.CANCELLED})
 #: What the task token of an update may wait for.
 DRAINED = "drained"
@@ -40,14 +40,14 @@ def not_understood(update: StatusUpdate) -> str | None:
     """Why only a newer release of this service understands `update`. None if this one does."""
     if update.status not in set(RunStatus):
         return f"The status {update.status} is not known here."
-    return None if update.wait_for in (None, DRAINED) else f"Nothing is known here that is called {update.wait_for}."
+    return None if update.wait_for in (None, DRAINED) else f"The value {update.wait_for} of wait_for is not known here."
 
 
 def build_transition_condition(target: RunStatus, execution_arn: str | None = None) -> ConditionBase:
     """The condition under which a run may change to `target`.
 
-    With `execution_arn`, the condition also requires that no other execution has claimed the run. The expression
-    contains only values that it uses, because DynamoDB refuses unused ones.
+    With `execution_arn`, the condition also requires that no other execution has claimed the run. The expression has no
+    unused values, because DynamoDB refuses those.
     """
     sources = [stored_status(source) for source in ALLOWED_FROM[target]]
     condition = Attr("run_id").exists() & Attr("status").is_in(sources)

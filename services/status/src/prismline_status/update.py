@@ -69,7 +69,7 @@ def response(update: StatusUpdate, environment: str, *, updated: bool) -> Lambda
 
 
 def change_status(update: StatusUpdate, deps: UpdateDependencies) -> Applied | None:
-    """Write and count `update`. The caller announces it. None if it is not allowed."""
+    """Write and count `update`. None if it is not allowed. The caller has to announce the status."""
     status, environment = RunStatus(update.status), deps.transport.environment
     try:
         applied = deps.table.apply(update)

@@ -87,7 +87,7 @@ class WorkflowStateTable:
         return self._change(run_id, Change(sets, removes=("error_message",), condition=condition))
 
     def end_after_cancel(self, read: RunState, update: StatusUpdate) -> RunState | None:
-        """Complete or fail a cancelled run that went on. None if its item has changed since it was read."""
+        """Complete or fail a cancelled run that a person continued. None if its item has changed since it was read."""
         now = self._clock()
         sets = {"status": stored_status(RunStatus(update.status)), "updated_at": now, "completed_at": now}
         if update.error is not None:
