@@ -356,7 +356,7 @@ def _describe(header: fits.Header, offset: int) -> CubeHeader:
         extra = spatial[2]
         raise CubeError(
             f"axis {extra} ({_text(header, f'CTYPE{extra}') or 'no CTYPE'}) has {axes[extra - 1]} planes "
-            "beside two other axes and the spectral one; submit one plane at a time"
+            "in addition to two other axes and the spectral one; submit one plane at a time"
         )
     nx, ny = [*(axes[n - 1] for n in spatial), 1, 1][:2]
     stored = StoredValues(

@@ -1,7 +1,7 @@
 """Reads a list of URLs line by line, in bounded memory, from any position. Pure: it takes an open file.
 
 Formats: one URL a line; JSON Lines (a string, or an object with the member `url`); CSV with a column `url`. Each may be
-compressed with gzip. A line that has no usable URL is a `Reject` with its number and the reason, and reading goes on.
+compressed with gzip. A line that has no usable URL is a `Reject` with its number and the reason, and reading continues.
 
 Every line carries the position after it, so that another reader can continue after a crash. A `Position` is a number of
 bytes of the uncompressed list. In a gzip file the bytes before it are decompressed again and thrown away.

@@ -67,7 +67,7 @@ class Workload(Protocol):
         """Write the input of every chunk, and return the chunks.
 
         A redelivery calls this again, perhaps in a newer release, and must get the same chunks with the same ids and
-        inputs. Everything that they depend on beside the manifest must go through `source.pinned`, for example the
+        inputs. Everything that they depend on besides the manifest must go through `source.pinned`, for example the
         version of an object that is read, or a number that is computed. Raises PermanentError, with one sentence for
         the submitter, if the source cannot be split.
         """
