@@ -17,7 +17,7 @@ LEAST_CHUNK_SECONDS = 0.25
 LEAST_CHUNKS = 16
 #: Work in a chunk of a larger run, in seconds. A chunk's AWS calls take some 40 ms, which is little in comparison.
 FINE_CHUNK_SECONDS = 2.0
-#: Fewest chunks of a run, unless they would be smaller than `FINE_CHUNK_SECONDS`. Up to this many workers take part.
+#: Fewest chunks of a run, unless they would be smaller than `FINE_CHUNK_SECONDS`: enough for this many workers.
 FINE_CHUNKS = 256
 #: Fewest chunks of a run whose chunks refer to the cube, if fewer chunks make the ranges longer.
 LEAST_REFERENCE_CHUNKS = 4

@@ -299,7 +299,7 @@ def _read_exactly(file: io.FileIO, array: NDArray[Any], position: int) -> None:
 
 
 def _find_image(file: BinaryIO, file_bytes: int) -> tuple[fits.Header, int]:
-    """The header of the first HDU with image data, and the offset of the data. Raises CubeError if they are cut off."""
+    """The header of the first HDU with image data, and the offset of its data. Raises CubeError if data are cut off."""
     if file.read(len(b"SIMPLE")) != b"SIMPLE":
         raise CubeError(NOT_FITS)
     start = 0

@@ -174,7 +174,7 @@ def messages_of(
     added: Mapping[int, list[str]],
     deps: Dependencies,
 ) -> Iterator[Envelope]:
-    """The messages for new tasks, whose ids are grouped by shard. Messages of one shard have about equal numbers."""
+    """The messages for new tasks, whose ids are grouped by shard. Those of one shard hold about equally many tasks."""
     for _, ids in sorted(added.items()):
         for part in _parts(ids):
             process = TasksProcess.of(run, part, command.bucket)
