@@ -491,7 +491,11 @@ def test_a_contract_that_has_changed_since_the_release_says_so_in_its_history() 
     for name, schema in current_schemas().items():
         if name in REGISTRY:
             same = RELEASED.get(name) == json.loads(json.dumps(schema))
-            assert (NEXT in REGISTRY[name].history) is not same, f"{name}: history, `next`"
+            history = f"`[history]` of contracts/registry/{name}/contract.toml"
+            if same:
+                assert NEXT not in REGISTRY[name].history, f"nothing changed: remove `{NEXT}` from {history}"
+            else:
+                assert NEXT in REGISTRY[name].history, f"say under `{NEXT}` what changed, in {history}"
 
 
 def test_every_message_has_a_channel() -> None:
@@ -513,7 +517,11 @@ def test_who_names_a_contract_in_its_code_is_in_the_registry(participant: str) -
     for name, model in MODELS.items():
         if re.search(rf"\b{model.__name__}\b", code):
             entry = REGISTRY[name]
-            assert participant in (entry.owner, *entry.producers, *entry.consumers), f"{participant} uses {name}"
+            named = (entry.owner, *entry.producers, *entry.consumers)
+            assert participant in named, (
+                f"{participant} uses {model.__name__}: add it to `producers` or `consumers` of"
+                f" contracts/registry/{name}/contract.toml, and run `make schemas`"
+            )
 
 
 def test_every_participant_of_the_registry_exists() -> None:

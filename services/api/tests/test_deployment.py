@@ -206,4 +206,6 @@ class TestProcesses:
         services = Path(__file__).parents[2]
         for template in services.glob("*/template.yaml"):
             named = re.findall(r"FunctionName: !Sub \"prismline-\$\{Environment\}-([a-z-]+)\"", template.read_text())
-            assert sorted(FUNCTIONS[template.parent.name]) == sorted(named)
+            assert sorted(FUNCTIONS.get(template.parent.name, ())) == sorted(named), (
+                f"{template.parent.name}: list its functions in FUNCTIONS of prismline_api/deployment/processes.py"
+            )
