@@ -17,6 +17,7 @@ FOLDERS = (
     "services/worker/src/prismline_worker",
     "services/dlq-consumer/src/prismline_dlq_consumer",
     "contracts/src/prismline_contracts",
+    "libs/ledger/src/prismline_ledger",
 )
 #: Names in the code that a reader looks for, and the file that has them.
 NAMES = {

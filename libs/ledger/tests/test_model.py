@@ -548,6 +548,7 @@ def differences(plain: dict[str, Item], possible: list[Model]) -> str:
                 for name in sorted({*there, *wanted})
                 if there.get(name) != wanted.get(name)
             ]
+    lines.append("The ledger writes something else than its model in ledger_model.py.")
     return "\n".join(lines)
 
 

@@ -45,7 +45,7 @@ from prismline_ledger import testing as kit
 UP, DOWN = Resource("gpu", up=True), Resource("gpu", up=False)
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
-PATIENCE = LetterPatience()
+PATIENCE = LetterPatience(Patience(max_attempts=5, seconds=7200.0))
 
 
 def letter(

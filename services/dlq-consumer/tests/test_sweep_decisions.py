@@ -36,7 +36,7 @@ from prismline_ledger import Patience
 from prismline_ledger import testing as kit
 
 LIMITS = SweepLimits(workload_lease_seconds={"captions": 60.0})
-PATIENCE = Patience()
+PATIENCE = Patience(max_attempts=5, seconds=7200.0)
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR, DAY = 3600.0, 86_400.0
 

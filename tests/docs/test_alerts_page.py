@@ -1,0 +1,30 @@
+"""`docs/runbooks/alerts.md` says of every alarm what to look at."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from prismline_localstack.settings import REPOSITORY
+
+PAGE = (REPOSITORY / "docs/runbooks/alerts.md").read_text()
+#: First cells of the table of alarms, and the alarm that has a section of its own.
+NAMED = [name for row in re.findall(r"^\| (`[^|]+) \|", PAGE, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)]
+NAMED += re.findall(r"`prismline-<environment>-([a-z-]+)`", PAGE)
+ALARMS = sorted(
+    name
+    for template in REPOSITORY.glob("services/*/template.yaml")
+    for name in re.findall(r'AlarmName: !Sub "prismline-\$\{Environment\}-([a-z-]+)"', template.read_text())
+)
+
+
+def matches(named: str, alarm: str) -> bool:
+    """Whether a name of the page, such as `<queue>-age` or `...-dlq`, is that of an alarm."""
+    pattern = re.sub(r"<\w+>|\.\.\.", "*", named)
+    return re.fullmatch(re.escape(pattern).replace(r"\*", "[a-z-]+?-?"), alarm) is not None
+
+
+@pytest.mark.parametrize("alarm", ALARMS)
+def test_the_page_says_what_to_look_at(alarm: str) -> None:
+    assert any(matches(named, alarm) for named in NAMED), f"add a row for {alarm} to docs/runbooks/alerts.md"
