@@ -11,12 +11,13 @@ from prismline_localstack.settings import REPOSITORY
 
 WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten"}
 ATTEMPTS, HOURS = Patience().max_attempts, round(Patience().seconds / 3600)
+SPELT = rf"{WORDS.get(ATTEMPTS, ATTEMPTS)} attempts .{{0,80}}{WORDS.get(HOURS, HOURS)} hours"
 #: A page, and what it has to say with the limits of now.
 SAID = {
-    "docs/delivery.md": rf"exhausted chunk: {ATTEMPTS} attempts .{{0,80}}{HOURS} hours",
-    "docs/protocol.md": rf"`MAX_ATTEMPTS` \({ATTEMPTS}\); at least `PATIENCE` \({WORDS.get(HOURS, HOURS)} hours\)",
-    "docs/architecture.md": rf"{WORDS.get(ATTEMPTS, ATTEMPTS)} attempts .{{0,80}}{WORDS.get(HOURS, HOURS)} hours",
-    "docs/runbooks/dead-letters.md": rf"{WORDS.get(ATTEMPTS, ATTEMPTS)} attempts .{{0,80}}{WORDS.get(HOURS, HOURS)} hours",
+    "docs/delivery.md": rf"{ATTEMPTS} attempts .{{0,80}}{HOURS} hours",
+    "docs/protocol.md": rf"`MAX_ATTEMPTS` \({ATTEMPTS}\).{{0,80}}{WORDS.get(HOURS, HOURS)} hours",
+    "docs/architecture.md": SPELT,
+    "docs/runbooks/dead-letters.md": SPELT,
     "services/dlq-consumer/README.md": rf"`PATIENCE_SECONDS` \| {ATTEMPTS}, {Patience().seconds:.0f} \|",
 }
 
