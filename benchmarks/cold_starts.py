@@ -16,36 +16,17 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from prismline_localstack.deployment.order import parse, stacks_of
+from prismline_localstack.functions import offline
 from prismline_localstack.functions.environment import ExecutionEnvironment
 from prismline_localstack.functions.images import APP, FolderImages
 from prismline_localstack.functions.urls import request_event
 from prismline_localstack.settings import REPOSITORY
 
-#: Variables that stand for the outputs of the stacks.
-VARIABLES = {
-    "PATH": os.environ["PATH"],
-    "AWS_REGION": "us-east-1",
-    "AWS_DEFAULT_REGION": "us-east-1",
-    "AWS_ACCESS_KEY_ID": "test",
-    "AWS_SECRET_ACCESS_KEY": "test",
-    "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
-    "ENVIRONMENT": "bench",
-    "RUNS_TABLE": "runs",
-    "JOBS_TABLE": "jobs",
-    "WORKFLOW_STATE_TABLE": "states",
-    "STATE_MACHINE_ARN": "arn:aws:states:us-east-1:000000000000:stateMachine:run",
-    "BUCKET": "bucket",
-    "PRISMLINE_VALKEY_URL": "none",
-    "POWERTOOLS_LOG_LEVEL": "ERROR",
-}
-
-#: How handlers fail at an event without records, when they have made their clients.
-NO_RECORDS = {"UnexpectedBatchTypeError", "IndexError"}
+#: Variables of all functions.
+VARIABLES = offline.VARIABLES | {"PATH": os.environ["PATH"], "ENVIRONMENT": "bench", "POWERTOOLS_LOG_LEVEL": "ERROR"}
 
 
 @dataclass(frozen=True)
@@ -58,22 +39,6 @@ class Measured:
     answered_processor: float
 
 
-def functions() -> Iterator[tuple[str, str, str, bool]]:
-    """Service, short name and handler of each function, and whether it answers HTTP."""
-    for service, path in stacks_of(REPOSITORY).items():
-        resources = parse(path.read_text())["Resources"]
-        served = {
-            each["Properties"]["TargetFunctionArn"]["Fn::GetAtt"][0]
-            for each in resources.values()
-            if each["Type"] == "AWS::Lambda::Url"
-        }
-        for name, resource in resources.items():
-            if resource["Type"] == "AWS::Lambda::Function":
-                properties = resource["Properties"]
-                short = properties["FunctionName"]["Fn::Sub"].rpartition("${Environment}-")[2]
-                yield service, short, properties["ImageConfig"]["Command"][0], name in served
-
-
 def measure(image: Path, handler: str, event: bytes, folder: Path) -> Measured:
     """One cold start."""
     command = [sys.executable, "-m", "awslambdaric", handler]
@@ -84,7 +49,7 @@ def measure(image: Path, handler: str, event: bytes, folder: Path) -> Measured:
         ready = environment.wait_until_ready()
         outcome = environment.invoke(event, 30.0)
         answered = time.monotonic() - began
-        if outcome.error not in {None, *NO_RECORDS}:
+        if outcome.error not in {None, *offline.NO_RECORDS}:
             raise SystemExit(f"{handler}: {outcome.error} {outcome.message}\n{(folder / 'log').read_text()[-2000:]}")
         return Measured(ready.seconds, ready.processor_seconds, answered, environment.processor_seconds)
     finally:
@@ -100,12 +65,17 @@ def main() -> None:
     rows: dict[str, list[Measured]] = {}
     with tempfile.TemporaryDirectory() as draft:
         images = FolderImages(Path(draft))
-        chosen = [each for each in functions() if not arguments.function or each[1] in arguments.function]
-        built = {service: images.find(images.build(REPOSITORY, service)) / APP for service, *_ in chosen}
+        chosen = [
+            each
+            for each in offline.declared_functions(REPOSITORY)
+            if not arguments.function or each.name in arguments.function
+        ]
+        services = {each.service for each in chosen}
+        built = {service: images.find(images.build(REPOSITORY, service)) / APP for service in services}
         for _ in range(arguments.rounds + 1):  # the first round compiles the modules of the images
-            for service, name, handler, served in chosen:
-                event = web if served else b'{"Records": []}'
-                rows.setdefault(name, []).append(measure(built[service], handler, event, Path(draft)))
+            for each in chosen:
+                event = web if each.has_url else b'{"Records": []}'
+                rows.setdefault(each.name, []).append(measure(built[each.service], each.command[0], event, Path(draft)))
     print("| function | ready, s | of it processor, s | first answer, s | of it processor, s |")
     print("| --- | --- | --- | --- | --- |")
     for name, found in rows.items():

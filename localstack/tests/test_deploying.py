@@ -48,7 +48,7 @@ ENTANGLED = TEMPLATE.replace(
 )
 
 
-class World:
+class DeploymentWorld:
     """A checkout with the real platform and a service `echo`, and an environment to deploy it to."""
 
     def __init__(self, env: dict[str, str], folder: Path) -> None:
@@ -109,11 +109,11 @@ class World:
 
 
 @pytest.fixture
-def world(aws_env: dict[str, str], tmp_path: Path) -> World:
-    return World(aws_env, tmp_path)
+def world(aws_env: dict[str, str], tmp_path: Path) -> DeploymentWorld:
+    return DeploymentWorld(aws_env, tmp_path)
 
 
-def test_a_plan_of_a_new_environment_shows_the_platform_and_creates_nothing(world: World) -> None:
+def test_a_plan_of_a_new_environment_shows_the_platform_and_creates_nothing(world: DeploymentWorld) -> None:
     world.deploy(execute=False)
     assert [planned.new for planned in world.shown] == [True]
     assert ("Add", "RunsTable") in world.changes()[0]
@@ -121,7 +121,7 @@ def test_a_plan_of_a_new_environment_shows_the_platform_and_creates_nothing(worl
     assert world.target.record.get("echo") is None
 
 
-def test_a_release_is_deployed_after_the_platform_and_recorded(world: World) -> None:
+def test_a_release_is_deployed_after_the_platform_and_recorded(world: DeploymentWorld) -> None:
     world.deploy()
     assert [planned.stack for planned in world.shown] == [world.target.stack(name) for name in ("platform", "echo")]
     assert sorted(world.changes()[1]) == [("Add", "Function"), ("Add", "Queue")]
@@ -132,7 +132,7 @@ def test_a_release_is_deployed_after_the_platform_and_recorded(world: World) -> 
     assert world.deployed().previous == []
 
 
-def test_a_plan_shows_what_would_change_and_changes_nothing(world: World) -> None:
+def test_a_plan_shows_what_would_change_and_changes_nothing(world: DeploymentWorld) -> None:
     world.deploy()
     image, world_before = world.image(), world.deployed()
     world.change("1.1.0")
@@ -141,7 +141,7 @@ def test_a_plan_shows_what_would_change_and_changes_nothing(world: World) -> Non
     assert (world.image(), world.deployed()) == (image, world_before)
 
 
-def test_a_rollback_restores_the_previous_release_and_keeps_queues_and_parameters(world: World) -> None:
+def test_a_rollback_restores_the_previous_release_and_keeps_queues_and_parameters(world: DeploymentWorld) -> None:
     world.deploy()
     first = world.image()
     world.change("1.1.0")
@@ -167,7 +167,7 @@ def test_a_rollback_restores_the_previous_release_and_keeps_queues_and_parameter
         world.rollback()
 
 
-def test_a_rollback_that_would_change_a_queue_is_refused(world: World) -> None:
+def test_a_rollback_that_would_change_a_queue_is_refused(world: DeploymentWorld) -> None:
     (world.service / "template.yaml").write_text(ENTANGLED)
     world.deploy()
     world.change("1.1.0")
@@ -180,7 +180,7 @@ def test_a_rollback_that_would_change_a_queue_is_refused(world: World) -> None:
     world.deploy("echo")  # the stack can still be changed
 
 
-def test_a_deployment_that_fails_names_the_resource_and_is_not_recorded(world: World) -> None:
+def test_a_deployment_that_fails_names_the_resource_and_is_not_recorded(world: DeploymentWorld) -> None:
     world.deploy()
     image = world.image()
     world.change("1.1.0")
@@ -191,7 +191,7 @@ def test_a_deployment_that_fails_names_the_resource_and_is_not_recorded(world: W
     assert (world.deployed().version, world.image()) == ("1.0.0", image)
 
 
-def test_a_stack_with_an_unsatisfied_import_is_refused_before_anything_changes(world: World) -> None:
+def test_a_stack_with_an_unsatisfied_import_is_refused_before_anything_changes(world: DeploymentWorld) -> None:
     template = TEMPLATE.replace("-RunsTable", "-NoTable")
     (world.service / "template.yaml").write_text(template)
     with pytest.raises(HarnessError, match=r"The stack echo needs export .*-NoTable, which no stack creates"):
@@ -199,7 +199,7 @@ def test_a_stack_with_an_unsatisfied_import_is_refused_before_anything_changes(w
     assert world.target.stacks.state(world.target.stack("platform")) is None
 
 
-def test_unknown_services_and_folders_without_a_checkout_are_refused(world: World, tmp_path: Path) -> None:
+def test_unknown_services_and_folders_without_a_checkout_are_refused(world: DeploymentWorld, tmp_path: Path) -> None:
     with pytest.raises(HarnessError, match=r"There is no service nope\. The names are platform, echo"):
         world.deploy("nope")
     with pytest.raises(HarnessError, match="is not a full checkout of Prismline"):
@@ -214,7 +214,7 @@ def test_a_few_releases_are_remembered() -> None:
     assert len(deployed.previous) == REMEMBERED
 
 
-def test_an_image_is_built_and_pushed_once_and_named_by_its_digest(world: World) -> None:
+def test_an_image_is_built_and_pushed_once_and_named_by_its_digest(world: DeploymentWorld) -> None:
     ecr = make_client("ecr", world.env)
     commands: list[list[str]] = []
 
@@ -243,7 +243,7 @@ def test_an_image_is_built_and_pushed_once_and_named_by_its_digest(world: World)
     assert described["imageTagMutability"] == "IMMUTABLE"
 
 
-def test_a_sparse_checkout_deploys_its_service_alone(world: World) -> None:
+def test_a_sparse_checkout_deploys_its_service_alone(world: DeploymentWorld) -> None:
     world.deploy()
     shutil.rmtree(world.root / "platform")
     world.change("1.1.0")

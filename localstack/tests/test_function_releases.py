@@ -74,6 +74,19 @@ def in_background() -> Iterator[Callable[..., Any]]:
         yield pool.submit
 
 
+@pytest.fixture
+def under_way(started: Started, in_background: Callable[..., Any]) -> Callable[..., Any]:
+    """Begins a call that invokes the first environment with `wait`, and returns when the environment has it."""
+
+    def begin(*call: Any) -> Any:
+        future = in_background(*call, b"wait")
+        while not (started and started[0].invoked.wait(0.01)):
+            pass
+        return future
+
+    return begin
+
+
 def test_an_environment_is_used_again(function: Function, started: Started) -> None:
     for _ in range(3):
         assert function.invoke(b"").answer == b"done"
@@ -81,11 +94,9 @@ def test_an_environment_is_used_again(function: Function, started: Started) -> N
 
 
 def test_invocations_at_the_same_time_have_environments_of_their_own(
-    function: Function, started: Started, in_background: Callable[..., Any]
+    function: Function, started: Started, under_way: Callable[..., Any]
 ) -> None:
-    first = in_background(function.invoke, b"wait")
-    while not (started and started[0].invoked.wait(0.01)):
-        pass
+    first = under_way(function.invoke)
     function.invoke(b"")
     assert len(started) == 2
     started[0].go_on.set()
@@ -103,11 +114,9 @@ def test_a_request_waits_for_a_function_that_is_being_deployed(
 
 
 def test_a_replaced_release_ends_after_its_last_invocation(
-    function: Function, started: Started, in_background: Callable[..., Any]
+    function: Function, started: Started, under_way: Callable[..., Any]
 ) -> None:
-    first = in_background(function.invoke, b"wait")
-    while not (started and started[0].invoked.wait(0.01)):
-        pass
+    first = under_way(function.invoke)
     function.invoke(b"")
     function.retire()
     assert [environment.alive for environment in started] == [True, False], "only an idle environment ends at once"
@@ -118,7 +127,7 @@ def test_a_replaced_release_ends_after_its_last_invocation(
 
 @pytest.mark.parametrize(("reserved", "expected"), [(1, THROTTLED), (2, Outcome(b"done")), (None, Outcome(b"done"))])
 def test_there_are_never_more_invocations_than_are_reserved(
-    started: Started, in_background: Callable[..., Any], reserved: int | None, expected: Outcome
+    started: Started, under_way: Callable[..., Any], reserved: int | None, expected: Outcome
 ) -> None:
     """The limit covers all releases together: invocations in a replaced release count until they end."""
     functions = Functions()
@@ -126,9 +135,7 @@ def test_there_are_never_more_invocations_than_are_reserved(
         release = replace(RELEASE, revision=revision, reserved=reserved)
         functions.replace("probe", Function(release, started, service_logger("probe")))
         if not started:
-            first = in_background(functions.invoke, "probe", b"wait")
-            while not (started and started[0].invoked.wait(0.01)):
-                pass
+            first = under_way(functions.invoke, "probe")
         assert functions.invoke("probe", b"") == expected
     started[0].go_on.set()
     assert first.result().answer == b"done"

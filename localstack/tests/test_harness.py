@@ -9,7 +9,6 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,11 +17,14 @@ from urllib.request import urlopen
 import pytest
 import valkey
 
-from prismline_localstack import HarnessError, NotRunningError, State, down, is_up, load_state, logs, status, up
 from prismline_localstack.emulator import Emulator
 from prismline_localstack.endpoints import accepts
+from prismline_localstack.errors import HarnessError, NotRunningError
+from prismline_localstack.harness import down, is_up, load_state, logs, status, up
 from prismline_localstack.processes import ProcessId
 from prismline_localstack.settings import REPOSITORY
+from prismline_localstack.state import State
+from prismline_localstack.testing import metric_values
 from prismline_localstack.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -72,9 +74,9 @@ queues = ["echo"]
 """
 
 #: Logs each message to a file and follows its orders: {"say": text, "seconds": duration, "fails": number of receives
-#: that fail, "get": a URL to request at the end}.
+#: that fail, "get": a URL to request at the end}. It leaves a temporary folder behind for each message.
 HANDLER = """
-import json, os, time
+import json, os, tempfile, time
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -87,7 +89,7 @@ def handler(event, context):
     for record in event["Records"]:
         order = json.loads(record["body"])
         count = int(record["attributes"]["ApproximateReceiveCount"])
-        note(say=order["say"], count=count, did="begin")
+        note(say=order["say"], count=count, did="begin", folder=tempfile.mkdtemp())
         time.sleep(order.get("seconds", 0))
         if count <= order.get("fails", 0):
             failures.append({"itemIdentifier": record["messageId"]})
@@ -99,7 +101,7 @@ def handler(event, context):
 """
 
 
-class System:
+class EchoSystem:
     """A checkout with the service `echo`, and a home to run it in."""
 
     def __init__(self, folder: Path) -> None:
@@ -160,10 +162,10 @@ class System:
 
 
 @pytest.fixture
-def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[System]:
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EchoSystem]:
     for name in ("AWS_ENDPOINT_URL", "LOCALSTACK_HOST"):
         monkeypatch.delenv(name, raising=False)
-    made = System(tmp_path)
+    made = EchoSystem(tmp_path)
     yield made
     down(made.home)
 
@@ -183,7 +185,7 @@ def all_ended(processes: list[ProcessId], seconds: float = 10) -> bool:
     return wait_until(lambda: not any(process.alive for process in processes), seconds)
 
 
-def test_a_service_gets_its_settings_and_processes_a_message(system: System) -> None:
+def test_a_service_gets_its_settings_and_processes_a_message(system: EchoSystem) -> None:
     state = system.up()
     system.send("hello")
     [note] = system.wait_for("hello", "end")
@@ -204,7 +206,7 @@ def test_a_service_gets_its_settings_and_processes_a_message(system: System) -> 
     assert wait_until(lambda: system.queue() == (0, 0, 0), 5)
 
 
-def test_a_second_up_changes_nothing_and_down_leaves_no_process(system: System) -> None:
+def test_a_second_up_changes_nothing_and_down_leaves_no_process(system: EchoSystem) -> None:
     first = system.up()
     processes = system.processes()
     assert len(processes) == 3
@@ -220,7 +222,7 @@ def test_a_second_up_changes_nothing_and_down_leaves_no_process(system: System) 
     assert down(system.home) is False
 
 
-def test_the_state_of_the_emulator_is_unchanged_after_down_and_up(system: System) -> None:
+def test_the_state_of_the_emulator_is_unchanged_after_down_and_up(system: EchoSystem) -> None:
     before = system.up(services=[])
     before.client("s3").put_object(Bucket=before.outputs["BUCKET"], Key="kept", Body=b"object")
     item = {"PK": {"S": "RUN#1"}, "SK": {"S": "META"}}
@@ -234,7 +236,7 @@ def test_the_state_of_the_emulator_is_unchanged_after_down_and_up(system: System
     system.wait_for("kept", "end")
 
 
-def test_a_killed_service_is_restarted_and_its_message_is_not_lost(system: System) -> None:
+def test_a_killed_service_is_restarted_and_its_message_is_not_lost(system: EchoSystem) -> None:
     system.up(settings={"PRISMLINE_VISIBILITY_SECONDS": "2"})
     system.send("work", seconds=1)
     system.wait_for("work", "begin")
@@ -247,7 +249,7 @@ def test_a_killed_service_is_restarted_and_its_message_is_not_lost(system: Syste
     assert (echo.pid, echo.alive, echo.restarts) == (note["pid"], True, 1)
 
 
-def test_the_wait_before_restarts_of_a_service_that_cannot_start_grows(system: System) -> None:
+def test_the_wait_before_restarts_of_a_service_that_cannot_start_grows(system: EchoSystem) -> None:
     (system.root / "services" / "echo" / "src" / "echo.py").write_text("raise RuntimeError('no such luck')")
     system.up(settings={"PRISMLINE_RESTART_SECONDS": "1"})
     assert wait_until(lambda: load_state(system.home).processes["echo"].restarts >= 3, 30)
@@ -259,7 +261,7 @@ def test_the_wait_before_restarts_of_a_service_that_cannot_start_grows(system: S
     system.wait_for("better", "end")
 
 
-def test_on_sigterm_work_in_flight_may_finish(system: System) -> None:
+def test_on_sigterm_work_in_flight_may_finish(system: EchoSystem) -> None:
     system.up()
     system.send("work", seconds=2)
     system.wait_for("work", "begin")
@@ -269,7 +271,7 @@ def test_on_sigterm_work_in_flight_may_finish(system: System) -> None:
     assert len(system.notes("work", "begin")) == 1
 
 
-def test_on_sigterm_work_that_takes_too_long_is_released_at_once(system: System) -> None:
+def test_on_sigterm_work_that_takes_too_long_is_released_at_once(system: EchoSystem) -> None:
     system.up(settings={"PRISMLINE_GRACE_SECONDS": "0.5", "PRISMLINE_VISIBILITY_SECONDS": "600"})
     system.send("work", seconds=600)
     system.wait_for("work", "begin")
@@ -279,7 +281,16 @@ def test_on_sigterm_work_that_takes_too_long_is_released_at_once(system: System)
     assert begun[0]["pid"] != begun[1]["pid"]
 
 
-def test_a_long_message_is_delivered_once(system: System) -> None:
+def test_down_deletes_the_temporary_files_of_work_that_it_cut_short(system: EchoSystem) -> None:
+    system.up(settings={"PRISMLINE_GRACE_SECONDS": "0.5"})
+    system.send("work", seconds=600)
+    [begun] = system.wait_for("work", "begin")
+    assert Path(begun["folder"]).is_dir()
+    down(system.home)
+    assert not Path(begun["folder"]).exists()
+
+
+def test_a_long_message_is_delivered_once(system: EchoSystem) -> None:
     system.up(settings={"PRISMLINE_VISIBILITY_SECONDS": "4"})
     system.send("long", seconds=10)
     system.wait_for("long", "end")
@@ -287,7 +298,7 @@ def test_a_long_message_is_delivered_once(system: System) -> None:
     assert len(system.notes("long", "begin")) == 1
 
 
-def test_only_the_failed_part_of_a_batch_is_received_again_and_becomes_a_dead_letter(system: System) -> None:
+def test_only_the_failed_part_of_a_batch_is_received_again_and_becomes_a_dead_letter(system: EchoSystem) -> None:
     system.up(settings={"PRISMLINE_VISIBILITY_SECONDS": "2"})
     system.send("good")
     system.send("better", fails=1)
@@ -299,8 +310,8 @@ def test_only_the_failed_part_of_a_batch_is_received_again_and_becomes_a_dead_le
     assert len(system.notes("bad", "begin")) == 5
 
 
-def test_systems_in_two_checkouts_do_not_affect_each_other(system: System, tmp_path: Path) -> None:
-    other = System(tmp_path / "elsewhere")
+def test_systems_in_two_checkouts_do_not_affect_each_other(system: EchoSystem, tmp_path: Path) -> None:
+    other = EchoSystem(tmp_path / "elsewhere")
     try:
         with ThreadPoolExecutor() as pool:
             here, there = pool.map(lambda each: each.up(), (system, other))
@@ -314,7 +325,7 @@ def test_systems_in_two_checkouts_do_not_affect_each_other(system: System, tmp_p
     system.wait_for("here", "end")
 
 
-def test_starting_twice_at_once_starts_one_system(system: System) -> None:
+def test_starting_twice_at_once_starts_one_system(system: EchoSystem) -> None:
     with ThreadPoolExecutor() as pool:
         states = [future.result() for future in [pool.submit(system.up) for _ in range(3)]]
     assert len({state.supervisor for state in states}) == 1
@@ -326,7 +337,7 @@ def test_starting_twice_at_once_starts_one_system(system: System) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc").exists(), reason="only Linux ends the children of a killed parent")
-def test_a_killed_supervisor_leaves_no_orphan_and_up_recovers(system: System) -> None:
+def test_a_killed_supervisor_leaves_no_orphan_and_up_recovers(system: EchoSystem) -> None:
     before = system.up()
     system.send("busy", seconds=600)
     system.wait_for("busy", "begin")
@@ -341,7 +352,7 @@ def test_a_killed_supervisor_leaves_no_orphan_and_up_recovers(system: System) ->
     system.wait_for("busy", "begin", times=2, seconds=120)  # after its visibility timeout
 
 
-def test_a_stale_state_does_not_harm_a_process_that_reuses_a_pid(system: System) -> None:
+def test_a_stale_state_does_not_harm_a_process_that_reuses_a_pid(system: EchoSystem) -> None:
     state = system.up()
     down(system.home)
     with subprocess.Popen(["sleep", "60"]) as innocent:
@@ -356,7 +367,7 @@ def test_a_stale_state_does_not_harm_a_process_that_reuses_a_pid(system: System)
         innocent.kill()
 
 
-def test_processes_of_a_dead_supervisor_are_ended(system: System, tmp_path: Path) -> None:
+def test_processes_of_a_dead_supervisor_are_ended(system: EchoSystem, tmp_path: Path) -> None:
     state = system.up()
     down(system.home)
     orphan = Emulator.start(tmp_path / "orphan", tmp_path / "orphan.log")
@@ -368,7 +379,7 @@ def test_processes_of_a_dead_supervisor_are_ended(system: System, tmp_path: Path
     assert all_ended([left])
 
 
-def test_when_the_emulator_dies_everything_stops_and_status_says_why(system: System) -> None:
+def test_when_the_emulator_dies_everything_stops_and_status_says_why(system: EchoSystem) -> None:
     state = system.up()
     processes = system.processes()
     emulator = state.processes["emulator"].process
@@ -380,7 +391,7 @@ def test_when_the_emulator_dies_everything_stops_and_status_says_why(system: Sys
     assert system.up().phase == "ready"
 
 
-def test_a_failed_start_says_why_and_leaves_nothing_running(system: System) -> None:
+def test_a_failed_start_says_why_and_leaves_nothing_running(system: EchoSystem) -> None:
     template = system.root / "services" / "echo" / "template.yaml"
     template.write_text(TEMPLATE.replace("!GetAtt DeadLetterQueue.Arn", "!ImportValue no-such-export"))
     with pytest.raises(HarnessError, match=r"prismline-local-echo .*no-such-export"):
@@ -391,7 +402,7 @@ def test_a_failed_start_says_why_and_leaves_nothing_running(system: System) -> N
     assert not port_is_open(state.endpoint)
 
 
-def test_a_service_that_serves_http_answers_once_up_returns_and_the_others_have_its_url(system: System) -> None:
+def test_a_service_that_serves_http_answers_once_up_returns_and_the_others_have_its_url(system: EchoSystem) -> None:
     system.add_web()
     state = system.up()
     url = state.url("web")
@@ -410,7 +421,7 @@ def test_a_service_that_serves_http_answers_once_up_returns_and_the_others_have_
         state.url("echo")
 
 
-def test_settings_of_up_override_those_that_a_process_gives_to_all(system: System) -> None:
+def test_settings_of_up_override_those_that_a_process_gives_to_all(system: EchoSystem) -> None:
     system.add_web()
     state = system.up(settings={"WEB_URL": "http://elsewhere"})
     system.send("hello")
@@ -418,7 +429,7 @@ def test_settings_of_up_override_those_that_a_process_gives_to_all(system: Syste
     assert note["env"]["WEB_URL"] == state.env["WEB_URL"] == "http://elsewhere"
 
 
-def test_a_killed_server_restarts_at_its_address_and_answers_earlier_requests(system: System) -> None:
+def test_a_killed_server_restarts_at_its_address_and_answers_earlier_requests(system: EchoSystem) -> None:
     system.add_web()
     state = system.up()
     killed = state.processes["web"].process
@@ -430,7 +441,7 @@ def test_a_killed_server_restarts_at_its_address_and_answers_earlier_requests(sy
     assert (web.url, web.restarts) == (state.url("web"), 1)
 
 
-def test_on_down_requests_may_finish_and_busy_services_still_reach_a_server(system: System) -> None:
+def test_on_down_requests_may_finish_and_busy_services_still_reach_a_server(system: EchoSystem) -> None:
     system.add_web()
     url = system.up().url("web")
     system.send("work", seconds=2, get=f"{url}/slow")
@@ -442,7 +453,7 @@ def test_on_down_requests_may_finish_and_busy_services_still_reach_a_server(syst
     system.wait_for("work", "end", seconds=0)
 
 
-def test_a_server_that_cannot_start_fails_the_start_and_says_where_to_look(system: System) -> None:
+def test_a_server_that_cannot_start_fails_the_start_and_says_where_to_look(system: EchoSystem) -> None:
     system.add_web(source="raise RuntimeError('no such luck')")
     with pytest.raises(HarnessError, match=r"The process web did not start\. The reason is in .*web\.log"):
         system.up()
@@ -452,7 +463,7 @@ def test_a_server_that_cannot_start_fails_the_start_and_says_where_to_look(syste
     assert not port_is_open(state.endpoint)
 
 
-def test_a_port_in_use_is_an_error_that_names_process_port_and_table(system: System) -> None:
+def test_a_port_in_use_is_an_error_that_names_process_port_and_table(system: EchoSystem) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         system.add_web(WEB_PYPROJECT + f"port = {port}\n")
@@ -461,7 +472,7 @@ def test_a_port_in_use_is_an_error_that_names_process_port_and_table(system: Sys
     assert system.up().url("web") == f"http://127.0.0.1:{port}"
 
 
-def test_the_gpus_stand_in_runs_with_all_services_or_on_request(system: System) -> None:
+def test_the_gpus_stand_in_runs_with_all_services_or_on_request(system: EchoSystem) -> None:
     (system.root / "localstack").mkdir()
     shutil.copy(REPOSITORY / "localstack" / "pyproject.toml", system.root / "localstack")
     url = system.up().url("gpu")
@@ -473,7 +484,7 @@ def test_the_gpus_stand_in_runs_with_all_services_or_on_request(system: System) 
     assert set(system.up(services=["echo"]).processes) == {"emulator", "echo"}
 
 
-def test_a_killed_valkey_restarts_at_its_address_and_the_services_have_its_url(system: System) -> None:
+def test_a_killed_valkey_restarts_at_its_address_and_the_services_have_its_url(system: EchoSystem) -> None:
     (system.root / "localstack").mkdir()
     shutil.copy(REPOSITORY / "localstack" / "pyproject.toml", system.root / "localstack")
     state = system.up()
@@ -503,7 +514,7 @@ def test_a_killed_valkey_restarts_at_its_address_and_the_services_have_its_url(s
     assert not accepts(url)
 
 
-def test_after_the_emulator_died_all_processes_listen_at_the_same_ports(system: System) -> None:
+def test_after_the_emulator_died_all_processes_listen_at_the_same_ports(system: EchoSystem) -> None:
     system.add_web()
     before = system.up(services=["web"])
     emulator = before.processes["emulator"].process
@@ -514,30 +525,20 @@ def test_after_the_emulator_died_all_processes_listen_at_the_same_ports(system: 
     assert (after.endpoint, after.url("web")) == (before.endpoint, before.url("web"))
 
 
-def test_the_age_of_the_oldest_message_of_each_queue_is_published(system: System) -> None:
+def test_the_age_of_the_oldest_message_of_each_queue_is_published(system: EchoSystem) -> None:
     state = system.up(services=[])
     cloudwatch = state.client("cloudwatch")
     system.send("waiting")
 
     def ages(queue: str) -> list[float]:
-        now = datetime.now(UTC)
-        answer = cloudwatch.get_metric_statistics(
-            Namespace="Prismline/QueueAges",
-            MetricName="ApproximateAgeOfOldestMessage",
-            Dimensions=[{"Name": "QueueName", "Value": queue}],
-            StartTime=now - timedelta(minutes=5),
-            EndTime=now + timedelta(minutes=5),
-            Period=60,
-            Statistics=["Maximum"],
-        )
-        return [point["Maximum"] for point in answer["Datapoints"]]
+        return metric_values(cloudwatch, queue, "Prismline/QueueAges", "ApproximateAgeOfOldestMessage")
 
     assert wait_until(lambda: bool(ages("prismline-local-echo")), 15)
     assert all(0 <= age < 60 for age in ages("prismline-local-echo"))
     assert ages("prismline-local-echo-dlq") == []
 
 
-def test_queue_depths_are_published_as_metrics_hidden_messages_and_zeros_included(system: System) -> None:
+def test_queue_depths_are_published_as_metrics_hidden_messages_and_zeros_included(system: EchoSystem) -> None:
     state = system.up(services=[])
     cloudwatch, sqs = state.client("cloudwatch"), state.client("sqs")
     for _ in range(2):
@@ -546,23 +547,13 @@ def test_queue_depths_are_published_as_metrics_hidden_messages_and_zeros_include
     sqs.receive_message(QueueUrl=url, VisibilityTimeout=600)
 
     def values(queue: str) -> set[float]:
-        now = datetime.now(UTC)
-        answer = cloudwatch.get_metric_statistics(
-            Namespace="Prismline/Queues",
-            MetricName=queue,
-            Dimensions=[{"Name": "QueueName", "Value": queue}],
-            StartTime=now - timedelta(minutes=5),
-            EndTime=now + timedelta(minutes=5),
-            Period=60,
-            Statistics=["Maximum"],
-        )
-        return {point["Maximum"] for point in answer["Datapoints"]}
+        return set(metric_values(cloudwatch, queue, "Prismline/Queues", queue))
 
     assert wait_until(lambda: 2.0 in values("prismline-local-echo"), 15)
     assert values("prismline-local-echo-dlq") == {0.0}
 
 
-def test_logs_show_what_a_process_wrote_and_follow_until_the_end(system: System) -> None:
+def test_logs_show_what_a_process_wrote_and_follow_until_the_end(system: EchoSystem) -> None:
     system.up()
     assert wait_until(lambda: any("consumer_started" in line.text for line in logs(system.home, "echo")), 20)
     assert {line.process for line in logs(system.home)} >= {"echo", "emulator"}
@@ -576,7 +567,7 @@ def test_logs_show_what_a_process_wrote_and_follow_until_the_end(system: System)
 
 
 def test_an_external_endpoint_is_used_and_not_stopped(
-    system: System, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    system: EchoSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     emulator = Emulator.start(tmp_path / "theirs", tmp_path / "theirs.log")
     try:
@@ -593,7 +584,7 @@ def test_an_external_endpoint_is_used_and_not_stopped(
         emulator.stop()
 
 
-def test_an_endpoint_where_nothing_answers_is_an_error(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_where_nothing_answers_is_an_error(system: EchoSystem, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     with pytest.raises(HarnessError, match=r"Nothing answers at http://127\.0\.0\.1:9\. Start it, or unset"):
         system.up()

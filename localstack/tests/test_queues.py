@@ -6,12 +6,12 @@ import json
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from prismline_localstack.queues import depths, request_sweep
 from prismline_localstack.state import make_client
+from prismline_localstack.testing import metric_values
 from prismline_localstack.waiting import wait_until
 
 pytestmark = pytest.mark.emulator
@@ -46,22 +46,9 @@ def test_depths_are_published_to_any_emulator_until_sigterm(aws_env: dict[str, s
         sqs.send_message(QueueUrl=url, MessageBody="x")
     sqs.receive_message(QueueUrl=url, VisibilityTimeout=600)
 
-    def published() -> list[float]:
-        now = datetime.now(UTC)
-        points = cloudwatch.get_metric_statistics(
-            Namespace="Prismline/Queues",
-            MetricName=name,
-            Dimensions=[{"Name": "QueueName", "Value": name}],
-            StartTime=now - timedelta(minutes=5),
-            EndTime=now + timedelta(minutes=5),
-            Period=300,
-            Statistics=["Maximum"],
-        )["Datapoints"]
-        return [point["Maximum"] for point in points]
-
     child = subprocess.Popen([sys.executable, "-m", "prismline_localstack.metrics"], env=os.environ | aws_env)
     try:
-        assert wait_until(lambda: published() == [2.0], 20)
+        assert wait_until(lambda: set(metric_values(cloudwatch, name, "Prismline/Queues", name)) == {2.0}, 20)
     finally:
         child.terminate()
     assert child.wait(10) == 0

@@ -44,7 +44,7 @@ class Emulator:
         """
         for attempt in range(PORT_ATTEMPTS):
             emulator = cls._launch(folder, log, free_port(None if attempt else port))
-            if emulator._answers_in_time():
+            if emulator.wait_until_ready():
                 return emulator
             emulator.stop()
         raise HarnessError(f"The embedded emulator did not start. The reason is in its log, {log}.")
@@ -68,7 +68,8 @@ class Emulator:
         )
         return cls(child, f"http://{LOOPBACK}:{port}")
 
-    def _answers_in_time(self) -> bool:
+    def wait_until_ready(self) -> bool:
+        """Wait until it answers. False if it ends or takes too long."""
         wait_until(lambda: self.child.poll() is not None or answers(self.endpoint, HEALTH_PATH), START_SECONDS)
         return self.child.poll() is None and answers(self.endpoint, HEALTH_PATH)
 

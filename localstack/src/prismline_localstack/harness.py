@@ -138,6 +138,7 @@ def down(home: Path | None = None) -> bool:
         wait_until(lambda: not state.supervisor.alive, DOWN_SECONDS)
     if (left := State.load(place.state)) is not None:
         left.kill_leftovers()
+        place.clear_scratch()
         place.state.unlink(missing_ok=True)
     return ran
 

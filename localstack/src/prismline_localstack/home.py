@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +50,11 @@ class Home:
         return self.path / "images"
 
     @property
+    def scratch(self) -> Path:
+        """The folder for temporary files of the services. It exists while they run."""
+        return self.path / "tmp"
+
+    @property
     def logs(self) -> Path:
         """The folder of the logs since the last start."""
         return self.path / "logs"
@@ -56,6 +62,10 @@ class Home:
     def log(self, process: str) -> Path:
         """The log file of a process."""
         return self.logs / f"{process}.log"
+
+    def clear_scratch(self) -> None:
+        """Delete the temporary files of the services. A process that is killed leaves its files behind."""
+        shutil.rmtree(self.scratch, ignore_errors=True)
 
     def clear_logs(self) -> None:
         """Delete the logs of the last start. The supervisor's own log is open already, so it is emptied."""

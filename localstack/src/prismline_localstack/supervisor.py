@@ -187,10 +187,11 @@ class Supervisor:
             self._state.resumed = resume(self._state)
         self._state.env |= outputs | self._told(definitions, urls)
         environment = inherited_environment(self._state.endpoint) | self._state.env
-        environment |= console
+        environment |= console | {"TMPDIR": str(self._home.scratch)}
         environment |= self._plan.service_settings(embedded=self._emulator is not None)
         if self._plan.functions:
             definitions = self._with_functions(definitions, listeners)
+        self._home.scratch.mkdir(exist_ok=True)
         for definition in definitions:
             log, listener = self._home.log(definition.name), listeners.get(definition.name)
             if definition.server is not None and listener is not None:
@@ -325,6 +326,7 @@ class Supervisor:
         for serving in (False, True):
             children = [service.child for service in self._services if service.serves is serving]
             stop(children, self._plan.stop_seconds)
+        self._home.clear_scratch()
         if self._emulator is not None:
             self._emulator.stop()
         self._home.state.unlink(missing_ok=True)
@@ -393,6 +395,7 @@ def main() -> None:
         home.clear_logs()
         if (stale := State.load(home.state)) is not None:
             stale.kill_leftovers()
+        home.clear_scratch()
         supervisor = Supervisor(plan, home, logger, stale.ports if stale is not None else {})
         error = None
         signal.signal(signal.SIGTERM, _end)

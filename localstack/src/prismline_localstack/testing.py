@@ -10,12 +10,14 @@ import subprocess
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from mypy_boto3_cloudwatch import CloudWatchClient
     from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_sqs import SQSClient
@@ -114,6 +116,21 @@ def drained(sqs: SQSClient, url: str, *, wait_seconds: int = 0) -> list[Any]:
             sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
             found.append(json.loads(message["Body"]))
     return found
+
+
+def metric_values(cloudwatch: CloudWatchClient, queue: str, namespace: str, metric: str) -> list[float]:
+    """The largest value of each minute of a queue's metric. queue: its full name."""
+    now = datetime.now(UTC)
+    answer = cloudwatch.get_metric_statistics(
+        Namespace=namespace,
+        MetricName=metric,
+        Dimensions=[{"Name": "QueueName", "Value": queue}],
+        StartTime=now - timedelta(minutes=5),
+        EndTime=now + timedelta(minutes=5),
+        Period=60,
+        Statistics=["Maximum"],
+    )
+    return [point["Maximum"] for point in answer["Datapoints"]]
 
 
 class ValkeyServer:
