@@ -1,123 +1,19 @@
-"""Prismline's tables and bucket in the emulator, without services. Each test adds the runs that it needs."""
-
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from boto3.dynamodb.types import TypeSerializer
-from typer.testing import CliRunner, Result
 
-from prismline_cli.connection import Connection
-from prismline_cli.main import app
-from prismline_contracts import jobs_table_name, partition, shard_of, task_id
-from prismline_localstack.state import make_client
-from prismline_localstack.testing import create_runs_table
+# The tests import cli_world by name.
+sys.path.insert(0, str(Path(__file__).parent))
 
-#: The time of every event in these worlds.
-MOMENT = "2026-03-10T12:00:00.000Z"
-
-
-@dataclass
-class World:
-    """An environment of the emulator, and the command that runs against it."""
-
-    connection: Connection
-    home: Path
-
-    def run(self, *arguments: str, expect: int | None = 0) -> Result:
-        """Run the command. `expect` is its exit code, or None for any."""
-        result = CliRunner(env={"COLUMNS": "300", "PRISMLINE_HOME": str(self.home)}).invoke(app, list(arguments))
-        if expect is not None:
-            assert result.exit_code == expect, f"{result.output}\n{result.exception!r}"
-        return result
-
-    def json(self, *arguments: str, expect: int = 0) -> Any:
-        """The document that the command prints."""
-        return json.loads(self.run(*arguments, "--json", expect=expect).stdout)
-
-    def add_run(self, run_id: str, *, status: str = "completed", **fields: Any) -> None:
-        """Add a run to both tables. `error_message` goes to its status, all other fields to the run item."""
-        error = fields.pop("error_message", None)
-        state = {"run_id": run_id, "status": status, "survey": "s", "created_at": MOMENT, "updated_at": MOMENT}
-        self._put(self.connection.workflow_state_table, state | ({"error_message": error} if error else {}))
-        base = {
-            "PK": run_id,
-            "SK": "RUN",
-            "GSI1_PK": "s",
-            "GSI1_SK": MOMENT,
-            "survey": "s",
-            "workload": "spectra",
-            "job_id": "job",
-            "created_at": MOMENT,
-            "jobs_total": 0,
-        }
-        self._put(self.connection.runs_table, base | fields)
-
-    def add_chunk(self, run_id: str, start: int, **fields: Any) -> str:
-        """Add a chunk to the run. Returns its id."""
-        name = f"chunk-{start:07d}"
-        base = {
-            "PK": run_id,
-            "SK": f"CHUNK#{name}",
-            "status": "COMPLETED",
-            "chunk_key": f"chunks/{run_id}/{name}.npz",
-            "n_spectra": 2,
-            "n_items": 2,
-            "created_at": MOMENT,
-        }
-        self._put(self.connection.runs_table, base | fields)
-        return name
-
-    def create_jobs_table(self) -> None:
-        """Create the table of jobs and API keys."""
-        create_runs_table(self.connection.dynamodb, jobs_table_name(self.connection.environment))
-
-    def add_task(self, run_id: str, index: int, *, shard_count: int = 1, **fields: Any) -> str:
-        """Add a task to the run. Returns its id."""
-        name = task_id(run_id, index)
-        base = {
-            "PK": partition(run_id, shard_of(name, shard_count), shard_count),
-            "SK": f"TASK#{name}",
-            "index": index,
-            "source": f"https://example.org/{index}",
-            "status": "COMPLETED",
-            "created_at": MOMENT,
-        }
-        self._put(self.connection.runs_table, base | fields)
-        return name
-
-    def add_shard(self, run_id: str, shard: int, **counters: int) -> None:
-        """Add the item with the counters of a shard of the run."""
-        self._put(self.connection.runs_table, {"PK": f"{run_id}#{shard}", "SK": "SHARD"} | counters)
-
-    def _put(self, table: str, item: dict[str, Any]) -> None:
-        serialize = TypeSerializer().serialize
-        self.connection.dynamodb.put_item(
-            TableName=table, Item={name: serialize(value) for name, value in item.items()}
-        )
+from cli_world import CliWorld
 
 
 @pytest.fixture
-def world(aws_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    """An environment with empty tables and an empty bucket."""
-    environment = aws_env["ENVIRONMENT"]
+def world(aws_env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliWorld:
+    """An environment with empty tables and an empty bucket, and the command in it."""
     home = tmp_path / "home"
     monkeypatch.setenv("PRISMLINE_HOME", str(home))
-    dynamodb: Any = make_client("dynamodb", aws_env)
-    connection = Connection(environment)
-    create_runs_table(dynamodb, connection.runs_table)
-    dynamodb.create_table(
-        TableName=connection.workflow_state_table,
-        BillingMode="PAY_PER_REQUEST",
-        AttributeDefinitions=[{"AttributeName": "run_id", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "run_id", "KeyType": "HASH"}],
-    )
-    bucket = f"prismline-{environment}"
-    make_client("s3", aws_env).create_bucket(Bucket=bucket)
-    name = f"/prismline/{environment}/platform/bucket"
-    make_client("ssm", aws_env).put_parameter(Name=name, Value=bucket, Type="String")
-    return World(connection, home)
+    return CliWorld.create(aws_env, home)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from cli_world import CliWorld
 
 from prismline_contracts import Envelope, RunCancelRequested
 from prismline_localstack.state import make_client
@@ -16,7 +17,7 @@ FIRST_CANCEL, GOES_ON = "2026-03-10T12:00:00.000Z", "2026-03-10T12:05:00.000Z"
 
 
 @pytest.fixture
-def heard(world: Any, aws_env: dict[str, str]) -> Any:
+def heard(world: CliWorld, aws_env: dict[str, str]) -> Any:
     """The world, with a queue that receives the events of the bus."""
     sqs, events = make_client("sqs", aws_env), make_client("events", aws_env)
     bus = f"prismline-{aws_env['ENVIRONMENT']}"

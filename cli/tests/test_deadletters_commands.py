@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from cli_world import CliWorld
 from typer.testing import CliRunner, Result
 
 from prismline_cli.main import app
@@ -54,7 +55,7 @@ class Consumer:
 
 
 @pytest.fixture
-def consumer(world: Any, aws_env: dict[str, str]) -> Consumer:
+def consumer(world: CliWorld, aws_env: dict[str, str]) -> Consumer:
     world.add_run("r", status="failed")
     sqs = make_client("sqs", aws_env)
     url = sqs.create_queue(QueueName=f"prismline-{aws_env['ENVIRONMENT']}-recoveries")["QueueUrl"]

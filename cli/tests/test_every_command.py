@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import jsonschema
 import pytest
+from cli_world import CliWorld
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from typer.core import TyperGroup
@@ -128,7 +129,7 @@ def refuse(*_: Any, **__: Any) -> NoReturn:
 
 
 @pytest.fixture
-def wrong_world(world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def wrong_world(world: CliWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliWorld:
     """A world with some runs, in a folder with a file and a folder. Nothing can be started, and polls do not wait."""
     world.add_run(RUN, jobs_total=2, jobs_completed=1, jobs_failed=1)
     world.add_chunk(RUN, 0, output_key="gone.parquet")
@@ -149,7 +150,9 @@ def wrong_world(world: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.timeout(600)
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(words=command_lines())
-def test_any_command_line_ends_with_a_documented_exit_code_and_no_traceback(wrong_world: Any, words: list[str]) -> None:
+def test_any_command_line_ends_with_a_documented_exit_code_and_no_traceback(
+    wrong_world: CliWorld, words: list[str]
+) -> None:
     result = wrong_world.run(*words, expect=None)
     said = f"{words}: {result.output} {result.exception!r}"
     assert result.exception is None or isinstance(result.exception, SystemExit), said
@@ -165,7 +168,7 @@ def test_any_command_line_ends_with_a_documented_exit_code_and_no_traceback(wron
         jsonschema.validate(document, output_schema_of(schema))
 
 
-def test_listed_mistakes_are_refused_with_the_right_sentence(wrong_world: Any) -> None:
+def test_listed_mistakes_are_refused_with_the_right_sentence(wrong_world: CliWorld) -> None:
     for words, said in (
         (("submit", "", "--survey", "s"), "The name of the file is empty."),
         (("submit", "folder", "--survey", "s"), "folder is a folder"),
@@ -179,15 +182,15 @@ def test_listed_mistakes_are_refused_with_the_right_sentence(wrong_world: Any) -
         assert said in wrong_world.run(*words, expect=2).stderr.replace("\n", " "), words
 
 
-def test_a_missing_object_is_not_reported_as_an_unreachable_system(wrong_world: Any) -> None:
+def test_a_missing_object_is_not_reported_as_an_unreachable_system(wrong_world: CliWorld) -> None:
     said = wrong_world.run("plot", RUN, "--x", "100", "--y", "0", expect=2).stderr
     assert "not in the bucket" in said
     assert "Cannot reach" not in said
 
 
-def test_runs_are_readable_in_60_columns(wrong_world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_are_readable_in_60_columns(wrong_world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong_world.add_run("77777777-0000", status="cancelled", survey="x", jobs_total=123456, jobs_completed=99999)
-    monkeypatch.setattr("prismline_cli.output.console._width", 60)
+    monkeypatch.setattr("prismline_cli.output.console.width", 60)
     lines = wrong_world.run("runs").stdout.splitlines()
     assert len(lines) == 5, "a heading and one line for each"
     assert max(map(len, lines)) <= 60

@@ -118,13 +118,13 @@ def test_pages_of_the_written_files_are_released_from_memory(tmp_path, monkeypat
         for y in range(side)
     ]
     mapped = []
-    fill = fits_maps._fill  # noqa: SLF001 - once for each batch, which nothing public shows
+    read = pq.ParquetFile.iter_batches
 
-    def watched(*arguments):
+    def watched(*arguments, **named):
         mapped.append(mapped_bytes())
-        fill(*arguments)
+        return read(*arguments, **named)
 
-    monkeypatch.setattr(fits_maps, "_fill", watched)
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", watched)
     fits_maps.write(paths, geometry, HEADER, tmp_path / "maps", cubes=True)
     size = (tmp_path / "maps" / "model.fits").stat().st_size
     assert max(mapped) - mapped[0] < size / 4

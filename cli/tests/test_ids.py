@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from cli_world import CliWorld
 
 from prismline_cli.finding import match
 from prismline_cli.output import CommandError
@@ -30,7 +31,7 @@ OF_A_RUN = [
 
 
 @pytest.fixture
-def three(world: Any) -> Any:
+def three(world: CliWorld) -> CliWorld:
     for run_id in (RUN, OTHER, TWIN):
         world.add_run(run_id)
         world.add_chunk(run_id, 0)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cli_world import CliWorld
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
@@ -55,7 +56,7 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
 pytestmark = pytest.mark.emulator
 
 
-def test_urls_are_submitted_with_the_key_and_the_options(world: Any, api: FakeApi) -> None:
+def test_urls_are_submitted_with_the_key_and_the_options(world: CliWorld, api: FakeApi) -> None:
     words = ("--max-concurrency", "7", "--tolerate", "2.5", "--async", "--idempotency-key", "k1")
     assert world.json("jobs", "submit", "pages", "https://e.org/1", *words)["job_id"] == "j1"
     ((method, path, body, headers),) = api.asked
@@ -72,7 +73,7 @@ def test_urls_are_submitted_with_the_key_and_the_options(world: Any, api: FakeAp
 
 
 def test_a_file_is_uploaded_first_and_its_format_follows_from_its_name(
-    world: Any, api: FakeApi, tmp_path: Path
+    world: CliWorld, api: FakeApi, tmp_path: Path
 ) -> None:
     file = tmp_path / "list.csv.gz"
     file.write_bytes(b"zipped")
@@ -84,42 +85,42 @@ def test_a_file_is_uploaded_first_and_its_format_follows_from_its_name(
     assert submitted[2] == {"workload": "urls", "name": "pages", "upload": "u1"}
 
 
-def test_a_list_is_read_page_by_page_up_to_its_limit(world: Any, api: FakeApi) -> None:
+def test_a_list_is_read_page_by_page_up_to_its_limit(world: CliWorld, api: FakeApi) -> None:
     assert [task["task_id"] for task in world.json("jobs", "tasks", "r", "--limit", "7")] == [
         f"r.{n}" for n in range(7)
     ]
 
 
-def test_the_sentence_of_a_problem_ends_the_command(world: Any, api: FakeApi) -> None:
+def test_the_sentence_of_a_problem_ends_the_command(world: CliWorld, api: FakeApi) -> None:
     api.first = [(404, {"detail": "There is no job j2. Check the id."}, {})]
     assert "There is no job j2" in world.run("jobs", "show", "j2", expect=2).stderr
 
 
-def test_a_request_is_retried_with_the_same_key_after_an_outage_and_a_rate_limit(world: Any, api: FakeApi) -> None:
+def test_a_request_is_retried_with_the_same_key_after_an_outage_and_a_rate_limit(world: CliWorld, api: FakeApi) -> None:
     api.first = [(503, {"detail": "later"}, {"Retry-After": "2"}), (429, {"detail": "later"}, {})]
     world.run("jobs", "rerun", "j1", "--failed")
     assert len({headers["idempotency-key"] for *_, headers in api.asked}) == 1
     assert [body for _, _, body, _ in api.asked] == [{"only": "failed"}] * 3
 
 
-def test_a_dry_run_of_a_rerun_starts_nothing(world: Any, api: FakeApi) -> None:
+def test_a_dry_run_of_a_rerun_starts_nothing(world: CliWorld, api: FakeApi) -> None:
     world.run("jobs", "rerun", "j1", "--failed", "--dry-run")
     ((method, path, *_),) = api.asked
     assert (method, path) == ("GET", "/v1/jobs/j1/rerun")
 
 
-def test_an_id_cannot_name_another_path(world: Any, api: FakeApi) -> None:
+def test_an_id_cannot_name_another_path(world: CliWorld, api: FakeApi) -> None:
     world.run("jobs", "show", "../runs/r1")
     assert api.asked[0][1] != "/v1/runs/r1"
     assert "empty" in world.run("jobs", "show", " ", expect=2).stderr
 
 
-def test_without_an_api_the_command_says_how_to_get_one(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_api_the_command_says_how_to_get_one(world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PRISMLINE_API_URL", raising=False)
     assert "prismline up" in world.run("jobs", "ls", expect=3).stderr
 
 
-def test_a_key_is_made_for_a_tenant_and_its_scopes(world: Any) -> None:
+def test_a_key_is_made_for_a_tenant_and_its_scopes(world: CliWorld) -> None:
     world.create_jobs_table()
     made = world.json("jobs", "keys", "create", "acme", "--scope", "read")
     assert made["key"].startswith("prismline_")

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from cli_world import CliWorld
 
 from prismline_cli.commands import opening
 
@@ -22,12 +21,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return addresses
 
 
-def test_the_list_of_runs_is_opened_and_its_address_printed(world: Any, opened: list[str]) -> None:
+def test_the_list_of_runs_is_opened_and_its_address_printed(world: CliWorld, opened: list[str]) -> None:
     assert world.run("open").stdout.strip() == "http://127.0.0.1:8000/console/runs"
     assert opened == ["http://127.0.0.1:8000/console/runs"]
 
 
-def test_a_run_is_named_by_the_beginning_of_its_id(world: Any, opened: list[str]) -> None:
+def test_a_run_is_named_by_the_beginning_of_its_id(world: CliWorld, opened: list[str]) -> None:
     world.add_run(RUN)
     address = f"http://127.0.0.1:8000/console/runs/{RUN}"
     assert world.json("open", "e4e1", "--no-browser") == {"url": address, "opened": False}
@@ -36,6 +35,6 @@ def test_a_run_is_named_by_the_beginning_of_its_id(world: Any, opened: list[str]
     assert opened == [address]
 
 
-def test_without_an_address_a_sentence_says_how_to_get_one(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_address_a_sentence_says_how_to_get_one(world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PRISMLINE_API_URL", raising=False)
     assert "prismline up" in world.run("open", expect=3).stderr

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from matplotlib.image import imread
+from matplotlib.text import Text
 
 from prismline_cli import panels, picture, titles
 from prismline_cli.panels import PixelKind
@@ -198,7 +199,12 @@ def test_no_title_is_cut_whatever_the_cube_is_like(ny, nx):
     figure.draw_without_rendering()
     width = figure.bbox.width
     panels = [axes for part in figure.subfigs for axes in part.axes if axes.get_xlabel()]
-    titles = [text for axes in panels for text in (axes.title, axes._left_title) if text.get_text()]  # noqa: SLF001  matplotlib has no other way
+    titles = [
+        text
+        for axes in panels
+        for text in axes.get_children()
+        if isinstance(text, Text) and text.get_text() in {axes.get_title(), axes.get_title("left")} - {""}
+    ]
     assert len(titles) == 3
     extents = [title.get_window_extent() for title in titles]
     assert all(extent.x0 >= 0.0 and extent.x1 <= width for extent in extents)

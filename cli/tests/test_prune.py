@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from cli_world import CliWorld
 
 from prismline_contracts import run_id_of
 
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.emulator
 ENDED = "2026-03-10T12:05:00.000Z"
 
 
-def submitted(world: Any, name: str, *, source: str | None = None, over: bool = True, **fields: Any) -> str:
+def submitted(world: CliWorld, name: str, *, source: str | None = None, over: bool = True, **fields: Any) -> str:
     """Add a run with a manifest, a source, a chunk's input and an output. Returns its id."""
     run_id = run_id_of(world.connection.bucket, name)
     source = source or f"cubes/s/{run_id}/cube.fits"
@@ -36,12 +37,12 @@ def submitted(world: Any, name: str, *, source: str | None = None, over: bool = 
     return run_id
 
 
-def keys(world: Any, run_id: str) -> set[str]:
+def keys(world: CliWorld, run_id: str) -> set[str]:
     found = world.connection.s3.list_objects_v2(Bucket=world.connection.bucket).get("Contents", [])
     return {entry["Key"] for entry in found if run_id in entry["Key"]}
 
 
-def test_a_dry_run_says_what_would_be_freed_and_frees_nothing(world: Any) -> None:
+def test_a_dry_run_says_what_would_be_freed_and_frees_nothing(world: CliWorld) -> None:
     run_id = submitted(world, "one")
     document = world.json("prune", run_id, "--dry-run")
     [run] = document["runs"]
@@ -51,7 +52,7 @@ def test_a_dry_run_says_what_would_be_freed_and_frees_nothing(world: Any) -> Non
     assert world.json("run", run_id)["status"] == "completed"
 
 
-def test_a_pruned_run_leaves_nothing_and_other_runs_keep_everything(world: Any) -> None:
+def test_a_pruned_run_leaves_nothing_and_other_runs_keep_everything(world: CliWorld) -> None:
     run_id, other = submitted(world, "one"), submitted(world, "two")
     world.run("prune", run_id, "--yes")
     assert keys(world, run_id) == set()
@@ -63,7 +64,7 @@ def test_a_pruned_run_leaves_nothing_and_other_runs_keep_everything(world: Any) 
     world.run("run", run_id, expect=2)
 
 
-def test_a_source_that_another_run_uses_stays(world: Any) -> None:
+def test_a_source_that_another_run_uses_stays(world: CliWorld) -> None:
     first = submitted(world, "one")
     source = f"cubes/s/{first}/cube.fits"
     submitted(world, "two", source=source)
@@ -80,7 +81,7 @@ def test_a_source_that_another_run_uses_stays(world: Any) -> None:
         ("completed", {"ended_status": "failed"}),
     ],
 )
-def test_a_run_that_has_not_ended_is_never_pruned(world: Any, status: str, fields: dict[str, Any]) -> None:
+def test_a_run_that_has_not_ended_is_never_pruned(world: CliWorld, status: str, fields: dict[str, Any]) -> None:
     given = {name: value for name, value in fields.items() if value is not None}
     run_id = submitted(world, "one", status=status, over="ended_at" not in fields, **given)
     assert "has not ended" in world.run("prune", run_id, "--yes", expect=2).stderr
@@ -88,7 +89,7 @@ def test_a_run_that_has_not_ended_is_never_pruned(world: Any, status: str, field
     assert len(keys(world, run_id)) == 4
 
 
-def test_runs_are_chosen_by_age_and_deleted_only_after_a_yes(world: Any) -> None:
+def test_runs_are_chosen_by_age_and_deleted_only_after_a_yes(world: CliWorld) -> None:
     run_id = submitted(world, "one")
     assert world.json("prune", "--older-than", "52000w", "--dry-run")["runs"] == []
     world.run("prune", "--older-than", "1d", expect=130)  # nobody answers
@@ -99,5 +100,5 @@ def test_runs_are_chosen_by_age_and_deleted_only_after_a_yes(world: Any) -> None
 
 
 @pytest.mark.parametrize("arguments", [(), ("nope",), ("--older-than", "soon"), ("nope", "--older-than", "1d")])
-def test_wrong_use_is_refused_with_a_sentence(world: Any, arguments: tuple[str, ...]) -> None:
+def test_wrong_use_is_refused_with_a_sentence(world: CliWorld, arguments: tuple[str, ...]) -> None:
     assert len(world.run("prune", *arguments, "--dry-run", expect=2).stderr.splitlines()) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from cli_world import CliWorld
 
 from prismline_contracts import DeadlettersRecover, Envelope
 from prismline_localstack.state import make_client
@@ -13,7 +14,7 @@ pytestmark = pytest.mark.emulator
 
 
 @pytest.fixture
-def failed(world: Any, aws_env: dict[str, str]) -> Any:
+def failed(world: CliWorld, aws_env: dict[str, str]) -> Any:
     """A world with the queue of recoveries and a run of three chunks, two of which failed."""
     world.add_run("e4e1aaaa-0000", status="failed", jobs_total=3, jobs_completed=1, jobs_failed=2)
     world.add_chunk("e4e1aaaa-0000", 0)
@@ -24,7 +25,7 @@ def failed(world: Any, aws_env: dict[str, str]) -> Any:
     return world
 
 
-def asked(world: Any) -> DeadlettersRecover:
+def asked(world: CliWorld) -> DeadlettersRecover:
     (message,) = world.sqs.receive_message(QueueUrl=world.url, WaitTimeSeconds=5)["Messages"]
     return DeadlettersRecover.model_validate(Envelope.model_validate_json(message["Body"]).data)
 

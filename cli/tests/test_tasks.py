@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from cli_world import CliWorld
 
 from prismline_contracts import now, timestamp
 
@@ -15,7 +16,7 @@ RUN = "5a1e0000-0000-4000-8000-000000000000"
 
 
 @pytest.fixture
-def tasks(world: Any) -> Any:
+def tasks(world: CliWorld) -> Any:
     """A world with a run in progress that has four tasks in two shards."""
     fields = {
         "unit": "task",
@@ -45,7 +46,7 @@ def test_a_run_shows_the_counts_of_its_shards(tasks: Any) -> None:
     assert "chunk" not in shown
 
 
-def test_a_run_says_that_its_tasks_find_no_slot_as_long_as_it_is_true(world: Any) -> None:
+def test_a_run_says_that_its_tasks_find_no_slot_as_long_as_it_is_true(world: CliWorld) -> None:
     waiting = "No slot of the run is free: it has 2."
     for run_id, minutes in (("now", 0), ("long-ago", 10)):
         moment = timestamp(now() - timedelta(minutes=minutes))
@@ -77,7 +78,7 @@ def test_a_command_for_chunks_names_the_command_for_a_run_of_tasks(tasks: Any, c
     assert f"prismline tasks {RUN}" in tasks.run(command, RUN, expect=2).stderr
 
 
-def test_the_command_for_tasks_names_the_command_for_a_run_of_chunks(world: Any) -> None:
+def test_the_command_for_tasks_names_the_command_for_a_run_of_chunks(world: CliWorld) -> None:
     world.add_run(RUN)
     assert f"prismline chunks {RUN}" in world.run("tasks", RUN, expect=2).stderr
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from cli_world import CliWorld
 
 from prismline_cli.troubles import trouble
 from prismline_contracts import ChunkItem, timestamp
@@ -55,7 +56,7 @@ def test_a_chunk_that_the_sweeper_sent_again_is_shown_with_its_last_error() -> N
 
 @pytest.mark.emulator
 class TestCommands:
-    def test_stuck_lists_reasons_and_is_exit_code_1(self, world: Any) -> None:
+    def test_stuck_lists_reasons_and_is_exit_code_1(self, world: CliWorld) -> None:
         world.add_run("run", status="running")
         world.add_chunk("run", 0)
         looping = world.add_chunk("run", 2, status="IN_PROGRESS", attempts=3, started_at=timestamp())
@@ -63,7 +64,7 @@ class TestCommands:
         assert (found["chunk_id"], "3 attempts" in found["why"]) == (looping, True)
         assert "3 attempts" in world.run("stuck", "run", expect=1).stdout
 
-    def test_failures_show_how_long_and_how_often(self, world: Any) -> None:
+    def test_failures_show_how_long_and_how_often(self, world: CliWorld) -> None:
         world.add_run("run", status="failed", jobs_failed=2, error_message="2 of 2 chunks failed.")
         times = {"first_started_at": "2026-03-10T12:00:00.000Z", "completed_at": "2026-03-10T14:00:30.000Z"}
         world.add_chunk("run", 0, status="FAILED", error="No spectrum.", attempts=1, duration_ms=1500)
@@ -72,7 +73,7 @@ class TestCommands:
         assert "chunk-0000000 (1 attempt, 1.5 s): No spectrum." in shown
         assert "chunk-0000002 (5 attempts, 7230.0 s): Given up." in shown
 
-    def test_a_repaired_run_does_not_show_its_earlier_error(self, world: Any) -> None:
+    def test_a_repaired_run_does_not_show_its_earlier_error(self, world: CliWorld) -> None:
         world.add_run("run", status="completed", jobs_total=1, jobs_completed=1, error_message="1 of 1 chunks failed.")
         world.add_chunk("run", 0, last_error="Injected.", attempts=6)
         assert world.json("run", "run")["error"] is None

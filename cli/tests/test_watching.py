@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
+from cli_world import CliWorld
 
 from prismline_cli import watching
 from prismline_cli.runs import RunView
@@ -44,7 +45,7 @@ def interrupted_by(error: BaseException, seen: list[str], monkeypatch: pytest.Mo
     ids=["ctrl-C", "the emulator was killed"],
 )
 def test_an_interrupted_watch_prints_the_id_and_how_to_follow_the_run(
-    world: Any, cube: str, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
+    world: CliWorld, cube: str, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
     seen: list[str] = []
     interrupted_by(error, seen, monkeypatch)
@@ -58,13 +59,13 @@ def test_an_interrupted_watch_prints_the_id_and_how_to_follow_the_run(
     assert (document["run_id"], document["exit_code"]) == (run_id, code)
 
 
-def test_a_run_that_no_service_begins_is_named_too(world: Any, cube: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_no_service_begins_is_named_too(world: CliWorld, cube: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prismline_cli.commands.submit.PICKED_UP_SECONDS", 0.0)
     document = world.json("submit", cube, "--survey", "s", "--wait", expect=3)
     assert f"prismline watch {document['run_id']}" in document["error"]
 
 
-def test_a_run_with_one_long_chunk_shows_progress(world: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_with_one_long_chunk_shows_progress(world: CliWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "POLL_SECONDS", 0.0)
     monkeypatch.setattr(watching, "LOOK_INTO_CHUNKS_SECONDS", 0.0)
     run = {"jobs_total": 1, "n_spectra": 9000, "n_chunks": 1}
