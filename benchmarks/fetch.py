@@ -166,15 +166,11 @@ def fetcher(urls: list[str], concurrency: int) -> float:
     return asyncio.run(run())
 
 
-class Context:
-    def get_remaining_time_in_millis(self) -> int:
-        return 900_000
-
-
 def prepare(urls: list[str], concurrency: int) -> tuple[Any, Any, str, dict[int, list[str]]]:
     """A run of the URLs in an environment of its own: dependencies, the run, its bucket, its tasks by shard."""
     import boto3
 
+    from prismline_ledger.testing import ingest_run
     from prismline_localstack.testing import create_runs_table
     from prismline_worker.dependencies import Dependencies
 
@@ -192,25 +188,13 @@ def prepare(urls: list[str], concurrency: int) -> tuple[Any, Any, str, dict[int,
         "URLS_HOST_CONCURRENCY": str(concurrency),
     }
     deps = Dependencies.from_environment()
-    run = deps.ledger.open_run(
-        run_id=environment,
-        survey="s",
-        job_id="j",
-        workload="urls",
-        params=None,
-        traceparent=None,
-        shard_count=4,
-        unit="task",
-    )
-    shards = deps.ledger.add_tasks(run, 0, urls)
-    deps.ledger.set_task_total(run.run_id, [len(shards[n]) for n in range(4)])
-    deps.ledger.latch(run.run_id)
-    return deps, run, bucket, shards
+    shards = ingest_run(deps.ledger, environment, urls, shard_count=4, survey="s")
+    return deps, deps.ledger.run(environment), bucket, shards
 
 
 def worker(urls: list[str], concurrency: int) -> float:
     from prismline_contracts import Envelope, TasksProcess
-    from prismline_ledger.testing import lambda_event_of
+    from prismline_ledger.testing import Context, lambda_event_of
     from prismline_runtime import batches
     from prismline_worker.handler import build_handler
 

@@ -186,6 +186,7 @@ def splitter(n_urls: int) -> dict[str, Any]:
 
     from prismline_contracts import Envelope, RunSplit
     from prismline_ledger import Ledger
+    from prismline_ledger.testing import Context
     from prismline_runtime import Transport
     from prismline_runtime.consumer import lambda_record
     from prismline_splitter.dependencies import Dependencies
@@ -204,7 +205,7 @@ def splitter(n_urls: int) -> dict[str, Any]:
     while (run := deps.ledger.get_run(RUN)) is None or run.latched_at is None:
         for message in sqs.receive_message(QueueUrl=url, AttributeNames=["All"]).get("Messages", []):
             event = {"Records": [lambda_record(message, "arn:aws:sqs:us-east-1:0:prismline-bench-split")]}
-            assert handler(event, Remaining()) == {"batchItemFailures": []}
+            assert handler(event, Context()) == {"batchItemFailures": []}
             sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
     seconds, own_cpu = time.perf_counter() - began, time.process_time() - own
     assert run.chunks_total == n_urls
@@ -245,11 +246,6 @@ def small(_: int) -> dict[str, Any]:
         assert large_run.latched_at is None, "the large run was over too early: give more URLs"
     taken = taken[3:]  # the first ones open connections
     return {"median": statistics.median(taken), "longest": max(taken)}
-
-
-class Remaining:
-    def get_remaining_time_in_millis(self) -> int:
-        return 900_000
 
 
 def timed(call: Callable[..., Any], name: str, spent: dict[str, float]) -> Callable[..., Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from prismline_runtime.consumer import unfinished
+from prismline_runtime.consumer import lambda_record, unfinished
 from tests.simulation.scheduler import Process
 
 if TYPE_CHECKING:
@@ -197,7 +197,8 @@ class Consumer:
         context = Context(self._world, scheduler.time + seconds)
         received = {message["MessageId"] for message in messages}
         try:
-            answer = handler({"Records": [record(message, queue.arn) for message in messages]}, context)
+            records = [lambda_record(message, queue.arn) for message in messages]  # type: ignore[arg-type]
+            answer = handler({"Records": records}, context)
             failed = unfinished(answer, received)
         except Exception as error:  # as the consumer: all of them come back
             self._world.unexpected(f"{self.name}: the handler raised {error!r}")
@@ -239,24 +240,6 @@ class Consumer:
             self._world.aws.sqs.change_message_visibility_batch(QueueUrl=self._url, Entries=entries)
         finally:
             self._scheduler.current = current
-
-
-def record(message: Mapping[str, Any], arn: str) -> dict[str, Any]:
-    """A received message as Lambda's SQS event shows it."""
-    return {
-        "messageId": message["MessageId"],
-        "receiptHandle": message["ReceiptHandle"],
-        "body": message["Body"],
-        "md5OfBody": message.get("MD5OfBody", ""),
-        "attributes": message.get("Attributes", {}),
-        "messageAttributes": {
-            name: {"stringValue": value.get("StringValue"), "dataType": value.get("DataType")}
-            for name, value in message.get("MessageAttributes", {}).items()
-        },
-        "eventSource": "aws:sqs",
-        "eventSourceARN": arn,
-        "awsRegion": arn.split(":")[3],
-    }
 
 
 def consumers(world: World) -> Iterator[Consumer]:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prismline_ledger import Counts, GivenBackTask, Ledger, NewChunk, Skipped, Started, TaskEnding
+from prismline_ledger.testing import ingest_run
 from prismline_localstack.testing import create_runs_table
 from prismline_runtime import Replacement, Table
 from prismline_runtime.transport import TOKEN_GONE_CODES
@@ -881,11 +882,8 @@ def test_statements_are_executed_each_for_itself(backend: Backend, table: str) -
 @pytest.mark.parametrize("shard_count", [1, 3])
 def test_the_ledger_leaves_the_same_tasks(backend: Backend, table: str, shard_count: int) -> None:
     ledger = Ledger(backend.dynamodb, table)
-    fixed: Any = {"survey": "s", "job_id": "j", "workload": "urls", "params": None, "traceparent": None}
-    run = ledger.open_run(run_id="r", unit="task", shard_count=shard_count, **fixed)
-    by_shard = ledger.add_tasks(run, 0, [f"https://example.org/{number}" for number in range(30)])
-    ledger.set_task_total("r", [len(by_shard.get(shard, [])) for shard in range(shard_count)])
-    ledger.latch("r")
+    ingest_run(ledger, "r", [f"https://example.org/{number}" for number in range(30)], shard_count=shard_count)
+    run = ledger.run("r")
     started = ledger.start_tasks(run, ledger.tasks(run))
     ledger.give_back_tasks(run, [GivenBackTask(started[0], "503", interrupted=True)])
     ended = ledger.end_tasks(run, [TaskEnding(task, error="404") for task in started])

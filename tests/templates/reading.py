@@ -16,7 +16,7 @@ Stacks = dict[str, dict[str, Any]]
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML with CloudFormation's short forms."""
+    """YAML with CloudFormation's short forms. Unlike in the harness, `!GetAtt X.Y` stays the text that it is."""
 
 
 def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]:
@@ -31,11 +31,17 @@ def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]
 _Loader.add_multi_constructor("!", _short_form)
 
 
+def read_template(path: Path) -> dict[str, Any]:
+    """A template. `!Ref X` is `{"Ref": "X"}`, and so on."""
+    template: dict[str, Any] = yaml.load(path.read_text(), _Loader)  # a SafeLoader
+    return template
+
+
 def read_stacks() -> Stacks:
     """All templates of this checkout."""
     paths = {path.parent.name: path for path in sorted(REPOSITORY.glob("services/*/template.yaml"))}
     paths = {"platform": REPOSITORY / "platform" / "template.yaml", **paths}
-    return {name: yaml.load(path.read_text(), _Loader) for name, path in paths.items()}
+    return {name: read_template(path) for name, path in paths.items()}
 
 
 def of_kind(stacks: Stacks, kind: str) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -106,29 +106,12 @@ class WebhookWorld:
         """A job whose run has two chunks, both of which are done but not counted here."""
         split_run(self.deps.ledger, RUN_ID, 2, job_id=JOB_ID)
         hook = Webhook(url=url or self.target.url, secret=SECRET) if webhook else None
-        job = JobItem(
-            **job_key(TENANT, JOB_ID),
-            GSI1_PK=f"TENANT#{TENANT}",
-            GSI1_SK=f"{CREATED_AT}#{JOB_ID}",
-            tenant=TENANT,
-            job_id=JOB_ID,
-            survey="pages",
-            workload="urls",
-            created_at=CREATED_AT,
-            bucket="bucket",
-            webhook=hook,
-            **fields,
-        )
-        run = JobRunItem(
-            **job_run_key(RUN_ID),
-            GSI1_PK=f"TENANT#{TENANT}#RUNS",
-            GSI1_SK=f"{CREATED_AT}#{RUN_ID}",
-            tenant=TENANT,
-            job_id=JOB_ID,
-            survey="pages",
-            workload="urls",
-            created_at=CREATED_AT,
-        )
+        both: dict[str, Any] = {"tenant": TENANT, "job_id": JOB_ID, "survey": "pages", "workload": "urls"}
+        both["created_at"] = CREATED_AT
+        index = {"GSI1_PK": f"TENANT#{TENANT}", "GSI1_SK": f"{CREATED_AT}#{JOB_ID}"}
+        job = JobItem(**job_key(TENANT, JOB_ID), **index, **both, bucket="bucket", webhook=hook, **fields)
+        index = {"GSI1_PK": f"TENANT#{TENANT}#RUNS", "GSI1_SK": f"{CREATED_AT}#{RUN_ID}"}
+        run = JobRunItem(**job_run_key(RUN_ID), **index, **both)
         for item in (job, run):
             dumped = item.model_dump(exclude_none=True, exclude={"tolerated_failure_percent"})
             assert self.jobs.create(dumped, key="PK")

@@ -28,6 +28,7 @@ from prismline_contracts import (
 from prismline_dlq_consumer import recovery
 from prismline_dlq_consumer.sweeper import Tally, sweep
 from prismline_ledger import GivenBackTask, TaskEnding
+from prismline_ledger.testing import ingest_run
 
 pytestmark = pytest.mark.emulator
 
@@ -38,11 +39,9 @@ def task_run(
     world: DlqConsumerWorld, n_tasks: int = 4, *, run_id: str = "r", shards: int = 1, **fields: Any
 ) -> RunItem:
     """A run whose tasks were ingested and whose messages are not in any queue."""
-    opened = {"survey": "pages", "job_id": "j", "workload": "urls", "params": '{"timeout_s": 5}', "traceparent": None}
-    run = world.ledger.open_run(run_id=run_id, **opened | fields, unit="task", shard_count=shards)
-    added = world.ledger.add_tasks(run, 0, [f"https://example.org/{n}" for n in range(n_tasks)])
-    world.ledger.set_task_total(run_id, [len(added.get(shard, [])) for shard in range(shards)])
-    return world.ledger.latch(run_id)
+    sources = [f"https://example.org/{n}" for n in range(n_tasks)]
+    ingest_run(world.ledger, run_id, sources, shard_count=shards, **{"params": '{"timeout_s": 5}'} | fields)
+    return world.ledger.run(run_id)
 
 
 def tasks(world: DlqConsumerWorld, run: RunItem) -> list[TaskItem]:

@@ -28,7 +28,7 @@ from prismline_exporter.dependencies import Dependencies
 from prismline_exporter.exports import Exports
 from prismline_exporter.handler import build_handler
 from prismline_ledger import Ledger, TaskEnding
-from prismline_ledger.testing import Clock, Context, lambda_event
+from prismline_ledger.testing import Clock, Context, ingest_run, lambda_event
 from prismline_localstack.testing import create_runs_table, drained, observe_bus
 
 QUEUES = ("exports", "exports-dlq")
@@ -102,23 +102,12 @@ class ExportWorld:
         self, bodies: Sequence[bytes | None], *, shard_count: int = 1, end: bool = True, run_id: str = RUN_ID
     ) -> RunItem:
         """Make a run whose tasks stored `bodies`. A task without a body failed with HTTP 404."""
-        run = self.ledger.open_run(
-            run_id=run_id,
-            survey="pages",
-            job_id="job-1",
-            workload="urls",
-            params=None,
-            traceparent=traceparent_of(run_id),
-            unit="task",
-            shard_count=shard_count,
-        )
         urls = [f"https://example.org/{n}" for n in range(len(bodies))]
-        by_shard = self.ledger.add_tasks(run, 0, urls)
-        self.ledger.set_task_total(run_id, [len(by_shard.get(shard, [])) for shard in range(shard_count)])
-        self.ledger.latch(run_id)
+        fields = {"job_id": "job-1", "traceparent": traceparent_of(run_id)}
+        by_shard = ingest_run(self.ledger, run_id, urls, shard_count=shard_count, **fields)
         if end:
             for names in by_shard.values():
-                self.end(run, names, bodies)
+                self.end(self.ledger.run(run_id), names, bodies)
         return self.ledger.run(run_id)
 
     def end(self, run: RunItem, names: Sequence[str], bodies: Sequence[bytes | None]) -> None:

@@ -92,13 +92,11 @@ class Crash(BaseException):
     """The process dies here."""
 
 
-@pytest.mark.parametrize("point", ["part_uploaded", "part_recorded", "assembled", "recorded"])
-@pytest.mark.usefixtures("small_parts")
-def test_an_export_continues_after_a_crash_at_any_point(
-    world: ExportWorld, point: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The process dies when it first reaches this point with each part, and once after the last part."""
-    world.run_of_tasks(BODIES)
+def _die_at(point: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Kill the process when it first reaches this point with each part, and once after the last part.
+
+    Returns the parts at which it died so far.
+    """
     died: set[str] = set()
 
     def die(name: str, *, part: str = "", **_: str) -> None:
@@ -107,6 +105,16 @@ def test_an_export_continues_after_a_crash_at_any_point(
             raise Crash
 
     monkeypatch.setattr(exporting, "fault_point", die)
+    return died
+
+
+@pytest.mark.parametrize("point", ["part_uploaded", "part_recorded", "assembled", "recorded"])
+@pytest.mark.usefixtures("small_parts")
+def test_an_export_continues_after_a_crash_at_any_point(
+    world: ExportWorld, point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.run_of_tasks(BODIES)
+    died = _die_at(point, monkeypatch)
     reads = _count_reads(world)
     crashes = 0
     while True:
@@ -373,14 +381,7 @@ def test_spectra_become_one_sorted_table(world: ExportWorld) -> None:
 @pytest.mark.usefixtures("small_groups")
 def test_a_table_continues_after_a_crash(world: ExportWorld, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = _spectra(world, chunks=40, lack=-1)
-    died: set[str] = set()
-
-    def die(name: str, *, part: str = "", **_: str) -> None:
-        if name == f"export.{point}" and part not in died:
-            died.add(part)
-            raise Crash
-
-    monkeypatch.setattr(exporting, "fault_point", die)
+    died = _die_at(point, monkeypatch)
     puts: list[int] = []
     event = "before-parameter-build.s3.UploadPart"
     world.deps.s3.meta.events.register(event, lambda params, **_: puts.append(params["PartNumber"]))

@@ -14,7 +14,7 @@ import boto3
 from prismline_contracts import Envelope, RunItem, TaskItem, TasksProcess, queue_name, task_id
 from prismline_coordination import Leases, Server
 from prismline_ledger import Ledger
-from prismline_ledger.testing import Context, lambda_event_of
+from prismline_ledger.testing import Context, ingest_run, lambda_event_of
 from prismline_localstack.standins.site import Site
 from prismline_localstack.testing import ValkeyServer, create_runs_table, drained, observe_bus
 from prismline_runtime.consumer import lambda_record
@@ -58,21 +58,8 @@ class TasksWorld:
 
     def open_run(self, paths: Sequence[str], *, shard_count: int = 1, latch: bool = True) -> list[str]:
         """Open a run with a task for each path of the site, or each URL. Return the ids of its tasks."""
-        run = self.ledger.open_run(
-            run_id=RUN_ID,
-            survey="list",
-            job_id="j",
-            workload="urls",
-            params=None,
-            traceparent=None,
-            shard_count=shard_count,
-            unit="task",
-        )
         sources = [self.url + path if path.startswith("/") else path for path in paths]
-        shards = self.ledger.add_tasks(run, 0, sources)
-        self.ledger.set_task_total(RUN_ID, [len(shards.get(n, [])) for n in range(shard_count)])
-        if latch:
-            self.ledger.latch(RUN_ID)
+        ingest_run(self.ledger, RUN_ID, sources, latch=latch, shard_count=shard_count, survey="list")
         return [task_id(RUN_ID, n) for n in range(len(paths))]
 
     def tasks(self, ids: Sequence[str]) -> list[TaskItem]:

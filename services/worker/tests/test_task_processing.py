@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -38,6 +40,13 @@ def world(
     valkey_server: ValkeyServer,
 ) -> TasksWorld:
     return tasks_world(aws_env["ENVIRONMENT"], monkeypatch, site, valkey_server)
+
+
+def at_once(*calls: Callable[[], object]) -> None:
+    """Call all of them at the same time."""
+    with ThreadPoolExecutor(len(calls)) as pool:
+        for call in [pool.submit(call) for call in calls]:
+            call.result()
 
 
 def kinds(said: list[tuple[str, str]]) -> list[str]:
@@ -93,11 +102,7 @@ def test_if_every_message_is_delivered_twice_every_task_counts_once(world: Tasks
 def test_two_workers_with_the_same_message_at_once_count_every_task_once(world: TasksWorld) -> None:
     ids = world.open_run([f"/slow/0.2/{n}" for n in range(20)])
     workers = [world.worker(), world.worker()]
-    threads = [threading.Thread(target=worker.process, args=(ids,)) for worker in workers]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(*(partial(worker.process, ids) for worker in workers))
     world.work_off()
     assert world.run.chunks_completed == 20
     assert [world.body(task) for task in world.tasks(ids)] == [page_body(n) for n in range(20)]
@@ -236,14 +241,8 @@ def test_tasks_for_which_an_invocation_has_no_time_are_sent_again(world: TasksWo
 def test_a_run_never_uses_more_slots_than_it_has(world: TasksWorld) -> None:
     ids = world.open_run([f"/slow/0.05/{n}" for n in range(20)])
     workers = [world.worker(), world.worker()]
-    threads = [
-        threading.Thread(target=worker.process, args=(half,), kwargs={"max_concurrency": 3})
-        for worker, half in zip(workers, (ids[:10], ids[10:]), strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    halves = zip(workers, (ids[:10], ids[10:]), strict=True)
+    at_once(*(partial(worker.process, half, max_concurrency=3) for worker, half in halves))
     world.work_off()
     assert world.run.chunks_completed == 20
     assert 1 <= world.site.most <= 3

@@ -15,8 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from prismline_localstack.deploy import merge_outputs, templates
 from tests.simulation.aws.base import ACCOUNT, REGION
 from tests.simulation.aws.dynamodb import Table, table_of
@@ -24,6 +22,7 @@ from tests.simulation.aws.events import Rule, bus_arn, rule_of, target_of
 from tests.simulation.aws.s3 import Bucket
 from tests.simulation.aws.sqs import Queue, arn_of, url_of
 from tests.simulation.aws.stepfunctions import StateMachine, machine_arn, machine_of
+from tests.templates.reading import read_template
 
 if TYPE_CHECKING:
     from tests.simulation.aws import Aws
@@ -154,7 +153,7 @@ class _Stack:
     def __init__(self, name: str, path: Path, environment: str) -> None:
         self.name = name
         self.path = path
-        template = yaml.load(path.read_text(), _Loader)  # a SafeLoader
+        template = read_template(path)
         given = {"Environment": environment} | PARAMETERS
         self.parameters = {
             key: given.get(key, declared.get("Default", "")) for key, declared in template.get("Parameters", {}).items()
@@ -435,22 +434,6 @@ _ATTRIBUTES: dict[str, tuple[str, dict[str, Callable[[str, str], str]]]] = {
     ),
     "AWS::SNS::Topic": ("TopicName", {"Ref": lambda name, bus: f"arn:aws:sns:{REGION}:{ACCOUNT}:{name}"}),
 }
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML with CloudFormation's short forms: `!Ref X` is `{"Ref": "X"}`."""
-
-
-def _short_form(loader: _Loader, suffix: str, node: yaml.Node) -> dict[str, Any]:
-    name = suffix if suffix == "Ref" else f"Fn::{suffix}"
-    if isinstance(node, yaml.ScalarNode):
-        return {name: loader.construct_scalar(node)}
-    if isinstance(node, yaml.SequenceNode):
-        return {name: loader.construct_sequence(node, deep=True)}
-    return {name: loader.construct_mapping(node, deep=True)}  # type: ignore[arg-type]
-
-
-_Loader.add_multi_constructor("!", _short_form)
 
 
 def _check_references(made: Blueprint, policies: list[dict[str, Any]]) -> None:

@@ -6,7 +6,7 @@ named after its service and lives beside that service's tests.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -108,3 +108,20 @@ def split_run(
     if latch:
         ledger.latch(run_id)
     return [chunk.chunk_id for chunk in new]
+
+
+def ingest_run(
+    ledger: Ledger, run_id: str, sources: Sequence[str], *, latch: bool = True, shard_count: int = 1, **fields: Any
+) -> dict[int, list[str]]:
+    """Do the splitter's writes for a run of tasks, and return the ids of its tasks by shard.
+
+    fields: arguments of `Ledger.open_run` that replace the defaults.
+    """
+    opened = {"survey": "pages", "job_id": "j", "workload": "urls", "params": None, "traceparent": None} | fields
+    run = ledger.open_run(run_id=run_id, unit="task", shard_count=shard_count, **opened)
+    added = ledger.add_tasks(run, 0, sources)
+    by_shard = {shard: added.get(shard, []) for shard in range(shard_count)}
+    ledger.set_task_total(run_id, [len(names) for names in by_shard.values()])
+    if latch:
+        ledger.latch(run_id)
+    return by_shard

@@ -36,25 +36,29 @@ class TooLargeError(PermanentError):
     """An object has more bytes than its reader takes."""
 
 
-class _ObjectReader(io.RawIOBase):
+class ObjectReader(io.RawIOBase):
     """A seekable file of `size` bytes. Each read is one call of `get`, for the bytes from `start` to `stop`."""
 
-    def __init__(self, get: Callable[[int, int], bytes], size: int) -> None:
+    def __init__(self, get: Callable[[int, int], bytes | memoryview], size: int) -> None:
         super().__init__()
         self._get = get
         self._size = size
         self._position = 0
 
     def readable(self) -> bool:
+        """Always."""
         return True
 
     def seekable(self) -> bool:
+        """Always."""
         return True
 
     def tell(self) -> int:
+        """The position of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move the position, and return it. Raises ValueError for one before the beginning."""
         start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         if start + offset < 0:
             raise ValueError(f"cannot seek to {start + offset}")
@@ -62,6 +66,7 @@ class _ObjectReader(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: Any, /) -> int:
+        """Read into `buffer`, and return how many bytes. 0: the end."""
         stop = min(self._position + len(buffer), self._size)
         if stop <= self._position:
             return 0
@@ -133,7 +138,7 @@ class Bucket:
             with aws_errors(f"read s3://{self.name}/{key}"):
                 return self._get_range(key, start, stop, first["ETag"])
 
-        return io.BufferedReader(_ObjectReader(get, size), PART_BYTES)
+        return io.BufferedReader(ObjectReader(get, size), PART_BYTES)
 
     def open_version(self, key: str, *, etag: str, size: int, part_bytes: int) -> io.BufferedReader:
         """One version of an object as a seekable file of `size` bytes, which is fetched in parts as it is read.
@@ -144,7 +149,7 @@ class Bucket:
         def get(start: int, stop: int) -> bytes:
             return self.read_range(key, start, stop, etag=etag)
 
-        return io.BufferedReader(_ObjectReader(get, size), part_bytes)
+        return io.BufferedReader(ObjectReader(get, size), part_bytes)
 
     def read_range(self, key: str, start: int, stop: int, *, etag: str) -> bytes:
         """The bytes from `start` to `stop` (exclusive) of one version of an object.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from prismline_runtime.storage import ObjectReader
 
 #: Bytes from the end of the file that are read first. They hold the footer, for which some 90 KB are usual.
 TAIL_BYTES = 128 * 2**10
@@ -91,14 +92,12 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
     return found
 
 
-class _Fetched(io.RawIOBase):
+class _Fetched(ObjectReader):
     """A file of which some parts have been fetched. Other parts are fetched when they are read."""
 
     def __init__(self, read: ReadRange, size: int) -> None:
-        super().__init__()
+        super().__init__(self._bytes, size)
         self._fetch = read
-        self._size = size
-        self._position = 0
         self._parts: list[tuple[int, bytes]] = []
 
     def add(self, start: int, body: bytes) -> None:
@@ -108,26 +107,6 @@ class _Fetched(io.RawIOBase):
     def keep_only_tail(self) -> None:
         """Forget all but the first part, which is the tail."""
         del self._parts[1:]
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self._position = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence] + offset
-        return self._position
-
-    def readinto(self, buffer: Any, /) -> int:
-        stop = min(self._position + len(buffer), self._size)
-        body = self._bytes(self._position, stop) if stop > self._position else b""
-        buffer[: len(body)] = body
-        self._position += len(body)
-        return len(body)
 
     def _bytes(self, start: int, stop: int) -> bytes | memoryview:
         for begin, body in self._parts:
