@@ -16,13 +16,14 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 
 from prismline_api.dependencies import Dependencies
 from prismline_localstack import harness
 from prismline_localstack.api_keys import read_api_key
-from prismline_runtime import Table
+from prismline_runtime import Table, clients
 
 SIZES = (10, 1000)
 
@@ -61,8 +62,7 @@ def latencies(client: httpx.Client, arguments: argparse.Namespace) -> dict[str, 
     }
     jobs |= {f"{arguments.staged} staged": {"upload": upload["upload_id"]}}
     times: dict[str, list[float]] = {name: [] for name in (*jobs, "one transaction of three items, bare")}
-    table = Dependencies.from_environment()
-    bare = Table(table.store._table._client, table.settings.jobs_table)
+    bare = Table(clients.dynamodb(), Dependencies.from_environment().settings.jobs_table)
     for turn in range(arguments.rounds + 2):  # two to warm up
         for name, source in jobs.items():
             began = time.perf_counter()
@@ -85,8 +85,9 @@ def pages(client: httpx.Client) -> dict[str, Any]:
     from prismline_api.auth import Caller  # noqa: PLC0415
     from prismline_api.reading import list_tasks  # noqa: PLC0415
 
-    deps, asked = Dependencies.from_environment(), [0]
-    dynamodb: Any = deps.ledger._table._client
+    dynamodb, asked = clients.dynamodb(), [0]
+    with patch.object(clients, "dynamodb", lambda: dynamodb):
+        deps = Dependencies.from_environment()
     dynamodb.meta.events.register("before-call.dynamodb", lambda **_: asked.__setitem__(0, asked[0] + 1))
     deps.store.secret("cursors")
     caller = Caller("local", "bench", frozenset({"read"}))

@@ -206,11 +206,11 @@ def make_run(deps: Dependencies, chunks: int) -> str:
                     item["error"] = "The spectra of the chunk cannot be read: the object was removed."
             yield item
 
-    write(deps.ledger._table.name, items())
+    write(deps.settings.runs_table, items())
     states = [state_of(number, chunks) for number in range(chunks)]
     counts = {"jobs_total": chunks, "jobs_completed": states.count("COMPLETED"), "jobs_failed": states.count("FAILED")}
     body = run.model_dump(by_alias=True, exclude_none=True)
-    write(deps.ledger._table.name, [body | counts | {"created_at": timestamp(opened), "n_spectra": 50 * chunks}])
+    write(deps.settings.runs_table, [body | counts | {"created_at": timestamp(opened), "n_spectra": 50 * chunks}])
     write(deps.states.name, [workflow_state(run_id, "large", opened, "running")])
     return run_id
 

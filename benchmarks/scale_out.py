@@ -336,8 +336,8 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
-        self._gets = Rate(self.setting.gets_per_second)
-        self._puts = Rate(self.setting.puts_per_second)
+        self.gets = Rate(self.setting.gets_per_second)
+        self.puts = Rate(self.setting.puts_per_second)
         self._queue: list[Chunk] = []
         self._idle: deque[Worker] = deque()
         self._tiles = self.setting.tiles
@@ -345,39 +345,39 @@ class Simulation:
 
     def run(self) -> float:
         for start in self.setting.starts(self.setting.splitters, SPLITTER_COLD_SECONDS):
-            self._at(SUBMISSION_SECONDS + start, self._split)
+            self.at(SUBMISSION_SECONDS + start, self._split)
         while self._events:
             self.now, _, event = heapq.heappop(self._events)
             event()
         return self.ended_at
 
-    def _at(self, time: float, event: Callable[[], None]) -> None:
+    def at(self, time: float, event: Callable[[], None]) -> None:
         self._n_events += 1
         heapq.heappush(self._events, (time, self._n_events, event))
 
-    def _scattered(self, mean: float, scatter: float) -> float:
+    def scattered(self, mean: float, scatter: float) -> float:
         return mean * self._random.lognormvariate(-(scatter**2) / 2, scatter)
 
-    def _latency(self) -> float:
-        return self._scattered(FIRST_BYTE_SECONDS, LATENCY_SCATTER)
+    def latency(self) -> float:
+        return self.scattered(FIRST_BYTE_SECONDS, LATENCY_SCATTER)
 
     def _split(self) -> None:
         """A splitter takes the next tile, if one is left."""
         if not self._tiles:
             return
         self._tiles -= 1
-        done = self.now + self._scattered(self.plan.split_seconds / self.setting.splitter_speed, WORK_SCATTER)
-        self._at(done, self._send)
+        done = self.now + self.scattered(self.plan.split_seconds / self.setting.splitter_speed, WORK_SCATTER)
+        self.at(done, self._send)
 
     def _send(self) -> None:
         """A splitter's messages arrive. Those of the first one have the workers started."""
         if self.plan.chunk_input == "copy":
             for _ in self.plan.chunks:
-                self._puts.pass_at(self.now)
+                self.puts.pass_at(self.now)
         self._queue += self.plan.chunks
         if self._workers_wanted:
             for start in self.setting.starts(self._workers_wanted, WORKER_COLD_SECONDS):
-                self._at(self.now + start, lambda: self._receive(Worker()))
+                self.at(self.now + start, lambda: self._receive(Worker()))
             self._workers_wanted = 0
         while self._idle and self._queue:
             self._receive(self._idle.popleft())
@@ -393,19 +393,19 @@ class Simulation:
         chunk = self._queue.pop()
         ready = self.now + CHUNK_CALLS * CALL_SECONDS
         for _ in range(chunk.lookups):
-            ready = self._gets.pass_at(ready) + self._latency()
-        self._at(ready, lambda: Reading(self, worker, chunk).read())
+            ready = self.gets.pass_at(ready) + self.latency()
+        self.at(ready, lambda: Reading(self, worker, chunk).read())
 
     def write(self, worker: Worker, chunk: Chunk) -> None:
         """A worker stores a chunk's output and takes the next chunk."""
-        stored = self._puts.pass_at(self.now) + self._latency()
+        stored = self.puts.pass_at(self.now) + self.latency()
         stored += chunk.n_spectra * OUTPUT_BYTES / CONNECTION_BYTES_PER_SECOND
 
         def end() -> None:
             self.completed, self.ended_at = self.completed + 1, self.now
             self._receive(worker)
 
-        self._at(stored, end)
+        self.at(stored, end)
 
 
 @dataclass
@@ -437,19 +437,19 @@ class Reading:
             return
         self.unasked -= 1
         simulation, worker = self.simulation, self.worker
-        began = simulation._gets.pass_at(simulation.now) + simulation._latency()
+        began = simulation.gets.pass_at(simulation.now) + simulation.latency()
 
         def transfer() -> None:
             wire = max(simulation.now, worker.network_free_at) + self.bytes_each / NETWORK_BYTES_PER_SECOND
             worker.network_free_at = wire
             arrived = max(wire, simulation.now + self.bytes_each / CONNECTION_BYTES_PER_SECOND)
-            simulation._at(arrived, process)
+            simulation.at(arrived, process)
 
         def process() -> None:
             worker.processor_free_at = max(simulation.now, worker.processor_free_at) + REQUEST_PROCESSOR_SECONDS
-            simulation._at(worker.processor_free_at, self._answered)
+            simulation.at(worker.processor_free_at, self._answered)
 
-        simulation._at(began, transfer)
+        simulation.at(began, transfer)
 
     def _answered(self) -> None:
         self.unanswered -= 1
@@ -465,7 +465,7 @@ class Reading:
         if not self.fitting and self.n_read > self.n_fitted:
             self.fitting = True
             seconds = fit_seconds(self.chunk.slabs[self.n_fitted])
-            self.simulation._at(self.simulation.now + self.simulation._scattered(seconds, WORK_SCATTER), self._fitted)
+            self.simulation.at(self.simulation.now + self.simulation.scattered(seconds, WORK_SCATTER), self._fitted)
         self.read()
 
     def _fitted(self) -> None:

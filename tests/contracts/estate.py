@@ -5,8 +5,6 @@ of URLs, exports, webhooks and alerts. Each message is handled to its end before
 passes only when nobody has anything to do. So a scene always goes the same way.
 """
 
-# ruff: noqa: SLF001  a handler is made by the wiring of its service, and the clock of the simulation is set
-
 from __future__ import annotations
 
 import itertools
@@ -136,10 +134,10 @@ class Estate:
     @contextmanager
     def alive(cls) -> Iterator[Estate]:
         """The project's code runs in an estate of its own within the block."""
-        world._import_services()
+        world.import_services()
         estate = cls()
         aws: Any = estate.aws
-        vars(aws.s3).update(_multipart_uploads(aws.s3))
+        vars(aws.s3).update(_multipart_uploads(aws.s3, estate.hub))
         aws.s3.meta = SimpleNamespace(endpoint_url="https://s3.test")
         aws.s3.generate_presigned_url = lambda *_, **__: "https://s3.test/link"
         boto3 = SimpleNamespace(client=lambda name, **_: getattr(aws, name, None))
@@ -156,7 +154,7 @@ class Estate:
         ]
         # ids are the same in each play of a scene, so that a message of one fits into another
         names += [
-            (module, "uuid4", virtual._Uuid.uuid4)
+            (module, "uuid4", virtual.uuid4)
             for name, module in sorted(sys.modules.items())
             if name.startswith("prismline_") and vars(module).get("uuid4") is uuid.uuid4
         ]
@@ -169,11 +167,11 @@ class Estate:
             (import_module("prismline_api.webhooks.dependencies"), "guarded_async_client", estate._web),
             (import_module("prismline_alerting.dependencies"), "httpx", SimpleNamespace(Client=estate._client)),
         ]
-        virtual._found.clear()  # the simulation may have looked for names before these modules were there
+        virtual.replacements.cache_clear()  # the simulation may have looked for names before these modules were there
         with (
             patch.dict(os.environ, {**settings, **estate.aws.outputs}),
             virtual.virtual(estate.hub),  # type: ignore[arg-type]
-            virtual.replaced([(*place, AtOnce) for *place, value in virtual._found if value is InlineExecutor]),
+            virtual.replaced([(*place, AtOnce) for *place, value in virtual.replacements() if value is InlineExecutor]),
             virtual.replaced(names),
         ):
             yield estate
@@ -235,8 +233,7 @@ class Estate:
                 continue
             found = True
             if service.name not in self._handlers:
-                module, _, function = service.handler.partition(":")
-                self._handlers[service.name] = getattr(import_module(module), f"_{function}").__wrapped__()
+                self._handlers[service.name] = world.made_handler(service.handler)
             answer = self._handlers[service.name](lambda_event(messages, ENVIRONMENT, name), Context())
             left = {failure["itemIdentifier"] for failure in answer["batchItemFailures"]}
             for message in messages:
@@ -245,7 +242,7 @@ class Estate:
         return found
 
 
-def _multipart_uploads(s3: Any) -> dict[str, Callable[..., dict[str, Any]]]:
+def _multipart_uploads(s3: Any, hub: Hub) -> dict[str, Callable[..., dict[str, Any]]]:
     """Operations of S3 that the simulation has no use for. Parts are kept here until they become an object."""
     parts: dict[str, dict[int, bytes]] = {}
     numbers = itertools.count()
@@ -274,6 +271,6 @@ def _multipart_uploads(s3: Any) -> dict[str, Callable[..., dict[str, Any]]]:
     gated = {f"{name}_multipart_upload": operation for name, operation in operations.items()} | {"upload_part": upload}
 
     def through_gate(name: str, operation: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-        return lambda **given: s3._hub.gate("s3", name, given, lambda: operation(**given))
+        return lambda **given: hub.gate("s3", name, given, lambda: operation(**given))
 
     return {name: through_gate(name, operation) for name, operation in gated.items()}

@@ -5,8 +5,6 @@ memory. Every message that a service takes is noted with its producer and its co
 consumer's function reads.
 """
 
-# ruff: noqa: SLF001  messages are seen where the router of a service gives them to its functions
-
 from __future__ import annotations
 
 import dataclasses
@@ -22,7 +20,7 @@ from pydantic import BaseModel
 
 from prismline_contracts import Envelope
 from prismline_runtime import Delivery, TransientError, undelivered_envelope
-from prismline_runtime.routing import Message, _Router
+from prismline_runtime.routing import Message, Router
 from tests.contracts import jobs
 from tests.contracts.estate import Estate
 from tests.simulation.plan import HOUR, Plan, RunPlan
@@ -160,33 +158,33 @@ def _service(source: object) -> str:
 
 @contextmanager
 def _watching(sightings: dict[Link, Sighting], replace: Replace) -> Iterator[None]:
-    dispatch = _Router._dispatch
+    dispatch = Router.dispatch
 
-    def watched_dispatch(router: _Router, delivery: Delivery) -> None:
+    def watched_dispatch(router: Router, delivery: Delivery) -> None:
         document = json.loads(delivery.body)
         document = undelivered_envelope(document) or document
-        if document.get("type") not in router._messages or "specversion" not in document:
+        if document.get("type") not in router.messages or "specversion" not in document:
             dispatch(router, delivery)
             return
-        link = Link(_service(router._transport.source), _service(document["source"]), document["type"])
+        link = Link(_service(router.transport.source), _service(document["source"]), document["type"])
         if link in sightings and not sightings[link].postponed:
             dispatch(router, delivery)
             return
         body = replace(link, json.dumps(document))
         sighting = sightings[link] = Sighting(link, json.loads(body))
-        messages = router._messages
+        messages = router.messages
         model, function = messages[link.type]
         sighting.data |= {name for name in _wire_names(model) if _field(model, name).is_required()}
-        router._messages = {**messages, link.type: (model, _reading(function, sighting))}
+        router.messages = {**messages, link.type: (model, _reading(function, sighting))}
         try:
             dispatch(router, dataclasses.replace(delivery, body=body))
         except Exception as error:
             sighting.refused, sighting.postponed = str(error), isinstance(error, TransientError)
             raise
         finally:
-            router._messages = messages
+            router.messages = messages
 
-    with patch.object(_Router, "_dispatch", watched_dispatch):
+    with patch.object(Router, "dispatch", watched_dispatch):
         yield
 
 

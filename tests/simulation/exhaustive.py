@@ -279,7 +279,7 @@ class Exploration:
     def _state(self) -> int:
         scheduler, aws = self.world.scheduler, self.world.aws
         tables = [
-            frozenset((key, canonical(repr(version.plain))) for key, version in table._versions.items())
+            frozenset((key, canonical(repr(version.plain))) for key, version in table.versions.items())
             for table in aws.tables.values()
         ]
         queues = [
@@ -301,12 +301,12 @@ class Exploration:
         ]
         timers = [
             (moment, canonical(label))
-            for moment, number, target, label in scheduler._heap
+            for moment, number, target, label in scheduler.heap
             if label and not isinstance(target, Process)
         ]
         due = {
             target.name: moment
-            for moment, number, target, label in scheduler._heap
+            for moment, number, target, label in scheduler.heap
             if isinstance(target, Process) and target.due == number
         }
         consumers = self.world.consumers
@@ -381,7 +381,7 @@ class Exploration:
         scheduler = self.world.scheduler
         looks_at = START + STEP_SECONDS
         while not scheduler.stopped:
-            if scheduler._heap[0][0] > looks_at:
+            if scheduler.heap[0][0] > looks_at:
                 scheduler.time = looks_at
                 what = next(complaints(self.world, users, self._safety), None)
                 if what is None:
@@ -397,7 +397,7 @@ class Exploration:
     def _step(self, users: Users) -> None:
         """One event of those that are due: of the explored processes, any one; of the others, the first."""
         scheduler = self.world.scheduler
-        heap = scheduler._heap
+        heap = scheduler.heap
         moment = max(heap[0][0], scheduler.time)
         due = []
         while heap and heap[0][0] <= moment:
@@ -432,7 +432,7 @@ class Exploration:
         scheduler.events += 1
         target = chosen[2]
         if isinstance(target, Process):
-            scheduler._resume(target)
+            scheduler.resume(target)
             return
         try:
             target()

@@ -273,8 +273,8 @@ class Faults:
         task = execution.machine.states[state]
         service = "sqs" if ":sqs:" in task.raw["Resource"] else "events"
         if done:
-            parameters = task.parameters(machine._input(execution, task), machine._context(execution))
-            (machine._send_message if service == "sqs" else machine._put_events)(parameters)
+            parameters = task.parameters(machine.input_of(execution, task), machine.context_of(execution))
+            (machine.send_message if service == "sqs" else machine.put_events)(parameters)
             kind = f"{kind} after"
         self.struck[kind, "states", state] += 1
         self._scheduler.trace.note(self._scheduler.time, "states", f"FAULT {kind} in {state}")

@@ -339,7 +339,7 @@ class QuickBuilder(ConditionExpressionBuilder):
 
     def _expression(self, condition: Any, names: dict[str, str], values: dict[str, Any], key: bool) -> str:
         parts, usual, grouped = [], Key if key else Attr, condition.has_grouped_values
-        for value in condition._values:
+        for value in condition.get_expression()["values"]:
             kind = type(value)
             if kind is usual and value.name.isidentifier():
                 place = f"#n{self._name_count}"
@@ -476,6 +476,9 @@ NAMES: list[tuple[Any, str, Any]] = [
     (
         decompose,
         "_table",
-        remembering(decompose._table, lambda rows, x, y, beta: (repr(rows), x.tobytes(), y.tobytes(), beta)),
+        remembering(
+            decompose._table,  # noqa: SLF001  no public function makes the table alone
+            lambda rows, x, y, beta: (repr(rows), x.tobytes(), y.tobytes(), beta),
+        ),
     ),
 ]

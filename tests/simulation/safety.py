@@ -52,7 +52,6 @@ RUN_TRANSITIONS = frozenset(
     }
 )
 ENDED_CHUNK = frozenset({"COMPLETED", "FAILED"})
-ENDED_RUN = frozenset({"completed", "failed", "cancelled"})
 #: Attributes of a run item that stay what they are once they are set.
 FINAL = ("jobs_total", "latched_at", "plan", "manifest_key")
 

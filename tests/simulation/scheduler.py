@@ -46,11 +46,11 @@ class Process:
     """Something that runs on its own: a service's process, a user."""
 
     __slots__ = (
-        "_greenlet",
         "deadline",
         "due",
         "faults",
         "frozen",
+        "greenlet",
         "latencies",
         "name",
         "running",
@@ -73,7 +73,7 @@ class Process:
         self.due = -1
         #: Whether not even its background threads run.
         self.frozen = False
-        self._greenlet: greenlet | None = None
+        self.greenlet: greenlet | None = None
 
 
 class Scheduler:
@@ -91,7 +91,7 @@ class Scheduler:
         #: Takes the fakes' timers that are deliveries: may delay, repeat or drop them.
         self.on_delivery: Callable[[float, Callable[[], None], str], None] | None = None
         self.events = 0
-        self._heap: list[tuple[float, int, Any, str]] = []
+        self.heap: list[tuple[float, int, Any, str]] = []
         self._number = 0
         self._loop: greenlet = getcurrent()
         self._random = ChosenRandom(choices.stream("aws"))
@@ -135,14 +135,14 @@ class Scheduler:
     def at(self, moment: float, action: Callable[[], None], label: str) -> None:
         """Call `action` at `moment`, in the loop."""
         self._number += 1
-        heapq.heappush(self._heap, (moment, self._number, action, label))
+        heapq.heappush(self.heap, (moment, self._number, action, label))
 
     def wait(self, seconds: float) -> None:
         """Let the current process wait. Others run meanwhile, unless none is due."""
         process = self.current
         assert process is not None, "only a process can wait"
         moment = self.time + seconds
-        if not self._heap or self._heap[0][0] > moment:
+        if not self.heap or self.heap[0][0] > moment:
             self.time = moment
             self.events += 1
             return
@@ -159,7 +159,7 @@ class Scheduler:
         """Resume a process at `moment`; an earlier arrangement no longer counts."""
         self._number += 1
         process.due = self._number
-        heapq.heappush(self._heap, (moment, self._number, process, ""))
+        heapq.heappush(self.heap, (moment, self._number, process, ""))
 
     # ---- processes
 
@@ -187,7 +187,7 @@ class Scheduler:
             if ended is not None and not self.stopped:
                 self.at(self.time, lambda: ended(process), "ended")
 
-        process._greenlet = greenlet(run, self._loop)
+        process.greenlet = greenlet(run, self._loop)
         self.wake_at(process, self.time if at is None else at)
         return process
 
@@ -199,7 +199,7 @@ class Scheduler:
 
     def run(self, until: Callable[[], bool], deadline: float = float("inf")) -> bool:
         """Let events happen until `until` holds; it is asked after every event. False: `deadline` came first."""
-        heap, trace = self._heap, self.trace
+        heap, trace = self.heap, self.trace
         while not self.stopped:
             if until():
                 return True
@@ -210,7 +210,7 @@ class Scheduler:
                 if target.due == number:
                     self.time = max(self.time, moment)
                     self.events += 1
-                    self._resume(target)
+                    self.resume(target)
                 continue
             self.time = max(self.time, moment)
             self.events += 1
@@ -222,11 +222,11 @@ class Scheduler:
                 self.stopped = True
         return False
 
-    def _resume(self, process: Process) -> None:
+    def resume(self, process: Process) -> None:
         self.current = process
         try:
-            assert process._greenlet is not None
-            process._greenlet.switch()
+            assert process.greenlet is not None
+            process.greenlet.switch()
         finally:
             self.current = None
 
@@ -235,7 +235,7 @@ class Scheduler:
         self.stopped = True
         for process in processes:
             process.running = False
-            if process._greenlet:  # has begun and not ended
+            if process.greenlet:  # has begun and not ended
                 self.current = process
-                process._greenlet.throw(CrashedError())
+                process.greenlet.throw(CrashedError())
                 self.current = None

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime, tzinfo
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Self
 
 import tenacity
@@ -59,13 +59,16 @@ class _Clock:
         return getattr(time, name)
 
 
+def uuid4() -> uuid.UUID:
+    """A random id, drawn by the schedule."""
+    assert _scheduler is not None
+    return uuid.UUID(int=_ids.getrandbits(128), version=4)
+
+
 class _Uuid:
     """The module `uuid`, whose random ids are drawn by the schedule."""
 
-    @staticmethod
-    def uuid4() -> uuid.UUID:
-        assert _scheduler is not None
-        return uuid.UUID(int=_ids.getrandbits(128), version=4)
+    uuid4 = staticmethod(uuid4)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(uuid, name)
@@ -191,8 +194,12 @@ _ids = random.Random(0)
 _jitter: random.Random = random.Random(0)
 
 
-def _replacements() -> list[tuple[Any, str, Any]]:
-    """Names of the project's modules that mean the real world, and what they mean in the virtual one."""
+@cache
+def replacements() -> list[tuple[Any, str, Any]]:
+    """Names of the project's modules that mean the real world, and what they mean in the virtual one.
+
+    They are looked for once. After another import of the project's modules, call `replacements.cache_clear()`.
+    """
     stand_ins: dict[int, Any] = {
         id(time): _clock,
         id(uuid): _uuid,
@@ -211,9 +218,6 @@ def _replacements() -> list[tuple[Any, str, Any]]:
     found += [(tenacity, "time", _clock), (tenacity.nap, "time", _clock), (tenacity.wait, "random", _random)]
     found += [(base, "datetime", _VirtualDatetime), (telemetry, "AmazonCloudWatchEMFProvider", NoMetrics)]
     return found + quick.NAMES
-
-
-_found: list[tuple[Any, str, Any]] = []
 
 
 @contextmanager
@@ -238,13 +242,11 @@ def virtual(scheduler: Scheduler) -> Iterator[None]:
     """The project's code lives in the time of `scheduler` within the block."""
     global _scheduler, _ids, _jitter  # noqa: PLW0603
     assert _scheduler is None, "one simulation at a time"
-    if not _found:
-        _found.extend(_replacements())
     _scheduler = scheduler
     _ids = random.Random(0)
     _jitter = ChosenRandom(scheduler.choices.stream("jitter"))
     try:
-        with replaced(_found):
+        with replaced(replacements()):
             yield
     finally:
         _scheduler = None

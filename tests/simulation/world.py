@@ -1,7 +1,7 @@
 """The real services, an account in memory: one schedule's world. What is known of the services' insides is here.
 
-A service's handler is made by the service's own wiring (`_handler` of its handler module), with clients of the account,
-settings from the account's resources, and the stand-ins of `workloads`.
+A service's handler is made by the service's own wiring (`process_handler` of its handler module), with clients of the
+account, settings from the account's resources, and the stand-ins of `workloads`.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class World:
     """One schedule's account, processes and clock. Use it within `with world.alive():`."""
 
     def __init__(self, plan: Plan, choices: Choices, trace: Trace) -> None:
-        _import_services()
+        import_services()
         self.plan = plan
         self.choices = choices
         self.trace = trace
@@ -135,9 +135,7 @@ class World:
 
     def new_handler(self, path: str) -> Handler:
         """What a new process of a service calls with the messages it receives."""
-        module, _, name = path.partition(":")
-        handler: Handler = getattr(import_module(module), f"_{name}").__wrapped__()
-        return handler
+        return made_handler(path)
 
     def connection(self) -> Connection:
         """What the command line uses."""
@@ -181,7 +179,7 @@ class World:
     def _watch_queues(self) -> None:
         """Hear of every message that is deleted, and of every queue in which one may have become visible."""
         sqs = self.aws.sqs
-        delete, held = sqs._delete, sqs._held
+        delete, held = sqs.delete, sqs.held
 
         def watched(operation_name: str, queue: Any, receipt: str) -> None:
             _, message = held(operation_name, queue, receipt)
@@ -189,7 +187,7 @@ class World:
                 self.on_acknowledged(queue.name, message)
             delete(operation_name, queue, receipt)
 
-        enqueue, hide, give_up = sqs.enqueue, sqs._hide, sqs._give_up
+        enqueue, hide, give_up = sqs.enqueue, sqs.hide, sqs.give_up
 
         def enqueued(queue: Any, *arguments: Any, **named: Any) -> Any:
             message = enqueue(queue, *arguments, **named)
@@ -204,7 +202,7 @@ class World:
             give_up(queue, *arguments)
             self.look_at(queue.dead_letter_queue)
 
-        vars(sqs).update(_delete=watched, enqueue=enqueued, _hide=hidden, _give_up=given_up)
+        vars(sqs).update(delete=watched, enqueue=enqueued, hide=hidden, give_up=given_up)
 
     def _shorten_retention(self, seconds: float) -> None:
         """Have the queues of LOSABLE forget messages that soon, until the faults are over."""
@@ -286,8 +284,14 @@ class World:
 # ---- what the services are given instead of the real thing
 
 
+def made_handler(path: str) -> Handler:
+    """A new handler, made by the wiring of its service. path: `module:function` of the service's entry point."""
+    handler: Handler = import_module(path.partition(":")[0]).process_handler.__wrapped__()
+    return handler
+
+
 @cache
-def _import_services() -> None:
+def import_services() -> None:
     """Import every service, so that there is something to replace names in."""
     for service in _packages():
         package = import_module(service)

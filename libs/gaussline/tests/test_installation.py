@@ -8,39 +8,53 @@ import subprocess
 import sys
 import warnings
 import zipfile
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
-import prismline_gaussline.batch as module
-from prismline_gaussline import ComponentFlag, Flag, NoDataWarning, decompose, kernel_available
+from prismline_gaussline import ComponentFlag, Flag, decompose
 from prismline_gaussline.synthetic import model
 
 LIBRARY = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
-def no_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_kernel", None)
-    module._warn_without_kernel.cache_clear()  # noqa: SLF001  the warning comes once in a process
+def without_kernel() -> Iterator[Any]:
+    """The library as it is imported where the kernel was not built."""
+
+    def imported() -> dict[str, ModuleType]:
+        return {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "prismline_gaussline"}
+
+    before = imported()
+    for name in before:
+        del sys.modules[name]
+    sys.modules["prismline_gaussline._kernel"] = None  # type: ignore[assignment]  an import of it fails
+    yield import_module("prismline_gaussline")
+    for name in imported():
+        del sys.modules[name]
+    sys.modules.update(before)
 
 
 @pytest.mark.without_kernel
 def test_without_the_kernel_phspectra_does_the_work_and_one_warning_says_how_to_mend_it(
-    no_kernel: None,
+    without_kernel: Any,
 ) -> None:
     pytest.importorskip("phspectra", reason="phspectra is the slow way")
     truth = np.array([[3.0, 100.0, 5.0]])
     spectra = model(truth, 200) + np.random.default_rng(9501).normal(0.0, 0.1, (2, 200))
     spectra[1, 150:] = np.nan
-    assert not kernel_available()
+    assert not without_kernel.kernel_available()
     with pytest.warns(RuntimeWarning, match="C compiler"):
-        table = decompose(spectra)
+        table = without_kernel.decompose(spectra)
     with warnings.catch_warnings():
         warnings.simplefilter("error", RuntimeWarning)
-        warnings.simplefilter("ignore", NoDataWarning)
-        empty = decompose(np.full((1, 200), np.nan))
+        warnings.simplefilter("ignore", without_kernel.NoDataWarning)
+        empty = without_kernel.decompose(np.full((1, 200), np.nan))
     assert table.components(0)[0] == pytest.approx(truth[0], rel=0.05)
     assert table.n_components.tolist() == [1, 1]
     assert table.chi2_reduced[0] == pytest.approx(1.0, abs=0.5)
@@ -49,14 +63,13 @@ def test_without_the_kernel_phspectra_does_the_work_and_one_warning_says_how_to_
     assert empty.flags[0] & Flag.NO_DATA
 
 
-def test_the_slow_way_quotes_the_same_uncertainties(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_slow_way_quotes_the_same_uncertainties(without_kernel: Any) -> None:
     pytest.importorskip("phspectra", reason="phspectra is the slow way")
     spectra = model(np.array([[3.0, 100.0, 5.0]]), 200) + np.random.default_rng(9502).normal(0.0, 0.1, (1, 200))
     fast = decompose(spectra)
-    monkeypatch.setattr(module, "_kernel", None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        slow = decompose(spectra)
+        slow = without_kernel.decompose(spectra)
     for name in (
         "amplitude_err",
         "mean_err",
@@ -72,11 +85,11 @@ def test_the_slow_way_quotes_the_same_uncertainties(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.without_kernel
 def test_without_kernel_and_phspectra_the_error_says_what_to_install(
-    no_kernel: None, monkeypatch: pytest.MonkeyPatch
+    without_kernel: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "phspectra", None)
     with pytest.warns(RuntimeWarning), pytest.raises(ImportError, match=r"prismline-gaussline\[phspectra\]"):
-        decompose(np.zeros((1, 20)))
+        without_kernel.decompose(np.zeros((1, 20)))
 
 
 @pytest.fixture

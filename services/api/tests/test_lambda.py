@@ -31,7 +31,7 @@ def event(method: str, path: str, key: str, body: Any = None) -> dict[str, Any]:
 
 def test_a_job_is_submitted_through_the_function(world: ApiWorld) -> None:
     key = world.key()
-    app._handler.cache_clear()  # noqa: SLF001  each world has settings of its own
+    app.process_handler.cache_clear()  # each world has settings of its own
     answer = app.handler(event("POST", "/v1/jobs", key, urls_job(2)), Context())
     job = json.loads(answer["body"])
     assert (answer["statusCode"], job["run"]["counts"]["total"]) == (201, 2)

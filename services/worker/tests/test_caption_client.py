@@ -16,7 +16,7 @@ from prismline_worker.caption_client import Answer, CaptionClient
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
-    monkeypatch.setattr(caption_client, "_exponential", lambda state: 0.0)
+    monkeypatch.setattr(caption_client, "exponential_wait", lambda state: 0.0)
     with model_server() as running:
         yield running
 
@@ -83,7 +83,7 @@ def test_a_server_that_serves_no_model_is_down(server: ModelServer) -> None:
 
 
 def test_the_client_waits_as_long_as_the_server_asks(server: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caption_client, "_exponential", lambda state: 60.0)
+    monkeypatch.setattr(caption_client, "exponential_wait", lambda state: 60.0)
     server.replies.append(Reply(429, headers={"Retry-After": "1"}))
     began = time.monotonic()
     ask(server)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,7 @@ from worker_world import CUBE, FIRST, GOOD, HOPELESS, RUN_ID, SLOW, WorkerWorld
 
 from prismline_contracts import ChunkStatus, CubeReference, chunk_id
 from prismline_runtime import Bucket
+from prismline_worker.handler import build_handler
 
 pytestmark = pytest.mark.emulator
 
@@ -118,17 +120,20 @@ def test_a_range_that_fails_gives_the_chunk_back(
     world: WorkerWorld, monkeypatch: pytest.MonkeyPatch, spoil: Callable[..., dict[str, Any]], said: str
 ) -> None:
     world.open_run_of_cube([GOOD, BLANK], size=2)
+    s3 = boto3.client("s3")
+
+    class SpoiledRanges:
+        def get_object(self, **request: Any) -> Any:
+            answer: Any = s3.get_object(**request)
+            return spoil(answer) if "Range" in request else answer
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(s3, name)
+
+    spoiled: Any = SpoiledRanges()
+    deps = dataclasses.replace(world.deps, open_bucket=lambda name: Bucket(spoiled, name))
     with monkeypatch.context() as patch:
-        real = Bucket._get_range  # noqa: SLF001 - the one call that a range costs
-
-        def spoiled(bucket: Bucket, key: str, start: int, stop: int, etag: str) -> bytes:
-            class Spoiling:
-                def get_object(self, **request: Any) -> dict[str, Any]:
-                    return spoil(boto3.client("s3").get_object(**request))
-
-            return real(Bucket(Spoiling(), bucket.name), key, start, stop, etag)  # type: ignore[arg-type]
-
-        patch.setattr(Bucket, "_get_range", spoiled)
+        patch.setattr(world, "handler", build_handler(deps))
         assert not world.process(FIRST, **referring(world)), "SQS delivers the message again"
     chunk = world.chunk()
     assert chunk.state is ChunkStatus.PENDING

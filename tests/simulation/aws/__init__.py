@@ -39,9 +39,6 @@ __all__ = [
     "deployed",
 ]
 
-#: Hears of a table's name, a key, and the item before and after.
-WriteHook = Callable[[str, tuple[Any, ...], Mapping[str, Any] | None, Mapping[str, Any] | None], None]
-
 
 class Aws:
     """The state of an account, its clients, and what wants to hear of changes."""

@@ -27,8 +27,6 @@ MAX_TRANSACTION_BYTES = 4 * 2**20
 TOKEN_SECONDS = 600.0
 #: Writes of a transaction, keys of a batch read, writes of a batch.
 MAX_TRANSACTION, MAX_BATCH_GET, MAX_BATCH_WRITE = 100, 100, 25
-#: Longest hash and range key, in bytes.
-MAX_KEY_BYTES = {"HASH": 2048, "RANGE": 1024}
 
 _KEY_MISMATCH = "The provided key element does not match the schema"
 _NO_TABLE = "Requested resource not found"
@@ -180,7 +178,7 @@ class Index:
         self.range_key = range_key
         #: By hash key, then by sort key and the item's own key.
         self._partitions: dict[Any, dict[tuple[Any, Key], Version]] = {}
-        self._pending: deque[tuple[float, Version | None, Version | None]] = deque()
+        self.pending: deque[tuple[float, Version | None, Version | None]] = deque()
 
     def copy(self) -> Index:
         return Index(self.name, self.hash_key, self.range_key)
@@ -193,13 +191,13 @@ class Index:
         if visible_at is None:
             self._apply(before, after)
         else:
-            last = self._pending[-1][0] if self._pending else visible_at
-            self._pending.append((max(last, visible_at), before, after))
+            last = self.pending[-1][0] if self.pending else visible_at
+            self.pending.append((max(last, visible_at), before, after))
 
     def catch_up(self, now: float) -> None:
         """Apply what is due."""
-        while self._pending and self._pending[0][0] <= now:
-            _, before, after = self._pending.popleft()
+        while self.pending and self.pending[0][0] <= now:
+            _, before, after = self.pending.popleft()
             self._apply(before, after)
 
     def _apply(self, before: Version | None, after: Version | None) -> None:
@@ -254,7 +252,7 @@ class Table:
         self.key_names = (hash_key,) if range_key is None else (hash_key, range_key)
         self._text_keys = all(types[name] == "S" for name in self.key_names)
         self._index_keys = frozenset(name for name in types if name not in self.key_names)
-        self._versions: dict[Key, Version] = {}
+        self.versions: dict[Key, Version] = {}
         self._partitions: dict[Any, dict[Any, Version]] = {}
         self._orders: dict[Any, list[Any]] = {}
 
@@ -264,20 +262,20 @@ class Table:
 
     def items(self) -> list[Mapping[str, Any]]:
         """All items as plain Python, in the order of their first write."""
-        return [version.plain for version in self._versions.values()]
+        return [version.plain for version in self.versions.values()]
 
     def get(self, *key: Any) -> Mapping[str, Any] | None:
         """The item with a key, e.g. `get(run_id, "RUN")`, as plain Python, or None."""
-        version = self._versions.get(key)
+        version = self.versions.get(key)
         return None if version is None else version.plain
 
     def __len__(self) -> int:
-        return len(self._versions)
+        return len(self.versions)
 
     # ---- for the client
 
     def version(self, key: Key) -> Version | None:
-        return self._versions.get(key)
+        return self.versions.get(key)
 
     def key_of(self, given: Mapping[str, Any], *, exact: bool = True) -> Key:
         """The key in a request's `Key` (exact) or item. Raises ExpressionError."""
@@ -337,19 +335,19 @@ class Table:
 
     def commit(self, key: Key, after: Version | None, now: float) -> Version | None:
         """Replace an item's version; the one before."""
-        before = self._versions.get(key)
+        before = self.versions.get(key)
         partition_key, sort = key[0], key[-1]
         if after is None:
             if before is None:
                 return None
-            del self._versions[key]
+            del self.versions[key]
             partition = self._partitions[partition_key]
             del partition[sort]
             self._orders.pop(partition_key, None)
             if not partition:
                 del self._partitions[partition_key]
         else:
-            self._versions[key] = after
+            self.versions[key] = after
             if before is None:
                 self._partitions.setdefault(partition_key, {})[sort] = after
                 self._orders.pop(partition_key, None)
@@ -357,7 +355,7 @@ class Table:
                 self._partitions[partition_key][sort] = after
         visible_at = now + self.index_lag if self.index_lag else None
         for index in self.indexes.values():
-            if visible_at is None and index._pending:
+            if visible_at is None and index.pending:
                 index.catch_up(float("inf"))  # the lag was switched off
             index.write(before, after, visible_at)
         return before

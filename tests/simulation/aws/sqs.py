@@ -317,7 +317,7 @@ class SQS(Client):
             self._hub.random().shuffle(candidates)
         for key, message in candidates:
             if queue.max_receive_count and message.receive_count >= queue.max_receive_count:
-                self._give_up(queue, key, message, now)
+                self.give_up(queue, key, message, now)
                 continue
             self._receipts += 1
             message.receive_count += 1
@@ -331,7 +331,7 @@ class SQS(Client):
                 break
         return {"Messages": received} if received else {}
 
-    def _give_up(self, queue: Queue, key: str, message: Message, now: float) -> None:
+    def give_up(self, queue: Queue, key: str, message: Message, now: float) -> None:
         """Move a message to the dead-letter queue; its id, count and age go with it."""
         del queue.messages[key]
         message.source_arn = queue.arn
@@ -341,25 +341,25 @@ class SQS(Client):
 
     @operation
     def delete_message(self, *, QueueUrl: str, ReceiptHandle: str) -> dict[str, Any]:
-        self._delete("DeleteMessage", self._queue("DeleteMessage", QueueUrl), ReceiptHandle)
+        self.delete("DeleteMessage", self._queue("DeleteMessage", QueueUrl), ReceiptHandle)
         return {}
 
     @operation
     def delete_message_batch(self, *, QueueUrl: str, Entries: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         queue = self._queue("DeleteMessageBatch", QueueUrl)
         _check_batch("DeleteMessageBatch", Entries)
-        return _each(Entries, lambda each: self._delete("DeleteMessageBatch", queue, each["ReceiptHandle"]))
+        return _each(Entries, lambda each: self.delete("DeleteMessageBatch", queue, each["ReceiptHandle"]))
 
-    def _delete(self, operation_name: str, queue: Queue, receipt: str) -> None:
+    def delete(self, operation_name: str, queue: Queue, receipt: str) -> None:
         """Delete what was received last with `receipt`; an older receipt deletes nothing, and says nothing."""
-        key, message = self._held(operation_name, queue, receipt)
+        key, message = self.held(operation_name, queue, receipt)
         if message is not None and (message.receipt == receipt or self.stale_receipts_count):
             del queue.messages[key]
 
     @operation
     def change_message_visibility(self, *, QueueUrl: str, ReceiptHandle: str, VisibilityTimeout: int) -> dict[str, Any]:
         name = "ChangeMessageVisibility"
-        self._hide(name, self._queue(name, QueueUrl), ReceiptHandle, VisibilityTimeout)
+        self.hide(name, self._queue(name, QueueUrl), ReceiptHandle, VisibilityTimeout)
         return {}
 
     @operation
@@ -368,15 +368,15 @@ class SQS(Client):
         queue = self._queue(name, QueueUrl)
         _check_batch(name, Entries)
         return _each(
-            Entries, lambda each: self._hide(name, queue, each["ReceiptHandle"], each.get("VisibilityTimeout", 30))
+            Entries, lambda each: self.hide(name, queue, each["ReceiptHandle"], each.get("VisibilityTimeout", 30))
         )
 
-    def _hide(self, operation_name: str, queue: Queue, receipt: str, seconds: int) -> None:
+    def hide(self, operation_name: str, queue: Queue, receipt: str, seconds: int) -> None:
         if not 0 <= seconds <= MAX_VISIBILITY_SECONDS:
             raise _invalid_visibility(operation_name, seconds)
         now = self._hub.now()
         queue.expire(now)
-        _, message = self._held(operation_name, queue, receipt)
+        _, message = self.held(operation_name, queue, receipt)
         if message is None:
             raise client_error(
                 operation_name,
@@ -395,7 +395,7 @@ class SQS(Client):
             )
         message.visible_at = now + seconds
 
-    def _held(self, operation_name: str, queue: Queue, receipt: str) -> tuple[str, Message | None]:
+    def held(self, operation_name: str, queue: Queue, receipt: str) -> tuple[str, Message | None]:
         name, slash, rest = receipt.partition("/")
         key, hash_sign, _ = rest.rpartition("#")
         if not slash or not hash_sign or name != queue.name:

@@ -46,10 +46,3 @@ class SSM(Client):
         self._versions[Name] = self._versions.get(Name, 1) + 1 if Name in self._values else 1
         self._values[Name] = Value
         return {"Version": self._versions[Name], "Tier": "Standard"}
-
-    @operation
-    def delete_parameter(self, *, Name: str) -> dict[str, Any]:
-        if Name not in self._values:
-            raise client_error("DeleteParameter", "ParameterNotFound", f"Parameter {Name} not found.")
-        del self._values[Name]
-        return {}

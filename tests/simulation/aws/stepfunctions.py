@@ -318,7 +318,7 @@ class StepFunctions(Client):
         """Go on with `data`: to the next state, or to the end."""
         if "OutputPath" in state.raw:
             path = state.raw["OutputPath"]
-            data = {} if path is None else asl.compile_path(path)(data, self._context(execution))
+            data = {} if path is None else asl.compile_path(path)(data, self.context_of(execution))
         if execution.size > MAX_PAYLOAD_BYTES and len(asl.to_json(data).encode()) > MAX_PAYLOAD_BYTES:
             raise StatesError("States.DataLimitExceeded", f"The output of {state.name} is too large.")
         execution.data = data
@@ -327,13 +327,13 @@ class StepFunctions(Client):
         else:
             self._enter(execution, state.raw["Next"])
 
-    def _input(self, execution: Execution, state: State) -> Any:
+    def input_of(self, execution: Execution, state: State) -> Any:
         if "InputPath" not in state.raw:
             return execution.data
         path = state.raw["InputPath"]
-        return {} if path is None else asl.compile_path(path)(execution.data, self._context(execution))
+        return {} if path is None else asl.compile_path(path)(execution.data, self.context_of(execution))
 
-    def _context(self, execution: Execution) -> dict[str, Any]:
+    def context_of(self, execution: Execution) -> dict[str, Any]:
         """The context object, `$$`."""
         return {
             "Execution": {
@@ -354,18 +354,18 @@ class StepFunctions(Client):
 
     # ---- states
 
-    def _enter_pass(self, execution: Execution, state: State) -> None:
-        data = self._input(execution, state)
+    def enter_pass(self, execution: Execution, state: State) -> None:
+        data = self.input_of(execution, state)
         if "Result" in state.raw:
             result = state.raw["Result"]
         elif state.parameters is not None:
-            result = state.parameters(data, self._context(execution))
+            result = state.parameters(data, self.context_of(execution))
         else:
             result = data
         self._leave(execution, state, asl.with_result(execution.data, state.raw.get("ResultPath", "$"), result))
 
-    def _enter_choice(self, execution: Execution, state: State) -> None:
-        data, context = self._input(execution, state), self._context(execution)
+    def enter_choice(self, execution: Execution, state: State) -> None:
+        data, context = self.input_of(execution, state), self.context_of(execution)
         for holds, following in state.choices:
             if holds(data, context):
                 self._enter(execution, following)
@@ -374,23 +374,23 @@ class StepFunctions(Client):
             raise StatesError("States.NoChoiceMatched", f"No choice of {state.name} matched.")
         self._enter(execution, state.raw["Default"])
 
-    def _enter_succeed(self, execution: Execution, state: State) -> None:
-        self._end(execution, "SUCCEEDED", output=asl.to_json(self._input(execution, state)))
+    def enter_succeed(self, execution: Execution, state: State) -> None:
+        self._end(execution, "SUCCEEDED", output=asl.to_json(self.input_of(execution, state)))
 
-    def _enter_fail(self, execution: Execution, state: State) -> None:
+    def enter_fail(self, execution: Execution, state: State) -> None:
         said = {}
         for name in ("Error", "Cause"):
             path = state.raw.get(f"{name}Path")
             said[name.lower()] = (
                 state.raw.get(name)
                 if path is None
-                else asl.compile_expression(path)(execution.data, self._context(execution))
+                else asl.compile_expression(path)(execution.data, self.context_of(execution))
             )
         self._end(execution, "FAILED", **said)
 
-    def _enter_wait(self, execution: Execution, state: State) -> None:
-        raw, context = state.raw, self._context(execution)
-        data = self._input(execution, state)
+    def enter_wait(self, execution: Execution, state: State) -> None:
+        raw, context = state.raw, self.context_of(execution)
+        data = self.input_of(execution, state)
         if "Seconds" in raw or "SecondsPath" in raw:
             seconds = raw["Seconds"] if "Seconds" in raw else asl.compile_path(raw["SecondsPath"])(data, context)
         else:
@@ -399,7 +399,7 @@ class StepFunctions(Client):
             seconds = max(0.0, datetime.fromisoformat(moment).timestamp() - self._hub.now())
         self._later(execution, state.name, lambda: self._leave(execution, state, data), float(seconds))
 
-    def _enter_task(self, execution: Execution, state: State) -> None:
+    def enter_task(self, execution: Execution, state: State) -> None:
         self._try_task(execution, state, token=None)
 
     def _try_task(self, execution: Execution, state: State, token: str | None) -> None:
@@ -408,7 +408,7 @@ class StepFunctions(Client):
         waits = resource.endswith(WAIT_FOR_TOKEN)
         if waits:
             execution.token = token or self._new_token(execution)
-        data, context = self._input(execution, state), self._context(execution)
+        data, context = self.input_of(execution, state), self.context_of(execution)
         parameters = state.parameters(data, context) if state.parameters is not None else data
         fault = self.task_fault(execution, state.name) if self.task_fault is not None else None
         if fault is not None:
@@ -460,7 +460,7 @@ class StepFunctions(Client):
         if heartbeat is not None:
             self._hub.call_later(heartbeat, check_heartbeat, label)
 
-    def _send_message(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def send_message(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         body = parameters["MessageBody"]
         text = body if isinstance(body, str) else asl.to_json(body)
         queue = self._aws.queues.get(parameters["QueueUrl"].rpartition("/")[2])
@@ -473,7 +473,7 @@ class StepFunctions(Client):
         )
         return {"MessageId": message.message_id}
 
-    def _put_events(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def put_events(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         answers = []
         for entry in parameters["Entries"]:
             detail = entry.get("Detail")
@@ -487,7 +487,7 @@ class StepFunctions(Client):
     def _succeed(self, execution: Execution, result: Any) -> None:
         state = execution.machine.states[execution.state]
         if state.selector is not None:
-            result = state.selector(result, self._context(execution))
+            result = state.selector(result, self.context_of(execution))
         self._leave(execution, state, asl.with_result(execution.data, state.raw.get("ResultPath", "$"), result))
 
     def _fail(self, execution: Execution, error: StatesError) -> None:
@@ -600,15 +600,15 @@ def _iso(seconds: float) -> str:
 
 
 _ENTER: dict[str, Callable[[StepFunctions, Execution, State], None]] = {
-    "Task": StepFunctions._enter_task,
-    "Pass": StepFunctions._enter_pass,
-    "Choice": StepFunctions._enter_choice,
-    "Wait": StepFunctions._enter_wait,
-    "Succeed": StepFunctions._enter_succeed,
-    "Fail": StepFunctions._enter_fail,
+    "Task": StepFunctions.enter_task,
+    "Pass": StepFunctions.enter_pass,
+    "Choice": StepFunctions.enter_choice,
+    "Wait": StepFunctions.enter_wait,
+    "Succeed": StepFunctions.enter_succeed,
+    "Fail": StepFunctions.enter_fail,
 }
 
 _TASKS: dict[str, Callable[[StepFunctions, Mapping[str, Any]], dict[str, Any]]] = {
-    "sqs:sendMessage": StepFunctions._send_message,
-    "events:putEvents": StepFunctions._put_events,
+    "sqs:sendMessage": StepFunctions.send_message,
+    "events:putEvents": StepFunctions.put_events,
 }

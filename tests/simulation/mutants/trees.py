@@ -98,7 +98,7 @@ class Runner:
 
 def preload() -> None:
     """Import everything once, so that forked processes have the libraries already."""
-    import_module("tests.simulation.world")._import_services()
+    import_module("tests.simulation.world").import_services()
 
 
 def _serve(tree: Tree, pipe: Connection) -> None:

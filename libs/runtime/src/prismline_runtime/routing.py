@@ -73,7 +73,9 @@ def backoff_seconds(receive_count: int) -> int:
     return max(1, round(random.uniform(0.5, 1.0) * longest))
 
 
-class _Router:
+class Router:
+    """The handler that `queue_handler` makes."""
+
     def __init__(
         self,
         transport: Transport,
@@ -81,12 +83,14 @@ class _Router:
         messages: Mapping[type[BaseModel], MessageFunction],
         aws_events: Mapping[str, AwsEventFunction],
     ) -> None:
-        self._transport = transport
+        self.transport = transport
         self._logger = logger
-        self._messages = {_type_of(model): (model, function) for model, function in messages.items()}
+        #: The model and the function of each message type.
+        self.messages = {_type_of(model): (model, function) for model, function in messages.items()}
         self._aws_events = aws_events
 
     def __call__(self, event: dict[str, Any], context: Any) -> PartialItemFailureResponse:
+        """Handle Lambda's SQS event. The answer names the messages that failed."""
         processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
         return process_partial_response(
             event=event,
@@ -97,16 +101,16 @@ class _Router:
     def _handle(self, delivery: Delivery) -> None:
         with log_keys(self._logger, message_id=delivery.message_id, receive_count=delivery.receive_count):
             try:
-                self._dispatch(delivery)
+                self.dispatch(delivery)
             except PermanentError as error:
                 self._logger.warning("message_dead_lettered", extra={"reason": str(error), "queue": delivery.queue})
-                self._transport.dead_letter(delivery, {"error": str(error)})
+                self.transport.dead_letter(delivery, {"error": str(error)})
             except NewerReleaseError as error:
                 self._logger.warning("message_unknown", extra={"reason": str(error), "queue": delivery.queue})
-                self._transport.dead_letter(delivery, {"unknown": str(error)})
+                self.transport.dead_letter(delivery, {"unknown": str(error)})
             except ResourceUnavailableError as error:
                 self._logger.info("message_waits", extra={"reason": str(error), "resource": error.resource})
-                self._transport.dead_letter(delivery, {"waits_for": error.resource})
+                self.transport.dead_letter(delivery, {"waits_for": error.resource})
             except Exception as error:
                 wait = error.retry_after if isinstance(error, TransientError) else None
                 wait = backoff_seconds(delivery.receive_count) if wait is None else wait
@@ -114,10 +118,11 @@ class _Router:
                 self._logger.warning(
                     "message_postponed", extra={"reason": str(error), "seconds": wait}, exc_info=not expected
                 )
-                self._transport.postpone(delivery, wait)
+                self.transport.postpone(delivery, wait)
                 raise
 
-    def _dispatch(self, delivery: Delivery) -> None:
+    def dispatch(self, delivery: Delivery) -> None:
+        """Call the function for a message. Raises what the function raises, and PermanentError for no message."""
         document = _parse(delivery.body)
         document = undelivered_envelope(document) or document
         if "specversion" not in document:
@@ -127,9 +132,9 @@ class _Router:
             envelope = Envelope.model_validate(document)
         except ValidationError as error:
             raise PermanentError(f"The message is not a valid envelope: {describe_invalid(error)}.") from error
-        if envelope.type not in self._messages:
+        if envelope.type not in self.messages:
             raise NewerReleaseError(f"The message type {envelope.type} is not one that this service takes.")
-        model, function = self._messages[envelope.type]
+        model, function = self.messages[envelope.type]
         keys = {"trace_id": envelope.trace_id, "run_id": envelope.runid, "chunk_id": envelope.data.get("chunk_id")}
         with log_keys(self._logger, **{key: value for key, value in keys.items() if value}):
             try:
@@ -185,4 +190,4 @@ def queue_handler(
     `messages` maps contract models to functions. `aws_events` maps `source/detail-type` of EventBridge events to
     functions; the name of an SNS message is `aws.sns/Notification`.
     """
-    return _Router(transport, logger, messages, aws_events or {})
+    return Router(transport, logger, messages, aws_events or {})

@@ -349,10 +349,11 @@ def get_recovery(operation_id: OperationId, caller: Reader, deps: Deps) -> Recov
 
 
 @cache
-def _handler() -> Mangum:
+def process_handler() -> Mangum:
+    """The application as this process's Lambda handler."""
     return Mangum(create_app(), lifespan="off")
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
     """Entry point in Lambda, behind a function URL."""
-    return _handler()(event, context)
+    return process_handler()(event, context)

@@ -29,10 +29,11 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
 
 
 @cache
-def _handler() -> LambdaHandler:
+def process_handler() -> LambdaHandler:
+    """The handler of this process."""
     return build_handler(Dependencies.from_environment())
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
     """Entry point. Takes Lambda's SQS event and answers with `batchItemFailures`."""
-    return _handler()(event, context)
+    return process_handler()(event, context)

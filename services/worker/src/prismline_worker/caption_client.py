@@ -219,14 +219,15 @@ def _read(answer: httpx.Response, model: type[T]) -> T:
         raise TransientError(f"The caption model's answer is not valid: {describe_invalid(error)}.") from error
 
 
-_exponential = wait_random_exponential(FIRST_WAIT_SECONDS, LAST_WAIT_SECONDS)
+#: How long to wait before the next try if the server does not say.
+exponential_wait = wait_random_exponential(FIRST_WAIT_SECONDS, LAST_WAIT_SECONDS)
 
 
 def _wait(state: RetryCallState) -> float:
     """Seconds until the next try: the server's `Retry-After`, or else exponential backoff with jitter."""
     error = state.outcome.exception() if state.outcome is not None else None
     asked = error.retry_after if isinstance(error, TransientError) else None
-    return _exponential(state) if asked is None else min(asked, LONGEST_ASKED_SECONDS)
+    return exponential_wait(state) if asked is None else min(asked, LONGEST_ASKED_SECONDS)
 
 
 def _asked_wait(answer: httpx.Response) -> int | None:

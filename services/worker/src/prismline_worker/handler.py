@@ -37,12 +37,13 @@ _MAKING = threading.Lock()
 
 
 @cache
-def _handler() -> LambdaHandler:
+def process_handler() -> LambdaHandler:
+    """The handler of this process."""
     return build_handler(Dependencies.from_environment())
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
     """Entry point. Takes Lambda's SQS event and answers with `batchItemFailures`."""
     with _MAKING:
-        made = _handler()
+        made = process_handler()
     return made(event, context)

@@ -80,10 +80,11 @@ def build_handler(deps: WebhookDependencies) -> LambdaHandler:
 
 
 @cache
-def _handler() -> LambdaHandler:
+def process_handler() -> LambdaHandler:
+    """The handler of this process."""
     return build_handler(WebhookDependencies.from_environment())
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:
     """Entry point. Takes Lambda's SQS event and answers with `batchItemFailures`."""
-    return _handler()(event, context)
+    return process_handler()(event, context)
