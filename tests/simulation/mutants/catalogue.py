@@ -704,8 +704,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what raised is acknowledged",
         f"{RUNTIME}/routing.py",
-        "self._transport.postpone(delivery, wait)\n                raise",
-        "self._transport.postpone(delivery, wait)",
+        "self.transport.postpone(delivery, wait)\n                raise",
+        "self.transport.postpone(delivery, wait)",
         "Whatever meets an error is lost.",
     ),
     Mutant(
