@@ -10,4 +10,4 @@ RunId = Annotated[str, typer.Argument(help="The run's id, or the beginning of it
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for a program to read.")]
 Survey = Annotated[str | None, typer.Option(help="Only runs of this survey.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Watch the run until it has ended.")]
-IdempotencyKey = Annotated[str | None, typer.Option(help="Submissions with the same key start one run.")]
+IdempotencyKey = Annotated[str | None, typer.Option(help="Requests with the same key take effect only once.")]

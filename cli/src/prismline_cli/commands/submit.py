@@ -20,7 +20,7 @@ from prismline_cli.watching import watch as watch_run
 def submit(
     cube: Annotated[
         str | None,
-        typer.Argument(help="A cube: FITS (plain, .gz, .fz) or zipped Zarr, or s3://BUCKET/KEY of one that is in S3."),
+        typer.Argument(help="A cube: FITS (plain, .gz, .fz) or zipped Zarr. A file, or s3://BUCKET/KEY of an object."),
     ] = None,
     survey: Annotated[str | None, typer.Option(help="The survey that the cube belongs to.")] = None,
     manifest: Annotated[
