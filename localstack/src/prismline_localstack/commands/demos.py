@@ -16,7 +16,7 @@ from prismline_localstack.demos import DemoResult
 def demo(
     cube: Annotated[Path | None, typer.Option(help="A FITS cube; default: a generated one with known truth.")] = None,
     survey: Annotated[str | None, typer.Option(help="The survey's name; default: from the file's name.")] = None,
-    chunk_size: Annotated[int | None, typer.Option(min=1, help="Spectra per chunk; default: 20 chunks of a small cube.")] = None,
+    chunk_size: Annotated[int | None, typer.Option(min=1, help="Spectra per chunk; small cubes: 20 chunks.")] = None,
     to: Annotated[Path, typer.Option(help="Folder of the cube, the results and the picture.")] = Path("demo-output"),
     keep: Annotated[bool, typer.Option("--keep", help="Continue to serve the console until Ctrl-C.")] = False,
     as_json: AsJson = False,
