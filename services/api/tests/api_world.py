@@ -38,12 +38,12 @@ class ApiWorld:
     environment: str
     deps: Dependencies
     client: TestClient
-    #: The queue that hears everything on the bus.
+    #: The queue that receives every event on the bus.
     observer: str
 
     @classmethod
     def create(cls, environment: str, patch: pytest.MonkeyPatch) -> ApiWorld:
-        """A world of its own tables, queues, bus and bucket."""
+        """Create tables, queues, a bus and a bucket, and an api that uses them."""
         dynamodb, sqs, events = boto3.client("dynamodb"), boto3.client("sqs"), boto3.client("events")
         boto3.client("s3").create_bucket(Bucket=f"bucket-{environment}")
         for table in ("runs", "jobs"):
@@ -89,7 +89,7 @@ class ApiWorld:
         return [decode(item) for item in found]
 
     def put(self, table: str, item: dict[str, Any]) -> None:
-        """Write an item of the table `jobs` or `runs` that is not there yet."""
+        """Write a new item of the table `jobs` or `runs`."""
         assert Table(boto3.client("dynamodb"), f"{table}-{self.environment}").create(item, key="PK")
 
     def change(self, table: str, item_key: dict[str, str], /, **sets: Any) -> None:
@@ -115,11 +115,11 @@ class ApiWorld:
         return [entry["Key"] for entry in listing.get("Contents", [])]
 
     def set_status(self, run_id: str, status: str) -> None:
-        """What the status service says of a run."""
+        """Set the status of a run, as the status service does."""
         self.deps.states.create({"run_id": run_id, "status": status, "updated_at": timestamp()}, key="run_id")
 
     def state(self, run_id: str, **fields: str) -> None:
-        """A running run, as the status service knows it."""
+        """Write the status service's item of a running run."""
         item = {"run_id": run_id, "status": "running", "updated_at": timestamp(), **fields}
         self.deps.states.create(item, key="run_id")
 
@@ -137,7 +137,7 @@ class ApiWorld:
 
     @staticmethod
     def download(url: str) -> bytes:
-        """What a presigned link leads to."""
+        """The content behind a presigned link."""
         answer = httpx.get(url)
         assert answer.status_code == 200, answer.text
         return answer.content
@@ -149,12 +149,12 @@ class ApiWorld:
         return self.example(schema["oneOf"][0]) if "oneOf" in schema else schema["examples"][0]
 
     def received(self, queue: str) -> list[dict[str, Any]]:
-        """The messages in a queue, which are removed."""
+        """Take all messages out of a queue."""
         sqs = boto3.client("sqs")
         return drained(sqs, sqs.get_queue_url(QueueName=queue_name(self.environment, queue))["QueueUrl"])
 
     def said(self) -> list[dict[str, Any]]:
-        """The events on the bus since the last call."""
+        """The events published since the last call."""
         return drained(boto3.client("sqs"), self.observer)
 
 

@@ -25,20 +25,20 @@ def world(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> ApiWorld:
 
 @pytest.fixture
 def acme(world: ApiWorld) -> Api:
-    """A client of the tenant `acme`, which may do everything."""
+    """A client of the tenant `acme` with all scopes of a tenant."""
     return world.caller()
 
 
 @pytest.fixture
 def url(world: ApiWorld) -> Iterator[str]:
-    """Where the service listens."""
+    """The URL at which the service listens."""
     with serving(build_app(world.deps)) as found:
         yield found
 
 
 @pytest.fixture
 def fail_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Has the api fail once at a fault point."""
+    """Makes the api fail once at a fault point."""
     rules = tmp_path / "faults.json"
     monkeypatch.setenv("PRISMLINE_FAULTS_FILE", str(rules))
     faults.rules_file.cache_clear()

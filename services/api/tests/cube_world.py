@@ -1,4 +1,4 @@
-"""A run of `spectra` with a cube, outputs and chunks in every state, as splitter and workers leave it behind."""
+"""A run of `spectra` with a cube, outputs and chunks in every state, as the splitter and the workers leave it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ STATUSES = ("fitted", "fitted", "fitted", "empty", "blank", "timed_out")
 
 
 def decomposition(geometry: CubeGeometry, first: int, count: int, seed: int = 0, rows: int | None = None) -> pa.Table:
-    """A made-up output: up to three components for each of the spectra from `first` on, and spectra of other kinds."""
+    """An invented output: up to three components for each spectrum from `first` on, and spectra of other kinds."""
     rng = np.random.default_rng((seed, first))
     y, x = np.divmod(np.arange(first, first + count), geometry.nx)
     status = rng.choice(STATUSES, count)
@@ -102,9 +102,9 @@ class CubeRun:
     def create(
         cls, world: ApiWorld, *, copied: bool = False, divided: bool = True, cube_bucket: str | None = None
     ) -> CubeRun:
-        """A run whose chunks refer to the cube, or have a file each. divided: whether it has its chunks already.
+        """Make a run whose chunks refer to the cube, or have a file each. divided: whether it already has its chunks.
 
-        cube_bucket: where the cube is said to be, if not in the run's bucket.
+        cube_bucket: the bucket that the chunks name for the cube, if it is not the run's bucket.
         """
         api = world.caller()
         rng = np.random.default_rng(7)
@@ -151,7 +151,7 @@ class CubeRun:
         return self.world.deps.ledger.run(self.run_id)
 
     def count(self, first: int) -> int:
-        """How many spectra a chunk has."""
+        """The number of spectra in a chunk."""
         return min(CHUNK, NX * NY - first)
 
     def complete(self, *firsts: int, seed: int = 0) -> None:
@@ -180,6 +180,6 @@ class CubeRun:
         y, x = np.divmod(np.arange(first, first + count), NX)
         body = io.BytesIO()
         spectra = np.ascontiguousarray(self.cube[:, y, x].T)
-        # Half of the chunks are as an older splitter wrote them.
+        # Half of the chunks have the format of an older splitter.
         (np.savez if first % (2 * CHUNK) else np.savez_compressed)(body, spectra=spectra, x=x, y=y)
         return body.getvalue()

@@ -1,4 +1,4 @@
-"""Who may do what: keys, scopes, tenants, cursors, and what a request may hold."""
+"""Access: keys, scopes, tenants, cursors, and limits of requests."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class TestLimits:
         assert field in answer["detail"]
         assert answer["title"] == "Unprocessable Entity" or answer["title"] == "Unprocessable Content"
 
-    def test_what_is_no_json_is_named(self, world: ApiWorld, acme: Api) -> None:
+    def test_a_body_that_is_not_json_is_named(self, world: ApiWorld, acme: Api) -> None:
         headers = {"Authorization": f"Bearer {acme.api_key}", "Content-Type": "application/json"}
         assert world.client.post("/v1/jobs", content=b"{", headers=headers).status_code == 422
 
@@ -96,7 +96,7 @@ class TestLimits:
 
 @emulator
 class TestRateLimit:
-    def test_too_many_requests_of_a_tenant_are_told_when_to_go_on(
+    def test_too_many_requests_of_a_tenant_are_told_when_to_send_the_next(
         self, world: ApiWorld, acme: Api, valkey_server: ValkeyServer
     ) -> None:
         """Two instances share the limit, and another tenant has its own."""
@@ -118,7 +118,7 @@ class TestRateLimit:
 @emulator
 class TestTenants:
     def test_no_id_of_another_tenant_can_be_used(self, world: ApiWorld, acme: Api) -> None:
-        """One tenant has one of everything; another one asks for each of its ids on each path that takes an id."""
+        """One tenant has one resource of each kind. Another tenant requests each of its ids on each path with an id."""
         job = acme.post("/jobs", urls_job())
         run_id = job["run"]["run_id"]
         task_id = acme.get(f"/runs/{run_id}/tasks")["items"][0]["task_id"]
@@ -171,7 +171,7 @@ class TestPages:
         assert len(acme.walk(f"/runs/{run_id}/tasks", limit=2, status="PENDING")) == 5
         assert acme.walk(f"/runs/{run_id}/tasks", limit=2, status="FAILED") == []
 
-    def test_a_walk_over_a_run_that_is_being_written_shows_nothing_twice_and_all_that_was_there(
+    def test_paging_through_a_run_that_is_being_written_shows_nothing_twice_and_all_that_was_there(
         self, world: ApiWorld, acme: Api
     ) -> None:
         job = acme.post("/jobs", urls_job() | {"async": True}, expect=202)
@@ -208,7 +208,7 @@ class TestCursors:
         assert unseal(b"s", "list", seal(b"s", "list", [3, "abc", True])) == [3, "abc", True]
 
     @pytest.mark.parametrize("forged", ["", "x", "é", "AAAA", "=" * 4, "x" * 5000, "\n", "%00"])
-    def test_what_is_no_cursor_is_refused(self, forged: str) -> None:
+    def test_a_text_that_is_not_a_cursor_is_refused(self, forged: str) -> None:
         with pytest.raises(ForgedCursorError):
             unseal(b"s", "list", forged)
 

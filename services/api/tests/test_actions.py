@@ -1,4 +1,4 @@
-"""What is done to jobs and runs that exist: cancel, run again, delete, export, recover."""
+"""Operations on existing jobs and runs: cancel, run again, delete, export, recover."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.emulator
 
 @pytest.fixture
 def job(world: ApiWorld, acme: Api) -> dict[str, Any]:
-    """A job of three tasks, whose submission nobody speaks of any more."""
+    """A job of three tasks. The messages and events of its submission are removed."""
     job: dict[str, Any] = acme.post("/jobs", urls_job(3))
     world.said()
     return job
@@ -45,7 +45,7 @@ def fail_all(world: ApiWorld, run_id: str) -> None:
 
 
 class TestCancel:
-    def test_it_is_asked_for_on_the_bus(self, world: ApiWorld, acme: Api, run_id: str) -> None:
+    def test_a_cancellation_is_requested_on_the_bus(self, world: ApiWorld, acme: Api, run_id: str) -> None:
         assert acme.post(f"/runs/{run_id}/cancel", expect=202)["status_url"] == f"/v1/runs/{run_id}"
         (event,) = world.said()
         assert event["type"] == "prismline.run.cancel.requested.v1"
@@ -76,7 +76,7 @@ class TestRerun:
         assert rerun is not None
         assert (rerun.run_id, rerun.only) == (job["run"]["run_id"], "all")
 
-    def test_the_deadline_was_that_of_the_first_run(self, world: ApiWorld, acme: Api) -> None:
+    def test_a_rerun_has_no_deadline_because_the_jobs_was_for_the_first_run(self, world: ApiWorld, acme: Api) -> None:
         job = acme.post("/jobs", urls_job(1, deadline_at="2999-01-01T00:00:00Z"))
         acme.post(f"/jobs/{job['job_id']}/rerun", {}, expect=202)
         assert self.manifest(world).deadline_at is None
@@ -109,7 +109,7 @@ class TestRerun:
         assert len(world.received(Queue.SPLIT)) == 1
 
     @pytest.mark.parametrize("point", ["api.rerun_added", "api.rerun_manifest_written"])
-    def test_one_that_was_cut_off_is_completed_by_its_repeat(
+    def test_a_rerun_that_was_cut_off_is_completed_by_its_repeat(
         self, world: ApiWorld, acme: Api, job: dict[str, Any], fail_at: Callable[[str], None], point: str
     ) -> None:
         path = f"/jobs/{job['job_id']}/rerun"
@@ -148,7 +148,7 @@ class TestRerun:
         assert (first["data"]["only_run"], first["data"]["retry"]) == (cube.run_id, True)
         assert first["data"]["operation_id"] == second["data"]["operation_id"]
 
-    def test_a_rerun_of_tasks_is_said_before(self, world: ApiWorld, acme: Api, job: dict[str, Any]) -> None:
+    def test_a_rerun_of_tasks_can_be_previewed(self, world: ApiWorld, acme: Api, job: dict[str, Any]) -> None:
         path, run_id = f"/jobs/{job['job_id']}/rerun", job["run"]["run_id"]
         fail_all(world, run_id)
         assert acme.get(path, only="failed") == {"run_id": run_id, "new_run": True, "unit": "task", "count": 3}
@@ -157,7 +157,9 @@ class TestRerun:
 
 
 class TestDelete:
-    def test_it_is_asked_for_on_the_bus_again_and_again(self, world: ApiWorld, acme: Api, job: dict[str, Any]) -> None:
+    def test_every_repeat_requests_the_deletion_on_the_bus(
+        self, world: ApiWorld, acme: Api, job: dict[str, Any]
+    ) -> None:
         path = f"/jobs/{job['job_id']}"
         assert [acme("DELETE", path).status_code for _ in range(2)] == [202, 202]
         events = world.said()
@@ -179,7 +181,7 @@ class TestDelete:
 
 
 class TestExport:
-    def test_it_is_asked_for_and_shown(self, world: ApiWorld, acme: Api, run_id: str) -> None:
+    def test_an_export_is_requested_and_shown(self, world: ApiWorld, acme: Api, run_id: str) -> None:
         export = acme.post(f"/runs/{run_id}/export", expect=202, key="k")
         assert export["status"] == "PENDING"
         (event,) = world.said()
@@ -199,7 +201,7 @@ class TestDeadLetters:
         key = dead_letter_key("2026-03-01", f"m{number:03d}")
         world.deps.bucket.write(key, record.model_dump_json().encode())
 
-    def test_only_those_of_own_runs_are_listed(self, world: ApiWorld, acme: Api, run_id: str) -> None:
+    def test_only_dead_letters_of_own_runs_are_listed(self, world: ApiWorld, acme: Api, run_id: str) -> None:
         other = world.caller("other").post("/jobs", urls_job(1))["run"]["run_id"]
         for number in range(9):
             self.archive(world, [run_id, other, None][number % 3], number)
@@ -210,7 +212,7 @@ class TestDeadLetters:
             assert letters[0]["error"] == "poison"
         acme.get("/dead-letters", run_id=other, expect=404)
 
-    def test_they_are_filtered_and_the_newest_day_comes_first(
+    def test_dead_letters_are_filtered_and_the_newest_day_comes_first(
         self, world: ApiWorld, acme: Api, run_id: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(dead_letters, "MOST_RECORDS", 2)
@@ -236,7 +238,7 @@ class TestDeadLetters:
         assert [x["recovery_failed"] for x in acme.walk("/dead-letters", limit=9)] == [False, False, False, True, False]
         acme.get("/dead-letters", first="yesterday", expect=422)
 
-    def test_one_without_an_error_has_that_of_its_chunk(self, world: ApiWorld, acme: Api) -> None:
+    def test_a_dead_letter_without_an_error_has_that_of_its_chunk(self, world: ApiWorld, acme: Api) -> None:
         world.deps.bucket.write("cubes/field.fits", b"a cube")
         job = acme.post("/jobs", {"workload": "spectra", "name": "g", "cube_key": "cubes/field.fits"}, expect=202)
         run_id = world.open_run(job).run_id
@@ -257,14 +259,14 @@ class TestDeadLetters:
         assert "secret" not in str(shown)
         assert "2026-03-01/n" in acme.get("/dead-letters/2026-03-01/n", expect=404)["detail"]
 
-    def test_one_that_belongs_to_no_run_is_shown_to_who_sees_everything(self, world: ApiWorld, acme: Api) -> None:
+    def test_a_dead_letter_without_a_run_is_shown_only_with_the_scope_all(self, world: ApiWorld, acme: Api) -> None:
         self.archive(world, None, 1)
         everybody = world.caller("ops", ("read", "all"))
         assert [letter["message_id"] for letter in everybody.walk("/dead-letters", limit=9)] == ["m001"]
         everybody.get("/dead-letters/2026-03-01/m001")
         acme.get("/dead-letters/2026-03-01/m001", expect=404)
 
-    def test_a_recovery_takes_chosen_ones(self, world: ApiWorld, acme: Api, run_id: str) -> None:
+    def test_a_recovery_takes_chosen_dead_letters(self, world: ApiWorld, acme: Api, run_id: str) -> None:
         keys = [dead_letter_key(f"2026-03-0{day}", "m") for day in (2, 1)]
         acme.post("/dead-letters/recover", {"run_id": run_id, "keys": keys}, expect=202)
         chosen = {"run_id": run_id, "retry": True, "chunk_ids": ["chunk-0000001"]}
@@ -276,7 +278,7 @@ class TestDeadLetters:
         for wrong in ({"retry": True, "keys": keys}, {"chunk_ids": ["chunk-0000001"]}, {"keys": ["jobs/x"]}):
             acme.post("/dead-letters/recover", {"run_id": run_id, **wrong}, expect=422)
 
-    def test_a_recovery_is_asked_for_and_shown(self, world: ApiWorld, acme: Api, run_id: str) -> None:
+    def test_a_recovery_is_requested_and_shown(self, world: ApiWorld, acme: Api, run_id: str) -> None:
         asked = acme.post("/dead-letters/recover", {"run_id": run_id, "retry": True}, expect=202, key="k")
         (event,) = world.said()
         assert event["type"] == "prismline.deadletters.recover.requested.v1"

@@ -1,4 +1,4 @@
-"""How many dead letters each run has in the archive, counted a few records at a time."""
+"""The number of dead letters of each run in the archive, counted a few records at a time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.emulator
 
 
 class Clock:
-    """Moves on by a second with every look at it."""
+    """Advances by `step` seconds with every reading."""
 
     def __init__(self, step: float) -> None:
         self.now = 0.0
@@ -35,7 +35,7 @@ def archive(world: ApiWorld, day: str, run_ids: list[str | None]) -> list[str]:
     return keys
 
 
-def test_they_are_counted_by_run_and_what_is_recovered_counts_no_more(world: ApiWorld) -> None:
+def test_dead_letters_are_counted_by_run_and_recovered_ones_no_longer_count(world: ApiWorld) -> None:
     keys = archive(world, "2026-03-01", ["a", "a", "b", None])
     clock = Clock(step=0.001)
     counts = ArchiveCounts(world.deps.s3, world.deps.bucket, clock=clock)
@@ -55,7 +55,7 @@ def test_a_run_from_before_what_was_read_has_no_number(world: ApiWorld) -> None:
     assert counted.of("old", "2026-03-01T23:00:00Z") is None
 
 
-def test_a_large_archive_is_read_bit_by_bit(world: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_archive_is_read_part_by_part(world: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive_counts, "READERS", 2)
     archive(world, "2026-03-01", ["a"] * 5)
     counts = ArchiveCounts(world.deps.s3, world.deps.bucket, clock=Clock(step=0.3))
@@ -76,14 +76,14 @@ def test_an_archive_of_more_than_is_read_is_not_listed_all_the_time(world: ApiWo
     assert counts.now().by_run["new"] == 1
 
 
-def test_the_list_of_runs_says_how_many(world: ApiWorld, acme: Api) -> None:
+def test_the_list_of_runs_has_the_number_of_dead_letters(world: ApiWorld, acme: Api) -> None:
     run_id = acme.post("/jobs", urls_job())["run"]["run_id"]
     archive(world, "2099-03-01", [run_id, "of-another-run"])
     (run,) = acme.get("/runs")["items"]
     assert run["dead_letters"] == 1
 
 
-def test_the_list_of_runs_says_what_they_cost(world: ApiWorld, acme: Api) -> None:
+def test_the_list_of_runs_has_their_costs(world: ApiWorld, acme: Api) -> None:
     run_id = acme.post("/jobs", urls_job(5))["run"]["run_id"]
     assert "costs" not in acme.get(f"/runs/{run_id}"), "nothing has ended"
     world.complete(run_id, task_id(run_id, 3), b"<html>")

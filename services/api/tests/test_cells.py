@@ -1,4 +1,4 @@
-"""Cells: what a picture of a run shows, how it is kept current, and what that costs the ledger."""
+"""Cells: the data of a run's picture, how it is kept current, and how much of the ledger is read for that."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Clock:
 
 
 class PaperLedger:
-    """A run of chunks on paper, which counts what is read of it."""
+    """A ledger in memory with one run of chunks. It counts the items that are read."""
 
     def __init__(self, chunks: dict[int, dict[str, Any]], total: int | None = None) -> None:
         self.chunks = chunks
@@ -153,7 +153,7 @@ class TestReading:
             document = picture(cells)
         assert list(shown(document)) == sorted(ledger.chunks)
 
-    def test_many_who_look_at_once_cost_one_look_a_second(self) -> None:
+    def test_many_requests_at_once_read_the_ledger_once_a_second(self) -> None:
         ledger, clock = PaperLedger(paper(5), 5), Clock()
         cells = watch(ledger, clock)
         for _ in range(50):
@@ -164,7 +164,7 @@ class TestReading:
         cells.picture()
         assert ledger.requests == 2
 
-    def test_what_has_ended_is_not_read_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_cells_that_have_ended_are_not_read_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(watching, "STRETCH_CELLS", 10)
         ledger, clock = PaperLedger(paper(100, "COMPLETED"), 100), Clock()
         ledger.chunks[500]["status"] = "IN_PROGRESS"
@@ -182,7 +182,7 @@ class TestReading:
         cells.picture()
         assert ledger.read == 0
 
-    def test_what_a_recovery_reopens_is_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_cells_that_a_recovery_reopens_are_seen(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(watching, "STRETCH_CELLS", 10)
         ledger, clock = PaperLedger(paper(100, "COMPLETED"), 100), Clock()
         ledger.chunks[30]["status"] = "FAILED"
@@ -194,7 +194,7 @@ class TestReading:
             document = picture(cells)
         assert shown(document)[30] == "pending"
 
-    def test_one_look_at_a_large_run_is_short_and_the_next_goes_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_one_look_at_a_large_run_is_short_and_the_next_continues(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(watching, "STRETCH_CELLS", 10)
         ledger, clock = PaperLedger(paper(1000), 1000), Clock()
         real = ledger.page_of_cells
@@ -230,7 +230,7 @@ class TestReading:
         assert list(shown(document)) == list(range(0, 10_000, 10)), "each once, in their order"
 
     def test_an_answer_with_100_000_cells_is_smaller_than_a_megabyte(self) -> None:
-        """Times as four workers leave them: chunks of 20 to 40 s, in the order of the run."""
+        """Times as after four workers: chunks of 20 to 40 s, in the order of the run."""
         chance, ends = random.Random(1), [0.0] * 4
         chunks = {}
         for number in range(100_000):
@@ -252,7 +252,7 @@ class TestReading:
 
 
 class TestFollowing:
-    def test_changes_since_a_version_are_those_and_no_others(self) -> None:
+    def test_exactly_the_changes_since_a_version_are_returned(self) -> None:
         ledger, clock = PaperLedger(paper(50), 50), Clock()
         cells = watch(ledger, clock)
         version, missed = cells.since(None)
@@ -271,10 +271,10 @@ class TestFollowing:
         assert both.cell.tolist() == [30, 40]
 
     @pytest.mark.parametrize("version", ["", "x", "00000000-1", "00000000-", "é-1"])
-    def test_a_version_of_another_process_begins_anew(self, version: str) -> None:
+    def test_a_version_of_another_process_leads_to_a_reset(self, version: str) -> None:
         assert watch(PaperLedger(paper(5), 5), Clock()).since(version)[1] is None
 
-    def test_what_was_forgotten_is_not_made_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_forgotten_changes_lead_to_a_reset(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(watching, "MOST_CHANGES", 3)
         ledger, clock = PaperLedger(paper(50), 50), Clock()
         cells = watch(ledger, clock)
@@ -375,7 +375,7 @@ class TestPaths:
 
 @emulator
 class TestEvents:
-    def test_a_stream_tells_what_changes_and_goes_on_after_a_break(self, world: ApiWorld, acme: Api) -> None:
+    def test_a_stream_sends_changes_and_continues_after_a_break(self, world: ApiWorld, acme: Api) -> None:
         run_id = acme.post("/jobs", urls_job(5))["run"]["run_id"]
         run = find_run(world.deps.keys.caller(acme.api_key), run_id, world.deps)
 
@@ -393,7 +393,7 @@ class TestEvents:
 
         asyncio.run(asyncio.wait_for(scene(), 30))
 
-    def test_an_outage_is_said_and_the_stream_goes_on_after_it(
+    def test_an_outage_is_reported_and_the_stream_continues_after_it(
         self, world: ApiWorld, acme: Api, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         run_id = acme.post("/jobs", urls_job(5))["run"]["run_id"]

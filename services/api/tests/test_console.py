@@ -1,4 +1,4 @@
-"""The console: who may open it, what its pages may do, and what stays text."""
+"""The console: sign-in, security headers, forged requests, and HTML in ids that stays text."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ emulator = pytest.mark.emulator
 
 
 def browser(world: ApiWorld, host: str = "http://127.0.0.1:8123", **settings: Any) -> TestClient:
-    """A browser without cookies, at a console with these settings."""
+    """A browser without cookies, for a console with these settings."""
     deps = replace(world.deps, settings=world.deps.settings.model_copy(update=settings))
     return TestClient(build_app(deps), base_url=host, follow_redirects=False)
 
@@ -30,7 +30,7 @@ def browser(world: ApiWorld, host: str = "http://127.0.0.1:8123", **settings: An
 def local(
     world: ApiWorld, host: str = "http://127.0.0.1:8123", scopes: Any = ("read", "submit", "operate")
 ) -> TestClient:
-    """A browser at the console of a local system, which needs no sign-in."""
+    """A browser for the console of a local system, which needs no sign-in."""
     digest = api_key_sha256(world.key("acme", scopes))
     return browser(world, host, console_sign_in="none", console_key_sha256=digest)
 
@@ -122,7 +122,7 @@ class TestLocalSystem:
     @pytest.mark.parametrize(
         "host", ["http://rebound.example:8123", "http://127.0.0.1.nip.example", "http://192.0.2.7"]
     )
-    def test_a_name_that_leads_here_from_elsewhere_is_refused(self, world: ApiWorld, host: str) -> None:
+    def test_a_foreign_name_that_resolves_to_this_machine_is_refused(self, world: ApiWorld, host: str) -> None:
         client = local(world, host)
         answer = client.get("/console/runs")
         assert answer.status_code == 403
@@ -138,7 +138,7 @@ class TestLocalSystem:
 class TestProxy:
     SECRET = "a secret that only the proxy has"
 
-    def test_only_what_came_through_the_proxy_is_answered(self, world: ApiWorld) -> None:
+    def test_only_requests_through_the_proxy_are_answered(self, world: ApiWorld) -> None:
         digest = api_key_sha256(world.key())
         client = browser(world, console_sign_in="proxy", console_key_sha256=digest, console_proxy_secret=self.SECRET)
         for headers in ({}, {"X-Prismline-Proxy-Secret": "a guess"}):
@@ -171,7 +171,7 @@ class TestForgedRequests:
         headers = {"Authorization": f"Bearer {world.key()}"}
         assert client.post("/v1/jobs", json=urls_job(), headers=headers).status_code == 201
 
-    def test_a_forged_or_expired_cookie_is_no_session(self) -> None:
+    def test_a_forged_or_expired_cookie_is_not_a_session(self) -> None:
         now = [1000.0]
         sessions = Sessions(b"s", clock=lambda: now[0])
         session = sessions.open("ab" * 32)
@@ -204,7 +204,7 @@ class TestPages:
             assert "unsafe" not in headers["Content-Security-Policy"]
             assert headers["X-Content-Type-Options"] == "nosniff"
 
-    def test_files_may_be_uploaded_to_where_presigned_links_lead(self, world: ApiWorld) -> None:
+    def test_files_may_be_uploaded_to_the_host_of_presigned_links(self, world: ApiWorld) -> None:
         upload = world.caller().post("/uploads", {"format": "fits", "size_bytes": 10})
         origin = re.match(r"https?://[^/]+", upload["url"])
         assert origin

@@ -1,4 +1,4 @@
-"""What concerns the whole deployment: alerts and their mute, queues, versions. Only the scope `all` sees it."""
+"""Operations about the whole deployment: alerts and their mute, queues, versions. They need the scope `all`."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.emulator
 
 @pytest.fixture
 def overseer(world: ApiWorld) -> Api:
-    """Somebody whose key may do everything, for everybody."""
+    """A client whose key has all scopes, `all` included."""
     return world.caller("ops", (*ALL_SCOPES, "all"))
 
 
 def put_alarm(name: str, queue: str) -> None:
-    """An alarm that keeps the state that it is given."""
+    """Create an alarm that keeps the state that a test sets."""
     boto3.client("cloudwatch").put_metric_alarm(
         AlarmName=name,
         AlarmDescription="Too many.",
@@ -132,13 +132,15 @@ class TestSystem:
         assert shown["environment"] == world.environment
         assert shown["contracts_version"]
 
-    def test_many_who_look_at_once_ask_sqs_once(self, world: ApiWorld, overseer: Api) -> None:
+    def test_many_requests_at_once_read_sqs_once(self, world: ApiWorld, overseer: Api) -> None:
         before = overseer.get("/system")
         url = boto3.client("sqs").get_queue_url(QueueName=queue_name(world.environment, "tasks"))["QueueUrl"]
         boto3.client("sqs").send_message(QueueUrl=url, MessageBody="x")
         assert overseer.get("/system") == before
 
-    def test_what_was_deployed_is_shown_as_far_as_it_can_be_read(self, world: ApiWorld, overseer: Api) -> None:
+    def test_deployed_services_are_shown_as_far_as_their_records_can_be_read(
+        self, world: ApiWorld, overseer: Api
+    ) -> None:
         ssm = boto3.client("ssm")
         for service, text in (
             (
@@ -164,7 +166,7 @@ class TestSystem:
 
 
 class TestProcesses:
-    def test_what_a_supervisor_says_is_shown(self, world: ApiWorld) -> None:
+    def test_the_report_of_a_supervisor_is_shown(self, world: ApiWorld) -> None:
         report = ProcessesReport(
             at="2026-03-01T12:00:05.000Z",
             processes=[
@@ -179,9 +181,11 @@ class TestProcesses:
         boto3.client("ssm").put_parameter(Name=name, Value=report.model_dump_json(), Type="String")
         worker, api = reported(boto3.client("ssm"), world.environment)
         assert (worker.running, worker.version, worker.heard_at) == (2, "1.2.0", "2026-03-01T12:00:05.000Z")
-        assert (api.running, api.heard_at, api.restarts) == (0, None, 3), "nobody hears of one that does not run"
+        assert (api.running, api.heard_at, api.restarts) == (0, None, 3), (
+            "a process that does not run gives no sign of life"
+        )
 
-    def test_a_function_was_heard_of_when_it_was_last_invoked(self, world: ApiWorld) -> None:
+    def test_the_last_invocation_of_a_function_is_its_sign_of_life(self, world: ApiWorld) -> None:
         now = datetime.now(UTC)
         for name, ago, value in (("worker", 40, 3), ("worker", 10, 1), ("fetcher", 20, 0)):
             boto3.client("cloudwatch").put_metric_data(

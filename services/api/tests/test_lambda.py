@@ -16,7 +16,7 @@ pytestmark = pytest.mark.emulator
 
 
 def event(method: str, path: str, key: str, body: Any = None) -> dict[str, Any]:
-    """What a function URL passes on (payload format 2.0)."""
+    """The event of a function URL (payload format 2.0)."""
     return {
         "version": "2.0",
         "routeKey": "$default",

@@ -1,4 +1,4 @@
-"""Maps and spectra over HTTP are what the Parquet files and the cube hold, in whatever state the run is."""
+"""Maps and spectra over HTTP equal the content of the Parquet files and the cube, in every state of the run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def cube(world: ApiWorld) -> CubeRun:
 
 
 def tile(run: CubeRun, name: str, level: int = 0, column: int = 0, row: int = 0) -> NDArray[np.float32]:
-    """A tile, asked for until nothing is pending."""
+    """A tile, requested until nothing is pending."""
     while True:
         answer = run.api("GET", f"/runs/{run.run_id}/maps/{name}/tiles/{level}/{column}/{row}")
         assert answer.status_code == 200, answer.text
@@ -47,7 +47,7 @@ def tile(run: CubeRun, name: str, level: int = 0, column: int = 0, row: int = 0)
 
 
 def whole(run: CubeRun, name: str) -> NDArray[np.float64]:
-    """The map, made of the tables that were written."""
+    """The map, made from the tables that were written."""
     values = np.full(NX * NY, np.nan)
     for first, table in run.tables.items():
         values[first : first + run.count(first)] = map_values(table, MapName(name), SpectralAxis.of(run.geometry))
@@ -55,7 +55,7 @@ def whole(run: CubeRun, name: str) -> NDArray[np.float64]:
 
 
 def halved(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean of those of two by two pixels that have a value."""
+    """The mean of each two by two pixels, without pixels that have no value."""
     blocks = values.reshape(NY // 2, 2, NX // 2, 2).transpose(0, 2, 1, 3).reshape(NY // 2, NX // 2, 4)
     counts = np.isfinite(blocks).sum(axis=2)
     return np.where(counts, np.nansum(blocks, axis=2) / np.maximum(counts, 1), np.nan)
@@ -73,7 +73,7 @@ class TestTiles:
         np.testing.assert_allclose(tile(cube, name, column=1), expected[:, 256:], rtol=1e-6)
         assert np.isfinite(expected).any()
 
-    def test_a_coarse_level_is_the_mean_of_what_has_a_value(self, cube: CubeRun) -> None:
+    def test_a_coarse_level_is_the_mean_of_pixels_with_a_value(self, cube: CubeRun) -> None:
         cube.complete()
         expected = halved(whole(cube, "rms"))
         np.testing.assert_allclose(tile(cube, "rms", level=1), expected, rtol=1e-6)
@@ -108,7 +108,7 @@ class TestTiles:
         assert after[0, 0] == pytest.approx(0.5)
         assert before[0, 0] != after[0, 0]
 
-    def test_an_output_that_is_no_parquet_file_leaves_a_gap(self, cube: CubeRun) -> None:
+    def test_an_output_that_is_not_a_parquet_file_leaves_a_gap(self, cube: CubeRun) -> None:
         cube.complete()
         (key,) = [key for key in cube.world.keys("decompositions/") if key.endswith("0000000.parquet")]
         cube.world.deps.bucket.write(key, b"rubbish" * 100)
@@ -140,7 +140,7 @@ class TestTiles:
 
 class TestMemory:
     def test_memory_stays_below_its_bound_and_the_tiles_are_the_same(self, cube: CubeRun) -> None:
-        """A tile takes 786 kB and a chunk's values take 7 kB; there is room for one tile."""
+        """A tile takes 786 kB and a chunk's values take 7 kB. There is room for one tile."""
         cube.complete()
         deps = cube.world.deps
         bounded, bound = Memory(900_000), 900_000
@@ -172,7 +172,7 @@ class TestMemory:
         assert 0 < sum(read) < size
 
     def test_a_request_does_not_wait_for_more_than_its_patience(self, cube: CubeRun) -> None:
-        """What is not there yet is pending, and is there for a request that comes later."""
+        """Chunks that are not read yet are pending, and a later request has them."""
         cube.complete()
         maps, chunks = cube.world.deps.maps, cube.world.deps.chunk_index.chunks(cube.run)
         whole_tile = Tile(NX, NY, 1, 0, 0)
@@ -185,7 +185,7 @@ class TestMemory:
     def test_requests_for_one_tile_do_not_wait_for_one_another(
         self, cube: CubeRun, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The first one waits for S3; the others answer after their own patience, and say that there is more."""
+        """The first one waits for S3. The others answer after their own patience, and report pending chunks."""
         cube.complete()
         reading, go_on, original = threading.Event(), threading.Event(), Bucket.read_range
 
@@ -197,7 +197,7 @@ class TestMemory:
         monkeypatch.setattr(Bucket, "read_range", slow)
         maps, chunks = cube.world.deps.maps, cube.world.deps.chunk_index.chunks(cube.run)
         place = Tile(NX, NY, 1, 0, 0)
-        early = maps.tile(chunks, MapName.RMS, place, patience=0.0)  # from now on the tile is kept
+        early = maps.tile(chunks, MapName.RMS, place, patience=0.0)  # the tile is kept from here on
         assert early.pending > 0
         with ThreadPoolExecutor(1) as pool:
             first = pool.submit(maps.tile, chunks, MapName.RMS, place, patience=60.0)
@@ -262,7 +262,7 @@ class TestMaps:
 
 
 class TestDifferences:
-    def test_two_runs_differ_by_what_their_outputs_say(self, cube: CubeRun) -> None:
+    def test_two_runs_differ_as_their_outputs_do(self, cube: CubeRun) -> None:
         """One chunk of the second run has other values, one is the same, and the others have not completed."""
         second = CubeRun.create(cube.world)
         cube.complete()
@@ -286,7 +286,7 @@ class TestDifferences:
         assert (found["n_different"], found["median"]) == (0, 0.0)
         assert found["n_values"] == np.isfinite(whole(cube, "components")).sum()
 
-    def test_what_cannot_be_compared_is_refused(self, cube: CubeRun) -> None:
+    def test_runs_that_cannot_be_compared_are_refused(self, cube: CubeRun) -> None:
         path, other = f"/runs/{cube.run_id}/maps", cube.world.caller("other")
         assert "not compared" in cube.api.get(f"{path}/chunks/differences/{cube.run_id}", expect=409)["detail"]
         theirs = other.post("/jobs", {"workload": "spectra", "name": "grs", "cube_key": CUBE}, expect=202)["run"]
@@ -299,7 +299,7 @@ def differences(first: CubeRun, second: CubeRun, name: str) -> Any:
 
 class TestSpectra:
     @pytest.mark.parametrize("copied", [False, True])
-    def test_a_spectrum_is_that_of_the_cube_with_its_fit(self, world: ApiWorld, copied: bool) -> None:
+    def test_a_spectrum_equals_that_of_the_cube_and_has_its_fit(self, world: ApiWorld, copied: bool) -> None:
         run = CubeRun.create(world, copied=copied)
         run.complete()
         seen = set()
@@ -318,7 +318,7 @@ class TestSpectra:
         assert len(seen) > 1
 
     def test_a_fit_without_errors_and_areas_has_the_areas_of_its_components(self, cube: CubeRun) -> None:
-        """phspectra tells neither."""
+        """phspectra writes neither."""
         cube.complete()
         table = cube.tables[0]
         for name in [name for name in table.column_names if name.endswith("errors") or "fluxes" in name]:
@@ -340,7 +340,7 @@ class TestSpectra:
         assert found["chunk"]["status"] == "FAILED"
         assert found["chunk"]["error"] == "the kernel gave up <b>here</b>"
 
-    def test_a_cube_that_was_replaced_is_not_shown_as_the_one_of_the_run(self, cube: CubeRun) -> None:
+    def test_a_cube_that_was_replaced_is_not_shown(self, cube: CubeRun) -> None:
         cube.complete()
         cube.world.deps.bucket.write(CUBE, b"another cube")
         found = cube.api.get(f"/runs/{cube.run_id}/spectra/5/0")
@@ -361,7 +361,7 @@ class TestSpectra:
 
 
 def check_fit(found: dict[str, Any], row: dict[str, Any]) -> None:
-    """The fit is what the row of the output says, in km/s."""
+    """Check that the fit equals the row of the output, in km/s."""
     fit = found["fit"]
     channels = np.arange(N_CHANNELS)
     parts = list(zip(row["component_amplitudes"], row["component_means"], row["component_stddevs"], strict=True))

@@ -1,4 +1,4 @@
-"""The OpenAPI document says what the running service does: requests made from it, right and wrong, fit the answers."""
+"""The OpenAPI document matches the running service: valid and invalid requests made from it get documented answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cube_world import CubeRun
 
 pytestmark = pytest.mark.emulator
 
-#: Requests to each operation, beside those that are made from the examples and the limits in the document.
+#: Random requests to each operation, in addition to those made from the document's examples and limits.
 EXAMPLES = 3
 
 
@@ -24,7 +24,7 @@ def test_requests_made_from_the_document_get_documented_answers(world: ApiWorld,
     cube = CubeRun.create(world)
     cube.complete()
     command = ["run", f"{url}/openapi.json", "--header", f"Authorization: Bearer {acme.api_key}"]
-    # What a schema cannot say may be refused too: a cube that is not in the bucket, a deadline that has passed.
+    # The service may refuse requests that fit the schema: a cube that is not in the bucket, a deadline that has passed.
     checks = ["--checks", "all", "--exclude-checks", "positive_data_acceptance"]
     extent = ["--phases", "examples,coverage,fuzzing", "--max-examples", str(EXAMPLES), "--seed", "1", "--no-color"]
     schemathesis = str(Path(sys.executable).with_name("schemathesis"))
@@ -39,7 +39,7 @@ def test_requests_made_from_the_document_get_documented_answers(world: ApiWorld,
     assert done.returncode == 0, done.stdout[-8000:]
 
 
-def test_the_document_is_a_valid_one_with_examples(world: ApiWorld) -> None:
+def test_the_document_is_valid_and_has_examples(world: ApiWorld) -> None:
     document = world.client.get("/openapi.json").json()
     assert document["openapi"].startswith("3.1")
     for path, methods in document["paths"].items():

@@ -1,4 +1,4 @@
-"""Every curl line of the page on the API is run, in order, and every operation has one."""
+"""The test runs every curl line of docs/api.md, in order, and checks that every operation has one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from prismline_contracts import DeadLetterRecord, Scope, dead_letter_key
 
 PAGE = Path(__file__).parents[3] / "docs/api.md"
 
-#: The last section of the page is about the whole deployment.
+#: Scopes for the last section of the page, which is about the whole deployment.
 EVERYTHING: tuple[Scope, ...] = (*ALL_SCOPES, "all")
 
 pytestmark = [
@@ -27,7 +27,7 @@ pytestmark = [
 
 
 def lines() -> list[str]:
-    """The commands of the page. Some go on in further lines."""
+    """The commands of the page. Some have several lines."""
     blocks = re.findall(r"```sh\n(.*?)\n```", PAGE.read_text(), re.DOTALL)
     return [command for block in blocks for command in re.split(r"\n(?=curl |printf )", block)]
 
@@ -63,7 +63,7 @@ def test_every_line_of_the_page_works(world: ApiWorld, url: str, tmp_path: Path)
     world.deps.bucket.write("cubes/grs/field.fits", b"a cube")
     asked = set()
     for line in lines():
-        if "/tasks?status=COMPLETED" in line:  # a worker has fetched what the job on the page named
+        if "/tasks?status=COMPLETED" in line:  # a worker has fetched the URLs of the job on the page
             (name, *_) = [task.task_id for task in world.deps.ledger.tasks(world.deps.ledger.run(variables["RUN"]))]
             world.complete(variables["RUN"], name, b"<html>")
             variables["TASK"] = f"{variables['RUN']}.{name}"
@@ -91,7 +91,7 @@ def test_every_line_of_the_page_works(world: ApiWorld, url: str, tmp_path: Path)
 
 
 def operation(line: str) -> tuple[str, str]:
-    """The method and the path of a curl line, with `*` for what is filled in."""
+    """The method and the path of a curl line, with `*` for parameters."""
     method = re.search(r"-X (\w+)", line)
     path = re.search(r'\$PRISMLINE_API_URL([^"?]*)', line)
     found = re.sub(r"\$\w+", "*", path[1]) if path else ""

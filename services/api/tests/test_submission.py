@@ -1,4 +1,4 @@
-"""Submitting jobs over HTTP: what is written, what is sent, and that a repeat does nothing more."""
+"""Submitting jobs over HTTP: the items and messages, and that a repeat has no further effect."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class TestLongList:
         assert manifest["tenant"] == "acme"
         assert world.received("tasks") == []
 
-    def test_an_uploaded_list_is_pinned_to_what_was_uploaded(self, world: ApiWorld, acme: Api) -> None:
+    def test_an_uploaded_list_is_pinned_to_its_version(self, world: ApiWorld, acme: Api) -> None:
         upload = acme.post("/uploads", {"format": "text", "size_bytes": 21, "gzip": True})
         assert put(upload, b"https://example.org/a").status_code == 200
         job = acme.post(
@@ -82,7 +82,7 @@ class TestLongList:
     @pytest.mark.parametrize(
         "change", [{"Content-Type": "text/html"}, {"x-amz-meta-prismline-format": "fits"}, {"Content-Length": "2"}]
     )
-    def test_an_upload_that_differs_from_what_was_signed_is_refused(self, acme: Api, change: dict[str, str]) -> None:
+    def test_an_upload_that_differs_from_its_signature_is_refused(self, acme: Api, change: dict[str, str]) -> None:
         upload = acme.post("/uploads", {"format": "text", "size_bytes": 1})
         body = b"xy" if "Content-Length" in change else b"x"
         assert put(upload | {"headers": upload["headers"] | change}, body).status_code == 403
@@ -92,7 +92,7 @@ class TestLongList:
 
 
 def put(upload: dict[str, object], body: bytes) -> httpx.Response:
-    """Upload a file as the api said."""
+    """Upload a file with the URL and the headers from the api."""
     return httpx.put(str(upload["url"]), content=body, headers=upload["headers"])  # type: ignore[arg-type]
 
 
@@ -181,7 +181,7 @@ class TestIdempotency:
         monkeypatch: pytest.MonkeyPatch,
         point: str,
     ) -> None:
-        """The splitter gets a command when the request must be over, and the manifest is there."""
+        """The splitter gets a command when the request must be over, and the manifest exists."""
         monkeypatch.setattr(submission, "LONGEST_REQUEST_SECONDS", 0)
         fail_at(point)
         assert acme("POST", "/jobs", urls_job(30)).status_code == 503
@@ -193,7 +193,7 @@ class TestIdempotency:
         assert len(manifest["urls"]) == 30
 
     @pytest.mark.parametrize("point", ["api.manifest_written_first", "api.start_seen_to"])
-    def test_a_submission_without_a_key_that_was_cut_off_early_is_no_job(
+    def test_a_submission_without_a_key_that_was_cut_off_early_makes_no_job(
         self, acme: Api, fail_at: Callable[[str], None], point: str
     ) -> None:
         fail_at(point)

@@ -1,4 +1,4 @@
-"""Webhooks: what a target gets, what happens if it does not take it, and which targets get nothing."""
+"""Webhooks: the posts that a target gets, retries if it does not accept them, and forbidden targets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def world(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch, target: Targ
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Messages are visible again at once; the waits that were asked for."""
+    """Makes postponed messages visible again at once. Returns the waits that were requested."""
     waits: list[int] = []
     postpone = Transport.postpone
 
@@ -52,7 +52,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return waits
 
 
-# ---- signatures, by a library that is not ours
+# ---- signatures, checked by an independent library
 
 
 @given(secret=st.binary(min_size=24, max_size=64), event_id=st.uuids().map(str), body=st.text().map(str.encode))
@@ -113,7 +113,7 @@ def test_the_waits_grow_to_an_hour_and_end_after_a_day() -> None:
     assert decision == GiveUp(f"The target answered 500. Given up after {attempts} attempts in 24 hours.")
 
 
-def test_a_target_may_ask_for_a_longer_wait_but_not_for_any() -> None:
+def test_a_target_may_ask_for_a_longer_wait_up_to_a_limit() -> None:
     assert decide(Answer(429, retry_after=120), item(), NOW) == TryAgain(120)
     assert decide(Answer(429, retry_after=10**7), item(), NOW) == TryAgain(3600)
 
@@ -123,7 +123,7 @@ def test_a_target_may_ask_for_a_longer_wait_but_not_for_any() -> None:
 
 @emulator
 @pytest.mark.parametrize("status", ["completed", "failed", "cancelled"])
-def test_a_target_hears_once_how_a_run_ended(world: WebhookWorld, target: Target, status: str) -> None:
+def test_a_target_is_told_once_how_a_run_ended(world: WebhookWorld, target: Target, status: str) -> None:
     world.deps = replace(world.deps, clock=lambda: datetime.now(UTC))  # the library checks the time
     world.submit()
     world.end(status)
@@ -148,7 +148,7 @@ def test_an_event_that_comes_again_is_not_posted_again(world: WebhookWorld, targ
 
 
 @emulator
-def test_a_post_is_repeated_until_it_is_taken_with_the_same_id(
+def test_a_post_is_repeated_with_the_same_id_until_it_is_accepted(
     world: WebhookWorld, target: Target, impatient: list[int]
 ) -> None:
     target.answers = [(503, {}), (429, {"Retry-After": "77"}), (302, {"Location": "http://127.0.0.1:1/"})]
@@ -208,7 +208,7 @@ def test_a_process_that_dies_after_the_post_posts_again_with_the_same_id(
 
 @emulator
 @pytest.mark.parametrize("case", ["no webhook", "job is being deleted", "not of a job"])
-def test_nobody_is_told_who_does_not_want_it(world: WebhookWorld, target: Target, case: str) -> None:
+def test_without_a_target_or_a_job_nothing_is_posted(world: WebhookWorld, target: Target, case: str) -> None:
     if case == "no webhook":
         world.submit(webhook=False)
     elif case == "job is being deleted":
@@ -218,12 +218,12 @@ def test_nobody_is_told_who_does_not_want_it(world: WebhookWorld, target: Target
     assert target.posts == []
 
 
-# ---- targets that may not be reached
+# ---- forbidden targets
 
 
 @emulator
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "[::ffff:127.0.0.1]", "169.254.169.254"])
-def test_a_target_inside_gets_nothing(world: WebhookWorld, target: Target, host: str) -> None:
+def test_a_target_in_a_private_network_gets_nothing(world: WebhookWorld, target: Target, host: str) -> None:
     world.deps = replace(world.deps, poster=Poster(guarded_async_client, 5.0))
     world.submit(url=target.url.replace("127.0.0.1", host))
     world.end()
@@ -233,7 +233,7 @@ def test_a_target_inside_gets_nothing(world: WebhookWorld, target: Target, host:
     assert "may not be reached" in reason
 
 
-def test_a_target_that_does_not_answer_costs_its_time_and_no_more(target: Target) -> None:
+def test_a_target_that_does_not_answer_is_waited_for_until_the_limit(target: Target) -> None:
     target.hold = threading.Event()
     poster = Poster(partial(guarded_async_client, allow_private=True), 0.3)
     assert poster.post(target.url, b"{}", {}) == Answer(error="The target did not answer within 0.3 s.")
@@ -241,7 +241,7 @@ def test_a_target_that_does_not_answer_costs_its_time_and_no_more(target: Target
 
 
 @pytest.mark.parametrize("url", ["ftp://example.org/", "http://", "http://[::bad/"])
-def test_what_is_no_url_is_given_up(url: str) -> None:
+def test_a_target_that_is_not_a_url_is_given_up(url: str) -> None:
     assert Poster(guarded_async_client, 1.0).post(url, b"{}", {}).final
 
 

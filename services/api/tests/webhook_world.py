@@ -40,13 +40,13 @@ CREATED_AT = "2026-03-01T12:00:00.000Z"
 
 @dataclass
 class Target:
-    """Takes posts, and answers as it was told."""
+    """Accepts posts, and gives the answers that a test has set."""
 
     url: str = ""
-    #: What it answers next, as status and headers; then 200.
+    #: Its next answers, as status and headers. After them it answers 200.
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     posts: list[tuple[bytes, dict[str, str]]] = field(default_factory=list)
-    #: Set: it does not answer until this is set.
+    #: If present, it does not answer until this event is set.
     hold: threading.Event | None = None
 
     @classmethod
@@ -103,7 +103,7 @@ class WebhookWorld:
         return cls(environment, deps, target, sqs, Table(dynamodb, jobs), clock)
 
     def submit(self, *, url: str | None = None, webhook: bool = True, **fields: Any) -> None:
-        """A job whose run has two chunks, both of which are done but not counted here."""
+        """Write a job and its run of two chunks."""
         split_run(self.deps.ledger, RUN_ID, 2, job_id=JOB_ID)
         hook = Webhook(url=url or self.target.url, secret=SECRET) if webhook else None
         both: dict[str, Any] = {"tenant": TENANT, "job_id": JOB_ID, "survey": "pages", "workload": "urls"}
@@ -117,7 +117,7 @@ class WebhookWorld:
             assert self.jobs.create(dumped, key="PK")
 
     def end(self, status: str = "completed") -> None:
-        """Have the bus deliver that the run ended."""
+        """Deliver the event that the run has ended, as the bus does."""
         data: RunCompleted | RunFailed | RunCancelled
         if status == "failed":
             data = RunFailed(run_id=RUN_ID, completed_at=self.clock.text(), error="All chunks failed.")
@@ -129,7 +129,7 @@ class WebhookWorld:
         self.deps.transport.send("webhooks", [message])
 
     def handle(self) -> list[str] | None:
-        """Have the process take a message; the ids of messages that it leaves. None: no message is visible."""
+        """Let the process handle a message. Returns the ids that it leaves, or None if no message is visible."""
         messages = self._receive("webhooks")
         if not messages:
             return None

@@ -1,1 +1,1 @@
-"""Cells: what a picture of a run shows of each of its chunks or tasks, 100,000 of them in one answer."""
+"""Cells: the data for a picture of a run. A cell is a chunk or a task, and one answer holds 100,000 of them."""

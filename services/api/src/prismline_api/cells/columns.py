@@ -1,4 +1,4 @@
-"""Columns of cells: their state, attempts and times as arrays, and how they are written into an answer. Pure.
+"""Columns of cells: their state, attempts and times as arrays, and their encoding in an answer. Pure.
 
 A cell is a chunk or a task. Its number is the index of the chunk's first item, or of the task.
 """
@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from prismline_contracts import CHUNK_SK_PREFIX
 
-#: The states of cells, by their code. A deferred cell is pending and waits for a resource, or after an error.
+#: The states of cells, by code. A deferred cell is PENDING and waits for a resource, or for a retry after an error.
 STATES = ("pending", "in_progress", "completed", "failed", "deferred")
 PENDING, IN_PROGRESS, COMPLETED, FAILED, DEFERRED = range(len(STATES))
-#: Stands for a time that is not known.
+#: The value of an unknown time.
 UNKNOWN = -1
 
 #: The types of a cell's columns.
@@ -32,7 +32,7 @@ _MOST_MS = 2**31 - 1
 
 @dataclass(frozen=True)
 class Columns:
-    """Some cells, in the order of their numbers unless said otherwise."""
+    """Some cells, in the order of their numbers unless stated otherwise."""
 
     cell: NDArray[np.int32]
     #: Codes of `STATES`.
@@ -45,7 +45,7 @@ class Columns:
 
     @classmethod
     def of(cls, arrays: Iterable[NDArray[Any]]) -> Columns:
-        """The columns in the order above."""
+        """The columns, from arrays in the order of the fields."""
         return cls(*(array.astype(kind, copy=False) for array, kind in zip(arrays, KINDS, strict=True)))
 
     def __len__(self) -> int:
@@ -70,11 +70,11 @@ class Columns:
 
     @property
     def processing_ms(self) -> int:
-        """How long the latest attempts took, together."""
+        """Total duration of the latest attempts, in ms."""
         return int(self.duration[self.duration > 0].sum(dtype=np.int64))
 
     def changed(self, before: Columns) -> Columns:
-        """The cells that are new, or not as they were in `before`."""
+        """The cells that are new, or differ from those in `before`."""
         if not np.array_equal(self.cell, before.cell):
             return self
         pairs = zip(self.arrays[1:], before.arrays[1:], strict=True)
@@ -85,7 +85,7 @@ EMPTY = Columns.of(np.empty(0) for _ in KINDS)
 
 
 def columns_of(items: Iterable[Mapping[str, Any]], opened_at: datetime, now: str) -> Columns:
-    """The columns of chunks or tasks as the ledger's `CELL_ATTRIBUTES` say. now: to tell who waits."""
+    """The columns of chunks or tasks. items: with the ledger's `CELL_ATTRIBUTES`. now: decides which cells wait."""
     rows = []
     for item in items:
         key = item["SK"]
@@ -107,7 +107,7 @@ def columns_of(items: Iterable[Mapping[str, Any]], opened_at: datetime, now: str
 
 
 def result_bytes(items: Iterable[Mapping[str, Any]]) -> int:
-    """Bytes that the results of tasks hold, together."""
+    """Total bytes of the results of tasks."""
     return sum((item.get("result") or {}).get("length", 0) for item in items)
 
 
@@ -119,9 +119,9 @@ def joined(parts: Iterable[Columns]) -> Columns:
 
 
 def packed(column: NDArray[Any]) -> str:
-    """A column as text: base64 of its values, of four bytes as differences, with the first bytes of all first.
+    """A column as text: base64 of its values. Four-byte values are stored as differences, all first bytes first.
 
-    Numbers and times grow from cell to cell, so most bytes of their differences are 0, and gzip makes them vanish.
+    Numbers and times grow from cell to cell, so most bytes of their differences are 0 and compress to almost nothing.
     """
     if column.itemsize > 1:
         column = np.diff(column, prepend=column.dtype.type(0)).astype("<i4").view(np.uint8).reshape(-1, 4).T

@@ -1,4 +1,4 @@
-"""One cell with everything that the ledger knows of it."""
+"""One cell with everything that the ledger knows about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the requests for cells answer."""
+"""The bodies of answers about cells."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pydantic import Field
 from prismline_api.models import Response
 
 _DIFFERENCES = (
-    "base64 of the differences from cell to cell, as signed numbers of four bytes, little-endian; first come the first"
-    " bytes of all, then the second ones, and so on."
+    "base64 of the differences from cell to cell, as signed four-byte numbers, little-endian: the first bytes of all"
+    " numbers, then all second bytes, and so on."
 )
 _BYTES = "base64 of one byte for each cell."
 
 
 class CellColumns(Response):
-    """One value for each cell, in the order of their numbers. A time that is not known is -1."""
+    """One value for each cell, in the order of their numbers. An unknown time is -1."""
 
     cell: Annotated[str, Field(description=f"Numbers of the cells: {_DIFFERENCES}")]
     state: Annotated[str, Field(description=f"Indices into `states`: {_BYTES}")]
@@ -24,7 +24,7 @@ class CellColumns(Response):
     started: Annotated[
         str, Field(description=f"When the latest attempt began, in ms after `opened_at`: {_DIFFERENCES}")
     ]
-    duration: Annotated[str, Field(description=f"How long it took, in ms: {_DIFFERENCES}")]
+    duration: Annotated[str, Field(description=f"Duration of the latest attempt, in ms: {_DIFFERENCES}")]
 
 
 class CellsView(Response):
@@ -32,14 +32,14 @@ class CellsView(Response):
 
     run_id: str
     unit: Literal["task", "chunk"]
-    version: Annotated[str, Field(description="Changes with the cells. Also the ETag.")]
+    version: Annotated[str, Field(description="Changes when the cells change. It is also the ETag.")]
     opened_at: str | None = None
     total: Annotated[int | None, Field(description="Absent until it is final.")] = None
-    complete: Annotated[bool, Field(description="Whether all cells were read. If not, ask again in a second.")]
+    complete: Annotated[bool, Field(description="Whether all cells were read. If not, repeat the request in a second.")]
     count: Annotated[int, Field(description="Cells in this answer.")]
     states: Annotated[list[str], Field(examples=[["pending", "in_progress", "completed", "failed", "deferred"]])]
-    processing_seconds: Annotated[float, Field(description="What the latest attempts took, together.")]
-    bytes: Annotated[int | None, Field(description="Bytes that the results of tasks hold.")] = None
+    processing_seconds: Annotated[float, Field(description="Total duration of the latest attempts.")]
+    bytes: Annotated[int | None, Field(description="Total bytes of the results of tasks.")] = None
     columns: CellColumns
 
 
@@ -49,19 +49,19 @@ class AttemptErrorView(Response):
     attempt: Annotated[int, Field(description="Its number, from 1.")]
     at: Annotated[str, Field(description="When it ended.")]
     duration_ms: int | None = None
-    error: Annotated[str, Field(description="Why, cut to 240 bytes.")]
-    interrupted: Annotated[bool, Field(description="Whether a dependency did not answer, so that it does not count.")]
+    error: Annotated[str, Field(description="The error, cut to 240 bytes.")]
+    interrupted: Annotated[bool, Field(description="Whether a dependency did not answer: then it does not count.")]
 
 
 class CellView(Response):
-    """One chunk or task with everything that the ledger knows of it."""
+    """One chunk or task with everything that the ledger knows about it."""
 
     cell: Annotated[int, Field(description="Its number: the index of the chunk's first item, or of the task.")]
     unit: Literal["task", "chunk"]
     id: Annotated[str, Field(description="The chunk's id, or the task's address.")]
     status: Annotated[str, Field(examples=["COMPLETED"])]
-    input: Annotated[str, Field(description="What it works on: a key in the bucket, or a URL.")]
-    reference: Annotated[str | None, Field(description="The part of the input that is the chunk's, as JSON.")] = None
+    input: Annotated[str, Field(description="Its input: a key in the bucket, or a URL.")]
+    reference: Annotated[str | None, Field(description="The chunk's part of the input, as JSON.")] = None
     n_items: int | None = None
     n_done: Annotated[int, Field(description="Items that the latest attempt has done, as far as it has reported.")] = 0
     created_at: str
@@ -72,7 +72,7 @@ class CellView(Response):
     duration_ms: int | None = None
     attempts: int
     interruptions: Annotated[int, Field(description="Attempts that ended because a dependency did not answer.")]
-    deferrals: Annotated[int, Field(description="How often it was put off because a resource was down.")] = 0
+    deferrals: Annotated[int, Field(description="How often it was deferred because a resource was down.")] = 0
     deferred_at: str | None = None
     not_before: str | None = None
     resends: Annotated[int, Field(description="How often the sweeper sent its message again.")] = 0

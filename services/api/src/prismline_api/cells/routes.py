@@ -14,7 +14,7 @@ from prismline_api.reading import find_run
 
 router = APIRouter(prefix="/v1/runs/{run_id}/cells", tags=["cells"], responses=problems.RESPONSES)
 
-#: Numbers of chunks have seven digits, or more in the largest cubes.
+#: The number of a chunk has seven digits, or more in the largest cubes.
 Cell = Annotated[int, Path(ge=0, lt=2**31, description="The cell's number.")]
 
 
@@ -28,12 +28,12 @@ def get_cells(
     run_id: RunId,
     caller: Reader,
     deps: Deps,
-    if_none_match: Annotated[str | None, Header(description="`ETag` of the answer before.")] = None,
+    if_none_match: Annotated[str | None, Header(description="`ETag` of the previous answer.")] = None,
     accept_encoding: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> Response:
-    """Show the state, attempts and times of all chunks or tasks of a run, compactly: 100,000 fit in one answer.
+    """Show the state, attempts and times of all chunks or tasks of a run. One answer can hold 100,000 of them.
 
-    A large run is read bit by bit: while `complete` is false, ask again.
+    A large run is read part by part: while `complete` is false, repeat the request.
     """
     find_run(caller, run_id, deps)
     picture = deps.cells.run(run_id).picture()
@@ -48,6 +48,6 @@ def get_cells(
 
 @router.get("/{cell}", response_model_exclude_none=True)
 def get_cell(run_id: RunId, cell: Cell, caller: Reader, deps: Deps) -> CellView:
-    """Show one chunk or task with everything that is known of it."""
+    """Show one chunk or task with everything that is known about it."""
     find_run(caller, run_id, deps)
     return cell_view(run_id, cell, deps)

@@ -1,7 +1,7 @@
-"""What is known of a run's cells, read from the ledger bit by bit and shared by all who look at the run.
+"""The cells of a run, read from the ledger part by part and shared by all requests about the run.
 
-Nothing runs in the background: a request that finds the picture older than a second reads for a short time, and the
-others wait for it. So the ledger is read at a bounded rate, however many pages are open, and not at all if none is.
+Nothing runs in the background: a request that finds the picture older than a second reads for a short time, and other
+requests wait for it. So the ledger is read at a limited rate, however many pages are open, and not at all if none is.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ LOOK_SECONDS = 1.0
 FIRST_SECONDS, LATER_SECONDS = 1.5, 0.25
 #: Pause between two looks while the first picture is incomplete, in seconds.
 FIRST_PAUSE_SECONDS = 0.1
-#: How much longer what waits as a whole is left alone than what is being worked on, in seconds.
+#: How much later a stretch is read again if all its cells are PENDING, in seconds.
 QUIET_SECONDS = 5.0
 #: Cells that are read with one request.
 STRETCH_CELLS = 1000
-#: Stretches that are read at the same time, and that a run of chunks is divided into at first.
+#: Stretches that are read at the same time, and stretches into which a run of chunks is divided at first.
 READERS, FIRST_STRETCHES = 4, 8
-#: Chunk ids of more items are not all of the same length, so the ids of a range are not in order.
+#: In a run with more items, chunk ids differ in length, so they do not sort by number.
 MOST_ORDERED_ITEMS = 10_000_000
-#: Changed cells that are remembered for those who follow the run.
+#: Changed cells that are remembered for clients that follow the run.
 MOST_CHANGES = 20_000
 #: Runs that are remembered.
 MOST_RUNS = 16
@@ -60,11 +60,11 @@ class _Stretch:
     """A part of the cells that is read with one request."""
 
     shard: int
-    #: Sort keys: exclusive, inclusive. None: from the beginning, to the end.
+    #: Sort keys of the limits: `after` is exclusive, `until` inclusive. None: from the beginning, to the end.
     after: str | None = None
     until: str | None = None
     cells: Columns = EMPTY
-    #: What the results of its tasks hold.
+    #: Total bytes of the results of its tasks.
     bytes: int = 0
     #: When it was read, on the monotonic clock. 0: never.
     read_at: float = 0.0
@@ -76,15 +76,15 @@ class _Stretch:
 
     @property
     def urgency(self) -> float:
-        """The least is read first: what was never read, then what was read longest ago or is being worked on."""
+        """Sort key of the next reads: never-read stretches first, then the oldest. All-PENDING ones wait longer."""
         quiet = self.read_at > 0 and self.cells.count(PENDING) == len(self.cells)
         return self.read_at + (QUIET_SECONDS if quiet else 0.0)
 
 
 def _first_stretches(run: RunItem) -> list[_Stretch]:
-    """The stretches of a run of which nothing was read yet, which can be read side by side.
+    """The stretches of a run that was not read yet. They can be read in parallel.
 
-    A run of chunks is divided once no chunk can be added: until then, it grows at its end.
+    A run of chunks is divided only when no chunk can be added: before that, it grows at its end.
     """
     if run.unit == "task":
         return [_Stretch(shard) for shard in range(run.shard_count)]
@@ -106,7 +106,7 @@ class Picture:
 
 @dataclass
 class RunCells:
-    """The cells of one run, for all who look at it."""
+    """The cells of one run, shared by all requests."""
 
     ledger: Ledger
     run_id: str
@@ -130,7 +130,7 @@ class RunCells:
             return self._picture
 
     def since(self, version: str | None) -> tuple[str, Columns | None]:
-        """The version now, and the cells that changed since `version`. None: that is not known; get the picture.
+        """The present version, and the cells that changed since `version`. None: they are unknown; get the picture.
 
         Raises UnavailableError.
         """
@@ -154,7 +154,7 @@ class RunCells:
     # ---- reading
 
     def _look(self) -> None:
-        """Read what may have changed, for a short time, unless that was done just now."""
+        """Read the stretches that may have changed, for a short time. Does nothing right after another look."""
         began = self.clock()
         if began < self._next_look:
             return
@@ -174,7 +174,7 @@ class RunCells:
             )
             all_ended = counts.total is not None and counts.completed + counts.failed == counts.total == self._n_ended
             while waiting and not (all_ended and waiting[0].read_at):
-                # What was never read is read before anything is read again.
+                # Stretches that were never read come before all others.
                 some = [each for each in waiting[:READERS] if not each.read_at] or waiting[:READERS]
                 waiting = waiting[len(some) :]
                 pages = side_by_side(partial(self._page, run), some)
@@ -198,7 +198,7 @@ class RunCells:
         )
 
     def _take(self, stretch: _Stretch, page: Page, opened_at: datetime) -> tuple[Columns, _Stretch | None]:
-        """Note what a stretch holds. Return its cells that changed, and the rest of it if the page is not all of it."""
+        """Store the cells of a stretch. Return the changed ones, and the rest of the stretch if the page ends early."""
         cells = columns_of(page.items, opened_at, timestamp())
         rest = None
         if page.last_key is not None and page.last_key["SK"] != stretch.until:
@@ -211,7 +211,7 @@ class RunCells:
         return changed, rest
 
     def _contradicts(self, completed: int, failed: int, *, drained: bool) -> bool:
-        """Whether something that had ended was reopened: more was seen to end than the run counts."""
+        """Whether ended cells were reopened: then more cells were read as ended than the run counts."""
         if not self._complete:
             return False
         seen = self._count(COMPLETED), self._count(FAILED)
@@ -271,7 +271,7 @@ class RunCells:
 
 
 class Watched:
-    """The cells of the runs that somebody has looked at lately."""
+    """The cells of the runs that clients viewed most recently."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger

@@ -21,7 +21,7 @@ ALWAYS = {
 
 
 def content_security_policy(upload_origin: str) -> str:
-    """The Content-Security-Policy of all answers: no script or style that is not a file of the console."""
+    """The Content-Security-Policy of all answers. It allows only scripts and styles that are files of the console."""
     return "; ".join(
         [
             "default-src 'none'",

@@ -1,4 +1,4 @@
-"""The pages of the console. Each is a shell whose script fetches what it shows."""
+"""The pages of the console. Each is a shell whose script fetches the content."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from prismline_api.problems import ProblemError
 from prismline_api.sessions import SESSION_SECONDS, Session
 from prismline_contracts import Queue, api_key_sha256
 
-#: Where the console begins.
+#: The first page of the console.
 HOME = "/console/runs"
 #: Values of `Host` for this machine. A page of another site whose name resolves to this address sends its own name.
 LOOPBACK_NAMES = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -119,7 +119,7 @@ def _remember(response: Response, request: Request, session: Session, deps: Depe
 @router.get("/")
 @router.get("/console")
 def home() -> Response:
-    """Leads to the list of runs."""
+    """Redirects to the list of runs."""
     return RedirectResponse(HOME, HTTPStatus.SEE_OTHER)
 
 
@@ -155,7 +155,7 @@ def system_page(request: Request, opened: Opened, deps: Deps) -> Response:
 
 @router.get("/console/contracts")
 def contracts_page(request: Request, opened: Opened, deps: Deps) -> Response:
-    """Who sends and who reads which message."""
+    """The contracts: the producers and consumers of each message."""
     return page(request, opened, deps, "contracts.html")
 
 
@@ -211,7 +211,7 @@ def _require_same_origin(request: Request) -> None:
 
 
 def _next(request: Request) -> str:
-    """Where to go after signing in: a page of the console, never another site."""
+    """The page to open after signing in: a page of the console, never another site."""
     wanted = request.query_params.get("next", "")
     return wanted if wanted.startswith("/console/") else HOME
 

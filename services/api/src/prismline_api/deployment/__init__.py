@@ -1,1 +1,1 @@
-"""What concerns the deployment as a whole: its alerts, its queues, what was deployed."""
+"""Operations about the whole deployment: its alerts, its queues, its deployed services."""

@@ -1,7 +1,7 @@
-"""The alerts of this deployment: the state of its alarms, what changed, and the mute.
+"""The alerts of this deployment: the state of its alarms, their changes, and the mute.
 
 The mute is one SSM parameter, whose name and format are a contract. Slash commands, the command line and this service
-write it, and the alerting service obeys.
+write it, and the alerting service reads it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudwatch import CloudWatchClient
     from mypy_boto3_ssm import SSMClient
 
-#: Most changes of alarms that an answer shows, and most that are looked through for them: an account has other alarms.
+#: Most changes of alarms in an answer, and most changes that are searched for them: the account has other alarms, too.
 MOST_CHANGES, MOST_LOOKED_THROUGH = 100, 500
 #: Changes that CloudWatch returns at a time.
 CHANGES_PER_PAGE = 100
 
 
 class MuteRequest(Request):
-    """For how long nobody wants to hear of alerts."""
+    """How long alerts are muted."""
 
     model_config = Request.model_config | {"json_schema_extra": {"examples": [{"duration": "4h"}]}}
 
@@ -56,7 +56,7 @@ class MuteView(Response):
     muted: bool
     muted_until: Annotated[str | None, Field(description="The end of the mute. Absent: nothing is muted.")] = None
     muted_problem: Annotated[
-        str | None, Field(description="Why the mute cannot be read. Nothing is muted then. To unmute sets it right.")
+        str | None, Field(description="Why the mute cannot be read. Nothing is muted then. Unmuting repairs it.")
     ] = None
 
 
@@ -67,7 +67,7 @@ class AlarmView(Response):
     state: Annotated[str, Field(description="`OK`, `ALARM` or `INSUFFICIENT_DATA`.", examples=["OK"])]
     since: Annotated[str | None, Field(description="When it changed to this state.")] = None
     description: str
-    reason: Annotated[str, Field(description="Why it is in this state, as CloudWatch says.")]
+    reason: Annotated[str, Field(description="CloudWatch's reason for this state.")]
     queue: Annotated[str | None, Field(description="Short name of the queue that it watches.")] = None
     threshold: float | None = None
 
@@ -83,9 +83,9 @@ class AlarmChange(Response):
 
 
 class AlertsView(MuteView):
-    """The alarms, what changed, and the mute."""
+    """The alarms, their changes, and the mute."""
 
-    alarms: Annotated[list[AlarmView], Field(description="Those that are on first, then by name.")]
+    alarms: Annotated[list[AlarmView], Field(description="Alarms that are on come first, then by name.")]
     changes: Annotated[list[AlarmChange], Field(description="The latest changes, the newest first.")]
 
 
@@ -107,7 +107,7 @@ class Alerts:
         self._clock = clock
 
     def view(self) -> AlertsView:
-        """All of it."""
+        """The alarms, their changes, and the mute."""
         return AlertsView(**self.mute().model_dump(), alarms=self._alarms(), changes=self._changes())
 
     def mute(self) -> MuteView:
@@ -126,7 +126,7 @@ class Alerts:
         return self._muted(until)
 
     def mute_for(self, seconds: int) -> MuteView:
-        """Mute alerts from now on. 0 unmutes them."""
+        """Mute alerts from now on for `seconds`. 0 unmutes them."""
         until = int(self._clock().timestamp()) + seconds if seconds else 0
         with aws_errors(f"write the parameter {self._parameter}"):
             self._ssm.put_parameter(Name=self._parameter, Value=str(until), Type="String", Overwrite=True)

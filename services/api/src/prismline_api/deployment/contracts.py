@@ -1,4 +1,4 @@
-"""The contracts that this release was built with: who sends and who reads which message, item and object."""
+"""The contracts that this release was built with: the producers and consumers of each message, item and object."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from prismline_contracts.summaries import Summary, read_summaries
 
 
 class ChangeView(Response):
-    """What a release changed in a contract."""
+    """The change of a contract in one release."""
 
-    release: Annotated[str, Field(description="`next`: it is not released yet.")]
+    release: Annotated[str, Field(description="`next`: the release is not published yet.")]
     what: str
 
 
 class ContractView(Response):
-    """A contract. Its name ends in its major version."""
+    """A contract. Its name ends with its major version."""
 
     name: Annotated[str, Field(examples=["chunk.completed.v1"])]
     kind: Annotated[str, Field(description="`message`, `item` of a table, `object` in the bucket, or `manifest`.")]
     says: str
     owner: str
-    producers: Annotated[list[str], Field(description="Who sends or writes it.")]
-    consumers: Annotated[list[str], Field(description="Who reads it.")]
+    producers: Annotated[list[str], Field(description="Services that send or write it.")]
+    consumers: Annotated[list[str], Field(description="Services that read it.")]
     channel: Annotated[
-        str | None, Field(description="The queue of a command, or `bus` for an event. Absent: it is no message.")
+        str | None, Field(description="The queue of a command, or `bus` for an event. Absent: it is not a message.")
     ] = None
-    history: Annotated[list[ChangeView], Field(description="What each release changed, the latest one first.")]
+    history: Annotated[list[ChangeView], Field(description="The changes of each release, the latest release first.")]
 
 
 class ContractsView(Response):

@@ -1,4 +1,4 @@
-"""Which processes run, as far as something says so: a supervisor on a laptop, CloudWatch's metrics on AWS."""
+"""Which processes run. The source is a supervisor on a laptop, and CloudWatch's metrics on AWS."""
 
 from __future__ import annotations
 
@@ -29,28 +29,29 @@ FUNCTIONS: Mapping[str, tuple[str, ...]] = {
     "status": ("status",),
     "worker": ("worker", "slow-lane", "fetcher"),
 }
-#: Those that may run as services on Fargate instead, all in the cluster of the worker.
+#: Functions that may run as services on Fargate instead, all in the worker's cluster.
 ON_FARGATE = FUNCTIONS["worker"]
 #: How far back a sign of life is looked for, and the length of a period of the metrics.
 WINDOW, PERIOD = timedelta(hours=3), timedelta(minutes=5)
 
 
 class ProcessView(Response):
-    """Processes, or a function, that do the same."""
+    """Processes of one kind, or a function."""
 
     name: Annotated[str, Field(examples=["worker"])]
     service: Annotated[str, Field(description="The service that it belongs to.")]
     version: str | None = None
     running: Annotated[int | None, Field(description="How many run. Absent for a function and on Fargate.")] = None
-    since: Annotated[str | None, Field(description="When the latest was started, or the service deployed.")] = None
+    since: Annotated[str | None, Field(description="When the latest one started, or the service was deployed.")] = None
     heard_at: Annotated[
-        str | None, Field(description="The last sign of life, on AWS to five minutes. Absent: none for three hours.")
+        str | None,
+        Field(description="The last sign of life; on AWS within five minutes. Absent: none for three hours."),
     ] = None
     restarts: Annotated[int | None, Field(description="How often one ended by itself. Absent: not known.")] = None
 
 
 def reported(ssm: SSMClient, environment: str) -> list[ProcessView]:
-    """What the supervisor of a laptop has said. Empty if none has."""
+    """The processes that a laptop's supervisor has reported. Empty if there is no report."""
     name = PROCESSES_PARAMETER.format(environment=environment)
     with aws_errors(f"read the parameter {name}"):
         try:
@@ -95,7 +96,7 @@ def measured(
 
 
 def _query(number: int, kind: str, name: str, environment: str) -> MetricDataQueryTypeDef:
-    """When it was at work: invocations of a function, processor time of tasks on Fargate."""
+    """The metric of its activity: invocations of a function, or processor time of tasks on Fargate."""
     function = kind == "function"
     dimensions = {"FunctionName": name}
     if not function:

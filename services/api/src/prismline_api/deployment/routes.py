@@ -1,4 +1,4 @@
-"""The paths of what concerns the whole deployment. Alerts and the system need the scope `all`."""
+"""The paths about the whole deployment. Alerts and the system need the scope `all`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def get_alerts(_caller: Overseer, deps: Deps) -> AlertsView:
 
 @router.post("/alerts/mute", tags=["alerts"], response_model_exclude_none=True)
 def mute_alerts(body: MuteRequest, caller: OverseeingOperator, deps: Deps) -> MuteView:
-    """Mute alerts from now on: none is posted. An alarm that is still on afterwards is posted then."""
+    """Mute alerts from now on: none is posted. An alarm that is still on at the end of the mute is posted then."""
     try:
         seconds = parse_duration(body.duration)
     except DurationError as error:
@@ -43,11 +43,11 @@ def unmute_alerts(caller: OverseeingOperator, deps: Deps) -> MuteView:
 
 @router.get("/system", tags=["system"], response_model_exclude_none=True)
 def get_system(_caller: Overseer, deps: Deps) -> SystemView:
-    """Show the queues with their depth and the age of their oldest message, and what is deployed."""
+    """Show the queues with their depth and the age of their oldest message, and the deployed services."""
     return deps.system.view()
 
 
 @router.get("/contracts", tags=["system"], response_model_exclude_none=True)
 def get_contracts(_caller: Reader) -> ContractsView:
-    """Show who sends and who reads which message, item and object, and what each release changed."""
+    """Show the producers and consumers of each message, item and object, and the changes of each release."""
     return contracts_view()

@@ -1,4 +1,4 @@
-"""The deployment as a whole: its queues with depth and age, what was deployed, and the version of the contracts."""
+"""The whole deployment: its queues with depth and age, its deployed services, and the version of the contracts."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs.literals import QueueAttributeFilterType
     from mypy_boto3_ssm import SSMClient
 
-#: How long an answer is given to everybody who asks, in seconds. So many open pages ask SQS no more often than one.
+#: How long all requests share one answer, in seconds. So many open pages ask SQS no more often than one page.
 FRESH_SECONDS = 2.0
 #: Queues that are asked at the same time.
 READERS = 8
-#: What SQS is asked about a queue.
+#: The attributes of a queue that are read from SQS.
 ATTRIBUTES: list[QueueAttributeFilterType] = [
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesNotVisible",
     "ApproximateNumberOfMessagesDelayed",
 ]
-#: How far back the age of the oldest message is looked for: SQS publishes it every minute, and late.
+#: Period that is searched for the age of the oldest message. SQS publishes it every minute, with a delay.
 AGE_WINDOW = timedelta(minutes=10)
-#: Most metrics that CloudWatch takes in a request.
+#: Most metrics in one request to CloudWatch.
 METRICS_PER_REQUEST = 500
-#: What the name of a dead-letter queue ends in.
+#: The end of a dead-letter queue's name.
 DEAD_LETTER_SUFFIX = dead_letter_queue_name("")
 
 
 class QueueView(Response):
-    """A queue. The numbers are those of SQS, which are approximate."""
+    """A queue. The numbers come from SQS and are approximate."""
 
     name: Annotated[str, Field(description="Short name, without the deployment's prefix.", examples=["chunks"])]
     visible: Annotated[int, Field(description="Messages that wait for a consumer.")]
     in_flight: Annotated[int, Field(description="Messages that a consumer has, or that are hidden for a while.")]
-    delayed: Annotated[int, Field(description="Messages that nobody may receive yet.")]
+    delayed: Annotated[int, Field(description="Messages whose delay has not passed yet.")]
     oldest_seconds: Annotated[
         float | None,
-        Field(description="Age of the oldest message, by CloudWatch, up to some minutes ago. Absent: not published."),
+        Field(description="Age of the oldest message, by CloudWatch, some minutes ago. Absent: not published."),
     ] = None
     dead_letters: Annotated[int, Field(description="Messages in its dead-letter queue.")]
     dead_letters_oldest_seconds: float | None = None
 
 
 class DeployedView(Response):
-    """A service, as the last deployment recorded it."""
+    """A service in the record of its last deployment."""
 
     service: str
     version: str | None = None
@@ -68,19 +68,19 @@ class DeployedView(Response):
 
 
 class SystemView(Response):
-    """The deployment as a whole."""
+    """The whole deployment."""
 
     environment: str
-    at: Annotated[str, Field(description="When the queues were asked.")]
+    at: Annotated[str, Field(description="When the queues were read.")]
     api_version: Annotated[str, Field(description="Version of the api service that answers.")]
     contracts_version: Annotated[str, Field(description="Version of the contracts that it was built with.")]
     queues: list[QueueView]
-    processes: Annotated[list[ProcessView], Field(description="Empty where nothing says which ones run.")]
-    deployed: Annotated[list[DeployedView], Field(description="Empty where nothing recorded a deployment.")]
+    processes: Annotated[list[ProcessView], Field(description="Empty if there is no source for running processes.")]
+    deployed: Annotated[list[DeployedView], Field(description="Empty if no deployment was recorded.")]
 
 
 class System:
-    """Looks at the deployment, at most every `FRESH_SECONDS`. Raises TransientError if AWS does not answer."""
+    """Reads the state of the deployment every `FRESH_SECONDS` at most. Raises TransientError if AWS does not answer."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class System:
         self._seen: tuple[float, SystemView] | None = None
 
     def view(self) -> SystemView:
-        """The deployment now. Those who ask while somebody looks get what is seen then."""
+        """The deployment now. Requests at the same time share one answer."""
         with self._looking:
             if self._seen is None or time.monotonic() - self._seen[0] > self._fresh_seconds:
                 self._seen = (time.monotonic(), self._look())
@@ -134,7 +134,7 @@ class System:
         )
 
     def _processes(self, deployed: list[DeployedView], at: datetime) -> list[ProcessView]:
-        """What runs. Functions and services on Fargate are of the version that was deployed."""
+        """The running processes. Functions and services on Fargate have the version that was deployed."""
         if self._process_reports:
             return reported(self._ssm, self._environment)
         releases = {release.service: release for release in deployed}
@@ -146,7 +146,7 @@ class System:
         ]
 
     def _depth(self, url: str) -> tuple[int, int, int]:
-        """Visible, hidden and delayed messages. A run's own queue may be gone by now: nothing is in it."""
+        """Visible, hidden and delayed messages. All are 0 if the queue, for example that of a run, was just deleted."""
         try:
             found: dict[Any, str] = self._sqs.get_queue_attributes(QueueUrl=url, AttributeNames=ATTRIBUTES)[
                 "Attributes"
@@ -202,7 +202,7 @@ class System:
         )
 
     def _deployed(self) -> list[DeployedView]:
-        """What deployments recorded: a parameter for each service below `/prismline/<environment>/deployed/`."""
+        """The records of deployments: a parameter for each service below `/prismline/<environment>/deployed/`."""
         path = f"/prismline/{self._environment}/deployed/"
         with aws_errors(f"read the parameters below {path}"):
             pages = self._ssm.get_paginator("get_parameters_by_path").paginate(Path=path)

@@ -1,1 +1,1 @@
-"""Maps and spectra of a run of `spectra`, out of its Parquet outputs and the cube itself, in bounded memory."""
+"""Maps and spectra of a run of `spectra`, from its Parquet outputs and the cube itself, in bounded memory."""

@@ -1,8 +1,8 @@
-"""Builds tiles and value ranges of maps out of the outputs of chunks, as far as a request has time for.
+"""Builds tiles and value ranges of maps from the outputs of chunks, as far as a request has time.
 
-Values of a chunk are read once and kept while there is room. A tile is kept too and grows with the chunks that
-complete, so neither a whole map nor the outputs of a run have to be in memory. What a request does not wait for is
-read on, and the next request finds it.
+Values of a chunk are read once and kept while there is room. A tile is kept, too, and grows as chunks complete. So
+neither a complete map nor the outputs of a run have to be in memory. If a request does not wait for a chunk, the read
+continues, and the next request finds the values.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from prismline_contracts.maps import ChunkShade, MapName
 from prismline_cube import MAP_COLUMNS, Reduction, SpectralAxis, Tile, TileSums, map_values
 from prismline_runtime import Bucket, PermanentError
 
-#: Seconds that a request waits for chunks to be read. The answer has what is there by then.
+#: Seconds that a request waits for chunks to be read. The answer has the values that were read by then.
 PATIENCE_SECONDS = 1.0
-#: Values of one chunk that stand for all of them when percentiles are estimated.
+#: Size of the sample of a chunk's values for the estimate of percentiles.
 SAMPLE_VALUES = 2000
 #: Pixels whose chunks' states are added to a tile together.
 STATES_AT_ONCE = 2**20
-#: Percentiles between which most values lie: a few failed fits are far out.
+#: Percentiles between which most values lie. A few failed fits lie far outside.
 PERCENTILES = (1.0, 99.0)
 
 _REDUCTIONS = {MapName.FLAGS: Reduction.ANY_BIT, MapName.CHUNKS: Reduction.MAXIMUM}
@@ -42,7 +42,7 @@ _UNKNOWN_SHADE = _SHADES[ChunkShade.IN_PROGRESS]
 
 @dataclass(frozen=True)
 class TileAnswer:
-    """A tile, (rows, columns), and how many chunks whose values are known to exist are not in it yet."""
+    """A tile, (rows, columns), and the number of completed chunks that are not in it yet."""
 
     values: NDArray[np.float32]
     pending: int
@@ -50,7 +50,7 @@ class TileAnswer:
 
 @dataclass(frozen=True)
 class ValueRange:
-    """What values a map has. `low` and `high` are percentiles; all are None if there is no value."""
+    """The range of a map's values. `low` and `high` are percentiles. All are None if there is no value."""
 
     n_values: int
     minimum: float | None
@@ -63,9 +63,9 @@ class ValueRange:
 
 @dataclass(frozen=True)
 class Differences:
-    """How the values of two maps differ. The numbers are None if no pixel has a value in both."""
+    """The differences between two maps. The numbers are None if no pixel has a value in both."""
 
-    #: Pixels that have a value in both, and those of them whose values are not the same.
+    #: Pixels that have a value in both maps, and how many of them have different values.
     n_values: int
     n_different: int
     median: float | None
@@ -76,7 +76,7 @@ class Differences:
 
     @classmethod
     def of(cls, parts: list[_Compared], pending: int) -> Differences:
-        """The sum of parts of two maps. Median and percentiles are those of a sample."""
+        """The total over parts of two maps. Median and percentiles are those of a sample."""
         parts = [part for part in parts if part.n]
         if not parts:
             return cls(0, 0, None, None, None, pending)
@@ -97,7 +97,7 @@ class _Compared:
     def of(
         cls, holder: Holder, values: NDArray[np.float32], others: list[tuple[Holder, NDArray[np.float32]]]
     ) -> _Compared:
-        """The values of a chunk beside those of the other run's chunks that hold some of the same pixels."""
+        """Compare the values of a chunk with those of the other run's chunks that hold some of the same pixels."""
         beside = np.full(holder.count, np.nan, np.float32)
         for other, found in others:
             start, stop = max(holder.first, other.first), min(holder.first + holder.count, other.first + other.count)
@@ -138,7 +138,7 @@ class _Growing:
 
 
 class Maps:
-    """The maps of all runs. One for a process.
+    """The maps of all runs. A process has one.
 
     Raises UnavailableError if S3 does not answer. A chunk whose output cannot be read has no values.
     """
@@ -170,7 +170,7 @@ class Maps:
                     growing.sums.add(holder.first, found.values)
                     growing.included[holder.chunk_id] = versions[holder.chunk_id]
                 self._memory.keep(key, growing, growing.sums.n_bytes)
-            # What another request is adding to may be half old and half new: this is never the last word.
+            # Another request may be adding to the tile, so its values may be partly old: it counts as incomplete.
             pending = max(0 if alone else 1, len(versions) - len(growing.included))
             return TileAnswer(growing.sums.values(), pending)
         finally:
@@ -206,9 +206,9 @@ class Maps:
     def differences(
         self, first: RunChunks, second: RunChunks, name: MapName, *, patience: float = PATIENCE_SECONDS
     ) -> Differences:
-        """How a map of `first` differs from that of `second`, a run of a cube of the same shape.
+        """The differences between a map of `first` and that of `second`, a run of a cube of the same shape.
 
-        Chunk by chunk of `first`, as far as there is time; what has been compared is kept.
+        It compares chunk by chunk of `first`, as far as there is time, and keeps the results.
         """
         deadline = time.monotonic() + patience
         completed = [holder for holder in first.holders if holder.output is not None]
@@ -222,7 +222,9 @@ class Maps:
             if compared is None:
                 if time.monotonic() >= deadline:
                     continue
-                pairs = list(zip(completed, others, strict=True))[number : number + 2]  # the next one is read meanwhile
+                pairs = list(zip(completed, others, strict=True))[
+                    number : number + 2
+                ]  # reads the next chunk in advance
                 waiting, *_ = [
                     [self._later(first, name, one), *(self._later(second, name, other) for other in beside_it)]
                     for one, beside_it in pairs
@@ -250,7 +252,7 @@ class Maps:
     def _read(
         self, chunks: RunChunks, name: MapName, holders: list[Holder], patience: float
     ) -> Iterator[tuple[Holder, _ChunkValues]]:
-        """The values of those chunks that can be read in time, as they come."""
+        """The values of the chunks that can be read in time, in the order in which reads finish."""
         waiting = {self._later(chunks, name, holder): holder for holder in holders}
         try:
             for future in as_completed(waiting, timeout=patience):
@@ -261,13 +263,13 @@ class Maps:
             self._forget(error, chunks)
 
     def _forget(self, error: PermanentError, *runs: RunChunks) -> None:
-        """Look at the outputs of these runs anew next time."""
+        """List the outputs of these runs again the next time."""
         for chunks in runs:
             self._logger.info("output_replaced", extra={"run_id": chunks.run_id, "reason": str(error)})
             self._index.forget(chunks.run_id)
 
     def _later(self, chunks: RunChunks, name: MapName, holder: Holder) -> Future[_ChunkValues]:
-        """The values of a completed chunk, which are read if they are not known."""
+        """The values of a completed chunk. They are read if they are not in memory."""
         return self._memory.later(
             ("values", *self._key(chunks, name, holder)),
             lambda: self._load(chunks, name, holder, SpectralAxis.of(chunks.geometry)),
@@ -295,7 +297,7 @@ class Maps:
         return loaded
 
     def _open(self, output: Output) -> ParquetRanges:
-        """The output; its footer is kept."""
+        """The output. Its footer is kept."""
 
         def read(start: int, stop: int) -> bytes:
             return self._bucket.read_range(output.key, start, stop, etag=output.etag)
@@ -312,7 +314,7 @@ def _sample(values: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def _percentiles(samples: list[tuple[int, NDArray[np.float32]]], wanted: Sequence[float]) -> list[float]:
-    """Percentiles of values of which there are samples, each with the number of values that it stands for."""
+    """Percentiles of values, from samples. Each sample comes with the number of values that it represents."""
     values = np.concatenate([sample for _, sample in samples])
     weights = np.concatenate([np.full(len(sample), n / len(sample)) for n, sample in samples])
     found = np.percentile(values, wanted, method="inverted_cdf", weights=weights)

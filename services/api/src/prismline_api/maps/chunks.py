@@ -1,4 +1,4 @@
-"""The chunks of a run as maps see them: which spectra each holds, its state, and the version of its output."""
+"""The chunks of a run, as maps need them: the spectra of each, its state, and the version of its output."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from prismline_runtime import Bucket, aws_errors
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-#: How old what is known of a running run may be, in seconds; and in multiples of the time that it took to read.
+#: How old the known chunks of a running run may be: in seconds, and as a multiple of the time to read them.
 FRESH_SECONDS, FRESH_FACTOR = 2.0, 10.0
 #: Runs whose chunks are remembered.
 REMEMBERED_RUNS = 32
@@ -33,19 +33,19 @@ class Output:
 
 @dataclass(frozen=True)
 class Holder:
-    """A chunk: it holds the spectra `first` to `first + count - 1`, counted by y * nx + x."""
+    """A chunk. It holds the spectra `first` to `first + count - 1`, numbered by y * nx + x."""
 
     chunk_id: str
     first: int
     count: int
-    #: As its item says; a newer release may know others than `ChunkStatus`.
+    #: The status in its item. A newer release may write one that `ChunkStatus` does not have.
     status: str
     #: Absent until the chunk has completed.
     output: Output | None
 
     @classmethod
     def of(cls, chunk: ChunkItem, versions: dict[str, Output]) -> Holder:
-        """The holder that a chunk's item describes. versions: the run's outputs by key."""
+        """The chunk of an item. versions: the run's outputs by key."""
         completed = chunk.state is ChunkStatus.COMPLETED and chunk.output_key is not None
         return cls(
             chunk_id=chunk.chunk_id,
@@ -78,14 +78,14 @@ class RunChunks:
 @dataclass(frozen=True)
 class _Known:
     chunks: RunChunks
-    #: What the run's item said then.
+    #: The state of the run's item at that time, see `_said`.
     said: tuple[object, ...]
     read_at: float
     seconds: float
 
 
 class ChunkIndex:
-    """Finds the chunks of runs. Those of a run that goes on may be some seconds old; a run that has ended is read once.
+    """Finds the chunks of runs. Chunks of a running run may be some seconds old. A run that has ended is read once.
 
     Raises UnavailableError if DynamoDB or S3 does not answer.
     """
@@ -101,7 +101,7 @@ class ChunkIndex:
         self._locks: dict[str, threading.Lock] = {}
 
     def chunks(self, run: RunItem) -> RunChunks:
-        """The chunks of a run whose cube has been looked at."""
+        """The chunks of a run whose cube the splitter has read."""
         lock = self._locks.setdefault(run.run_id, threading.Lock())
         with lock:
             known = self._known.get(run.run_id)
@@ -115,7 +115,7 @@ class ChunkIndex:
             return known.chunks
 
     def forget(self, run_id: str) -> None:
-        """Read the chunks of a run anew next time: an output is not the one that was known."""
+        """Read the chunks of a run again the next time, because an output has changed."""
         self._known.pop(run_id, None)
 
     def _fresh(self, known: _Known, run: RunItem) -> bool:
@@ -144,5 +144,5 @@ class ChunkIndex:
 
 
 def _said(run: RunItem) -> tuple[object, ...]:
-    """What changes in a run's item when a chunk that has ended changes: by a recovery, a late success or a refit."""
+    """The attributes of a run's item that change when an ended chunk changes: by a recovery, late success or refit."""
     return run.drained_at, run.drains, run.moves, run.chunks_completed, run.n_timed_out, run.n_refit_failed

@@ -1,4 +1,4 @@
-"""Spectra out of the input of a chunk: ranges of the cube itself, or of the chunk's `.npz` file."""
+"""Reads spectra from the input of a chunk: ranges of the cube itself, or of the chunk's `.npz` file."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from prismline_contracts import ChunkItem, CubeReference
 from prismline_cube import reader_of
 from prismline_runtime import Bucket
 
-#: Bytes of neighbouring spectra that are read with the one that was asked for: people walk from pixel to pixel, and
-#: each request takes as long for a hundred neighbours as for one.
+#: Bytes of neighbouring spectra that are read with the requested one: people move from pixel to pixel, and a request
+#: takes as long for a hundred neighbours as for one.
 NEIGHBOURS_BYTES = 2**20
-#: Bytes that are read at a time of a chunk's file.
+#: Bytes of a chunk's file that are read at a time.
 PART_BYTES = 64 * 2**10
 #: Bytes of the fixed part of the header of a file inside a ZIP file.
 _ZIP_HEADER_BYTES = 30
@@ -54,9 +54,9 @@ def _from_cube(reference: CubeReference, numbers: range, cube: Bucket) -> NDArra
 
 
 def rows_of_file(file: BinaryIO, numbers: range) -> NDArray[np.floating[Any]]:
-    """Rows of the array `spectra` of a `.npz` file, without the rows before them if they are not compressed.
+    """Rows of the array `spectra` of a `.npz` file. If it is not compressed, the rows before them are not read.
 
-    Raises ValueError, KeyError, EOFError or BadZipFile if there are none.
+    Raises ValueError, KeyError, EOFError or BadZipFile if the file does not have them.
     """
     archive = zipfile.ZipFile(file)
     entry = archive.getinfo("spectra.npy")

@@ -1,4 +1,4 @@
-"""What maps are made of, kept in memory up to a number of bytes; what was used least recently goes first."""
+"""Keeps the parts of maps in memory, up to a number of bytes. The least recently used part is dropped first."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-#: Values that are made at the same time. More would finish no sooner, but all of them late.
+#: Values that are made at the same time. With more, each one would only finish later.
 THREADS = 3
 
 T = TypeVar("T")
 
 
 class Memory:
-    """Values by key, of at most `most_bytes` together, and the threads that make them. One for a process."""
+    """Values by key, at most `most_bytes` in total, and the threads that make them. A process has one."""
 
     def __init__(self, most_bytes: int) -> None:
         self._most_bytes = most_bytes
@@ -34,7 +34,7 @@ class Memory:
             return self._values[key][0]
 
     def keep(self, key: Hashable, value: Any, n_bytes: int) -> None:
-        """Keep a value, which may displace others, or itself if it is too large."""
+        """Keep a value. Others are dropped for it, or it is not kept if it is too large."""
         with self._lock:
             self._drop(key)
             self._values[key] = (value, n_bytes)
@@ -56,7 +56,7 @@ class Memory:
         return value
 
     def later(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> Future[T]:
-        """The value, which one of the threads makes if it is not there. Who asks meanwhile waits for the same one."""
+        """The value. One of the threads makes it if it is not there. Other callers get the same future meanwhile."""
         future: Future[T] = Future()
         with self._lock:
             if key in self._values:

@@ -1,4 +1,4 @@
-"""What responses about maps and spectra hold."""
+"""The bodies of responses about maps and spectra."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AxisView(Response):
     unit: Annotated[str, Field(examples=["km/s"])]
     start: float
     step: float
-    linear: Annotated[bool, Field(description="Whether the formula holds. Else the values are those of its header.")]
+    linear: Annotated[bool, Field(description="Whether the formula holds. If not, the cube's header has other values.")]
 
 
 class MapEntry(Response):
@@ -40,20 +40,20 @@ class MapsView(Response):
     ny: int
     n_channels: int
     tile_pixels: Annotated[int, Field(description="Rows and columns of a tile, at most.")]
-    levels: Annotated[int, Field(description="Level 0 has the cube's pixels, each further one half as many a side.")]
+    levels: Annotated[int, Field(description="Level 0 has the cube's pixels. Each further level has half per side.")]
     axis: AxisView
     signal_unit: str
     celestial: Annotated[
         dict[str, str | int | float | bool] | None,
-        Field(description="FITS keywords of the celestial coordinates; axis 1 is x. Absent where the header has none."),
+        Field(description="FITS keywords of the celestial coordinates; axis 1 is x. Absent if the header has none."),
     ] = None
     maps: list[MapEntry]
     chunks: Annotated[dict[str, int], Field(description="Number of chunks by status.")]
-    final: Annotated[bool, Field(description="Whether all chunks have ended, so that maps change no more.")]
+    final: Annotated[bool, Field(description="Whether all chunks have ended, so that maps no longer change.")]
 
 
 class MapView(MapEntry):
-    """The values of one map, so far."""
+    """The values of one map, as far as they are known."""
 
     run_id: str
     n_values: Annotated[int, Field(description="Pixels with a value.")]
@@ -61,23 +61,23 @@ class MapView(MapEntry):
     maximum: Known = None
     low: Annotated[Known, Field(description="About 1 % of the values are smaller.")] = None
     high: Annotated[Known, Field(description="About 1 % of the values are larger.")] = None
-    pending: Annotated[int, Field(description="Completed chunks whose values are not considered yet: ask again.")]
+    pending: Annotated[int, Field(description="Completed chunks that are not included yet: repeat the request.")]
     shades: Annotated[
-        list[str] | None, Field(description="What the values 0, 1, ... stand for, or the bits 1, 2, 4, ... of flags.")
+        list[str] | None, Field(description="Meanings of the values 0, 1, ..., or of the bits 1, 2, 4, ... of flags.")
     ] = None
 
 
 class DifferencesView(MapEntry):
-    """How a map of a run differs from that of another one, so far: the first without the second."""
+    """The differences between the maps of two runs, as far as they are known: the first minus the second."""
 
     run_id: str
     other_run_id: str
     n_values: Annotated[int, Field(description="Pixels that have a value in both.")]
-    n_different: Annotated[int, Field(description="Those of them whose values are not the same.")]
+    n_different: Annotated[int, Field(description="Pixels among them whose values differ.")]
     median: Annotated[Known, Field(description="About half of the differences are smaller.")] = None
     low: Annotated[Known, Field(description="About 1 % of the differences are smaller.")] = None
     high: Annotated[Known, Field(description="About 1 % of the differences are larger.")] = None
-    pending: Annotated[int, Field(description="Chunks that are not compared yet: ask again.")]
+    pending: Annotated[int, Field(description="Chunks that are not compared yet: repeat the request.")]
 
 
 class SkyView(Response):
@@ -96,14 +96,14 @@ class SkyView(Response):
 
 
 class Measured(Response):
-    """A value and one standard deviation of it, where that is known."""
+    """A value and its standard deviation, if that is known."""
 
     value: float
     error: Known = None
 
 
 class ComponentView(Response):
-    """A component of a fit: a Gaussian. Positions and widths are on the spectral axis, areas in its unit, too."""
+    """A component of a fit: a Gaussian. Positions and widths are on the spectral axis; areas are integrals over it."""
 
     amplitude: Measured
     mean: Measured
@@ -112,12 +112,12 @@ class ComponentView(Response):
 
 
 class FitView(Response):
-    """What was fitted to a spectrum."""
+    """The fit of a spectrum."""
 
     status: Annotated[str, Field(description="`fitted`, `empty`, `blank` or `timed_out`.")]
     components: list[ComponentView]
     model: Annotated[list[float], Field(description="The sum of the components at each channel.")]
-    residual: Annotated[list[Known] | None, Field(description="Data without the model.")] = None
+    residual: Annotated[list[Known] | None, Field(description="The data minus the model.")] = None
     rms: Known = None
     chi2_reduced: Known = None
     aicc: Known = None
@@ -136,7 +136,7 @@ class HolderView(Response):
 
 
 class SpectrumView(Response):
-    """A spectrum and its fit. `axis` and `data` have a value for each channel; null where the cube has none."""
+    """A spectrum and its fit. `axis` and `data` have a value for each channel, null if the cube has none."""
 
     run_id: str
     x: int

@@ -1,4 +1,4 @@
-"""Reads columns of a chunk's Parquet output by ranges: the footer first, then what the columns take, side by side."""
+"""Reads columns of a chunk's Parquet output by ranges: the footer first, then the columns' ranges in parallel."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 
 from prismline_runtime.storage import ObjectReader
 
-#: Bytes from the end of the file that are read first. They hold the footer, for which some 90 KB are usual.
+#: Bytes at the end of the file that are read first. They hold the footer, which usually has about 90 KB.
 TAIL_BYTES = 128 * 2**10
-#: Widest gap between two ranges that is read along.
+#: Widest gap between two ranges that is read together with them.
 GAP_BYTES = 256 * 2**10
-#: Ranges of one file that are asked for at the same time.
+#: Ranges of one file that are read at the same time.
 CONNECTIONS = 4
 
 #: Returns the bytes `start` to `stop` (exclusive) of the object.
@@ -82,7 +82,7 @@ class ParquetRanges:
 
 
 def merged(ranges: Iterable[Range]) -> list[Range]:
-    """The ranges in order, those with a small gap between them as one."""
+    """The ranges in order. Ranges with a small gap between them become one."""
     found: list[Range] = []
     for start, stop in sorted(ranges):
         if found and start - found[-1][1] <= GAP_BYTES:
@@ -101,11 +101,11 @@ class _Fetched(ObjectReader):
         self._parts: list[tuple[int, bytes]] = []
 
     def add(self, start: int, body: bytes) -> None:
-        """Take the bytes from `start` on."""
+        """Add bytes that begin at `start`."""
         self._parts.append((start, body))
 
     def keep_only_tail(self) -> None:
-        """Forget all but the first part, which is the tail."""
+        """Drop all parts except the first one, which is the tail."""
         del self._parts[1:]
 
     def _bytes(self, start: int, stop: int) -> bytes | memoryview:

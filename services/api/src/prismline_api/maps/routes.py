@@ -1,4 +1,4 @@
-"""The paths of maps and spectra. What reads Parquet and FITS is loaded when a map is first asked for."""
+"""The paths of maps and spectra. The modules for Parquet and FITS are loaded with the first request for a map."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from prismline_runtime import PermanentError
 if TYPE_CHECKING:
     from prismline_api.maps.chunks import RunChunks
 
-#: Header of a tile: how many completed chunks are not in it yet.
+#: Header of a tile: the number of completed chunks that are not in it yet.
 PENDING_HEADER = "Prismline-Pending"
-#: Level of compression: values of float32 hardly shrink more at higher ones.
+#: Level of compression. Higher levels hardly compress float32 values any better.
 GZIP_LEVEL = 1
 
 _TITLES = {
@@ -44,7 +44,7 @@ _SHADES = {MapName.FLAGS: list(FLAG_NAMES), MapName.CHUNKS: [shade.value for sha
 Name = Annotated[MapName, Path(description="The map's name.")]
 OtherRunId = Annotated[str, Path(max_length=80, description="The id of the other run.")]
 Level = Annotated[
-    int, Path(ge=0, le=30, description="0 has the cube's pixels, each further level half as many a side.")
+    int, Path(ge=0, le=30, description="Level 0 has the cube's pixels. Each further level has half per side.")
 ]
 Column = Annotated[int, Path(ge=0, le=2**31, description="Column of the tile, from the left.")]
 Row = Annotated[int, Path(ge=0, le=2**31, description="Row of the tile, from the bottom.")]
@@ -80,7 +80,7 @@ def get_maps(run_id: RunId, caller: Reader, deps: Deps) -> MapsView:
 
 @router.get("/maps/{name}", response_model_exclude_none=True)
 def get_map(run_id: RunId, name: Name, caller: Reader, deps: Deps) -> MapView:
-    """Show the range of a map's values. Chunks that cannot be read at once are `pending`: ask again."""
+    """Show the range of a map's values. Chunks that cannot be read at once are `pending`: repeat the request."""
     from prismline_api.maps.building import ValueRange  # noqa: PLC0415 - numpy and pyarrow
 
     chunks = _chunks(caller, run_id, deps)
@@ -104,7 +104,7 @@ def get_map(run_id: RunId, name: Name, caller: Reader, deps: Deps) -> MapView:
 
 @router.get("/maps/{name}/differences/{other_run_id}", response_model_exclude_none=True)
 def get_differences(run_id: RunId, name: Name, other_run_id: OtherRunId, caller: Reader, deps: Deps) -> DifferencesView:
-    """Compare a map of a run with that of another run of a cube of the same shape."""
+    """Compare a map of a run with the same map of another run, whose cube has the same shape."""
     first, second = _chunks(caller, run_id, deps), _chunks(caller, other_run_id, deps)
     if name is MapName.CHUNKS:
         raise conflict("no-differences", "The states of chunks are not compared. Choose another map.")
@@ -126,7 +126,7 @@ def get_differences(run_id: RunId, name: Name, other_run_id: OtherRunId, caller:
     response_class=Response,
     responses={
         200: {
-            "description": "Rows of little-endian float32, the lowest row first; NaN where there is no value. A tile"
+            "description": "Rows of little-endian float32, the lowest row first; NaN means no value. A tile"
             f" at the edge has fewer rows or columns. `{PENDING_HEADER}`: completed chunks that are not in it yet.",
             "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
         },
@@ -195,14 +195,14 @@ def _chunks(caller: Caller, run_id: str, deps: Dependencies) -> RunChunks:
     """The chunks of the caller's run. Raises ProblemError (404, 409)."""
     found = find_run(caller, run_id, deps)
     if found.workload != "spectra":
-        raise conflict("no-maps", f"Run {run_id} is of {found.workload}; only runs of spectra have maps.")
+        raise conflict("no-maps", f"Run {run_id} has the workload {found.workload}; only runs of spectra have maps.")
     run = deps.ledger.get_run(run_id)
     if run is None or run.chunks_total is None:
-        raise conflict("not-divided", f"The cube of run {run_id} is not divided into chunks yet. Look again later.")
+        raise conflict("not-divided", f"The cube of run {run_id} is not divided into chunks yet. Try again later.")
     try:
         return deps.chunk_index.chunks(run)
     except PermanentError as error:
-        raise conflict("no-maps", f"Run {run_id} has no maps any more: {error}") from error
+        raise conflict("no-maps", f"Run {run_id} no longer has maps: {error}") from error
 
 
 def _axis(chunks: RunChunks) -> AxisView:

@@ -1,4 +1,4 @@
-"""Celestial coordinates of a cube on a lattice of pixels, so that a page needs no projection of its own."""
+"""Celestial coordinates of a cube on a lattice of pixels, so that a page does not have to compute the projection."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from prismline_api.maps.models import SkyView
 from prismline_api.problems import conflict
 from prismline_cube import sky_coordinates
 
-#: Points of the lattice along each axis, at most. Between the points of a field of some degrees, the interpolation is
-#: off by less than a hundredth of an arcsecond.
+#: Most points of the lattice along each axis. In a field of some degrees, the error of the interpolation between the
+#: points is less than a hundredth of an arcsecond.
 POINTS = 33
 
 
@@ -28,7 +28,7 @@ def sky_view(chunks: RunChunks) -> SkyView:
     across, up = np.meshgrid(x, y)
     longitude, latitude = sky_coordinates(geometry.celestial, across.ravel(), up.ravel()).reshape(2, len(y), len(x))
     names = [str(geometry.celestial.get(f"CTYPE{axis}", "")).partition("-")[0] for axis in (1, 2)]
-    if names[0] in ("GLAT", "DEC", "ELAT"):  # the axes may stand the other way round
+    if names[0] in ("GLAT", "DEC", "ELAT"):  # the axes may be in reverse order
         names.reverse()
     return SkyView(
         run_id=chunks.run_id,

@@ -24,7 +24,7 @@ Spectrum = NDArray[np.floating[Any]]
 
 
 class Spectra:
-    """Shows single spectra. One for a process. Raises UnavailableError if DynamoDB or S3 does not answer."""
+    """Shows single spectra. A process has one. Raises UnavailableError if DynamoDB or S3 does not answer."""
 
     def __init__(
         self, ledger: Ledger, bucket: Bucket, open_bucket: Callable[[str], Bucket], maps: Maps, memory: Memory
@@ -73,7 +73,7 @@ class Spectra:
         )
 
     def _row(self, holder: Holder, index: int) -> dict[str, Any] | None:
-        """The spectrum's row of the output, unless the output was replaced just now or cannot be read."""
+        """The spectrum's row of the output. None if the output was just replaced or cannot be read."""
         assert holder.output is not None, "only completed chunks have rows"
         try:
             return self._maps.row(holder.output, index - holder.first)
@@ -81,7 +81,7 @@ class Spectra:
             return None
 
     def _data(self, chunk: ChunkItem, number: int, n_channels: int) -> tuple[Spectrum | None, str | None]:
-        """The values of a spectrum, or why there are none."""
+        """The values of a spectrum, or the reason why there are none."""
         block = neighbours(number, chunk.n_items, n_channels)
         key = ("spectra", chunk.run_id, chunk.chunk_id, chunk.chunk_key, block.start)
         try:
@@ -90,13 +90,16 @@ class Spectra:
                 lambda: read_spectra(chunk, block, self._bucket, self._open_bucket),
                 lambda found: found.nbytes,
             )
-        except (PrismlineError, ValueError) as error:  # also a bucket that this service may not read: the fit is shown
+        except (
+            PrismlineError,
+            ValueError,
+        ) as error:  # for example a bucket that this service may not read: the fit is shown
             return None, str(error)
         return spectra[number - block.start], None
 
     @staticmethod
     def _sky(chunks: RunChunks, row: dict[str, Any], x: int, y: int) -> tuple[float | None, float | None]:
-        """Celestial coordinates: from the output, which has them, or by the header, which takes longer."""
+        """Celestial coordinates: from the row of the output, or else from the cube's header, which takes longer."""
         if row.get("longitude") is not None:
             return _number(row["longitude"]), _number(row["latitude"])
         if chunks.geometry.celestial is None:
@@ -107,10 +110,10 @@ class Spectra:
 
 
 def _fit(row: dict[str, Any], axis: SpectralAxis, data: Spectrum | None, n_channels: int) -> FitView:
-    """What a row of an output says, on the axis; and the model that its components make."""
+    """The fit in a row of an output, in units of the axis, and the model: the sum of its components."""
     lists = [row[f"component_{name}"] or [] for name in ("amplitudes", "means", "stddevs")]
     components = np.array(lists, dtype=np.float64).T.reshape(-1, 3)
-    if row["component_fluxes"] is None:  # phspectra tells no areas
+    if row["component_fluxes"] is None:  # phspectra writes no areas
         row = row | {"component_fluxes": (math.sqrt(2 * math.pi) * components[:, 0] * components[:, 2]).tolist()}
     model = gaussians(components, np.arange(n_channels, dtype=np.float64)).sum(axis=0)
     step = abs(axis.step)

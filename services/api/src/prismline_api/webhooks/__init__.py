@@ -1,1 +1,1 @@
-"""The webhooks process: posts the end of a job's runs to the address that the job names, signed."""
+"""The webhooks process: posts the end of each run of a job to the job's target, with a signature."""

@@ -1,4 +1,4 @@
-"""Webhook items in the jobs table: how often an event was posted to its target, and what came of it."""
+"""Webhook items in the jobs table: how often an event was posted to its target, and with what result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KEPT = timedelta(days=30)
 
 
 class Deliveries:
-    """Reads of jobs, and writes of webhook items. Raises UnavailableError if DynamoDB does not answer."""
+    """Reads jobs and writes webhook items. Raises UnavailableError if DynamoDB does not answer."""
 
     def __init__(self, dynamodb: DynamoDBClient, table: str, *, clock: Callable[[], datetime] = now) -> None:
         self._table = Table(dynamodb, table)
@@ -44,9 +44,9 @@ class Deliveries:
         return None if job is None else JobItem.model_validate(job)
 
     def begin(self, run_id: str, event_id: str, job: JobItem, event_type: str) -> WebhookItem | None:
-        """Count an attempt. None if the event was delivered already.
+        """Count an attempt. None if the event was already delivered.
 
-        An event that was given up begins anew: a person has sent its dead letter back.
+        An event that was given up starts again at its first attempt: a person has sent its dead letter back.
         """
         moment = self._clock()
         key = webhook_key(run_id, event_id)
@@ -70,7 +70,7 @@ class Deliveries:
         return None
 
     def note(self, item: WebhookItem, **fields: Any) -> None:
-        """Record what came of an attempt. Does nothing if the event was delivered by another attempt."""
+        """Record the result of an attempt. Does nothing if another attempt has delivered the event."""
         key = {"PK": item.PK, "SK": item.SK}
         sets = {name: value for name, value in fields.items() if value is not None}
         try:
@@ -79,5 +79,5 @@ class Deliveries:
             return
 
     def delivered(self, item: WebhookItem, http_status: int) -> None:
-        """Record that the target has taken the event."""
+        """Record that the target has accepted the event."""
         self.note(item, status="DELIVERED", delivered_at=timestamp(self._clock()), http_status=http_status)

@@ -1,8 +1,8 @@
 """The Lambda handler of the webhooks process: posts the end of a run to the target of its job.
 
-The message stays in the queue until the target has taken the post, hidden between two attempts. Its patience is time,
-which the webhook's item records, and not a number of receipts. A post that is given up becomes a dead letter; a person
-can send it back, and it is tried for another day.
+The message stays in the queue until the target has accepted the post, and is hidden between two attempts. It is given
+up after a time, which the webhook's item records, and not after a number of receipts. A post that is given up becomes a
+dead letter. If a person sends it back, it is tried for another day.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prismline_contracts import JobItem, RunCancelled, RunCompleted, RunFailed
 from prismline_runtime import Message, PermanentError, TransientError, fault_point, queue_handler
 from prismline_runtime.routing import LambdaHandler
 
-#: What targets are told that a run ended as.
+#: The status of the run in a post, by the type of its last event.
 _STATUS = {RunCompleted.TYPE: "completed", RunFailed.TYPE: "failed", RunCancelled.TYPE: "cancelled"}
 
 RunEnded = RunCompleted | RunFailed | RunCancelled
@@ -54,7 +54,7 @@ def on_run_ended(event: RunEnded, message: Message, deps: WebhookDependencies) -
 
 
 def _body(event: RunEnded, message: Message, job: JobItem, deps: WebhookDependencies) -> bytes:
-    """The post: what a Standard Webhooks payload has, `type`, `timestamp` and `data`."""
+    """The body of the post: a Standard Webhooks payload with `type`, `timestamp` and `data`."""
     run = deps.ledger.get_run(event.run_id)
     counts = deps.ledger.counts(run) if run is not None else None
     data: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Posts to a target and says what came of it. A target is an address of a user: it is guarded as URLs of tasks are."""
+"""Posts to a target and returns the result. Users submit targets, so they have the same protection as URLs of tasks."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from prismline_web import RefusedAddressError
 
 
 class Poster:
-    """Posts with a client of its own for each post, within `seconds` in all.
+    """Posts, with a new client for each post, within `seconds`.
 
-    The time limit holds for the whole post, so a target that sends a byte a second does not keep the process.
+    The limit is for the whole post, so a target that sends one byte per second cannot block the process.
     """
 
     def __init__(self, client: Callable[[], httpx.AsyncClient], seconds: float) -> None:

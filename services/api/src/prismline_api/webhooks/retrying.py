@@ -14,35 +14,35 @@ from prismline_contracts import WebhookItem
 PATIENCE = timedelta(hours=24)
 #: Seconds until the second attempt. The time triples with each attempt.
 FIRST_WAIT_SECONDS = 5
-#: Longest time in seconds between two attempts, also if a `Retry-After` asks for more.
+#: Longest time in seconds between two attempts, even if a `Retry-After` asks for more.
 LONGEST_WAIT_SECONDS = 3600
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What came of a post: the target's status, or the error why there is none."""
+    """The result of a post: the target's HTTP status, or the error if there is none."""
 
     status: int | None = None
     error: str | None = None
     #: Seconds that the target asks to wait.
     retry_after: int | None = None
-    #: Whether another attempt is useless.
+    #: Whether another attempt can never succeed.
     final: bool = False
 
     @property
     def taken(self) -> bool:
-        """Whether the target has taken the post."""
+        """Whether the target has accepted the post."""
         return self.status is not None and httpx.codes.is_success(self.status)
 
     @property
     def why_not(self) -> str:
-        """Why the target has not taken it, as a sentence."""
+        """Why the target has not accepted it, as a sentence."""
         return self.error or f"The target answered {self.status}."
 
 
 @dataclass(frozen=True)
 class Delivered:
-    """The target has taken the post."""
+    """The target has accepted the post."""
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,9 @@ class GiveUp:
 
 
 def decide(answer: Answer, item: WebhookItem, now: datetime) -> Delivered | TryAgain | GiveUp:
-    """Decide about the attempt that `item` counts last.
+    """Decide what to do after the latest attempt that `item` counts.
 
-    A 410 says that the target does not want any more posts. Every other answer but a success may change.
+    A 410 means that the target does not want any more posts. Any other answer without success may change.
     """
     if answer.taken:
         return Delivered()

@@ -11,8 +11,8 @@ class WebhookSettings(ServiceSettings):
     """Settings of the webhooks process."""
 
     runs_table: str = Field(description="The ledger's table.")
-    jobs_table: str = Field(description="The table of jobs, which says where a run's end is posted to.")
-    webhook_seconds: float = Field(default=15.0, gt=0, le=60, description="Time for one post, from name to answer.")
+    jobs_table: str = Field(description="The table of jobs, with the targets of posts.")
+    webhook_seconds: float = Field(default=15.0, gt=0, le=60, description="Time for one post, name look-up to answer.")
     webhook_allow_private: bool = Field(
-        default=False, description="Post to private addresses, too: for tests, and for networks of one's own."
+        default=False, description="Post to private addresses, too: for tests and private networks."
     )

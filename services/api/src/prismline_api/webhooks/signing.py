@@ -10,7 +10,7 @@ import hashlib
 import hmac
 from datetime import datetime
 
-#: What a secret begins with. Base64 follows.
+#: The beginning of a secret. Base64 follows.
 SECRET_PREFIX = "whsec_"
 
 
