@@ -1,14 +1,14 @@
-# What the Makefile of each service includes: `make -C services/worker lint test image plan deploy rollback ENV=prod`.
-# A checkout of the service, contracts/ and libs/ is enough: the other tools come with the harness, which is a wheel.
+# The Makefile of each service includes this: `make -C services/worker lint test image plan deploy rollback ENV=prod`.
+# A checkout of the service, contracts/ and libs/ is enough: the other tools come with the wheel of the harness.
 
 SERVICE := $(notdir $(CURDIR))
 ROOT    := $(abspath ../..)
 VENV    ?= $(ROOT)/.venv
 BIN     := $(VENV)/bin
 PYTHON  ?= python3.11
-# Where the wheels of the harness and of gaussline's kernel are; empty: in the package index.
+# Folder with the wheels of the harness and of gaussline's kernel. Empty: they come from the package index.
 WHEELS  ?=
-# The name of the image that is built here.
+# Name of the image that `make image` builds.
 IMAGE   ?= prismline/$(SERVICE)
 
 # The service and its libraries are imported from this checkout; gaussline is compiled, so it comes as a wheel.
@@ -35,7 +35,7 @@ lint:  ## Format, lint, types, version and changelog.
 test:  ## Run the service's tests; TESTS='-m "not emulator"' for some.
 	cd $(ROOT) && $(BIN)/python -m pytest $(TESTS) services/$(SERVICE)/tests
 
-image:  ## Build the image here; `deploy` builds and pushes its own.
+image:  ## Build the image locally; `deploy` builds and pushes its own.
 	docker build --file Dockerfile --tag $(IMAGE) \
 	  --label org.opencontainers.image.version=$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml) \
 	  --label org.opencontainers.image.revision=$$(git rev-parse HEAD) $(ROOT)
@@ -50,9 +50,9 @@ plan: needs-env  ## Show what a deployment to ENV would change.
 deploy: needs-env  ## Deploy the service to ENV.
 	$(BIN)/prismline deploy --env $(ENV) --service $(SERVICE) --root $(ROOT)
 
-rollback: needs-env  ## Restore the release before the present one in ENV.
+rollback: needs-env  ## Restore the previous release in ENV.
 	$(BIN)/prismline rollback --env $(ENV) --service $(SERVICE)
 
 .PHONY: needs-env
 needs-env:
-	@test -n '$(ENV)' || { echo 'Say which environment: ENV=prod'; exit 2; }
+	@test -n '$(ENV)' || { echo 'Name the environment, for example ENV=prod'; exit 2; }
