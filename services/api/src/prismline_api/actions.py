@@ -58,7 +58,7 @@ def cancel_run(caller: Caller, run_id: str, deps: Dependencies) -> Accepted:
     item = deps.ledger.get_run(run_id)
     goes_on = item is not None and item.goes_on_after_cancel
     if state is not None and state.status in ENDED and not (state.status == "cancelled" and goes_on):
-        raise conflict("run-ended", f"The run is already {state.status}: nothing is left to cancel.")
+        raise conflict("run-ended", f"The run is {state.status} already: nothing is left to cancel.")
     job = deps.store.job(run.tenant, run.job_id) if run.tenant else None
     if job is not None and job.state == "open":
         close_job(job, deps)
