@@ -1,4 +1,4 @@
-"""Which changes of a contract its readers survive."""
+"""Which changes of a contract break its readers."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_difference_says_where_it_is() -> None:
     assert str(found).startswith("$.a.b[]: ")
 
 
-# ---- random schemas: what a compatible writer writes, the reader accepts
+# ---- random schemas: the reader accepts what a compatible writer writes
 
 LEAVES = st.sampled_from(
     [
@@ -242,7 +242,7 @@ def test_a_schema_is_compatible_with_itself(schema: Schema) -> None:
     assert differences(schema, copy.deepcopy(schema)) == []
 
 
-# ---- the contracts of now and those of the last release
+# ---- the current contracts and those of the last release
 
 REGISTRY = read_registry(CONTRACTS / "registry")
 RELEASED = read_released(CONTRACTS / "released")
@@ -250,13 +250,15 @@ LAST_RELEASE = (CONTRACTS / "released/VERSION").read_text().strip()
 
 
 def changed(name: str, change: Any) -> list[str]:
-    """What the check says if `change` had altered the current schema of `name`."""
+    """What the check reports after `change` has altered the current schema of `name`."""
     current = copy.deepcopy(RELEASED[name])
     change(current)
     return [str(broken) for broken in breaks({name: RELEASED[name]}, {name: current}, REGISTRY)]
 
 
-def test_the_contracts_of_now_are_compatible_with_those_of_the_last_release(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_current_contracts_are_compatible_with_those_of_the_last_release(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert main(["--contracts", str(CONTRACTS), "check"]) == 0, capsys.readouterr().err
 
 
@@ -286,7 +288,7 @@ def _required_field(schema: dict[str, Any]) -> None:
     schema["required"].append("weight")
 
 
-#: A change of a contract as it is now, and whom it breaks.
+#: A change of a current contract, and which consumers it breaks.
 SIX_CHANGES: dict[str, tuple[str, Any, str | None]] = {
     "a new optional field": ("chunk.process.v1", _optional_field, None),
     "a new status": ("chunk_item.v1", _later_value, None),
@@ -317,7 +319,7 @@ def set_version(contracts: Path, version: str, *, changelog: bool = True) -> Non
 
 
 def release_next(contracts: Path) -> str:
-    """Release the contracts of now as the version after the last release; that version."""
+    """Release the current contracts as the version after the last release. Return that version."""
     version = "9.8.0"
     set_version(contracts, version)
     assert main(["--contracts", str(contracts), "release", version]) == 0
@@ -325,7 +327,7 @@ def release_next(contracts: Path) -> str:
 
 
 @pytest.mark.parametrize("change", SIX_CHANGES)
-def test_the_check_judges_a_change_of_the_contracts_of_now(
+def test_the_check_judges_a_change_of_a_current_contract(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], change: str
 ) -> None:
     name, alter, broken = SIX_CHANGES[change]
@@ -340,7 +342,7 @@ def test_the_check_judges_a_change_of_the_contracts_of_now(
     assert (name in said) is (broken is not None)
 
 
-def test_a_new_required_field_breaks_those_who_read_what_is_under_way() -> None:
+def test_a_new_required_field_breaks_readers_of_messages_in_flight() -> None:
     (said,) = changed("chunk.process.v1", _required_field)
     assert "weight" in said
     assert "which reads what the last release wrote" in said
@@ -356,7 +358,7 @@ def test_a_new_optional_field_breaks_nobody(addition: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", ["chunk_item.v1", "task_item.v1", "workflow_state_item.v1", "export_item.v1"])
-def test_a_new_status_breaks_nobody_once_its_readers_live_with_others(name: str) -> None:
+def test_a_new_status_breaks_nobody_once_its_readers_accept_unknown_ones(name: str) -> None:
     old = current_schemas()[name]
     new = copy.deepcopy(old)
     new["properties"]["status"]["x-known-values"].append("SKIPPED")  # type: ignore[index]
@@ -371,14 +373,14 @@ def test_a_new_status_breaks_the_readers_of_a_release_that_listed_them_all() -> 
     assert "'SKIPPED'" in str(broken)
 
 
-def test_a_column_may_be_added_and_not_removed_nor_get_another_unit() -> None:
+def test_a_column_may_be_added_but_not_removed_or_given_another_unit() -> None:
     column = {"type": "array", "x-type": "double", "x-unit": "K"}
     assert changed(PARQUET, lambda schema: schema["properties"].update(new=column)) == []
     assert changed(PARQUET, lambda schema: schema["required"].remove("rms")) != []
     assert changed(PARQUET, lambda schema: schema["properties"]["rms"].update({"x-unit": "pixel"})) != []
 
 
-def test_an_array_of_a_chunks_input_may_be_added_and_not_removed_nor_get_another_shape() -> None:
+def test_an_array_of_a_chunks_input_may_be_added_but_not_removed_or_given_another_shape() -> None:
     def breaks_worker(change: Any) -> bool:
         old, new = (copy.deepcopy(current_schemas()[CHUNK_INPUT]) for _ in range(2))
         change(new)
@@ -400,12 +402,12 @@ def _third_preset(schema: dict[str, Any]) -> None:
             choice["enum"].append("fast")
 
 
-def test_a_manifest_may_gain_what_an_old_reader_refuses() -> None:
+def test_a_manifest_may_gain_a_value_that_an_old_reader_refuses() -> None:
     assert changed("manifest.v1", _third_preset) == []
     assert changed("spectra.refit.v1", _third_preset) != []
 
 
-def test_the_check_fails_and_names_the_contract_that_is_gone(
+def test_the_check_fails_and_names_a_removed_contract(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     copied = copy_of_contracts(tmp_path)
@@ -421,7 +423,7 @@ def test_the_check_fails_and_names_the_contract_that_is_gone(
     assert "status" in said
 
 
-def test_a_release_freezes_the_contracts_of_now(tmp_path: Path) -> None:
+def test_a_release_freezes_the_current_contracts(tmp_path: Path) -> None:
     contracts = copy_of_contracts(tmp_path)
     entry = contracts / "registry/run.started.v1/contract.toml"
     entry.write_text(f'{entry.read_text()}"next" = "More."\n')
@@ -444,7 +446,7 @@ def test_a_release_has_a_later_version_that_package_and_changelog_name(
         assert read_released(contracts / "released") == frozen
         return capsys.readouterr().err
 
-    assert f"{LAST_RELEASE} is released already" in refused(LAST_RELEASE)
+    assert f"{LAST_RELEASE} is already released" in refused(LAST_RELEASE)
     assert "set the version in contracts/pyproject.toml" in refused("9.10.0")
     set_version(contracts, "9.10.0", changelog=False)
     assert "has no section `## 9.10.0`" in refused("9.10.0")
@@ -452,7 +454,7 @@ def test_a_release_has_a_later_version_that_package_and_changelog_name(
     assert main(["--contracts", str(contracts), "release", "9.10.0"]) == 0
     capsys.readouterr()
     frozen = read_released(contracts / "released")
-    assert "9.10.0 is released already" in refused("9.9.0")
+    assert "9.10.0 is already released" in refused("9.9.0")
 
 
 def test_a_changed_contract_needs_a_later_version_of_the_package(
@@ -464,12 +466,12 @@ def test_a_changed_contract_needs_a_later_version_of_the_package(
     entry = contracts / "registry/chunk_item.v1/contract.toml"
     entry.write_text(entry.read_text() + '"next" = "More."\n')
     assert main(["--contracts", str(contracts), "check"]) == 1
-    assert f"the package is {version} still" in capsys.readouterr().err
+    assert f"the package is still {version}" in capsys.readouterr().err
     set_version(contracts, "10.0.0")
     assert main(["--contracts", str(contracts), "check"]) == 0
     set_version(contracts, "0.9.0")
     assert main(["--contracts", str(contracts), "check"]) == 1
-    assert f"contracts/released is {version} already" in capsys.readouterr().err
+    assert f"contracts/released is already {version}" in capsys.readouterr().err
 
 
 def test_a_history_names_no_version_that_is_not_released(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -512,7 +514,7 @@ SOURCES = {path.name: path / "src" for path in sorted((REPOSITORY / "services").
 
 
 @pytest.mark.parametrize("participant", SOURCES)
-def test_who_names_a_contract_in_its_code_is_in_the_registry(participant: str) -> None:
+def test_a_participant_whose_code_names_a_contract_is_in_the_registry(participant: str) -> None:
     code = "\n".join(path.read_text() for path in SOURCES[participant].rglob("*.py"))
     for name, model in MODELS.items():
         if re.search(rf"\b{model.__name__}\b", code):

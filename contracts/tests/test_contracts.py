@@ -59,20 +59,20 @@ def model_accepts(name: str, document: object) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_schema_file_is_what_the_model_says(name: str) -> None:
+def test_the_schema_file_equals_the_models_schema(name: str) -> None:
     committed = json.loads((ROOT / "registry" / name / "schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(committed)
     assert committed == schema_of(name), "run `make schemas`"
 
 
 @pytest.mark.parametrize("name", OUTPUT_MODELS)
-def test_the_schema_file_of_what_a_command_prints_is_what_the_model_says(name: str) -> None:
+def test_the_schema_file_of_a_commands_output_equals_the_models_schema(name: str) -> None:
     committed = json.loads((ROOT / "schemas" / OUTPUTS_FOLDER / f"{name}.json").read_text())
     jsonschema.Draft202012Validator.check_schema(committed)
     assert committed == output_schema_of(name), "run `make schemas`"
 
 
-def test_there_is_no_schema_of_what_no_command_prints() -> None:
+def test_every_output_schema_belongs_to_a_command() -> None:
     assert sorted(p.stem for p in (ROOT / "schemas" / OUTPUTS_FOLDER).glob("*.json")) == sorted(OUTPUT_MODELS)
 
 
@@ -102,7 +102,7 @@ def test_a_message_example_is_a_whole_envelope_of_its_type(name: str) -> None:
     assert message["type"] in MESSAGES
 
 
-#: Values of every JSON type, to put where something else belongs.
+#: Values of every JSON type, to replace other values with.
 JSON_VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(-5, 5), st.just(0.5), st.text(max_size=5), st.just([]), st.just({})
 )
@@ -134,7 +134,7 @@ def test_a_reader_ignores_fields_it_does_not_know(name: str, extra: str, value: 
     assert model_accepts(name, document)
 
 
-#: Fields whose values a newer release may add to, and the contract that holds them.
+#: Fields that may get more values in a newer release, by contract.
 OPEN_FIELDS = [
     ("chunk_item.v1", "status"),
     ("task_item.v1", "status"),
@@ -160,7 +160,7 @@ def test_a_reader_reads_a_value_that_only_a_newer_release_knows(name: str, field
     assert getattr(MODELS[name].model_validate(document), field) == "newer"
 
 
-def test_what_has_a_newer_status_has_not_ended_for_an_older_reader() -> None:
+def test_an_older_reader_does_not_take_an_unknown_status_for_an_end() -> None:
     for name in ("chunk_item.v1", "task_item.v1"):
         item = MODELS[name].model_validate(example(name) | {"status": "ARCHIVED"})
         assert isinstance(item, ChunkItem | TaskItem)
@@ -194,7 +194,7 @@ def test_a_repeat_of_a_message_has_the_same_id() -> None:
 
 
 @given(st.lists(st.text(st.characters(blacklist_characters="\x1f", codec="utf-8")), min_size=1, max_size=4))
-def test_ids_depend_on_where_one_part_ends(parts: list[str]) -> None:
+def test_a_derived_id_depends_on_how_its_parts_are_divided(parts: list[str]) -> None:
     assert derived_id(*parts) != derived_id(*parts, "")
 
 
@@ -209,7 +209,7 @@ def captions(**fields: object) -> dict[str, object]:
     return {"workload": "captions", "session_id": "s", "user_id": "u", "windows": [window]} | fields
 
 
-def test_the_session_of_captions_is_what_their_runs_are_listed_by() -> None:
+def test_caption_runs_are_listed_by_their_session() -> None:
     manifest = CaptionsManifest.model_validate(captions())
     assert manifest.survey == manifest.session_id == "s"
     assert CaptionsManifest.model_validate_json(manifest.model_dump_json(by_alias=True)) == manifest
@@ -237,7 +237,7 @@ def test_a_manifest_of_urls_has_one_source(sources: dict[str, object]) -> None:
         UrlsManifest.model_validate({"workload": "urls", "survey": "s"} | sources)
 
 
-def test_a_task_has_the_id_that_the_specification_says() -> None:
+def test_a_task_has_the_id_that_the_specification_defines() -> None:
     assert task_id("r", 0) == hashlib.sha256(b"r:0").hexdigest()
 
 
@@ -255,7 +255,7 @@ def test_the_tasks_of_a_run_are_spread_evenly_over_its_shards() -> None:
 
 
 @given(run_id=st.text("abcXYZ019_-", min_size=1, max_size=80))
-def test_the_queue_of_a_run_has_a_name_that_sqs_takes(run_id: str) -> None:
+def test_the_queue_of_a_run_has_a_name_that_sqs_accepts(run_id: str) -> None:
     name = run_queue_name("a-long-environment", run_id)
     assert len(name) <= 80
     assert name.startswith(run_queue_prefix("a-long-environment"))

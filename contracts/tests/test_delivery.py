@@ -25,7 +25,7 @@ TEMPLATES = sorted(REPOSITORY.glob("services/*/template.yaml"))
 
 
 class _Loader(yaml.SafeLoader):
-    """Reads CloudFormation's short functions as what they are given."""
+    """Replaces CloudFormation's short functions by their arguments."""
 
 
 def _function(loader: yaml.Loader, _suffix: str, node: yaml.Node) -> Any:
@@ -41,13 +41,13 @@ _Loader.add_multi_constructor("!", _function)
 
 @cache
 def read_template(path: Path) -> dict[str, Any]:
-    """The resources of a template by logical id. Nobody may change them: they are read once."""
+    """The resources of a template by logical id. Cached, so callers must not change them."""
     found: dict[str, Any] = yaml.load(path.read_text(), _Loader)["Resources"]
     return found
 
 
 def resources(kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The properties of all resources of this kind, with the template that they are in."""
+    """The properties of all resources of this kind, each with the name of its template."""
     for template in TEMPLATES:
         for resource in read_template(template).values():
             if resource["Type"] == kind:
@@ -75,15 +75,15 @@ def test_every_deployed_queue_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("queue", sorted(Queue))
-def test_a_message_that_was_moved_has_days_left(queue: Queue) -> None:
-    """The clock of a message does not start again when it is moved to its dead-letter queue."""
+def test_a_dead_letter_has_days_of_retention_left(queue: Queue) -> None:
+    """A message keeps its age when SQS moves it to the dead-letter queue."""
     assert DEAD_LETTER_RETENTION_SECONDS - LIMITS[queue].retention_seconds >= 4 * 86_400
 
 
 DOCUMENTED = re.compile(r"^\| `(\w+)` \|.*\| (\d+) \| (\d+) s \| (\d+) (days?|hours?) \|$", re.MULTILINE)
 
 
-def test_the_page_on_delivery_says_what_the_table_of_limits_says() -> None:
+def test_the_page_on_delivery_has_the_values_of_the_table_of_limits() -> None:
     page = (REPOSITORY / "docs/delivery.md").read_text()
     documented = {
         name: QueueLimits(
@@ -105,7 +105,9 @@ RULES = [
 
 
 @pytest.mark.parametrize("target", RULES)
-def test_what_a_rule_cannot_deliver_goes_to_the_dead_letter_queue_of_its_target(target: dict[str, Any]) -> None:
+def test_an_event_that_a_rule_cannot_deliver_goes_to_the_dead_letter_queue_of_its_target(
+    target: dict[str, Any],
+) -> None:
     queue = target["Arn"].removesuffix("Queue.Arn")
     assert target["DeadLetterConfig"]["Arn"] == f"{queue}DeadLetterQueue.Arn"
     assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 86_400, "MaximumRetryAttempts": 185}
@@ -117,7 +119,7 @@ ALARMS = [
 
 
 @pytest.mark.parametrize("alarm", ALARMS)
-def test_people_hear_of_an_alarm_and_of_its_end(alarm: dict[str, Any]) -> None:
+def test_people_are_notified_of_an_alarm_and_of_its_end(alarm: dict[str, Any]) -> None:
     assert "-AlarmTopicArn" in str(alarm["AlarmActions"][0])
     assert alarm["OKActions"] == alarm["AlarmActions"]
     assert alarm["AlarmDescription"]
@@ -133,7 +135,7 @@ def test_the_state_machine_has_the_name_that_others_address_it_by() -> None:
 
 #: Queues whose dead-letter queues have no alarm, with the reason.
 WITHOUT_ALARM = {Queue.SWEEPS: "the next sweep does the work of a lost one"}
-#: Queues whose event source has another batch size than their process, with the reason.
+#: Queues for which the batch sizes of event source and process differ, with the reason.
 OTHER_BATCH = {Queue.ALERTS: "the function's timeout is enough for one post, and a local process has no such timeout"}
 
 
@@ -151,7 +153,7 @@ class Declared:
     @classmethod
     @cache
     def read(cls) -> Declared:
-        """What this checkout declares. Nobody may change it: it is read once."""
+        """What this checkout declares. Cached, so callers must not change it."""
         projects = {
             path.parent.name: tomllib.loads((path.parent / "pyproject.toml").read_text()).get("tool", {})
             for path in TEMPLATES
@@ -178,7 +180,7 @@ def owner_of(queue: str, declared: Declared) -> str | None:
 
 
 def missing(queue: Queue, declared: Declared) -> Iterator[str]:
-    """What the declaration of `queue` lacks, by name."""
+    """The names of the missing parts of the declaration of `queue`."""
     owner = owner_of(queue, declared)
     if owner is None:
         yield f"no template has {queue.title()}Queue with the name prismline-${{Environment}}-{queue}"
@@ -284,7 +286,7 @@ def _change_batch_size(declared: Declared) -> None:
         (_change_batch_size, "the process of split takes batches of 5"),
     ],
 )
-def test_what_is_missing_is_said_by_name(damage: Callable[[Declared], None], said: str) -> None:
+def test_a_missing_part_of_a_queue_is_reported_by_name(damage: Callable[[Declared], None], said: str) -> None:
     declared = copy.deepcopy(Declared.read())
     damage(declared)
     assert [sentence for sentence in missing(Queue.SPLIT, declared) if said in sentence]

@@ -11,7 +11,7 @@ import pytest
 from prismline_contracts.deploying import Deployed, Verifications, can_i_deploy, pact_digest, read_deployed
 from prismline_contracts.release import main
 
-#: The worker of 1.1 needs more of the splitter, which sends it since 1.1; the splitter of 2.0 sends less again.
+#: Worker 1.1 needs more fields than 1.0. The splitter has sent them since its 1.1, and no longer sends them in 2.0.
 VERIFIED = Verifications(
     needs={
         "worker": {"1.0.0": {"splitter": "little"}, "1.1.0": {"splitter": "more", "worker": "own"}},
@@ -37,7 +37,7 @@ def there(**versions: str) -> dict[str, Deployed]:
             "1.1.0",
             there(splitter="1.0.0"),
             False,
-            "nobody has seen splitter 1.0.0, which is in prod, keep it",
+            "no test has shown that splitter 1.0.0, which is in prod, keeps it",
         ),
         ("worker", "1.0.0", there(splitter="1.0.0"), True, "works with"),
         ("splitter", "2.0.0", there(worker="1.0.0"), True, "works with"),
@@ -49,7 +49,7 @@ def there(**versions: str) -> dict[str, Deployed]:
             "worker 1.1.0, which is in prod, needs messages of splitter",
         ),
         ("worker", "1.2.0", there(status="1.0.0"), False, "status 1.0.0, which is in prod, needs messages of worker"),
-        ("worker", "9.0.0", there(), False, "Nothing was verified of worker 9.0.0"),
+        ("worker", "9.0.0", there(), False, "Nothing was verified for worker 9.0.0"),
         ("worker", "1.1.0", there(), True, "no service that it exchanges messages with"),
         ("worker", "1.1.0", there(worker="1.0.0"), True, "no service that it exchanges messages with"),
     ],
@@ -61,7 +61,7 @@ def test_an_answer_has_its_reason(
     assert (answer.possible, said in str(answer)) == (possible, True), str(answer)
 
 
-def test_a_pact_is_known_by_what_it_asks_for_and_not_by_its_values() -> None:
+def test_a_pact_is_identified_by_fields_and_types_and_not_by_values() -> None:
     def pact(**data: object) -> dict[str, object]:
         return {"interactions": [{"description": "d", "contents": {"content": data}}]}
 
@@ -71,7 +71,7 @@ def test_a_pact_is_known_by_what_it_asks_for_and_not_by_its_values() -> None:
     assert pact_digest(pact(a={"b": [1, 2]})) == pact_digest(pact(a={"b": [3]}))
 
 
-def test_what_the_parameters_of_an_environment_say_is_a_record(
+def test_the_parameters_of_an_environment_are_read_as_a_record(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As `aws ssm get-parameters-by-path --path /prismline/prod/deployed` prints them."""
@@ -93,4 +93,4 @@ def test_nothing_is_answered_without_a_record(
     if record is not None:
         (tmp_path / "deployed/prod.json").write_text(record)
     assert main(["--contracts", str(tmp_path), "can-i-deploy", "worker", "1.1.0", "--to", "prod"]) == 2
-    assert "Nobody can tell what is deployed in prod" in capsys.readouterr().err
+    assert "Cannot tell what is deployed in prod" in capsys.readouterr().err

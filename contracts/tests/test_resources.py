@@ -7,7 +7,7 @@ from prismline_contracts import normalize_instance_id
 
 
 @given(st.from_regex(r"\s*([nN][oO][nN][eE])?\s*", fullmatch=True) | st.none())
-def test_whatever_stands_for_no_instance_is_none(value: str | None) -> None:
+def test_an_empty_parameter_or_none_means_no_instance(value: str | None) -> None:
     assert normalize_instance_id(value) is None
 
 

@@ -26,8 +26,8 @@ _MOMENT = re.compile(r"\d{1,12}", re.ASCII)
 _CHAT_INPUT, _STRING = 1, 3
 #: Discord's context "in a server", as opposed to a direct message.
 _GUILD = 0
-#: Discord's permission "manage server", as the API wants it. Who lacks it does not see the commands, until an
-#: administrator of the server says otherwise.
+#: Discord's permission "manage server", in the API's format. Members without it do not see the commands, unless an
+#: administrator of the server allows it.
 _MANAGE_SERVER = str(1 << 5)
 
 

@@ -9,12 +9,12 @@ from typing import Any
 from prismline_contracts.registry import BUS, Entry, Kind, read_example
 from prismline_contracts.schemas import MODELS, schema_of
 
-#: Words of a JSON Schema that mean something else in AsyncAPI, or that belong to a document of its own.
+#: Keywords that mean something else in AsyncAPI, or that only a JSON Schema in a file of its own needs.
 DROPPED = frozenset({"$schema", "$id", "$defs", "discriminator"})
 
 
 def document(registry: Mapping[str, Entry], folder: Path, version: str) -> dict[str, Any]:
-    """The AsyncAPI document. folder: that of the registry, with the examples."""
+    """The AsyncAPI document. folder: the registry's, which holds the examples."""
     messages = {name: entry for name, entry in registry.items() if entry.kind is Kind.MESSAGE and entry.channel}
     channels = sorted({entry.channel for entry in messages.values() if entry.channel})
     return {
@@ -28,9 +28,9 @@ def document(registry: Mapping[str, Entry], folder: Path, version: str) -> dict[
         "defaultContentType": "application/json",
         "servers": {
             "queues": _server(
-                "sqs", "Queues of Amazon SQS. Each belongs to one service, which alone receives from it."
+                "sqs", "Queues of Amazon SQS. Each belongs to one service. No other service receives from it."
             ),
-            "bus": _server("events", "The bus of Amazon EventBridge. Rules take events from it to queues."),
+            "bus": _server("events", "The bus of Amazon EventBridge. Rules send its events to queues."),
         },
         "channels": {channel: _channel(channel, messages) for channel in channels},
         "operations": {

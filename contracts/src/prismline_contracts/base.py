@@ -53,10 +53,10 @@ KNOWN_VALUES = "x-known-values"
 
 @dataclass(frozen=True, init=False)
 class Open:
-    """Marks text whose values this version knows, but whose reader lives with others: `Annotated[str, Open("A", "B")]`.
+    """Marks text whose values this version knows, but whose reader accepts others: `Annotated[str, Open("A", "B")]`.
 
-    Old readers meet values of newer releases in tables and messages. They must read such an item, and leave alone what
-    they do not understand in it. A value that is not text is still refused.
+    Old readers find values of newer releases in tables and messages. They must read such an item, and must not change
+    what they do not understand in it. A value that is not text is still refused.
     """
 
     values: tuple[str, ...]
@@ -68,8 +68,8 @@ class Open:
         return {**handler(schema), KNOWN_VALUES: list(self.values)}
 
 
-#: Kept as text, so that the stored value is exactly what was sent. Ours are in UTC with milliseconds, so they sort as
-#: text in the order of time.
+#: Kept as text, so that the stored value is exactly what was sent. Services write UTC with milliseconds, so the texts
+#: sort in the order of time.
 Timestamp = Annotated[str, StringConstraints(pattern=TIMESTAMP_PATTERN)]
 RunId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,80}$")]
 #: `chunk-` and the index of the chunk's first item, seven digits or more.

@@ -1,7 +1,6 @@
 """The catalogue: a page for each contract, to open from disk. `python -m prismline_contracts.catalogue contracts`.
 
-It also writes the AsyncAPI document and the summaries. All are made of the registry and of the models, and of nothing
-else.
+It also writes the AsyncAPI document and the summaries. The registry and the models are its only inputs.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from prismline_contracts.summaries import FILE, Summary
 
 #: The folder of the pages, and the name of the AsyncAPI document.
 CATALOGUE, ASYNCAPI = "catalogue", "asyncapi.json"
-#: What the kinds are called above their lists.
+#: The headings of the lists in the index, by kind.
 HEADINGS = {
     Kind.MESSAGE: "Messages",
     Kind.ITEM: "Items of tables",
@@ -51,14 +50,14 @@ dd { margin: 0 0 .5rem; }
 
 
 def pages(registry: Mapping[str, Entry], folder: Path) -> dict[str, str]:
-    """The pages by file name. folder: that of the registry, with the examples."""
+    """The pages by file name. folder: the registry's, which holds the examples."""
     return {"index.html": _index(registry)} | {
         f"{name}.html": _page(name, entry, read_example(folder, name)) for name, entry in registry.items()
     }
 
 
 def summaries(registry: Mapping[str, Entry]) -> str:
-    """The file of the package that says in a few words what each contract is."""
+    """The content of the package's file of summaries, as JSON."""
     listed = [
         Summary(
             name=name,
@@ -235,7 +234,7 @@ def _kinds(shape: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _comments(model: type[BaseModel]) -> dict[str, str]:
-    """What the comments above the fields of a model say, by the names on the wire."""
+    """The comments above the fields of a model, by the fields' names on the wire."""
     found: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if base is BaseModel or not issubclass(base, BaseModel):

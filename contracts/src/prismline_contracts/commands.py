@@ -40,17 +40,17 @@ def queue_name(environment: str, queue: str) -> str:
 
 #: Tag of a run's own queue. Its value is the run's id.
 RUN_QUEUE_TAG = "prismline:run_id"
-#: Longest name of an SQS queue.
+#: Longest name of an SQS queue, in characters.
 MAX_QUEUE_NAME = 80
 
 
 def run_queue_prefix(environment: str) -> str:
-    """How the names of all queues begin that belong to one run."""
+    """Prefix of the names of all queues that belong to one run."""
     return f"prismline-{environment}-tasks-"
 
 
 def run_queue_name(environment: str, run_id: str) -> str:
-    """The full name of the own queue of a run with many tasks. A run id that is too long for it is hashed."""
+    """The full name of a run's own queue of tasks. A run id that is too long for a queue name is hashed."""
     name = run_queue_prefix(environment) + run_id
     if len(name) <= MAX_QUEUE_NAME:
         return name
@@ -105,7 +105,7 @@ class ChunkProcess(MessageData):
 
     @classmethod
     def of(cls, chunk: ChunkItem, run: RunItem, bucket: str, *, attempt: int = 1) -> Self:
-        """The command for a chunk as the ledger has it and its run."""
+        """The command for a chunk and its run, as the ledger has them."""
         return cls(
             run_id=run.run_id,
             job_id=run.job_id,
@@ -131,8 +131,8 @@ class JobIngest(MessageData):
     job_id: Name
     bucket: Name
     manifest_key: Key
-    #: It was sent before the job's items were written, in case the request that submits the job is cut off. If they are
-    #: not there by now, there is no such job, and the manifest is removed.
+    #: Whether the api sent this before it wrote the job's items, in case the request that submits the job is cut off.
+    #: If the splitter finds no items, there is no such job, and it removes the manifest.
     in_advance: bool = False
 
 
@@ -156,7 +156,7 @@ class TasksProcess(MessageData):
     params: dict[str, JsonValue]
     #: How often these tasks have been dispatched, this time included. A redelivery by the queue is not a dispatch.
     attempt: Annotated[int, Field(ge=1)] = 1
-    #: How often the message was put off before this dispatch because no lease or no dependency was there.
+    #: How often the message was put off before this dispatch because no lease was free or a dependency was down.
     deferrals: Count = 0
     #: Id of the recovery that sent this message.
     recovery: Name | None = None
@@ -204,7 +204,7 @@ C = TypeVar("C", ChunkProcess, SpectraRefit)
 
 
 def with_reference(command: C, chunk: ChunkItem) -> C:
-    """The command with the reference in the chunk's item, if it lacks it: an older service may have sent it again."""
+    """The command, with the reference of the chunk's item if it has none: an older service may have resent it so."""
     if command.reference is not None or chunk.reference is None:
         return command
     return command.model_copy(update={"reference": chunk.cube_reference})

@@ -24,10 +24,10 @@ from prismline_contracts.base import KNOWN_VALUES
 Schema: TypeAlias = Mapping[str, Any]
 Found: TypeAlias = "Iterator[Difference]"
 
-#: Keywords that describe a value and accept or refuse none.
+#: Keywords that only describe a value. No value is refused because of them.
 ANNOTATIONS = frozenset({"$schema", "$id", "$defs", "title", "description", "default", "examples", "discriminator"})
 
-#: Keywords of a bound that belongs to the range, and of the same bound if it does not.
+#: Keywords of each bound: inclusive, exclusive.
 BOUNDS = (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum"))
 #: Keywords of the least and the greatest size.
 SIZES = (("minLength", "maxLength"), ("minItems", "maxItems"), ("minProperties", "maxProperties"))
@@ -59,7 +59,7 @@ def differences(reader: Schema, writer: Schema) -> list[Difference]:
 
 
 class _Comparison:
-    """Compares parts of two schemas. A reference is looked up in the schema that it stands in."""
+    """Compares parts of two schemas. A reference is looked up in the schema that contains it."""
 
     def __init__(self, reader: Schema, writer: Schema) -> None:
         self._reader, self._writer = reader, writer
@@ -159,9 +159,9 @@ def _plain(schema: Schema | bool, root: Schema) -> Schema:
 
 
 def _alternatives(schema: Schema, root: Schema, *, writes: bool = False) -> Iterator[Schema]:
-    """The schemas of which a value satisfies one: branches of `anyOf`, types of a list, values of `enum`.
+    """The alternatives in `schema`; a value satisfies one of them: branches of `anyOf`, types, values of `enum`.
 
-    writes: `schema` is the writer's, so that its known values are all that it writes.
+    writes: `schema` is the writer's, which writes its known values only.
     """
     for word in ("anyOf", "oneOf"):
         if word in schema:
@@ -196,7 +196,7 @@ def _bounds(reader: Schema, writer: Schema, path: str) -> Found:
 
 
 def _limit(schema: Schema, inclusive: str, exclusive: str) -> tuple[float, bool] | None:
-    """The bound of `schema`, so that a greater one accepts less."""
+    """The bound of `schema` as a pair: the greater of two pairs accepts less."""
     sign = 1 if inclusive == "minimum" else -1
     limits = [
         (sign * schema[name], name == exclusive) for name in (inclusive, exclusive) if schema.get(name) is not None

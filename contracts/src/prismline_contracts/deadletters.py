@@ -63,7 +63,7 @@ class DeadLetterRecord(Contract):
     chunk_id: str | None = None
     #: Short name of the queue that the dead letter comes from, e.g. `chunks`.
     source_queue: str | None = None
-    #: How often the message had been received, by the count of SQS.
+    #: How often the message had been received, as SQS counts.
     receive_count: int | None = None
     archived_at: Timestamp | None = None
     #: The recovery that handled this record last, or that sent the message before it became a dead letter again.
@@ -88,7 +88,7 @@ class DeadlettersRecover(Contract):
     retry: bool = False
     #: With `retry`, only these chunks.
     chunk_ids: Annotated[list[ChunkId], Field(max_length=MAX_RETRIED_CHUNKS)] | None = None
-    #: With `retry`, have `only_run` go on, if it is the stop of this moment that stopped it. No failed chunk is tried.
+    #: With `retry`: continue `only_run`, if it was stopped at this moment. No failed chunk is retried.
     cancelled_at: Timestamp | None = None
     requested_at: Timestamp
 
@@ -140,7 +140,7 @@ class RecoveryCounts(Contract):
     n_failed: Count = 0
     #: Left in place: they belong to another run or to a cancelled run, or this operation already handled them.
     n_left: Count = 0
-    #: Sent back, and the work is done since.
+    #: Sent back, and the work has been done since.
     n_recovered: Count = 0
 
 

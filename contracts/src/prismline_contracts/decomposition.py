@@ -27,11 +27,11 @@ NOT_FITTED = -1
 
 
 class SpectrumStatus(StrEnum):
-    """What became of one spectrum."""
+    """The result of one spectrum."""
 
     #: At least one component was found.
     FITTED = "fitted"
-    #: The spectrum was looked at and holds no significant component.
+    #: The spectrum was processed and holds no significant component.
     EMPTY = "empty"
     #: No channel holds a finite value, or too few to fit anything.
     BLANK = "blank"
@@ -49,7 +49,7 @@ class ColumnType(StrEnum):
 
 
 class Unit(StrEnum):
-    """What a column's unit is made of; :func:`unit_of` gives it for a cube."""
+    """A column's unit, with placeholders for the units of the cube. :func:`unit_of` fills them in."""
 
     NONE = ""
     #: Pixels and channels are counted from 0.
@@ -161,7 +161,7 @@ def arrow_schema(geometry: CubeGeometry | None = None, version: int = OUTPUT_VER
 
 
 def current(table: pa.Table) -> pa.Table:
-    """`table`, of a file of any version, with the columns of this one first; what its version lacked is null.
+    """The table of a file of any version, with the columns of this version first. Those that the file lacks are null.
 
     Columns that this version does not know stay, at the end, and so does the metadata. Raises `ValueError` if a column
     of version 1 is missing, or if a known column has another type.

@@ -14,8 +14,8 @@ from prismline_contracts.commands import Queue
 #: retention of every other queue is shorter.
 DEAD_LETTER_RETENTION_SECONDS = 14 * 86_400
 
-#: How much longer a message is hidden than the function that processes it may run. Lambda asks for six times: it also
-#: counts the time in which the function is throttled.
+#: Visibility timeout of a queue, as a multiple of its function's timeout. AWS recommends six for Lambda, because a
+#: throttled function takes longer.
 VISIBILITY_PER_TIMEOUT = 6
 #: Timeout of the function that reads the dead-letter queues, in seconds.
 DEAD_LETTER_FUNCTION_SECONDS = 30
@@ -52,7 +52,7 @@ LIMITS: Mapping[Queue, QueueLimits] = {
     # Discord may refuse alerts for hours. They wait in this queue, not in its dead-letter queue.
     Queue.ALERTS: QueueLimits(max_receives=100, function_seconds=120),
     Queue.EXPORTS: QueueLimits(max_receives=5, function_seconds=900),
-    # A target may refuse a post for a day. It waits in this queue, where each attempt is a receive.
+    # A webhook's target may refuse requests for a day. The message waits in this queue, and each attempt is a receive.
     Queue.WEBHOOKS: QueueLimits(max_receives=100, function_seconds=30),
 }
 

@@ -25,7 +25,7 @@ DEPLOYED_PARAMETERS = "/prismline/{environment}/deployed/{service}"
 
 
 class Deployed(Contract):
-    """What is deployed of one service: what its parameter says, as far as anybody asks here."""
+    """What is deployed of one service: the fields of its parameter that are needed here."""
 
     version: Name
     #: When it was deployed.
@@ -51,7 +51,7 @@ class Verifications:
         path.write_text(json.dumps({"needs": self.needs, "keeps": self.keeps}, indent=1, sort_keys=True) + "\n")
 
     def knows(self, service: str, version: str) -> bool:
-        """Whether anything was verified of a version."""
+        """Whether anything was verified for a version."""
         return version in self.needs.get(service, {}) or version in self.keeps.get(service, {})
 
 
@@ -67,7 +67,7 @@ class Answer:
 
 
 def pact_digest(pact: Mapping[str, Any]) -> str:
-    """The identity of what a pact asks for: its interactions without the values that stand for others of their type."""
+    """The digest of what a pact requires: its interactions, with the types of values instead of the example values."""
     asked = sorted((each["description"], _shape(each["contents"]["content"])) for each in pact["interactions"])
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -92,7 +92,7 @@ def read_deployed(text: str) -> dict[str, Deployed]:
     try:
         return {service: Deployed.model_validate(each) for service, each in document.items()}
     except (ValidationError, AttributeError) as error:
-        raise ValueError(f"This is no record of what is deployed: {error}") from error
+        raise ValueError(f"This is not a record of what is deployed: {error}") from error
 
 
 def can_i_deploy(
@@ -100,7 +100,7 @@ def can_i_deploy(
 ) -> Answer:
     """Whether `version` of `service` works with what is deployed beside it."""
     if not verified.knows(service, version):
-        what = f"Nothing was verified of {service} {version}: run `make pacts` in its checkout."
+        what = f"Nothing was verified for {service} {version}: run `make pacts` in its checkout."
         return Answer(possible=False, reasons=(what,))
     broken = list(_broken(service, version, deployed, verified, environment))
     if broken:
@@ -127,8 +127,9 @@ def _broken(
             there = deployed[producer].version
             if pact not in verified.keeps.get(producer, {}).get(there, []):
                 yield (
-                    f"{service} {version} needs messages of {producer} as pact {pact} states them, and nobody has seen"
-                    f" {producer} {there}, which is in {environment}, keep it. Deploy a {producer} that does first."
+                    f"{service} {version} needs messages of {producer} as pact {pact} states them, and no test has"
+                    f" shown that {producer} {there}, which is in {environment}, keeps it."
+                    f" First deploy a {producer} that does."
                 )
     for consumer, record in deployed.items():
         needed = verified.needs.get(consumer, {}).get(record.version, {}).get(service)
@@ -139,6 +140,6 @@ def _broken(
         ):
             yield (
                 f"{consumer} {record.version}, which is in {environment}, needs messages of {service} as pact {needed}"
-                f" states them, and {service} {version} was not seen to keep it."
-                f" Deploy a {consumer} that needs less first."
+                f" states them, and no test has shown that {service} {version} keeps it."
+                f" First deploy a {consumer} that needs less."
             )

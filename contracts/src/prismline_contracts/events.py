@@ -53,7 +53,7 @@ class RunSplitCompleted(MessageData):
     survey: Survey
     chunks_total: Annotated[Count, JOBS_TOTAL]
     n_items: Annotated[Count, N_SPECTRA]
-    #: Blank spectra that the splitter saw. It sees none of chunks that refer to the source: their workers count them.
+    #: Blank spectra that the splitter counted. In chunks that refer to the source, the workers count them.
     n_blank: Count
 
 
@@ -169,7 +169,8 @@ class RunCancelRequested(MessageData):
     TYPE: ClassVar[str] = "prismline.run.cancel.requested.v1"
 
     requested_at: Timestamp
-    #: `uncancelled_at` of the run as the user saw it. Without it, a run that went on is not cancelled again.
+    #: `uncancelled_at` of the run as the user saw it. Without it, a run that continued after an earlier cancellation is
+    #: not cancelled again.
     uncancelled_at: Timestamp | None = None
 
 

@@ -25,7 +25,7 @@ STOP_SK = "STOP"
 CHUNK_SK_PREFIX = "CHUNK#"
 #: Longest `error` and `last_error` of a chunk item, in UTF-8 bytes.
 MAX_CHUNK_ERROR_BYTES = 1024
-#: Most of its latest errors that a chunk or a task keeps, and the longest text of one, in UTF-8 bytes.
+#: How many of its latest errors a chunk or a task keeps, and the longest text of one, in UTF-8 bytes.
 MAX_KEPT_ERRORS, MAX_KEPT_ERROR_BYTES = 20, 240
 #: Priority of a run that names none. 1 is the lowest, 9 the highest.
 DEFAULT_PRIORITY = 5
@@ -62,7 +62,7 @@ class NewerStatus(Enum):
 
     @property
     def terminal(self) -> bool:
-        """False: whether it has ended is not known here, so nobody acts as if it had."""
+        """False: this release does not know whether it has ended, so it must not act as if it had."""
         return False
 
 
@@ -76,7 +76,7 @@ def read_status(status: str) -> ChunkStatus | NewerStatus:
 
 #: A chunk's or task's status as its item holds it.
 StoredStatus = Annotated[str, Open(*ChunkStatus)]
-#: What the items of a run are: `tasks` have items of their own and share messages, `chunks` have both of their own.
+#: What a run consists of. A `chunk` has a message of its own. A `task` shares its message. Both have their own items.
 Unit = Annotated[str, Open("chunk", "task")]
 
 
@@ -117,7 +117,7 @@ class RunItem(Contract):
     #: Shards that the counters are divided into. With more than one, the counters below are set when the run drains;
     #: until then the shard items hold them.
     shard_count: Annotated[int, Field(ge=1)] = 1
-    #: How often something that had ended was changed: a late success, or a recovery. Only counted with several shards.
+    #: How often a late success or a recovery changed something that had ended. Only counted with several shards.
     moves: Count = 0
     #: Chunks, or tasks, to process; absent until the splitter has written all of their items.
     chunks_total: Annotated[Count | None, JOBS_TOTAL] = None
@@ -126,24 +126,24 @@ class RunItem(Contract):
     n_items: Annotated[Count | None, N_SPECTRA] = None
     n_chunks: Count | None = None
     #: Items that hold no data. In a cube, these are the spectra without any valid channel. If chunks refer to the
-    #: source, of the chunks that have completed.
+    #: source, only completed chunks are counted.
     n_blank: Count | None = None
     #: Items that wait for the slow lane.
     n_timed_out: Count = 0
     #: Items that the slow lane gave up. Their rows stay timed out.
     n_refit_failed: Count = 0
-    #: What the chunks or tasks that ended have cost: how long their attempts took together, how many attempts there
-    #: were, and the bytes of their outputs. It only grows. Absent: an older release ended them, or none has ended. With
-    #: several shards, the shard items hold it until the run drains.
+    #: Costs of the chunks or tasks that have ended: the duration of all attempts, the number of attempts, and the bytes
+    #: of the outputs. They only grow. Absent: an older release ended them, or none has ended. With several shards, the
+    #: shard items hold them until the run drains.
     worked_ms: Count | None = None
     n_attempts: Count | None = None
     n_bytes: Count | None = None
     #: Parameters in force, defaults included, as JSON: for people to read.
     params: str | None = None
-    #: Parameters that were given, as JSON: for messages. An older worker does not know a new parameter, and processes
-    #: what does not ask for it.
+    #: Parameters that were given, as JSON: for messages. An older worker does not know a new parameter, but it can
+    #: process messages that do not carry it.
     params_given: str | None = None
-    #: What the first delivery of `run.split` pinned, as JSON: the version of the source, and how it is cut.
+    #: What the first delivery of `run.split` fixed, as JSON: the version of the source, and its division into chunks.
     plan: str | None = None
     traceparent: str | None = None
     trace_id: str | None = None
@@ -157,7 +157,7 @@ class RunItem(Contract):
     stop_reason: Annotated[str, Open("cancelled", "failed")] | None = None
     #: When the run was last resumed after it failed or was cancelled. The state machine of such a run has ended.
     resumed_at: Timestamp | None = None
-    #: When a person last had the run go on after it was cancelled. Only such a run may leave the status `cancelled`.
+    #: When a person last continued the run after it was cancelled. Only such a run may leave the status `cancelled`.
     uncancelled_at: Timestamp | None = None
     #: When the status service had written and announced the terminal status of the latest drain or stop.
     ended_at: Timestamp | None = None
@@ -174,7 +174,7 @@ class RunItem(Contract):
     split_resends: Count = 0
     #: How far the ingestion of a list of tasks has come, as JSON.
     checkpoint: str | None = None
-    #: Lines of the list that are no task, and the object that says why.
+    #: Rejected lines of the list: how many, and the key of the object that has the reasons.
     n_rejected: Count = 0
     rejects_key: Key | None = None
     #: How many tasks had ended when a sweep last saw progress, when that was, and how often it has sent the others
@@ -189,7 +189,7 @@ class RunItem(Contract):
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     #: The run is stopped at this moment if it has not ended.
     deadline_at: Timestamp | None = None
-    #: What work of the run waited for when a worker last found that it could not begin, and when that was.
+    #: What the run's work waited for when a worker last could not begin it, and when that was.
     waiting_for: str | None = None
     waiting_at: Timestamp | None = None
 
@@ -215,7 +215,7 @@ class RunItem(Contract):
 
     @property
     def goes_on_after_cancel(self) -> bool:
-        """Whether a person had the run go on after it was cancelled, and it was not stopped again."""
+        """Whether a person continued the run after it was cancelled, and it was not stopped again."""
         return self.uncancelled_at is not None and self.cancelled_at is None
 
 
@@ -256,10 +256,10 @@ class ChunkItem(Contract):
     #: The latest attempts that ended without a result, the earliest first. At most MAX_KEPT_ERRORS.
     errors: list[AttemptError] = Field(default_factory=list)
     attempts: Count = 0
-    #: Items that the latest attempt has done, as its worker last reported. A short attempt reports nothing, and a
+    #: Items that the latest attempt has processed, as its worker last reported. A short attempt reports nothing, and a
     #: completed chunk does not have the number.
     n_done: Count = 0
-    #: How many of the attempts the run's costs hold, and how long attempts took that they do not hold yet.
+    #: Attempts that the run's costs include already, and the duration of the attempts that they do not include yet.
     charged_attempts: Count = 0
     uncharged_ms: Count = 0
     #: Attempts that ended because a dependency (AWS, the caption model) did not answer.
@@ -282,8 +282,8 @@ class ChunkItem(Contract):
     refit_sent_at: Timestamp | None = None
     #: The recovery that last reopened the chunk.
     recovery: Name | None = None
-    #: Whether the chunk's end may not have been published yet, and no message would have it published: the sweeper gave
-    #: the chunk up, or a worker completed it after it had FAILED.
+    #: Whether the chunk's end may be unpublished while no message exists whose redelivery would publish it: the sweeper
+    #: gave the chunk up, or a worker completed it after it had FAILED.
     unsaid: bool = False
 
     @property

@@ -36,8 +36,8 @@ EXPORTS_PREFIX = "exports/"
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 #: Seconds since 1970, for DynamoDB's time to live.
 EpochSeconds = Annotated[int, Field(ge=0)]
-#: `read`, `submit` and `operate` are about the key's tenant; `all` widens them to the runs of everybody, and to those
-#: that were submitted without the API and belong to nobody.
+#: `read`, `submit` and `operate` apply to the key's tenant. `all` extends them to the runs of all tenants, and to runs
+#: that were submitted without the API and belong to no tenant.
 Scope = Literal["read", "submit", "operate", "all"]
 
 
@@ -51,7 +51,7 @@ def new_api_key(
 ) -> tuple[str, ApiKeyItem]:
     """An API key, and the item that makes it valid. The item holds only the key's hash: the key is shown once.
 
-    key: a key that was made before, when its item is to be written again.
+    key: an existing key, to write its item again.
     """
     key = key or f"{API_KEY_PREFIX}{secrets.token_urlsafe(32)}"
     digest = api_key_sha256(key)
@@ -87,7 +87,7 @@ def tenant_runs_key(tenant: str) -> str:
 
 
 def job_run_key(run_id: str) -> dict[str, str]:
-    """The key of the item that says whose a run is."""
+    """The key of the item that says which tenant a run belongs to."""
     return {"PK": f"RUN#{run_id}", "SK": JOB_RUN_SK}
 
 
@@ -246,7 +246,7 @@ class ApiKeyItem(Contract):
     PK: Annotated[str, StringConstraints(pattern=r"^APIKEY#[0-9a-f]{64}$")]
     SK: Literal["APIKEY"] = "APIKEY"
     tenant: Tenant
-    #: What lists and logs call the key.
+    #: Identifies the key in lists and logs.
     key_id: Name
     name: Name
     scopes: Annotated[list[Annotated[str, Open(*get_args(Scope))]], Field(min_length=1)]
@@ -267,7 +267,7 @@ class ExportItem(Contract):
     updated_at: Timestamp | None = None
     completed_at: Timestamp | None = None
     error: str | None = None
-    #: The export's object, once it is whole.
+    #: Key of the export's object, once the export is complete.
     key: Key | None = None
     bytes: Count | None = None
     #: Entries to write, and those that the finished parts hold.

@@ -94,7 +94,7 @@ class SpectraManifest(Manifest):
     cube_key: Key
     #: Bucket of the cube. Absent: that of the manifest.
     cube_bucket: Name | None = None
-    #: Whether chunks get a copy of their spectra, or a reference to the bytes of the cube. `auto`: what is faster.
+    #: Whether chunks get a copy of their spectra, or a reference to the bytes of the cube. `auto`: the faster one.
     chunk_input: Literal["copy", "reference", "auto"] = "auto"
     #: Spectra in a chunk. Absent: the splitter chooses, by the cost of a fit.
     chunk_size: Annotated[int, Field(ge=1, le=1_000_000)] | None = None

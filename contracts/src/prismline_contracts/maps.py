@@ -1,4 +1,4 @@
-"""The maps that a run of the `spectra` workload is shown as: one value for each pixel of the cube; and its flags."""
+"""The names of the maps of a `spectra` run, which have a value for each pixel of the cube; and of the flags."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class MapName(StrEnum):
     INTEGRATED = "integrated"
     #: Number of components; 0 where nothing was found.
     COMPONENTS = "components"
-    #: Coordinate of the components on the spectral axis, the mean weighted by their areas.
+    #: Mean coordinate of the components on the spectral axis, weighted by their areas.
     CENTROID = "centroid"
     #: Coordinate of the component with the largest amplitude.
     VELOCITY = "velocity"
@@ -37,7 +37,7 @@ class ChunkShade(StrEnum):
     FAILED = "FAILED"
 
 
-#: What the bits of the column `flags` say, from bit 1 on: the names of `prismline_gaussline.Flag`.
+#: Names of the bits of the column `flags`, from the lowest one on, as in `prismline_gaussline.Flag`.
 FLAG_NAMES = ("CONVERGED", "AT_BOUND", "BLENDED", "LIMIT_HIT", "TIME_LIMIT", "BLANK", "NO_DATA", "NO_NOISE")
 
 

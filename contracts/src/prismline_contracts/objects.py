@@ -38,7 +38,7 @@ class CubeGeometry(Contract):
 
     @property
     def linear(self) -> bool:
-        """Whether the formula above holds: not with an algorithm code (Greisen et al. 2006, section 3) or for FELO."""
+        """Whether the formula above holds. It does not with an algorithm code (see `is_linear_axis`) or for FELO."""
         return is_linear_axis(self.ctype)
 
     def coordinate(self, channel: float) -> float:
@@ -49,7 +49,7 @@ class CubeGeometry(Contract):
 def is_linear_axis(ctype: str) -> bool:
     """Whether a spectral axis of this CTYPE has the same step everywhere.
 
-    Algorithm codes of Greisen et al. 2006 (A&A 446, 747) such as `VOPT-F2W`, and AIPS's FELO, say that it has not. The
+    It has not with an algorithm code of Greisen et al. 2006 (A&A 446, 747) such as `VOPT-F2W`, or with AIPS's FELO. The
     older suffixes that name a rest frame, such as `VELO-LSR`, say nothing about steps.
     """
     return not (ctype.startswith("FELO") or _ALGORITHM.match(ctype))
@@ -71,7 +71,7 @@ def geometry_key(run_id: str) -> str:
 
 
 def noise_key(run_id: str) -> str:
-    """Key of the noise of a run whose chunks refer to the cube: float64, one a spectrum or one a channel."""
+    """Key of the noise of a run whose chunks refer to the cube: a float64 for each spectrum, or for each channel."""
     return f"chunks/{run_id}/noise.f8"
 
 

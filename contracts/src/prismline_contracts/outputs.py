@@ -19,7 +19,7 @@ from prismline_contracts.tasks import TaskId, TaskItem
 
 
 def _for_readers(schema: dict[str, Any]) -> None:
-    """The writer is strict about its own fields; a reader has to take more."""
+    """The writer is strict about its own fields; a reader has to accept others."""
     schema.pop("additionalProperties", None)
 
 
@@ -30,15 +30,15 @@ class Output(Contract):
 
 
 class ErrorOutput(Output):
-    """Any command that could not do what it was asked for."""
+    """What any command prints when it fails."""
 
     #: A sentence for a person.
     error: str
-    #: 1 chunks failed, 2 usage, 3 Prismline cannot be reached, 70 a fault of the command, 130 interrupted.
+    #: 1 chunks failed, 2 wrong usage, 3 Prismline cannot be reached, 70 a bug in the command, 130 interrupted.
     exit_code: int
-    #: Ids that may have been meant.
+    #: Ids that the user may have meant.
     candidates: list[str] = Field(default_factory=list)
-    #: The run that goes on, although the command stopped watching it.
+    #: The run that continues, although the command has stopped watching it.
     run_id: RunId | None = None
 
 
@@ -55,7 +55,7 @@ class RunOutput(Output):
     job_id: str | None
     survey: str | None
     status: Literal["pending", "running", "completed", "failed", "cancelled"]
-    #: Why the run failed, while it is a run that failed.
+    #: Why the run failed or was cancelled. Null for every other status.
     error: str | None
     n_items: Annotated[Count | None, N_SPECTRA]
     n_blank: Count | None
@@ -64,20 +64,20 @@ class RunOutput(Output):
     chunks_total: Count | None
     chunks_completed: Count
     chunks_failed: Count
-    #: What the three numbers count, and the failed share: chunks, or the tasks of a list.
+    #: What the three numbers count: chunks, or the tasks of a list.
     unit: Unit = "chunk"
-    #: Lines of the list that are no task.
+    #: Rejected lines of the list.
     n_rejected: Count = 0
-    #: What work of the run waits for now, such as a free slot.
+    #: What the run's work waits for now, for example a free slot.
     waiting_for: str | None = None
     #: All parameters in force.
     params: dict[str, Any]
-    #: What somebody who looks at the results must not overlook.
+    #: Sentences that a person who uses the results has to know.
     warnings: list[str]
     created_at: Timestamp | None
     started_at: Timestamp | None
     completed_at: Timestamp | None
-    #: Time since the run was submitted, or that it took.
+    #: Time since the run was submitted; the duration of a run that has ended.
     seconds: float
     trace_id: str | None
 
@@ -89,7 +89,7 @@ _CHUNK_FIELDS: dict[str, Any] = {
 ChunkOutput = create_model(
     "ChunkOutput", __base__=Output, run_id=(RunId, ...), chunk_id=(ChunkId, ...), **_CHUNK_FIELDS
 )
-#: A chunk that is in trouble, and why it is thought so.
+#: A chunk that seems to be stuck, and why it seems so.
 StuckChunkOutput = create_model("StuckChunkOutput", __base__=ChunkOutput, why=(str, ...))
 
 _TASK_FIELDS: dict[str, Any] = {
@@ -100,7 +100,7 @@ TaskOutput = create_model("TaskOutput", __base__=Output, run_id=(RunId, ...), ta
 
 
 class FailuresOutput(Output):
-    """Why a run failed, and each of its chunks, or the first of its tasks, that did."""
+    """Why a run failed, and its failed chunks, or the first of its failed tasks."""
 
     run_id: RunId
     error: str | None
@@ -109,7 +109,7 @@ class FailuresOutput(Output):
 
 
 class PrunedRunOutput(Output):
-    """A run that was deleted, or would be, and what its objects take."""
+    """A run that was deleted, or that a dry run would delete: the number and the size of its objects."""
 
     run_id: RunId
     objects: Count
@@ -117,7 +117,7 @@ class PrunedRunOutput(Output):
 
 
 class PruneOutput(Output):
-    """What was freed, or would be by other than a dry run."""
+    """What was freed. In a dry run, what would be freed."""
 
     dry_run: bool
     bytes: Count
@@ -133,7 +133,7 @@ class OpenOutput(Output):
 
 
 class CancelOutput(Output):
-    """A run that was asked to be cancelled."""
+    """A run whose cancellation was requested."""
 
     run_id: RunId
     requested: Literal["cancel"]
@@ -147,7 +147,7 @@ class FilesOutput(Output):
 
 
 class RunCountsOutput(Output):
-    """Pixels of a run by what became of them, and its components."""
+    """The numbers of a run's pixels by their result, and the number of its components."""
 
     fitted: Count
     empty: Count
@@ -158,7 +158,7 @@ class RunCountsOutput(Output):
 
 
 class SpreadOutput(Output):
-    """`n` values of which 16, 50 and 84 percent are smaller than these; null where there are none."""
+    """The 16th, 50th and 84th percentile of `n` values; null if there are none."""
 
     n: Count
     p16: float | None
@@ -167,7 +167,7 @@ class SpreadOutput(Output):
 
 
 class ComparedPixelsOutput(Output):
-    """Pixels that both runs looked at: all, those with equal components, those whose models the noise tells apart."""
+    """Pixels that both runs processed: all, those with equal components, those whose models differ beyond the noise."""
 
     compared: Count
     identical: Count
@@ -175,7 +175,7 @@ class ComparedPixelsOutput(Output):
 
 
 class PixelDifferenceOutput(Output):
-    """A pixel that both runs looked at. Pairs are (first run, second run)."""
+    """A pixel that both runs processed. Pairs are (first run, second run)."""
 
     x: Count
     y: Count
@@ -192,7 +192,7 @@ class CompareOutput(Output):
     """Two runs of one cube. Pairs are (first run, second run)."""
 
     runs: list[RunId]
-    #: The parameters that are not the same.
+    #: The parameters that differ.
     params: dict[str, list[Any]]
     counts: list[RunCountsOutput]
     #: By quantity, with its unit.
@@ -251,7 +251,7 @@ class DeadLetterCountOutput(Output):
 
 
 class OperationRequestedOutput(Output):
-    """A recovery that was asked for."""
+    """A recovery that was requested."""
 
     operation_id: RunId
 
@@ -266,10 +266,10 @@ class OperationOutput(RecoveryCounts):
     prefix: str
     only_run: RunId | None
     dry_run: bool
-    #: Whether chunks are tried again by the ledger, and which if not all that failed.
+    #: Whether the recovery retries the failed chunks in the ledger, and which of them. Null: all.
     retry: bool
     chunk_ids: list[ChunkId] | None
-    #: The stop that is taken back, if it has a cancelled run go on.
+    #: When the run was cancelled, if the recovery continues a cancelled run.
     cancelled_at: Timestamp | None
     started_at: Timestamp
     finished_at: Timestamp | None
@@ -345,18 +345,18 @@ class StatusOutput(Output):
 class UpOutput(StatusOutput):
     """The system that was started."""
 
-    #: Runs that had not ended when the system last stopped, and go on now.
+    #: Runs that had not ended when the system last stopped, and continue now.
     resumed: list[RunId]
 
 
 class DownOutput(Output):
-    """Whether anything ran that was stopped."""
+    """Whether the system was running, and was stopped."""
 
     stopped: bool
 
 
 class LogLineOutput(Output):
-    """A line that a process wrote: one document a line. Absent fields were not in the line."""
+    """A line that a process wrote, printed as one JSON document. Absent fields were not in the line."""
 
     process: str
     time: str | None = None
@@ -364,12 +364,12 @@ class LogLineOutput(Output):
     message: str
     run_id: str | None = None
     chunk_id: str | None = None
-    #: What else the line says.
+    #: All other fields of the line.
     fields: dict[str, Any] = Field(default_factory=dict)
 
 
 class DemoOutput(Output):
-    """Whether a demonstration went as it should, and its run."""
+    """Whether a demonstration succeeded, and its run."""
 
     ok: bool
     run_id: RunId | None
@@ -397,7 +397,7 @@ class ResourceChangeOutput(Output):
     action: str
     resource: str
     type: str
-    #: Whether the resource is made anew: `True`, `False` or `Conditional`.
+    #: Whether CloudFormation replaces the resource: `True`, `False` or `Conditional`.
     replacement: str
 
 
@@ -410,7 +410,7 @@ class StackChangesOutput(Output):
 
 
 class ReleaseOutput(Output):
-    """The release of a service that is deployed."""
+    """A service's release that is deployed."""
 
     service: str
     version: str
@@ -420,14 +420,14 @@ class ReleaseOutput(Output):
 
 
 class DeployOutput(Output):
-    """What was planned, and which releases were deployed by it: none if it was only a plan."""
+    """What was planned, and the releases that were deployed. A mere plan deploys none."""
 
     environment: str
     stacks: list[StackChangesOutput]
     deployed: list[ReleaseOutput]
 
 
-#: What each command prints, by its name as it is typed.
+#: What each command prints, by the command as a user types it.
 OUTPUTS: dict[str, type[BaseModel]] = {
     "submit": RootModel[SubmittedOutput | RunOutput],
     "runs": RootModel[list[RunOutput]],
@@ -496,7 +496,7 @@ def output_schema_name(command: str) -> str:
     return re.sub(r"[^a-z]+", "_", command) + ".v1"
 
 
-#: The models of all that is printed, by schema name.
+#: The models of everything that commands print, by schema name.
 OUTPUT_MODELS: dict[str, type[BaseModel]] = {"error.v1": ErrorOutput} | {
     output_schema_name(command): model for command, model in OUTPUTS.items()
 }

@@ -1,6 +1,6 @@
-"""What a supervisor of processes says of them, where nothing else does: on a laptop.
+"""The report about the processes of a system on a laptop, where no AWS service reports them.
 
-It writes a `ProcessesReport` as JSON into an SSM parameter every few seconds, and whoever shows the system reads it.
+Their supervisor writes a `ProcessesReport` as JSON into an SSM parameter every few seconds. The console reads it.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ PROCESSES_PARAMETER = "/prismline/{environment}/processes"
 
 
 class ProcessReport(BaseModel):
-    """Processes that do the same."""
+    """All processes that run the same program."""
 
     model_config = ConfigDict(frozen=True)
 
     name: str
     service: str
-    #: Version of the service. None: its folder does not say.
+    #: Version of the service. None: its folder does not name one.
     version: str | None = None
-    #: How many run now, and when the one began that was started last.
+    #: How many run now, and when the latest one was started.
     running: int
     since: str
-    #: How often one of them ended by itself and was started again.
+    #: How often the supervisor restarted one that had ended by itself.
     restarts: int = 0
 
 

@@ -37,7 +37,7 @@ class CubeReference(Contract):
     #: Bucket of the object. Absent: that of the run.
     bucket: Name | None = None
     key: Key
-    #: The version of the object. A reader asks for ranges with `If-Match`.
+    #: The version of the object. A reader requests ranges with `If-Match`.
     etag: Name
     offset: Count
     #: Type of the values, as in FITS.

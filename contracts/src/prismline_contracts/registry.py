@@ -12,14 +12,14 @@ from typing import Any
 
 #: The folders of a checkout's `contracts`.
 REGISTRY, RELEASED = "registry", "released"
-#: The key of a history under which the changes since the last release stand.
+#: The key in a history for the changes since the last release.
 NEXT = "next"
 #: The channel of events.
 BUS = "bus"
 
 
 class Kind(StrEnum):
-    """How releases meet in a contract. `contracts/registry/README.md` explains each kind."""
+    """Which releases have to understand each other. `contracts/registry/README.md` explains each kind."""
 
     MESSAGE = "message"
     ITEM = "item"
@@ -34,21 +34,21 @@ class Kind(StrEnum):
 
     @property
     def reads_old(self) -> bool:
-        """Whether a reader of now reads what the last release wrote."""
+        """Whether a current reader reads what the last release wrote."""
         return self is not Kind.OUTPUT
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What the registry says of a contract."""
+    """What the registry says about a contract."""
 
     kind: Kind
     owner: str
     producers: tuple[str, ...]
     consumers: tuple[str, ...]
-    #: The queue that a command is sent to, or the bus. None: it is no message.
+    #: The queue that a command is sent to, or the bus. None: it is not a message.
     channel: str | None = None
-    #: What each release changed, the first one first.
+    #: What each release changed, the earliest first.
     history: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -75,6 +75,6 @@ def read_entry(text: str) -> Entry:
 
 
 def read_example(folder: Path, name: str) -> Any:
-    """The example of a contract. None: there is none, because it is no JSON."""
+    """The example of a contract. None: it has none, because it is not JSON."""
     path = folder / name / "example.json"
     return json.loads(path.read_text()) if path.exists() else None

@@ -1,8 +1,7 @@
-"""The `prismline-contracts` command: compares the contracts with those of the last release, and asks about deployments.
+"""The command `prismline-contracts`: compares the contracts with those of the last release, and checks deployments.
 
-`contracts/released/` holds the schemas of the last release; the file `VERSION` there names it. A change that a reader
-of that release, or a reader of today, would not survive needs a new major version of the contract: another name beside
-the old one.
+`contracts/released/` holds the schemas of the last release; the file `VERSION` there names it. A change that breaks a
+reader of that release, or a current reader, needs a new major version of the contract: another name beside the old one.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ ADVICE = (
 
 @dataclass(frozen=True)
 class Break:
-    """A difference that readers do not survive.
+    """A difference that breaks readers.
 
-    old_reader: whether the readers of the last release break, or those of now.
+    old_reader: True if it breaks the readers of the last release, False if it breaks the current ones.
     """
 
     name: str
@@ -56,15 +55,15 @@ class Break:
     def __str__(self) -> str:
         who = ", ".join(self.consumers) or "nobody that the registry knows"
         readers = (
-            "of the last release, which reads what is written now"
+            "in the last release, which reads what is written now"
             if self.old_reader
-            else ("of now, which reads what the last release wrote")
+            else ("in its current version, which reads what the last release wrote")
         )
         return f"{self.name} {self.difference}. This breaks {who} ({readers})."
 
 
 def entry_of(registry: Mapping[str, Entry], name: str) -> Entry:
-    """The entry of a contract. Outputs of commands share one, and what is not in the registry has no readers there."""
+    """The entry of a contract. Outputs of commands share one. A contract that is not in the registry has no readers."""
     return OUTPUT if name.startswith(f"{OUTPUTS_FOLDER}/") else registry.get(name, NOBODY)
 
 
@@ -115,7 +114,7 @@ def read_released(folder: Path) -> dict[str, Schema]:
 
 
 def write_released(folder: Path, version: str) -> None:
-    """Make the contracts of now those of the last release."""
+    """Store the current contracts as those of the last release."""
     for name, schema in current_schemas().items():
         path = folder / f"{name}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -124,7 +123,7 @@ def write_released(folder: Path, version: str) -> None:
 
 
 def name_release(registry: Path, version: str) -> None:
-    """Give what has changed since the last release its version, in the history of each contract."""
+    """Name the changes since the last release after their version, in the history of each contract."""
     for path in registry.glob("*/contract.toml"):
         path.write_text(path.read_text().replace(f'\n"{NEXT}" = ', f'\n"{version}" = '))
 
@@ -136,36 +135,36 @@ def package_version(contracts: Path) -> str:
 
 
 def disagreements(contracts: Path) -> Iterator[str]:
-    """What does not fit together: the version of the package, the frozen schemas, and what the histories name."""
+    """Contradictions between the version of the package, the frozen schemas, and the versions in the histories."""
     version, frozen = package_version(contracts), (contracts / RELEASED / VERSION).read_text().strip()
     histories = {name: entry.history.keys() for name, entry in read_registry(contracts / REGISTRY).items()}
     named = {release for history in histories.values() for release in history} - {NEXT}
     if later := sorted(release for release in named if ordered(release) > ordered(frozen)):
         yield f"Histories name {', '.join(later)}, and contracts/released is {frozen}. Changes since then are `{NEXT}`."
     if ordered(version) < ordered(frozen):
-        yield f"The package is {version}, and contracts/released is {frozen} already."
+        yield f"The package is {version}, and contracts/released is already {frozen}."
     changed = sorted(name for name, history in histories.items() if NEXT in history)
     if changed and version == frozen:
         yield (
-            f"{len(changed)} contracts have changed since {frozen}, first {changed[0]}, and the package is {version}"
-            " still: give it a later version in contracts/pyproject.toml."
+            f"{len(changed)} contracts have changed since {frozen}, first {changed[0]}, and the package is still"
+            f" {version}: give it a later version in contracts/pyproject.toml."
         )
 
 
 def ordered(version: str) -> tuple[int, ...]:
-    """A version that compares as versions do: `1.10.0` is later than `1.9.0`."""
+    """A version as numbers, so that `1.10.0` is later than `1.9.0`."""
     return tuple(int(part) for part in version.split("."))
 
 
 def refusal(contracts: Path, version: str) -> str | None:
-    """Why the contracts of now cannot be released as `version`. None: they can."""
+    """Why the current contracts cannot be released as `version`. None: they can."""
     frozen = contracts / RELEASED / VERSION
     if frozen.exists() and ordered(version) <= ordered(before := frozen.read_text().strip()):
-        return f"{before} is released already. A release has a later version."
+        return f"{before} is already released. A new release needs a later version."
     if package_version(contracts) != version:
         return f"The package is {package_version(contracts)}: set the version in contracts/pyproject.toml."
     if not re.search(rf"^## {re.escape(version)}$", (contracts / "CHANGELOG.md").read_text(), re.MULTILINE):
-        return f"contracts/CHANGELOG.md has no section `## {version}`: say there what changes."
+        return f"contracts/CHANGELOG.md has no section `## {version}`: describe the changes there."
     return None
 
 
@@ -177,7 +176,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check", help="compare with the last release")
-    releasing = commands.add_parser("release", help="freeze the contracts of now as the last release")
+    releasing = commands.add_parser("release", help="freeze the current contracts as the last release")
     releasing.add_argument("version", help="the version of prismline-contracts that is released")
     asking = commands.add_parser("can-i-deploy", help="say whether a version works with what is deployed")
     asking.add_argument("service")
@@ -186,7 +185,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asking.add_argument(
         "--record",
         metavar="FILE",
-        help="what is deployed, instead of deployed/ENV.json; - reads what `aws ssm get-parameters-by-path` prints",
+        help="the record to read, instead of deployed/ENV.json; -: standard input, with the output of"
+        " `aws ssm get-parameters-by-path`",
     )
     options = parser.parse_args(arguments)
     if options.command == "can-i-deploy":
@@ -205,7 +205,7 @@ def _check(options: argparse.Namespace) -> int:
         sys.stderr.write("\n".join(found) + "\n")
         return 1
     frozen = (options.contracts / RELEASED / VERSION).read_text().strip()
-    sys.stdout.write(f"{len(released)} contracts of release {frozen} are compatible with those of now.\n")
+    sys.stdout.write(f"{len(released)} contracts of release {frozen} are compatible with the current ones.\n")
     return 0
 
 
@@ -217,7 +217,7 @@ def _release(options: argparse.Namespace) -> int:
         return 1
     write_released(options.contracts / RELEASED, options.version)
     name_release(options.contracts / REGISTRY, options.version)
-    sys.stdout.write(f"contracts/released is {options.version} now. Run `make schemas`, and commit contracts/.\n")
+    sys.stdout.write(f"contracts/released is now {options.version}. Run `make schemas`, and commit contracts/.\n")
     return 0
 
 
@@ -227,7 +227,7 @@ def _can_i_deploy(options: argparse.Namespace) -> int:
         text = sys.stdin.read() if options.record == "-" else record.read_text()
         deployed = read_deployed(text)
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"Nobody can tell what is deployed in {options.to}: {error}\n")
+        sys.stderr.write(f"Cannot tell what is deployed in {options.to}: {error}\n")
         return 2
     verified = Verifications.read(options.contracts / "verifications.json")
     answer = can_i_deploy(options.service, options.version, deployed, verified, options.to)

@@ -1,4 +1,4 @@
-"""What the catalogue says of each contract in a few words, for programs: it is part of the package.
+"""A summary of each contract, as the catalogue has it, for programs: the file is a part of the package.
 
 `make schemas` writes `summaries.json` from the registry and the models, as it writes the catalogue.
 """
@@ -28,7 +28,7 @@ class Summary(BaseModel):
     owner: str
     producers: list[str]
     consumers: list[str]
-    #: The queue that a command is sent to, or `bus`. None: it is no message.
+    #: The queue that a command is sent to, or `bus`. None: it is not a message.
     channel: str | None = None
     #: What each release changed, by its version, the earliest first; the changes since the last release under `next`.
     history: Mapping[str, str]

@@ -45,7 +45,7 @@ TaskStatus = ChunkStatus
 
 
 def task_id(run_id: str, index: int) -> str:
-    """The id of the task with this index, from 0. It depends on nothing else, so a repeated write is no second task."""
+    """The id of the task with this index, from 0. It depends on nothing else, so a repeat creates no second task."""
     return hashlib.sha256(f"{run_id}:{index}".encode()).hexdigest()
 
 
@@ -111,7 +111,7 @@ class TaskItem(Contract):
     error: str | None = None
     #: The latest attempts that ended without a result, the earliest first. At most MAX_KEPT_ERRORS.
     errors: list[AttemptError] = Field(default_factory=list)
-    #: How many of the attempts the run's costs hold, and how long attempts took that they do not hold yet.
+    #: Attempts that the run's costs include already, and the duration of the attempts that they do not include yet.
     charged_attempts: Count = 0
     uncharged_ms: Count = 0
     result: TaskResult | None = None
@@ -141,7 +141,7 @@ class ShardItem(Contract):
 
     PK: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,80}#[0-9]{1,5}$")]
     SK: Literal["SHARD"] = "SHARD"
-    #: Tasks or chunks of the shard; absent until all of the run's are known.
+    #: Tasks or chunks of the shard. Absent until the total of the run is known.
     total: Count | None = None
     completed: Count = 0
     failed: Count = 0

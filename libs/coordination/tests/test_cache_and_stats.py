@@ -1,4 +1,4 @@
-"""What is cached and counted may be lost, and costs nobody an error."""
+"""Cached texts and counts may be lost, and callers get no error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At most so many holders, over a server that dies, is flushed and comes back."""
+"""No more holders than slots, even if the server dies, is flushed or comes back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def flush(server: ValkeyServer) -> None:
 
 
 def expire(server: ValkeyServer, lease: Lease) -> None:
-    """Let the server free the slot now, as it does when the time of a dead holder is over."""
+    """Let the server free the slot now, as it does when the lease of a dead holder expires."""
     client = valkey.Valkey.from_url(server.url, decode_responses=True)
     (slot,) = [name for name in client.scan_iter("*") if client.get(name) == str(lease.token) and "fence" not in name]
     assert 0 < client.pttl(slot) <= 30_000
@@ -42,7 +42,7 @@ def test_no_more_leases_than_slots(leases: Leases) -> None:
     assert len(leases.take("run:other", 3, wanted=9)) == 3
 
 
-def test_many_at_once_never_hold_more_than_the_slots(valkey_server: ValkeyServer) -> None:
+def test_many_callers_at_once_never_get_more_leases_than_slots(valkey_server: ValkeyServer) -> None:
     def take(_: int) -> list[Lease]:
         return Leases(Server.at(valkey_server.url)).take("host:h", 5)
 
@@ -80,14 +80,14 @@ def test_renewing_keeps_a_slot(leases: Leases, valkey_server: ValkeyServer) -> N
     assert client.pttl(slot) > 20_000
 
 
-def test_a_flushed_server_gives_a_slot_back_to_who_holds_it(leases: Leases, valkey_server: ValkeyServer) -> None:
+def test_after_a_flush_a_holder_renews_its_slot(leases: Leases, valkey_server: ValkeyServer) -> None:
     held = leases.take("run:r", 2, wanted=2)
     flush(valkey_server)
     assert [lease.token for lease in leases.renew(held)] == [lease.token for lease in held]
     assert leases.take("run:r", 2) == []
 
 
-def test_a_flushed_slot_that_was_taken_is_lost(leases: Leases, valkey_server: ValkeyServer) -> None:
+def test_a_slot_that_another_took_after_a_flush_is_lost(leases: Leases, valkey_server: ValkeyServer) -> None:
     first, second = leases.take("run:r", 2, wanted=2)
     flush(valkey_server)
     (thief,) = leases.take("run:r", 2)
@@ -117,7 +117,7 @@ def test_without_a_server_there_is_no_lease_and_with_it_there_is_again(
     assert leases.take("run:r", 1)
 
 
-def test_no_server_at_all_is_said() -> None:
+def test_a_missing_server_setting_is_reported() -> None:
     with pytest.raises(UnavailableError, match="PRISMLINE_VALKEY_URL is not set"):
         Leases(Server.at(None)).take("run:r", 1)
 
@@ -132,7 +132,7 @@ def test_a_holder_counts_its_lease_as_lost_before_the_server_frees_it(server: Se
     assert not leases.valid(lease)
 
 
-def test_a_very_large_limit_is_kept_too(leases: Leases) -> None:
+def test_a_very_large_limit_holds_too(leases: Leases) -> None:
     taken = [lease for _ in range(30) for lease in leases.take("run:r", 1500, wanted=100)]
     assert len(taken) <= 1500
     assert len({lease.slot for lease in taken}) == len(taken)

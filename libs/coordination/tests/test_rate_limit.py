@@ -14,7 +14,7 @@ from prismline_ledger.testing import Clock
 from prismline_localstack.testing import ValkeyServer
 
 
-def test_a_full_bucket_grants_its_burst_and_then_says_how_long_to_wait(valkey_server: ValkeyServer) -> None:
+def test_a_full_bucket_grants_its_burst_and_then_returns_how_long_to_wait(valkey_server: ValkeyServer) -> None:
     limit = RateLimit(Server.at(valkey_server.url))
     granted = [limit.take("t", per_second=0.01, burst=3).granted for _ in range(4)]
     assert granted == [True, True, True, False]
@@ -22,7 +22,7 @@ def test_a_full_bucket_grants_its_burst_and_then_says_how_long_to_wait(valkey_se
     assert limit.take("other", per_second=0.01, burst=3).granted
 
 
-def test_who_is_ready_to_wait_gets_a_turn_of_its_own(valkey_server: ValkeyServer) -> None:
+def test_a_caller_that_is_ready_to_wait_gets_a_turn_of_its_own(valkey_server: ValkeyServer) -> None:
     limit = RateLimit(Server.at(valkey_server.url))
     waits = [limit.take("h", per_second=0.1, burst=1, longest_wait=25).wait for _ in range(3)]
     assert waits == pytest.approx([0, 10, 20], abs=1)
@@ -57,7 +57,7 @@ def test_a_bucket_that_can_never_grant_is_refused(arguments: dict[str, int]) -> 
 
 
 @given(rate=st.floats(0.1, 100), burst=st.integers(1, 20), gaps=st.lists(st.floats(0, 5), min_size=1, max_size=60))
-def test_in_any_window_no_more_than_burst_and_rate(rate: float, burst: int, gaps: list[float]) -> None:
+def test_no_window_grants_more_than_burst_and_rate_allow(rate: float, burst: int, gaps: list[float]) -> None:
     clock = Clock()
     limit, granted = RateLimit(Server.at(None), clock=clock.monotonic), []
     for gap in gaps:
@@ -69,7 +69,7 @@ def test_in_any_window_no_more_than_burst_and_rate(rate: float, burst: int, gaps
             assert n <= burst + (moment - start) * rate + 1e-3 * rate + 1e-6
 
 
-def test_the_script_decides_as_the_function(valkey_server: ValkeyServer) -> None:
+def test_the_script_decides_like_the_function(valkey_server: ValkeyServer) -> None:
     limit = RateLimit(Server.at(valkey_server.url))
     for wanted, longest in [(2, 0.0), (3, 0.0), (1, 50.0), (5, 60.0), (4, 1000.0)]:
         taken = limit.take(f"{wanted}", per_second=0.1, burst=5, wanted=5)

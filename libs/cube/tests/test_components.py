@@ -15,7 +15,7 @@ from prismline_cube import MAP_COLUMNS, SpectralAxis, map_values
 
 AXIS = SpectralAxis("Velocity", "km/s", start=-5.0, step=-0.5)
 
-#: Two components, of which the second is the strongest; none; no data; out of time.
+#: Two components, the second of which is the strongest; none; no data; out of time.
 ROWS: list[dict[str, Any]] = [
     {"a": [1.0, 3.0], "m": [10.0, 20.0], "s": [4.0, 2.0], "status": "fitted", "n": 2, "rms": 0.1, "chi2": 1.5, "f": 1},
     {"a": [], "m": [], "s": [], "status": "empty", "n": 0, "rms": 0.2, "chi2": None, "f": 0},

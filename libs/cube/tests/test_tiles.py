@@ -1,4 +1,4 @@
-"""Tiles equal what a whole map gives, however the map is cut into chunks, and in whatever order they come."""
+"""Tiles equal the parts of a complete map, for every division into chunks and every order of the chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spectra of a cube in a Zarr array in a ZIP file: each is the one at its pixel, and no more is read than needed."""
+"""Spectra of a cube in a Zarr array in a ZIP file: each is the one at its pixel, and no needless bytes are read."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Bucket:
 
     def read_range(self, key: str, start: int, stop: int, *, etag: str) -> bytes:
         self.ranges.append((start, stop))
-        assert stop <= len(self.body), "a range that goes past the object is an error of S3"
+        assert stop <= len(self.body), "S3 refuses a range that ends behind the object"
         return self.body[start:stop]
 
     def reader(self, **changes: Any) -> CubeReader:
@@ -55,7 +55,7 @@ Write = Callable[..., Bucket]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Write:
-    """Writes the values as an array, with other values in `changes` of its arguments."""
+    """Returns a function that writes the values as an array. `changes` replace arguments of `create_array`."""
 
     def written(names: tuple[str, ...] = ("",), **changes: Any) -> Bucket:
         given = {"shape": VALUES.shape, "chunks": CHUNKS, "dtype": "f4", "attributes": {"CTYPE1": "RA---SIN"}}
@@ -125,22 +125,22 @@ def test_a_damaged_chunk_is_noticed(write: Write) -> None:
         (("",), {"dtype": "c8"}, "its values are complex64"),
     ],
 )
-def test_what_holds_no_cube_is_refused(write: Write, names: tuple[str, ...], changes: Any, said: str) -> None:
+def test_an_archive_without_a_cube_is_refused(write: Write, names: tuple[str, ...], changes: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         write(names, **changes).reader()
 
 
-def test_files_that_are_no_such_archive_are_refused(write: Write) -> None:
+def test_files_that_are_not_such_an_archive_are_refused(write: Write) -> None:
     body = io.BytesIO()
     with zipfile.ZipFile(body, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("zarr.json", "{}")
-    with pytest.raises(ValueError, match=r"compresses zarr\.json once more"):
+    with pytest.raises(ValueError, match=r"compresses zarr\.json; write it uncompressed"):
         Bucket(body.getvalue()).reader()
     with pytest.raises(ValueError, match="not a whole ZIP file"):
         Bucket(write().body[:-100]).reader()
 
 
-def test_another_array_than_the_referred_one_and_another_layout_are_refused(write: Write) -> None:
+def test_an_array_or_layout_other_than_the_references_is_refused(write: Write) -> None:
     with pytest.raises(ValueError, match="its array has the axes"):
         write().reader(axes=[NX, NY, CHANNELS + 1])
     with pytest.raises(UnknownLayoutError, match="layout newer"):
@@ -152,7 +152,7 @@ def test_another_array_than_the_referred_one_and_another_layout_are_refused(writ
     pieces=st.lists(st.integers(1, 12), min_size=3, max_size=3),
     spectral_axis=st.integers(1, 3),
 )
-def test_multiples_of_what_is_stored_together_read_every_stored_chunk_once(
+def test_parts_that_are_multiples_of_a_stored_row_read_every_stored_chunk_once(
     axes: list[int], pieces: list[int], spectral_axis: int
 ) -> None:
     grid = Grid(tuple(axes), tuple(pieces), spectral_axis)

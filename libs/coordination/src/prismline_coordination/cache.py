@@ -1,4 +1,4 @@
-"""A cache of hot reads, with expiry. The source of what it holds is elsewhere, and answers while the server is down."""
+"""A cache of hot reads, with expiry. While the server is down, callers read the source instead."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Cache:
             return
 
     def read_through(self, name: str, load: Callable[[], str], *, seconds: float) -> str:
-        """The cached text, else that of `load`, which is then kept for `seconds`. Errors of `load` are raised."""
+        """The cached text. If there is none, the text of `load`, which is then cached. Errors of `load` are raised."""
         text = self.get(name)
         if text is None:
             text = load()

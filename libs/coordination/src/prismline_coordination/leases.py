@@ -1,10 +1,10 @@
 """Leases: at most `limit` holders of a resource at a time, over all processes.
 
 A resource has `limit` slots. A lease is one slot, a key set with `SET NX PX`, whose value is the lease's fencing token.
-It expires if its holder dies. A holder renews it well before that, and stops what it does when it has lost it.
+It expires if its holder dies. A holder renews it well before that, and stops its work when it has lost the lease.
 
-Fencing tokens of one resource only grow, also over a flush of the server, because they are not below its clock. So who
-guards something with them can refuse the late write of an old holder.
+Fencing tokens of one resource only grow, even if the server is flushed, because they are not below its clock. So a
+store that checks them can refuse the late write of an old holder.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LEASE_SECONDS = 30.0
 #: The holder counts a lease as lost this many seconds before the server frees the slot. This covers the time that an
 #: answer takes, and the holder's time to stop.
 SAFETY_SECONDS = 2.0
-#: Most slots that one request looks at. A resource with more is searched from a random slot on.
+#: Most slots that one request looks at. In a resource with more slots, the search begins at a random one.
 SLOTS_PER_REQUEST = 1000
 
 # KEYS: the fence, then the slots. ARGV: milliseconds, number of leases wanted.
@@ -44,7 +44,7 @@ if #taken > 0 then redis.call('SET', KEYS[1], string.format('%.0f', token), 'PX'
 return taken
 """
 
-# KEYS: the slots. ARGV: milliseconds, then the tokens. A slot that nobody has is taken again: the server was flushed.
+# KEYS: the slots. ARGV: milliseconds, then the tokens. A free slot is taken again, because the server was flushed.
 # Answer: 1 for each slot that is held, else 0.
 _RENEW = """
 local held = {}
@@ -84,8 +84,8 @@ class Lease:
 class Leases:
     """Takes, renews and gives back leases.
 
-    Every call raises UnavailableError if the server does not answer: without a lease there is no work. Leases are in
-    one request for each resource, however many they are.
+    Every call raises UnavailableError if the server does not answer: without a lease there is no work. A call makes
+    one request for each resource, however many leases there are.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Leases:
     def take(self, resource: str, limit: int, wanted: int = 1) -> list[Lease]:
         """Take up to `wanted` of the `limit` slots of `resource`: as many as are free, perhaps none.
 
-        Of more than `SLOTS_PER_REQUEST` slots, only so many are looked at, so a free one may be overlooked this time.
+        One call looks at no more than `SLOTS_PER_REQUEST` slots, so it may miss a free one.
 
         Raises ValueError if limit or wanted is below 1.
         """
@@ -117,10 +117,10 @@ class Leases:
         ]
 
     def renew(self, leases: Iterable[Lease]) -> list[Lease]:
-        """Renew leases, and return those that are held still.
+        """Renew leases, and return those that are still held.
 
-        A lease is lost if its slot has another holder by now. A slot that nobody has, because the server was flushed or
-        the lease expired, is taken again under the same token.
+        A lease is lost if its slot now has another holder. A slot that is free, because the server was flushed or the
+        lease expired, is taken again under the same token.
         """
         kept: list[Lease] = []
         for resource, held in _by_resource(leases).items():
@@ -134,7 +134,7 @@ class Leases:
         return kept
 
     def release(self, leases: Iterable[Lease]) -> None:
-        """Give back leases. A slot that has another holder by now is left alone."""
+        """Give back leases. A slot that now has another holder is left alone."""
         for resource, held in _by_resource(leases).items():
             keys = [_slot_key(resource, lease.slot) for lease in held]
             with self._server.asked_to(f"give back a lease of {resource}") as valkey:
@@ -145,7 +145,7 @@ class Leases:
         return self._clock() < lease.until
 
     def _until(self) -> float:
-        """When a lease that is taken now counts as lost. Read before the request, so that it is never too late."""
+        """When a lease that is taken now counts as lost. Call it before the request, so that it is never too late."""
         return self._clock() + max(self.seconds - SAFETY_SECONDS, self.seconds / 2)
 
     @property

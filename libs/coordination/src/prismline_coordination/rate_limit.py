@@ -40,9 +40,9 @@ class Admission:
 
 
 class RateLimit:
-    """Token buckets. While the server is down, each process limits itself at the same rate.
+    """Token buckets. While the server is down, each process limits itself to the same rate.
 
-    So an outage of the server stops nobody, and several processes together may exceed the rate until it is back.
+    So an outage of the server stops no process, but several processes together may exceed the rate until it is back.
     """
 
     def __init__(self, server: Server, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,7 +54,7 @@ class RateLimit:
         """Take `wanted` tokens from the bucket `name`.
 
         per_second: how fast the bucket fills. burst: how many tokens it holds. longest_wait: seconds that the caller is
-        ready to wait; tokens that come later than that are not granted.
+        ready to wait. Tokens for which it would have to wait longer are not granted.
 
         Raises ValueError if the rate is not positive, or if more tokens are wanted than the bucket holds.
         """
@@ -80,6 +80,6 @@ class RateLimit:
 
 
 def admit(now: float, full: float, interval: float, burst: int, wanted: int, longest_wait: float) -> Admission:
-    """The decision of the script, for a bucket that is full at `full`, at least now. Pure. Times in seconds."""
+    """The decision of the script, for a bucket that will be full at `full` (at least `now`). Pure. Times in seconds."""
     wait = max(0.0, full + wanted * interval - burst * interval - now)
     return Admission(wait <= longest_wait, wait)

@@ -17,8 +17,8 @@ from valkey.retry import Retry
 
 from prismline_runtime import UnavailableError
 
-#: Longest wait, in seconds, for a connection or an answer. A server on the same network answers in a millisecond. A
-#: caller that waits for a dead one holds up work that needs no lease.
+#: Longest wait, in seconds, for a connection or an answer. A server on the same network answers in a millisecond.
+#: While a caller waits for a dead server, it delays work that needs no lease.
 ANSWER_SECONDS = 1.0
 #: Prefix of all keys, so that several deployments may share a server with other users.
 PREFIX = "prismline"
@@ -30,7 +30,7 @@ class CoordinationSettings(BaseSettings, env_prefix="PRISMLINE_"):
     valkey_url: str | None = Field(
         default=None,
         description="URL of the Valkey server: valkey://host:port, or valkeys:// with TLS; `?cluster=true` if it is a "
-        "cluster, as ElastiCache Serverless is. Unset: there is none, and what needs a lease waits.",
+        "cluster, as ElastiCache Serverless is. Unset: there is no server, and work that needs a lease waits.",
     )
 
 
@@ -48,7 +48,7 @@ class Server:
     @classmethod
     def at(cls, url: str | None) -> Self:
         """The server at `url`, as `CoordinationSettings.valkey_url` describes it."""
-        # A process that does not start because of a setting that was left empty would be no gain.
+        # An empty setting counts as unset, so that the process starts.
         return cls(None) if not url or url == "none" else cls(lambda: _client(url))
 
     @classmethod
@@ -58,7 +58,7 @@ class Server:
 
     @property
     def exists(self) -> bool:
-        """Whether there is a server at all, which may be down."""
+        """Whether a server is configured. It may be down."""
         return self._connect is not None
 
     @contextmanager
@@ -86,7 +86,7 @@ class Server:
 def _client(url: str) -> Any:
     parts = urlsplit(url)
     bare = urlunsplit(parts._replace(query=""))
-    # A server that was restarted has closed the pooled connections, so a command is sent once more.
+    # A restarted server has closed the pooled connections, so a failed command is sent once more.
     options: dict[str, Any] = {
         "socket_timeout": ANSWER_SECONDS,
         "socket_connect_timeout": ANSWER_SECONDS,
@@ -99,5 +99,5 @@ def _client(url: str) -> Any:
 
 
 def key(kind: str, name: str, part: str = "") -> str:
-    """A key of Valkey. All parts of one name share a hash slot, so that one script may use them on a cluster."""
+    """A key in Valkey. All parts of one name share a hash slot, so that one script may use them on a cluster."""
     return f"{PREFIX}:{kind}:{{{name}}}" + (f":{part}" if part else "")

@@ -1,4 +1,4 @@
-"""Counters that change too often for the ledger: how many fetches, bytes, answers of each kind. They may be lost."""
+"""Counters that change too often for the ledger, such as fetches and bytes. They may be lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEPT_SECONDS = 7 * 86_400
 
 
 class Stats:
-    """Counters by name, each a hash of numbers. They are for people, and nothing is decided from them."""
+    """Counters by name, each a hash of numbers. They are for people; no code decides from them."""
 
     def __init__(self, server: Server) -> None:
         self._server = server

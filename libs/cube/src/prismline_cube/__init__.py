@@ -1,4 +1,4 @@
-"""Spectra of a cube by the bytes that hold them, and maps of what was found in them."""
+"""Reads spectra of a cube from the bytes that hold them, and makes maps of the results."""
 
 from prismline_cube.axis import SpectralAxis
 from prismline_cube.components import MAP_COLUMNS, flat_components, gaussians, map_values

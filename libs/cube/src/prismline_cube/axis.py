@@ -60,7 +60,7 @@ def _looked_up(cunit: str) -> tuple[str, float]:
 
     try:
         parsed = units.Unit(cunit)
-    except ValueError:  # a header may hold anything; then the axis is labelled with it
+    except ValueError:  # a header may hold any text; then the axis is labelled with that text
         return cunit, 1.0
     for shown in _SHOWN_UNITS:
         if parsed.is_equivalent(units.Unit(shown)):

@@ -1,6 +1,7 @@
 """The components in the rows of a decomposition: as flat arrays, as curves, and as one value for each spectrum.
 
-A table is an Arrow table with the columns of `prismline_contracts.decomposition`; only who has one needs pyarrow.
+A table is an Arrow table with the columns of `prismline_contracts.decomposition`. Only functions of tables need
+pyarrow.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Floats = NDArray[np.float64]
 
 _LISTS = ("component_amplitudes", "component_means", "component_stddevs")
 
-#: The columns that each map is made of. The map of the chunks' states is made of the ledger.
+#: The columns that each map is made from. The map of the chunks' states is made from the ledger.
 MAP_COLUMNS: dict[MapName, tuple[str, ...]] = {
     MapName.INTEGRATED: ("status", _LISTS[0], _LISTS[2]),
     MapName.COMPONENTS: ("status", "n_components"),
@@ -41,7 +42,7 @@ _PLAIN = {
     MapName.CHI2: "chi2_reduced",
     MapName.FLAGS: "flags",
 }
-#: Maps that have a value where nothing was found, too, but none where nothing was looked for.
+#: Maps that also have a value where a processed spectrum has no component. Unprocessed spectra have none.
 _LOOKED_AT = (MapName.INTEGRATED, MapName.COMPONENTS)
 
 _ROOT_TAU = math.sqrt(2 * math.pi)
@@ -63,7 +64,7 @@ def map_values(table: pa.Table, name: MapName, axis: SpectralAxis) -> Floats:
 
 
 def looked_at(table: pa.Table) -> NDArray[np.bool_]:
-    """Whether each spectrum was fitted, or looked at and found empty."""
+    """Whether each spectrum was processed: fitted, or found empty."""
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.compute as pc  # noqa: PLC0415
 
@@ -98,7 +99,7 @@ def _flat(table: pa.Table, names: tuple[str, ...]) -> tuple[NDArray[np.int64], F
 def _of_components(
     name: MapName, row: NDArray[np.int64], amplitude: Floats, others: dict[str, Floats], axis: SpectralAxis, n: int
 ) -> Floats:
-    """The value of each of `n` rows that follows from its components; NaN, or 0 for an integral, where it has none."""
+    """The value of each of `n` rows, computed from its components. Without components: 0 for an integral, else NaN."""
     if name is MapName.INTEGRATED:
         areas = amplitude * others["component_stddevs"] * (_ROOT_TAU * abs(axis.step))
         return np.asarray(np.bincount(row, areas, n), dtype=np.float64)

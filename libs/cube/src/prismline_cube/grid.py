@@ -11,7 +11,7 @@ ZIP_MAGIC = b"PK\x03\x04"
 
 @dataclass(frozen=True)
 class Grid:
-    """The chunks of an array as Zarr stores them. `axes` and `pieces` are lengths, the fastest axis first."""
+    """An array's chunks as Zarr stores them. `axes` and `pieces` are lengths of array and chunk, fastest axis first."""
 
     axes: tuple[int, ...]
     pieces: tuple[int, ...]
@@ -19,7 +19,7 @@ class Grid:
 
     @cached_property
     def spatial(self) -> list[int]:
-        """The numbers, from 0, of the axes x and y of the spectra; fewer if the cube has fewer."""
+        """The numbers, from 0, of the spatial axes x and y; fewer if the cube has fewer."""
         return [n for n, length in enumerate(self.axes) if n != self.spectral_axis - 1 and length > 1][:2]
 
     @property
@@ -34,7 +34,7 @@ class Grid:
 
     @property
     def together(self) -> int:
-        """Spectra that are stored together: a part of a run with a multiple of them reads nothing twice."""
+        """Spectra that are stored together. If chunks of a run hold a multiple of them, no bytes are read twice."""
         return self.rows * self.nx
 
     def count(self, start: int, stop: int) -> int:

@@ -1,9 +1,9 @@
-"""How the values of a cube lie in an object, and what they mean. Pure.
+"""How the values of a cube are stored in an object, and what they mean. Pure.
 
-An image's values lie in a FITS file as a C-ordered array whose axes are the header's in reverse. Wherever the spectral
-axis stands, that is an array (outer, channel, inner), `outer` and `inner` being the products of the axes slower and
-faster than the spectral one, and spectrum y * nx + x is the one at (outer, inner) = divmod(y * nx + x, inner). So one
-way of reading serves every axis order.
+A FITS file stores an image as a C-ordered array whose axes are the header's in reverse. For every position of the
+spectral axis, that is an array (outer, channel, inner): `outer` and `inner` are the products of the axes slower and
+faster than the spectral one. Spectrum y * nx + x is the one at (outer, inner) = divmod(y * nx + x, inner). So one way
+of reading serves every axis order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from prismline_contracts import CubeReference
 
-#: BITPIX -> the values in the file, big-endian as the standard has it.
+#: BITPIX -> NumPy type of the values in the file, which FITS stores as big-endian.
 STORED_TYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
 
 #: BITPIX of the values that float32 holds without loss; all others become float64.
@@ -36,7 +36,7 @@ CHANNELS_AT_A_TIME = 8
 
 @dataclass(frozen=True)
 class StoredValues:
-    """How the values lie in the file: from byte `offset` as an array (outer, channel, `inner`) of `dtype`."""
+    """How the file stores the values: from byte `offset` on, as an array (outer, channel, `inner`) of `dtype`."""
 
     offset: int
     inner: int
@@ -78,7 +78,7 @@ class Layout:
 
     @classmethod
     def of(cls, reference: CubeReference) -> Layout:
-        """The layout that a reference describes. Raises ValueError, with half a sentence, if it cannot be one."""
+        """The layout that a reference describes. Raises ValueError, whose text is a clause, if it is impossible."""
         if reference.bitpix not in STORED_TYPES:
             raise ValueError(f"BITPIX {reference.bitpix} is not one of {', '.join(map(str, STORED_TYPES))}")
         if reference.spectral_axis > len(reference.axes):

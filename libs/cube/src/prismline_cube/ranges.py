@@ -1,7 +1,7 @@
 """Which ranges of bytes hold some spectra of a cube. Pure.
 
 Spectra of one outer index have their values in one run of bytes for each channel. Runs with a small gap between them
-are read in one range, because a request costs as much as many bytes. Whole outer indices are one run.
+are read in one range, because a request takes as long as many bytes. Complete outer indices are one run.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from prismline_cube.layout import Layout
 
-#: Bytes of one request, at most, where several runs are read in one. The connections share the memory of so many.
+#: Most bytes of a request that reads several runs. Each connection holds so many in memory.
 REQUEST_BYTES = 8 * 2**20
-#: Widest gap, in bytes, that is read along when consecutive spectra are read. Of a large cube, gaps are far wider.
+#: Widest gap, in bytes, that one request reads over when spectra are consecutive. Gaps in a large cube are far wider.
 NARROW_GAP_BYTES = 16 * 2**10
 #: The same where single spectra are looked up: a request takes about as long as this many bytes.
 WIDE_GAP_BYTES = 2**20
@@ -26,7 +26,7 @@ WIDE_GAP_BYTES = 2**20
 
 @dataclass(frozen=True)
 class Piece:
-    """Consecutive spectra from `start` on: `rows` whole outer indices, or a part, `width` wide, of one."""
+    """Consecutive spectra from `start` on: `rows` complete outer indices, or `width` spectra of one outer index."""
 
     start: int
     rows: int
@@ -69,7 +69,7 @@ def pieces(layout: Layout, start: int, stop: int, most: int) -> Iterator[Piece]:
 
 
 def whole_rows(layout: Layout, piece: Piece) -> list[tuple[int, int]]:
-    """The ranges of bytes of a piece of whole outer indices, which lie one behind the other."""
+    """The ranges of bytes of a piece of complete outer indices, which are contiguous."""
     itemsize = layout.stored.dtype.itemsize
     begin = layout.stored.offset + piece.start * layout.n_channels * itemsize
     end = begin + len(piece) * layout.n_channels * itemsize

@@ -1,4 +1,4 @@
-"""Spectra of a cube whose bytes somebody else fetches. Ranges are asked for concurrently, and memory is bounded."""
+"""Reads spectra of a cube through the caller's function. It requests ranges concurrently, in bounded memory."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from prismline_cube.ranges import (
     whole_rows,
 )
 
-#: Ranges that are asked for at the same time. S3 recommends one connection for each 85 to 90 MB/s, and an answer takes
-#: some 20 ms to begin: 16 of them hide that without filling a network of 10 Gbit/s.
+#: Ranges that are requested at the same time. S3 recommends one connection for each 85 to 90 MB/s, and an answer begins
+#: after some 20 ms: 16 connections hide that delay without filling a network of 10 Gbit/s.
 CONNECTIONS = 16
-#: Bytes of one range that make a request worth its while.
+#: Least bytes of one range that justify a request.
 RANGE_BYTES = 256 * 2**10
-#: Bytes of one slab. A reader holds the one that is used and the one that is fetched.
+#: Bytes of one slab. A reader holds two: one in use, and one that is being fetched.
 SLAB_BYTES = 128 * 2**20
 
 #: Returns the bytes `start` to `stop` (exclusive) of the object.
@@ -43,7 +43,7 @@ class Slab:
 
 
 def slab_size(layout: Layout) -> int:
-    """Spectra in a slab: as many as make their ranges worth a request, and no more than memory allows."""
+    """Spectra in a slab: enough that each range justifies a request, and no more than memory allows."""
     bytes_per_spectrum = layout.n_channels * layout.stored.dtype.itemsize
     return max(1, min(RANGE_BYTES // layout.stored.dtype.itemsize, SLAB_BYTES // bytes_per_spectrum))
 
@@ -100,6 +100,6 @@ def gather(layout: Layout, index: NDArray[np.int64], read: ReadRange) -> NDArray
 
 
 def _all(results: Iterator[None]) -> None:
-    """Wait for all results. Raises the first error; what has not begun by then is not done any more."""
+    """Wait for all results. Raises the first error; calls that have not begun by then are not made."""
     for _ in results:
         pass

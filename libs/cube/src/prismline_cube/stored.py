@@ -1,4 +1,4 @@
-"""Opens the cube that a reference names, whatever its layout."""
+"""Opens the cube that a reference names, in any layout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prismline_contracts import FITS_LAYOUT, ZARR_LAYOUT, CubeReference
 from prismline_cube.layout import Layout
 from prismline_cube.reading import ReadRange, Slab, gather, slabs
 
-#: Bytes that are read at a time of the list of what a file holds.
+#: Bytes that are read at a time of a ZIP file's list of members.
 PART_BYTES = 64 * 2**10
 
 
@@ -22,10 +22,10 @@ class UnknownLayoutError(ValueError):
 
 
 class Objects(Protocol):
-    """The bucket of a cube. Reads raise what they raise if the object has another version by now."""
+    """The bucket of a cube. Its methods raise the bucket's own errors, also if the object now has another version."""
 
     def size(self, key: str, *, etag: str) -> int:
-        """Bytes of one version of an object."""
+        """Length of one version of an object, in bytes."""
         ...
 
     def open_version(self, key: str, *, etag: str, size: int, part_bytes: int) -> BinaryIO:
@@ -38,7 +38,7 @@ class Objects(Protocol):
 
 
 class CubeReader(Protocol):
-    """Reads spectra of a cube. Raises what the bucket raises, and ValueError if the values are damaged."""
+    """Reads spectra of a cube. Raises the errors of the bucket, and ValueError if the values are damaged."""
 
     layout: Layout
 
@@ -68,9 +68,9 @@ class FitsReader:
 
 
 def reader_of(reference: CubeReference, objects: Objects) -> CubeReader:
-    """The reader of the cube. Raises ValueError, with half a sentence, if the reference or the cube is wrong.
+    """The reader of the cube. Raises ValueError, whose text is a clause, if the reference or the cube is wrong.
 
-    The layout of a newer release is an UnknownLayoutError. objects: the bucket of the cube.
+    Raises UnknownLayoutError for the layout of a newer release. objects: the bucket of the cube.
     """
     if reference.layout not in {FITS_LAYOUT, ZARR_LAYOUT}:
         raise UnknownLayoutError(f"it has the layout {reference.layout}, which this release cannot read")

@@ -17,7 +17,7 @@ TILE_PIXELS = 256
 
 
 class Reduction(Enum):
-    """How one pixel of a level above 0 is made of those below it that have a value."""
+    """How a pixel of a level above 0 follows from those of the pixels below it that have a value."""
 
     MEAN = "mean"
     MAXIMUM = "maximum"
@@ -60,7 +60,7 @@ class Tile:
         return -(-(rows.stop - rows.start) // scale), -(-(columns.stop - columns.start) // scale)
 
     def touches(self, first: int, count: int) -> bool:
-        """Whether any of the spectra `first` to `first + count - 1` may be in the tile. Columns are not looked at."""
+        """Whether any of the spectra `first` to `first + count - 1` may be in the tile. Only rows are compared."""
         rows, _ = self.pixels
         return bool(first < rows.stop * self.nx and first + count > rows.start * self.nx)
 
@@ -72,7 +72,7 @@ def levels(nx: int, ny: int) -> int:
 
 
 class TileSums:
-    """What is known of a tile so far."""
+    """The values of a tile that are known so far."""
 
     def __init__(self, tile: Tile, reduction: Reduction) -> None:
         self._tile = tile
@@ -98,7 +98,7 @@ class TileSums:
         self._merge(band[:, columns], top - rows.start)
 
     def _merge(self, part: NDArray[np.float64], top: int) -> None:
-        """Add whole rows of the tile, from row `top` of its pixels on."""
+        """Add complete rows of the tile, from row `top` of its pixels on."""
         scale = 1 << self._tile.level
         known = np.isfinite(part)
         part = np.where(known, part, 0.0)
@@ -117,7 +117,7 @@ class TileSums:
             self._sums[at] = self._sums[at].astype(np.int64) | found
 
     def values(self) -> NDArray[np.float32]:
-        """The tile, (rows, columns); NaN where nothing is known."""
+        """The tile, (rows, columns); NaN where no value is known."""
         divisor = self._counts if self._reduction is Reduction.MEAN else np.ones_like(self._counts)
         found = np.full(self._tile.shape, np.nan)
         np.divide(self._sums, divisor, out=found, where=self._counts > 0)

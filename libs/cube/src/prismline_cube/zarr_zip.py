@@ -28,7 +28,7 @@ from prismline_cube.grid import ZIP_MAGIC, Grid
 from prismline_cube.layout import Layout
 from prismline_cube.reading import SLAB_BYTES, ReadRange, Slab
 
-#: Bytes of the fixed part of a member's header, and of what may follow its name where the values begin at once.
+#: Bytes of the fixed part of a member's header, and bytes to read in advance for the extra field after its name.
 HEADER_BYTES, EXTRA_BYTES = 30, 64
 #: Bytes of the longest description of an array that is read.
 MAX_DESCRIPTION_BYTES = 2**20
@@ -53,13 +53,13 @@ class ZarrCube:
     def grid(self, spectral_axis: int) -> Grid:
         """How the array is stored in pieces. spectral_axis: its number in the header, from 1."""
         array = self.array
-        # a shard is read in its inner chunks
+        # zarr reads a shard by its inner chunks
         return Grid(tuple(reversed(array.shape)), tuple(reversed(array.chunks)), spectral_axis)
 
     def values(self, *axis_ranges: slice) -> NDArray[Any]:
         """The stored values in these ranges of the array's axes, the slowest first.
 
-        Raises ValueError, with half a sentence, if they are damaged.
+        Raises ValueError, whose text is a clause, if they are damaged.
         """
         try:
             return np.asarray(self.array[axis_ranges])
@@ -71,7 +71,7 @@ class ZarrReader:
     """Spectra of a cube in a Zarr array, as `FitsReader` reads those of a FITS file."""
 
     def __init__(self, cube: ZarrCube, layout: Layout, spectral_axis: int) -> None:
-        """Raises ValueError, with half a sentence, if the array is not the one of the layout."""
+        """Raises ValueError, whose text is a clause, if the array is not the one of the layout."""
         if math.prod(cube.axes) != layout.n_spectra * layout.n_channels or cube.axes[spectral_axis - 1] != (
             layout.n_channels
         ):
@@ -80,7 +80,7 @@ class ZarrReader:
         self._grid = cube.grid(spectral_axis)
 
     def slabs(self, start: int, stop: int) -> Iterator[Slab]:
-        """The spectra `start` to `stop` in slabs. Raises what reading raises."""
+        """The spectra `start` to `stop` in slabs. Raises the errors of the read function."""
         nx, row_bytes = self._grid.nx, self._grid.nx * self.layout.n_channels * self.layout.stored.dtype.itemsize
         most = max(1, SLAB_BYTES // row_bytes)
         band = most // self._grid.rows * self._grid.rows or most
@@ -123,9 +123,9 @@ class ZarrReader:
 
 
 def open_zarr(file: BinaryIO, read: ReadRange) -> ZarrCube:
-    """The cube in a ZIP file. file: for the list of its members; read: returns ranges of its bytes.
+    """The cube in a ZIP file. file: the file, for its list of members; read: returns ranges of its bytes.
 
-    Raises ValueError, with half a sentence, if the file does not hold one, and what reading raises.
+    Raises ValueError, whose text is a clause, if the file does not hold one, and the errors of `read`.
     """
     store = _ZipStore(_members(file), read)
     name, description = _find(store)
@@ -146,7 +146,7 @@ def _members(file: BinaryIO) -> dict[str, zipfile.ZipInfo]:
     except zipfile.BadZipFile as error:
         raise ValueError(f"it is not a whole ZIP file ({error})") from error
     if packed := [name for name, member in members.items() if member.compress_type != zipfile.ZIP_STORED]:
-        raise ValueError(f"its file compresses {packed[0]} once more; write it without, as zarr's ZipStore does")
+        raise ValueError(f"its file compresses {packed[0]}; write it uncompressed, as zarr's ZipStore does")
     return members
 
 
@@ -171,7 +171,7 @@ def _find(store: _ZipStore) -> tuple[str, dict[str, Any]]:
 
 
 def _cards(attributes: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
-    """The attributes that can be cards of a header."""
+    """The attributes that are valid cards of a header."""
     return {
         name: value
         for name, value in attributes.items()
@@ -198,14 +198,14 @@ class _ZipStore(Store):
     __hash__ = object.__hash__
 
     def read_member(self, name: str, *, most: int | None = None) -> bytes:
-        """A whole member. Raises ValueError if it is damaged, or has more than `most` bytes."""
+        """A complete member. Raises ValueError if it is damaged, or has more than `most` bytes."""
         member = self.members[name]
         if most is not None and member.file_size > most:
             raise ValueError(f"it has {member.file_size} bytes")
         start = member.header_offset
-        # the header's length is not known before it is read: a few bytes more than needed are one request less
+        # The header's length is in the header. To read a few bytes too many saves a request.
         length = HEADER_BYTES + len(member.filename.encode()) + EXTRA_BYTES + member.file_size
-        body = self._read(start, start + length)  # the list of members follows them, and is longer than EXTRA_BYTES
+        body = self._read(start, start + length)  # stays inside the file: the list of members follows the members
         skip = _header_length(body)
         if len(body) - skip < member.file_size:
             body = body[:skip] + self._read(start + skip, start + skip + member.file_size)
@@ -215,7 +215,7 @@ class _ZipStore(Store):
         return content
 
     def _part(self, name: str, request: ByteRequest) -> bytes:
-        """A part of a member, such as a chunk of a shard."""
+        """A part of a member, for example a chunk of a shard."""
         size = self.members[name].file_size
         if isinstance(request, RangeByteRequest):
             start, stop = request.start, min(request.end, size)
@@ -273,7 +273,7 @@ class _ZipStore(Store):
 
 
 def _header_length(header: bytes) -> int:
-    """Bytes of a member's header, of which the fixed part is given."""
+    """Length of a member's header in bytes. header: at least its fixed part."""
     if not header.startswith(ZIP_MAGIC):
         raise ValueError("a member of its file is damaged")
     return HEADER_BYTES + int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
