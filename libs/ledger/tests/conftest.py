@@ -33,7 +33,7 @@ def dynamodb(emulator_endpoint: str) -> DynamoDBClient:
 
 @pytest.fixture(scope="session")
 def table(dynamodb: DynamoDBClient) -> Iterator[Table]:
-    """The ledger's table, with the key schema of `platform/template.yaml`, for writes that go round the ledger."""
+    """The ledger's table, with the key schema of `platform/template.yaml`, for writes that bypass the ledger."""
     name = "ledger-tests"
     create_runs_table(dynamodb, name)
     yield Table(dynamodb, name)
@@ -42,7 +42,7 @@ def table(dynamodb: DynamoDBClient) -> Iterator[Table]:
 
 @pytest.fixture(scope="session")
 def ledger(dynamodb: DynamoDBClient, table: Table) -> Ledger:
-    """A ledger on that table, whose clock goes on by a second each time that it is read."""
+    """A ledger on that table, whose clock advances by a second each time that it is read."""
     seconds = count()
     start = datetime(2026, 3, 1, 12, tzinfo=UTC)
     return Ledger(dynamodb, table.name, clock=lambda: timestamp(start + timedelta(seconds=next(seconds))))
@@ -50,7 +50,7 @@ def ledger(dynamodb: DynamoDBClient, table: Table) -> Ledger:
 
 @pytest.fixture(scope="session")
 def new_run_id() -> Callable[[], str]:
-    """Ids that no other test uses."""
+    """Returns ids that no other test uses."""
     numbers = count()
     return lambda: f"run-{next(numbers)}"
 

@@ -1,10 +1,10 @@
-"""What a run, its chunks and the note that stops it do, in plain Python, written from docs/protocol.md.
+"""A model of a run, its chunks and its stop item in plain Python, written from docs/protocol.md.
 
-The property test holds the ledger against this. It shares no code with the ledger: items are dictionaries with the
-names of the stored attributes, an absent one is 0 or None.
+The property test compares the ledger with this model. It shares no code with the ledger: items are dictionaries with
+the names of the stored attributes. An absent attribute is 0 or None.
 
-Each operation is a generator. It yields after every write that is durable by itself, and wherever the protocol lets
-somebody else act between a look and a write. The process may die at such a moment.
+Each operation is a generator. It yields after every write that is durable by itself, and wherever the protocol allows
+another process to act between a read and a write. The process may die at such a moment.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 Item = dict[str, Any]
-#: An operation: runs from one such moment to the next, and returns what its caller is told.
+#: An operation: runs from one such moment to the next, and returns what its caller gets.
 Steps = Generator[None, None, T]
 
 PENDING, IN_PROGRESS, COMPLETED, FAILED = "PENDING", "IN_PROGRESS", "COMPLETED", "FAILED"
@@ -22,11 +22,11 @@ UNENDED = (PENDING, IN_PROGRESS)
 
 
 class ImpossibleError(Exception):
-    """The caller is told that this can never work."""
+    """Stands for the ledger's PermanentError: the call can never succeed."""
 
 
 class TooEarlyError(Exception):
-    """The caller is told to come again."""
+    """Stands for the ledger's TransientError: a later call may succeed."""
 
 
 class Model:
@@ -35,7 +35,7 @@ class Model:
     def __init__(self) -> None:
         self.run: Item | None = None
         self.chunks: dict[str, Item] = {}
-        #: Who stopped the run before it was opened.
+        #: The stop item: the run was stopped before it was opened.
         self.note: Item | None = None
 
     def copy(self) -> Model:
@@ -51,13 +51,13 @@ class Model:
     __hash__ = None  # type: ignore[assignment]
 
     def items(self) -> dict[str, Item]:
-        """All items, without attributes that say nothing."""
+        """All items by sort key, without empty attributes."""
         named = {f"CHUNK#{name}": chunk for name, chunk in self.chunks.items()}
         named |= {sk: item for sk, item in (("RUN", self.run), ("STOP", self.note)) if item is not None}
         return {sk: {name: value for name, value in item.items() if value} for sk, item in named.items()}
 
     def n(self, counter: str) -> int:
-        """A number of the run."""
+        """The value of a counter of the run."""
         assert self.run is not None
         return int(self.run.get(counter, 0))
 
@@ -66,7 +66,7 @@ class Model:
         self.run[counter] = self.n(counter) + change
 
     def open_again(self, now: str) -> None:
-        """Something may change the run's end: the sweeper looks at it, and whoever ends it does so again."""
+        """Something may change the run's end, so its end is removed and the sweeper checks the run again."""
         assert self.run is not None
         self.run.update(GSI2_PK="OPEN", GSI2_SK=now, ended_at=None, ended_status=None)
 
@@ -81,7 +81,7 @@ class Model:
         yield
 
     def set_plan(self, now: str, read: Item, plan: str) -> Steps[str]:
-        """Of two that find out different things, both go by the first."""
+        """Two callers with different plans both get the first one."""
         assert self.run is not None
         if same(self.run, read, "plan"):
             self.run["plan"] = plan
@@ -110,7 +110,7 @@ class Model:
         return (yield from self.drain(now))
 
     def drain(self, now: str) -> Steps[Item]:
-        """Latched and nothing left to do: drained, once for each time that this becomes so."""
+        """Drain a run that is latched and has nothing left to do, once for each time that this becomes true."""
         run = self.run
         assert run is not None
         ended = self.n("jobs_completed") + self.n("jobs_failed")
@@ -135,7 +135,7 @@ class Model:
         return "started"
 
     def report_progress(self, now: str, name: str, read: Item, n_done: int) -> Steps[bool]:
-        """Only the latest attempt says how far the chunk is, and only while it goes on."""
+        """Only the latest attempt may report progress, and only until it ends."""
         chunk = self._chunk(name)
         if not same(chunk, read, "status", "attempts"):
             return False
@@ -159,7 +159,7 @@ class Model:
         chunk["errors"] = [*chunk.get("errors", []), noted | ({"interrupted": True} if interrupted else {})]
 
     def _charge(self, chunk: Item, took: int) -> None:
-        """The run pays once for each attempt, and for what it took."""
+        """Add each attempt and its duration to the run's costs once."""
         self.add("worked_ms", chunk.get("uncharged_ms", 0) + took)
         self.add("n_attempts", chunk.get("attempts", 0) - chunk.get("charged_attempts", 0))
         chunk.update(uncharged_ms=0, charged_attempts=chunk.get("attempts", 0))
@@ -186,7 +186,7 @@ class Model:
         return changed, late, (yield from self.drain(now))
 
     def fail(self, now: str, name: str, read: Item, error: str) -> Steps[tuple[bool, bool, Item]]:
-        """Not for what was met before a recovery had the chunk tried again."""
+        """Not with an error from before the recovery that reopened the chunk."""
         may = lambda chunk: same(chunk, read, "recovery")  # noqa: E731
         return (yield from self._fail(now, name, may, attempt=read.get("attempts", 0), error=error))
 
@@ -214,7 +214,7 @@ class Model:
     # ---- the slow lane
 
     def record_refit(self, now: str, name: str, remaining: int) -> Steps[bool]:
-        """The number of rows that were not fitted only falls; given-up rows are not waited for again."""
+        """The number of rows that are not fitted only falls. Rows that were given up never wait again."""
         chunk = self._chunk(name)
         if chunk["status"] != COMPLETED:
             raise TooEarlyError
@@ -245,7 +245,7 @@ class Model:
     # ---- the status service
 
     def stop(self, now: str, reason: str, known: Item) -> Steps[None]:
-        """A run that is not open yet is stopped when it opens; one that was resumed, by who knows that it was."""
+        """A run without an item is stopped when it opens. A resumed run is stopped only by a caller that knows that."""
         if self.run is None:
             yield
             self.note = self.note or {"stop_reason": reason, "at": now}
@@ -265,7 +265,7 @@ class Model:
             self.run.update(cancelled_at=now, stop_reason=reason)
 
     def record_end(self, now: str, read: Item, status: str) -> Steps[bool]:
-        """Heard, unless the end may be another one by now."""
+        """The end is recorded, unless it may now be a different one."""
         run = self.run
         assert run is not None
         over = run.get("drained_at") or run.get("cancelled_at")
@@ -301,7 +301,7 @@ class Model:
         return True
 
     def resume(self, now: str, read: Item, wish: str | None = None) -> Steps[bool]:
-        """Only from the stop that was read: because the run had failed, or a person wishes it who saw that stop."""
+        """Takes back the stop that was read: because the run had failed, or because a person who saw it wants to."""
         cancelled = read.get("ended_status") == "cancelled" and wish == read.get("cancelled_at")
         if not read.get("cancelled_at") or not (cancelled if wish else read["stop_reason"] == "failed"):
             return False
@@ -329,7 +329,7 @@ class Model:
         return True
 
     def close(self, now: str, read: Item) -> Steps[bool]:
-        """Its end was heard, and no row waits that will be fitted."""
+        """Only if its end is recorded and no row waits that will be fitted."""
         assert self.run is not None
         done = read.get("ended_at") and (not read.get("n_timed_out") or read.get("cancelled_at"))
         if not done or not same(self.run, read, "ended_at", "n_timed_out", "cancelled_at"):
@@ -389,14 +389,14 @@ class Model:
 
 
 def same(item: Item, read: Item, *names: str) -> bool:
-    """Whether these attributes still are what was read."""
+    """Whether these attributes still have the values that were read."""
     return all((item.get(name) or None) == (read.get(name) or None) for name in names)
 
 
 def broken_rules(now: Model, before: Model) -> list[str]:
-    """What the documents promise of every moment and is not so; `before` is an earlier moment.
+    """The invariants of the documents that the model breaks now, or by the change from `before`, an earlier moment.
 
-    These are checked of the model, so that it is not wrong in the same way as the ledger.
+    They are checked on the model, so that it is not wrong in the same way as the ledger.
     """
     wrong = []
     run, states = now.run, [chunk["status"] for chunk in now.chunks.values()]
@@ -405,7 +405,7 @@ def broken_rules(now: Model, before: Model) -> list[str]:
         sums = {name: sum(c.get(name, 0) for c in now.chunks.values()) for name in ("n_timed_out", "n_refit_failed")}
         sums |= {"n_attempts": sum(chunk.get("charged_attempts", 0) for chunk in now.chunks.values())}
         sums |= {"jobs_completed": states.count(COMPLETED), "jobs_failed": states.count(FAILED)}
-        wrong += [f"{name} is not what the items add up to" for name, value in sums.items() if now.n(name) != value]
+        wrong += [f"{name} is not the sum over the items" for name, value in sums.items() if now.n(name) != value]
         if total is not None and total != len(states):
             wrong.append("the total is not the number of items")
         if run.get("drained_at") and not (run.get("latched_at") and ended == total):
@@ -413,9 +413,9 @@ def broken_rules(now: Model, before: Model) -> list[str]:
         if run.get("ended_at") and not (run.get("drained_at") or run.get("cancelled_at")):
             wrong.append("ended without having drained or been stopped")
         if not run.get("GSI2_PK") and not run.get("ended_at"):
-            wrong.append("nobody looks at it, and its end was not heard")
+            wrong.append("the sweeper does not look at it, and its end is not recorded")
         if not run.get("GSI2_PK") and run.get("n_timed_out") and not run.get("cancelled_at"):
-            wrong.append("nobody looks at it, and rows wait")
+            wrong.append("the sweeper does not look at it, and rows wait")
     for name, chunk in now.chunks.items():
         was = before.chunks.get(name, {})
         if was.get("status") == COMPLETED and chunk["status"] != COMPLETED:
@@ -423,13 +423,13 @@ def broken_rules(now: Model, before: Model) -> list[str]:
         if (chunk["status"] == FAILED) != bool(chunk.get("error")):
             wrong.append("an error without a failure, or a failure without one")
         if chunk.get("unsaid") and chunk["status"] in UNENDED:
-            wrong.append("an end is to be said of what has not ended")
+            wrong.append("an end that has not happened is to be announced")
         if chunk.get("attempts", 0) < max(was.get("attempts", 0), chunk.get("interruptions", 0)):
             wrong.append("attempts were taken back")
         if was.get("status") == COMPLETED and rows(chunk) > rows(was):
             wrong.append("rows came back")
         if rows(chunk) and chunk["status"] != COMPLETED:
-            wrong.append("rows of an output that is not there")
+            wrong.append("rows of an output that does not exist")
     return wrong
 
 

@@ -1,4 +1,4 @@
-"""A run in the ledger, for tests: its items, short ways to change them, and what goes wrong between two requests."""
+"""A run in the ledger, for tests: its items, short ways to change them, and faults between two requests."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class DiedError(Exception):
-    """The process is gone. Nothing in the ledger catches this."""
+    """Stands for the death of the process. Nothing in the ledger catches it."""
 
 
 @contextmanager
 def before_request(dynamodb: DynamoDBClient, number: int, action: Callable[[], object]) -> Iterator[None]:
-    """Do `action` before the request of this number, from 0, that is made in the block; there has to be one."""
+    """Do `action` before the block makes the request of this number, from 0. Fails if it makes fewer."""
     seen, acting = 0, False
 
     def on_request(**_: Any) -> None:
@@ -46,8 +46,9 @@ def before_request(dynamodb: DynamoDBClient, number: int, action: Callable[[], o
 
 
 def dying(dynamodb: DynamoDBClient, call: Callable[[], object]) -> Iterator[None]:
-    """Have `call` die before its first request, again before its second, and so on; after each of these, and after it
-    was carried out whole, it is the caller's turn.
+    """Make `call` die before its first request, then before its second, and so on until it is carried out in full.
+
+    Yields after each of these calls.
     """
     for number in itertools.count():
         made = 0
@@ -91,7 +92,7 @@ class Scene:
 
     @property
     def is_open(self) -> bool:
-        """Whether the sweeper looks at it."""
+        """Whether the sweeper looks at the run."""
         return self.run_id in [run.run_id for run in self.ledger.open_runs()]
 
     def chunk(self, number: int = 0) -> ChunkItem:
@@ -106,7 +107,7 @@ class Scene:
         return self.ledger.open_run(run_id=self.run_id, **fixed | {"traceparent": None} | arguments)
 
     def split(self, n_chunks: int, *, latch: bool = True, **arguments: Any) -> None:
-        """As the splitter does, any number of times."""
+        """Do the splitter's writes. May be repeated."""
         self.open(**arguments)
         self.ledger.add_chunks(self.run_id, new_chunks(n_chunks))
         self.ledger.set_total(self.run_id, n_chunks=n_chunks, n_items=n_chunks, n_blank=0)
@@ -135,16 +136,16 @@ class Scene:
         assert self.ledger.close_run(self.run)
 
     def damage(self, chunk: int | None = None, **values: Any) -> None:
-        """A write that goes round the ledger, as a bug or a restored backup would."""
+        """Write past the ledger, as a bug or a restored backup would."""
         model, sk = (RunItem, RUN_SK) if chunk is None else (ChunkItem, CHUNK_SK_PREFIX + self.chunk_id(chunk))
         sets = {model.attribute(field): value for field, value in values.items()}
         self.table.update({"PK": self.run_id, "SK": sk}, Change(sets))
 
     def counters(self) -> tuple[int, int]:
-        """What the run says: completed, failed."""
+        """The counters of the run item: completed, failed."""
         return self.run.chunks_completed, self.run.chunks_failed
 
     def states(self) -> tuple[int, int]:
-        """What the items say: completed, failed."""
+        """The numbers of the chunk items: completed, failed."""
         states = [chunk.state for chunk in self.ledger.chunks(self.run_id)]
         return states.count(ChunkStatus.COMPLETED), states.count(ChunkStatus.FAILED)

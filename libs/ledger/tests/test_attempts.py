@@ -1,4 +1,4 @@
-"""What the ledger promises to the worker and its slow lane."""
+"""What the ledger guarantees to the worker and its slow lane."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class TestAttempts:
         assert scene.chunk() == ended
 
     @pytest.mark.parametrize("interrupted", [True, False])
-    def test_an_attempt_that_ended_with_an_error_gives_the_chunk_back(self, scene: Scene, interrupted: bool) -> None:
+    def test_an_attempt_that_ended_with_an_error_makes_the_chunk_pending(self, scene: Scene, interrupted: bool) -> None:
         scene.split(1)
         assert scene.ledger.end_attempt(scene.start(), "S3 said 503.", interrupted=interrupted)
         chunk = scene.chunk()
@@ -80,7 +80,7 @@ class TestAttempts:
         assert len(before.error.encode()) <= MAX_KEPT_ERROR_BYTES
         assert [each.attempt for each in errors if each.interrupted] == [7]
 
-    def test_a_worker_that_was_presumed_dead_does_not_give_back_what_another_one_has(self, scene: Scene) -> None:
+    def test_a_worker_that_was_presumed_dead_does_not_give_back_a_chunk_of_another_one(self, scene: Scene) -> None:
         scene.split(1)
         slow = scene.start()
         scene.start()
@@ -95,7 +95,7 @@ class TestAttempts:
         assert not scene.ledger.end_attempt(slow, "late", interrupted=True)
         assert scene.chunk().state.terminal
 
-    def test_why_no_attempt_begins_is_noted_until_the_chunk_has_ended(self, scene: Scene) -> None:
+    def test_the_reason_why_no_attempt_begins_is_recorded_until_the_chunk_has_ended(self, scene: Scene) -> None:
         scene.split(1)
         scene.ledger.record_error(scene.run_id, scene.chunk_id(), "The GPU is down.")
         assert (scene.chunk().last_error, scene.chunk().attempts) == ("The GPU is down.", 0)
@@ -103,7 +103,7 @@ class TestAttempts:
         scene.ledger.record_error(scene.run_id, scene.chunk_id(), "late")
         assert scene.chunk().last_error == "The GPU is down."
 
-    def test_how_far_an_attempt_is_can_be_seen_until_it_ends(self, scene: Scene) -> None:
+    def test_the_progress_of_an_attempt_is_recorded_until_it_ends(self, scene: Scene) -> None:
         scene.split(2)
         chunk, other = scene.start(0), scene.start(1)
         assert scene.ledger.report_progress(chunk, 3)
@@ -114,7 +114,7 @@ class TestAttempts:
         assert not scene.ledger.report_progress(chunk, 6)
         assert (scene.chunk(0).n_done, scene.ledger.items_done(scene.run_id)) == (0, 2)
 
-    def test_an_attempt_that_was_presumed_dead_does_not_say_how_far_the_next_one_is(self, scene: Scene) -> None:
+    def test_an_attempt_that_was_presumed_dead_does_not_report_progress_for_the_next_one(self, scene: Scene) -> None:
         scene.split(1)
         first = scene.start()
         assert scene.ledger.report_progress(first, 3)
@@ -124,7 +124,7 @@ class TestAttempts:
         assert scene.ledger.report_progress(second, 1)
         assert scene.chunk().n_done == 1
 
-    def test_a_message_about_nothing_is_a_permanent_error_and_makes_no_item(self, scene: Scene) -> None:
+    def test_a_message_about_an_unknown_chunk_is_a_permanent_error_and_creates_no_item(self, scene: Scene) -> None:
         with pytest.raises(PermanentError, match="no chunk-0000000 of run"):
             scene.ledger.start_chunk(scene.run_id, scene.chunk_id())
         scene.split(1)
@@ -136,7 +136,7 @@ class TestAttempts:
 
 @pytest.mark.emulator
 class TestEndings:
-    def test_a_completed_chunk_says_where_its_output_is(self, scene: Scene) -> None:
+    def test_a_completed_chunk_has_the_key_of_its_output(self, scene: Scene) -> None:
         scene.split(1)
         done = scene.ledger.complete_chunk(
             scene.start(), output_key="out/0", duration_ms=7, n_timed_out=2, summary="x" * 2000
@@ -148,7 +148,7 @@ class TestEndings:
         assert len((chunk.summary or "").encode()) <= MAX_SUMMARY_BYTES
         assert (done.run, scene.run.n_timed_out) == (scene.run, 2)
 
-    def test_the_run_pays_once_for_each_attempt_and_for_what_it_took(self, scene: Scene) -> None:
+    def test_each_attempt_and_its_duration_are_added_to_the_runs_costs_once(self, scene: Scene) -> None:
         scene.split(2)
         assert scene.ledger.counts(scene.run).costs is None
         scene.ledger.end_attempt(scene.start(), "S3 said 503.", interrupted=True, duration_ms=10)
@@ -157,13 +157,13 @@ class TestEndings:
         assert scene.ledger.counts(failed.run).costs == Costs(15, 3, 0)
         assert scene.ledger.reopen_chunk(failed.chunk, "recovery")
         scene.ledger.give_up_chunk(scene.chunk(), "No more.")
-        assert scene.ledger.counts(scene.run).costs == Costs(15, 3, 0), "nothing was tried since"
+        assert scene.ledger.counts(scene.run).costs == Costs(15, 3, 0), "there was no attempt since"
         assert scene.ledger.complete_chunk(slow, output_key="o", duration_ms=100, n_bytes=7).late
         scene.ledger.complete_chunk(slow, output_key="o", duration_ms=100, n_bytes=7)
         assert scene.ledger.counts(scene.run).costs == Costs(115, 3, 7)
         assert scene.chunk().n_bytes == 7
 
-    def test_a_failed_chunk_says_why_and_for_how_long_it_was_tried(self, scene: Scene) -> None:
+    def test_a_failed_chunk_has_its_error_and_the_duration_of_its_attempt(self, scene: Scene) -> None:
         scene.split(1)
         failed = scene.ledger.fail_chunk(scene.start(), "x" * 5000, duration_ms=7)
         assert failed.changed
@@ -172,7 +172,7 @@ class TestEndings:
         assert len((scene.chunk().error or "").encode()) <= MAX_CHUNK_ERROR_BYTES
 
     @pytest.mark.parametrize("ending", ["complete", "fail"])
-    def test_a_worker_that_dies_while_it_ends_a_chunk_leaves_counters_and_items_alike(
+    def test_counters_equal_the_items_when_a_worker_dies_while_it_ends_a_chunk(
         self, scene: Scene, ending: str
     ) -> None:
         scene.split(1)
@@ -186,7 +186,7 @@ class TestEndings:
         assert end().run.drained_at is not None, "the redelivery does the rest"
         assert scene.run.drains == 1
 
-    def test_a_worker_that_dies_while_it_completes_what_had_failed_leaves_counters_and_items_alike(
+    def test_counters_equal_the_items_when_a_worker_dies_during_a_late_success(
         self, scene: Scene
     ) -> None:
         scene.split(2)
@@ -208,13 +208,13 @@ class TestEndings:
         assert sum(scene.counters()) == 1
         assert again.chunk == scene.chunk()
 
-    def test_a_chunk_that_ended_by_another_worker_just_before_counts_once(self, scene: Scene) -> None:
+    def test_a_chunk_that_another_worker_has_just_ended_counts_once(self, scene: Scene) -> None:
         scene.split(2)
         chunk = scene.start()
         with before_request(scene.dynamodb, 0, scene.complete):
             done = scene.ledger.complete_chunk(chunk, output_key="mine", duration_ms=1)
         assert not done.changed
-        assert done.chunk.output_key == "o", "what is told is what is there"
+        assert done.chunk.output_key == "o", "the call returns the chunk in the table"
         assert scene.counters() == (1, 0)
 
     def test_a_completed_chunk_cannot_fail(self, scene: Scene) -> None:
@@ -225,7 +225,7 @@ class TestEndings:
         assert scene.counters() == (1, 0)
         assert scene.chunk().error is None
 
-    def test_a_late_success_moves_the_count_and_has_the_end_said_again(self, scene: Scene) -> None:
+    def test_a_late_success_moves_the_count_and_its_end_is_announced_again(self, scene: Scene) -> None:
         scene.split(2)
         scene.complete(1)
         scene.ledger.give_up_chunk(scene.chunk(), "given up", unsaid=True)
@@ -264,7 +264,7 @@ HAPPENINGS = {
 
 @pytest.mark.emulator
 class TestGivingUp:
-    def test_a_chunk_that_nothing_happens_to_is_given_up(self, scene: Scene) -> None:
+    def test_a_chunk_that_does_not_change_is_given_up(self, scene: Scene) -> None:
         scene.split(2)
         given_up = scene.ledger.give_up_chunk(scene.start(), "No more.", unsaid=True)
         assert given_up.changed
@@ -278,7 +278,7 @@ class TestGivingUp:
 
     @pytest.mark.parametrize("happening", HAPPENINGS)
     @pytest.mark.parametrize("in_between", [True, False])
-    def test_a_chunk_that_something_has_happened_to_since_it_was_read_is_spared(
+    def test_a_chunk_that_has_changed_since_it_was_read_is_not_given_up(
         self, scene: Scene, happening: str, in_between: bool
     ) -> None:
         scene.split(2)
@@ -294,7 +294,7 @@ class TestGivingUp:
         assert scene.counters() == scene.states()
 
     @pytest.mark.parametrize("happening", ["started", "deferred", "sent again", "completed", "failed"])
-    def test_a_waiting_chunk_that_something_has_happened_to_is_spared_too(self, scene: Scene, happening: str) -> None:
+    def test_a_waiting_chunk_that_has_changed_is_not_given_up_either(self, scene: Scene, happening: str) -> None:
         scene.split(2)
         scene.ledger.end_attempt(scene.start(), "e", interrupted=False)
         read = scene.chunk()
@@ -317,7 +317,7 @@ class TestDraining:
         assert scene.complete(0).run.drained_at is None
         run = scene.fail(1).run
         assert (run.drained_at is not None, run.drains) == (True, 1)
-        assert run == scene.run == scene.complete(0).run, "whoever comes later is told the same"
+        assert run == scene.run == scene.complete(0).run, "a later call returns the same"
 
     def test_a_run_that_is_not_latched_does_not_drain(self, scene: Scene) -> None:
         scene.split(1, latch=False)
@@ -333,12 +333,12 @@ class TestDraining:
         assert (scene.run.drained_at is not None, scene.run.drains) == (True, 1)
         assert scene.counters() == (2, 0)
 
-    def test_two_that_see_at_once_that_nothing_is_left_drain_the_run_once(self, scene: Scene) -> None:
+    def test_two_writers_that_see_the_end_at_once_drain_the_run_once(self, scene: Scene) -> None:
         scene.split(1)
         chunk = scene.start()
         with before_request(
             scene.dynamodb, 2, lambda: scene.ledger.drain(scene.run_id)
-        ):  # the end, the look, the drain
+        ):  # requests: the end, the read, the drain
             told = scene.ledger.complete_chunk(chunk, output_key="o", duration_ms=1).run
         assert told == scene.run
         assert scene.run.drains == 1
@@ -348,12 +348,12 @@ class TestDraining:
         scene.fail(0)
         reopen = lambda: scene.ledger.reopen_chunk(scene.chunk(0), "op")  # noqa: E731
         chunk = scene.chunk(1)
-        with before_request(scene.dynamodb, 2, reopen):  # the end, the look, the drain
+        with before_request(scene.dynamodb, 2, reopen):  # requests: the end, the read, the drain
             run = scene.ledger.complete_chunk(chunk, output_key="o", duration_ms=1).run
         assert run.drained_at is scene.run.drained_at is None
         assert scene.complete(0).run.drains == 1
 
-    def test_a_run_that_drains_after_it_was_stopped_and_closed_is_looked_at_again(self, scene: Scene) -> None:
+    def test_a_run_that_drains_after_it_was_stopped_and_closed_is_opened_again(self, scene: Scene) -> None:
         scene.split(1)
         scene.ledger.stop_run(scene.run_id, "failed")
         scene.close("failed")
@@ -361,11 +361,11 @@ class TestDraining:
         assert (scene.run.drained_at is not None, scene.run.ended_at, scene.run.ended_status) == (True, None, None)
         assert scene.is_open
 
-    def test_of_many_workers_at_once_each_counts_and_the_run_drains_once(self, scene: Scene) -> None:
+    def test_chunks_of_many_workers_at_once_all_count_and_the_run_drains_once(self, scene: Scene) -> None:
         scene.split(12)
 
         def work(number: int) -> None:
-            for _ in range(5):  # a write that collides for too long is a transient error: the message comes again
+            for _ in range(5):  # a write that collides for too long is a transient error: SQS redelivers the message
                 with suppress(TransientError):
                     scene.ledger.start_chunk(scene.run_id, scene.chunk_id(number))
                     scene.complete(number)
@@ -380,7 +380,7 @@ class TestDraining:
 
 @pytest.mark.emulator
 class TestSlowLane:
-    def test_a_refit_before_the_completion_has_to_wait(self, scene: Scene) -> None:
+    def test_a_refit_before_the_completion_is_a_transient_error(self, scene: Scene) -> None:
         scene.split(1)
         scene.start()
         with pytest.raises(TransientError, match="IN_PROGRESS"):
@@ -398,7 +398,9 @@ class TestSlowLane:
         assert (scene.chunk().n_timed_out, scene.run.n_timed_out) == (0, 1)
 
     @pytest.mark.parametrize(("mine", "other"), [(2, 1), (1, 2), (0, 0)])
-    def test_two_patches_that_overlap_leave_what_the_better_one_left(self, scene: Scene, mine: int, other: int) -> None:
+    def test_of_two_overlapping_patches_the_smaller_number_of_rows_stays(
+        self, scene: Scene, mine: int, other: int
+    ) -> None:
         scene.split(1)
         scene.complete(n_timed_out=3)
         record = lambda remaining: scene.ledger.record_refit(scene.run_id, scene.chunk_id(), remaining=remaining)  # noqa: E731
@@ -406,7 +408,7 @@ class TestSlowLane:
             record(mine)
         assert scene.chunk().n_timed_out == scene.run.n_timed_out == min(mine, other)
 
-    def test_rows_that_are_given_up_move_from_one_number_to_the_other(self, scene: Scene) -> None:
+    def test_rows_that_are_given_up_move_from_one_counter_to_the_other(self, scene: Scene) -> None:
         scene.split(2)
         scene.complete(0, n_timed_out=3)
         scene.complete(1, n_timed_out=1)
@@ -418,7 +420,7 @@ class TestSlowLane:
         assert not scene.ledger.give_up_refit(scene.run_id, scene.chunk_id(), "again")
         assert scene.chunk() == chunk
 
-    def test_rows_that_were_given_up_and_are_fitted_after_all_do_not_wait_again(self, scene: Scene) -> None:
+    def test_rows_that_are_fitted_after_they_were_given_up_do_not_wait_again(self, scene: Scene) -> None:
         scene.split(1)
         scene.complete(n_timed_out=3)
         scene.ledger.give_up_refit(scene.run_id, scene.chunk_id(), "e")
@@ -430,7 +432,7 @@ class TestSlowLane:
         assert (scene.run.n_refit_failed, scene.chunk().refit_error) == (0, None)
 
     @pytest.mark.parametrize(("mine", "other"), [(1, 2), (2, 1)])
-    def test_two_patches_of_rows_that_were_given_up_leave_what_the_better_one_left(
+    def test_of_two_patches_of_given_up_rows_the_smaller_number_stays(
         self, scene: Scene, mine: int, other: int
     ) -> None:
         scene.split(1)
@@ -441,7 +443,7 @@ class TestSlowLane:
             record(mine)
         assert scene.chunk().n_refit_failed == scene.run.n_refit_failed == 1
 
-    def test_a_slow_lane_that_dies_leaves_the_runs_numbers_and_the_chunks_alike(self, scene: Scene) -> None:
+    def test_the_runs_counters_equal_the_chunks_when_a_slow_lane_dies(self, scene: Scene) -> None:
         scene.split(1)
         scene.complete(n_timed_out=3)
         for call in (

@@ -39,22 +39,22 @@ def test_a_chunk_is_given_up_when_its_attempts_and_its_time_are_used_up(
     assert bool(exhausted(tried(attempts), after(seconds), PATIENCE)) == given_up
 
 
-def test_attempts_that_an_outage_cut_short_use_nothing_up() -> None:
+def test_interrupted_attempts_do_not_count() -> None:
     assert attempts_used(tried(7, interruptions=3)) == 4
     assert exhausted(tried(7, interruptions=3), after(10**6), PATIENCE) is None
     assert exhausted(tried(8, interruptions=3), after(10**6), PATIENCE)
 
 
 @pytest.mark.parametrize("fields", [{"deferrals": 10**3}, {"resends": 10**3}])
-def test_deferrals_and_lost_messages_use_nothing_up(fields: dict[str, int]) -> None:
+def test_deferrals_and_resends_do_not_count_as_attempts(fields: dict[str, int]) -> None:
     assert exhausted(tried(4, **fields), after(10**6), PATIENCE) is None
 
 
-def test_a_chunk_that_nobody_ever_began_is_not_given_up() -> None:
+def test_a_chunk_without_an_attempt_is_not_given_up() -> None:
     assert exhausted(chunk_item(attempts=9), after(10**9), PATIENCE) is None
 
 
-def test_a_chunk_that_a_worker_may_be_at_is_leased() -> None:
+def test_a_chunk_that_a_worker_may_be_processing_is_leased() -> None:
     chunk = tried(5, status="IN_PROGRESS", started_at=timestamp(after(7000)))
     assert leased(chunk, after(8200), PATIENCE)
     assert not leased(chunk, after(8201), PATIENCE)
@@ -64,18 +64,18 @@ def test_an_attempt_that_ended_holds_no_lease() -> None:
     assert not leased(tried(1, started_at=timestamp(START)), START, PATIENCE)
 
 
-def test_an_attempt_of_unknown_beginning_holds_its_lease_from_the_chunks_creation() -> None:
+def test_the_lease_of_an_attempt_without_a_start_time_begins_at_the_chunks_creation() -> None:
     chunk = chunk_item("IN_PROGRESS")
     assert leased(chunk, after(1200), PATIENCE)
     assert not leased(chunk, after(1201), PATIENCE)
 
 
 @pytest.mark.parametrize("status", ["COMPLETED", "FAILED"])
-def test_what_has_ended_is_not_given_up(status: str) -> None:
+def test_a_chunk_that_has_ended_is_not_given_up(status: str) -> None:
     assert exhausted(tried(9, status=status), after(10**6), PATIENCE) is None
 
 
-def test_the_reason_says_what_went_wrong_last_and_how_often_it_was_tried() -> None:
+def test_the_reason_has_the_last_error_and_the_number_of_attempts() -> None:
     error = exhausted(tried(9, interruptions=2, last_error="The kernel died."), after(10**6), PATIENCE)
     assert error == "The kernel died. Given up after 7 attempts."
     error = exhausted(tried(5, last_error="TypeError: not a number"), after(10**6), PATIENCE)
@@ -90,8 +90,8 @@ def test_a_lease_outlasts_every_function_that_holds_one(queue: Queue) -> None:
     assert Patience().lease_seconds >= LIMITS[queue].function_seconds + 60
 
 
-def test_patience_outlasts_every_receipt_that_the_queue_allows() -> None:
-    """However fast a message fails, its chunk is tried for hours."""
+def test_a_chunk_is_retried_for_an_hour_or_more() -> None:
+    """Also if every attempt fails at once."""
     assert Patience().seconds >= 3600
 
 
@@ -107,7 +107,7 @@ def test_seconds_are_counted_from_a_timestamp(seconds: float) -> None:
     more=st.floats(0, 10**5),
     status=st.sampled_from(["PENDING", "IN_PROGRESS"]),
 )
-def test_time_alone_never_makes_an_exhausted_chunk_worth_trying_again(
+def test_an_exhausted_chunk_stays_exhausted(
     attempts: int, interruptions: int, seconds: float, more: float, status: str
 ) -> None:
     chunk = tried(attempts, interruptions=min(interruptions, attempts), status=status, started_at=timestamp(START))

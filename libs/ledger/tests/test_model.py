@@ -1,10 +1,10 @@
-"""Whatever is called, by whom, however late, twice or interrupted: the items are what the protocol says they are.
+"""The ledger's items follow the protocol after any sequence of calls, also late, repeated or interrupted ones.
 
-Hypothesis draws a story: a walk of calls of every writer, some of them on old reads, some of them dead half done. The
-story is told by `ledger_model` alone, and its last state is written into the table. There the real ledger is called:
-on a read that is too old, by a process that dies before one of its writes, or with another call in between two of its
-requests. Its items then are those of the model: after a call that died, those of one of its steps; after two that met,
-those of one of their orders.
+Hypothesis draws a story: a random sequence of calls of every writer, some with old reads, some by processes that die
+halfway. Only `ledger_model` executes the story, and its last state is written into the table. Then the test calls the
+real ledger: with a read that is too old, in a process that dies before one of its writes, or with another call between
+two of its requests. The items then have to equal the model's: after a call that died, those after one of its steps;
+after two concurrent calls, those of one of their orders.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ NAMES = [f"chunk-{number:07d}" for number in range(2)]
 CHUNKS = [NewChunk(name, f"in/{name}", 1) for name in NAMES]
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 READING = ("Get", "Query", "BatchGet")
-#: What is the same in every item of its kind.
+#: Attributes that are the same in every item of a kind.
 RUN_CONSTANTS: Item = {"GSI1_PK": "s", "survey": "s", "workload": "spectra", "job_id": "j", "shard_count": 1}
 RUN_CONSTANTS |= {"unit": "chunk", "priority": 5}
 CHUNK_CONSTANTS: Item = {"chunk_key": "in", "n_items": 1, "n_spectra": 1}
 CONSTANT = {"PK", "SK", *RUN_CONSTANTS, "chunk_key", "n_items"}
-#: What callers of a run that is returned go by.
+#: The attributes of a returned run that callers use.
 TOLD = ("drained_at", "drains", "jobs_completed", "jobs_failed", "n_timed_out", "ended_at", "cancelled_at")
 
 
 class DiedError(Exception):
-    """The process is gone. Nothing in the ledger catches this."""
+    """Stands for the death of the process. Nothing in the ledger catches it."""
 
 
 @dataclass(frozen=True)
 class Op:
-    """A call of the ledger: of which chunk, on how old a read (in calls), and with which number."""
+    """A call of the ledger: for which chunk, with how old a read (in calls), and with which number."""
 
     name: str
     chunk: int
@@ -61,7 +61,7 @@ class Op:
 
 @dataclass(frozen=True)
 class Look:
-    """Everything there is at a moment, as the ledger returns it and as the model has it."""
+    """All items at a moment, as the ledger returns them and as the model has them."""
 
     run: RunItem | None
     chunks: dict[str, ChunkItem]
@@ -77,7 +77,7 @@ class Call:
 
 
 def call(op: Op, run_id: str, now: str, looks: list[Look]) -> Call | None:
-    """What `op` means after these looks; None: nobody could have made such a call."""
+    """The call that `op` means after these looks. None: no process could have made such a call."""
     fresh, old = looks[-1], looks[max(0, len(looks) - 1 - op.age)]
     match op.name:
         case "open":
@@ -233,14 +233,14 @@ def call_of_chunk(op: Op, run_id: str, now: str, name: str, chunk: ChunkItem, re
 
 
 SPLIT = ["open", "add_chunks", "set_total", "latch"]
-#: Calls, by how often they are drawn: the more depends on their order, the more often.
+#: Calls, by how often they are drawn. Calls whose order matters more are drawn more often.
 OFTEN = ["complete", "fail", "give_up", "reopen", "start", "end_attempt", "record_end"]
 SOMETIMES = [
     *("drain", "latch", "open", "stop", "resume", "close", "record_refit", "give_up_refit"),
     *("resend", "resend_refit", "defer", "mark_said", "correct", "report_progress"),
 ]
 SELDOM = ["claim", "resend_split", "set_plan", "check", "record_error", "add_chunks", "set_total"]
-#: Calls that make more than one request. Another call comes in between these, or before the first one.
+#: Calls that make more than one request. Another call is made between these, or before the first one.
 LONG = {
     "complete",
     "fail",
@@ -258,7 +258,7 @@ WEIGHTS = [(4, OFTEN), (2, SOMETIMES), (1, SELDOM)]
 
 
 def nothing(_: object) -> None:
-    """What a call returns and nobody goes by."""
+    """Ignore what a call returns, because no caller uses it."""
 
 
 def told(run: RunItem | Item) -> Item:
@@ -271,7 +271,7 @@ def finished(outcome: Finished) -> tuple[bool, bool, Item]:
 
 
 def carried_out(steps: Steps[Any]) -> Any:
-    """What the model's operation returns when nothing comes in between."""
+    """What the model's operation returns if no other call comes between its steps."""
     try:
         while True:
             next(steps)
@@ -289,7 +289,7 @@ def carried_out(steps: Steps[Any]) -> Any:
 
 
 def orders(model: Model, first: Call, second: Call) -> Iterator[tuple[Any, Any, Model]]:
-    """What may come of two calls that meet: the second one takes place at one of the moments of the first."""
+    """The possible outcomes of two concurrent calls: the second one takes place between two steps of the first."""
     moment, over = 0, False
     while not over:
         state = model.copy()
@@ -308,13 +308,13 @@ def orders(model: Model, first: Call, second: Call) -> Iterator[tuple[Any, Any, 
 
 
 def order_matters(model: Model, first: Call, second: Call) -> bool:
-    """Whether it makes a difference when the second call comes in between."""
+    """Whether the outcome depends on when the second call takes place."""
     outcomes = [(one, two, state.items()) for one, two, state in orders(model, first, second)]
     return any(outcome != outcomes[0] for outcome in outcomes)
 
 
 def has_steps(model: Model, operation: Call) -> bool:
-    """Whether a death may leave the operation half done."""
+    """Whether a process that dies may leave the operation half done."""
     states: list[dict[str, Item]] = []
     for state in stops(model, operation):
         if state.items() not in states:
@@ -323,7 +323,7 @@ def has_steps(model: Model, operation: Call) -> bool:
 
 
 def stops(model: Model, operation: Call) -> Iterator[Model]:
-    """What may be left of a call that died."""
+    """The states that a process may leave that dies during the call."""
     state = model.copy()
     yield state.copy()
     steps = operation.model(state)
@@ -337,7 +337,7 @@ def stops(model: Model, operation: Call) -> Iterator[Model]:
 
 @dataclass
 class Story:
-    """What happened to a run so far, in the model alone: a walk of calls, some of which died half done."""
+    """The history of a run in the model: a sequence of calls, some by processes that died halfway."""
 
     run_id: str
     #: Everything happens within one millisecond.
@@ -370,7 +370,7 @@ class Story:
         assert broken_rules(state, self.looks[-1].model) == []
 
     def calls(self, number: int, *, age: int) -> list[tuple[Call, Op]]:
-        """What somebody could call now, on a read of this age."""
+        """The calls that are possible now, with a read of this age."""
         moment = timestamp(self.now)
         ops = [Op(name, chunk, age, number) for _, group in WEIGHTS for name in group for chunk in range(2)]
         planned = [(call(op, self.run_id, moment, self.looks), op) for op in ops]
@@ -378,7 +378,7 @@ class Story:
 
 
 def look_of(run_id: str, model: Model) -> Look:
-    """What a reader of these items gets."""
+    """The look that a reader of the model's items gets."""
     items = stored(run_id, model)
     return Look(
         run=RunItem.model_validate(items["RUN"]) if "RUN" in items else None,
@@ -400,7 +400,7 @@ def stored(run_id: str, model: Model) -> dict[str, Item]:
 
 
 class Experiment:
-    """A real ledger in the state that a story has come to, and what is called there."""
+    """A real ledger in the last state of a story, and the calls that are made there."""
 
     def __init__(self, dynamodb: DynamoDBClient, table: Table, story: Story, data: st.DataObject) -> None:
         self.table = table
@@ -418,7 +418,7 @@ class Experiment:
         self.before_request(model.name)
 
     def work(self) -> list[Model]:
-        """Somebody calls, rather on a read that is too old to go by. The states that the table was in."""
+        """Make a call, preferably with a read that is too old. Return the states of the table."""
         planned, op = self.draw(self.is_too_old, ages=[0, 1, 2, 3, 5, 8, 13])
         expected = self.carry_out_and_compare(planned, self.before)
         if (
@@ -427,7 +427,7 @@ class Experiment:
             and expected.run.get("latched_at")
         ):
             ended = expected.n("jobs_completed") + expected.n("jobs_failed") == expected.n("jobs_total")
-            assert bool(expected.run.get("drained_at")) == ended, "whoever looks at the end drains the run"
+            assert bool(expected.run.get("drained_at")) == ended, "a call that sees the end drains the run"
         return [expected]
 
     def is_too_old(self, planned: Call, op: Op) -> bool:
@@ -438,9 +438,9 @@ class Experiment:
         return (carried_out(planned.model(old)), old.items()) != (carried_out(fresh.model(new)), new.items())
 
     def die(self) -> list[Model]:
-        """The process dies before one of its writes, rather with something half done; its message comes again.
+        """The process dies before one of its writes, preferably halfway, and its message is redelivered.
 
-        The states that the table was in.
+        Return the states of the table.
         """
         planned, _ = self.draw(lambda planned, _: has_steps(self.before, planned), ages=[0, 0, 1, 3])
         left = self.data.draw(st.sampled_from([0, 1, 1, 2]), label="writes that are made")
@@ -460,8 +460,9 @@ class Experiment:
         return [state, self.carry_out_and_compare(planned, state)]
 
     def meet(self) -> list[Model]:
-        """Another call comes in between two requests, or before the first one, after what it rests on was read;
-        rather one for which this makes a difference. The states that the table was in.
+        """Make another call between two requests, or before the first one but after the caller's read.
+
+        It is preferably a call for which the order matters. Return the states of the table.
         """
         planned, op = self.draw(None, ages=[0, 0, 0, 1, 3])
         self.story.go_on()
@@ -491,7 +492,7 @@ class Experiment:
         return [state]
 
     def draw(self, rather: Callable[[Call, Op], bool] | None, *, ages: list[int]) -> tuple[Call, Op]:
-        """A call that somebody could make now; `rather` one for which this holds, if there is any."""
+        """A call that is possible now, one for which `rather` holds if there is any."""
         number, age = self.data.draw(st.integers(0, 3)), self.data.draw(st.sampled_from(ages))
         possible = self.story.calls(number, age=age)
         better = [made for made in possible if rather is not None and rather(*made)]
@@ -513,7 +514,7 @@ class Experiment:
         return self.found([expected])
 
     def found(self, possible: list[Model]) -> Model:
-        """Which of the possible states is the one in the table."""
+        """The one of the possible states that the table is in. Fails if there is none."""
         items = {item["SK"]: item for item in self.table.query(Key("PK").eq(self.story.run_id))}
         plain = {
             sk: {name: value for name, value in item.items() if value and name not in CONSTANT}
@@ -528,7 +529,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Shown:
-    """A call that is printed as what it is."""
+    """A call that hypothesis prints by its `Op`."""
 
     call: tuple[Call, Op]
 
@@ -537,7 +538,7 @@ class Shown:
 
 
 def differences(plain: dict[str, Item], possible: list[Model]) -> str:
-    """In which attributes the items are not those of each possible state."""
+    """The attributes in which the items differ from each possible state."""
     lines = []
     for number, model in enumerate(possible):
         expected = model.items()

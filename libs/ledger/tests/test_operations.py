@@ -1,4 +1,4 @@
-"""What the ledger promises to recoveries: one works on an operation at a time, and nothing that was counted is lost."""
+"""What the ledger guarantees to recoveries: one process works on an operation at a time, and no count is lost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def request_of_one(new_run_id: Callable[[], str]) -> DeadlettersRecover:
     return DeadlettersRecover(operation_id=new_run_id(), requested_at="2026-03-01T12:00:00.000Z")
 
 
-def test_an_operation_is_begun_by_its_first_claim(operations: Operations, request_of_one: DeadlettersRecover) -> None:
+def test_the_first_claim_creates_the_operation(operations: Operations, request_of_one: DeadlettersRecover) -> None:
     assert operations.get(request_of_one.operation_id) is None
     operation = operations.claim(request_of_one, "me", LEASE)
     assert operation == operations.get(request_of_one.operation_id)
@@ -61,7 +61,7 @@ def test_another_owner_has_to_wait_until_the_lease_ends(
     assert operations.claim(request_of_one, "you", LEASE).owner == "you"
 
 
-def test_an_owner_that_lost_its_lease_can_note_nothing_more(
+def test_an_owner_that_lost_its_lease_can_write_nothing_more(
     operations: Operations, request_of_one: DeadlettersRecover, clock: Clock
 ) -> None:
     mine = operations.claim(request_of_one, "me", LEASE)
@@ -94,12 +94,14 @@ def test_counts_add_up_over_commits_and_the_records_to_delete_are_those_of_the_l
         operations.claim(request_of_one, "you", LEASE)
 
 
-def test_a_released_operation_is_anybodys(operations: Operations, request_of_one: DeadlettersRecover) -> None:
+def test_any_process_can_claim_a_released_operation(
+    operations: Operations, request_of_one: DeadlettersRecover
+) -> None:
     operations.release(operations.claim(request_of_one, "me", LEASE))
     assert operations.claim(request_of_one, "you", LEASE).owner == "you"
 
 
-def test_an_operation_says_that_it_waits_and_how_often_it_has_looked(
+def test_an_operation_records_that_it_waits_and_how_often_it_has_checked(
     operations: Operations, request_of_one: DeadlettersRecover
 ) -> None:
     operation = operations.claim(request_of_one, "me", LEASE)
@@ -108,7 +110,7 @@ def test_an_operation_says_that_it_waits_and_how_often_it_has_looked(
     assert (operation.listed, operation.rounds) == (True, 2)
 
 
-def test_an_operation_that_has_ended_is_told_as_it_is_and_not_begun_again(
+def test_a_claim_of_an_ended_operation_returns_it_unchanged(
     operations: Operations, request_of_one: DeadlettersRecover, clock: Clock
 ) -> None:
     done = operations.finish(operations.claim(request_of_one, "me", LEASE))

@@ -1,4 +1,4 @@
-"""A run's plan: what the first delivery that split it found out, and all others go by."""
+"""A run's plan: the first delivery of `run.split` records it, and all later ones use it."""
 
 from __future__ import annotations
 

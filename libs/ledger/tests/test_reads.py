@@ -1,4 +1,4 @@
-"""What the ledger tells anybody who asks."""
+"""The ledger's reads."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_pages_of_chunks_follow_each_other(scene: Scene) -> None:
     assert scene.ledger.page_of_chunks(scene.run_id, status=ChunkStatus.FAILED).chunks == []
 
 
-def test_what_does_not_exist_is_a_permanent_error(scene: Scene) -> None:
+def test_a_run_or_chunk_that_does_not_exist_is_a_permanent_error(scene: Scene) -> None:
     assert scene.ledger.get_run(scene.run_id) is None
     assert scene.ledger.count_chunks(scene.run_id) == 0
     with pytest.raises(PermanentError, match="no run"):
@@ -79,7 +79,7 @@ def test_what_does_not_exist_is_a_permanent_error(scene: Scene) -> None:
         scene.chunk()
 
 
-def test_a_table_that_does_not_answer_is_no_answer(scene: Scene) -> None:
+def test_a_table_that_does_not_answer_is_an_unavailable_error(scene: Scene) -> None:
     scene.split(1)
 
     def refuse() -> None:

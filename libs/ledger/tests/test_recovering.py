@@ -1,4 +1,4 @@
-"""What the ledger promises to the dead-letter consumer and its recoveries."""
+"""What the ledger guarantees to the dead-letter consumer and its recoveries."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_failed_chunk_is_reopened_with_all_its_attempts(scene: Scene) -> None:
     chunk, run = scene.chunk(), scene.run
     assert (chunk.state, chunk.recovery, chunk.last_error) == (ChunkStatus.PENDING, "op", "The kernel died.")
     assert (chunk.error, chunk.completed_at, chunk.first_started_at, chunk.unsaid) == (None, None, None, False)
-    assert (chunk.attempts, chunk.interruptions) == (5, 5), "they are numbered on and count no more"
+    assert (chunk.attempts, chunk.interruptions) == (5, 5), "the numbering continues, but they no longer count"
     assert chunk.sent_at is not None
     assert (run.chunks_completed, run.chunks_failed) == (1, 0)
     assert (run.drained_at, run.ended_at, run.ended_status, run.drains) == (None, None, None, 1)
@@ -54,7 +54,7 @@ def test_a_failed_chunk_is_reopened_with_all_its_attempts(scene: Scene) -> None:
     assert (again.drained_at is not None, again.drains, again.chunks_completed) == (True, 2, 2)
 
 
-def test_a_recovery_of_a_chunk_that_has_not_ended_is_only_noted(scene: Scene) -> None:
+def test_a_recovery_of_a_chunk_that_has_not_ended_is_only_recorded(scene: Scene) -> None:
     scene.split(1)
     before, run = scene.start(), scene.run
     assert scene.ledger.reopen_chunk(before, "op")
@@ -96,7 +96,7 @@ def test_of_two_recoveries_at_once_one_reopens(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("first", ["other", "op"])
-def test_a_chunk_that_failed_again_is_not_taken_for_the_failure_that_was_read(scene: Scene, first: str) -> None:
+def test_a_chunk_that_failed_again_since_it_was_read_is_not_reopened(scene: Scene, first: str) -> None:
     scene.split(1)
     scene.fail()
     scene.ledger.reopen_chunk(scene.chunk(), "op")
@@ -108,7 +108,7 @@ def test_a_chunk_that_failed_again_is_not_taken_for_the_failure_that_was_read(sc
     assert scene.chunk().state is ChunkStatus.FAILED
 
 
-def test_what_an_attempt_met_before_a_recovery_does_not_fail_the_chunk(scene: Scene) -> None:
+def test_an_error_from_before_a_recovery_does_not_fail_the_chunk(scene: Scene) -> None:
     scene.split(1)
     read = scene.start()
     scene.fail()
@@ -119,7 +119,7 @@ def test_what_an_attempt_met_before_a_recovery_does_not_fail_the_chunk(scene: Sc
     assert scene.ledger.fail_chunk(scene.start(), "met since").changed
 
 
-def test_a_chunk_that_is_begun_since_it_was_read_is_not_marked(scene: Scene) -> None:
+def test_a_recovery_is_not_recorded_if_an_attempt_has_begun_since_the_read(scene: Scene) -> None:
     scene.split(1)
     read = scene.chunk()
     scene.start()
@@ -127,14 +127,14 @@ def test_a_chunk_that_is_begun_since_it_was_read_is_not_marked(scene: Scene) -> 
     assert scene.chunk().recovery is None
 
 
-def test_a_chunk_that_was_begun_and_given_back_since_it_was_read_is_not_marked(scene: Scene) -> None:
+def test_a_recovery_is_not_recorded_if_an_attempt_has_begun_and_ended_since_the_read(scene: Scene) -> None:
     scene.split(1)
     read = scene.chunk()
     scene.ledger.end_attempt(scene.start(), "e", interrupted=False)
     assert not scene.ledger.reopen_chunk(read, "op")
 
 
-def test_a_recovery_that_dies_leaves_counters_and_items_alike(scene: Scene) -> None:
+def test_counters_equal_the_items_when_a_recovery_dies(scene: Scene) -> None:
     scene.split(1)
     scene.fail()
     failed = scene.chunk()
@@ -157,7 +157,7 @@ def test_a_run_that_had_failed_is_resumed(scene: Scene) -> None:
     assert not scene.ledger.resume_run(run), "it goes on"
 
 
-def test_a_run_that_somebody_cancelled_is_not_resumed(scene: Scene) -> None:
+def test_a_cancelled_run_is_not_resumed(scene: Scene) -> None:
     scene.split(1)
     scene.ledger.stop_run(scene.run_id, "cancelled")
     stopped = scene.run
@@ -166,17 +166,17 @@ def test_a_run_that_somebody_cancelled_is_not_resumed(scene: Scene) -> None:
 
 
 def cancelled_and_over(scene: Scene) -> str:
-    """Have the run be cancelled and its end be recorded; when it was stopped."""
+    """Cancel the run and record its end. Return when it was stopped."""
     scene.ledger.stop_run(scene.run_id, "cancelled")
     scene.close("cancelled")
     assert scene.run.cancelled_at is not None
     return scene.run.cancelled_at
 
 
-def test_a_run_that_somebody_cancelled_goes_on_if_that_is_wished(scene: Scene) -> None:
+def test_a_cancelled_run_is_resumed_if_a_person_wishes_it(scene: Scene) -> None:
     scene.split(1)
     stopped = cancelled_and_over(scene)
-    assert not scene.ledger.resume_run(scene.run), "nobody wishes it"
+    assert not scene.ledger.resume_run(scene.run), "no person wishes it"
     assert scene.ledger.resume_run(scene.run, cancelled_at=stopped)
     run = scene.run
     assert (run.cancelled_at, run.stop_reason, run.ended_at, run.ended_status) == (None, None, None, None)
@@ -185,8 +185,8 @@ def test_a_run_that_somebody_cancelled_goes_on_if_that_is_wished(scene: Scene) -
     assert not scene.ledger.resume_run(run, cancelled_at=stopped), "it goes on"
 
 
-def test_a_cancelled_run_goes_on_only_after_its_end_is_recorded(scene: Scene) -> None:
-    """So the cancellation was announced, and nobody is about to stop the run because of it."""
+def test_a_cancelled_run_is_resumed_only_after_its_end_is_recorded(scene: Scene) -> None:
+    """Then the cancellation was announced, and no service is about to stop the run because of it."""
     scene.split(1)
     scene.ledger.stop_run(scene.run_id, "cancelled")
     assert not scene.ledger.resume_run(scene.run, cancelled_at=scene.run.cancelled_at)
@@ -194,7 +194,7 @@ def test_a_cancelled_run_goes_on_only_after_its_end_is_recorded(scene: Scene) ->
     assert scene.ledger.resume_run(scene.run, cancelled_at=scene.run.cancelled_at)
 
 
-def test_a_wish_takes_back_the_stop_that_the_person_saw_and_no_other(scene: Scene) -> None:
+def test_a_person_takes_back_the_stop_that_they_saw_and_no_other(scene: Scene) -> None:
     scene.split(1)
     first = cancelled_and_over(scene)
     read = scene.run
@@ -206,7 +206,7 @@ def test_a_wish_takes_back_the_stop_that_the_person_saw_and_no_other(scene: Scen
     assert scene.run.stop_reason == "cancelled"
 
 
-def test_a_run_that_was_cancelled_before_it_was_opened_goes_on_when_it_is_split_again(scene: Scene) -> None:
+def test_a_run_that_was_cancelled_before_it_was_opened_continues_when_it_is_split_again(scene: Scene) -> None:
     scene.ledger.stop_run(scene.run_id, "cancelled")
     scene.open()
     scene.close("cancelled")

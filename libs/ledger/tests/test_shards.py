@@ -1,8 +1,8 @@
-"""Whatever is called, by whom, on however old a read, dead half done or with another call in between: the counters of
-all shards are what the items say, and a run drains when its last task or chunk has ended, once.
+"""The counters of all shards equal the items, and a run drains once, when its last task or chunk has ended.
 
-A state machine of hypothesis calls the ledger and reads the items as they are in the table. What has to hold is written
-here from docs/protocol.md, without the ledger's own predicates.
+This holds for calls with old reads, for calls that die halfway, and with another call in between. A state machine of
+hypothesis calls the ledger and reads the items in the table. The invariants are written from docs/protocol.md, without
+the ledger's own predicates.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.emulator
 
-#: More than fit into one transaction with the counters, so that an ending takes several.
+#: More tasks than fit into one transaction with the counters, so that to end them takes several.
 N = 12
 ENDED = ("COMPLETED", "FAILED")
 RESULT = TaskResult(key="results/r/t", http_status=200, length=1, sha256="0" * 64, final_url="https://example.org")
@@ -47,7 +47,7 @@ Item = dict[str, Any]
 
 
 class TaskCalls:
-    """The calls about some tasks of a run at once."""
+    """The calls for several tasks of a run at once."""
 
     def __init__(self, ledger: Ledger, run: RunItem, shard_count: int) -> None:
         self.ledger, self.run, self.shard_count = ledger, run, shard_count
@@ -84,7 +84,7 @@ class TaskCalls:
 
 
 class ChunkCalls(TaskCalls):
-    """The same of chunks, one after the other."""
+    """The same calls for chunks, one chunk after the other."""
 
     model = ChunkItem
 
@@ -150,7 +150,7 @@ class Machine(RuleBasedStateMachine):
         run = self.ledger.open_run(run_id=self.run_id, unit=unit, shard_count=shards, **fixed)
         self.calls = self.calls_of(self.ledger, run, self.shard_count)
         self.calls.add()
-        #: What the items were at earlier moments, as the ledger returns them.
+        #: The items at earlier moments, as the ledger returns them.
         self.reads: list[list[Any]] = []
         self.runs: list[RunItem] = []
         self.closed = self.died = False
@@ -159,10 +159,10 @@ class Machine(RuleBasedStateMachine):
         self.ended_at: str | None = None
         self.done()
 
-    # ---- what is called
+    # ---- the calls
 
     def call(self, name: str, some: list[int], age: int, number: int) -> Callable[[], object]:
-        """The call `name` of some tasks, on a read that is `age` calls old."""
+        """The call `name` for some tasks, with a read that is `age` calls old."""
         read = self.reads[max(0, len(self.reads) - 1 - age)]
         tasks = [read[index] for index in some]
         match name:
@@ -223,7 +223,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.closed)
     @rule(latched_first=st.booleans())
     def everything_ends(self, latched_first: bool) -> None:
-        """Two workers end all there is, the second in the midst of the first."""
+        """Two workers end all tasks or chunks, the second between two requests of the first."""
         if latched_first:
             self.ledger.latch(self.run_id)
         tasks = self.reads[-1]
@@ -238,7 +238,7 @@ class Machine(RuleBasedStateMachine):
         self.reads.append([self.calls.model.model_validate(task) for task in tasks])
         self.runs.append(RunItem.model_validate(run))
 
-    # ---- what holds
+    # ---- the invariants
 
     def look(self) -> tuple[Item, list[Item], dict[int, Item]]:
         """The run, its tasks or chunks, and the counters of its shards, as they are in the table."""
@@ -253,13 +253,13 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def everything_holds(self) -> None:
         run, tasks, shards = self.seen
-        self.the_counters_are_what_the_items_say(run, tasks, shards)
+        self.the_counters_equal_the_items(run, tasks, shards)
         self.the_run_drains_once_when_all_have_ended(run, tasks)
         self.no_end_is_taken_back(tasks)
         if any(task["status"] in ENDED for task in tasks):
             self.compared.add(self.run_id)
 
-    def the_counters_are_what_the_items_say(self, run: Item, tasks: list[Item], shards: dict[int, Item]) -> None:
+    def the_counters_equal_the_items(self, run: Item, tasks: list[Item], shards: dict[int, Item]) -> None:
         states = Counter(task["status"] for task in tasks)
         assert len(tasks) == N
         assert run.get("n_timed_out", 0) == sum(task.get("n_timed_out", 0) for task in tasks)
@@ -284,18 +284,18 @@ class Machine(RuleBasedStateMachine):
             assert run.get("latched_at")
             assert all_ended
         elif run.get("latched_at") and run.get("jobs_total") is not None and all_ended:
-            assert self.died, "whoever ended the last one has drained the run"
+            assert self.died, "the call that ended the last one has drained the run"
             assert self.ledger.drain(self.run_id).drained_at, "a sweep drains it"
         if run.get("ended_at"):
             assert run.get("drained_at")
-            # The end that was heard is the end that there is.
+            # The recorded end belongs to the current counts.
             counts = self.said.setdefault(run["drains"], (run["jobs_completed"], run["jobs_failed"]))
             if counts != (run["jobs_completed"], run["jobs_failed"]):
                 assert run["ended_at"] != self.ended_at, "an end of other counts is not the recorded one"
                 self.said[run["drains"]] = (run["jobs_completed"], run["jobs_failed"])
             self.ended_at = run["ended_at"]
         else:
-            assert run.get("GSI2_PK") == "OPEN", "the sweeper looks at it until its end was heard"
+            assert run.get("GSI2_PK") == "OPEN", "the sweeper looks at it until its end is recorded"
 
     def no_end_is_taken_back(self, tasks: list[Item]) -> None:
         for task in tasks:
@@ -319,7 +319,7 @@ class Machine(RuleBasedStateMachine):
 
 @contextmanager
 def at_request(dynamodb: DynamoDBClient, number: int, action: Callable[[], object]) -> Iterator[None]:
-    """Do `action` before the request of this number, from 0, that is made in the block, or after them all."""
+    """Do `action` before the block makes the request of this number, from 0, or at the end if it makes fewer."""
     seen, acted = 0, False
 
     def on_request(**_: Any) -> None:
@@ -339,7 +339,7 @@ def at_request(dynamodb: DynamoDBClient, number: int, action: Callable[[], objec
 
 
 @pytest.mark.parametrize(("calls", "shard_count"), [(TaskCalls, 1), (TaskCalls, 3), (ChunkCalls, 3)])
-def test_the_counters_of_all_shards_are_what_the_items_say(
+def test_the_counters_of_all_shards_equal_the_items(
     calls: type[TaskCalls], shard_count: int, ledger: Ledger, table: Table, dynamodb: DynamoDBClient
 ) -> None:
     machine = type(

@@ -1,4 +1,4 @@
-"""What the ledger promises to the status service: a run is stopped, and its end is recorded if it still is the end."""
+"""What the ledger guarantees to the status service: a run is stopped, and only its current end is recorded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_run_that_has_drained_is_not_stopped(scene: Scene) -> None:
     assert scene.run.cancelled_at is None
 
 
-def test_what_a_recovery_reopened_is_stopped_by_a_person_only(scene: Scene) -> None:
+def test_a_run_that_a_recovery_reopened_is_stopped_only_by_a_person(scene: Scene) -> None:
     scene.split(1)
     scene.fail()
     assert scene.ledger.reopen_chunk(scene.chunk(), "op")
@@ -41,7 +41,7 @@ def test_what_a_recovery_reopened_is_stopped_by_a_person_only(scene: Scene) -> N
     assert scene.run.stop_reason == "cancelled"
 
 
-def test_a_resumed_run_is_stopped_again_only_by_who_knows_that_it_was(scene: Scene) -> None:
+def test_a_resumed_run_is_stopped_again_only_by_a_caller_that_knows_of_the_resumption(scene: Scene) -> None:
     scene.split(1)
     scene.ledger.stop_run(scene.run_id, "failed")
     assert scene.ledger.resume_run(scene.run)
@@ -51,7 +51,7 @@ def test_a_resumed_run_is_stopped_again_only_by_who_knows_that_it_was(scene: Sce
     assert scene.run.stop_reason == "failed"
 
 
-def test_a_run_that_went_on_is_cancelled_again_only_by_who_knows_that_it_did(scene: Scene) -> None:
+def test_a_continued_run_is_cancelled_again_only_by_a_caller_that_knows_of_the_continuation(scene: Scene) -> None:
     scene.split(1)
     scene.ledger.stop_run(scene.run_id, "cancelled")
     scene.close("cancelled")
@@ -64,7 +64,7 @@ def test_a_run_that_went_on_is_cancelled_again_only_by_who_knows_that_it_did(sce
     assert scene.run.stop_reason == "cancelled"
 
 
-def test_a_run_that_went_on_is_not_cancelled_by_who_saw_it_before_it_drained(scene: Scene) -> None:
+def test_a_continued_run_is_not_cancelled_by_a_caller_that_saw_it_before_it_drained(scene: Scene) -> None:
     scene.split(1)
     scene.ledger.stop_run(scene.run_id, "cancelled")
     scene.close("cancelled")
@@ -103,16 +103,16 @@ def test_a_run_that_is_stopped_while_it_is_opened_is_stopped(scene: Scene, reque
     assert scene.run.cancelled_at is not None
 
 
-def test_an_end_is_recorded_of_a_run_that_drained_or_was_stopped(scene: Scene) -> None:
+def test_the_end_of_a_drained_run_is_recorded(scene: Scene) -> None:
     scene.split(2)
-    assert not scene.ledger.record_end(scene.run, "completed"), "it goes on"
+    assert not scene.ledger.record_end(scene.run, "completed"), "it has not ended"
     scene.complete(0)
     scene.complete(1)
     assert scene.ledger.record_end(scene.run, "completed")
     assert (scene.run.ended_at is not None, scene.run.ended_status) == (True, "completed")
 
 
-def test_an_end_is_recorded_of_a_run_that_was_stopped(scene: Scene) -> None:
+def test_the_end_of_a_stopped_run_is_recorded(scene: Scene) -> None:
     scene.split(1)
     scene.ledger.stop_run(scene.run_id, "cancelled")
     scene.end("cancelled")
@@ -131,7 +131,7 @@ CHANGES: dict[str, Callable[[Scene], object]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("in_between", [True, False])
-def test_an_end_is_not_recorded_once_it_may_be_another_one(scene: Scene, change: str, in_between: bool) -> None:
+def test_an_end_that_may_have_changed_is_not_recorded(scene: Scene, change: str, in_between: bool) -> None:
     scene.split(2)
     scene.fail(0)
     scene.fail(1)
@@ -145,7 +145,7 @@ def test_an_end_is_not_recorded_once_it_may_be_another_one(scene: Scene, change:
     assert scene.run.ended_at is None
 
 
-def test_an_end_is_not_recorded_of_a_stopped_run_that_drained_meanwhile(scene: Scene) -> None:
+def test_the_end_of_a_stopped_run_that_drained_meanwhile_is_not_recorded(scene: Scene) -> None:
     scene.split(1)
     scene.ledger.stop_run(scene.run_id, "failed")
     read = scene.run
@@ -154,7 +154,7 @@ def test_an_end_is_not_recorded_of_a_stopped_run_that_drained_meanwhile(scene: S
 
 
 @pytest.mark.parametrize("ending", ["complete", "fail"])
-def test_an_end_is_not_recorded_of_a_stopped_run_in_which_a_chunk_ended_meanwhile(scene: Scene, ending: str) -> None:
+def test_the_end_of_a_stopped_run_in_which_a_chunk_ended_meanwhile_is_not_recorded(scene: Scene, ending: str) -> None:
     scene.split(2)
     scene.ledger.stop_run(scene.run_id, "failed")
     read = scene.run
@@ -163,7 +163,7 @@ def test_an_end_is_not_recorded_of_a_stopped_run_in_which_a_chunk_ended_meanwhil
     assert scene.ledger.record_end(scene.run, "failed")
 
 
-def test_a_run_that_drained_again_within_the_same_millisecond_is_told_from_the_earlier_drain(scene: Scene) -> None:
+def test_a_second_drain_in_the_same_millisecond_is_distinguished_from_the_first(scene: Scene) -> None:
     frozen = Ledger(scene.dynamodb, scene.table.name, clock=lambda: "2026-03-01T12:00:00.000Z")
     still = Scene(frozen, scene.dynamodb, scene.table, scene.run_id)
     still.split(1)
@@ -175,7 +175,7 @@ def test_a_run_that_drained_again_within_the_same_millisecond_is_told_from_the_e
     assert not frozen.record_end(read, "failed")
 
 
-def test_an_end_is_not_recorded_of_a_run_that_was_resumed_meanwhile(scene: Scene) -> None:
+def test_the_end_of_a_run_that_was_resumed_meanwhile_is_not_recorded(scene: Scene) -> None:
     scene.split(1)
     scene.ledger.stop_run(scene.run_id, "failed")
     read = scene.run

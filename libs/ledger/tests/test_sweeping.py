@@ -1,4 +1,4 @@
-"""What the ledger promises to the sweeper."""
+"""What the ledger guarantees to the sweeper."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from prismline_ledger import COUNTERS, Ledger
 pytestmark = pytest.mark.emulator
 
 
-def test_a_run_is_open_until_its_end_was_heard_and_it_is_closed(scene: Scene) -> None:
+def test_a_run_is_open_until_its_end_is_recorded_and_it_is_closed(scene: Scene) -> None:
     scene.split(1)
     assert scene.is_open
     assert not scene.ledger.close_run(scene.run), "its chunk has not ended"
     scene.complete()
-    assert not scene.ledger.close_run(scene.run), "its end has not been heard"
+    assert not scene.ledger.close_run(scene.run), "its end has not been recorded"
     scene.end()
     assert scene.is_open
     assert scene.ledger.close_run(scene.run)
@@ -36,7 +36,7 @@ def test_a_run_is_open_while_rows_wait_for_the_slow_lane(scene: Scene) -> None:
     assert scene.ledger.close_run(scene.run)
 
 
-def test_rows_of_a_stopped_run_keep_it_open_only_until_its_end_was_heard(scene: Scene) -> None:
+def test_rows_of_a_stopped_run_keep_it_open_only_until_its_end_is_recorded(scene: Scene) -> None:
     scene.split(2)
     scene.complete(n_timed_out=1)
     scene.ledger.stop_run(scene.run_id, "cancelled")
@@ -48,14 +48,14 @@ def test_rows_of_a_stopped_run_keep_it_open_only_until_its_end_was_heard(scene: 
 
 CHANGES: dict[str, Callable[[Scene], object]] = {
     "a late success": lambda scene: scene.complete(0, n_timed_out=1),
-    "a late success whose end was heard": lambda scene: (scene.complete(0, n_timed_out=1), scene.end()),
+    "a late success whose end is recorded": lambda scene: (scene.complete(0, n_timed_out=1), scene.end()),
     "a recovery": lambda scene: scene.ledger.reopen_chunk(scene.chunk(0), "op"),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("in_between", [True, False])
-def test_a_run_whose_end_may_be_another_one_by_now_is_not_closed(scene: Scene, change: str, in_between: bool) -> None:
+def test_a_run_whose_end_may_have_changed_is_not_closed(scene: Scene, change: str, in_between: bool) -> None:
     scene.split(1)
     scene.fail()
     scene.end("failed")
@@ -101,14 +101,14 @@ def test_a_redelivered_split_does_not_open_a_closed_run_again(scene: Scene) -> N
     assert not scene.is_open
 
 
-def test_a_run_is_claimed_by_one_sweep_of_two(scene: Scene) -> None:
+def test_only_one_of_two_sweeps_claims_a_run(scene: Scene) -> None:
     scene.split(1)
     seen_by_both = scene.run
     claimed = scene.ledger.claim_sweep(seen_by_both)
     assert claimed == scene.run
     assert scene.ledger.claim_sweep(seen_by_both) is None
     assert claimed is not None
-    assert scene.ledger.claim_sweep(claimed) is not None, "the next sweep comes by again"
+    assert scene.ledger.claim_sweep(claimed) is not None, "the next sweep can claim it again"
 
 
 def test_a_closed_run_is_not_claimed(scene: Scene) -> None:
@@ -140,7 +140,7 @@ def test_a_chunk_that_is_sent_again_waits_and_keeps_its_attempts(scene: Scene, b
     assert chunk.sent_at is not None
     assert not scene.ledger.record_resend(read, "again"), "the second of two sweeps is refused"
     assert scene.chunk() == chunk
-    assert scene.complete().changed, "a late worker is welcome"
+    assert scene.complete().changed, "a late worker may still complete it"
 
 
 HAPPENINGS: dict[str, Callable[[Scene], object]] = {
@@ -153,7 +153,9 @@ HAPPENINGS: dict[str, Callable[[Scene], object]] = {
 
 @pytest.mark.parametrize("happening", HAPPENINGS)
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_chunk_that_went_on_meanwhile_is_not_noted_as_sent_again(scene: Scene, happening: str, begun: bool) -> None:
+def test_no_resend_is_recorded_for_a_chunk_that_progressed_meanwhile(
+    scene: Scene, happening: str, begun: bool
+) -> None:
     scene.split(1)
     if begun:
         scene.start()
@@ -165,7 +167,7 @@ def test_a_chunk_that_went_on_meanwhile_is_not_noted_as_sent_again(scene: Scene,
 
 
 @pytest.mark.parametrize("ending", ["complete", "fail"])
-def test_a_chunk_that_has_ended_is_never_sent_back(scene: Scene, ending: str) -> None:
+def test_no_resend_is_recorded_for_a_chunk_that_has_ended(scene: Scene, ending: str) -> None:
     scene.split(1)
     getattr(scene, ending)()
     ended = scene.chunk()
@@ -173,7 +175,7 @@ def test_a_chunk_that_has_ended_is_never_sent_back(scene: Scene, ending: str) ->
     assert scene.chunk() == ended
 
 
-def test_what_was_said_is_marked(scene: Scene) -> None:
+def test_an_announced_end_is_no_longer_unsaid(scene: Scene) -> None:
     scene.split(1)
     given_up = scene.ledger.give_up_chunk(scene.start(), "e", unsaid=True)
     scene.ledger.mark_said(given_up.chunk)
@@ -181,7 +183,7 @@ def test_what_was_said_is_marked(scene: Scene) -> None:
     assert scene.chunk() == given_up.chunk.model_copy(update={"unsaid": False})
 
 
-def test_saying_one_failure_does_not_mark_the_next_one(scene: Scene) -> None:
+def test_the_announcement_of_one_failure_does_not_mark_the_next_one(scene: Scene) -> None:
     scene.split(1)
     first = scene.ledger.give_up_chunk(scene.start(), "e", unsaid=True).chunk
     scene.ledger.reopen_chunk(scene.chunk(), "op")
@@ -190,7 +192,7 @@ def test_saying_one_failure_does_not_mark_the_next_one(scene: Scene) -> None:
     assert scene.chunk().unsaid
 
 
-def test_a_refit_is_noted_as_sent_again_by_one_sweep_of_two(scene: Scene) -> None:
+def test_only_one_of_two_sweeps_records_the_resend_of_a_refit(scene: Scene) -> None:
     scene.split(1)
     scene.complete(n_timed_out=2)
     read = scene.chunk()
@@ -199,10 +201,10 @@ def test_a_refit_is_noted_as_sent_again_by_one_sweep_of_two(scene: Scene) -> Non
     assert not scene.ledger.record_refit_resend(read)
     again = scene.chunk()
     scene.ledger.record_refit(scene.run_id, scene.chunk_id(), remaining=1)
-    assert not scene.ledger.record_refit_resend(again), "the slow lane goes on"
+    assert not scene.ledger.record_refit_resend(again), "the slow lane is working"
 
 
-def test_a_split_is_asked_for_again_by_one_sweep_of_two_and_not_once_latched(scene: Scene) -> None:
+def test_only_one_of_two_sweeps_records_the_resend_of_a_split_and_none_after_the_latch(scene: Scene) -> None:
     scene.split(1, latch=False, manifest_key="manifests/m.json", split_token="token")
     read = scene.run
     assert (read.manifest_key, read.split_token) == ("manifests/m.json", "token")
@@ -215,7 +217,7 @@ def test_a_split_is_asked_for_again_by_one_sweep_of_two_and_not_once_latched(sce
     assert not scene.ledger.record_split_resend(again)
 
 
-def test_a_check_is_noted(scene: Scene) -> None:
+def test_a_check_is_recorded(scene: Scene) -> None:
     run = scene.open()
     scene.ledger.record_check(run)
     assert scene.run == run.model_copy(update={"checked_at": scene.run.checked_at})
@@ -231,7 +233,7 @@ MOVES: dict[str, Callable[[Scene], object]] = {
 
 
 @pytest.mark.parametrize("moving", COUNTERS)
-def test_counters_are_corrected_only_while_none_of_them_moves(scene: Scene, moving: str) -> None:
+def test_counters_are_corrected_only_if_none_has_changed_since_the_read(scene: Scene, moving: str) -> None:
     scene.split(4)
     scene.complete(0, n_timed_out=2)
     scene.complete(1, n_timed_out=4)
@@ -259,7 +261,7 @@ def test_a_corrected_run_drains(scene: Scene) -> None:
     assert scene.ledger.drain(scene.run_id).drains == 1
 
 
-def test_writes_about_a_run_that_is_not_there_make_no_item(scene: Scene, ledger: Ledger) -> None:
+def test_writes_for_a_run_that_does_not_exist_create_no_item(scene: Scene, ledger: Ledger) -> None:
     run = scene.open()
     chunks = ledger.chunks(scene.run_id)
     scene.dynamodb.delete_item(TableName=scene.table.name, Key={"PK": {"S": scene.run_id}, "SK": {"S": "RUN"}})

@@ -1,4 +1,4 @@
-"""Tasks of runs with one shard and with several: what a caller asks for is what the table holds afterwards."""
+"""Tasks of runs with one shard and with several: what the table holds after each call."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def new(ledger: Ledger, new_run_id: Callable[[], str]) -> Callable[[int], Tasks]
 
 
 @SHARDS
-def test_tasks_are_found_where_their_ids_say(new: Callable[[int], Tasks], shard_count: int) -> None:
+def test_tasks_are_in_the_partitions_that_follow_from_their_ids(new: Callable[[int], Tasks], shard_count: int) -> None:
     tasks = new(shard_count)
     run_id = tasks.opened.run_id
     by_shard = tasks.ledger.add_tasks(tasks.opened, 100, sources())
@@ -111,7 +111,7 @@ def test_tasks_that_are_added_again_stay_as_they_are(new: Callable[[int], Tasks]
 
 
 @SHARDS
-def test_the_run_pays_for_every_attempt_at_its_tasks(new: Callable[[int], Tasks], shard_count: int) -> None:
+def test_every_attempt_at_a_task_is_added_to_the_runs_costs(new: Callable[[int], Tasks], shard_count: int) -> None:
     tasks = new(shard_count)
     tasks.split()
     first = tasks.ledger.start_tasks(tasks.opened, tasks.all())
@@ -129,7 +129,7 @@ def test_the_run_pays_for_every_attempt_at_its_tasks(new: Callable[[int], Tasks]
     assert [(each.attempt, each.error, each.duration_ms) for each in failed.errors] == [(1, "503", 2), (2, "404", 3)]
     tasks.ledger.reopen_tasks(tasks.run, [failed], "recovery")
     (third,) = tasks.ledger.start_tasks(tasks.opened, tasks.ledger.read_tasks(tasks.run, [failed.task_id]).values())
-    assert tasks.ledger.counts(tasks.run).costs == Costs(5 * N, 2 * N, length), "a recovery takes nothing back"
+    assert tasks.ledger.counts(tasks.run).costs == Costs(5 * N, 2 * N, length), "a recovery subtracts nothing"
     tasks.ledger.end_tasks(tasks.opened, [TaskEnding(third, result=result_of(third), duration_ms=4)])
     assert tasks.ledger.counts(tasks.run).costs == Costs(5 * N + 4, 2 * N + 1, length + result_of(third).length)
 
@@ -166,7 +166,7 @@ def test_a_shard_with_something_left_to_do_costs_one_read(
 
 
 @SHARDS
-def test_what_ended_before_is_handed_back_as_it_is(new: Callable[[int], Tasks], shard_count: int) -> None:
+def test_a_task_that_had_ended_is_returned_unchanged(new: Callable[[int], Tasks], shard_count: int) -> None:
     tasks = new(shard_count)
     items = tasks.split()
     tasks.fail(items[:2])
@@ -183,7 +183,9 @@ def test_what_ended_before_is_handed_back_as_it_is(new: Callable[[int], Tasks], 
 
 
 @SHARDS
-def test_a_late_success_counts_as_one_and_has_the_end_said_again(new: Callable[[int], Tasks], shard_count: int) -> None:
+def test_a_late_success_counts_as_one_and_removes_the_recorded_end(
+    new: Callable[[int], Tasks], shard_count: int
+) -> None:
     tasks = new(shard_count)
     items = tasks.split()
     tasks.fail(items)
@@ -199,10 +201,10 @@ def test_a_late_success_counts_as_one_and_has_the_end_said_again(new: Callable[[
 
 
 @pytest.mark.parametrize("request_number", range(4))
-def test_a_late_success_while_the_run_drains_is_among_the_sums(
+def test_a_late_success_while_the_run_drains_is_in_the_sums(
     new: Callable[[int], Tasks], dynamodb: DynamoDBClient, request_number: int
 ) -> None:
-    """The latch, the run, its shards, the drain: the late success comes before each of these requests.
+    """The late success takes place before each request of a latch: the latch, the reads of run and shards, the drain.
 
     Its worker dies right after the transaction, so it does not drain the run itself.
     """
@@ -257,7 +259,7 @@ def test_an_attempt_is_begun_again_and_given_back_once(new: Callable[[int], Task
     first = tasks.ledger.start_tasks(tasks.opened, items)
     assert len(first) == N
     assert sorted(first, key=lambda task: task.index) == tasks.all()
-    second = tasks.ledger.start_tasks(tasks.opened, items[:5])  # on a read from before the first
+    second = tasks.ledger.start_tasks(tasks.opened, items[:5])  # with a read from before the first attempt
     assert {task.attempts for task in second} == {2}
     assert {task.first_started_at for task in second} == {first[0].first_started_at}
     later = timestamp()
@@ -269,7 +271,7 @@ def test_an_attempt_is_begun_again_and_given_back_once(new: Callable[[int], Task
     assert tasks.ledger.task(tasks.opened, back.task_id) == back
 
 
-def test_a_task_at_which_others_begin_attempts_all_the_time_is_left_to_them(
+def test_a_task_that_always_collides_with_other_workers_is_left_to_them(
     new: Callable[[int], Tasks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = new(1)
@@ -292,7 +294,7 @@ def test_a_task_at_which_others_begin_attempts_all_the_time_is_left_to_them(
     assert tasks.all()[0].attempts > 1
 
 
-def test_what_has_ended_is_not_started(new: Callable[[int], Tasks]) -> None:
+def test_a_task_that_has_ended_is_not_started(new: Callable[[int], Tasks]) -> None:
     tasks = new(1)
     items = tasks.split(3)
     tasks.complete(items[:1])
@@ -328,7 +330,7 @@ def test_pages_hold_every_task_once_in_one_request_each(new: Callable[[int], Tas
         assert sorted(found) == sorted(task.task_id for task in expected)
 
 
-def test_of_two_ingestions_one_goes_on(new: Callable[[int], Tasks]) -> None:
+def test_only_one_of_two_ingestions_continues(new: Callable[[int], Tasks]) -> None:
     tasks = new(4)
     mine = tasks.ledger.checkpoint(tasks.opened, '{"index": 100}', n_rejected=2, rejects_key="jobs/j/rejects.jsonl")
     assert mine is not None
@@ -336,7 +338,7 @@ def test_of_two_ingestions_one_goes_on(new: Callable[[int], Tasks]) -> None:
     assert tasks.ledger.checkpoint(tasks.opened, '{"index": 50}') is None
     assert tasks.ledger.checkpoint(mine, '{"index": 200}') is not None
     tasks.split()
-    assert tasks.ledger.checkpoint(tasks.run, '{"index": 300}') is None, "the run is closed"
+    assert tasks.ledger.checkpoint(tasks.run, '{"index": 300}') is None, "the run is latched"
 
 
 def test_a_run_has_one_queue_of_its_own(new: Callable[[int], Tasks]) -> None:
@@ -349,7 +351,7 @@ def test_a_run_has_one_queue_of_its_own(new: Callable[[int], Tasks]) -> None:
 
 
 @SHARDS
-def test_the_total_is_set_whole_by_whoever_comes_again(
+def test_a_repeat_of_a_died_call_sets_the_complete_total(
     new: Callable[[int], Tasks], dynamodb: DynamoDBClient, shard_count: int
 ) -> None:
     tasks = new(shard_count)
@@ -361,7 +363,7 @@ def test_the_total_is_set_whole_by_whoever_comes_again(
     if shard_count > 1:
         assert [shard.total for shard in tasks.ledger.shards(tasks.run)] == totals
     tasks.ledger.latch(tasks.opened.run_id)
-    with pytest.raises(PermanentError, match="closed with another number"):
+    with pytest.raises(PermanentError, match="a total other than"):
         tasks.ledger.set_task_total(tasks.opened.run_id, [3] * shard_count)
 
 

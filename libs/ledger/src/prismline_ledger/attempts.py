@@ -59,7 +59,7 @@ class Attempts(LedgerBase):
         return self._update_chunk(chunk.run_id, chunk.chunk_id, change) is not None
 
     def report_progress(self, chunk: ChunkItem, n_done: int) -> bool:
-        """Record how many items of the chunk the attempt has done. False if it has ended, or another one has begun.
+        """Record how many items of the chunk the attempt has processed. False if it has ended or been replaced.
 
         chunk: the chunk that `start_chunk` returned.
         """
@@ -67,7 +67,7 @@ class Attempts(LedgerBase):
         return self._update_chunk(chunk.run_id, chunk.chunk_id, change) is not None
 
     def record_waiting(self, run: RunItem, reason: str) -> RunItem | None:
-        """Record what work of the run waits for. Return the current run; None if others have recorded it since."""
+        """Record what the run's work waits for. Return the current run; None if another process has done so since."""
         change = Change(
             {"waiting_for": truncate(reason), "waiting_at": self._clock()},
             condition=Attr("PK").exists() & as_read(run, "waiting_at"),
@@ -90,7 +90,7 @@ class Attempts(LedgerBase):
         n_blank: int | None = None,
         summary: str | None = None,
     ) -> Finished:
-        """Complete the chunk: its whole output is stored. `n_timed_out` of its items wait for the slow lane.
+        """Complete the chunk: its output is stored in full. `n_timed_out` of its items wait for the slow lane.
 
         n_bytes: the length of the output. n_blank: how many of its items are blank, if the splitter has not counted
         them.
@@ -103,15 +103,15 @@ class Attempts(LedgerBase):
         adds = {"n_timed_out": n_timed_out} if n_timed_out else {}
         if n_blank is not None:
             fields["n_blank"] = n_blank
-            if n_blank or chunk.shard is None:  # with several shards, the run's item is left alone where it can be
+            if n_blank or chunk.shard is None:  # with several shards, the run's item is written only if necessary
                 adds["n_blank"] = n_blank
         return self._end_chunk(chunk, ChunkStatus.COMPLETED, fields, run_adds=adds)
 
     def fail_chunk(self, chunk: ChunkItem, error: str, *, duration_ms: int | None = None) -> Finished:
         """Fail the chunk because of a permanent error, unless a recovery has reopened it since it was read.
 
-        An error from before the recovery says nothing about the attempts after it. duration_ms: how long the attempt of
-        the caller took. None: the caller has made no attempt.
+        An error from before the recovery says nothing about the attempts after it. duration_ms: the duration of the
+        caller's attempt. None: the caller has made no attempt.
         """
         fields: dict[str, Any] = {"error": truncate(error)}
         attempt_error = None
@@ -131,7 +131,7 @@ class Attempts(LedgerBase):
     # ---- the slow lane
 
     def record_refit(self, run_id: str, chunk_id: str, *, remaining: int) -> bool:
-        """Record how many rows of a completed chunk are not fitted yet. False if the number has not changed.
+        """Record how many rows of a completed chunk are not fitted yet. False if the number has not fallen.
 
         The number only falls, so a late patch of an older version of the file has no effect. Rows that were given up
         never wait again. Raises TransientError if the chunk is not COMPLETED yet.

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
 COUNTERS = ("chunks_completed", "chunks_failed", "n_timed_out", "n_refit_failed")
 #: A chunk that is IN_PROGRESS for longer than this is shown as stuck. It is Lambda's longest timeout.
 STUCK_AFTER = timedelta(minutes=15)
-#: Stands for the number of shards where it is enough to know that there are several.
+#: A number of shards for callers that only need to know that there are several.
 SEVERAL = 2
-#: What a picture of a run shows of a chunk or a task.
+#: The attributes of a chunk or a task that a picture of the run shows.
 CELL_ATTRIBUTES = (
     "SK",
     "index",
@@ -104,7 +104,7 @@ class ChunkPage:
     """Some chunks of a run in the order of their ids."""
 
     chunks: list[ChunkItem]
-    #: The id to go on after. None: there are no more chunks now.
+    #: The id after which the next page begins. None: there are no more chunks now.
     after: str | None
 
 
@@ -182,7 +182,7 @@ class LedgerBase:
     def page_of_cells(
         self, run: RunItem, shard: int = 0, *, after: str | None = None, until: str | None = None, limit: int = 1000
     ) -> Page:
-        """What a picture of the run shows of at most `limit` of its chunks, or of the tasks of a shard. One request.
+        """`CELL_ATTRIBUTES` of at most `limit` of the run's chunks, or of the tasks of a shard. One request.
 
         after, until: sort keys, the first exclusive, the last inclusive.
         """
@@ -191,7 +191,7 @@ class LedgerBase:
         return self._table.page(
             Key("PK").eq(pk) & Key("SK").between(prefix, until or f"{prefix}~"),
             limit=limit,
-            after={"PK": pk, "SK": after or prefix},  # no item has the prefix as its key: the page begins after it
+            after={"PK": pk, "SK": after or prefix},  # no item's key is the prefix, so the first page skips nothing
             attributes=CELL_ATTRIBUTES,
         )
 
@@ -200,7 +200,7 @@ class LedgerBase:
         return self._table.count(_chunks_of(run_id))
 
     def items_done(self, run_id: str) -> int:
-        """How many items of chunks that are in progress are done, as far as their workers have reported."""
+        """How many items of the chunks in progress are processed, as far as their workers have reported."""
         underway = Attr("status").eq(ChunkStatus.IN_PROGRESS.value) & Attr("n_done").exists()
         return sum(int(item["n_done"]) for item in self._table.query(_chunks_of(run_id), where=underway))
 
@@ -226,7 +226,7 @@ class LedgerBase:
     # ---- shards
 
     def shards(self, run: RunItem) -> list[ShardItem]:
-        """The counters of all shards of a run with several shards, in order. One that counts nothing yet is empty."""
+        """The counters of all shards of a run with several shards, in order. A shard that has no item yet has zeros."""
         keys = [shard_key(run.run_id, shard) for shard in range(run.shard_count)]
         found = {item["PK"]: ShardItem.model_validate(item) for item in self._table.batch_get(keys)}
         return [found.get(key["PK"]) or ShardItem(PK=key["PK"]) for key in keys]
@@ -234,7 +234,7 @@ class LedgerBase:
     def counts(self, run: RunItem) -> Counts:
         """How many of the run's chunks or tasks there are, and how many have ended.
 
-        They are those of `run` itself, or the sums over its shards, which are read now.
+        They are those in `run`, or the sums over its shards, which are read now.
         """
         if run.shard_count == 1 or run.drained_at is not None:
             return Counts(run.chunks_total, run.chunks_completed, run.chunks_failed, _costs([run]))
@@ -243,17 +243,17 @@ class LedgerBase:
         return Counts(run.chunks_total, completed, failed, _costs(shards))
 
     def counted(self, run: RunItem) -> RunItem:
-        """The run with its counts, wherever they are kept."""
+        """The run with its counts, which its item or its shards hold."""
         counts = self.counts(run)
         return run.model_copy(update={"chunks_completed": counts.completed, "chunks_failed": counts.failed})
 
     def drain_shard(self, run_id: str, shard: int | None) -> RunItem | None:
         """Drain the run if this shard, and then every other one, is complete. Return the current run.
 
-        shard: None for a run with one shard, whose item was changed itself.
+        shard: None for a run with one shard, whose counters are in the run item.
 
-        None if the shard has something left to do: then nothing but the shard's own item was read. Of the writers that
-        each end the last chunk or task of a shard, one reads after all the others have written.
+        None if the shard is not complete; then only its own item is read. Several writers may each end the last chunk
+        or task of a shard at the same time. One of them reads after all have written, and drains the run.
         """
         if shard is not None:
             item = self._table.get(shard_key(run_id, shard))
@@ -275,13 +275,13 @@ class LedgerBase:
     ) -> Finished:
         """End `chunk` and change the run's counters and costs in one transaction, unless the chunk has ended.
 
-        attempt_error: why the attempt failed that the caller has made. guard: attributes that the caller's decision
-        depends on. If one has changed since `chunk` was read, nothing is written.
+        attempt_error: why the caller's attempt failed. guard: attributes that the caller's decision depends on. If one
+        has changed since `chunk` was read, nothing is written.
         """
         read, duration_ms = chunk, fields.get("duration_ms")
         while chunk.state in ALLOWED_FROM[to] and all(getattr(chunk, name) == getattr(read, name) for name in guard):
             late = chunk.state is ChunkStatus.FAILED
-            # The message of a chunk that had FAILED may be gone, so the sweeper repeats what the caller has to say.
+            # The message of a chunk that had FAILED may be gone, so the sweeper repeats the caller's announcement.
             sets = {"status": to.value, "completed_at": self._clock(), **fields} | ({"unsaid": True} if late else {})
             sets["charged_attempts"] = chunk.attempts
             if attempt_error is not None:
@@ -308,7 +308,7 @@ class LedgerBase:
         return Finished(changed=False, chunk=chunk, run=self._after(chunk))
 
     def _after(self, chunk: ChunkItem) -> RunItem:
-        """The run after a chunk of it has ended, drained if that was the last one."""
+        """The current run after one of its chunks has ended, drained if that was the last one."""
         return self.drain_shard(chunk.run_id, chunk.shard) or self.run(chunk.run_id)
 
     def _counting(
@@ -321,7 +321,7 @@ class LedgerBase:
         run: RunItem | None = None,
         late: bool = False,
     ) -> list[Any]:
-        """The writes that count transitions: of the run's item, of the shard's, or of both.
+        """The writes that count transitions, in the run's item, in the shard's, or in both.
 
         run_adds: changes of other numbers of the run. run: the run as it was read, for late successes in a shard.
         """
@@ -343,8 +343,8 @@ class LedgerBase:
     def _moving(self, run: RunItem, changes: Mapping[str, int], run_adds: Mapping[str, int] | None = None) -> Any:
         """The write of the run's item that belongs to late successes in a run with several shards.
 
-        A drain that has read some of the shards before them must not record what it has read, so `moves` changes. If
-        the run has drained, its item holds the sums, and they change with the shards.
+        It increments `moves`, so that a drain that read some shards before them fails its condition. If the run has
+        drained, its item holds the sums, and they change with the shards.
         """
         adds = {"moves": 1, **(changes if run.drained_at is not None else {}), **(run_adds or {})}
         condition = Attr("PK").exists() & as_read(run, "drained_at")
@@ -353,10 +353,10 @@ class LedgerBase:
         )
 
     def _uncounting(self, run_id: str, shard: int | None, changes: Mapping[str, int]) -> list[Any]:
-        """The writes that belong to reopening what had FAILED: the counters change, and the run is no longer drained.
+        """The writes that belong to the reopening of FAILED chunks or tasks: counters change, the run is not drained.
 
-        shard: where it was counted. None: in the run's item. The sums in the item of a run with several shards belonged
-        to its drain, so they go with it.
+        shard: the shard that counts them. None: the run's item does. The sums in the item of a run with several shards
+        belong to its drain, so they are reset with it.
         """
         sets, adds, exists = self._opened(), dict(changes), Attr("PK").exists()
         writes = []
@@ -370,9 +370,9 @@ class LedgerBase:
     def drain(self, run_id: str) -> RunItem:
         """Mark the run drained if it is latched and all its chunks or tasks have ended. Return the current run.
 
-        The item of a drained run holds its counts, also if shards counted them. A stopped run may have ended, and have
-        been closed, before its last chunks ended. Its end may be a different one now, so the drain removes the recorded
-        end and the run is open again.
+        The item of a drained run holds its counts, also if shards counted them. A stopped run may have ended, and been
+        closed, before its last chunks ended. Its end may now be a different one, so the drain removes the recorded end
+        and opens the run again.
         """
         while True:
             run = self.run(run_id)

@@ -20,8 +20,8 @@ class Deleting(LedgerBase):
     def delete_run(self, run: RunItem) -> Iterator[int]:
         """Delete all items of a run, its own item last. Yields the number of items after each page of them.
 
-        The run's item says how many partitions there are, so a deletion that was cut off begins again with it. The
-        record that the run was stopped before it was opened stays: a late message must not open the run again.
+        The run's item says how many partitions there are, so it goes last: an interrupted deletion can be repeated. A
+        stop item, written before the run was opened, stays: a late message must not open the run again.
         """
         shards = [partition(run.run_id, shard, run.shard_count) for shard in range(run.shard_count)]
         for pk in dict.fromkeys([*shards, run.run_id]):

@@ -11,11 +11,11 @@ from datetime import datetime
 
 from prismline_contracts import LIMITS, ChunkItem, ChunkStatus, NewerStatus, Queue, RunItem, TaskItem
 
-#: By how much a lease outlasts the function that holds it, in seconds: its clock and ours may differ.
+#: By how much a lease outlasts the timeout of the function that holds it, in seconds: clocks may differ.
 LEASE_MARGIN_SECONDS = 300.0
 
-#: How long, in seconds, work counts as waiting after a worker found so. A message that waits for a slot comes again
-#: within a minute.
+#: How long, in seconds, work counts as waiting after a worker has recorded it. A message that waits for a slot is
+#: delivered again within a minute.
 WAIT_SECONDS = 180.0
 
 
@@ -23,12 +23,12 @@ WAIT_SECONDS = 180.0
 class Patience:
     """The limits that a chunk must reach before it is given up."""
 
-    #: Attempts. Those that the outage of a dependency interrupted do not count.
+    #: Attempts. Interrupted attempts do not count.
     max_attempts: int = 5
     #: Seconds since the first attempt began. Long enough to roll back a bad deployment.
     seconds: float = 7200.0
-    #: Lease of an attempt, in seconds. After it, the worker is presumed dead, because its function has been stopped by
-    #: then. The sweeper sends the chunk again, long before the visibility timeout of the first message ends.
+    #: Lease of an attempt, in seconds. After it, the worker is presumed dead, because Lambda has stopped its function
+    #: by then. The sweeper then sends the chunk again, long before the visibility timeout of the first message ends.
     lease_seconds: float = LIMITS[Queue.CHUNKS].function_seconds + LEASE_MARGIN_SECONDS
 
 
@@ -43,7 +43,7 @@ def seconds_since(moment: str, now: datetime) -> float:
 
 
 def waiting_for(run: RunItem, now: datetime) -> str | None:
-    """What work of the run waits for, if a worker has lately found that it could not begin and the run goes on."""
+    """What the run's work waits for. None if the run has ended, or if no worker has lately recorded a wait."""
     over = run.drained_at is not None or run.cancelled_at is not None or run.ended_at is not None
     if over or run.waiting_at is None or seconds_since(run.waiting_at, now) > WAIT_SECONDS:
         return None
@@ -51,7 +51,7 @@ def waiting_for(run: RunItem, now: datetime) -> str | None:
 
 
 def leased(chunk: ChunkItem | TaskItem, now: datetime, patience: Patience) -> bool:
-    """Whether the lease of the chunk's current attempt lasts, so that a worker may be processing the chunk."""
+    """Whether the lease of the chunk's current attempt still lasts, so that a worker may be processing the chunk."""
     return (
         chunk.state is ChunkStatus.IN_PROGRESS
         and seconds_since(chunk.started_at or chunk.created_at, now) <= patience.lease_seconds

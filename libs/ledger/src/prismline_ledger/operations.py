@@ -72,7 +72,7 @@ class Operations:
             until = (operation and operation.leased_until) or timestamp(moment)
             left = (datetime.fromisoformat(until) - moment).total_seconds()
             raise LeaseLostError(
-                f"Recovery {request.operation_id} is being worked on.", retry_after=max(1, round(left) + 1)
+                f"Another process works on recovery {request.operation_id}.", retry_after=max(1, round(left) + 1)
             ) from None
 
     def commit(
@@ -114,7 +114,7 @@ class Operations:
         try:
             return RecoveryOperationItem.model_validate(self._table.update(_key(operation_id), change))
         except RefusedError as error:
-            raise LeaseLostError(f"Somebody else works on recovery {operation_id} now.") from error
+            raise LeaseLostError(f"Another process now works on recovery {operation_id}.") from error
 
 
 def _key(operation_id: str) -> dict[str, Any]:

@@ -60,12 +60,12 @@ class Recovering(LedgerBase):
     def resume_run(self, run: RunItem, *, cancelled_at: str | None = None) -> bool:
         """Take back the stop of a run that failed, so that its remaining chunks are processed.
 
-        cancelled_at: a person wishes that the run goes on although it was cancelled. This is the moment of the stop
-        that the person saw. Such a run is resumed once its end is recorded, that is, its cancellation was announced.
+        cancelled_at: given if a person wants to continue a cancelled run. It is the moment of the stop that the person
+        saw. Such a run is resumed only after its end is recorded, that is, its cancellation was announced.
 
-        False if the run was not stopped, was cancelled and nobody has wished for it, or has changed since it was read.
-        The sweeper sends the chunks that had been skipped. A stop item, written before the run was opened, has no
-        effect from now on.
+        False if the run was not stopped, if it was cancelled and `cancelled_at` is not given, or if it has changed
+        since it was read. The sweeper sends the chunks that had been skipped. A stop item, written before the run was
+        opened, has no effect from now on.
         """
         if run.cancelled_at is None or not _may_go_on(run, cancelled_at):
             return False

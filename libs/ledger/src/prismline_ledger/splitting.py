@@ -31,7 +31,7 @@ _TOTAL = RunItem.attribute("chunks_total")
 
 @dataclass(frozen=True)
 class NewChunk:
-    """A chunk whose input is there: written by the splitter, or a part of the source that `reference` names."""
+    """A chunk whose input exists: a file that the splitter wrote, or a part of the source that `reference` names."""
 
     chunk_id: str
     chunk_key: str
@@ -63,9 +63,9 @@ class Splitting(LedgerBase):
     ) -> RunItem:
         """Create the run's item if it does not exist. Return the item in the table.
 
-        The number of shards never changes once something is added, so a caller goes by the item that is returned. The
-        sweeper uses `manifest_key` and `split_token` (the token of the task that waits for the split) to send
-        `run.split` again. If the run was stopped before it was opened, it is stopped now.
+        The number of shards never changes after the first chunk or task is added, so a caller uses the number in the
+        returned item. The sweeper uses `manifest_key` and `split_token` (the token of the task that waits for the
+        split) to send `run.split` again. If the run was stopped before it was opened, it is stopped now.
         """
         created_at = self._clock()
         item = RunItem(
@@ -97,7 +97,7 @@ class Splitting(LedgerBase):
         return item if created and stop is None else self.run(run_id)
 
     def set_plan(self, run: RunItem, plan: str) -> RunItem:
-        """Record the plan (JSON: the source's version and how it is cut) if the plan is still the one in `run`.
+        """Record the plan (JSON: the source's version and its division) if the plan is still the one in `run`.
 
         Return the current run. If two deliveries make different plans, both use the one that was recorded first.
         """
@@ -115,10 +115,10 @@ class Splitting(LedgerBase):
     ) -> RunItem | None:
         """Stop the run. None if it has no item, is already stopped, or has drained.
 
-        With the reason `failed`, also None if the run has ever drained, or `resumed_at` is not the one that was read:
-        then its chunks belong to a recovery. With the reason `cancelled`, also None if `uncancelled_at` is not the one
-        that was read: then a person had the run go on since. With `drains`, also None if the run has drained since that
-        was read.
+        With the reason `failed`, also None if the run has ever drained, or if `resumed_at` is not the one that was
+        read: then its chunks belong to a recovery. With the reason `cancelled`, also None if `uncancelled_at` is not
+        the one that was read: then a person has continued the run since. With `drains`, also None if the run has
+        drained since that was read.
         """
         unless = Attr("PK").exists() & Attr("cancelled_at").not_exists() & Attr("drained_at").not_exists()
         if reason == "failed":
@@ -133,7 +133,7 @@ class Splitting(LedgerBase):
     def divide(self, run: RunItem, shard_count: int) -> RunItem:
         """Give a run this number of shards, before its first chunk is added. Return the current run.
 
-        A run that was divided before keeps the number that it has.
+        A run that was divided before keeps its number.
         """
         if shard_count == 1 or run.shard_count > 1:
             return run
@@ -144,7 +144,7 @@ class Splitting(LedgerBase):
     def add_chunks(self, run_id: str, chunks: Iterable[NewChunk], *, shard_count: int = 1) -> None:
         """Create the items of chunks, PENDING. Existing items stay unchanged, whatever their status is.
 
-        shard_count: that of the run. With more than one, the chunks are counted by one shard after the other.
+        shard_count: the run's. With more than one, each chunk is counted by one shard, in turn.
         """
         shards = [None] if shard_count == 1 else list(range(shard_count))
         for batch in batches(zip(chunks, cycle(shards)), CHUNKS_PER_TRANSACTION):
@@ -177,8 +177,8 @@ class Splitting(LedgerBase):
 
         n_blank: None if the workers count the blank items.
 
-        Raises PermanentError if the ledger holds another number of items, or items that other shards count, because the
-        source was then cut in two different ways, or if the run is latched with another total.
+        Raises PermanentError if the run is latched with another total. Also if the ledger holds another number of
+        items, or items of other shards, because the source was then cut in two different ways.
         """
         if shard_count == 1:
             written, divided = self.count_chunks(run_id), True
@@ -199,7 +199,7 @@ class Splitting(LedgerBase):
         self._set_run_total(run_id, n_chunks, "chunks", others)
 
     def _set_shard_totals(self, run_id: str, totals: Sequence[int]) -> None:
-        """Set the total of each shard, also of those that count nothing: a shard without a total is never complete."""
+        """Set the total of each shard, even if it is zero: a shard without a total is never complete."""
 
         def set_one(shard: int) -> None:
             total = totals[shard]
@@ -208,7 +208,7 @@ class Splitting(LedgerBase):
                 self._table.update(shard_key(run_id, shard), Change({"total": total}, condition=same))
             except RefusedError:
                 raise PermanentError(
-                    f"Shard {shard} of run {run_id} is closed with another number than {total}."
+                    f"Shard {shard} of run {run_id} has a total other than {total}."
                 ) from None
 
         side_by_side(set_one, range(len(totals)))
@@ -217,10 +217,10 @@ class Splitting(LedgerBase):
         sets = {_TOTAL: total, **others}
         same = Attr("latched_at").not_exists() | Attr(_TOTAL).eq(total)
         if self._update_run(run_id, Change(sets, condition=Attr("PK").exists() & same)) is None:
-            raise PermanentError(f"Run {run_id} is closed with another number of {unit} than {total}.")
+            raise PermanentError(f"Run {run_id} does not exist, or is latched with a total other than {total} {unit}.")
 
     def latch(self, run_id: str) -> RunItem:
-        """Declare the total final, and drain the run if everything in it has ended already. Return the current run."""
+        """Declare the total final, and drain the run if all its chunks or tasks have ended. Return the current run."""
         due = Attr(_TOTAL).exists() & Attr("latched_at").not_exists()
         self._update_run(run_id, Change({"latched_at": self._clock()}, condition=due))
         return self.drain(run_id)
@@ -231,6 +231,6 @@ def _as_text(reference: CubeReference | None) -> str | None:
 
 
 def _drained(times: int) -> ConditionBase:
-    """The condition that the run has drained so often. The item of a run that never drained may lack the attribute."""
+    """The condition that the run has drained `times` times. A run that never drained may lack the attribute."""
     same = Attr("drains").eq(times)
     return same if times else same | Attr("drains").not_exists()

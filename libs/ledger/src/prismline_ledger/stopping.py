@@ -29,8 +29,8 @@ class Stopping(Splitting):
 
         With the reason `failed`, the run is not stopped if it has ever drained or was resumed, because its chunks then
         belong to a recovery. A caller that stops a resumed run gives the `resumed_at` that it read. With the reason
-        `cancelled`, a run that went on after an earlier cancellation is stopped only by a caller that gives the
-        `uncancelled_at` that was read. Such a caller also gives the `drains` that it read: a run that has drained since
+        `cancelled`, a run that continued after an earlier cancellation is stopped only by a caller that gives the
+        `uncancelled_at` that it read. Such a caller also gives the `drains` that it read: a run that has drained since
         is not stopped, because its chunks may belong to a recovery.
 
         A run without an item gets a stop item, and stops when the splitter opens it. This method reads the run again
@@ -47,7 +47,7 @@ class Stopping(Splitting):
     def record_end(self, run: RunItem, status: str) -> bool:
         """Record that the terminal status of `run` is written and announced, so that it is not announced again.
 
-        False if the run has changed since it was read, because its end may be a different one now.
+        False if the run has changed since it was read, because its end may now be a different one.
         """
         read = ("drained_at", "cancelled_at", "drains", "chunks_completed", "chunks_failed")
         over = Attr("drained_at").exists() | Attr("cancelled_at").exists()

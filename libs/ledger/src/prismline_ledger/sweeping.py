@@ -74,7 +74,7 @@ class Sweeping(LedgerBase):
         return self._update_run(run, change) is not None
 
     def record_progress(self, run: RunItem, ended: int, *, resent: bool) -> None:
-        """Record that `ended` tasks of the run have ended by now. resent: the others were sent again just now."""
+        """Record that `ended` tasks of the run have ended by now. resent: whether the others were just sent again."""
         change = Change(
             {"progress_ended": ended, "progress_at": self._clock(), **({} if resent else {"task_resends": 0})},
             adds={"task_resends": 1} if resent else {},

@@ -1,8 +1,8 @@
 """Writes and reads of tasks: ingestion adds them, workers start and end them, a recovery reopens them.
 
-A task has the states of a chunk and their transitions. What differs is the number: tasks are written many at a time,
-and a run of many has several shards. The tasks that end together are of one shard, and change its counters in the same
-transaction.
+A task has the states of a chunk and their transitions. There are more tasks than chunks, so they are written many at a
+time, and a large run has several shards. Tasks that end together belong to one shard, and change its counters in the
+same transaction.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from prismline_runtime import Change, PermanentError, RefusedError, Replacement,
 
 #: Writes of one transaction. DynamoDB accepts 100, DynamoDB Local of 2020 accepts 10.
 WRITES_PER_TRANSACTION = 10
-#: How often a worker tries to begin an attempt at a task at which other workers begin attempts meanwhile.
+#: How often a worker tries to begin an attempt at a task while other workers begin attempts at it.
 STARTS = 5
-#: Requests that look for the tasks of one page, if few of those that are read have the wanted status.
+#: Most requests for one page of tasks, if few of the tasks that are read have the wanted status.
 READS_PER_PAGE = 4
 
 
@@ -42,12 +42,12 @@ READS_PER_PAGE = 4
 class TaskEnding:
     """How a task ended: with a result, or with an error."""
 
-    #: The task as it was read: what the decision depends on.
+    #: The task as it was read. The decision depends on it.
     task: TaskItem
     result: TaskResult | None = None
     error: str | None = None
     duration_ms: int | None = None
-    #: For a task that is given up: nothing is written if any attempt has begun or ended since it was read.
+    #: True for a task that is given up: nothing is written if any attempt has begun or ended since it was read.
     unless_changed: bool = False
 
     @property
@@ -83,12 +83,12 @@ class TasksEnded:
 
     #: The tasks that it ended, as they are now.
     changed: list[TaskItem] = field(default_factory=list)
-    #: The others, as they are now: they had ended, or have changed since they were read. One that has not ended needs
-    #: another attempt.
+    #: The other tasks, as they are now: they had ended, or have changed since they were read. One that has not ended
+    #: needs another attempt.
     unchanged: list[TaskItem] = field(default_factory=list)
-    #: The current run, if its item was read: the tasks' shard is complete.
+    #: The current run. None if no shard of the tasks is complete, because the run item is then not read.
     run: RunItem | None = None
-    #: Those of `changed` that had FAILED, and are completed after all.
+    #: The tasks in `changed` that had FAILED before.
     late: list[TaskItem] = field(default_factory=list)
 
     @property
@@ -102,7 +102,7 @@ class TaskPage:
     """Some tasks of a shard in the order of their ids."""
 
     tasks: list[TaskItem]
-    #: The id to go on after. None: there are no more tasks now.
+    #: The id after which the next page begins. None: there are no more tasks now.
     after: str | None
 
 
@@ -140,9 +140,9 @@ class Tasks(Splitting):
     def checkpoint(
         self, run: RunItem, checkpoint: str, *, n_rejected: int | None = None, rejects_key: str | None = None
     ) -> RunItem | None:
-        """Record how far an ingestion has come, if it had come as far as `run` says. Return the current run.
+        """Record how far an ingestion has come, if the table still has the checkpoint of `run`. Return the current run.
 
-        None: another ingestion has gone on from there, or has closed the run. The caller stops.
+        None: another ingestion has continued from there, or has latched the run. The caller stops.
         """
         sets = {"checkpoint": checkpoint, "n_rejected": n_rejected, "rejects_key": rejects_key}
         open_still = Attr("PK").exists() & Attr("latched_at").not_exists()
@@ -229,8 +229,8 @@ class Tasks(Splitting):
         """Begin an attempt at each task that may have one. Return the tasks of these attempts.
 
         A task that is IN_PROGRESS is started again, because its worker may have died. If both workers finish, only one
-        of them ends the task. A task at which others begin attempts all the time is left to them: each of them has a
-        message of its own with it.
+        of them ends the task. After `STARTS` collisions with other workers, a task is left to them: each of them has
+        its own message for it.
         """
         started: list[TaskItem] = []
         left = [task for task in tasks if task.state in ALLOWED_FROM[TaskStatus.IN_PROGRESS]]
@@ -255,7 +255,7 @@ class Tasks(Splitting):
         run: RunItem,  # noqa: ARG002  every call about tasks names their run
         given_back: Iterable[GivenBackTask],
     ) -> list[TaskItem]:
-        """Make tasks PENDING after attempts without a result. Return those of which no other attempt has begun."""
+        """Make tasks PENDING after attempts without a result. Return those for which no other attempt has begun."""
         given, moment = list(given_back), self._clock()
         changes = [_given_back(each, moment) for each in given]
         done = self._replace([each.task for each in given], changes, "status", "attempts")
@@ -263,10 +263,10 @@ class Tasks(Splitting):
         return [TaskItem.model_validate(each.task.model_dump() | change) for each, change, ok in pairs if ok]
 
     def end_tasks(self, run: RunItem, endings: Iterable[TaskEnding]) -> TasksEnded:
-        """End tasks and count them, unless they have ended. Drain the run if these were its last.
+        """End tasks and count them, unless they have ended. Drain the run if these were its last ones.
 
-        Nothing is written for an ending whose task has changed in a way that the decision depends on: a failure from
-        before a recovery says nothing about the attempts after it.
+        An ending is not written if its decision depends on an attribute of the task that has changed. For example, a
+        failure from before a recovery says nothing about the attempts after it.
         """
         changed: list[TaskItem] = []
         unchanged: list[TaskItem] = []
@@ -289,7 +289,7 @@ class Tasks(Splitting):
         return TasksEnded(changed, unchanged, current, late)
 
     def _end_group(self, run: RunItem, group: Sequence[tuple[TaskEnding, TaskItem]]) -> list[TaskItem]:
-        """End tasks of one shard in one transaction, all of them late successes or none. Empty: one has changed."""
+        """End tasks of one shard in one transaction. Either all or none are late successes. Empty: one has changed."""
         moment, ended, writes = self._clock(), [], []
         total, costs = Counter[str](), Counter[str]()
         for ending, task in group:
@@ -364,7 +364,7 @@ class Tasks(Splitting):
     # ---- common
 
     def _replace(self, tasks: Sequence[TaskItem], changes: Sequence[Mapping[str, Any]], *guard: str) -> list[bool]:
-        """Change each task if the attributes `guard` still have the values in it. For each, whether it was changed."""
+        """Change each task whose attributes `guard` are still those in `tasks`. Return for each whether it changed."""
         return self._table.replace_each(
             [
                 Replacement({"PK": task.PK, "SK": task.SK}, change, {name: getattr(task, name) for name in guard})
@@ -373,7 +373,7 @@ class Tasks(Splitting):
         )
 
     def _again(self, run: RunItem, tasks: Sequence[TaskItem]) -> list[TaskItem]:
-        """The tasks as they are now, without those at which no attempt may begin."""
+        """The current tasks, without those for which no attempt may begin."""
         now = self.read_tasks(run, [task.task_id for task in tasks])
         return [task for task in now.values() if task.state in ALLOWED_FROM[TaskStatus.IN_PROGRESS]]
 
@@ -394,7 +394,7 @@ def _shard_in(task: TaskItem) -> int | None:
 
 
 def _may_end(ending: TaskEnding, task: TaskItem) -> bool:
-    """Whether the task, as it is now, may be ended so: by its state, and by what the decision depends on."""
+    """Whether the current task may end like this: its state allows it, and the decision's attributes are unchanged."""
     same = all(getattr(task, name) == getattr(ending.task, name) for name in ending.guard)
     return same and task.state in ALLOWED_FROM[ending.to]
 
@@ -404,7 +404,7 @@ def _is_late(task: TaskItem) -> bool:
 
 
 def _groups(pairs: Iterable[tuple[TaskEnding, TaskItem]]) -> Iterator[list[tuple[TaskEnding, TaskItem]]]:
-    """The endings that fit into one transaction: of one shard, with room for its counters and, if late, for the run."""
+    """Groups of endings that fit into one transaction: one shard, room for its counters and, if late, for the run."""
     by_kind: dict[tuple[str, bool], list[tuple[TaskEnding, TaskItem]]] = {}
     for pair in pairs:
         by_kind.setdefault((pair[1].PK, _is_late(pair[1])), []).append(pair)
@@ -413,7 +413,7 @@ def _groups(pairs: Iterable[tuple[TaskEnding, TaskItem]]) -> Iterator[list[tuple
 
 
 def _by_shard(tasks: Iterable[TaskItem]) -> Iterator[list[TaskItem]]:
-    """The tasks that are reopened in one transaction: of one shard, with room for its counters and the run."""
+    """Groups of tasks to reopen in one transaction: one shard, room for its counters and the run."""
     by_partition: dict[str, list[TaskItem]] = {}
     for task in tasks:
         by_partition.setdefault(task.PK, []).append(task)
@@ -437,7 +437,7 @@ def _given_back(given: GivenBackTask, moment: str) -> dict[str, Any]:
 
 
 def _outcome(ending: TaskEnding, task: TaskItem, moment: str) -> dict[str, Any]:
-    """What the ending adds to the item, which was read as `task`."""
+    """The attributes that the ending sets in the item, which was read as `task`."""
     took = ending.duration_ms
     outcome: dict[str, Any] = {} if took is None else {"duration_ms": took}
     if ending.result is not None:

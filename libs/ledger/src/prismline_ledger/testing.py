@@ -1,7 +1,7 @@
-"""What the tests of all services share: Lambda's context and SQS event, a run that is split, a clock.
+"""Helpers for the tests of all services: Lambda's context and SQS event, a run that is split, a clock.
 
-This module needs neither the emulator nor the harness. A world, which puts a service on real queues and tables, is
-named after its service and lives beside that service's tests.
+This module needs neither the emulator nor the harness. The helpers that run a service on real queues and tables (a
+"world") are in a module beside that service's tests, named after the service.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Context:
         self.seconds = seconds
 
     def get_remaining_time_in_millis(self) -> int:
-        """What Lambda's method of this name says."""
+        """Milliseconds until the invocation's timeout, like Lambda's method."""
         return round(self.seconds * 1000)
 
 
@@ -45,7 +45,7 @@ class Clock:
         return (self.now - self._start).total_seconds()
 
     def advance(self, seconds: float) -> None:
-        """Move the clock on."""
+        """Move the clock forward."""
         self.now += timedelta(seconds=seconds)
 
 
@@ -77,7 +77,7 @@ def lambda_event(messages: Iterable[Mapping[str, Any]], environment: str, queue:
 def lambda_event_of(
     body: str, environment: str, queue: str, *, message_id: str = "m", receive_count: int = 1
 ) -> dict[str, Any]:
-    """Lambda's event of one message that is in no queue."""
+    """Lambda's event with one message that was never in a queue."""
     attributes = {"ApproximateReceiveCount": str(receive_count)}
     message = {"MessageId": message_id, "ReceiptHandle": "receipt", "Body": body, "Attributes": attributes}
     return lambda_event([message], environment, queue)
@@ -95,7 +95,7 @@ def split_run(
 ) -> list[str]:
     """Do the splitter's writes for a run, and return the ids of its chunks.
 
-    chunks: how many, or which. n_blank: None if the workers count what is blank.
+    chunks: their number, or the chunks. n_blank: None if the workers count the blank items.
     fields: arguments of `Ledger.open_run` that replace the defaults.
     """
     opened = {"survey": "grs", "job_id": "j", "workload": "spectra", "params": None, "traceparent": None} | fields

@@ -50,7 +50,7 @@ def counter_changes(before: ChunkStatus | NewerStatus, after: ChunkStatus) -> di
     return {counter: change for counter, change in changes.items() if change}
 
 
-#: The attribute of a shard that counts the same.
+#: The shard's attribute that counts what an attribute of the run counts.
 _SHARD_COUNTER = {
     _COUNTER[ChunkStatus.COMPLETED]: "completed",
     _COUNTER[ChunkStatus.FAILED]: "failed",
@@ -58,7 +58,7 @@ _SHARD_COUNTER = {
 
 
 def shard_counter_changes(changes: Mapping[str, int]) -> dict[str, int]:
-    """The same changes of the counters of a shard."""
+    """`changes` of a run's counters as changes of a shard's counters."""
     return {_SHARD_COUNTER.get(counter, counter): change for counter, change in changes.items()}
 
 
@@ -67,7 +67,7 @@ def charges(item: ChunkItem | TaskItem, duration_ms: int | None, n_bytes: int | 
 
     An item may end more than once, because a recovery reopens it. Each attempt is added once.
 
-    duration_ms: of the attempt that ended the item. None: no attempt ended it (it was given up).
+    duration_ms: the duration of the attempt that ended the item. None: no attempt ended it (it was given up).
     """
     return {
         "worked_ms": item.uncharged_ms + (duration_ms or 0),
@@ -85,7 +85,7 @@ def with_error(
     interrupted: bool = False,
     attempt: int | None = None,
 ) -> list[dict[str, Any]]:
-    """The errors of `item`, with that of an attempt (default: its latest). Without the earliest, if they are many."""
+    """The errors of `item` and that of an attempt (default: the latest one). The latest MAX_KEPT_ERRORS are kept."""
     latest = AttemptError(
         attempt=item.attempts if attempt is None else attempt,
         at=at,
@@ -97,18 +97,18 @@ def with_error(
     return [each.model_dump(exclude_defaults=True) for each in kept]
 
 
-#: What an ending of a chunk or a task goes by: its status, and what the costs are made of.
+#: The attributes that the ending of a chunk or a task depends on: its status, and the sources of the costs.
 ENDED_ON = ("status", "attempts", "charged_attempts", "uncharged_ms")
 
 
 @dataclass(frozen=True)
 class Costs:
-    """What the chunks or tasks of a run that ended have cost."""
+    """The costs of a run's chunks or tasks that have ended."""
 
-    #: How long their attempts took, together.
+    #: Total duration of their attempts.
     worked_ms: int
     attempts: int
-    #: The length of their outputs, together.
+    #: Total length of their outputs.
     n_bytes: int
 
 
@@ -159,7 +159,7 @@ class Finished:
 
 
 def truncate(text: str, most_bytes: int = MAX_CHUNK_ERROR_BYTES) -> str:
-    """Cut `text` to `most_bytes` of UTF-8 (default: the limit of an error), never in the middle of a character."""
+    """Cut `text` to `most_bytes` of UTF-8 (default: the limit of an error), never inside a character."""
     encoded = text.encode()
     if len(encoded) <= most_bytes:
         return text
