@@ -29,7 +29,7 @@ from prismline_runtime.delivery import Delivery
 from prismline_runtime.settings import ConsumerSettings
 from prismline_runtime.transport import TOKEN_GONE_CODES
 
-#: Far longer, in seconds, than anything here takes; so that a hidden message that shows up was released.
+#: Far longer, in seconds, than any test. A hidden message that becomes visible before was released.
 LONG = 600
 RUN_ID = "7b0b3f0e-2f5e-5d0c-8c39-9a1f3c1f7a11"
 
@@ -53,7 +53,7 @@ class Queue:
         return self.sqs.get_queue_url(QueueName=name or self.name)["QueueUrl"]
 
     def receive(self, seconds: int, name: str = "", visibility: int = LONG) -> list[dict[str, Any]]:
-        """What is there within `seconds`."""
+        """The messages that arrive within `seconds`."""
         answer = self.sqs.receive_message(
             QueueUrl=self.url(name),
             WaitTimeSeconds=seconds,
@@ -65,7 +65,7 @@ class Queue:
         return answer.get("Messages", [])
 
     def depth(self) -> tuple[int, int]:
-        """Messages visible and in flight."""
+        """Numbers of messages: visible, in flight."""
         names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
         attributes = self.sqs.get_queue_attributes(QueueUrl=self.url(), AttributeNames=names)["Attributes"]
         return int(attributes[names[0]]), int(attributes[names[1]])
@@ -92,7 +92,7 @@ def chunks(aws_env: dict[str, str]) -> Queue:
 
 @dataclass
 class Running:
-    """A consumer at work in a thread."""
+    """A consumer that runs in a thread."""
 
     consumer: Consumer
     thread: threading.Thread
@@ -107,7 +107,7 @@ StartConsumer = Callable[..., Running]
 
 @pytest.fixture
 def start(aws_env: dict[str, str]) -> Iterator[StartConsumer]:
-    """Starts consumers in threads, and ends them with the test."""
+    """Starts consumers in threads, and stops them at the end of the test."""
     running: list[Running] = []
 
     def start_one(
@@ -142,7 +142,7 @@ def start(aws_env: dict[str, str]) -> Iterator[StartConsumer]:
 
 
 class Recorder:
-    """A handler that keeps the bodies it was given, and fails those that it is told to, once each."""
+    """A handler that records the bodies that it gets, and fails each of `fail` once."""
 
     def __init__(self, fail: set[str] | None = None) -> None:
         self.fail = fail or set()
@@ -162,7 +162,7 @@ class Recorder:
 
 
 class Blocking:
-    """A handler that says when it was entered and stays until it is let go."""
+    """A handler that signals when it was entered, and waits until it is released."""
 
     def __init__(self) -> None:
         self.entered = threading.Semaphore(0)
@@ -181,7 +181,7 @@ def test_a_processed_message_is_deleted(chunks: Queue, start: StartConsumer) -> 
     chunks.wait_for_depth((0, 0))
 
 
-def test_the_handler_sees_what_lambda_would_show_it(chunks: Queue, start: StartConsumer) -> None:
+def test_the_handler_gets_the_event_that_lambda_would_pass(chunks: Queue, start: StartConsumer) -> None:
     seen: queue.Queue[tuple[dict[str, Any], int]] = queue.Queue()
     start(chunks.name, lambda event, context: seen.put((event, context.get_remaining_time_in_millis())))
     attribute = {"trace": {"DataType": "String", "StringValue": "abc"}}
@@ -216,7 +216,7 @@ def test_a_failed_message_is_delivered_again_after_its_visibility(chunks: Queue,
     chunks.wait_for_depth((0, 0))
 
 
-def test_a_handler_that_raises_fails_its_whole_batch_and_the_consumer_goes_on(
+def test_a_handler_that_raises_fails_its_whole_batch_and_the_consumer_continues(
     chunks: Queue, start: StartConsumer
 ) -> None:
     recorder = Recorder()
@@ -234,7 +234,7 @@ def test_a_handler_that_raises_fails_its_whole_batch_and_the_consumer_goes_on(
     chunks.wait_for_depth((0, 1))
 
 
-def test_a_long_message_stays_hidden_while_it_is_worked_on(chunks: Queue, start: StartConsumer) -> None:
+def test_a_message_stays_hidden_while_it_is_processed_for_long(chunks: Queue, start: StartConsumer) -> None:
     visibility = 3
     handler = Blocking()
     start(chunks.name, handler, visibility=visibility)
@@ -246,7 +246,7 @@ def test_a_long_message_stays_hidden_while_it_is_worked_on(chunks: Queue, start:
     assert not handler.entered.acquire(blocking=False)
 
 
-def test_what_is_in_flight_is_visible_at_once_when_released(chunks: Queue, start: StartConsumer) -> None:
+def test_a_released_message_is_visible_at_once(chunks: Queue, start: StartConsumer) -> None:
     handler = Blocking()
     consumer = start(chunks.name, handler).consumer
     chunks.send("interrupted")
@@ -319,7 +319,7 @@ def test_queues_come_and_go_while_a_consumer_runs(
     own.wait_for_depth((0, 0))
     own.sqs.delete_queue(QueueUrl=own.url())
     shared.send("3")
-    assert got.get(timeout=20) == ("3", shared.name), "a queue that is gone harms nobody"
+    assert got.get(timeout=20) == ("3", shared.name), "the consumer continues after a queue was deleted"
     more.clear()
     shared.send("4")
     assert got.get(timeout=20) == ("4", shared.name)
@@ -340,7 +340,7 @@ def test_a_small_queue_does_not_wait_behind_a_large_one(aws_env: dict[str, str],
     assert order.count("small") == 3
 
 
-def test_an_error_of_who_names_the_queues_stops_nobody(chunks: Queue, start: StartConsumer) -> None:
+def test_the_consumer_continues_if_the_other_queues_cannot_be_listed(chunks: Queue, start: StartConsumer) -> None:
     got = queue.Queue[str]()
 
     def fail() -> dict[str, int]:
@@ -351,7 +351,7 @@ def test_an_error_of_who_names_the_queues_stops_nobody(chunks: Queue, start: Sta
     assert got.get(timeout=20) == "hello"
 
 
-def test_a_consumer_waits_for_a_queue_that_is_not_there_yet(aws_env: dict[str, str], start: StartConsumer) -> None:
+def test_a_consumer_waits_for_a_queue_that_does_not_exist_yet(aws_env: dict[str, str], start: StartConsumer) -> None:
     recorder = Recorder()
     start(queue_name(aws_env["ENVIRONMENT"], "chunks"), recorder)
     make_queue(aws_env, "chunks").send("early")
@@ -380,7 +380,7 @@ def test_an_answer_names_the_failed_messages() -> None:
         "a",
     ],
 )
-def test_a_senseless_answer_fails_the_whole_batch(answer: Any) -> None:
+def test_an_invalid_answer_fails_the_whole_batch(answer: Any) -> None:
     assert unfinished(answer, {"a", "b"}) == {"a", "b"}
 
 
@@ -414,7 +414,7 @@ def start_routes(chunks: Queue, start: StartConsumer, function: Callable[[ChunkP
     start(chunks.name, queue_handler(make_transport(chunks.environment), logger, {ChunkProcess: function}))
 
 
-def test_a_permanent_error_moves_the_message_whole_to_the_dead_letter_queue(
+def test_a_permanent_error_moves_the_message_unchanged_to_the_dead_letter_queue(
     chunks: Queue, start: StartConsumer
 ) -> None:
     def function(command: ChunkProcess, message: Message) -> None:
@@ -430,7 +430,9 @@ def test_a_permanent_error_moves_the_message_whole_to_the_dead_letter_queue(
     chunks.wait_for_depth((0, 0))
 
 
-def test_a_transient_error_brings_the_message_back_when_it_asked_to(chunks: Queue, start: StartConsumer) -> None:
+def test_after_a_transient_error_the_message_is_redelivered_at_the_requested_time(
+    chunks: Queue, start: StartConsumer
+) -> None:
     seen: queue.Queue[tuple[int, float]] = queue.Queue()
 
     def function(command: ChunkProcess, message: Message) -> None:
@@ -455,7 +457,7 @@ def test_commands_are_sent_in_batches_and_arrive_once_each(chunks: Queue, start:
     assert seen.empty()
 
 
-def test_postponing_a_message_that_somebody_else_has_by_now_is_no_error(chunks: Queue) -> None:
+def test_postponing_a_message_that_another_consumer_has_now_is_not_an_error(chunks: Queue) -> None:
     chunks.send("{}")
     [message] = chunks.receive(5)
     delivery = Delivery(chunks.name, message["MessageId"], message["ReceiptHandle"], message["Body"], 1)

@@ -1,4 +1,4 @@
-"""A table on a real DynamoDB interface: what goes in comes out, and a condition that does not hold changes nothing."""
+"""A table on a real DynamoDB interface: items are read as they were written, and a failed condition changes nothing."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(st.text(min_size=1), VALUES))
-def test_an_item_comes_back_as_it_was(item: dict[str, Any]) -> None:
+def test_an_item_is_decoded_as_it_was_encoded(item: dict[str, Any]) -> None:
     assert decode(encode(item)) == item
 
 
-def test_numbers_inside_of_maps_and_lists_are_those_of_python() -> None:
+def test_numbers_inside_maps_and_lists_are_int_or_float() -> None:
     (value,) = decode(encode({"result": {"status": 200, "sizes": [1, 2]}})).values()
     assert [type(number) for number in (value["status"], *value["sizes"])] == [int, int, int]
 
 
-def test_a_fraction_is_refused_on_its_way_in_and_kept_on_its_way_out() -> None:
+def test_a_fraction_cannot_be_written_but_can_be_read() -> None:
     with pytest.raises(TypeError, match="Float"):
         encode({"percent": 7.5})
     assert decode({"percent": {"N": "7.5"}, "count": {"N": "7"}}) == {"percent": 7.5, "count": 7}
@@ -88,13 +88,13 @@ class TestTable:
             item = table.update(key("a"), Change(includes={"tokens": {token}}))
         assert item["tokens"] == {"one", "two"}
 
-    def test_members_of_a_set_are_taken_out_of_it_and_the_others_stay(self, table: Table) -> None:
+    def test_members_of_a_set_are_removed_and_the_others_stay(self, table: Table) -> None:
         table.create({**key("a"), "tokens": {"one", "two", "three"}}, key="PK")
         item = table.update(key("a"), Change(excludes={"tokens": {"one", "never there"}}))
         assert item["tokens"] == {"two", "three"}
         assert table.update(key("a"), Change(excludes={"tokens": {"two", "three"}})) == key("a")
 
-    def test_an_update_on_an_item_that_changed_since_it_was_read_is_refused(self, table: Table) -> None:
+    def test_an_update_of_an_item_that_changed_since_it_was_read_is_refused(self, table: Table) -> None:
         table.create({**key("a"), "n": 1}, key="PK")
         read = {"n": 1, "other": None}
         table.update(key("a"), Change({"n": 2}, condition=unchanged(read)))
@@ -102,7 +102,7 @@ class TestTable:
             table.update(key("a"), Change({"n": 3}, condition=unchanged(read)))
         assert table.get(key("a")) == {**key("a"), "n": 2}
 
-    def test_of_a_transaction_all_is_written_or_nothing(self, table: Table) -> None:
+    def test_a_transaction_writes_everything_or_nothing(self, table: Table) -> None:
         table.create({**key("a"), "n": 1}, key="PK")
         with pytest.raises(RefusedError) as refused:
             table.transact(
@@ -141,7 +141,7 @@ class TestTable:
 
 
 class Failing:
-    """A client whose every call fails with the next of these codes; the last one stays."""
+    """A client whose calls fail with one of these codes after the other, and then always with the last one."""
 
     def __init__(self, *codes: str, reasons: list[dict[str, str]] | None = None) -> None:
         self.codes = list(codes)
@@ -157,14 +157,14 @@ class Failing:
         return call
 
 
-def test_a_collision_is_tried_again_and_no_other_error_is() -> None:
+def test_only_a_collision_is_retried() -> None:
     client = Failing("TransactionConflictException", "TransactionConflictException", "InternalServerError")
     with pytest.raises(UnavailableError, match="InternalServerError"):
         Table(client, "t").update(key("a"), Change({"n": 1}))  # type: ignore[arg-type]
     assert client.calls == 3
 
 
-def test_a_transaction_that_was_refused_and_collided_is_refused_only_where_its_condition_failed() -> None:
+def test_a_refused_transaction_names_the_writes_whose_condition_failed_and_not_those_that_collided() -> None:
     client = Failing(
         "TransactionCanceledException", reasons=[{"Code": "ConditionalCheckFailed"}, {"Code": "TransactionConflict"}]
     )
@@ -180,7 +180,7 @@ def test_a_wrong_request_is_permanent() -> None:
 
 
 class Answering:
-    """A client of DynamoDB that answers batches of statements as it is told, one after the other."""
+    """A client of DynamoDB that gives these answers to batches of statements, one after the other."""
 
     def __init__(self, *answers: list[str | None] | ClientError) -> None:
         self.answers = list(answers)
@@ -205,7 +205,7 @@ def rows(n: int) -> list[dict[str, Any]]:
 
 @pytest.mark.emulator
 class TestManyWrites:
-    def test_of_many_items_those_that_exist_stay(self, table: Table) -> None:
+    def test_existing_items_stay_when_many_are_created(self, table: Table) -> None:
         table.create({**key("row-003"), "n": -1}, key="PK")
         put = table.create_each(rows(60), key="PK")
         assert put == [number != 3 for number in range(60)]
@@ -225,11 +225,11 @@ class TestManyWrites:
         assert done == [True, False, False, False]
         assert [item["n"] for item in table.query(Key("PK").eq("p"))] == [10, 1, 2]
 
-    def test_no_writes_are_no_request(self) -> None:
+    def test_an_empty_list_of_writes_makes_no_request(self) -> None:
         client: Any = Answering()
         assert Table(client, "t").create_each([], key="PK") == []
 
-    def test_a_page_goes_on_after_the_last_key(self, table: Table) -> None:
+    def test_a_page_begins_after_the_given_key(self, table: Table) -> None:
         table.create_each(rows(5), key="PK")
         first = table.page(Key("PK").eq("p"), limit=3)
         assert [item["n"] for item in first.items] == [0, 1, 2]
@@ -248,13 +248,13 @@ def test_only_statements_that_did_not_run_are_sent_again() -> None:
     assert client.asked == [4, 2]
 
 
-def test_a_statement_that_is_wrong_is_permanent() -> None:
+def test_a_wrong_statement_is_permanent() -> None:
     client: Any = Answering([None, "ValidationError"], [None, "ValidationError"])
     with pytest.raises(PermanentError, match="why"):
         Table(client, "t").create_each(rows(2), key="PK")
 
 
-def test_an_endpoint_that_takes_no_item_as_a_parameter_gets_its_attributes() -> None:
+def test_an_endpoint_that_refuses_an_item_as_a_parameter_gets_its_attributes() -> None:
     client: Any = Answering(["ValidationError"] * 2, [None, None], [None, None])
     table = Table(client, "t")
     assert table.create_each(rows(2), key="PK") == [True, True]
@@ -275,14 +275,14 @@ def test_statements_that_always_collide_are_given_up(monkeypatch: pytest.MonkeyP
         Table(client, "t").create_each(rows(1), key="PK")
 
 
-def test_where_there_are_no_statements_each_item_is_written_for_itself() -> None:
+def test_without_support_for_statements_each_item_is_written_in_its_own_request() -> None:
     client: Any = Answering(unknown_operation())
     assert Table(client, "t").create_each(rows(3), key="PK") == [True, True, True]
     assert client.single == 3
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2, 3])
-def test_no_more_calls_are_made_side_by_side_than_asked_for(at_a_time: int) -> None:
+def test_no_more_calls_are_made_at_the_same_time_than_allowed(at_a_time: int) -> None:
     under_way, most, lock = 0, 0, threading.Lock()
     others = threading.Barrier(at_a_time, timeout=20)
 
@@ -291,7 +291,7 @@ def test_no_more_calls_are_made_side_by_side_than_asked_for(at_a_time: int) -> N
         with lock:
             under_way += 1
             most = max(most, under_way)
-        others.wait()  # until as many are under way as there may be
+        others.wait()  # until as many calls run as are allowed
         with lock:
             under_way -= 1
         return number * number
@@ -301,7 +301,7 @@ def test_no_more_calls_are_made_side_by_side_than_asked_for(at_a_time: int) -> N
     assert most == at_a_time
 
 
-def test_the_error_of_a_call_is_raised_when_no_other_call_is_under_way() -> None:
+def test_the_error_of_a_call_is_raised_after_the_other_calls_have_ended() -> None:
     failed, ended = threading.Event(), threading.Event()
 
     def call(number: int) -> None:

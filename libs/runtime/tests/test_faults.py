@@ -1,4 +1,4 @@
-"""Fault points do what the rules file says, and nothing without one."""
+"""Fault points follow the rules file, and do nothing without one."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_rules_can_come_and_go_while_the_service_runs(rules: Path) -> None:
     fault_point("p")
 
 
-def test_a_rule_is_for_its_point_and_context_only(rules: Path) -> None:
+def test_a_rule_applies_to_its_point_and_context_only(rules: Path) -> None:
     write(rules, {"point": "p", "action": "transient", "where": {"chunk_id": "7"}})
     fault_point("q", chunk_id="7")
     assert hits(2, chunk_id="8") == 0
@@ -86,7 +86,7 @@ def test_kill_is_a_real_kill(rules: Path) -> None:
     )
 
 
-def test_hang_takes_its_time_and_goes_on(rules: Path) -> None:
+def test_hang_waits_for_its_time_and_then_continues(rules: Path) -> None:
     write(rules, {"point": "p", "action": "hang", "seconds": 0.2})
     began = time.monotonic()
     fault_point("p")

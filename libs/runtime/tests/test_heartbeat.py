@@ -1,4 +1,4 @@
-"""The heartbeat file, and what it says, on real queues of the embedded emulator."""
+"""When the consumer touches the heartbeat file, on real queues of the embedded emulator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prismline_runtime import clients, consumer, service_logger
 from prismline_runtime.consumer import Consumer
 from prismline_runtime.settings import ConsumerSettings
 
-#: Longest time, in seconds, that anything here is waited for.
+#: Longest wait of these tests for any event, in seconds.
 PATIENCE = 30.0
 
 pytestmark = pytest.mark.emulator
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.emulator
 
 @pytest.fixture
 def process(aws_env: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    """`prismline-runtime` on the queue `chunks`, which is not there yet, with a heartbeat in `tmp_path`."""
+    """`prismline-runtime` on the queue `chunks`, which does not exist yet, with a heartbeat in `tmp_path`."""
     command = [sys.executable, "-m", "prismline_runtime", "--queue", "chunks", "prismline_runtime.routing:Message"]
     environment = os.environ | {"PRISMLINE_HEARTBEAT_FILE": str(tmp_path / "heartbeat"), "PRISMLINE_WAIT_SECONDS": "1"}
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
@@ -34,7 +34,7 @@ def process(aws_env: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Pope
         run.terminate()
 
 
-def test_the_heartbeat_begins_when_the_queue_answers_and_goes_on(
+def test_the_heartbeat_begins_when_the_queue_answers_and_continues(
     process: subprocess.Popen[str], aws_env: dict[str, str], tmp_path: Path
 ) -> None:
     heartbeat = tmp_path / "heartbeat"
@@ -48,7 +48,7 @@ def test_the_heartbeat_begins_when_the_queue_answers_and_goes_on(
     assert wait_until(lambda: heartbeat.stat().st_mtime > first, PATIENCE)
 
 
-def test_a_consumer_is_not_well_while_an_invocation_takes_too_long(
+def test_a_consumer_is_unhealthy_while_an_invocation_takes_too_long(
     aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "WELL_MARGIN_SECONDS", 0.5)

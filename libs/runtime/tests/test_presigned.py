@@ -1,4 +1,4 @@
-"""Ranges that are read by presigned URLs."""
+"""Reads of ranges by presigned URLs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def name(aws_env: dict[str, str]) -> str:
 
 @pytest.fixture
 def silent() -> Stubber:
-    """An S3 client that signs, but makes no request."""
+    """An S3 client that signs URLs, but cannot make a request."""
     stubber = Stubber(boto3.client("s3"))
     stubber.activate()
     return stubber
 
 
-def test_ranges_come_without_a_request_of_the_client(name: str, silent: Stubber) -> None:
+def test_ranges_are_read_without_a_request_of_the_client(name: str, silent: Stubber) -> None:
     etag = Bucket(boto3.client("s3"), name).version("k")
     bucket = Bucket(silent.client, name, PresignedRanges(silent.client))
     for start, stop in ((0, 1), (10, 700), (1023, 1024), (0, 1024)):
@@ -48,7 +48,7 @@ def removed(name: str) -> None:
 
 
 @pytest.mark.parametrize(("change", "said"), [(replaced, "was replaced"), (removed, "does not exist")])
-def test_the_client_says_what_is_wrong(name: str, change: Callable[[str], None], said: str) -> None:
+def test_the_error_of_the_client_says_what_is_wrong(name: str, change: Callable[[str], None], said: str) -> None:
     s3 = boto3.client("s3")
     bucket = Bucket(s3, name, PresignedRanges(s3))
     etag = bucket.version("k")
@@ -58,7 +58,7 @@ def test_the_client_says_what_is_wrong(name: str, change: Callable[[str], None],
         bucket.read_range("k", 0, 10, etag=etag)
 
 
-def test_after_a_failure_the_client_is_asked_for_a_while(name: str, silent: Stubber) -> None:
+def test_after_a_failure_the_client_makes_the_requests_for_a_while(name: str, silent: Stubber) -> None:
     etag, now = Bucket(boto3.client("s3"), name).version("k"), [0.0]
     ranges = PresignedRanges(silent.client, lambda: now[0])
     assert ranges.read(name, "k", 0, 10, etag='"another"') is None
@@ -67,14 +67,14 @@ def test_after_a_failure_the_client_is_asked_for_a_while(name: str, silent: Stub
     assert ranges.read(name, "k", 0, 10, etag=etag) == BODY[:10]
 
 
-def test_a_server_that_is_not_there_is_a_resource_that_is_down() -> None:
+def test_an_unreachable_server_is_an_unavailable_error() -> None:
     config = Config(connect_timeout=1, retries={"total_max_attempts": 1})
     s3 = boto3.client("s3", endpoint_url="http://127.0.0.1:9", config=config)
     with pytest.raises(UnavailableError, match="Could not read s3://nowhere/k"):
         Bucket(s3, "nowhere", PresignedRanges(s3)).read_range("k", 0, 10, etag="e")
 
 
-def test_a_proxy_is_not_passed_by(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_presigned_request_is_made_if_a_proxy_is_configured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     s3 = boto3.client("s3")
     etag = Bucket(s3, name).version("k")
     assert PresignedRanges(s3).read(name, "k", 0, 10, etag=etag) == BODY[:10]
@@ -84,7 +84,7 @@ def test_a_proxy_is_not_passed_by(name: str, monkeypatch: pytest.MonkeyPatch) ->
     assert PresignedRanges(s3).read(name, "k", 0, 10, etag=etag) is None
 
 
-def test_the_url_is_signed_anew_before_it_ends(name: str, silent: Stubber, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_url_is_signed_again_before_it_expires(name: str, silent: Stubber, monkeypatch: pytest.MonkeyPatch) -> None:
     signed = []
     sign = silent.client.generate_presigned_url
 

@@ -49,7 +49,7 @@ def test_if_all_are_empty_the_caller_may_wait_for_a_message() -> None:
     assert choice.next(0.1) == ("b", False)
 
 
-def test_a_queue_that_is_gone_is_chosen_no_more() -> None:
+def test_a_deleted_queue_is_not_chosen_again() -> None:
     choice = QueueChoice()
     choice.offer({"a": 5, "b": 9})
     choice.remove("b")

@@ -1,4 +1,4 @@
-"""What becomes of a message, by what its function does."""
+"""What happens to a message, depending on what its function does."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ OBJECT_CREATED = {
     "detail-type": "Object Created",
     "detail": {"object": {"key": "manifests/a.json"}},
 }
-#: What SNS delivers to a queue.
+#: A notification as SNS delivers it to a queue.
 NOTIFICATION = {"Type": "Notification", "TopicArn": "arn:aws:sns:us-east-1:1:alarms", "Message": "{}"}
 
 
 class FakeTransport:
-    """Remembers what was asked of it."""
+    """Records the calls."""
 
     def __init__(self) -> None:
         self.dead: list[tuple[str, Mapping[str, str]]] = []
@@ -61,7 +61,7 @@ def drained() -> Envelope:
 
 
 class Service:
-    """A handler with one route for our events and one for AWS events, whose functions do as told."""
+    """A handler with a route for an event of Prismline and one for AWS events, whose functions raise `error`."""
 
     def __init__(self, error: Exception | None = None) -> None:
         self.transport = FakeTransport()
@@ -83,7 +83,7 @@ class Service:
         self.seen.append((event, delivery))
 
     def failed(self, *records: dict[str, Any]) -> list[str]:
-        """Handle `records`; the ids of those that are to be delivered again."""
+        """Handle `records`. Return the ids of those that SQS shall deliver again."""
         answer = self.handler({"Records": list(records)}, Context(1.0))
         return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
 
@@ -182,7 +182,7 @@ def test_one_bad_message_of_a_batch_does_not_touch_the_others() -> None:
         (drained().to_json().replace('"jobs_total":2', '"jobs_total":"many"'), "is invalid: jobs_total"),
     ],
 )
-def test_a_message_that_cannot_be_understood_is_dead_lettered_with_what_is_wrong(body: str, reason: str) -> None:
+def test_an_invalid_message_is_dead_lettered_with_the_reason(body: str, reason: str) -> None:
     service = Service()
     assert service.failed(record(body)) == []
     [(dead_body, why)] = service.transport.dead
@@ -202,7 +202,7 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-#: Documents that look like messages, with anything in place of some of their fields.
+#: Documents that look like messages, with arbitrary values in some of their fields.
 near_messages = st.dictionaries(st.sampled_from([*drained().model_dump(), "detail-type", "detail"]), json_values).map(
     lambda fields: json.dumps(json.loads(drained().to_json()) | fields)
 )
@@ -210,7 +210,7 @@ near_messages = st.dictionaries(st.sampled_from([*drained().model_dump(), "detai
 
 @settings(deadline=None)
 @given(st.text() | json_values.map(json.dumps) | near_messages)
-def test_no_message_is_lost_whatever_it_holds(body: str) -> None:
+def test_no_message_is_lost_whatever_its_content(body: str) -> None:
     service = Service()
     assert service.failed(record(body)) == []
     assert len(service.seen) + len(service.transport.dead) == 1

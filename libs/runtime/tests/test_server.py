@@ -1,4 +1,4 @@
-"""The server, as a process: what it answers, what it logs, how it ends."""
+"""The server as a process: its responses, its log, its shutdown."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from urllib.request import urlopen
 
 import pytest
 
-#: `/slow` says on standard output that it has begun, and takes a second; `/never` takes far longer, and `/stream` as
-#: long as the server runs.
+#: `/slow`, `/never` and `/stream` print `begun`. Then they take a second, far longer, and as long as the server runs.
 APP = """
 import asyncio
 from prismline_runtime.shutdown import stopping
@@ -71,7 +70,7 @@ def wait_until_begun(child: subprocess.Popen[str]) -> None:
     assert any(line == "begun\n" for line in child.stdout)
 
 
-def test_on_sigterm_a_request_under_way_is_answered_and_the_exit_code_is_0(tmp_path: Path) -> None:
+def test_on_sigterm_an_open_request_is_answered_and_the_exit_code_is_0(tmp_path: Path) -> None:
     with serving(tmp_path) as (url, child), ThreadPoolExecutor() as pool:
         request = pool.submit(get, f"{url}/slow")
         wait_until_begun(child)
@@ -80,7 +79,7 @@ def test_on_sigterm_a_request_under_way_is_answered_and_the_exit_code_is_0(tmp_p
         assert child.wait(20) == 0
 
 
-def test_an_answer_without_an_end_does_not_hold_up_the_end_of_the_server(tmp_path: Path) -> None:
+def test_an_endless_response_does_not_delay_the_shutdown(tmp_path: Path) -> None:
     with serving(tmp_path, PRISMLINE_GRACE_SECONDS="600") as (url, child), ThreadPoolExecutor() as pool:
         request = pool.submit(get, f"{url}/stream")
         wait_until_begun(child)

@@ -26,7 +26,7 @@ def bucket(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Bucket:
 
 
 @pytest.mark.parametrize("size", [1, 999, 1000, 1001, 54_321])
-def test_an_object_is_read_as_a_file_wherever_it_is_asked_for(bucket: Bucket, size: int) -> None:
+def test_an_object_is_read_as_a_file_at_any_position(bucket: Bucket, size: int) -> None:
     body = np.random.default_rng(size).bytes(size)
     bucket.write("k", body)
     with bucket.open("k") as file:
@@ -75,7 +75,7 @@ def test_an_object_that_is_replaced_while_it_is_read_is_noticed(bucket: Bucket) 
             file.read(10)
 
 
-def test_what_does_not_exist_is_permanent(bucket: Bucket, tmp_path: Path) -> None:
+def test_a_missing_object_is_a_permanent_error(bucket: Bucket, tmp_path: Path) -> None:
     with pytest.raises(PermanentError, match="it does not exist"):
         bucket.open("nowhere")
     (tmp_path / "a").write_bytes(b"a")
@@ -89,8 +89,8 @@ def test_the_first_of_two_objects_stays(bucket: Bucket) -> None:
     assert bucket.read("k") == b"first"
 
 
-def test_two_writes_that_met_are_tried_again_and_not_taken_for_an_object_that_exists(bucket: Bucket) -> None:
-    """S3 answers 409 while another conditional write of the same key is under way; that one may still fail."""
+def test_a_write_that_collided_is_retried_and_not_taken_for_an_object_that_exists(bucket: Bucket) -> None:
+    """S3 answers 409 while another conditional write of the same key is in progress; that one may still fail."""
 
     class Meeting:
         def put_object(self, **_: object) -> None:
@@ -120,7 +120,7 @@ def test_objects_are_listed_from_any_key_and_deleted(bucket: Bucket, monkeypatch
     assert list(bucket.list("")) == ["b/1"]
 
 
-def test_an_object_that_is_larger_than_its_reader_takes_is_refused_unread(bucket: Bucket) -> None:
+def test_an_object_that_is_larger_than_its_reader_accepts_is_refused_unread(bucket: Bucket) -> None:
     bucket.write("k", bytes(11))
     assert bucket.read("k", most=11) == bytes(11)
     with pytest.raises(TooLargeError, match="has 11 bytes; at most 10 are read"):

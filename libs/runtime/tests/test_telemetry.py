@@ -27,7 +27,7 @@ def test_metrics_have_the_dimensions_that_were_added_and_no_service(
     assert emitted(capsys) == [[["First"]], [["Second"]]]
 
 
-def test_nothing_is_said_of_a_block_that_failed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_block_that_failed_emits_no_metrics(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         with service_metrics("Status") as metrics:
             metrics.add_metric(name="StatusUpdates", unit=MetricUnit.Count, value=1)

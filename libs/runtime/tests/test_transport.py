@@ -1,4 +1,4 @@
-"""Sending in batches when part of a batch is refused. That it arrives is tested on real queues, with the consumer."""
+"""Sending in batches when part of a batch is refused. The tests of the consumer send to real queues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Refusing:
-    """SQS and EventBridge that refuse the first message of a batch, as long as told."""
+    """SQS and EventBridge that refuse the first message of a batch `refusals` times."""
 
     def __init__(self, refusals: int) -> None:
         self.refusals = refusals
@@ -34,7 +34,7 @@ class Refusing:
         return {"QueueUrl": f"http://queues/{QueueName}"}
 
     def _take(self, bodies: list[str]) -> bool:
-        """Whether the first was refused."""
+        """Whether the first message is refused."""
         self.calls += 1
         refused = self.refusals > 0
         self.refusals -= 1
@@ -114,7 +114,7 @@ def test_batches_hold_everything_in_order_and_no_batch_is_too_long(items: list[i
         ("AccessDenied", TransientError),
     ],
 )
-def test_what_aws_throws_is_sorted_by_its_code(code: str, family: type[Exception]) -> None:
+def test_errors_of_aws_are_mapped_by_their_code(code: str, family: type[Exception]) -> None:
     error = ClientError({"Error": {"Code": code, "Message": "m"}}, "GetObject")
     with pytest.raises(family, match=r"Could not read s3://b/k"), aws_errors("read s3://b/k"):
         raise error
@@ -126,7 +126,7 @@ def test_a_connection_that_fails_is_transient() -> None:
 
 
 class Recording(Refusing):
-    """SQS that remembers what it was sent, and takes it."""
+    """SQS that accepts and records everything."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -141,7 +141,7 @@ class Recording(Refusing):
 
 
 @given(st.lists(st.integers(0, 400_000), max_size=25))
-def test_what_is_sent_back_is_whole_in_order_and_in_batches_that_sqs_takes(sizes: list[int]) -> None:
+def test_messages_are_sent_back_unchanged_in_order_and_in_batches_that_sqs_accepts(sizes: list[int]) -> None:
     aws = Recording()
     bodies = [f"{number:02}" + "x" * size for number, size in enumerate(sizes)]
     make_transport(aws).send_back("chunks", [(body, {"attempt": "2"}) for body in bodies])
@@ -153,7 +153,7 @@ def test_what_is_sent_back_is_whole_in_order_and_in_batches_that_sqs_takes(sizes
         assert sum(len(entry["MessageBody"]) for entry in batch) <= 2**20
 
 
-def test_a_message_keeps_what_it_has_been_through_when_it_becomes_a_dead_letter() -> None:
+def test_a_message_keeps_its_history_when_it_becomes_a_dead_letter() -> None:
     aws = Recording()
     attributes = {"attempt": "3", "recovery": "op/m-1", "error": "old", "other": "x"}
     delivery = Delivery("prismline-test-split", "m", "h", "body", 1, attributes=attributes)
@@ -173,8 +173,8 @@ def test_a_dead_letter_of_a_runs_own_queue_goes_to_the_shared_one_and_back_to_it
 
 
 @pytest.mark.parametrize("code", ["MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight"])
-def test_a_message_that_is_back_already_is_not_hidden_again(code: str) -> None:
-    """The emulators call it by the short name, AWS by the long one."""
+def test_a_message_that_is_already_visible_is_not_hidden_again(code: str) -> None:
+    """The emulators use the short name of the error code, AWS uses the long one."""
 
     class Back(Recording):
         def change_message_visibility(self, **arguments: Any) -> None:
@@ -183,11 +183,11 @@ def test_a_message_that_is_back_already_is_not_hidden_again(code: str) -> None:
 
     aws = Back()
     make_transport(aws).postpone(Delivery("prismline-test-chunks", "m", "h", "body", 1), 60)
-    assert len(aws.batches) == 1, "it is asked for once, and that is all"
+    assert len(aws.batches) == 1, "there is one request and no retry"
 
 
 class Noting(Refusing):
-    """SQS that notes the entries that it takes."""
+    """SQS that records the entries that it accepts."""
 
     def __init__(self) -> None:
         super().__init__(0)

@@ -1,4 +1,4 @@
-"""What only our services can reach, a user's URL cannot reach through them."""
+"""A URL of a user cannot reach addresses that only the services can reach."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from prismline_web import RefusedAddressError, guarded_async_client, guarded_client, refusal
 from prismline_web.clients import resolve_async
 
-#: A public address of no importance: the tests never really connect to it.
+#: Any public address. The tests never connect to it.
 PUBLIC = "93.184.215.14"
 PUBLIC_6 = "2606:2800:220:1:248:1893:25c8:1946"
 
@@ -46,7 +46,7 @@ ALLOWED = [
     "2002:101:101::",
 ]
 
-#: Hosts of URLs that are a forbidden address in disguise. The system's resolver understands all of them.
+#: Other notations of forbidden addresses as hosts of URLs. The system's resolver understands all of them.
 DISGUISES = [
     "127.0.0.1",
     "127.1",
@@ -86,14 +86,14 @@ def test_a_public_address_is_allowed(address: str) -> None:
 
 
 @given(st.ip_addresses(v=4))
-def test_an_ipv6_form_is_judged_as_the_ipv4_address_in_it(address: object) -> None:
+def test_an_ipv6_form_is_judged_by_the_ipv4_address_in_it(address: object) -> None:
     value = int(ip_address(str(address)))
     for form in (f"::ffff:{address}", f"64:ff9b::{value >> 16:x}:{value & 0xFFFF:x}"):
         assert (refusal(form) is None) == (refusal(str(address)) is None)
 
 
 class Network(httpcore.AsyncMockBackend):
-    """Writes down where it is asked to connect to, and answers every request with the same response."""
+    """Records the addresses that it shall connect to, and answers every request with the same response."""
 
     def __init__(self, answer: bytes = b"HTTP/1.1 204 No Content\r\n\r\n") -> None:
         super().__init__([answer])
@@ -108,7 +108,7 @@ class Network(httpcore.AsyncMockBackend):
 
 
 def answers(*rounds: list[str]) -> Callable[..., object]:
-    """A DNS that gives one answer after the other, the last one for ever."""
+    """A resolver that gives one answer after the other, and then always the last one."""
     left = list(rounds)
 
     async def resolve(host: str, port: int) -> list[str]:
@@ -148,19 +148,19 @@ def test_the_synchronous_client_refuses_too() -> None:
         client.get("http://127.0.0.1:1/")
 
 
-def test_a_public_name_is_connected_to_at_the_address_that_was_checked() -> None:
+def test_the_connection_goes_to_the_address_that_was_checked() -> None:
     network = Network()
     assert get("http://site.example/", network, answers([PUBLIC])) == 204
     assert network.connected == [PUBLIC]
 
 
-def test_a_name_that_changes_its_answer_is_connected_to_only_at_what_was_checked() -> None:
+def test_a_name_that_changes_its_address_is_connected_to_at_the_checked_one() -> None:
     network = Network()
     assert get("http://rebind.example/", network, answers([PUBLIC], ["127.0.0.1"])) == 204
     assert network.connected == [PUBLIC], "the second answer was never used"
 
 
-def test_a_name_that_has_changed_its_answer_is_refused_at_the_next_connection() -> None:
+def test_a_name_that_has_changed_its_address_is_checked_again_at_the_next_connection() -> None:
     network = Network(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
     resolve = answers([PUBLIC], ["169.254.169.254"])
 
@@ -186,7 +186,7 @@ def test_a_redirect_is_checked_like_the_first_request(target: str) -> None:
     assert network.connected == [PUBLIC]
 
 
-def test_of_several_addresses_those_that_are_public_are_tried_in_turn() -> None:
+def test_the_public_ones_of_several_addresses_are_tried_in_turn() -> None:
     network = Network()
     network.dead = {PUBLIC_6}
     assert get("http://site.example/", network, answers(["10.0.0.1", PUBLIC_6, PUBLIC])) == 204
@@ -198,7 +198,7 @@ def test_a_name_that_does_not_resolve_is_a_connection_error() -> None:
         get("http://no-such-host.invalid/", Network())
 
 
-def test_the_check_is_off_only_if_it_is_switched_off() -> None:
+def test_allow_private_switches_the_check_off() -> None:
     network = Network()
 
     async def run() -> int:

@@ -3,8 +3,8 @@
 On SIGTERM or SIGINT the process stops receiving. Messages in flight have the grace time to finish. After that the
 process makes them visible again and exits.
 
-`--more-queues module:function` names a function that returns the other queues to poll, by name with their priorities.
-`--parallel 4` takes four batches from a queue at a time; the handler has to allow for that.
+`--more-queues module:function` names a function that returns the names and priorities of other queues to poll.
+`--parallel 4` processes four batches of a queue at a time, in threads; the handler must be thread-safe.
 
 `PRISMLINE_HEARTBEAT_FILE` names a file for health checks. The process touches it every second while all queues answer
 and no invocation exceeds its time limit. A health check looks at the file's age.
@@ -36,7 +36,7 @@ def load(path: str) -> Any:
 
 def main() -> None:
     """Entry point of `prismline-runtime`."""
-    parser = argparse.ArgumentParser(prog="prismline-runtime", description="Feed a Lambda-shaped handler from queues.")
+    parser = argparse.ArgumentParser(prog="prismline-runtime", description="Run a Lambda handler on SQS queues.")
     parser.add_argument("handler", help="module:function")
     parser.add_argument("--queue", action="append", required=True, help="short name of a queue; may be repeated")
     parser.add_argument("--batch-size", type=int, default=10, choices=range(1, 11), metavar="1..10")

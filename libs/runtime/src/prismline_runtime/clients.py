@@ -32,8 +32,8 @@ CONFIG = Config(
 def dynamodb() -> DynamoDBClient:
     """A DynamoDB client.
 
-    botocore does not compare its requests with the model of the API, which would take it a third of the time of a large
-    write: `Table` makes them, and DynamoDB refuses a wrong one itself.
+    botocore does not validate its requests, because that takes a third of the time of a large write. `Table` builds
+    them, and DynamoDB refuses a wrong one itself.
     """
     return boto3.client("dynamodb", config=CONFIG.merge(Config(parameter_validation=False)))
 

@@ -4,7 +4,7 @@ It does the work of a Lambda event source mapping. It receives batches by long p
 deletes the messages that succeeded, and leaves the messages that `batchItemFailures` names. The same handler also runs
 in Lambda, without the consumer.
 
-A consumer may be given more queues, which come and go while it runs. It then asks all of them in turn, by their
+A consumer may have more queues, which come and go while it runs. It then polls all of them in turn, by their
 priorities (see `queue_choice`).
 
 The consumer also renews the visibility timeout of messages in flight. The timeout therefore limits how long a dead
@@ -43,21 +43,21 @@ RECEIVE_ERROR_PAUSE_SECONDS = 1.0
 WELL_MARGIN_SECONDS = 15.0
 #: Error codes of SQS for a queue that does not exist.
 QUEUE_GONE_CODES = frozenset({"NonExistentQueue", "QueueDoesNotExist"})
-#: How often a consumer asks which other queues there are, in seconds.
+#: Seconds after which a consumer calls `more_queues` again.
 MORE_QUEUES_SECONDS = 5.0
-#: Longest long poll, in seconds, of a consumer of several queues: a message in another one waits for its end.
+#: Longest long poll, in seconds, of a consumer of several queues. Messages in the other queues wait for its end.
 SHORT_WAIT_SECONDS = 1
-#: Priority of the queue that a consumer always has, beside those that come and go.
+#: Priority of the consumer's permanent queue, compared with those of queues that come and go.
 OWN_PRIORITY = 5
 
 Handler = Callable[[dict[str, Any], Any], Any]
-#: Returns the full names of the other queues that there are now, with their priorities.
+#: Returns the full names of the other queues that exist now, with their priorities.
 MoreQueues = Callable[[], Mapping[str, int]]
 
 
 @dataclass(frozen=True)
 class _Queue:
-    """A queue that was found."""
+    """A queue that exists."""
 
     name: str
     url: str
@@ -84,7 +84,7 @@ class Consumer:
 
     Consumers that share the lock `turn` run the handler one invocation at a time, as in Lambda.
 
-    more_queues: names the queues to poll beside `queue_name`. It is asked every `MORE_QUEUES_SECONDS`.
+    more_queues: returns the queues to poll besides `queue_name`. It is called every `MORE_QUEUES_SECONDS`.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Consumer:
                 self._choice.was_empty(name, time.monotonic())
 
     def _receive_failed(self, queue: _Queue, error: ClientError | BotoCoreError) -> None:
-        """Forget a queue that comes and goes, if it is gone. Otherwise wait a moment."""
+        """Forget the queue if it comes and goes and was deleted. Otherwise wait a moment."""
         gone = isinstance(error, ClientError) and error_code(error) in QUEUE_GONE_CODES
         if gone and queue.name != self._queue_name:
             self._forget(queue.name)
@@ -179,13 +179,13 @@ class Consumer:
         self._found.pop(name, None)
 
     def _look_for_more_queues(self) -> None:
-        """Offer the queues that there are now to the choice, from time to time."""
+        """Offer the queues that exist now to the choice, if `MORE_QUEUES_SECONDS` have passed."""
         if self._more_queues is None or time.monotonic() - self._looked_at < MORE_QUEUES_SECONDS:
             return
         self._looked_at = time.monotonic()
         try:
             more = self._more_queues()
-        except PrismlineError as error:  # those that are known are polled further
+        except PrismlineError as error:  # the consumer continues to poll the queues that it knows
             self._logger.warning("queues_not_listed", extra={"reason": str(error)})
             return
         self._choice.offer({self._queue_name: OWN_PRIORITY, **more})

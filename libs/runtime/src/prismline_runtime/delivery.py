@@ -41,5 +41,5 @@ class Delivery:
         )
 
     def deadline(self, margin_seconds: float) -> float:
-        """The end of the invocation less `margin_seconds`, in seconds of `time.monotonic`."""
+        """The end of the invocation minus `margin_seconds`, in seconds of `time.monotonic`."""
         return time.monotonic() + self.remaining_ms() / 1000 - margin_seconds

@@ -35,9 +35,9 @@ R = TypeVar("R")
 ITEMS_PER_READ = 100
 #: Most items that DynamoDB writes in one BatchWriteItem.
 ITEMS_PER_BATCH_WRITE = 25
-#: Most statements that DynamoDB executes for one BatchExecuteStatement.
+#: Most statements that DynamoDB executes in one BatchExecuteStatement.
 STATEMENTS_PER_CALL = 25
-#: Most calls that a process makes side by side, when it writes many items.
+#: Most calls that a process makes at the same time when it writes many items.
 CALLS_SIDE_BY_SIDE = 8
 #: How long, in seconds, a write is retried while other transactions hold its items.
 CONFLICT_SECONDS = 20.0
@@ -48,7 +48,7 @@ EXACT = 10**38
 _CONDITION_FAILED = "ConditionalCheckFailed"
 _CONFLICT_CODES = frozenset({"TransactionConflictException", "TransactionInProgressException"})
 _CONFLICT_REASONS = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
-#: Codes of statements that did not run for a reason that passes.
+#: Codes of statements that did not run for a temporary reason.
 _STATEMENT_RETRIED = _CONFLICT_REASONS | {"InternalServerError", "RequestLimitExceeded"}
 _STATEMENT_REFUSED = frozenset({"DuplicateItem", _CONDITION_FAILED})
 
@@ -85,7 +85,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Replacement:
-    """New values of some attributes of one item, on the condition that others have the values that were read."""
+    """New values for some attributes of one item, on the condition that others still have the values that were read."""
 
     key: Mapping[str, Any]
     sets: Mapping[str, Any]
@@ -95,7 +95,7 @@ class Replacement:
 
 @dataclass(frozen=True)
 class Page:
-    """Some items of a query in order, and the key to go on after. None: there are no more."""
+    """Some items of a query in order, and the key after which the next page begins. None: there are no more."""
 
     items: list[dict[str, Any]]
     last_key: dict[str, Any] | None
@@ -107,7 +107,7 @@ def encode(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _encoded(value: Any) -> Any:
-    """`value` as boto3 serializes it, which is slow for the text and the whole numbers that most items consist of."""
+    """`value` as boto3 serializes it. boto3 is slow for text and whole numbers, so these are encoded here."""
     if type(value) is str:
         return {"S": value}
     if type(value) is int and abs(value) < EXACT:
@@ -121,7 +121,7 @@ def decode(item: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """`value` with the numbers of Python, also inside of lists and maps."""
+    """`value` with Python's int and float for Decimal, also inside lists and maps."""
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, dict):
@@ -148,7 +148,7 @@ def all_of(conditions: Iterable[ConditionBase]) -> ConditionBase:
 
 
 class Table:
-    """One table. Many items are written with up to `calls_at_a_time` calls at the same time.
+    """One table. It writes many items with up to `calls_at_a_time` calls at the same time.
 
     Raises UnavailableError if DynamoDB does not answer, and TransientError if a collision outlasts the retries.
     """
@@ -157,7 +157,7 @@ class Table:
         self._client = client
         self.name = name
         self._calls_at_a_time = calls_at_a_time
-        #: Whether the endpoint takes an item as one parameter of a PartiQL statement.
+        #: Whether the endpoint accepts an item as one parameter of a PartiQL statement.
         self._takes_whole_items = True
 
     # ---- reads
@@ -298,7 +298,7 @@ class Table:
         )
 
     def delete_each(self, keys: Iterable[Mapping[str, Any]]) -> int:
-        """Delete the items with `keys`, whatever is in them. Return how many keys there were."""
+        """Delete the items with `keys` unconditionally. Return how many keys there were."""
         encoded = [encode(key) for key in keys]
         starts = range(0, len(encoded), ITEMS_PER_BATCH_WRITE)
         groups = [encoded[start : start + ITEMS_PER_BATCH_WRITE] for start in starts]
@@ -316,10 +316,10 @@ class Table:
                     raise _CollisionError(f"Could not {doing}: {len(left)} were not processed.")
 
     def create_each(self, items: Sequence[Mapping[str, Any]], *, key: str) -> list[bool]:
-        """Put each item if no item has its key. For each, whether it was put: they are no transaction.
+        """Put each item if no item has its key. Return for each whether it was put: this is not a transaction.
 
-        The item is one parameter of its statement, which is half the work for the endpoint. One that refuses such a
-        statement gets a parameter for each attribute, from then on.
+        The item is one parameter of its statement, which halves the work of the endpoint. After an endpoint has refused
+        such a statement, every attribute is a parameter.
         """
 
         def whole(item: Mapping[str, Any]) -> dict[str, Any]:
@@ -343,7 +343,7 @@ class Table:
         return self._execute_each(items, by_attribute, singly, "create")
 
     def replace_each(self, replacements: Sequence[Replacement]) -> list[bool]:
-        """Carry out each replacement whose condition holds. For each, whether it did: they are no transaction."""
+        """Make each replacement whose condition holds. Return for each whether it did: this is not a transaction."""
         return self._execute_each(replacements, self._statement, self._replace, "update")
 
     def _replace(self, replacement: Replacement) -> bool:
@@ -369,9 +369,9 @@ class Table:
     def _execute_each(
         self, writes: Sequence[T], statement: Callable[[T], dict[str, Any]], singly: Callable[[T], bool], doing: str
     ) -> list[bool]:
-        """Execute writes, each for itself, in calls of BatchExecuteStatement that are made side by side.
+        """Execute independent writes in concurrent calls of BatchExecuteStatement.
 
-        singly: makes a write in a request of its own, for an emulator that does not know BatchExecuteStatement.
+        singly: makes one write in a request of its own, for an emulator that does not know BatchExecuteStatement.
         """
 
         def execute(batch: Sequence[T]) -> list[bool]:
@@ -492,8 +492,8 @@ def _retrying() -> Retrying:
 def side_by_side(call: Callable[[T], R], arguments: Sequence[T], at_a_time: int = CALLS_SIDE_BY_SIDE) -> list[R]:
     """The answers of `call` to each argument, in order, from up to `at_a_time` calls at the same time.
 
-    If a call fails, its error is raised once all calls that have begun have ended. `call` must not use this function
-    itself: all its users in a process share the threads.
+    If a call fails, its error is raised after all calls that have begun have ended. `call` must not use this function,
+    because all callers in a process share its threads.
     """
     lanes = min(at_a_time, len(arguments))
     if lanes <= 1:
@@ -513,7 +513,7 @@ def side_by_side(call: Callable[[T], R], arguments: Sequence[T], at_a_time: int 
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Threads that stay: on a busy processor, to start eight takes as long as the calls that they make."""
+    """The threads, which are kept: on a busy processor, to start eight takes as long as their calls."""
     return ThreadPoolExecutor(CALLS_SIDE_BY_SIDE, thread_name_prefix="dynamodb")
 
 

@@ -44,7 +44,7 @@ class ResourceUnavailableError(UnavailableError):
 
 
 class NewerReleaseError(PrismlineError):
-    """The message, or what it is about, is of a newer release. It waits in the dead-letter queue for that release."""
+    """The message, or the item that it names, is from a newer release. It waits in the DLQ for that release."""
 
 
 #: Prefix of the SQS error codes that are older than its JSON protocol. Emulators omit it.

@@ -40,7 +40,7 @@ class Instances:
 
     def describe(self, instance_id: str) -> list[dict[str, Any]]:
         """The instances with this id, as EC2's `DescribeInstances` shows them. Empty if there is none."""
-        with aws_errors(f"look at the instance {instance_id}"):
+        with aws_errors(f"describe the instance {instance_id}"):
             try:
                 answer = self._ec2.describe_instances(InstanceIds=[instance_id])
             except ClientError as error:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 USED_SECONDS = 300.0
 #: Seconds after which S3 refuses the URL. Longer, because a request may wait before it is sent.
 SIGNED_SECONDS = 900
-#: Seconds for which `read` makes no request after one that failed.
+#: After a failed request, `read` makes no request for this number of seconds.
 PAUSE_SECONDS = 30.0
 
 
@@ -51,7 +51,7 @@ class PresignedRanges:
     def read(self, bucket: str, key: str, start: int, stop: int, *, etag: str) -> bytes | None:
         """The bytes from `start` to `stop` (exclusive) of one version of an object.
 
-        None if anything else came back. The caller then asks through boto3, which retries and raises the error.
+        None if the request failed in any way. The caller then uses boto3, which retries and raises the error.
         """
         if self._clock() < self._paused_until:
             return None

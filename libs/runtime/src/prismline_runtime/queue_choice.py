@@ -1,10 +1,10 @@
-"""Which of several queues a consumer asks next: all in turn, by their priorities, the empty ones less often. Pure."""
+"""Which of several queues a consumer polls next: all in turn, by their priorities, the empty ones less often. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: A queue that was empty is not asked again for so many seconds, unless all are empty.
+#: A queue that was empty is not polled again for this number of seconds, unless all are empty.
 REST_SECONDS = 1.0
 
 
@@ -17,7 +17,7 @@ class QueueChoice:
 
     def __init__(self) -> None:
         self._priorities: dict[str, int] = {}
-        #: How much each queue has come short of its share.
+        #: How far each queue is behind its share of the turns.
         self._credit: dict[str, float] = {}
         self._empty_at: dict[str, float] = {}
 
@@ -33,7 +33,7 @@ class QueueChoice:
         return len(self._priorities) > 1
 
     def remove(self, name: str) -> None:
-        """Choose a queue no more: it is gone."""
+        """Do not choose this queue again, because it was deleted."""
         self.offer({other: priority for other, priority in self._priorities.items() if other != name})
 
     def was_empty(self, name: str, now: float) -> None:
@@ -41,11 +41,11 @@ class QueueChoice:
         self._empty_at[name] = now
 
     def had_messages(self, name: str) -> None:
-        """Ask a queue in its turn again."""
+        """Give a queue its regular turns again."""
         self._empty_at.pop(name, None)
 
     def next(self, now: float) -> tuple[str, bool]:
-        """The queue to ask, and whether all queues rest, so that the caller may wait for a message."""
+        """The queue to poll, and whether all queues rest, so that the caller may wait for a message."""
         awake = [name for name in self._priorities if now - self._empty_at.get(name, float("-inf")) >= REST_SECONDS]
         candidates = awake or list(self._priorities)
         for name in candidates:

@@ -54,7 +54,7 @@ MessageFunction = Callable[[Any, Message], None]
 AwsEventFunction = Callable[[dict[str, Any], Delivery], None]
 
 
-#: Most characters of the place of an error in a document. Its fields may have names of any length.
+#: Most characters of the path of an error in a document, because field names may have any length.
 LONGEST_PLACE = 200
 
 
@@ -156,8 +156,8 @@ class Router:
 def undelivered_envelope(document: Mapping[str, Any]) -> dict[str, Any] | None:
     """The envelope in an event that EventBridge could not deliver to its queue. None if `document` is no such event.
 
-    EventBridge moves the whole event to the dead-letter queue, with the envelope as its `detail`. A person may then
-    redrive it to the queue as it is.
+    EventBridge sends the complete event to the dead-letter queue, with the envelope as its `detail`. A person may then
+    redrive it to the queue unchanged.
     """
     if "specversion" in document or "detail-type" not in document:
         return None

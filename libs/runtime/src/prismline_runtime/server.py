@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("factory", help="module:function that makes the application, without arguments")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s)")
     parser.add_argument("--port", type=int, default=8000, help="port to listen at (default: %(default)s)")
-    parser.add_argument("--fd", type=int, help="a listening socket that was inherited, in place of host and port")
+    parser.add_argument("--fd", type=int, help="file descriptor of an inherited socket, instead of host and port")
     arguments = parser.parse_args()
 
     copy_config_to_registered_loggers(source_logger=service_logger("runtime"), include={"uvicorn"})
@@ -42,14 +42,14 @@ def main() -> None:
         server_header=False,
         timeout_graceful_shutdown=round(ConsumerSettings().grace_seconds),
     )
-    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn repeats the signal when it has shut down
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises the signal again after it has shut down
         signal.signal(number, lambda *_: sys.exit(0))
     sockets = None if arguments.fd is None else [socket.socket(fileno=arguments.fd)]
     _Server(config).run(sockets=sockets)
 
 
 class _Server(uvicorn.Server):
-    """A server that tells the application when it shuts down, so that answers without an end do not hold it up."""
+    """A server that tells the application when it shuts down, so that endless responses do not delay it."""
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Begin to shut down."""

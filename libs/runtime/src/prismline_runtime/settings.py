@@ -11,7 +11,7 @@ from pydantic_settings import BaseSettings
 class ServiceSettings(BaseSettings):
     """Settings of every service. The settings class of a service inherits from this one."""
 
-    environment: str = Field(default="dev", description="Which deployment this is; part of every resource's name.")
+    environment: str = Field(default="dev", description="Name of the deployment; part of every resource's name.")
 
 
 class ConsumerSettings(BaseSettings, env_prefix="PRISMLINE_"):
@@ -22,12 +22,12 @@ class ConsumerSettings(BaseSettings, env_prefix="PRISMLINE_"):
         default=60,
         ge=2,
         le=43_200,
-        description="How long a received message stays hidden; renewed while it is worked on.",
+        description="How long a received message stays hidden; renewed while it is processed.",
     )
-    invocation_seconds: int = Field(default=900, ge=1, description="Time one invocation may take, as Lambda's timeout.")
-    grace_seconds: float = Field(default=20.0, ge=0, description="How long work in flight may go on after SIGTERM.")
+    invocation_seconds: int = Field(default=900, ge=1, description="Time that an invocation may take, as in Lambda.")
+    grace_seconds: float = Field(default=20.0, ge=0, description="How long work in flight may continue after SIGTERM.")
     heartbeat_file: Path | None = Field(
-        default=None, description="A file that is touched every second while all is well; none unless set."
+        default=None, description="A file that the consumer touches every second while it is healthy; unset: none."
     )
 
 
@@ -36,8 +36,8 @@ class TransportSettings(BaseSettings, env_prefix="PRISMLINE_"):
 
     fair_queues: bool = Field(
         default=False,
-        description="Whether messages of tasks name their run as message group, so that SQS serves runs in turn. Not"
-        " every emulator takes groups in standard queues.",
+        description="Whether messages of tasks have their run as message group, so that SQS serves runs in turn. Not"
+        " every emulator accepts groups in standard queues.",
     )
 
 

@@ -1,4 +1,4 @@
-"""That this process shuts down. Answers that have no end of their own, such as streams of events, end then."""
+"""The signal that this process shuts down. Responses without an end, such as event streams, then end."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 #: Error codes of a conditional request whose condition does not hold. A 409 is not one of them: it means that two
-#: writes met, and S3 asks for a retry.
+#: writes collided, and that the client should retry.
 _CONDITION_CODES = frozenset({"PreconditionFailed", "412"})
 
 
@@ -33,7 +33,7 @@ PART_BYTES = 8 * 2**20
 
 
 class TooLargeError(PermanentError):
-    """An object has more bytes than its reader takes."""
+    """An object has more bytes than its reader accepts."""
 
 
 class ObjectReader(io.RawIOBase):
@@ -83,7 +83,7 @@ class Bucket:
     """
 
     def __init__(self, s3: S3Client, name: str, presigned: PresignedRanges | None = None) -> None:
-        """presigned: tries each ranged read first, for readers of many ranges. Default: boto3 makes all requests."""
+        """presigned: tries each ranged read before boto3 does, for readers of many ranges. Default: only boto3."""
         self._s3 = s3
         self._presigned = presigned
         self.name = name
@@ -106,13 +106,13 @@ class Bucket:
 
     def version(self, key: str) -> str:
         """The ETag of the object."""
-        with aws_errors(f"look at s3://{self.name}/{key}"):
+        with aws_errors(f"read the metadata of s3://{self.name}/{key}"):
             return self._s3.head_object(Bucket=self.name, Key=key)["ETag"]
 
     def size(self, key: str, *, etag: str) -> int:
-        """Bytes of one version of an object. Raises PermanentError if the object has another version by now."""
+        """Length of a version of an object, in bytes. Raises PermanentError if the object now has another version."""
         name = f"s3://{self.name}/{key}"
-        with aws_errors(f"look at {name}"), _pinned(name):
+        with aws_errors(f"read the metadata of {name}"), _pinned(name):
             return self._s3.head_object(Bucket=self.name, Key=key, IfMatch=etag)["ContentLength"]
 
     def open(self, key: str, *, etag: str | None = None) -> BinaryIO:
@@ -143,7 +143,7 @@ class Bucket:
     def open_version(self, key: str, *, etag: str, size: int, part_bytes: int) -> io.BufferedReader:
         """One version of an object as a seekable file of `size` bytes, which is fetched in parts as it is read.
 
-        Reads raise what `read_range` raises.
+        Reads raise the errors of `read_range`.
         """
 
         def get(start: int, stop: int) -> bytes:
@@ -154,13 +154,13 @@ class Bucket:
     def read_range(self, key: str, start: int, stop: int, *, etag: str) -> bytes:
         """The bytes from `start` to `stop` (exclusive) of one version of an object.
 
-        Raises PermanentError if the object has another version by now, and UnavailableError if the answer is cut short.
+        Raises PermanentError if the object now has another version, and UnavailableError if bytes are missing.
         """
         name = f"s3://{self.name}/{key}"
         with aws_errors(f"read {name}"), _pinned(name):
             body = self._get_range(key, start, stop, etag)
         if len(body) != stop - start:
-            raise UnavailableError(f"Could not read {name}: {len(body)} of {stop - start} bytes came.")
+            raise UnavailableError(f"Could not read {name}: {len(body)} of {stop - start} bytes arrived.")
         return body
 
     def _get_range(self, key: str, start: int, stop: int, etag: str) -> bytes:
@@ -237,7 +237,7 @@ class Bucket:
 
 @contextmanager
 def _pinned(name: str) -> Iterator[None]:
-    """Map an unmet condition in the block to the PermanentError that the object is not the one of the run any more."""
+    """Map an unmet condition in the block to a PermanentError: the object was replaced since the run was submitted."""
     try:
         yield
     except ClientError as error:

@@ -20,7 +20,7 @@ def service_logger(service: str) -> Logger:
 
 @contextmanager
 def log_keys(logger: Logger, **keys: Any) -> Iterator[None]:
-    """Add keys to what this thread logs in the block. Other threads of the process log their own keys."""
+    """Add keys to the log lines of this thread in the block. Other threads of the process have their own keys."""
     logger.thread_safe_append_keys(**keys)
     try:
         yield

@@ -121,7 +121,7 @@ class Transport:
 
         delay_seconds: delivery delay, at most `MAX_DELAY_SECONDS`.
 
-        With fair queues, messages to the shared queue of tasks name their run as message group: SQS then delivers the
+        With fair queues, messages to the shared queue of tasks have their run as message group: SQS then delivers the
         messages of small runs before the backlog of a larger one.
 
         Raises TransientError if SQS still refuses a message after all retries. Other messages may have been sent.
@@ -218,7 +218,7 @@ class Transport:
             _until_all_taken(f"send to {queue}", batch, attempt)
 
     def postpone(self, delivery: Delivery, seconds: int) -> None:
-        """Hide a message for `seconds`. An expired receipt is ignored, because its message is visible already."""
+        """Hide a message for `seconds`. An expired receipt is ignored, because its message is already visible."""
         url = self._queue_url(delivery.queue)
         with aws_errors(f"postpone a message of {delivery.queue}"):
             try:

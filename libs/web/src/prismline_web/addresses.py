@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_netw
 
 from prismline_runtime import PermanentError
 
-#: Metadata and host services that clouds offer at addresses which look public: Azure's.
+#: Addresses that look public, but belong to services of the cloud's host: Azure's.
 HOST_SERVICES = frozenset({IPv4Address("168.63.129.16")})
 #: IPv6 networks whose last 32 bits are an IPv4 address that a translator connects to (RFC 6052).
 TRANSLATED = IPv6Network("64:ff9b::/96")
@@ -25,7 +25,7 @@ class RefusedAddressError(PermanentError):
 def refusal(address: str) -> str | None:
     """Why `address`, an IP address as text, must not be reached. None if it may.
 
-    An IPv6 address that leads to an IPv4 address is judged by that one.
+    An IPv6 address that contains an IPv4 address is judged by that one.
     """
     ip = ip_address(address)
     if isinstance(ip, IPv6Address):

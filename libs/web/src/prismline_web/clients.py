@@ -1,7 +1,7 @@
-"""HTTP clients that check an address after it was resolved, and connect to that very address.
+"""HTTP clients that check an address after it was resolved, and connect to exactly that address.
 
 The check is in the layer that opens connections. So it holds for every redirect and every form of a host, and a name
-that resolves to another address later gains nothing. TLS still verifies the certificate against the host of the URL.
+that later resolves to another address cannot bypass it. TLS verifies the certificate against the host of the URL.
 
 Clients keep no cookies, because one client serves all users, and read no proxies from the environment.
 """
@@ -99,7 +99,7 @@ class AsyncGuardedNetwork(httpcore.AsyncNetworkBackend):
         raise failure
 
     async def sleep(self, seconds: float) -> None:
-        """Wait, between two tries to connect."""
+        """Wait between two attempts to connect."""
         await self._inner.sleep(seconds)
 
 
@@ -124,7 +124,7 @@ def _pool_arguments(limits: httpx.Limits) -> dict[str, Any]:
     }
 
 
-#: Connections of a client, unless it is told otherwise.
+#: Default limits of a client's connections.
 LIMITS = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=5.0)
 
 
@@ -138,7 +138,7 @@ def guarded_client(
 ) -> httpx.Client:
     """A client for URLs that users submit. It follows no redirects unless a request says so.
 
-    allow_private: reach every address, for tests and for sites on the deployment's own network.
+    allow_private: allow every address, for tests and for sites on the deployment's own network.
     resolve, network: other resolvers and sockets, for tests.
 
     A request raises RefusedAddressError if its host, or that of a redirect, has no address that may be reached.
@@ -159,7 +159,7 @@ def guarded_async_client(
 ) -> httpx.AsyncClient:
     """The same, asynchronous.
 
-    gateway: URL of an HTTP proxy that makes all requests. It resolves hosts, so it decides what may be reached.
+    gateway: URL of an HTTP proxy that makes all requests. It resolves hosts, so it decides which addresses are allowed.
     """
     transport: httpx.AsyncBaseTransport
     if gateway is not None:
