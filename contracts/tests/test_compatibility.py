@@ -407,9 +407,7 @@ def test_a_manifest_may_gain_a_value_that_an_old_reader_refuses() -> None:
     assert changed("spectra.refit.v1", _third_preset) != []
 
 
-def test_the_check_fails_and_names_a_removed_contract(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_check_fails_and_names_a_removed_contract(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     copied = copy_of_contracts(tmp_path)
     (copied / "registry/chunk.weighed.v1").mkdir()
     (copied / "registry/chunk.weighed.v1/contract.toml").write_text(

@@ -31,10 +31,10 @@ KERNEL = Extension(
 
 
 class BuildKernel(build_ext):
-    """Builds the kernel anew."""
+    """Builds the kernel, and leaves no older one behind."""
 
     def run(self) -> None:
-        """Removes the kernel of earlier sources first, so that it does not outlive a build that fails."""
+        """Removes the kernel of earlier sources first, so that none remains if the build fails."""
         folder = HERE / "src" if self.inplace or self.editable_mode else Path(self.build_lib)
         for earlier in folder.glob("prismline_gaussline/_kernel.*"):
             if earlier.suffix != ".pyi":

@@ -1,4 +1,4 @@
-"""Sets the tests share."""
+"""Sets of spectra that the tests share."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def made(request: pytest.FixtureRequest) -> tuple[list[MadeSpectrum], NDArray[np
 def grs() -> NDArray[np.float64]:
     """The spectra of the real cube without a blank channel, (98, 424)."""
     if not CUBE.exists():
-        pytest.skip(f"the real cube is not there: {CUBE.name} in shared/data beside the repository")
+        pytest.skip(f"the real cube is missing: {CUBE.name} in shared/data beside the repository")
     fits = pytest.importorskip("astropy.io.fits", reason="astropy reads the cube")
     data = np.asarray(fits.getdata(CUBE), dtype=np.float64)
     spectra = data.reshape(len(data), -1).T

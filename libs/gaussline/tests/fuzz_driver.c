@@ -1,5 +1,5 @@
-/* Hostile batches for the kernel, to be run under AddressSanitizer and UndefinedBehaviorSanitizer.
- * usage: fuzz_driver ROUNDS SEED. Exit code 1 when a result breaks a promise. */
+/* Hostile batches for the kernel, to be run with AddressSanitizer and UndefinedBehaviorSanitizer.
+ * usage: fuzz_driver ROUNDS SEED. Exit code 1 if a result breaks a guarantee. */
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static double normal(void)
     return sqrt(-2.0 * log(1.0 - uniform())) * cos(6.283185307179586 * uniform());
 }
 
-/* A spectrum of one of the kinds that break fitters. */
+/* A spectrum of one of the kinds that make fitters fail. */
 static void fill(double *y, int n, int kind)
 {
     double level = pow(10.0, 12.0 * uniform() - 6.0);
@@ -47,7 +47,7 @@ static void fill(double *y, int n, int kind)
             union { uint64_t u; double d; } any = {random_bits()};
             y[i] = any.d;
         }
-    if (kind == 8) /* few levels: ties */
+    if (kind == 8) /* few levels, so equal values */
         for (int i = 0; i < n; i++) y[i] = floor(2.0 * y[i]);
     if (kind == 9) /* a comb */
         for (int i = 0; i < n; i++) y[i] += 50.0 * (i % 4 == 0);
@@ -88,7 +88,7 @@ int main(int argc, char **argv)
         batch.params.preset = round & 1;
         batch.params.second_start = round % 3 != 0;
         double lags[9] = {1.0};
-        for (int l = 1; l < 9; l++) lags[l] = 2.0 * uniform() - 1.0; /* most of them are no correlation at all */
+        for (int l = 1; l < 9; l++) lags[l] = 2.0 * uniform() - 1.0; /* most of these are not a valid correlation */
         if (round % 4 == 0)
             for (int l = 1; l < 9; l++) lags[l] = exp(-l * l / 9.0);
         batch.correlation_mode = (int)(random_bits() % 3);

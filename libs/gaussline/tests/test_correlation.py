@@ -1,4 +1,4 @@
-"""Noise whose channels are not independent, or not alike: what comes out is as sure as it says."""
+"""Correlated noise and noise that varies along the spectrum: components and their errors stay correct."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from prismline_gaussline.synthetic import (
     model,
 )
 
-#: Smoothing of the noise in channels -> correlation of neighbouring channels, least F1 and most false components
-#: of an empty spectrum with the correlation estimated from each spectrum.
+#: Smoothing of the noise in channels -> correlation of neighbouring channels, least F1, and most false components of an
+#: empty spectrum if the correlation is estimated from each spectrum.
 BARS = {
     0.6: (0.45, 0.915, 0.005),
     0.7: (0.58, 0.905, 0.005),
@@ -51,7 +51,7 @@ def bits(table: Decomposition) -> dict[str, bytes]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("smoothing", list(BARS))
-def test_components_are_found_and_none_made_up_at_any_correlation(smoothing: float) -> None:
+def test_components_are_found_and_false_ones_are_rare_at_any_correlation(smoothing: float) -> None:
     _, least_f1, most_false = BARS[smoothing]
     made = make_spectra(150, 9502, smoothing)
     table = decompose(np.array([s.signal for s in made]))
@@ -81,7 +81,7 @@ def test_pulls_are_a_unit_normal_at_any_correlation(smoothing: float, way: str) 
 
 
 @pytest.mark.parametrize("smoothing", [0.7, 1.5])
-def test_the_correlation_is_estimated_beside_the_lines_and_told(smoothing: float) -> None:
+def test_the_correlation_is_estimated_beside_the_lines_and_returned(smoothing: float) -> None:
     table = decompose(lines(smoothing, 200))
     true = correlation_of(smoothing)
     assert table.correlation.mean() == pytest.approx(true[1], abs=0.06)
@@ -97,7 +97,7 @@ def test_reduced_chi_square_is_one_under_correlated_noise(smoothing: float) -> N
     assert decompose(lines(smoothing, 500)).chi2_reduced.mean() == pytest.approx(1.0, abs=0.05)
 
 
-def test_white_noise_given_or_found_takes_the_same_path() -> None:
+def test_given_and_detected_white_noise_give_the_same_bits() -> None:
     spectra = lines(0.0, 200)
     white = decompose(spectra, correlation="white")
     assert bits(decompose(spectra, correlation=[1.0, 0.0, 0.0])) == bits(white)
@@ -131,7 +131,7 @@ def test_errors_hold_beside_blank_channels_and_at_an_edge() -> None:
         assert 0.85 < (high - low) / 2.0 < 1.15
 
 
-def test_the_correlation_of_a_cube_is_learnt_from_its_spectra() -> None:
+def test_the_correlation_of_a_cube_is_estimated_from_its_spectra() -> None:
     spectra = np.array([s.signal for s in make_spectra(20, 9507, 1.0)])
     spectra[3, 40:60] = np.nan
     np.testing.assert_allclose(estimate_correlation(spectra), correlation_of(1.0), atol=0.04)
@@ -164,7 +164,7 @@ def test_noisy_edges_make_no_components_when_the_shape_of_the_noise_is_given(smo
     assert decompose(spectra).n_components.mean() > 0.1  # without the shape the edges look like lines
 
 
-def test_a_component_is_not_narrower_than_asked_and_a_narrow_one_is_flagged() -> None:
+def test_a_component_is_not_narrower_than_fwhm_min_and_a_narrow_one_is_flagged() -> None:
     spikes = model(np.array([[4.0, 200.0, 0.8]]), CHANNELS) + make_noise(np.random.default_rng(9510), (100, CHANNELS))
     assert (decompose(spikes).n_components == 1).mean() > 0.9
     assert (decompose(spikes, Params(fwhm_min=3.0)).stddev * 2.3548 >= 3.0).all()
@@ -178,13 +178,13 @@ def test_a_component_is_not_narrower_than_asked_and_a_narrow_one_is_flagged() ->
 
 
 @pytest.mark.parametrize("correlation", ["pink", [0.5, 1.0], [1.0, 1.5], [1.0, np.nan], [[1.0, 0.5]], []], ids=str)
-def test_what_is_no_correlation_is_a_value_error(correlation: object) -> None:
+def test_an_invalid_correlation_is_a_value_error(correlation: object) -> None:
     with pytest.raises(ValueError, match="correlation"):
         decompose(lines(0.0, 1), correlation=correlation)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("coefficient", [0.99, -0.95])
-def test_noise_that_is_almost_a_random_walk_or_alternates_ends_well(coefficient: float) -> None:
+def test_noise_that_is_almost_a_random_walk_or_alternates_gives_a_result(coefficient: float) -> None:
     rng = np.random.default_rng(9512)
     spectra = rng.normal(size=(50, CHANNELS))
     for i in range(1, CHANNELS):

@@ -1,4 +1,4 @@
-"""Cubes in, models out: the example of the README, and the cubes that people have."""
+"""Cubes of all axis orders and the models of their tables, and the example of the README."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AXES = {"x": ("GLON-CAR", NX), "y": ("GLAT-CAR", NY), "v": ("VRAD", CHANNELS), "
 
 
 def cube(order: str) -> tuple[np.ndarray, dict[str, object]]:
-    """A cube with the FITS axes `order`, one line in every spectrum, at channel 20 + 3 * x + 10 * y; its header."""
+    """A cube with the FITS axes `order` and its header. Every spectrum has one line, at channel 20 + 3 * x + 10 * y."""
     header: dict[str, object] = {"BUNIT": "K"}
     for number, letter in enumerate(order, 1):
         header |= {f"CTYPE{number}": AXES[letter][0], f"NAXIS{number}": AXES[letter][1]}
@@ -33,7 +33,7 @@ def cube(order: str) -> tuple[np.ndarray, dict[str, object]]:
 
 
 @pytest.mark.parametrize("order", ["xyv", "vxy", "xvy", "xyvs", "xysv", "svxy"])
-def test_spectra_come_out_of_a_cube_wherever_its_spectral_axis_stands(order: str) -> None:
+def test_spectra_are_extracted_for_every_position_of_the_spectral_axis(order: str) -> None:
     data, header = cube(order)
     spectra = cube_spectra(data.astype(">f4"), header)
     assert spectra.spectra.shape == (NY * NX, CHANNELS)
@@ -62,7 +62,9 @@ def test_strips_and_single_spectra_are_cubes_too() -> None:
         ((4,), {"CTYPE1": "FREQ"}, "two to four axes"),
     ],
 )
-def test_what_is_not_a_cube_is_a_value_error(shape: tuple[int, ...], header: dict[str, object], cause: str) -> None:
+def test_data_that_are_not_a_cube_are_a_value_error(
+    shape: tuple[int, ...], header: dict[str, object], cause: str
+) -> None:
     with pytest.raises(ValueError, match=cause):
         cube_spectra(np.zeros(shape), header)
 

@@ -1,4 +1,4 @@
-"""The same bits however the batch is cut, and bounded work on any spectrum."""
+"""The same bits for every division of the batch, and bounded work for any spectrum."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from prismline_gaussline import (
 )
 from prismline_gaussline.synthetic import make_spectra, model
 
-#: The kernel's bound of channel-by-component evaluations of one spectrum, and room for the fit that crosses it.
+#: The kernel's bound of channel-by-component evaluations for one spectrum, plus those of the fit that exceeds it.
 WORK_BOUND = 4e8
 
 
@@ -47,7 +47,7 @@ def test_the_number_of_threads_changes_no_bit(mixed: NDArray[np.float32], thread
     assert content(decompose(mixed, params, threads=threads)) == content(decompose(mixed, params))
 
 
-def test_the_cut_of_the_batch_changes_no_bit(mixed: NDArray[np.float32]) -> None:
+def test_the_division_of_the_batch_changes_no_bit(mixed: NDArray[np.float32]) -> None:
     whole = content(decompose(mixed))
     parts = [content(decompose(mixed[i:j], threads=2)) for i, j in ((0, 1), (1, 58), (58, 140))]
     assert {name: b"".join(part[name] for part in parts) for name in whole} == whole
@@ -84,7 +84,7 @@ def test_other_threads_run_while_a_batch_is_decomposed(mixed: NDArray[np.float32
 
 
 @pytest.mark.parametrize("preset", list(Preset))
-def test_the_time_budget_ends_the_search_and_says_so(mixed: NDArray[np.float32], preset: Preset) -> None:
+def test_the_time_budget_ends_the_search_and_sets_its_flag(mixed: NDArray[np.float32], preset: Preset) -> None:
     table = decompose(mixed, Params(preset=preset, time_budget_s=0.0))
     searched = table.flags & Flag.NO_NOISE == 0
     assert (table.flags[searched] & Flag.TIME_LIMIT).any()
@@ -94,7 +94,7 @@ def test_the_time_budget_ends_the_search_and_says_so(mixed: NDArray[np.float32],
 
 
 @pytest.mark.parametrize("preset", list(Preset))
-def test_the_component_limit_holds_and_says_so(mixed: NDArray[np.float32], preset: Preset) -> None:
+def test_the_component_limit_holds_and_sets_its_flag(mixed: NDArray[np.float32], preset: Preset) -> None:
     table = decompose(mixed[57:58], Params(preset=preset, max_components=4))
     assert 1 <= table.n_components[0] <= 4
     assert table.flags[0] & Flag.LIMIT_HIT
@@ -102,7 +102,7 @@ def test_the_component_limit_holds_and_says_so(mixed: NDArray[np.float32], prese
 
 
 @pytest.mark.parametrize("preset", list(Preset))
-def test_the_worst_spectrum_we_know_stays_inside_the_work_bound(preset: Preset) -> None:
+def test_the_worst_known_spectrum_stays_inside_the_work_bound(preset: Preset) -> None:
     channels = 65_536
     rng = np.random.default_rng(9303)
     wide = np.stack(

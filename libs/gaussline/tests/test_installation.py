@@ -1,4 +1,4 @@
-"""What an astronomer without a compiler gets."""
+"""Installations without a C compiler."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def without_kernel() -> Iterator[Any]:
 
 
 @pytest.mark.without_kernel
-def test_without_the_kernel_phspectra_does_the_work_and_one_warning_says_how_to_mend_it(
+def test_without_the_kernel_phspectra_does_the_work_and_one_warning_says_how_to_get_it(
     without_kernel: Any,
 ) -> None:
-    pytest.importorskip("phspectra", reason="phspectra is the slow way")
+    pytest.importorskip("phspectra", reason="phspectra is the slow fallback")
     truth = np.array([[3.0, 100.0, 5.0]])
     spectra = model(truth, 200) + np.random.default_rng(9501).normal(0.0, 0.1, (2, 200))
     spectra[1, 150:] = np.nan
@@ -63,8 +63,8 @@ def test_without_the_kernel_phspectra_does_the_work_and_one_warning_says_how_to_
     assert empty.flags[0] & Flag.NO_DATA
 
 
-def test_the_slow_way_quotes_the_same_uncertainties(without_kernel: Any) -> None:
-    pytest.importorskip("phspectra", reason="phspectra is the slow way")
+def test_the_slow_fallback_gives_the_same_uncertainties(without_kernel: Any) -> None:
+    pytest.importorskip("phspectra", reason="phspectra is the slow fallback")
     spectra = model(np.array([[3.0, 100.0, 5.0]]), 200) + np.random.default_rng(9502).normal(0.0, 0.1, (1, 200))
     fast = decompose(spectra)
     with warnings.catch_warnings():
@@ -123,7 +123,7 @@ def test_it_installs_where_there_is_no_compiler(source: Path, tmp_path: Path) ->
 
 
 @pytest.mark.without_kernel
-def test_a_kernel_of_earlier_sources_does_not_outlive_a_build_that_failed(source: Path) -> None:
+def test_a_failed_build_removes_the_kernel_of_earlier_sources(source: Path) -> None:
     earlier = source / "src" / "prismline_gaussline" / "_kernel.abi3.so"
     earlier.write_bytes(b"of earlier sources")
     _without_a_compiler(source, "setup.py", "build_ext", "--inplace")

@@ -1,4 +1,4 @@
-"""How well the components that come out are the ones that went in."""
+"""How well the fitted components match the true ones."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_no_category_of_best_is_below_phspectra() -> None:
 
 
 def test_on_a_real_cube_compatible_has_no_worse_aicc_and_best_a_lower_sum(grs: NDArray[np.float64]) -> None:
-    grs = grs[::2]  # the benchmark takes them all
+    grs = grs[::2]  # the benchmark uses all of them
     theirs = np.array([peer_aicc(s, peer_fit(s)) for s in grs])
     compatible = decompose(grs, Params(preset=Preset.COMPATIBLE), correlation="white")  # as phspectra's AICc assumes
     assert np.mean(compatible.aicc <= theirs + 1e-6 * np.abs(theirs)) >= 0.95
@@ -113,7 +113,7 @@ def test_a_pair_is_recovered_at_any_signal_to_noise(snr: float, preset: Preset) 
     table = decompose(signals, Params(preset=preset))
     matched = [count_matches(truth, table.components(i)) for i in range(20)]
     assert np.mean(matched) == 2.0
-    if preset is Preset.BEST:  # AICc alone, in `compatible`, may add a third
+    if preset is Preset.BEST:  # `compatible`, which AICc alone decides, may add a third
         found = np.stack((table.mean, table.stddev), axis=1).reshape(20, 2, 2)
         np.testing.assert_allclose(found, np.broadcast_to(truth[:, 1:], (20, 2, 2)), atol=100.0 / snr)
 

@@ -1,4 +1,4 @@
-"""Any spectrum at all: no exception, no NaN without a flag."""
+"""Any spectrum: no exception, and no NaN without a flag."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_degenerate_spectra_come_back_with_flags_and_no_exception(kind: str, pre
         ("half blank", Flag.BLANK),
     ],
 )
-def test_a_spectrum_that_cannot_be_fitted_says_why(kind: str, flag: Flag) -> None:
+def test_a_spectrum_that_cannot_be_fitted_has_a_flag_with_the_reason(kind: str, flag: Flag) -> None:
     assert Flag(int(decompose(hostile()[kind][None]).flags[0])) & flag == flag
 
 
@@ -90,7 +90,7 @@ def test_the_scale_of_float64_extremes_does_not_matter(scale: float) -> None:
 
 
 @pytest.mark.parametrize("channels", [1, 2, 4, 5, 8, 9, 15, 16, 17, 100, 1023, 65_536])
-def test_any_length_is_taken(channels: int) -> None:
+def test_any_length_is_accepted(channels: int) -> None:
     rng = np.random.default_rng(9202)
     spectra = rng.normal(0.0, 1.0, (3, channels)) + model(
         np.array([[30.0, 0.4 * channels, max(1.0, 0.02 * channels)]]), channels
@@ -102,7 +102,7 @@ def test_any_length_is_taken(channels: int) -> None:
         assert all(np.abs(table.components(i)[:, 1] - 0.4 * channels).min() < 0.01 * channels for i in range(3))
 
 
-def test_no_spectrum_makes_an_empty_table() -> None:
+def test_an_empty_batch_gives_an_empty_table() -> None:
     table = decompose(np.empty((0, 424)))
     assert len(table) == 0
     assert table.offsets.tolist() == [0]
@@ -165,7 +165,7 @@ def lines_and_noise(seed: int) -> NDArray[np.float64]:
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(0, 10_000), st.floats(-30.0, 30.0).map(lambda e: 10.0**e), st.integers(-60, 60))
-def test_shift_scale_and_reversal_carry_over_to_the_components(seed: int, scale: float, shift: int) -> None:
+def test_the_components_follow_shift_scale_and_reversal_of_a_spectrum(seed: int, scale: float, shift: int) -> None:
     spectrum = lines_and_noise(seed)
     reference = decompose(spectrum[None], noise=1.0).components(0)
     scaled = decompose(scale * spectrum[None], noise=scale).components(0)

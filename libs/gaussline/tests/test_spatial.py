@@ -1,4 +1,4 @@
-"""The second pass over an image: what neighbours agree on comes out, and nothing else changes."""
+"""The second pass over an image: components that neighbours agree on are found, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def jumps(table: Decomposition, shape: tuple[int, int] = SHAPE) -> int:
 
 
 def bits(table: Decomposition, rows: list[int] | None = None) -> list[bytes]:
-    """Everything but the clock of some spectra."""
+    """The columns of some spectra, without the wall-clock time."""
     chosen = range(len(table)) if rows is None else rows
     at = table.offsets
     result = [getattr(table, name)[list(chosen)].tobytes() for name in SPECTRUM_COLUMNS if name != "seconds"]
@@ -49,7 +49,7 @@ def test_more_components_are_right_and_fewer_jump_from_pixel_to_pixel(smoothing:
     assert jumps(after) <= jumps(before) - 0.3 * excess
 
 
-def test_a_line_that_all_neighbours_have_is_found_where_it_was_missed_and_a_lone_one_stays_if_strong() -> None:
+def test_a_missed_line_that_all_neighbours_have_is_found_and_a_strong_lone_one_stays() -> None:
     pair = np.array([[2.0, 95.0, 4.0], [1.5, 103.0, 4.0]])
     spectra = model(pair, 200) + np.random.default_rng(9602).normal(0.0, 0.25, (49, 200))
     spectra[24] += model(np.array([[4.0, 160.0, 5.0]]), 200)
@@ -69,7 +69,7 @@ def test_a_line_that_all_neighbours_have_is_found_where_it_was_missed_and_a_lone
     np.testing.assert_allclose(found[:, 1], [95.0, 103.0, 160.0], atol=2.0)
 
 
-def test_a_piece_with_a_margin_of_the_rounds_gives_the_bits_of_the_whole_and_threads_change_none() -> None:
+def test_a_part_with_a_margin_of_the_rounds_gives_the_bits_of_the_whole_at_any_number_of_threads() -> None:
     spectra, _ = make_cube(SHAPE, 9603, smoothing=0.7)
     first = decompose(spectra)
     whole = refit_from_neighbours(spectra, first, SHAPE)
@@ -82,7 +82,7 @@ def test_a_piece_with_a_margin_of_the_rounds_gives_the_bits_of_the_whole_and_thr
     assert bits(part, [i - cut * SHAPE[1] for i in inner]) == bits(whole, list(inner))
 
 
-def test_blank_pixels_have_no_neighbours_and_are_none() -> None:
+def test_blank_pixels_have_no_neighbours_and_are_not_neighbours() -> None:
     spectra, _ = make_cube((8, 8), 9604)
     spectra[9] = np.nan
     spectra[30, 50:60] = np.nan
@@ -95,7 +95,7 @@ def test_blank_pixels_have_no_neighbours_and_are_none() -> None:
     assert bits(refit_from_neighbours(spectra[:1], alone, (1, 1))) == bits(alone)
 
 
-def test_a_model_is_replaced_by_a_better_one_only() -> None:
+def test_a_model_is_replaced_only_by_a_better_one() -> None:
     spectra, _ = make_cube(SHAPE, 9608)
     first = decompose(spectra)
     second = refit_from_neighbours(spectra, first, SHAPE, rounds=1)
@@ -128,7 +128,7 @@ def test_a_pixel_among_blank_ones_is_left_alone() -> None:
     assert bits(refit_from_neighbours(lonely.reshape(spectra.shape), first, SHAPE)) == bits(first)
 
 
-def test_starts_are_fitted_and_nothing_is_searched_for() -> None:
+def test_starts_are_fitted_without_a_search() -> None:
     lines = np.array([[3.0, 60.0, 4.0], [3.0, 140.0, 4.0]])
     spectra = model(lines, 200) + np.random.default_rng(9605).normal(0.0, 0.25, (2, 200))
     nonsense = [[3.0, 62.0, 5.0], [-1.0, 20.0, 3.0], [1.0, np.nan, 3.0], [1.0, 900.0, 3.0], [1.0, 20.0, 0.0]]
@@ -145,7 +145,7 @@ def test_starts_are_in_the_unit_of_the_spectra() -> None:
     np.testing.assert_allclose(table.mean.reshape(20, 2), np.tile(pair[:, 1], (20, 1)), atol=0.5)
 
 
-def test_what_is_not_the_same_image_is_a_value_error() -> None:
+def test_spectra_and_table_of_different_images_are_a_value_error() -> None:
     spectra, _ = make_cube((4, 4), 9606)
     table = decompose(spectra)
     with pytest.raises(ValueError, match="not the same spectra"):

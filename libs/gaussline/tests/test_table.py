@@ -61,7 +61,7 @@ def test_a_header_without_a_linear_axis_gives_none(header: dict[str, object]) ->
     assert SpectralAxis.from_header(header) is None
 
 
-def test_arrow_table_has_a_row_a_spectrum_and_a_list_of_components(table: Decomposition) -> None:
+def test_an_arrow_table_has_a_row_for_each_spectrum_with_lists_of_components(table: Decomposition) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow makes the table")
     arrow = table.to_arrow()
     assert arrow.num_rows == 5
@@ -70,14 +70,14 @@ def test_arrow_table_has_a_row_a_spectrum_and_a_list_of_components(table: Decomp
     assert arrow.column("mean").to_pylist()[4] == []
 
 
-def test_the_table_tells_the_processor_time_of_every_thread() -> None:
+def test_the_table_has_the_processor_time_of_every_thread() -> None:
     noise = np.random.default_rng(9402).normal(0.0, 0.1, (200, 424))
     table = decompose(noise, threads=2)
     assert table.thread_seconds.shape == (2,)
     assert (table.thread_seconds > 0.0).all()
 
 
-def test_a_qtable_has_a_row_a_component_with_units(table: Decomposition) -> None:
+def test_a_qtable_has_a_row_for_each_component_with_units(table: Decomposition) -> None:
     units = pytest.importorskip("astropy.units", reason="astropy makes the table")
     q = table.to_qtable("K")
     assert q["spectrum"].tolist() == [0, 0, 1, 1, 2, 2]
@@ -88,7 +88,7 @@ def test_a_qtable_has_a_row_a_component_with_units(table: Decomposition) -> None
         table.to_qtable("furlongs per pint")
 
 
-def test_the_arrow_table_tells_what_was_assumed_of_the_noise(table: Decomposition) -> None:
+def test_the_metadata_of_the_arrow_table_has_the_assumptions_about_the_noise(table: Decomposition) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow makes the table")
     metadata = table.to_arrow().schema.metadata
     assert float(metadata[b"prismline_gaussline.median_correlation"]) == 0.0
@@ -96,13 +96,13 @@ def test_the_arrow_table_tells_what_was_assumed_of_the_noise(table: Decompositio
 
 
 class Cube:
-    """What decompose_cube uses of a SpectralCube."""
+    """The parts of a SpectralCube that decompose_cube uses."""
 
     def __init__(self, data: np.ndarray, axis: object) -> None:
         self.filled_data, self.spectral_axis = data, axis
 
 
-def test_a_spectral_cube_goes_in_with_its_axis() -> None:
+def test_a_spectral_cube_is_decomposed_with_its_axis() -> None:
     units = pytest.importorskip("astropy.units", reason="a cube has units")
     data = np.random.default_rng(9403).normal(0.0, 0.1, (100, 2, 3))
     data[:, 1, 2] += model(np.array([[3.0, 40.0, 4.0]]), 100)

@@ -172,9 +172,7 @@ class TestEndings:
         assert len((scene.chunk().error or "").encode()) <= MAX_CHUNK_ERROR_BYTES
 
     @pytest.mark.parametrize("ending", ["complete", "fail"])
-    def test_counters_equal_the_items_when_a_worker_dies_while_it_ends_a_chunk(
-        self, scene: Scene, ending: str
-    ) -> None:
+    def test_counters_equal_the_items_when_a_worker_dies_while_it_ends_a_chunk(self, scene: Scene, ending: str) -> None:
         scene.split(1)
         chunk = scene.start()
         end = {
@@ -186,9 +184,7 @@ class TestEndings:
         assert end().run.drained_at is not None, "the redelivery does the rest"
         assert scene.run.drains == 1
 
-    def test_counters_equal_the_items_when_a_worker_dies_during_a_late_success(
-        self, scene: Scene
-    ) -> None:
+    def test_counters_equal_the_items_when_a_worker_dies_during_a_late_success(self, scene: Scene) -> None:
         scene.split(2)
         scene.fail(0)
         scene.fail(1)

@@ -94,9 +94,7 @@ def test_counts_add_up_over_commits_and_the_records_to_delete_are_those_of_the_l
         operations.claim(request_of_one, "you", LEASE)
 
 
-def test_any_process_can_claim_a_released_operation(
-    operations: Operations, request_of_one: DeadlettersRecover
-) -> None:
+def test_any_process_can_claim_a_released_operation(operations: Operations, request_of_one: DeadlettersRecover) -> None:
     operations.release(operations.claim(request_of_one, "me", LEASE))
     assert operations.claim(request_of_one, "you", LEASE).owner == "you"
 

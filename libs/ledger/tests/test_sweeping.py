@@ -153,9 +153,7 @@ HAPPENINGS: dict[str, Callable[[Scene], object]] = {
 
 @pytest.mark.parametrize("happening", HAPPENINGS)
 @pytest.mark.parametrize("begun", [False, True])
-def test_no_resend_is_recorded_for_a_chunk_that_progressed_meanwhile(
-    scene: Scene, happening: str, begun: bool
-) -> None:
+def test_no_resend_is_recorded_for_a_chunk_that_progressed_meanwhile(scene: Scene, happening: str, begun: bool) -> None:
     scene.split(1)
     if begun:
         scene.start()

@@ -1,4 +1,4 @@
-/* A batch over threads: dear spectra first, one counter that every thread draws from. */
+/* Distributes a batch over threads: expensive spectra first, one counter that every thread draws from. */
 #include "gaussline.h"
 
 #include <pthread.h>
@@ -6,13 +6,14 @@
 #include <string.h>
 #include <time.h>
 
-/* Spectra whose cost a thread estimates at a time. */
+/* Number of spectra whose cost a thread estimates at a time. */
 #define ESTIMATE_DRAW 256
-/* Spectra a thread draws at a time: enough to keep the counter's cache line quiet, few enough to end together. */
+/* Number of spectra that a thread draws at a time: so many that threads rarely contend for the counter, so few that
+ * all threads end at nearly the same time. */
 #define DRAW 4
 #define THREADS_MAX 256
-/* Spectra whose expected costs agree to a factor of two are one class, taken in the order of their rows: the next row
- * is then often the next in memory. */
+/* Spectra whose expected costs agree to a factor of two are one class. Threads take a class in the order of its rows,
+ * because the next row is then often the next in memory. */
 #define COST_CLASSES 32
 
 typedef struct {
@@ -20,7 +21,7 @@ typedef struct {
     const gl_kernel *kernel;
     gl_result *result;
     unsigned char *classes; /* of each row */
-    size_t *order;          /* rows, dear ones first; NULL for the order of the rows */
+    size_t *order;          /* rows, expensive ones first; NULL for the order of the rows */
     size_t estimated;       /* both are drawn from atomically */
     size_t next;
     int failed;             /* set atomically */
@@ -96,7 +97,7 @@ static void *work(void *argument)
     Shared *s = me->shared;
     const gl_batch *batch = s->batch;
     double start = thread_seconds();
-    /* its counters change with every component: not beside those of another thread */
+    /* its counters change with every component, so they must not share a cache line with another thread's */
     gl_arena arena = {NULL, 0, 0, 0.0};
     gl_workspace *ws = s->kernel->workspace_new(batch->channels, batch->params.max_components);
     if (!ws) __atomic_store_n(&s->failed, 1, __ATOMIC_RELAXED);
@@ -120,7 +121,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* A thread that cannot start leaves its share to the others; the first share is the caller's. */
+/* The caller's thread works too. If a thread cannot be started, the others do its work. */
 static void run_on_threads(void *(*task)(void *), Worker *workers, int threads)
 {
     pthread_t handles[THREADS_MAX];

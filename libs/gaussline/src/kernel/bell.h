@@ -1,4 +1,4 @@
-/* The bell of one component over its window, and the sums over channels that a fit needs. */
+/* The bell (unit Gaussian) of one component over its window, and the sums over channels that a fit needs. */
 #ifndef BELL_H
 #define BELL_H
 
@@ -9,13 +9,13 @@
 #include "simd.h"
 #include "workspace.h"
 
-/* A component is followed down to 2^-13 (1.2e-4) of the noise: the window widens with its signal-to-noise. */
+/* A component is evaluated down to 2^-13 (1.2e-4) of the noise, so its window widens with its signal-to-noise. */
 #define WINDOW_FLOOR_OCTAVES 13.0
-/* Blocks after which the exponential recurrence starts afresh; keeps its error below 1e-12. */
+/* Blocks after which the recurrence starts again with an exponential; keeps its error below 1e-12. */
 #define RESTART_BLOCKS 32
 
-/* Half-width of the window in widths: where the bell of a component of this height (taken up to the next power of two,
- * which spares a logarithm) has fallen to the floor. */
+/* Half-width of the window in widths: where the bell of a component of this height has fallen to the floor. The height
+ * is rounded up to a power of two, which avoids a logarithm. */
 INLINE double window_reach(double height)
 {
     double h = height > 1.0 ? height : 1.0;
@@ -37,7 +37,7 @@ static Window window_of(Comp c, int lo, int hi)
     return win;
 }
 
-/* target += factor * bell over the window, the bell itself kept in bell[]: the exponential by two multiplies a vector.
+/* target += factor * bell over the window; bell[] keeps the bell. Two multiplications for each vector, no exponential:
  * g(z + d) = g(z) q(z), q(z + d) = q(z) r with d the block in widths, q(z) = exp(-d z - d^2/2), r = exp(-d^2). */
 INLINE void bell_add(Comp c, double factor, Window win, double *bell, double *target)
 {

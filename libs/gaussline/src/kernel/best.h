@@ -1,4 +1,4 @@
-/* The preset `best`: matched-filter pursuit, score-test splits, tests by removal. */
+/* The preset `best`: matched-filter search, score-test splits, removal tests. */
 #ifndef BEST_H
 #define BEST_H
 
@@ -22,23 +22,24 @@
 #define START_SNR 0.8
 /* A candidate of the residual search hides others within this many widths of its scale, until the next round. */
 #define SUPPRESS_REACH 2.5
-/* Squared projection of the residual on the third and fourth Hermite shapes, above which a split is tried, under white
- * and under correlated noise. */
+/* Squared projection of the residual on the third and fourth Hermite shapes above which a split is tried: for white
+ * and for correlated noise. */
 #define SPLIT_SCORE 7.0
 #define SPLIT_SCORE_CORRELATED 4.0
-/* Fall of chi-square that three more parameters have to earn. */
+/* Least fall of chi-square for three more parameters. */
 #define SPLIT_GAIN 12.0
-/* Shapes of a split that are tried: the one the signs of the two projections tell, and the next. */
+/* Number of shapes of a split that are tried: the one that the signs of the two projections suggest, and the next. */
 #define SPLIT_SHAPES 2
-/* Matched-filter S/N of the residual beside a line at which a component is tried, in how many of its widths, and the
- * fall of chi-square that it has to earn. */
+/* A component is tried beside a line: matched-filter S/N of the residual from which on, distance to the line in its
+ * widths, and the least fall of chi-square to keep it. */
 #define BESIDE_SNR 3.0
 #define BESIDE_REACH 3.0
 #define BESIDE_GAIN 14.0
-/* The second start: the wavelet plane whose maxima it takes (between this scale and the next), how far the plane falls
- * between two of them, in the noise of the smoothed spectrum (white, and correlated, where the criterion keeps more
- * out), how high the smoothed spectrum is there, the width of a component it starts with, the height over that of the
- * smoothed spectrum, and what a component costs when both models are compared. */
+/* The second start takes the maxima of a wavelet plane. In this order: the plane (between this scale and the next); how
+ * far the plane falls between two maxima, in the noise of the smoothed spectrum, for white and for correlated noise
+ * (for which the criterion rejects more); the least height of the smoothed spectrum there; the width of a component at
+ * the start; its height divided by the smoothed spectrum's; and the cost of a component when both models are compared.
+ */
 #define CURVED_LEVEL 2
 #define CURVED_SNR 1.25
 #define CURVED_SNR_CORRELATED 0.9
@@ -46,11 +47,11 @@
 #define CURVED_WIDTH 4.0
 #define CURVED_HEIGHT 1.2
 #define SECOND_COST 13.0
-/* A blended component goes when chi-square rises by less than this without it. */
+/* A blended component is removed if chi-square rises by less than this without it. */
 #define REMOVAL_COST 12.0
 
-/* Takes invalid components out, the weakest first, each time with a fit of its neighbours: one of two that share a line
- * may be valid without the other. */
+/* Removes invalid components, the weakest first, and fits the neighbours after each: of two that share a line, one may
+ * be valid without the other. */
 static void prune(gl_workspace *ws, double tolerance)
 {
     for (;;) {
@@ -71,7 +72,8 @@ static void prune(gl_workspace *ws, double tolerance)
     }
 }
 
-/* Adds what the matched filter sees in the residual, fits, takes the invalid out again. Returns how many stayed. */
+/* Adds components where the matched filter exceeds its threshold in the residual, fits, and removes invalid ones.
+ * Returns how many stayed. */
 static int pursue(gl_workspace *ws)
 {
     int added = 0;
@@ -104,8 +106,8 @@ static int pursue(gl_workspace *ws)
     return added;
 }
 
-/* The same under correlated noise: the third and fourth derivatives of the bell, made orthogonal under the inverse
- * covariance to the directions the fit has used, the bell and its first two derivatives. ws->pull is set. */
+/* The scores under correlated noise: the third and fourth derivatives of the bell, made orthogonal under the inverse
+ * covariance to the directions that the fit has used, the bell and its first two derivatives. Needs ws->pull. */
 static void correlated_scores(gl_workspace *ws, Comp c, Window win, double *skew, double *kurtosis)
 {
     memset(ws->trial + win.lo, 0, (size_t)(win.hi - win.lo) * sizeof(double));
@@ -142,7 +144,7 @@ static void shape_scores(gl_workspace *ws, Comp c, double *skew, double *kurtosi
     *kurtosis = (16.0 * m.c[4] - 48.0 * m.c[2] + 12.0 * m.c[0]) / sqrt(384.0 * norm);
 }
 
-/* Replaces component k by two and fits; keeps them when chi-square falls by enough and both are valid. */
+/* Replaces component k by two and fits. Keeps them if chi-square falls by enough and both are valid. */
 static int try_split(gl_workspace *ws, int k, Comp left, Comp right, double chi2, double least_fall)
 {
     keep_model(ws);
@@ -158,7 +160,7 @@ static int try_split(gl_workspace *ws, int k, Comp left, Comp right, double chi2
     return good;
 }
 
-/* Splits the component with the highest score as long as there is one and it pays. Returns how many were split. */
+/* Splits the component with the highest score, and repeats this while splits are kept. Returns how many were split. */
 static int split_all(gl_workspace *ws, double least_score, double least_fall)
 {
     int splits = 0;
@@ -214,8 +216,9 @@ static int split_all(gl_workspace *ws, double least_score, double least_fall)
     return splits;
 }
 
-/* Tries components where the residual beside a line is high, but not high enough to tell by itself: in a blend that is
- * fitted with too few, the residual swings. Each is kept when chi-square falls by enough. Returns how many stayed. */
+/* Tries components where the residual beside a line is high, but too low for the matched filter: a blend that is fitted
+ * with too few components leaves such a residual. A component is kept if chi-square falls by enough. Returns how many
+ * stayed. */
 static int add_beside(gl_workspace *ws)
 {
     int added = 0;
@@ -246,7 +249,7 @@ static int add_beside(gl_workspace *ws)
     return added;
 }
 
-/* Takes out components whose absence costs less than the removal threshold once the others are fitted again. */
+/* Removes components without which, after a fit of the others, chi-square rises by less than the removal threshold. */
 static void remove_redundant(gl_workspace *ws)
 {
     memset(ws->tested, 0, (size_t)ws->capacity);
@@ -274,7 +277,7 @@ static void remove_redundant(gl_workspace *ws)
     }
 }
 
-/* Width of a peak of the smoothed spectrum from the nearer of its two half-height points. */
+/* Width of a peak of the smoothed spectrum, from the nearer of its two half-height points. */
 static Comp smoothed_peak(const gl_workspace *ws, const double *y, Peak peak, double smoothing)
 {
     double half = 0.5 * peak.birth, reach = ws->n;
@@ -293,8 +296,8 @@ static Comp smoothed_peak(const gl_workspace *ws, const double *y, Peak peak, do
     return (Comp){peak.birth * (width > s ? width / s : 1.0) / (root > 0.0 ? root : 1.0), peak.index, s};
 }
 
-/* Components at the maxima of the wavelet plane, in ws->curved: lines whose sum has one maximum but two bends. The
- * scales up to the finer one of the spectrum are there. */
+/* Puts components at the maxima of the wavelet plane into ws->curved: these show lines whose sum has one maximum but
+ * two bends. The scales of the spectrum up to the finer one are already computed. */
 static void curved_peaks(gl_workspace *ws)
 {
     int level = CURVED_LEVEL;
@@ -348,7 +351,7 @@ static void start_from_peaks(gl_workspace *ws)
     prune(ws, TOL_SEARCH);
 }
 
-/* Adds, splits and removes until nothing pays. */
+/* Adds, splits and removes components until no change is kept. */
 static void refine_best(gl_workspace *ws)
 {
     pursue(ws);
@@ -361,7 +364,7 @@ static void refine_best(gl_workspace *ws)
     remove_redundant(ws);
 }
 
-/* The model of the k components that were given, three numbers each, without those that are no components here. */
+/* The model of the k given components, three numbers each, without those that are not possible in this spectrum. */
 static void start_from_given(gl_workspace *ws, const double *given, int64_t k)
 {
     set_model(ws, NULL, 0);
@@ -376,7 +379,7 @@ static void start_from_given(gl_workspace *ws, const double *given, int64_t k)
     prune(ws, TOL_SEARCH);
 }
 
-/* The search, or the fit of the k components that were given and of nothing else. */
+/* The search, or a fit of only the k given components. */
 static void decompose_best(gl_workspace *ws, const double *given, int64_t k)
 {
     ws->n_dead = ws->searched = 0;

@@ -1,5 +1,5 @@
-/* The preset `compatible`: the steps of phspectra 1.0.2 (persistent peaks, validation, refinement judged by
- * AICc) with our solver, then further steps and a second start, each judged by AICc too. */
+/* The preset `compatible`: the steps of phspectra 1.0.2 (persistent peaks, validation, refinement judged by AICc) with
+ * this kernel's solver, then further steps and a second start, each judged by AICc too. */
 #ifndef COMPATIBLE_H
 #define COMPATIBLE_H
 
@@ -14,7 +14,7 @@
 #include "workspace.h"
 
 
-/* Predicted fall of chi-square at which a fit stops: each step is judged by AICc, which this moves by less. */
+/* Predicted fall of chi-square below which a fit stops: AICc judges each step, and changes by less than this. */
 #define TOL_COMPATIBLE 1e-3
 /* Score and fall of chi-square of a split that AICc can accept (three parameters cost a little over 6). */
 #define AICC_SPLIT_SCORE 3.0
@@ -43,7 +43,7 @@ static Comp peak_component(const gl_workspace *ws, const double *y, Peak peak)
     return (Comp){height > 1e-10 ? height : 1e-10, peak.index, clamp(width, WIDTH_MIN, 0.5 * ws->n)};
 }
 
-/* Valid peaks of the residual, in ws->guess; returns how many. */
+/* Puts the valid peaks of the residual into ws->guess. Returns how many. */
 static int residual_peaks(gl_workspace *ws)
 {
     for (int i = 0; i < ws->n; i++) ws->scratch[i] = ws->residual[i] * ws->root_weight[i];
@@ -74,7 +74,7 @@ static int first_blended_pair(const gl_workspace *ws, int *first, int *second)
     return 0;
 }
 
-/* Fits the changed model and keeps it when AICc falls. */
+/* Fits the changed model and keeps it if AICc falls. */
 static int accept_if_better(gl_workspace *ws, double *aicc)
 {
     fit_all(ws);
@@ -124,7 +124,7 @@ static int refine(gl_workspace *ws, double *aicc)
     if (first_blended_pair(ws, &i, &j)) {
         Comp a = ws->comp[i], b = ws->comp[j];
         double p = a.a * a.s, q = b.a * b.s;
-        if (!(p + q > 0.0)) p = q = 1.0; /* two that the fit has emptied */
+        if (!(p + q > 0.0)) p = q = 1.0; /* the fit has reduced both to zero */
         keep_model(ws);
         remove_component(ws, j);
         remove_component(ws, i);
@@ -134,7 +134,7 @@ static int refine(gl_workspace *ws, double *aicc)
     return changed;
 }
 
-/* Adds what the matched filter still sees in the residual, one at a time, as long as AICc falls. */
+/* Adds components that the matched filter still finds in the residual, one at a time, while AICc falls. */
 static int pursue_by_aicc(gl_workspace *ws)
 {
     int added = 0;
@@ -153,7 +153,7 @@ static int pursue_by_aicc(gl_workspace *ws)
     return added;
 }
 
-/* Splits and additions that lower AICc, until there are none. */
+/* Makes splits and additions that lower AICc, until there are none. */
 static void lower_aicc(gl_workspace *ws)
 {
     for (int round = 0; round < ws->params->max_refine_iter; round++) {

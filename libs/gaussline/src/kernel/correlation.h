@@ -1,9 +1,9 @@
-/* Correlated noise: its autocorrelation, the autoregressive model of it, and the whitening of model and data.
+/* Correlated noise: its autocorrelation, its autoregressive model, and the whitening of model and data.
  *
- * The noise of the channels, in units of the local noise, is a stationary autoregressive process of order p (ws->order;
- * zero is white noise and leaves everything as it was). Its inverse covariance is L^T L with L banded: row i predicts
- * channel i from up to p channels before it. A run of channels after a blank, and the start of the spectrum, begins
- * with the predictors of lower order, so that L^T L is the exact inverse covariance of each run.
+ * The noise of the channels, in units of the local noise, is a stationary autoregressive process of order p
+ * (ws->order). Order zero is white noise, which needs none of this. The inverse covariance is L^T L with L banded: row
+ * i predicts channel i from up to p channels before it. At the start of the spectrum and after a blank, the first rows
+ * are the predictors of lower order, so that L^T L is the exact inverse covariance of each run of channels.
  */
 #ifndef CORRELATION_H
 #define CORRELATION_H
@@ -17,24 +17,24 @@
 #include "simd.h"
 #include "workspace.h"
 
-/* Channels on either side of a fit that its whitening reaches; whole vectors, at least ORDER_MAX. */
+/* Channels on either side of a fit that its whitening needs: complete vectors, at least ORDER_MAX. */
 #define WHITENING_REACH 8
-/* White noise that is added to the estimated correlation, as a fraction of its variance: bounds what the whitening can
- * amplify where the estimate says that there is next to no noise. */
+/* White noise that is added to the estimated correlation, as a fraction of its variance. It limits how much the
+ * whitening amplifies where the estimate has almost no power. */
 #define CORRELATION_FLOOR 0.05
-/* The prediction must lower the log-likelihood term N ln(variance) by this much for noise to be called correlated. At
- * 400 channels that is a correlation of 0.16 from channel to channel, three of its standard errors. */
+/* Noise counts as correlated if the prediction lowers the log-likelihood term N ln(variance) by this much. At 400
+ * channels that is a correlation of 0.16 from channel to channel, three of its standard errors. */
 #define CORRELATION_GATE 10.0
 /* The same for each further order (Akaike's criterion). */
 #define ORDER_COST 4.0
-/* Channels without signal that an estimate needs. */
+/* Least number of channels without signal for an estimate. */
 #define CORRELATION_CHANNELS 64
-/* Signal is where the spectrum, smoothed by this many B3 passes (to a width of 4.6 channels), leaves this many of its
- * sigmas, and this many channels on either side. */
+/* How signal is found: the number of smoothing B3 passes (three give a width of 4.6 channels), the threshold in sigmas
+ * of the smoothed spectrum, and the channels to add on either side. */
 #define SIGNAL_LEVEL 3
-/* Least threshold of signal-to-noise under correlated noise, of the one for white noise. */
+/* Least threshold of signal-to-noise under correlated noise, as a fraction of the one for white noise. */
 #define THRESHOLD_LEAST 0.8
-/* Least FWHM of a component: channels, and of the response. A fit scatters, so that it is less than one. */
+/* Least FWHM of a component: in channels, and as a fraction of the response's, below one because fits scatter. */
 #define FWHM_CHANNELS 1.0
 #define FWHM_OF_RESPONSE 0.5
 #define SIGNAL_CLIP 3.5
@@ -42,9 +42,9 @@
 /* The sigma of the smoothed spectrum is taken from every fourth channel: the others are nearly the same. */
 #define SIGNAL_STRIDE 4
 
-/* Levinson's recursion (Levinson 1947, Durbin 1960): predictors of every order up to most from the correlations
- * r[0..most], as rows of L. Returns the order: the one with the least N ln(variance) + cost when select is set, or the
- * highest. */
+/* Levinson's recursion (Levinson 1947, Durbin 1960): the predictors of every order up to most from the correlations
+ * r[0..most], as rows of L. Returns the order with the least N ln(variance) + cost if select is set, else the highest
+ * one. */
 static int levinson(const double *r, int most, double channels, int select, double rows[][ORDER_MAX + 1])
 {
     double phi[ORDER_MAX + 1] = {0.0}, variance = 1.0, least = 0.0;
@@ -55,7 +55,7 @@ static int levinson(const double *r, int most, double channels, int select, doub
         double s = r[m], before[ORDER_MAX + 1];
         for (int t = 1; t < m; t++) s -= phi[t] * r[m - t];
         double reflection = s / variance;
-        if (!(fabs(reflection) < 1.0)) break; /* not a correlation: what was found so far is one */
+        if (!(fabs(reflection) < 1.0)) break; /* not a valid correlation; that of the lower orders is */
         memcpy(before, phi, sizeof phi);
         phi[m] = reflection;
         for (int t = 1; t < m; t++) phi[t] = before[t] - reflection * before[m - t];
@@ -78,9 +78,9 @@ static void set_correlation(gl_workspace *ws, const double *r, int most, double 
     double floored[ORDER_MAX + 1] = {1.0};
     for (int l = 1; l <= most; l++) floored[l] = r[l] / (1.0 + CORRELATION_FLOOR);
     int order = levinson(floored, most, channels, select, ws->predictors);
-    for (int m = 0; m <= most; m++) /* the floor is noise on top of what was measured */
+    for (int m = 0; m <= most; m++) /* the floor is added to the measured noise */
         for (int t = 0; t <= m; t++) ws->predictors[m][t] /= sqrt(1.0 + CORRELATION_FLOOR);
-    /* predictors that were estimated from so many channels err more on others than on these (Akaike 1969) */
+    /* predictors have larger errors on other channels than on those they were estimated from (Akaike 1969) */
     ws->error_scale = select ? sqrt((channels + order) / (channels - order)) : 1.0;
     const double *h = ws->predictors[order];
     ws->order = order;
@@ -123,9 +123,9 @@ static double lagged_mean(const double *x, const double *good, int n_pad, int la
     return vsum(sum) / fmax(*number, 1.0);
 }
 
-/* Estimates noise and (when model is set) its correlation from x, in units of the local noise up to a factor, over the
- * channels without signal; masks signal by the smoothed spectrum. Returns the variance of the noise, or a negative
- * number when there is too little to tell or (when model is set) the noise is white. */
+/* Estimates the noise and (if model is set) its correlation from the channels of x without signal, which it finds in
+ * the smoothed spectrum. x is in units of the local noise, up to a factor. Returns the variance of the noise, or a
+ * negative number if there are too few channels or (if model is set) the noise is white. */
 static double estimate_correlation(gl_workspace *ws, const double *x, int model)
 {
     int n = ws->n, n_pad = ws->n_pad, level = SIGNAL_LEVEL < ws->scales_max ? SIGNAL_LEVEL : ws->scales_max;
@@ -145,9 +145,9 @@ static double estimate_correlation(gl_workspace *ws, const double *x, int model)
         vi quiet = (s <= vset(limit)) & (s >= vset(-limit));
         vstore(good + i, (vd)((vi)vset(1.0) & quiet));
     }
-    /* a channel is good when all within the margin are: products of 2, 4 and 8 neighbours, then of 9 around */
+    /* a channel is good if all within the margin are: products of 2, 4 and 8 neighbours, then of 9 around it */
     double *in = good, *out = wide;
-    /* beyond the ends nothing is known to be signal */
+    /* channels beyond the ends count as good */
     for (int i = n; i < n_pad + ROW_MARGIN; i++) good[i] = 1.0;
     for (int i = 1; i <= ROW_MARGIN; i++) good[-i] = 1.0;
     for (int step = 1; step < 2 * SIGNAL_MARGIN; step *= 2) {
@@ -179,16 +179,16 @@ static double estimate_correlation(gl_workspace *ws, const double *x, int model)
     return variance;
 }
 
-/* FWHM of the response that makes white noise as correlated as the model's is from channel to channel, were it a
- * Gaussian: its correlation at a lag of one channel is exp(-1 / (4 sigma^2)). */
+/* FWHM of the Gaussian response that gives white noise the model's correlation from channel to channel: after a
+ * Gaussian of width sigma, the correlation at a lag of one channel is exp(-1 / (4 sigma^2)). */
 static double response_fwhm(const gl_workspace *ws)
 {
     double r = ws->lags[1];
     return r > 0.0 && r < 1.0 ? FWHM_PER_SIGMA / (2.0 * sqrt(-log(r))) : 0.0;
 }
 
-/* Threshold of signal-to-noise that as few false alarms pass as pass the one for white noise: there are zero_frequency
- * times as many independent channels, and the tail of a normal distribution falls as exp(-t^2 / 2). */
+/* Threshold of signal-to-noise with as many false alarms as that for white noise: there are zero_frequency times as
+ * many independent channels, and the tail of a normal distribution falls as exp(-t^2 / 2). */
 static double correlated_threshold(const gl_workspace *ws, double white)
 {
     double eased = white * white + 2.0 * log(fmin(ws->zero_frequency, 1.0));
@@ -231,17 +231,17 @@ INLINE void whiten_back(const gl_workspace *ws, const double *e, int lo, int hi,
     }
 }
 
-/* ws->pull = L^T L residual, the residual that correlated noise makes of every direction's gradient. */
+/* ws->pull = L^T L residual: under correlated noise, every gradient is computed from it. */
 static void set_pull(gl_workspace *ws, const double *residual)
 {
     whiten(ws, residual, 0, ws->n_pad, ws->white);
     whiten_back(ws, ws->white, 0, ws->n_pad, ws->pull);
 }
 
-/* Derivatives by the distance of two bells of their inner product under the inverse covariance of unit noise, orders
- * 0..most, even ones only when even is set. Sums over channels are taken for integrals: two bells of widths s and t at
- * distance d have the product sqrt(2 pi) s t / S exp(-d^2 / 2 S^2), S^2 = s^2 + t^2, whose derivatives are Hermite
- * polynomials. */
+/* Inner product of two bells under the inverse covariance of unit noise, and its derivatives by their distance: orders
+ * 0..most, only even ones if even is set. Integrals replace sums over channels: two bells of widths s and t at distance
+ * d have the product sqrt(2 pi) s t / S exp(-d^2 / 2 S^2), S^2 = s^2 + t^2, whose derivatives are Hermite polynomials.
+ */
 INLINE void bell_products(const gl_workspace *ws, double s, double t, double distance, int most, int even, double *out)
 {
     double inv = 1.0 / sqrt(s * s + t * t), scale = SQRT_2PI * s * t * inv;

@@ -10,7 +10,7 @@
 
 enum { GL_PRESET_BEST = 0, GL_PRESET_COMPATIBLE = 1 };
 
-/* What is assumed of the noise of neighbouring channels. */
+/* What is assumed about the noise of neighbouring channels. */
 enum { GL_CORRELATION_WHITE = 0, GL_CORRELATION_ESTIMATE = 1, GL_CORRELATION_GIVEN = 2 };
 
 /* Bits of the flag column of a spectrum; the Python enumeration Flag repeats them. */
@@ -33,13 +33,13 @@ typedef struct {
     double snr_min;         /* least amplitude, noise units */
     double mf_snr_min;      /* least matched-filter signal-to-noise */
     double f_sep;           /* blended-pair separation, FWHM of the narrower */
-    double neg_thresh;      /* depth of a residual dip that asks for a split, noise units */
+    double neg_thresh;      /* depth of a residual dip that triggers a split, noise units */
     double fwhm_min;        /* least FWHM, channels; negative: from the correlation of the noise */
-    double time_budget_s;   /* wall-clock guard of one spectrum, seconds */
+    double time_budget_s;   /* wall-clock limit for one spectrum, seconds */
     int32_t max_refine_iter;
     int32_t max_components;
     int32_t preset;
-    int32_t second_start;   /* look for blends harder: components beside a line, a second start */
+    int32_t second_start;   /* search for blends more thoroughly: components beside a line, a second start */
 } gl_params;
 
 typedef struct {
@@ -52,7 +52,7 @@ typedef struct {
 typedef struct {
     double rms, chi2_reduced, aicc;
     double correlation;        /* of the noise of neighbouring channels; zero for white */
-    double effective_channels; /* independent channels that a signal wider than the correlation sees */
+    double effective_channels; /* number of independent channels for a signal wider than the correlation */
     double seconds;         /* wall-clock time of this spectrum */
     double work;            /* channel-by-component evaluations: the bounded measure of effort */
     uint32_t flags;
@@ -68,7 +68,7 @@ typedef struct {
     size_t n;
     int32_t channels;
     const double *noise;    /* NULL: estimate it from the spectrum */
-    int noise_is_shape;     /* the noise's scale is estimated; what is given is its shape along the spectrum */
+    int noise_is_shape;     /* noise has only the shape along the spectrum; its scale is estimated */
     ptrdiff_t noise_row_stride, noise_channel_stride;
     int correlation_mode;      /* GL_CORRELATION_* */
     const double *correlation; /* given: n_lags of them, the first one 1 */
@@ -80,7 +80,7 @@ typedef struct {
     int isa;                /* GL_ISA_*; GL_ISA_AUTO takes the widest one this machine has */
 } gl_batch;
 
-/* What one thread made. */
+/* The results of one thread. */
 typedef struct {
     gl_component *items;
     size_t used, capacity;
@@ -89,13 +89,13 @@ typedef struct {
 
 typedef struct {
     gl_summary *summaries;  /* n of them */
-    gl_arena *arenas;       /* one a thread */
+    gl_arena *arenas;       /* one for each thread */
     int n_arenas;
 } gl_result;
 
 enum { GL_ISA_AUTO = 0, GL_ISA_BASELINE = 1, GL_ISA_AVX2 = 2, GL_ISA_AVX512 = 3 };
 
-/* Workspace of one thread, made once a batch. The layout is private to spectrum.h. */
+/* Workspace of one thread, allocated once for each batch. The layout is private to spectrum.h. */
 typedef struct gl_workspace gl_workspace;
 
 typedef struct {
@@ -113,7 +113,7 @@ extern const gl_kernel gl_kernel_avx512;
 #endif
 
 int gl_best_isa(void);
-/* Returns 0, or -1 when memory ran out (the result is then empty). Free the result with gl_result_free(). */
+/* Returns 0, or -1 if there is not enough memory (the result is then empty). Free the result with gl_result_free(). */
 int gl_decompose_batch(const gl_batch *, gl_result *);
 void gl_result_free(gl_result *);
 #endif

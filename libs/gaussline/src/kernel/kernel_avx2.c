@@ -1,6 +1,6 @@
 /* The kernel for AVX2 and FMA; empty on other architectures. */
 #if defined(__x86_64__)
-/* The system's headers come first: their inline functions keep the baseline's target. */
+/* The system's headers come before the pragma, so that their inline functions are compiled for the baseline. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>

@@ -41,7 +41,7 @@ static void residual_add(gl_workspace *ws, Comp c, double factor)
     bell_add(c, factor * c.a, win, ws->bells, ws->residual);
 }
 
-/* 0 when the model is full: at the limit, or with as many parameters as AICc can judge. */
+/* 0 if the model is full: it is at the limit, or has as many parameters as AICc can judge. */
 static int add_component(gl_workspace *ws, Comp c)
 {
     if (ws->n_comp >= ws->params->max_components || 3 * ws->n_comp + 4 >= ws->n_valid) {
@@ -56,7 +56,7 @@ static int add_component(gl_workspace *ws, Comp c)
     return 1;
 }
 
-/* Takes component k out and marks the ones it was solved with. */
+/* Removes component k and marks the components that it was solved with. */
 static void remove_component(gl_workspace *ws, int k)
 {
     Comp gone = ws->comp[k];
@@ -129,7 +129,7 @@ static void fit_touched(gl_workspace *ws, double tolerance, double coupling)
 
 static void touch_all(gl_workspace *ws) { memset(ws->dirty, 1, (size_t)ws->n_comp); }
 
-/* The model replaced by k given components (none when k is zero). */
+/* Replaces the model by k given components (none if k is zero). */
 static void set_model(gl_workspace *ws, const Comp *components, int k)
 {
     memcpy(ws->residual, ws->y, (size_t)ws->n_pad * sizeof(double));
@@ -137,7 +137,7 @@ static void set_model(gl_workspace *ws, const Comp *components, int k)
     for (int i = 0; i < k; i++) add_component(ws, components[i]);
 }
 
-/* The final solution: every cluster to the final tolerance, twice where a neighbouring cluster's wing moved. */
+/* The final solution: fits every cluster to the final tolerance, again if a neighbouring cluster's wing has changed. */
 static void polish(gl_workspace *ws)
 {
     touch_all(ws);

@@ -1,5 +1,6 @@
-/* The Python binding. Arrays come in by the buffer protocol and go out as bytearrays, so that the extension is tied to
- * no version of numpy and, by the limited API, to no version of Python above the floor. */
+/* The Python binding. It reads arrays by the buffer protocol and returns bytearrays, so the extension does not depend
+ * on the version of numpy. It uses the limited API, so it works with every Python from the lowest supported version
+ * on. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -49,7 +50,7 @@ static void append(const Field *fields, size_t n_fields, const char *record, cha
     }
 }
 
-/* Adds an empty column and returns its store, or NULL with an exception. */
+/* Adds an empty column. Returns its memory, or NULL with an exception. */
 static char *add_column(PyObject *columns, const char *name, size_t bytes)
 {
     PyObject *array = PyByteArray_FromStringAndSize(NULL, (Py_ssize_t)bytes);
@@ -87,7 +88,7 @@ static PyObject *to_columns(const gl_result *result, size_t n)
     return columns;
 }
 
-/* Whether the offsets lie within so many starts, and rise. */
+/* Whether the offsets rise and lie within the number of starts. */
 static int starts_fit(const gl_batch *batch, Py_ssize_t n, Py_ssize_t starts, Py_ssize_t offsets)
 {
     if (offsets != n + 1 || batch->start_offsets[0] < 0 || batch->start_offsets[n] > starts) return 0;
@@ -131,7 +132,7 @@ static PyObject *py_decompose(PyObject *self, PyObject *args)
         if (PyObject_GetBuffer(noise_object, &noise, PyBUF_SIMPLE) != 0) goto done;
         Py_ssize_t last = (n > 0 ? (n - 1) * row_stride : 0) + (channels - 1) * channel_stride;
         if (row_stride < 0 || channel_stride < 0 || noise.len / 8 < last + 1) {
-            PyErr_SetString(PyExc_ValueError, "the noise buffer is smaller than its strides ask for");
+            PyErr_SetString(PyExc_ValueError, "the noise buffer is smaller than its strides require");
             goto done;
         }
         batch.noise = noise.buf;

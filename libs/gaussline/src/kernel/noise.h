@@ -1,5 +1,5 @@
-/* Noise of a spectrum from its own channels: the signal-masked estimate of Riener et al. 2019 (section 3.1.1), with
- * the constants of phspectra 1.0.2 so that both start from the same number. */
+/* Estimates the noise of a spectrum from its channels: the signal-masked estimate of Riener et al. 2019 (section
+ * 3.1.1), with the constants of phspectra 1.0.2 so that both use the same noise. */
 #ifndef NOISE_H
 #define NOISE_H
 
@@ -11,15 +11,14 @@
 
 
 /* Runs of three or more positive channels are taken as signal and masked with two channels on either side. */
-/* A median absolute deviation in sigmas of a normal distribution, and the reciprocal, rounded as phspectra rounds
- * them. */
+/* The median absolute deviation of a normal distribution in its sigmas, and the reciprocal, rounded as in phspectra. */
 #define MAD_OF_SIGMA 0.6745
 #define MAD_TO_SIGMA 1.4826
 /* Clip at this many median-absolute-deviation sigmas. */
 #define NOISE_CLIP 5.0
-/* Fewer surviving channels than this: fall back to the plain median absolute deviation. */
+/* With fewer channels than this after the clipping, the plain median absolute deviation is used. */
 #define NOISE_MIN_CHANNELS 5
-/* Partition passes before the selection falls back to a sort, so that no input makes it quadratic. */
+/* Partition passes before the selection changes to a sort, so that no input takes quadratic time. */
 #define SELECT_PASSES 64
 
 static int compare_doubles(const void *a, const void *b)
@@ -82,7 +81,7 @@ static double noise_simple(const double *y, int n, double *scratch)
 }
 
 /* y[0..n) are the channels that are not blank; marks holds 3 * (n + 8) bytes and scratch n padded to whole vectors.
- * Zero when it cannot be told. */
+ * Returns zero if the noise cannot be estimated. */
 static double noise_estimate(const double *y, int n, unsigned char *marks, double *scratch)
 {
     /* a channel is masked when a run of three starts at most four channels before it or two behind it */

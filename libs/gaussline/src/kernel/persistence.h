@@ -1,6 +1,6 @@
-/* Zero-dimensional persistence of the maxima of a spectrum, in one pass: the sequence of alternating extrema and a
- * stack of maxima of falling height. A maximum that a higher one overtakes dies at the higher of its two saddles.
- * Same peaks as the water-level sweep with union-find (Edelsbrunner & Harer 2010, chapter VII), without the sort. */
+/* Zero-dimensional persistence of the maxima of a spectrum, in one pass over the alternating extrema with a stack of
+ * maxima of falling height. A maximum dies at the higher of its two saddles when a higher maximum follows. It gives the
+ * same peaks as the union-find sweep (Edelsbrunner & Harer 2010, chapter VII), without the sort. */
 #ifndef PERSISTENCE_H
 #define PERSISTENCE_H
 
@@ -25,8 +25,8 @@ typedef struct {
     int index, saddle;
 } Ridge;
 
-/* Peaks of y[0..n) above min_persistence, most persistent first, at most capacity of them (the most persistent of
- * the first capacity met are kept when there are more). stack holds n / 2 + 2 ridges. Returns the count. */
+/* Peaks of y[0..n) above min_persistence, most persistent first, at most capacity of them (if there are more, only the
+ * first capacity that are found). stack holds n / 2 + 2 ridges. Returns the count. */
 static int persistence_peaks(const double *y, int n, double min_persistence, Ridge *stack, Peak *out, int capacity)
 {
     int depth = 0, count = 0, i = 0, low = 0;

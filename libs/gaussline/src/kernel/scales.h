@@ -27,7 +27,7 @@ INLINE double *scale_row(const gl_workspace *ws, int j)
     return ws->scale_rows + (size_t)j * ws->scale_stride + ws->scale_pad;
 }
 
-/* Norm of each smoothing kernel (its response to one channel) and the width it stands for. */
+/* Norm of each smoothing kernel (of its response to one channel) and its width. */
 static void set_scale_norms(gl_workspace *ws)
 {
     memset(ws->scale_rows, 0, sizeof(double) * (size_t)ws->scale_stride * (size_t)(ws->scales_max + 1));

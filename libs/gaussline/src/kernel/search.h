@@ -18,8 +18,8 @@ typedef struct {
     int channel, scale;
 } Candidate;
 
-/* Row zero of the scale space: the residual with its bridges (where all other weights are one), or in units of the
- * local noise, so that blank channels are zero. */
+/* Row zero of the scale space: the residual. If all weights are one or zero, blank channels are interpolated. Otherwise
+ * the residual is in units of the local noise, and blank channels are zero. */
 static void set_bridged_row(gl_workspace *ws)
 {
     double *in = scale_row(ws, 0);
@@ -29,9 +29,9 @@ static void set_bridged_row(gl_workspace *ws)
         for (int i = 0; i < ws->n_pad; i += VW) vstore(in + i, vload(ws->residual + i) * vload(ws->root_weight + i));
 }
 
-/* Fills the scale space of the residual, ws->snr and ws->snr_scale. The residual counts in units of the local noise,
- * so that blank channels are zero. Under correlated noise the search smooths what its inverse covariance makes of the
- * residual, and knows its norm. */
+/* Fills the scale space of the residual, ws->snr and ws->snr_scale. The residual is in units of the local noise, so
+ * that blank channels are zero. Under correlated noise the search smooths the residual times the inverse covariance,
+ * and uses the norm of that. */
 static void scale_space(gl_workspace *ws)
 {
     double *in = scale_row(ws, 0);
@@ -63,7 +63,7 @@ static void scale_space(gl_workspace *ws)
     ws->searched = 1;
 }
 
-/* Highest matched-filter S/N that is left, or a candidate with snr below threshold when there is none. */
+/* The candidate with the highest remaining matched-filter S/N. If there is none, its snr is below threshold. */
 static Candidate strongest(const gl_workspace *ws)
 {
     vd best = vset(-1e300);

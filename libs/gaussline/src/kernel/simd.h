@@ -14,7 +14,7 @@ typedef int64_t vi __attribute__((vector_size(8 * VW)));
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* For loops over a few parameters, where gcc's vectors cost more than they save. */
+/* For loops over a few parameters, where gcc's vectorisation costs more than it saves. */
 #if defined(__GNUC__) && !defined(__clang__)
 #define SHORT_LOOPS __attribute__((optimize("no-tree-vectorize")))
 #else
@@ -76,6 +76,6 @@ INLINE vd vexp(vd x)
     return p * (vd)bits;
 }
 
-/* The scalar twin, lane zero of the same arithmetic. */
+/* The scalar version: lane zero of the same arithmetic. */
 INLINE double sexp(double x) { return vexp(vset(x))[0]; }
 #endif

@@ -1,4 +1,4 @@
-/* The solver: least squares over the components of one cluster, the rest of the model held. */
+/* The solver: least squares over the components of one cluster, with the rest of the model fixed. */
 #ifndef SOLVER_H
 #define SOLVER_H
 
@@ -27,7 +27,8 @@
 #define FIT_ROUNDS 3
 /* Iterations with a width at its lower bound after which a fit is given up: a noise spike. */
 #define SPIKE_ITERATIONS 3
-/* Damping: at the start, at least after a refused step, and at most for a predicted fall to be believed. */
+/* Damping: at the start, its least value after a refused step, and its largest value at which a predicted fall of
+ * chi-square may stop the fit. */
 #define LAMBDA_START 1e-2
 #define LAMBDA_RETRY 1e-3
 #define LAMBDA_TRUSTED 0.1
@@ -35,8 +36,8 @@
 #define TOL_SEARCH 0.1
 #define TOL_TRIAL 0.3
 #define TOL_FINAL 1e-4
-/* Newton's second-order term joins once a step lowers chi-square by less than this. Far from the minimum Gauss-Newton
- * alone is the better guide: it widens a narrow first guess where Newton would settle on the nearest noise peak. */
+/* Newton's second-order term is used once a step lowers chi-square by less than this. Far from the minimum Gauss-Newton
+ * alone is better: it widens a narrow first guess where Newton would converge to the nearest noise peak. */
 #define NEWTON_FALL 5.0
 
 INLINE void swap_trial(gl_workspace *ws)
@@ -49,7 +50,7 @@ INLINE void swap_trial(gl_workspace *ws)
     ws->other_white = t;
 }
 
-/* Signal to noise of a unit amplitude: one, but where channels within a width of the mean are blank or noisier. */
+/* Signal to noise of a unit amplitude: one, unless channels within a width of the mean are blank or noisier. */
 static double local_sensitivity(const gl_workspace *ws, Comp c)
 {
     if (ws->plain) return 1.0;
@@ -74,7 +75,7 @@ INLINE void set_gradient(gl_workspace *ws, Comp c, Moments m, int j)
     second[5] = t * (m.c[4] - 3.0 * m.c[2]);
 }
 
-/* Model of the cluster subtracted from base into trial over [lo, hi); bells and windows kept; returns chi-square. */
+/* trial = base - model of the cluster over [lo, hi). Keeps bells and windows. Returns chi-square. */
 static double evaluate(gl_workspace *ws, const Comp *c, int k, int lo, int hi)
 {
     memcpy(ws->trial + lo, ws->base + lo, (size_t)(hi - lo) * sizeof(double));
@@ -85,7 +86,7 @@ static double evaluate(gl_workspace *ws, const Comp *c, int k, int lo, int hi)
     }
     ws->work += hi - lo;
     if (ws->order) {
-        int from = lo ? lo + WHITENING_REACH : 0; /* the first channels would need what lies before lo */
+        int from = lo ? lo + WHITENING_REACH : 0; /* the first channels would need channels before lo */
         ws->work += hi - lo;
         return whiten(ws, ws->trial, from, hi, ws->white);
     }
@@ -227,7 +228,7 @@ INLINE int at_bound(const gl_workspace *ws, Comp c)
     return c.s <= WIDTH_MIN || c.s >= 0.5 * ws->n || c.mu <= 0.0 || c.mu >= ws->n;
 }
 
-/* Cut the parameters that sit on a bound and are pushed outwards, and set the scaling. */
+/* Freeze the parameters on a bound whose gradient points outwards, and set the scaling. */
 static void freeze_and_scale(gl_workspace *ws, const Comp *c, int k)
 {
     int n = 3 * k;
@@ -245,7 +246,7 @@ static void freeze_and_scale(gl_workspace *ws, const Comp *c, int k)
     }
 }
 
-/* By mean, so that the envelope of the normal matrix is short. */
+/* Sort by mean, so that the envelope of the normal matrix is small. */
 static void sort_by_mean(const gl_workspace *ws, int *idx, int k)
 {
     for (int i = 1; i < k; i++) {
@@ -255,8 +256,8 @@ static void sort_by_mean(const gl_workspace *ws, int *idx, int k)
     }
 }
 
-/* Minimise chi-square over the k components members[] of the model, the others held. Levenberg-Marquardt on the exact
- * Newton matrix, on Gauss-Newton's far from the minimum and where Newton's is not positive definite. Sets
+/* Minimise chi-square over the k components members[] of the model, with the others fixed. Levenberg-Marquardt with the
+ * exact Newton matrix; with Gauss-Newton's far from the minimum, or if Newton's is not positive definite. Sets
  * ws->unconverged of the members. */
 static void fit_cluster(gl_workspace *ws, const int *members, int k, double tolerance)
 {
@@ -341,7 +342,7 @@ static void fit_cluster(gl_workspace *ws, const int *members, int k, double tole
                     grow *= 2.0;
                 }
             }
-            if (!done) converged = 1; /* no step lowers chi-square: the minimum, as far as rounding lets us see */
+            if (!done) converged = 1; /* no step lowers chi-square: this is the minimum within rounding errors */
             int bound = 0;
             for (int j = 0; j < k; j++) bound |= now[j].s <= WIDTH_MIN;
             stuck_at_bound = bound ? stuck_at_bound + 1 : 0;
@@ -356,7 +357,7 @@ static void fit_cluster(gl_workspace *ws, const int *members, int k, double tole
             memcpy(ws->residual + lo, ws->trial + lo, (size_t)(hi - lo) * sizeof(double));
             break;
         }
-        /* the components outgrew the buffer: put the residual right over their whole windows and go on */
+        /* the components outgrew the buffer: update the residual over their complete windows and continue */
         memcpy(ws->residual + lo, ws->base + lo, (size_t)(hi - lo) * sizeof(double));
         for (int j = 0; j < k; j++)
             bell_add(now[j], -now[j].a, window_of(now[j], 0, ws->n_pad), ws->bells, ws->residual);

@@ -1,4 +1,4 @@
-/* One spectrum from its row of the batch to its summary and components. */
+/* Processes one spectrum, from its row of the batch to its summary and components. */
 #ifndef SPECTRUM_H
 #define SPECTRUM_H
 
@@ -16,11 +16,11 @@
 #include "workspace.h"
 
 
-/* Fewer channels with data than this: nothing is fitted. */
+/* A spectrum with fewer channels of data than this is not fitted. */
 #define MIN_VALID 5
-/* Least noise, of the largest channel: below it is rounding. */
+/* Least noise, as a fraction of the largest channel. Less is rounding error. */
 #define NOISE_LEAST 1e-15
-/* Farthest that amplitude and width are taken from the estimate to see how the errors change, as a factor. */
+/* Largest factor by which amplitude and width are varied to see how the errors change. */
 #define WIDENING_REACH 2.0
 
 static double *carve(char **at, size_t count)
@@ -30,7 +30,7 @@ static double *carve(char **at, size_t count)
     return p;
 }
 
-/* Lays the workspace out from start and returns its size; called with NULL first, to measure it. */
+/* Lays the workspace out from start on and returns its size. The first call, with NULL, only measures it. */
 static size_t lay_out(gl_workspace *ws, char *start)
 {
     char *at = start;
@@ -99,8 +99,8 @@ static gl_workspace *workspace_new(int32_t channels, int32_t max_components)
     return ws;
 }
 
-/* Blank channels get the straight line between their neighbours with data, so that the search for starting peaks sees
- * no hole. Their weight is zero: no fit and no statistic reads them. */
+/* Interpolates blank channels linearly, so that the search for starting peaks finds no gap. Their weight is zero: no
+ * fit and no statistic uses them. */
 static void bridge_blanks(gl_workspace *ws)
 {
     for (int i = 0, last = -1; i <= ws->n; i++) {
@@ -112,7 +112,8 @@ static void bridge_blanks(gl_workspace *ws)
 }
 
 /* Sets the model of the noise's correlation from the channels x, in units of the local noise up to a factor. Returns
- * the variance of the noise where it is correlated, else a negative number: the estimate for white noise stands. */
+ * the variance of the noise if it is correlated. Otherwise returns a negative number: the white-noise estimate is
+ * kept. */
 static double learn_correlation(gl_workspace *ws, const gl_batch *batch, const double *x)
 {
     const double *given = batch->correlation_mode == GL_CORRELATION_GIVEN ? batch->correlation : NULL;
@@ -123,7 +124,7 @@ static double learn_correlation(gl_workspace *ws, const gl_batch *batch, const d
     return variance;
 }
 
-/* Ends the loading of a row whose noise is given by its shape: estimates the scale from the channels over the shape. */
+/* Ends the loading of a row if only the shape of the noise is given: estimates the scale from channels / shape. */
 static uint32_t load_shaped(gl_workspace *ws, const gl_batch *batch, int exponent)
 {
     double shrink = ldexp(1.0, -(exponent < -1000 ? -1000 : exponent));
@@ -144,8 +145,8 @@ static uint32_t load_shaped(gl_workspace *ws, const gl_batch *batch, int exponen
     return 0;
 }
 
-/* Reads the row, finds blanks, noise and weights. Returns 0 with the spectrum in noise units, or the flag that says why
- * it cannot be fitted. */
+/* Reads the row and finds blanks, noise and weights. Returns 0 and the spectrum in noise units, or the flag that says
+ * why it cannot be fitted. */
 static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t row, uint32_t *flags)
 {
     int n = ws->n, valid;
@@ -237,8 +238,8 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
     return 0;
 }
 
-/* Normal matrix of the components last evaluated, summed over the channels and their whitening: what the errors need
- * near an edge, a blank, or for a width of less than a channel. */
+/* Normal matrix of the components last evaluated, as a sum over whitened channels. The errors need it near an edge or a
+ * blank, and for a width of less than a channel. */
 static void exact_normal(gl_workspace *ws, const Comp *c, int k)
 {
     int n = 3 * k;
@@ -354,11 +355,12 @@ static void lone_variances(const gl_workspace *ws, Comp c, double v[3])
     v[2] = b[0][0] / determinant;
 }
 
-/* What the errors are multiplied by because they are read off at the estimate: one that is too narrow by chance claims an
- * error that is too small, the more so the stronger the correlation, and pulls get wide. For a repetition of the
- * measurement with the estimate c for the truth and the covariance v (variances of a, mu, s; of a with s), the mean
- * square pull is the mean of x^2 V(c) / V(c + x d) over a normal x, d one sigma of the parameter and what it takes the
- * other along; three-point Gauss-Hermite quadrature. That of the mean, which moves nothing else, is without the x^2. */
+/* Factors of the errors, because these are computed at the estimate: a width that is too small by chance has an error
+ * that is too small, the more so the stronger the correlation, so that pulls are too wide. If the measurement is
+ * repeated with the estimate c as the truth and the covariance v (variances of a, mu, s; of a with s), the mean square
+ * pull is the mean of x^2 V(c) / V(c + x d) over a normal x: d is one sigma of the parameter with the correlated
+ * change of the other one. Three-point Gauss-Hermite quadrature. For the mean, which changes no other parameter,
+ * without the x^2. */
 static void widening(const gl_workspace *ws, Comp c, const double v[4], double factor[3])
 {
     double here[3], there[3], square[3] = {0.0, 2.0 / 3.0, 0.0};
@@ -375,7 +377,7 @@ static void widening(const gl_workspace *ws, Comp c, const double v[4], double f
     for (int p = 0; p < 3; p++) factor[p] = square[p] > 1.0 && square[p] < INFINITY ? sqrt(square[p]) : 1.0;
 }
 
-/* The components to the arena, in input units and by rising mean; the summary's flags that follow from them. */
+/* Writes the components to the arena, in input units and by rising mean, and sets the summary's flags for them. */
 static int store(gl_workspace *ws, gl_summary *summary, gl_arena *arena)
 {
     size_t need = arena->used + (size_t)ws->n_comp;
@@ -421,7 +423,7 @@ static int store(gl_workspace *ws, gl_summary *summary, gl_arena *arena)
     return 0;
 }
 
-/* The row's fit from the components that the batch gives for it. */
+/* Fits the row from its given components. */
 static void fit_given(gl_workspace *ws, const gl_batch *batch, size_t row)
 {
     const int64_t *at = batch->start_offsets + row;
@@ -476,9 +478,9 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
     return failed;
 }
 
-/* Channels well above the noise, a proxy for the time a spectrum takes that costs less than a hundredth of it: noise
- * from the mean size of the first differences, whose expectation is 2 / sqrt(pi) of it. Channels beyond the last whole
- * vector are left out. */
+/* The number of channels well above the noise. It predicts the time that a spectrum takes, and costs less than a
+ * hundredth of it. The noise comes from the mean size of the first differences, whose expectation is 2 / sqrt(pi) of
+ * it. Channels beyond the last complete vector are ignored. */
 #define ABOVE_NOISE 3.0
 #define EXPECTED_COST(name, type, lane_int)                                                                  \
     static double name(const type *y, int n)                                                                 \

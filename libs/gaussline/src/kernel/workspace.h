@@ -1,7 +1,7 @@
-/* Workspace of one thread: every buffer that the fit of a spectrum needs, allocated once a batch.
+/* Workspace of one thread: every buffer that the fit of a spectrum needs, allocated once for each batch.
  *
  * All amplitudes are in units of the noise, so that sums of squares are chi-square. The residual of the whole model is
- * kept in ws->residual; a fit touches the channels of one cluster of components only.
+ * kept in ws->residual; a fit changes only the channels of one cluster of components.
  */
 #ifndef WORKSPACE_H
 #define WORKSPACE_H
@@ -21,10 +21,10 @@
 
 /* Channel-by-component evaluations of one spectrum: about half a second on one core. */
 #define WORK_LIMIT 2e8
-/* A factorisation in the same unit, a parameter cubed. */
+/* Cost of a factorisation in the same unit, for each cubed parameter. */
 #define FACTOR_WORK (1.0 / 16.0)
 
-/* Channels on either side of every row that may be read, and are zero. */
+/* Zero channels on either side of every row, which may be read. */
 #define ROW_MARGIN 16
 /* Highest order of the noise's autoregressive model, and lags of its correlation that are kept. */
 #define ORDER_MAX 7
@@ -69,16 +69,16 @@ struct gl_workspace {
     int order;             /* of the autoregressive model; zero for white noise */
     double predictors[ORDER_MAX + 1][ORDER_MAX + 1]; /* row of the whitening for each order */
     double whitened_variance; /* of the measured noise after the whitening, less than one by the floor */
-    double error_scale;    /* what errors grow by because the correlation was estimated from the spectrum */
+    double error_scale;    /* factor of the errors because the correlation was estimated from the spectrum */
     double lags[LAGS];     /* correlation of the noise */
     double *precision;     /* inverse covariance of neighbours, lags -WHITENING_REACH.. */
-    double zero_frequency; /* effective channels over channels: what a slow signal counts */
-    double response_fwhm;  /* of a line without width, as the correlation of the noise tells; zero for white noise */
+    double zero_frequency; /* effective channels divided by channels, for a slow signal */
+    double response_fwhm;  /* of the response that the correlation of the noise implies; zero for white noise */
     double fwhm_min;       /* least FWHM of a component, channels */
     double mf_snr_min;     /* least matched-filter signal-to-noise, for the independent channels there are */
     double *taps;          /* rows of the whitening: coefficient of the channel t before, t = 0..order */
     double *white, *other_white; /* whitened residuals of trial and other_trial */
-    double *pull;          /* the residual whitened twice: what gradients are made of */
+    double *pull;          /* the residual whitened twice; gradients are computed from it */
     double *good;          /* channels without signal */
     Ridge *ridges;
     Peak *peaks;
@@ -92,11 +92,11 @@ struct gl_workspace {
     double *snr_scale;     /* n_pad: the scale it was found at */
     /* model */
     Comp *comp, *saved, *guess;
-    Comp *dead;            /* components that validation took out, so that the search does not bring them back */
+    Comp *dead;            /* components that validation removed, so that the search does not add them again */
     unsigned char *tested, *dirty, *unconverged, *saved_unconverged, *saved_tested;
     Comp *curved;          /* the second start */
     int n_curved;
-    int searched, saved_searched; /* the scale space is that of the residual as it stands */
+    int searched, saved_searched; /* whether the scale space is that of the current residual */
     int n_saved, n_dead, full;
     Comp *params_now, *params_try;
     int *cluster, *label, *member;

@@ -44,12 +44,12 @@ class SpectralAxis:
 
     @classmethod
     def from_header(cls, header: Mapping[str, object], axis: int | None = None) -> SpectralAxis | None:
-        """The axis a FITS header describes by CRVALn, CDELTn (or CDn_n), CRPIXn (1 when absent) and CUNITn.
+        """The axis that a FITS header describes by CRVALn, CDELTn (or CDn_n), CRPIXn (1 if absent) and CUNITn.
 
-        ``axis`` is n; without it the spectral axis is looked for by CTYPEn, and is 3 where none says so. An absent
-        CUNITn is the SI unit of the type. None when the header has no value or no step for it. Nonlinear axes (CTYPEn
-        with an algorithm code, FITS WCS Paper III, Greisen et al. 2006, or AIPS's FELO) are None too: a linear reading
-        of them would be wrong. A suffix that names a rest frame, as in ``VELO-LSR``, is no algorithm code.
+        ``axis`` is n. Without it, n is the axis whose CTYPEn is spectral, or 3 if there is none. An absent CUNITn means
+        the SI unit of the type. Returns None if the header has no value or no step for the axis. Also for nonlinear
+        axes (CTYPEn with an algorithm code, FITS WCS Paper III, Greisen et al. 2006, or AIPS's FELO), which a linear
+        axis would describe wrongly. A suffix that names a rest frame, as in ``VELO-LSR``, is not an algorithm code.
         """
         number = axis if axis is not None else next(iter(spectral_axes(header)), 3)
         start, step = header.get(f"CRVAL{number}"), header.get(f"CDELT{number}", header.get(f"CD{number}_{number}"))
@@ -63,7 +63,7 @@ class SpectralAxis:
 
 
 def spectral_axes(header: Mapping[str, object]) -> list[int]:
-    """The numbers (from 1) of the axes whose CTYPEn is spectral, those of one channel last."""
+    """The numbers (from 1) of the axes whose CTYPEn is spectral. Axes of one channel come last."""
     names = (str(name) for name in header)
     numbers = sorted(int(name[5:]) for name in names if name.startswith("CTYPE") and name[5:].isdigit())
     spectral = [n for n in numbers if str(header.get(f"CTYPE{n}", "")).strip().upper()[:4] in SPECTRAL_TYPES]

@@ -39,11 +39,11 @@ INSTRUCTION_SETS = {"auto": 0, "baseline": 1, "avx2": 2, "avx512": 3}
 
 
 class NoDataWarning(UserWarning):
-    """Every spectrum of a batch is blank: more often a mistake in the call than an empty cube."""
+    """Every spectrum of a batch is blank. The reason is usually a mistake in the call, not an empty cube."""
 
 
 def kernel_available() -> bool:
-    """Whether the C kernel was built. Without it :func:`decompose` goes through phspectra, far slower."""
+    """Whether the C kernel was built. Without it :func:`decompose` calls phspectra, which is far slower."""
     return _kernel is not None
 
 
@@ -59,10 +59,10 @@ def decompose(
     threads: int = 1,
     instruction_set: str = "auto",
 ) -> Decomposition:
-    """Sums of Gaussians that describe each spectrum of a batch.
+    """Decompose each spectrum of a batch into a sum of Gaussians.
 
-    One call does the whole batch in C without the GIL. The same spectrum gives the same bits at any number of threads
-    and in any batch, on one machine; another instruction set rounds differently.
+    One call processes the whole batch in C without the GIL. The same spectrum gives the same bits at any number of
+    threads and in any batch, on one machine; another instruction set rounds differently.
 
     Parameters
     ----------
@@ -70,23 +70,23 @@ def decompose(
         Shape (n, channels), float32 or float64 of any byte order and layout. Channels that are not finite are blank:
         they have weight zero.
     params:
-        :class:`Params`, or a mapping of its fields; defaults otherwise.
+        :class:`Params`, or a mapping of its fields. Default: the defaults of :class:`Params`.
     noise:
-        Standard deviation of the noise in the unit of the spectra, in any shape that broadcasts to (n, channels): a
-        number, one a channel, one a spectrum (n, 1), or all. Channels where it is not positive and finite are blank.
-        Estimated from each spectrum when None.
+        Standard deviation of the noise in the unit of the spectra, in any shape that broadcasts to (n, channels): one
+        number, one for each channel, one for each spectrum (n, 1), or all. Channels where it is not positive and finite
+        are blank. None: estimated from each spectrum.
     noise_is_shape:
-        Whether ``noise`` tells only how the noise varies, along the spectrum say, and its scale is estimated from each
-        spectrum.
+        Whether ``noise`` describes only how the noise varies, for example along the spectrum. Its scale is then
+        estimated from each spectrum.
     correlation:
-        Of the noise of neighbouring channels: ``"estimate"`` takes it from each spectrum, ``"white"`` says
-        that there is none, and lags 0, 1, ... (the first one 1, at least two; those above seven are not
-        used) give it, from :func:`estimate_correlation` of a whole cube say.
+        Correlation of the noise of neighbouring channels. ``"estimate"``: estimated from each spectrum. ``"white"``:
+        none. Otherwise the values at lags 0, 1, ... (the first one is 1, at least two; lags above seven are not used),
+        for example from :func:`estimate_correlation` of a whole cube.
     starts:
-        Components (k, 3) of each spectrum: amplitude, mean and width. Those are fitted, what does not pass the
-        thresholds is dropped, and nothing is searched for. For the preset ``best``, and not without the kernel.
+        Components (k, 3) of each spectrum: amplitude, mean and width. These are fitted, and those that do not pass the
+        thresholds are dropped. There is no search for others. Only for the preset ``best``, and only with the kernel.
     axis:
-        The spectral axis, to have means and widths in physical units too.
+        The spectral axis. With it, the table also has means and widths in physical units.
     threads:
         Threads of the kernel, 1 to 256.
     instruction_set:
@@ -95,10 +95,10 @@ def decompose(
     Raises
     ------
     ValueError
-        For arguments that make no sense: a shape that is not (n, channels), a type that is not a float, a parameter
-        out of range. Never for what the channels hold: a batch in which no spectrum has data is a NoDataWarning.
+        For invalid arguments: a shape that is not (n, channels), a type that is not a float, a parameter out of range.
+        Never because of the data: a batch in which no spectrum has data gives a NoDataWarning.
     ImportError
-        When neither the kernel nor phspectra is there.
+        If neither the kernel nor phspectra is installed.
     """
     settings = params if isinstance(params, Params) else Params.from_mapping(params or {})
     if isinstance(threads, bool) or int(threads) != threads or not 1 <= threads <= 256:
@@ -146,7 +146,7 @@ def decompose(
 
 
 def _warned(table: Decomposition) -> Decomposition:
-    """``table``, with a warning if there was nothing to fit in any of its spectra."""
+    """Return ``table``. Warn if none of its spectra has data."""
     if len(table) and (table.flags & Flag.NO_DATA).all():
         warnings.warn(
             f"none of the {len(table)} spectra has five channels with data: nothing was fitted. Spectra have the shape "
@@ -169,7 +169,7 @@ def _as_batch(spectra: ArrayLike) -> NDArray[np.float32] | NDArray[np.float64]:
 
 
 def _as_noise(noise: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """The noise as a float64 array whose axes of length one stand for the whole batch."""
+    """The noise as a float64 array. Axes of length one broadcast over the batch."""
     array = np.asarray(noise, dtype=np.float64)
     try:
         np.broadcast_to(array, shape)
@@ -179,7 +179,7 @@ def _as_noise(noise: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
 
 
 def _correlation_mode(correlation: str | ArrayLike) -> tuple[int, NDArray[np.float64] | None]:
-    """The correlation as the kernel takes it: its mode and the lags. ValueError for what is not a correlation."""
+    """The correlation in the kernel's form: its mode and the lags. Raises ValueError if it is not a correlation."""
     if isinstance(correlation, str):
         if correlation not in _CORRELATION_CODES:
             raise ValueError(f"correlation must be 'estimate', 'white' or lags, not {correlation!r}")
@@ -195,8 +195,10 @@ def _correlation_mode(correlation: str | ArrayLike) -> tuple[int, NDArray[np.flo
 def _noise_buffer(
     sigma: NDArray[np.float64] | None, is_shape: bool
 ) -> tuple[NDArray[np.float64] | None, bool, int, int]:
-    """The noise as the kernel takes it: buffer, whether it is a shape, and strides of row and channel in items, zero
-    where it broadcasts."""
+    """The noise in the kernel's form: buffer, whether it is a shape, and strides of row and channel in items.
+
+    A stride is zero where the noise broadcasts.
+    """
     if sigma is None:
         return None, False, 0, 0
     rows, channels = sigma.shape
@@ -206,7 +208,7 @@ def _noise_buffer(
 def _start_buffers(
     starts: Sequence[ArrayLike] | None, shape: tuple[int, ...], settings: Params
 ) -> tuple[NDArray[np.float64] | None, NDArray[np.int64] | None]:
-    """The starts as the kernel takes them: components (m, 3), and the first one of each spectrum, (n + 1,)."""
+    """The starts in the kernel's form: components (m, 3), and the index of each spectrum's first one, (n + 1,)."""
     if starts is None:
         return None, None
     if settings.preset is not Preset.BEST:
@@ -215,14 +217,14 @@ def _start_buffers(
         raise ValueError(f"starts must be one for each of the {shape[0]} spectra, not {len(starts)}")
     rows = [np.asarray(start, dtype=np.float64).reshape(-1, 3) for start in starts]
     offsets = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
-    return np.concatenate([*rows, np.zeros((1, 3))]), offsets  # one more, so that there is a buffer
+    return np.concatenate([*rows, np.zeros((1, 3))]), offsets  # one extra row, so that the buffer is never empty
 
 
 @cache
 def _warn_without_kernel() -> None:
-    """Warns, once a process."""
+    """Warn, once in each process."""
     warnings.warn(
-        "prismline-gaussline was installed without its C kernel and works through phspectra, thousands of times "
+        "prismline-gaussline was installed without its C kernel and uses phspectra, which is thousands of times "
         "slower. Install a C compiler (gcc or clang) and Python's headers, then install it again from the folder of "
         "its sources: pip install --force-reinstall --no-deps FOLDER",
         RuntimeWarning,

@@ -1,4 +1,4 @@
-"""Spectra out of cubes: FITS data with their header, and cubes of the spectral-cube package."""
+"""Extracts spectra from cubes: FITS data with their header, and cubes of the spectral-cube package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .table import Decomposition
 
 @dataclass(frozen=True, eq=False)
 class CubeSpectra:
-    """The spectra of a cube, as :func:`~prismline_gaussline.decompose` takes them."""
+    """The spectra of a cube, in the form that :func:`~prismline_gaussline.decompose` takes."""
 
     spectra: NDArray[Any]
     """Shape (ny * nx, channels), float32 or float64. Spectrum ``y * nx + x`` is the one at row y and column x."""
@@ -30,13 +30,14 @@ class CubeSpectra:
 
 
 def cube_spectra(data: ArrayLike, header: Mapping[str, object]) -> CubeSpectra:
-    """The spectra of FITS data of two to four axes, wherever the spectral axis stands.
+    """The spectra of FITS data of two to four axes, for every position of the spectral axis.
 
-    The spectral axis is the one whose CTYPEn says so and that has more than one channel. Of the others at most two may
-    be longer than one, x the lower-numbered and y the other; degenerate ones, Stokes say, are dropped. The data are the
-    array as astropy gives it, with the axes of the header in reverse, already scaled. Integers become float64.
+    The spectral axis is the one whose CTYPEn is spectral and that has more than one channel. At most two of the other
+    axes may be longer than one: x has the lower number, y the higher. Axes of length one, such as Stokes, are dropped.
+    The data are the array as astropy returns it: already scaled, with the axes of the header in reverse. Integers
+    become float64.
 
-    Raises ValueError, with what to do, for data that are not such a cube.
+    Raises ValueError, with advice, for data that are not such a cube.
     """
     array = np.asarray(data)
     if not 2 <= array.ndim <= 4:
@@ -64,7 +65,7 @@ def cube_spectra(data: ArrayLike, header: Mapping[str, object]) -> CubeSpectra:
     return CubeSpectra(spectra, SpectralAxis.from_header(header, number), (ny, nx), unit)
 
 
-#: Steps of a spectral axis that is taken for linear agree to this part of a step over the whole axis.
+#: A spectral axis counts as linear if its steps agree to this fraction of a step over the whole axis.
 _LINEAR = 1e-3
 
 
@@ -72,8 +73,8 @@ def decompose_cube(cube: Any, params: Params | Mapping[str, object] | None = Non
     """:func:`~prismline_gaussline.decompose` of a ``spectral_cube.SpectralCube``.
 
     Spectrum ``y * nx + x`` of the table is the one at row y and column x. Masked values are blank. The spectral axis is
-    the cube's; ``how`` takes the keywords of ``decompose``, except ``axis``. The whole cube is read. Raises ValueError
-    when the axis is not linear: convert it with ``cube.with_spectral_unit`` first.
+    the cube's; ``how`` takes the keywords of ``decompose``, except ``axis``. Reads the whole cube. Raises ValueError if
+    the axis is not linear: convert it with ``cube.with_spectral_unit`` first.
     """
     coordinates = cube.spectral_axis
     steps = np.diff(coordinates.value)

@@ -1,4 +1,4 @@
-"""The same table through phspectra, one spectrum at a time, for an installation without the C kernel."""
+"""Makes the table with phspectra, one spectrum at a time, for an installation without the C kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .axis import SpectralAxis
 from .params import Params
 from .table import ComponentFlag, Decomposition, Flag
 
-#: Fewer channels with data than this: nothing is fitted.
+#: A spectrum with fewer channels of data than this is not fitted.
 _MIN_CHANNELS = 5
 
 #: phspectra's bounds of a width: this many channels, and this fraction of the spectrum.
@@ -26,8 +26,11 @@ def decompose_with_phspectra(
     noise: NDArray[np.float64] | None,
     axis: SpectralAxis | None,
 ) -> Decomposition:
-    """The table that phspectra's components make. Blank channels are set to zero and the model choice ignores
-    ``noise`` and the presets: phspectra knows none of them. Raises ImportError when phspectra is missing."""
+    """The table of phspectra's components. Raises ImportError if phspectra is missing.
+
+    phspectra does not support blank channels, ``noise`` and presets. So blank channels are set to zero, and the choice
+    of the model ignores ``noise`` and the preset.
+    """
     try:
         from phspectra import estimate_rms, fit_gaussians  # noqa: PLC0415 - optional
     except ImportError as error:
@@ -109,8 +112,10 @@ def _describe(
     f_sep: float,
     fitted: bool,
 ) -> tuple[float, float, NDArray[np.float64], Flag]:
-    """Reduced chi-square, AICc, component rows (k, 9) and further flags. phspectra does not tell whether it converged,
-    so that CONVERGED is never set."""
+    """Reduced chi-square, AICc, component rows (k, 9) and further flags.
+
+    phspectra does not report whether it converged, so CONVERGED is never set.
+    """
     if not fitted:
         return np.nan, np.nan, np.empty((0, 9)), Flag(0)
     weight = valid * (1.0 if sigma is None else (rms / np.where(valid, sigma, np.inf)) ** 2)

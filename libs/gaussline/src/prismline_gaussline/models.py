@@ -1,4 +1,4 @@
-"""Tables of components as models: the sums of Gaussians that they describe."""
+"""Evaluates tables of components as models: the sums of Gaussians that they describe."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from .table import Decomposition
 
-#: Values that are computed at a time, so that memory does not depend on the number of components.
+#: Most values that are computed at a time, so that memory does not depend on the number of components.
 _BLOCK_VALUES = 1 << 22
 
-#: Columns of amplitude, mean and width in an Arrow table: of ``to_arrow()``, and of a file that Prismline wrote.
+#: Names of the columns amplitude, mean and width in an Arrow table of ``to_arrow()``, and in a file of Prismline.
 _ARROW_COLUMNS = (
     ("amplitude", "mean", "stddev"),
     ("component_amplitudes", "component_means", "component_stddevs"),
@@ -24,8 +24,8 @@ def evaluate(table: Decomposition | Any, channels: int | ArrayLike) -> NDArray[n
 
     ``table`` is a :class:`Decomposition`, an Arrow table of :meth:`Decomposition.to_arrow`, or one read from a Parquet
     file of Prismline. ``channels`` is the number of channels, or the channels at which to evaluate, counted from zero;
-    they need not be whole. Returns the shape (n, len(channels)), float64; a spectrum without components is zero.
-    Raises ValueError for a table without components' columns.
+    they need not be integers. Returns the shape (n, len(channels)), float64; a spectrum without components is zero.
+    Raises ValueError if the table has no columns of components.
     """
     at = np.arange(channels, dtype=np.float64) if isinstance(channels, int) else np.asarray(channels, dtype=np.float64)
     n, owner, (amplitude, mean, stddev) = _components(table)

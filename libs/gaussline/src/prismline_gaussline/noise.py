@@ -1,7 +1,7 @@
 """The noise of a whole cube: its correlation between channels, and how its level varies along the spectrum.
 
-:func:`prismline_gaussline.decompose` estimates the correlation from every spectrum by itself. Where many spectra share
-their backend, these functions learn it from all of them, far more precisely, once.
+:func:`prismline_gaussline.decompose` estimates the correlation from each spectrum alone. If many spectra come from one
+backend, these functions estimate it once from all of them, far more precisely.
 """
 
 from __future__ import annotations
@@ -14,28 +14,26 @@ from numpy.typing import ArrayLike, NDArray
 #: Lags that the kernel uses: zero to seven channels.
 LAGS = 8
 
-#: Signal is where the spectrum, smoothed by three passes of the B3 spline (to a width of 4.6 channels), leaves
-#: this many of its sigmas, and this many channels on either side: as in the kernel.
+#: How signal is found, as in the kernel: this many smoothing passes of the B3 spline (three give a width of 4.6
+#: channels), the threshold in sigmas of the smoothed spectrum, and the channels to add on either side.
 _SIGNAL_PASSES, _SIGNAL_CLIP, _SIGNAL_MARGIN = 3, 3.5, 4
 
-#: A median absolute deviation in sigmas of a normal distribution.
+#: Sigma of a normal distribution divided by its median absolute deviation.
 _MAD_TO_SIGMA = 1.4826
 
-#: A smaller correlation changes nothing that can be seen, and counts as none.
+#: A smaller correlation has no visible effect and counts as none.
 _LEAST_CORRELATION = 0.02
 
-#: Channels over which the noise's shape is a running median.
+#: Width in channels of the running median that smooths the noise's shape.
 _SHAPE_WINDOW = 5
 
 
 def estimate_correlation(spectra: ArrayLike, noise: ArrayLike | None = None) -> NDArray[np.float64]:
-    """Correlation of the noise at lags 0 to 7 channels, shape (8,), the first one 1: for
-    ``decompose(correlation=...)``.
+    """Correlation of the noise at lags 0 to 7 channels, for ``decompose(correlation=...)``. Shape (8,), the first is 1.
 
-    Products of channels without signal, each spectrum in units of its own noise, averaged over ``spectra`` (n,
-    channels). Channels that are not finite are left out. ``noise`` broadcasts to the spectra and gives the
-    shape where it varies along them; its scale does not matter. Raises ValueError when there are too few
-    channels without signal.
+    It is the mean product of channels without signal, each spectrum in units of its own noise, over ``spectra`` (n,
+    channels). Channels that are not finite are ignored. ``noise`` broadcasts to the spectra and gives its shape if it
+    varies along them; its scale does not matter. Raises ValueError if there are too few channels without signal.
     """
     x = np.array(spectra, dtype=np.float64, ndmin=2)
     if noise is not None:
@@ -60,12 +58,11 @@ def estimate_correlation(spectra: ArrayLike, noise: ArrayLike | None = None) -> 
 
 
 def estimate_noise_shape(spectra: ArrayLike) -> NDArray[np.float64]:
-    """How the noise varies along the spectra (n, channels) of a cube, shape (channels,), median 1: for
-    ``decompose(noise=..., noise_is_shape=True)``.
+    """How the noise varies along the spectra (n, channels) of a cube. Shape (channels,), median 1.
 
-    The median of the negative values of each channel, which lines do not reach, each spectrum in units of its
-    own noise, smoothed by a running median of five channels. It takes some fifty spectra to be good to ten
-    percent. Channels without a finite value are NaN, and blank to ``decompose``.
+    For ``decompose(noise=..., noise_is_shape=True)``. It is the median of each channel's negative values, which lines
+    do not affect, each spectrum in units of its own noise, smoothed by a running median of five channels. Some fifty
+    spectra give a precision of ten percent. Channels without a finite value are NaN, and blank for ``decompose``.
     """
     x = np.array(spectra, dtype=np.float64, ndmin=2)
     x[~(x < 0.0)] = np.nan

@@ -1,4 +1,4 @@
-"""Parameters of a decomposition: the names and defaults of phspectra 1.0.2, and what it lacks."""
+"""Parameters of a decomposition: those of phspectra 1.0.2 with its names and defaults, and further ones."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from enum import StrEnum
 
 
 class Preset(StrEnum):
-    """How the model is chosen; METHOD.md tells both."""
+    """How the model is chosen; METHOD.md describes both ways."""
 
     BEST = "best"
-    """Matched-filter search and score-test splits: the best F1 on spectra of known truth. The default."""
+    """Matched-filter search and score-test splits: the best F1 on synthetic spectra. The default."""
 
     COMPATIBLE = "compatible"
-    """The steps of phspectra 1.0.2, then further ones as long as AICc falls."""
+    """The steps of phspectra 1.0.2, then further ones while AICc falls."""
 
 
 #: Most components the kernel takes for one spectrum; its workspace grows with the square.
@@ -24,9 +24,9 @@ MAX_COMPONENTS_LIMIT = 512
 
 @dataclass(frozen=True)
 class Params:
-    """What decides the model of every spectrum of a batch.
+    """The parameters that decide the model of every spectrum of a batch.
 
-    Raises ValueError when a value is out of its range.
+    Raises ValueError if a value is out of its range.
     """
 
     preset: Preset = Preset.BEST
@@ -47,21 +47,21 @@ class Params:
     """Two components closer than this many FWHM of the narrower one are blended."""
 
     neg_thresh: float = 5.0
-    """Depth of a residual dip, in units of the noise, that asks for a split (``compatible`` only)."""
+    """Depth of a residual dip, in units of the noise, that triggers a split (``compatible`` only)."""
 
     fwhm_min: float | None = None
-    """Least FWHM of a component, channels. None: one channel, or half the FWHM of the response that the
-    correlation of the noise tells of, whichever is more."""
+    """Least FWHM of a component, channels. None: one channel, or half the FWHM of the response that the noise's
+    correlation implies, whichever is more."""
 
     second_start: bool = True
-    """Whether ``best`` looks for blends harder: tries components beside a line, and where the spectrum bends more often
-    than it has components, starts a second time from its bends. Without it white noise gives 0.1.0's components."""
+    """Whether ``best`` searches for blends more thoroughly: it tries components beside a line, and if the spectrum has
+    more bends than components, it starts a second time from the bends. Without it white noise gives 0.1.0's result."""
 
     max_components: int = 64
     """Most components of a spectrum; more set the flag LIMIT_HIT."""
 
     time_budget_s: float = 1.0
-    """Wall-clock guard of one spectrum, seconds; reaching it sets the flag TIME_LIMIT."""
+    """Wall-clock limit for one spectrum, seconds; reaching it sets the flag TIME_LIMIT."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "preset", Preset(self.preset))
@@ -85,7 +85,7 @@ class Params:
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object]) -> Params:
-        """Parameters from names and values, of a job description say. ValueError for an unknown name."""
+        """Parameters from names and values, for example of a job description. Raises ValueError for an unknown name."""
         known = {field.name for field in fields(cls)}
         unknown = sorted(set(values) - known)
         if unknown:

@@ -1,10 +1,10 @@
 """A second pass over a decomposed cube: neighbouring pixels see nearly the same gas.
 
-In the manner of the spatial phases of GaussPy+ (Riener et al. 2019) it refits the spectra whose components disagree
-with their neighbours', from the neighbours' components. What is kept is the model with the least
-chi-square + COST components + SUPPORT disagreement. The disagreement is the number of components that the model and a
-neighbour do not share, averaged over the neighbours: a component that every neighbour has is free once it passes the
-thresholds, one that no neighbour has must lower chi-square by COST + SUPPORT.
+Like the spatial phases of GaussPy+ (Riener et al. 2019), it refits the spectra whose components disagree with their
+neighbours', from the neighbours' components. It keeps the model with the least
+chi-square + COST * components + SUPPORT * disagreement. The disagreement is the number of components that the model and
+a neighbour do not share, averaged over the neighbours. So a component that every neighbour has costs nothing if it
+passes the thresholds, and one that no neighbour has must lower chi-square by COST + SUPPORT.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .table import COMPONENT_COLUMNS, SPECTRUM_COLUMNS, Decomposition
 
 Components = NDArray[np.float64]
 
-#: What a component costs, and what the disagreement of one component with all neighbours does, in chi-square.
+#: Cost in chi-square of a component, and of a disagreement in one component with all neighbours.
 _COST, _SUPPORT = 10.0, 10.0
 
-#: A spectrum is looked at when it disagrees with this many of its neighbours.
+#: A spectrum is fitted again if it disagrees with at least this many of its neighbours.
 _DISAGREEING = 2
 
-#: A component is left out on trial when more than this part of the neighbours lack it.
+#: The pass tries to leave a component out if more than this fraction of the neighbours lack it.
 _LACKING = 0.5
 
 
@@ -44,11 +44,11 @@ def refit_from_neighbours(
 ) -> Decomposition:
     """``table`` with the spectra that disagree with their neighbours fitted again.
 
-    ``spectra`` (n, channels) are those of an image of ``shape`` (ny, nx), row by row, and ``table`` is what
-    ``decompose(spectra, params, noise=noise, **how)`` made of them, with the preset ``best``. Each of the ``rounds``
-    looks at the eight neighbours as the round before left them. A spectrum's result so depends on the pixels within
-    ``rounds`` of it and on nothing else: a cube in pieces with such a margin gives the same bits. Raises ValueError
-    when the numbers of spectra do not agree, and for what ``decompose`` refuses.
+    ``spectra`` (n, channels) are those of an image of ``shape`` (ny, nx), row by row, and ``table`` is the result of
+    ``decompose(spectra, params, noise=noise, **how)`` with the preset ``best``. Each of the ``rounds`` uses the eight
+    neighbours' results of the round before. So a spectrum's result depends only on the pixels within ``rounds`` of it:
+    parts of a cube with such a margin give the same bits. Raises ValueError if the numbers of spectra do not agree, and
+    for arguments that ``decompose`` refuses.
     """
     array = np.asarray(spectra)
     if array.ndim != 2 or len(array) != len(table) or len(table) != shape[0] * shape[1]:
@@ -81,7 +81,7 @@ def _models(table: Decomposition) -> list[Components]:
 
 
 def _neighbours(shape: tuple[int, int], fitted: NDArray[np.bool_]) -> list[list[int]]:
-    """The up to eight fitted neighbours of each pixel, those of a pixel that was not fitted left empty."""
+    """The up to eight fitted neighbours of each pixel; none for a pixel that was not fitted."""
     ny, nx = shape
     result: list[list[int]] = []
     for y in range(ny):
@@ -103,13 +103,16 @@ def _lacking(model: Components, other: Components) -> NDArray[np.bool_]:
 
 
 def _disagreement(model: Components, other: Components) -> int:
-    """Components that either has and the other lacks."""
+    """The number of components that one model has and the other lacks."""
     return int(_lacking(model, other).sum() + _lacking(other, model).sum())
 
 
 def _trials(models: list[Components], neighbours: list[list[int]]) -> tuple[list[int], list[Components]]:
-    """Spectra to fit again, and what to start from: each neighbour's model that disagrees, the same with the components
-    that the neighbour lacks, and their own model without a component that most neighbours lack."""
+    """Spectra to fit again, and the models to start from.
+
+    The starts are each neighbour's model that disagrees, the same with the spectrum's components that the neighbour
+    lacks, and the spectrum's own model without a component that most neighbours lack.
+    """
     rows: list[int] = []
     starts: list[Components] = []
     for i, around in enumerate(neighbours):
@@ -133,7 +136,7 @@ def _chosen(
     neighbours: list[list[int]],
     channels: NDArray[np.int64],
 ) -> dict[int, int]:
-    """Spectrum -> row of ``trial`` whose model is better than the spectrum's own and the best."""
+    """Spectrum -> row of ``trial`` with its best model, if that is better than its own."""
     own, tried = _chi_square(table, channels), _chi_square(trial, channels[rows])
     best: dict[int, float] = {}
     source: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Made spectra with known truth, and the published score (F1) of a decomposition against it.
+"""Synthetic spectra with known components, and the published score (F1) of a decomposition.
 
 The seven categories and the matching rule are those of the synthetic benchmark that is published with phspectra
 (github.com/caverac/phspectra, `benchmarks`): 424 channels, white noise of 0.25 K, means at least 10 channels from
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-#: Channels of a made spectrum: the length of a Galactic Ring Survey spectrum of the published benchmark.
+#: Channels of a synthetic spectrum: the length of a Galactic Ring Survey spectrum of the published benchmark.
 CHANNELS = 424
 
 #: Standard deviation of the white noise, kelvin.
@@ -37,7 +37,7 @@ _CLOUDS = 4
 #: The response that smooths the noise is cut off at this many of its standard deviations.
 _RESPONSE_REACH = 6.0
 
-#: Draws before a separated component is placed wherever the last draw fell.
+#: Draws of a position for a separated component. After that the last one is used, even if it is too close to another.
 _PLACE_ATTEMPTS = 200
 
 Components = NDArray[np.float64]
@@ -46,7 +46,7 @@ Components = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class MadeSpectrum:
-    """One made spectrum: ``signal`` (channels,) in kelvin, its category and its true ``components`` (k, 3)."""
+    """One synthetic spectrum: ``signal`` (channels,) in kelvin, its category and its true ``components`` (k, 3)."""
 
     category: str
     signal: NDArray[np.float64]
@@ -141,8 +141,10 @@ def correlation_of(smoothing: float, lags: int = 8) -> NDArray[np.float64]:
 
 
 def make_spectra(per_category: int, seed: int, smoothing: float = 0.0) -> list[MadeSpectrum]:
-    """``per_category`` spectra of each of the seven categories, the same for the same ``seed``; their noise is smoothed
-    with a Gaussian of ``smoothing`` channels and scaled to the same standard deviation."""
+    """``per_category`` spectra of each of the seven categories. The same ``seed`` gives the same spectra.
+
+    Their noise is smoothed with a Gaussian of ``smoothing`` channels and scaled to the same standard deviation.
+    """
     rng = np.random.default_rng(seed)
     spectra = []
     for category, draw in CATEGORIES.items():
@@ -156,11 +158,11 @@ def make_spectra(per_category: int, seed: int, smoothing: float = 0.0) -> list[M
 def make_cube(
     shape: tuple[int, int], seed: int, channels: int = 200, smoothing: float = 0.0
 ) -> tuple[NDArray[np.float64], list[Components]]:
-    """Spectra (ny * nx, channels) of clouds that are smooth over an image of ``shape`` (ny, nx), with noise as in
-    :func:`make_spectra`, and the components of each, (k, 3): those of two sigmas and more.
+    """Spectra (ny * nx, channels) of an image of ``shape`` (ny, nx), and the components of each, (k, 3).
 
-    Height, velocity and width of each of the four clouds vary over the image, the velocity by up to 20 channels. Their
-    velocities are close, so that many are blended.
+    Components of less than two sigmas are not listed. The noise is as in :func:`make_spectra`. The image shows four
+    clouds, whose height, velocity and width vary smoothly, the velocity by up to 20 channels. Their velocities are
+    close, so that many are blended.
     """
     rng = np.random.default_rng(seed)
     base = rng.uniform(0.35, 0.45) * channels
@@ -188,8 +190,11 @@ def _smooth_map(
 
 
 def count_jumps(models: Sequence[Components], shape: tuple[int, int]) -> int:
-    """Components (k, 3) of a pixel that a pixel beside, above or below it in the image ``shape`` (ny, nx) does not have
-    within a width, the narrower's, summed over all pairs of pixels. The truth has some, too: where a cloud begins."""
+    """The number of components that only one of two adjacent pixels has, summed over all pairs of adjacent pixels.
+
+    ``models``: components (k, 3) of each pixel of an image of ``shape`` (ny, nx). Two pixels share a component if its
+    means agree within a width, the narrower's. The truth has such jumps too, where a cloud begins.
+    """
     ny, nx = shape
     pairs = [(i, i + 1) for i in range(ny * nx) if (i + 1) % nx] + [(i, i + nx) for i in range((ny - 1) * nx)]
     return sum(_unshared(models[i], models[j]) + _unshared(models[j], models[i]) for i, j in pairs)
@@ -201,7 +206,7 @@ def _unshared(a: Components, b: Components) -> int:
 
 
 def count_matches(truth: Components, fitted: Components) -> int:
-    """Components of ``truth`` that ``fitted`` recovers, both (k, 3).
+    """The number of components of ``truth`` that ``fitted`` recovers, both (k, 3).
 
     Pairs are assigned by the Hungarian method on the distance of the means; a pair counts when mean, width and
     amplitude are inside :data:`MATCH_MEAN_SIGMA`, :data:`MATCH_WIDTH_RATIO` and :data:`MATCH_AMPLITUDE_RATIO`.

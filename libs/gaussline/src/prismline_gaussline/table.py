@@ -1,4 +1,4 @@
-"""The result of a batch: columns of numbers, one row a spectrum and one row a component."""
+"""The result of a batch: columns of numbers, with one row for each spectrum or for each component."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class Flag(IntFlag):
     BLENDED = 4
     """Two components are closer than ``f_sep`` FWHM of the narrower."""
     LIMIT_HIT = 8
-    """The component limit or the work limit ended the search; what was found is there."""
+    """The component limit or the work limit ended the search; the table has the components found so far."""
     TIME_LIMIT = 16
-    """The time budget ended the search; what was found is there."""
+    """The time budget ended the search; the table has the components found so far."""
     BLANK = 32
     """Some channels were not finite, or had a noise that is not positive: they had weight zero."""
     NO_DATA = 64
     """Fewer than five channels with data: nothing was fitted."""
     NO_NOISE = 128
-    """No noise could be told from the spectrum (a constant, say): nothing was fitted. Give ``noise``."""
+    """No noise could be estimated, for example from a constant spectrum: nothing was fitted. Give ``noise``."""
 
 
 class ComponentFlag(IntFlag):
@@ -45,17 +45,17 @@ class ComponentFlag(IntFlag):
     NO_ERROR = 4
     """The normal matrix is singular or a parameter lies on its bound: its uncertainty is NaN."""
     NARROW = 8
-    """Narrower than the response that the correlation of the noise tells of: more likely a spike than a line."""
+    """Narrower than the response that the correlation of the noise implies: more likely a spike than a line."""
 
 
 @dataclass(frozen=True, eq=False)
 class Decomposition:
     """Columns of a decomposed batch of n spectra with m components in all.
 
-    The first block has one row a spectrum, the second one row a component, in the order of the spectra and by rising
-    mean in each. Components of spectrum i are rows ``offsets[i]:offsets[i + 1]``. Amplitudes, ``rms`` and noise are in
-    the unit of the input, means and widths in channels, fluxes in that unit times channels; uncertainties are one
-    standard deviation.
+    The columns of the first block have one row for each spectrum. Those of the second have one row for each component,
+    in the order of the spectra and by rising mean. Components of spectrum i are rows ``offsets[i]:offsets[i + 1]``.
+    Amplitudes, ``rms`` and noise are in the unit of the input, means and widths in channels, fluxes in that unit times
+    channels; uncertainties are one standard deviation.
     """
 
     n_components: NDArray[np.int32]
@@ -63,11 +63,11 @@ class Decomposition:
     """Noise of the spectrum: estimated, or the harmonic mean square of the given one; NaN when nothing was fitted."""
     chi2_reduced: NDArray[np.float64]
     aicc: NDArray[np.float64]
-    """N ln(RSS / N) + 2 k + (2 k^2 + 2 k) / (N - k - 1), over the channels with data, k three a component."""
+    """N ln(RSS / N) + 2 k + (2 k^2 + 2 k) / (N - k - 1), over the channels with data; k is three per component."""
     correlation: NDArray[np.float64]
-    """Correlation of the noise of neighbouring channels that was assumed; zero for white noise."""
+    """Assumed correlation of the noise of neighbouring channels; zero for white noise."""
     effective_channels: NDArray[np.float64]
-    """Independent channels that a signal wider than the correlation sees; the channels with data for white noise."""
+    """Number of independent channels for a wide signal; for white noise, the number of channels with data."""
     flags: NDArray[np.uint32]
     """Bits of :class:`Flag`."""
     work: NDArray[np.float64]
@@ -108,7 +108,7 @@ class Decomposition:
     def physical(self) -> dict[str, NDArray[np.float64]]:
         """Means, widths, fluxes and their uncertainties on the axis, by column name; empty without an axis.
 
-        Widths and fluxes are positive whichever way the axis runs.
+        Widths and fluxes are positive, also on a falling axis.
         """
         if self.axis is None:
             return {}
@@ -131,9 +131,12 @@ class Decomposition:
         return {name: getattr(self, name) for name in SPECTRUM_COLUMNS}
 
     def to_qtable(self, unit: str = "") -> QTable:
-        """One row a component, with units: ``spectrum`` (its row of the batch), amplitude, mean, stddev, flux, their
-        uncertainties and flags; means, widths and fluxes also on the axis. ``unit`` is the spectra's (BUNIT), in the
-        FITS form. Needs the extra ``astropy``. Raises ValueError for a unit that astropy does not know."""
+        """One row for each component, with units. Needs the extra ``astropy``.
+
+        Columns: ``spectrum`` (row of the batch), amplitude, mean, stddev, flux, their uncertainties and flags; with an
+        axis also physical means, widths and fluxes. ``unit`` is the spectra's (BUNIT), as FITS writes it. Raises
+        ValueError for a unit that astropy does not know.
+        """
         from astropy import units  # noqa: PLC0415 - optional
         from astropy.table import QTable  # noqa: PLC0415 - optional
 
@@ -148,7 +151,7 @@ class Decomposition:
         return table
 
     def to_arrow(self) -> pyarrow.Table:
-        """One row a spectrum; the component columns are lists. Needs the extra ``arrow``."""
+        """One row for each spectrum; the component columns are lists. Needs the extra ``arrow``."""
         import pyarrow as pa  # noqa: PLC0415 - optional
 
         offsets = pa.array(self.offsets, pa.int32())
@@ -158,7 +161,7 @@ class Decomposition:
         return pa.table(columns).replace_schema_metadata(self.metadata())
 
     def metadata(self) -> dict[str, str]:
-        """What was assumed of the noise, over the batch, for the metadata of a file."""
+        """What was assumed about the noise of the batch, for the metadata of a file."""
         fitted = np.isfinite(self.correlation)
         known = {"correlation": self.correlation[fitted], "effective_channels": self.effective_channels[fitted]}
         return {f"prismline_gaussline.median_{name}": f"{np.median(v):.6g}" for name, v in known.items() if len(v)}

@@ -207,9 +207,7 @@ class Splitting(LedgerBase):
             try:
                 self._table.update(shard_key(run_id, shard), Change({"total": total}, condition=same))
             except RefusedError:
-                raise PermanentError(
-                    f"Shard {shard} of run {run_id} has a total other than {total}."
-                ) from None
+                raise PermanentError(f"Shard {shard} of run {run_id} has a total other than {total}.") from None
 
         side_by_side(set_one, range(len(totals)))
 
