@@ -122,7 +122,7 @@ class Router:
                 raise
 
     def dispatch(self, delivery: Delivery) -> None:
-        """Call the function for a message. Raises what the function raises, and PermanentError for no message."""
+        """Call the function for a message. Raises its errors, and PermanentError if the message is invalid."""
         document = _parse(delivery.body)
         document = undelivered_envelope(document) or document
         if "specversion" not in document:
