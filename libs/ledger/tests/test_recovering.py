@@ -154,7 +154,7 @@ def test_a_run_that_had_failed_is_resumed(scene: Scene) -> None:
     assert (run.cancelled_at, run.stop_reason, run.ended_at, run.ended_status) == (None, None, None, None)
     assert run.resumed_at is not None
     assert scene.is_open
-    assert not scene.ledger.resume_run(run), "it goes on"
+    assert not scene.ledger.resume_run(run), "it is running"
 
 
 def test_a_cancelled_run_is_not_resumed(scene: Scene) -> None:
@@ -182,7 +182,7 @@ def test_a_cancelled_run_is_resumed_if_a_person_wishes_it(scene: Scene) -> None:
     assert (run.cancelled_at, run.stop_reason, run.ended_at, run.ended_status) == (None, None, None, None)
     assert run.goes_on_after_cancel
     assert scene.is_open
-    assert not scene.ledger.resume_run(run, cancelled_at=stopped), "it goes on"
+    assert not scene.ledger.resume_run(run, cancelled_at=stopped), "it is running"
 
 
 def test_a_cancelled_run_is_resumed_only_after_its_end_is_recorded(scene: Scene) -> None:

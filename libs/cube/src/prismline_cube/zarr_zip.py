@@ -144,7 +144,7 @@ def _members(file: BinaryIO) -> dict[str, zipfile.ZipInfo]:
         with zipfile.ZipFile(file) as archive:
             members = {member.filename: member for member in archive.infolist() if not member.is_dir()}
     except zipfile.BadZipFile as error:
-        raise ValueError(f"it is not a whole ZIP file ({error})") from error
+        raise ValueError(f"it is not a complete ZIP file ({error})") from error
     if packed := [name for name, member in members.items() if member.compress_type != zipfile.ZIP_STORED]:
         raise ValueError(f"its file compresses {packed[0]}; write it uncompressed, as zarr's ZipStore does")
     return members

@@ -27,8 +27,8 @@ class Patience:
     max_attempts: int = 5
     #: Seconds since the first attempt began. Long enough to roll back a bad deployment.
     seconds: float = 7200.0
-    #: Lease of an attempt, in seconds. After it, the worker is presumed dead, because Lambda has stopped its function
-    #: by then. The sweeper then sends the chunk again, long before the visibility timeout of the first message ends.
+    #: Lease of an attempt, in seconds. After it, the worker is presumed dead, because its function has been stopped by
+    #: then. The sweeper then sends the chunk again, long before the visibility timeout of the first message ends.
     lease_seconds: float = LIMITS[Queue.CHUNKS].function_seconds + LEASE_MARGIN_SECONDS
 
 

@@ -86,7 +86,7 @@ class TasksEnded:
     #: The other tasks, as they are now: they had ended, or have changed since they were read. One that has not ended
     #: needs another attempt.
     unchanged: list[TaskItem] = field(default_factory=list)
-    #: The current run. None if no shard of the tasks is complete, because the run item is then not read.
+    #: The current run. None if it was not read, because the run has several shards and none of the tasks' is complete.
     run: RunItem | None = None
     #: The tasks in `changed` that had FAILED before.
     late: list[TaskItem] = field(default_factory=list)
