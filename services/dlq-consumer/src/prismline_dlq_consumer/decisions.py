@@ -1,6 +1,6 @@
 """Decides what happens to a dead letter, from the state of its chunk, run and resource. Pure functions.
 
-docs/protocol.md, "Giving up, and what never does", has the rules. The receive count plays no role.
+docs/protocol.md, "When a message is given up", has the rules. The receive count plays no role.
 """
 
 from __future__ import annotations

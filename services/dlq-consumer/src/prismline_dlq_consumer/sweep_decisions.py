@@ -1,7 +1,7 @@
 """Decides what a sweep does with a run and its chunks, from their items. Pure: no client.
 
-docs/protocol.md has the rules: "A chunk" for leases and giving up, "Lost messages" for resends, "Who says an ending
-until it is heard" for repeated events.
+docs/protocol.md has the rules: "A chunk" for leases and giving up, "Lost messages" for resends, "Who repeats the
+announcement of an ending" for repeated events.
 """
 
 from __future__ import annotations
