@@ -1,10 +1,10 @@
-"""Compares each package with its last release: what changed since then needs a new version, and an entry that says so.
+"""Compares each package with its last release: a package that changed needs a new version and a changelog entry.
 
-    python releases.py check            # every package of the checkout, or those that are named: check services/worker
-    python releases.py record           # after a release: remember what the packages are now
+    python releases.py check            # all packages of the checkout; or the packages that you name: check
+    services/worker python releases.py record           # after a release: record the present versions and digests
 
-`releases.toml` remembers for each package the version and a digest of what it was built from. This file needs nothing
-but Python, so that it also runs in a sparse checkout.
+`releases.toml` records for each package its version and a digest of its sources. This script needs only Python, so
+that it also runs in a sparse checkout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 RECORD = "releases.toml"
-#: What a package is built from, apart from third-party packages and other packages of ours.
+#: The files that a package is built from, without third-party packages and other packages of this repository.
 BUILT_FROM = (
     "src/**/*",
     "statemachine/*",
@@ -31,7 +31,7 @@ BUILT_FROM = (
     "requirements.txt",
     "template.yaml",
 )
-#: What tools leave among the sources.
+#: Files that tools generate among the sources.
 GENERATED = ("__pycache__", ".egg-info")
 HEADER = """\
 # The last release of each package: its version, its commit, and the digest of what it was built from.
@@ -46,7 +46,7 @@ class Release:
 
     version: str
     sha256: str
-    #: The commit that holds it; unknown of what is not released.
+    #: The commit of the release; empty if the package is not released.
     commit: str = field(default="", compare=False)
 
 
@@ -57,7 +57,7 @@ def packages(root: Path) -> list[str]:
 
 
 def release_of(folder: Path) -> Release:
-    """What a package is now."""
+    """The present version and digest of a package."""
     version = tomllib.loads((folder / "pyproject.toml").read_text())["project"]["version"]
     whole = hashlib.sha256()
     for path in sorted(set(_sources(folder))):
@@ -73,7 +73,7 @@ def _sources(folder: Path) -> Iterator[Path]:
 
 
 def changelog_entry(folder: Path, version: str) -> str:
-    """What the changelog of a package says of a version; empty if it says nothing."""
+    """The section of a version in the changelog of a package; empty if there is none."""
     changelog = folder / "CHANGELOG.md"
     text = changelog.read_text() if changelog.exists() else ""
     found = re.search(rf"^## {re.escape(version)}\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
@@ -81,7 +81,7 @@ def changelog_entry(folder: Path, version: str) -> str:
 
 
 def complaint(folder: Path, released: Release | None) -> str | None:
-    """What is wrong with a package, beside its last release. None: nothing."""
+    """What a package lacks to become a release: the end of a sentence. None if it lacks nothing."""
     now = release_of(folder)
     if released is not None:
         if now == released:
@@ -94,7 +94,7 @@ def complaint(folder: Path, released: Release | None) -> str | None:
                 f"and say in CHANGELOG.md what changes"
             )
     if not changelog_entry(folder, now.version):
-        return f"is {now.version}, of which CHANGELOG.md says nothing. Write what changes below `## {now.version}`"
+        return f"is {now.version}, but CHANGELOG.md has no entry for it. Write what changes below `## {now.version}`"
     return None
 
 
@@ -123,7 +123,7 @@ def _head(root: Path) -> str:
 
 
 def check(root: Path, names: Iterable[str]) -> list[str]:
-    """A sentence for each package that is no release and cannot become one."""
+    """A sentence for each package that is not its last release and cannot be released as it is."""
     record = read_record(root)
     found = {name: complaint(root / name, record.get(name)) for name in names}
     return [f"{name} {what}." for name, what in found.items() if what]

@@ -81,7 +81,7 @@ def test_a_changed_source_needs_a_later_version_and_an_entry(checkout: Checkout,
     checkout.version("0.9.0")
     assert "changed since its release 1.0.0" in checkout.run("check")[1], "an earlier version is not enough"
     checkout.version("1.1.0")
-    assert "libs/tally is 1.1.0, of which CHANGELOG.md says nothing." in checkout.run("check")[1]
+    assert "libs/tally is 1.1.0, but CHANGELOG.md has no entry for it." in checkout.run("check")[1]
     checkout.changelog("## 1.1.0\n\n## 1.0.0\n\nCounts.\n")
     assert checkout.run("check")[0] == 1, "a heading alone says nothing"
     checkout.changelog("## 1.1.0\n\nCounts better.\n\n## 1.0.0\n\nCounts.\n")
