@@ -22,8 +22,7 @@ WAITING  := $(BIN)/pytest -n 4 --dist worksteal
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/.installed  ## Decompose a cube with all services on this machine; CUBE=path.fits for your own, KEEP=1
-keeps them running.
+demo: $(VENV)/.installed  ## Decompose a cube with all services on this machine; CUBE=path.fits for your own, KEEP=1 keeps them running.
 	$(BIN)/prismline demo $(if $(CUBE),--cube '$(CUBE)') $(if $(KEEP),--keep)
 
 demo-faults: $(VENV)/.installed  ## Break things on purpose and check that every chunk is still processed correctly.
@@ -32,8 +31,7 @@ demo-faults: $(VENV)/.installed  ## Break things on purpose and check that every
 demo-captions: $(VENV)/.installed  ## Caption a recording during a GPU outage: the alert, the mute, the captions.
 	$(BIN)/prismline demo-captions
 
-demo-urls: $(VENV)/.installed  ## Fetch 20,000 URLs through the HTTP interface while processes are killed; URLS=1000 for
-fewer.
+demo-urls: $(VENV)/.installed  ## Fetch 20,000 URLs through the HTTP interface while processes are killed; URLS=1000 for fewer.
 	$(BIN)/prismline demo-urls $(if $(URLS),--urls $(URLS))
 
 # Measuring coverage takes 50 % more processor time, so only the quick tests are measured.
@@ -75,8 +73,7 @@ check-versions:
 check-docs:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-deploy-local: $(VENV)/.installed-dev  ## Deploy everything as Lambda functions on this machine; upgrade and roll back a
-service during a run.
+deploy-local: $(VENV)/.installed-dev  ## Deploy everything as Lambda functions on this machine; upgrade and roll back a service during a run.
 	$(BIN)/pytest -p no:xdist -v -m e2e tests/e2e/test_functions.py
 
 docs: $(VENV)/.installed-dev  ## Build the documentation site, which opens from disk.
@@ -92,20 +89,16 @@ compose-up:  ## Build and start everything in containers; WORKERS=4 for more wor
 compose-down:  ## Remove everything that compose-up made, data included.
 	docker compose down --volumes
 
-compose-test: $(VENV)/.installed-dev  ## Run the stack in real containers, kill and disconnect them, and check every
-chunk.
+compose-test: $(VENV)/.installed-dev  ## Run the stack in real containers, kill and disconnect them, and check every chunk.
 	$(BIN)/pytest -m compose tests/compose
 
-model: | $(BIN)/python  ## Explore every state of the model of how a run ends; WHOLE=1 for the large spaces too. Needs
-spin and gcc.
+model: | $(BIN)/python  ## Explore every state of the model of how a run ends; WHOLE=1 for the large spaces too. Needs spin and gcc.
 	$(BIN)/python tests/model/check.py $(if $(WHOLE),--whole)
 
-simulate: $(VENV)/.installed-dev  ## Run random schedules of the simulated system and check the invariants; SEEDS=100000
-CORES=2.
+simulate: $(VENV)/.installed-dev  ## Run random schedules of the simulated system and check the invariants; SEEDS=100000 CORES=2.
 	$(BIN)/python -m tests.simulation --seeds $(or $(SEEDS),1000) --cores $(or $(CORES),1)
 
-mutants: $(VENV)/.installed-dev  ## Put deliberate bugs into a copy of the code; the simulation has to find each of
-them.
+mutants: $(VENV)/.installed-dev  ## Put deliberate bugs into a copy of the code; the simulation has to find each of them.
 	$(BIN)/python -m tests.simulation.mutants
 
 install: $(VENV)/.installed  ## Install everything that the services and the command need.
@@ -116,8 +109,7 @@ schemas: $(VENV)/.installed  ## Regenerate the schemas of the contracts, their A
 	$(BIN)/python -m prismline_contracts.schemas contracts
 	$(BIN)/python -m prismline_contracts.catalogue contracts
 
-contracts: $(VENV)/.installed-dev $(VENV)/.installed-asyncapi  ## Compare the contracts with the last release, verify
-the pacts, say what breaks and what can be deployed.
+contracts: $(VENV)/.installed-dev $(VENV)/.installed-asyncapi  ## Compare the contracts with the last release, verify the pacts, say what breaks and what can be deployed.
 	$(BIN)/python -m tests.contracts
 
 pacts: $(VENV)/.installed-dev  ## Regenerate contracts/pacts from the services, and verify every sender against them.

@@ -1,7 +1,7 @@
 """Compares each package with its last release: a package that changed needs a new version and a changelog entry.
 
-    python releases.py check            # all packages of the checkout; or the packages that you name: check
-    services/worker python releases.py record           # after a release: record the present versions and digests
+    python releases.py check            # all packages of the checkout; or those that you name: check services/worker
+    python releases.py record           # after a release: record the present versions and digests
 
 `releases.toml` records for each package its version and a digest of its sources. This script needs only Python, so
 that it also runs in a sparse checkout.
