@@ -1,8 +1,8 @@
 """How long `POST /v1/jobs` takes at several sizes, and how many DynamoDB requests a page of tasks takes.
 
 The api runs as a process on an embedded emulator, without workers. Submissions of 10 and 1,000 inline URLs and of an
-uploaded list of a million take turns. Beside them, the emulator's own time for what a short submission cannot do
-without: one transaction of three items.
+uploaded list of a million take turns. For comparison, the script measures the emulator's own time for the one call that
+every short submission needs: a transaction of three items.
 
     python benchmarks/api.py [--rounds 40] [--staged 1000000]
 """
@@ -81,7 +81,7 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 def pages(client: httpx.Client) -> dict[str, Any]:
-    """DynamoDB requests for parts of 100 of the tasks of a run, by its number of shards. Without the key's own."""
+    """DynamoDB requests for pages of 100 tasks of a run, by its number of shards, without the request for the key."""
     from prismline_api.auth import Caller  # noqa: PLC0415
     from prismline_api.reading import list_tasks  # noqa: PLC0415
 
@@ -107,7 +107,7 @@ def pages(client: httpx.Client) -> dict[str, Any]:
         )
         deps.ledger.add_tasks(run, 0, urls)
         cursor, requests, seen = None, [], 0
-        list_tasks(caller, run_id, None, 1, None, deps)  # the secret of cursors is read once
+        list_tasks(caller, run_id, None, 1, None, deps)  # the first request also reads the secret of cursors
         while True:
             asked[0] = 0
             page = list_tasks(caller, run_id, None, 100, cursor, deps)

@@ -1,15 +1,16 @@
-"""What a chunk costs beside its work: many tiny chunks, worked off by the worker's handler, beside bare calls.
+"""What a chunk costs in addition to its work: the worker's handler processes many tiny chunks, compared with bare
+calls.
 
     python benchmarks/book_keeping.py [--chunks 1000] [--spectra 5] [--workers 2] [--rounds 3]
 
 Two peers on an embedded emulator take turns:
 
-- system: worker processes receive the chunks' messages, work them off as the service does, and delete the messages;
-- bare: as many processes make the same calls for each chunk, about as large, with no code of ours between them:
-  ReceiveMessage, UpdateItem, GetObject, PutObject, TransactWriteItems, GetItem, PutEvents, DeleteMessage.
+- system: worker processes receive the chunks' messages, process them like the service, and delete the messages;
+- bare: the same number of processes make the same calls for each chunk, with about the same sizes, without our code
+  between them: ReceiveMessage, UpdateItem, GetObject, PutObject, TransactWriteItems, GetItem, PutEvents, DeleteMessage.
 
-So the ratio says what our code adds to the calls, and the rate of the bare calls what the emulator allows: it is one
-Python process that answers one request after the other.
+So the ratio shows what our code adds to the calls. The rate of the bare calls shows the limit of the emulator, which is
+one Python process that answers one request after the other.
 """
 
 # ruff: noqa: PLC0415  each child imports only what it measures
@@ -30,7 +31,7 @@ from typing import Any
 SYSTEM, BARE = "system", "bare"
 #: Channels of a spectrum.
 CHANNELS = 100
-#: A worker that has received nothing for so many seconds is done.
+#: A worker ends after so many seconds without a message.
 QUIET_SECONDS = 1
 RUN_ID = "run-1"
 

@@ -1,15 +1,15 @@
-"""Splitting a cube by reference, and what the workers then read of it, beside splitting it by copies.
+"""Splitting a cube by reference and by copies, and how many bytes the workers then read.
 
     python benchmarks/chunk_inputs.py [--gigabytes 0.3 3.4 100] [--copied 0.3] [--rounds 3] [--dir FOLDER]
 
-A server on the loopback interface serves a FITS cube as S3 would: HEAD, ranged GET with If-Match, PUT. It counts bytes.
-The file is sparse, so a cube of 100 GB takes no room. Each splitter runs in a process of its own, in turns:
+A server on the loopback interface serves a FITS cube like S3: HEAD, ranged GET with If-Match, PUT. It counts bytes.
+The file is sparse, so a cube of 100 GB takes no disk space. Each splitter runs in its own process, in turns:
 
 - reference: `Spectra.split` with `chunk_input: reference`;
-- copy: the same with `copy`, for the cubes in `--copied` only, because it takes time and room for two more cubes.
+- copy: the same with `copy`, only for the cubes in `--copied`, because it takes time and disk space for two more cubes.
 
 The time is that of the splitter's workload, without the ledger's items and the messages. Then one process reads all the
-chunks of the smallest cube as a worker does, which says how many bytes workers read for each byte of the cube.
+chunks of the smallest cube like a worker, to measure how many bytes workers read for each byte of the cube.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from prismline_worker.cube_chunk import CubeChunk
 CHANNELS = 424
 #: MiB of resident memory that splitting by reference may take.
 MEMORY_LIMIT_MIB = 150
-#: Bytes read for each byte of the cube, at most.
+#: Most bytes that workers may read for each byte of the cube.
 READ_LIMIT = 1.05
 ETAG = '"pinned"'
 #: Bytes of one read or write of a file.
@@ -115,7 +115,7 @@ def make_cube(path: Path, gigabytes: float) -> int:
 
 
 def served(cube: Path, folder: Path, child: str, **given: Any) -> dict[str, float]:
-    """What a child process measures while a server serves the cube, and the bytes that the server counted."""
+    """The measurements of a child process while a server serves the cube, with the bytes that the server counted."""
     ours, theirs = multiprocessing.Pipe()
     server = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, cube, folder), daemon=True)
     server.start()
@@ -132,7 +132,7 @@ def served(cube: Path, folder: Path, child: str, **given: Any) -> dict[str, floa
 
 
 def serve(pipe: Connection, cube: Path, folder: Path) -> None:
-    """Serve the cube as the object `cube`; other objects are written and read as files."""
+    """Serve the cube as the object `cube`. Other objects are files that can be written and read."""
     counted = {"read": 0, "written": 0, "requests": 0}
 
     class Handler(BaseHTTPRequestHandler):
@@ -158,7 +158,7 @@ def serve(pipe: Connection, cube: Path, folder: Path) -> None:
                 with path.open("wb") as file:
                     while left:
                         left -= file.write(self.rfile.read(min(left, BLOCK_BYTES)))
-                path.unlink()  # no test reads what the splitter wrote
+                path.unlink()  # nobody reads the objects that the splitter writes here
             self.answer(200, 0)
 
         def do_GET(self) -> None:

@@ -1,8 +1,8 @@
 """Cold starts of all functions: how long awslambdaric takes until it asks for work, and until the first answer.
 
-Each function of the templates is started from a folder image, with credentials of no account and no emulator, in a
-process of its own. The invocation has no records, so it measures the making of clients and no work. The kernel's page
-cache is warm.
+Each function of the templates runs in its own process, from a folder with the files of its image, without an account
+and without an emulator. The invocation has no records, so it measures the creation of clients and no work. The kernel's
+page cache is warm.
 
     .venv/bin/python benchmarks/cold_starts.py [--rounds 5] [--function interactions]
 """
@@ -31,7 +31,7 @@ VARIABLES = offline.VARIABLES | {"PATH": os.environ["PATH"], "ENVIRONMENT": "ben
 
 @dataclass(frozen=True)
 class Measured:
-    """Seconds of a cold start: of the clock, and of the processor."""
+    """Seconds of a cold start: elapsed time and processor time."""
 
     ready: float
     ready_processor: float
@@ -76,7 +76,7 @@ def main() -> None:
             for each in chosen:
                 event = web if each.has_url else b'{"Records": []}'
                 rows.setdefault(each.name, []).append(measure(built[each.service], each.command[0], event, Path(draft)))
-    print("| function | ready, s | of it processor, s | first answer, s | of it processor, s |")
+    print("| function | ready, s | processor time of that, s | first answer, s | processor time of that, s |")
     print("| --- | --- | --- | --- | --- |")
     for name, found in rows.items():
         middle = [

@@ -1,9 +1,10 @@
 """The console with a run of 100,000 chunks and with a list of 1,000 runs, in a real Chromium.
 
-The ledger is made up and lies in the embedded emulator; one api process serves it. The first visit comes to an api
-that knows nothing of the run, later ones find its picture. For a visit: first contentful paint, when the map of all
-cells was drawn (from then on the page can be used), and the bytes that went over the wire. Then the map is recoloured
-and its cursor is moved by the keyboard: what a frame takes in the script, and the longest time between two frames.
+The embedded emulator holds a generated ledger, and one api process serves it. At the first visit the api has not yet
+read the run; at later visits it has. For each visit the script measures the first contentful paint, the time until the
+map of all cells is drawn (from then on the page can be used), and the transferred bytes. Then it recolours the map and
+moves its cursor by the keyboard. It measures the time of a frame in the page's script, and the longest time between two
+frames.
 
     python benchmarks/console.py [--chunks 100000] [--runs 1000] [--rounds 3]
 """
@@ -32,11 +33,11 @@ from prismline_contracts import timestamp
 from prismline_localstack import harness
 from prismline_runtime import encode
 
-#: Items of one BatchWriteItem, and how many requests are under way at a time.
+#: Items of one BatchWriteItem, and the number of concurrent requests.
 BATCH, WRITERS = 25, 4
-#: Longest time, in milliseconds, that a page is waited for.
+#: Longest wait for a page, in milliseconds.
 PATIENCE_MS = 300_000
-#: Workers of the made-up run.
+#: Workers of the generated run.
 WORKERS = 8
 
 TIMINGS = """() => {
@@ -100,7 +101,7 @@ def measure(open_page: Any, run_id: str, arguments: argparse.Namespace) -> dict[
     began = time.perf_counter()
     page: Page = open_page()
     page.goto(f"/console/runs/{run_id}")
-    # The legend shows every cell once the last look at the ledger is drawn.
+    # The legend counts every cell once the last answer of the api is drawn.
     page.locator("#legend", has_text=f"completed {completed(arguments.chunks):,}").wait_for(timeout=PATIENCE_MS)
     first = {"all_cells_shown_s": round(time.perf_counter() - began, 1)}
     page.close()
@@ -125,7 +126,7 @@ def measure(open_page: Any, run_id: str, arguments: argparse.Namespace) -> dict[
 
 
 def list_of_runs(open_page: Any, arguments: argparse.Namespace) -> dict[str, Any]:
-    """The list with all runs: how long until its rows are there, and the longest tasks while it is kept current."""
+    """The list with all runs: the time until its rows are shown, and the longest tasks while the page updates it."""
     page: Page = open_page()
     page.add_init_script(
         "window.tasks = []; new PerformanceObserver((list) => tasks.push(...list.getEntries().map((e) => e.duration)))"
@@ -154,12 +155,12 @@ def summary(times: list[float]) -> dict[str, float]:
 
 
 def completed(chunks: int) -> int:
-    """How many chunks of the made-up run have completed."""
+    """The number of completed chunks of the generated run."""
     return sum(state_of(number, chunks) == "COMPLETED" for number in range(chunks))
 
 
 def state_of(number: int, chunks: int) -> str:
-    """Four fifths have ended, one in a hundred of them badly; the rest waits."""
+    """The state of a chunk. Four fifths have ended, one in a hundred of them with an error; the others wait."""
     ended = chunks * 4 // 5
     if number >= ended + WORKERS:
         return "PENDING"
@@ -169,7 +170,7 @@ def state_of(number: int, chunks: int) -> str:
 
 
 def make_run(deps: Dependencies, chunks: int) -> str:
-    """A running run of so many chunks."""
+    """An unfinished run of `chunks` chunks."""
     run_id = "console-benchmark"
     opened = datetime.now(UTC) - timedelta(hours=12)
     run = deps.ledger.open_run(
@@ -216,7 +217,7 @@ def make_run(deps: Dependencies, chunks: int) -> str:
 
 
 def make_runs(deps: Dependencies, number: int) -> None:
-    """So many runs that have ended."""
+    """Make so many runs that have ended."""
     moment = datetime.now(UTC) - timedelta(days=2)
     states = []
     for n in range(number - 1):
@@ -229,7 +230,7 @@ def make_runs(deps: Dependencies, number: int) -> None:
 
 
 def workflow_state(run_id: str, survey: str, created_at: datetime, status: str) -> dict[str, Any]:
-    """What the status service knows of a run."""
+    """The workflow-state item of a run."""
     ended = {"completed_at": timestamp(created_at + timedelta(minutes=5))} if status == "completed" else {}
     return {
         "run_id": run_id, "status": status, "created_at": timestamp(created_at), "updated_at": timestamp(created_at),

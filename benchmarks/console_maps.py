@@ -1,13 +1,13 @@
-"""How soon the cube of a run opens in the console: 500 x 3,600 spectra in 16 chunks, read by a fresh api process.
+"""How long the cube of a run takes to open in the console: 500 x 3,600 spectra in 16 chunks, read by a new api process.
 
-The outputs are made up, with every column, as large as those of a Galactic survey (two components a spectrum), and
-lie in the embedded emulator. Each round starts an api process and does what the page does: the list of maps, then the
-range of the map and its coarsest tile side by side, until nothing is pending; then another map, the tiles of a closer
-look, and spectra along a row and a column. The processor time and the memory are those of the api process.
+The embedded emulator holds generated outputs with every column, as large as those of a Galactic survey (two components
+for each spectrum). Each round starts an api process and sends the requests of the page: the list of maps, then the
+range of the map and its coarsest tile in parallel, until nothing is pending; then another map, the tiles of a closer
+view, and spectra along a row and a column. The processor time and the memory are those of the api process.
 
     python benchmarks/console_maps.py [--rounds 3] [--nx 3600] [--ny 500] [--keep]
 
-`--keep` serves the console on the made-up run until it is interrupted, for a look with a browser.
+`--keep` serves the console with the generated run until Ctrl-C, so that you can open it in a browser.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from prismline_localstack.api_keys import read_api_key
 
 #: Channels of a survey like GRS; rows that a worker writes at a time.
 CHANNELS, BLOCK_ROWS = 424, 4945
-#: Channels of the cube that lies in the bucket: the whole one would take three gigabytes.
+#: Channels of the cube in the bucket. All channels would take three gigabytes.
 STORED_CHANNELS = 100
 CHUNKS = 16
 CUBE = "cubes/bench/field.fits"
@@ -169,7 +169,7 @@ def rows(geometry: CubeGeometry, first: int, count: int) -> pa.Table:
 
 
 def one_round(run_id: str, key: str, arguments: argparse.Namespace) -> dict[str, float]:
-    """What a fresh process takes: seconds, and megabytes where the name says so."""
+    """The measurements of a new process: seconds, or megabytes if the name says so."""
     with api_process() as (url, pid):
         client = httpx.Client(
             base_url=f"{url}/v1/runs/{run_id}", headers={"Authorization": f"Bearer {key}"}, timeout=120
@@ -199,7 +199,7 @@ def one_round(run_id: str, key: str, arguments: argparse.Namespace) -> dict[str,
 
 
 def open_map(client: httpx.Client, name: str, level: int) -> tuple[float, float]:
-    """When the first picture with any value was there, and when it was whole."""
+    """Seconds until the first picture with any value, and until the complete picture."""
     first = None
     with ThreadPoolExecutor(1) as pool:
         values = pool.submit(client.get, f"/maps/{name}")

@@ -1,18 +1,18 @@
-"""A cube from upload to Parquet through the whole system on this machine, beside the bare kernel on the same spectra.
+"""A cube from upload to Parquet through the whole system on this machine, compared with the bare kernel.
 
     python benchmarks/end_to_end.py [--side 400 500] [--repeat 10] [--chunk-input copy reference] [--rounds 3]
         [--picture shares.png]
 
-`--repeat` stacks the generated field so many times, for cubes that do not fit into memory several times.
+`--repeat` stacks the generated field so many times, for a cube that is too large to generate in memory.
 
-An embedded harness with two workers decomposes a generated cube, once with each input of the chunks; then
-`prismline_gaussline.decompose` does its spectra from memory with as many threads; and so on in turns. Where the time
-went comes from the ledger's timestamps and the workers' logs. Worker times are divided by the number of workers, so
+In each round an embedded harness with two workers decomposes a generated cube, once with each input of the chunks. Then
+`prismline_gaussline.decompose` fits the same spectra from memory with the same number of threads. The time of each part
+comes from the ledger's timestamps and the workers' logs. Worker times are divided by the number of workers, so
 that the parts add up to the total:
 
-    split         upload done until the first chunk starts: the event, the splitter, the first message
-    move          the upload, and what a worker waits for: chunk input, Parquet, the output's upload
-    fit           what the workers spend in the kernel and in making its table
+    split         from the end of the upload to the start of the first chunk: the event, the splitter, the first message
+    move          the upload, and the waits of a worker: chunk input, Parquet, the output's upload
+    fit           the time of the workers in the kernel and in making its table
     book-keeping  the ledger, the queue, idle workers, and the run's end
 """
 
@@ -42,13 +42,13 @@ from prismline_gaussline import decompose
 from prismline_localstack import harness
 from prismline_localstack.state import State
 
-#: Seconds between two looks at a run.
+#: Seconds between two polls of a run.
 POLL_SECONDS = 0.1
-#: Bytes of which a FITS file has a multiple.
+#: The length of a FITS file is a multiple of so many bytes.
 FITS_RECORD = 2880
 #: Longest run, seconds.
 PATIENCE_SECONDS = 1800.0
-#: What a worker logs of a chunk: the message and the milliseconds in it, by our name of the part.
+#: Log messages of a worker about a chunk, with their fields of milliseconds, by the name of the part in this script.
 LOGGED = {
     "fit": ("chunk_decomposed", "fit_ms"),
     "wait": ("chunk_decomposed", "wait_ms"),
@@ -63,7 +63,7 @@ class Run:
     parts: dict[str, float]
     processor: dict[str, float]
     n_chunks: int
-    #: The input that the chunks had.
+    #: The input of the chunks.
     chunk_input: str
 
     @property
@@ -108,7 +108,7 @@ def main() -> None:
 
 
 def make_cube(path: Path, ny: int, nx: int, n_channels: int, *, repeat: int) -> None:
-    """Write a generated field to the FITS file `path`, `repeat` times one above the other."""
+    """Write a generated field to the FITS file `path`, stacked `repeat` times."""
     field = path.with_suffix(".field.fits")
     synthetic.make_cube(field, ny=ny, nx=nx, n_channels=n_channels)
     with fits.open(field) as units, path.open("wb") as file:
@@ -169,7 +169,7 @@ def moment(value: str | None) -> float:
 
 
 def logged_seconds(home: Path, run_id: str) -> dict[str, float]:
-    """What the workers logged of the run's chunks, summed over the chunks."""
+    """The milliseconds that the workers logged for the run's chunks, summed over the chunks."""
     totals = dict.fromkeys(LOGGED, 0.0)
     for line in harness.logs(home, "worker"):
         if run_id not in line.text:
@@ -185,7 +185,7 @@ def logged_seconds(home: Path, run_id: str) -> dict[str, float]:
 
 
 def processor_seconds(state: State) -> dict[str, float]:
-    """Processor time so far, by service; processes that are no more, and systems without /proc, count as nothing."""
+    """Processor time so far, by service. Processes that have ended, and systems without /proc, count as 0."""
     totals: dict[str, float] = {}
     for entry in state.processes.values():
         totals.setdefault(entry.service, 0.0)

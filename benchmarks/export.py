@@ -1,8 +1,8 @@
-"""Memory and speed of an export, beside a plain copy of the same bodies, one after the other.
+"""Memory and speed of an export, compared with a plain copy of the same bodies, one after the other.
 
-Both peers use one embedded emulator and run in processes of their own. A run of tasks is written into the ledger as it
-is when all of them have completed; the bodies are a few thousand objects that the tasks share, which changes nothing
-for who reads them. The exporter's handler takes one message and writes the ZIP archive. The copy gets each body, adds
+Both peers use one embedded emulator and run in their own processes. The script writes a run whose tasks have all
+completed into the ledger. The tasks share a few thousand bodies, which makes no difference for their readers. The
+exporter's handler takes one message and writes the ZIP archive. The copy gets each body, adds
 it to a buffer and uploads the buffer as a part when it has 32 MiB. It reads no ledger and writes no archive.
 
     python benchmarks/export.py [--bodies 1000 10000 100000] [--bytes 10000] [--copied 10000]
@@ -110,7 +110,7 @@ def measure(args: argparse.Namespace) -> None:
 
 
 def body_of(number: int, length: int) -> bytes:
-    """A body, of half to one and a half times the length."""
+    """A body whose length is 0.5 to 1.5 times the mean length."""
     rng = random.Random(number)
     return rng.randbytes(rng.randint(length // 2, length * 3 // 2))
 
@@ -192,7 +192,7 @@ def ledger(args: argparse.Namespace) -> dict[str, float]:
 
 
 def export(args: argparse.Namespace) -> dict[str, float]:
-    """Have the exporter's handler take the request."""
+    """Call the exporter's handler with the request."""
     deps = Dependencies.from_environment()
     run_id = f"run-{args.count}"
     export_id = f"e{time.time_ns()}"

@@ -1,15 +1,15 @@
-"""Fetches per second of one worker of tasks, beside a bare httpx loop with the same concurrency.
+"""Fetches per second of one worker of tasks, compared with a bare httpx loop with the same concurrency.
 
-All of them fetch the same pages from a site in a process of its own, which waits before it answers. Each runs in a
-process of its own, in turns:
+All peers fetch the same pages from a site, which runs in its own process and waits before it answers. Each peer runs in
+its own process, in turns:
 
-- loop: one `httpx.AsyncClient`, so many requests at a time. It reads each body and forgets it.
-- fetcher: what the worker does to fetch a URL, with an S3 that takes a body in no time: the address check, the bounds
-  in time, redirects and bytes, the hash, a thread for each request to S3.
+- loop: one `httpx.AsyncClient` with `--concurrency` requests at a time. It reads each body and discards it.
+- fetcher: the worker's steps to fetch a URL, with an S3 that takes no time: the address check, the limits
+  on time, redirects and bytes, the hash, a thread for each request to S3.
 - worker: the whole handler, four messages of 100 tasks at a time, on the embedded emulator: slots in Valkey, reads,
   starts and ends of tasks in the ledger, bodies in S3.
-- aws: only the worker's requests to the emulator for as many tasks, from as many threads, without any fetch. It says
-  what the emulator allows.
+- aws: only the worker's requests to the emulator for the same number of tasks, from the same number of threads, without
+  any fetch. It shows the limit of the emulator.
 
     python benchmarks/fetch.py [--pages 2000] [--concurrency 32] [--latency 0.25] [--rounds 3]
 """
@@ -94,7 +94,7 @@ def start_site(folder: Path) -> tuple[subprocess.Popen[bytes], str]:
 
 
 def run_child(name: str, url: str, args: argparse.Namespace) -> float:
-    """Seconds that a child took."""
+    """The seconds that a child process measured."""
     command = [sys.executable, __file__, "--child", name, "--url", url]
     for option in ("pages", "concurrency", "latency"):
         command += [f"--{option}", str(getattr(args, option))]
@@ -129,7 +129,7 @@ def loop(urls: list[str], concurrency: int) -> float:
 
 
 class NoS3:
-    """Takes every object at once."""
+    """Accepts every object immediately."""
 
     def put_object(self, **_: Any) -> None:
         return
@@ -147,7 +147,7 @@ def fetcher(urls: list[str], concurrency: int) -> float:
     async def run() -> float:
         room, params = asyncio.Semaphore(concurrency), UrlParams()
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=concurrency)
-        # The check is made, and lets the site's address pass.
+        # The address check runs, but accepts the site's address.
         from prismline_web import clients as web_clients
 
         web_clients.allowed = lambda _host, addresses: list(addresses)
@@ -167,7 +167,7 @@ def fetcher(urls: list[str], concurrency: int) -> float:
 
 
 def prepare(urls: list[str], concurrency: int) -> tuple[Any, Any, str, dict[int, list[str]]]:
-    """A run of the URLs in an environment of its own: dependencies, the run, its bucket, its tasks by shard."""
+    """A run of the URLs in its own environment: dependencies, the run, its bucket, its tasks by shard."""
     import boto3
 
     from prismline_ledger.testing import ingest_run

@@ -1,23 +1,24 @@
-"""Ingestion of a staged list of URLs, beside the bare calls that it cannot do without.
+"""Ingestion of an uploaded list of URLs, compared with the bare calls that every ingestion needs.
 
-Both run in processes of their own, in turns, each on a new embedded emulator:
+Both run in their own processes, in turns, each on a new embedded emulator:
 
-- splitter: delivers `run.split`, and every command with which the ingestion hands itself on, until the run is latched.
+- splitter: processes `run.split`, and every command by which the ingestion continues, until the run is latched.
   It reads the list from S3, checks each line, inserts each task only if it is not there, and writes checkpoints;
 - bare: reads the list from a file, and calls `BatchWriteItem` (25 items, which overwrite) and `SendMessageBatch` (10
   messages, each with 100 ids) for the same tasks, in the same blocks, with the same settings of the clients and with
   the same number of threads.
 
-Beside the rates, the table compares the processor time of each with its emulator's, which says more on a busy machine.
+The table compares the rates and also the processor times, with those of the emulators. On a busy machine the processor
+times are more reliable.
 
     python benchmarks/ingestion.py [--urls 10000 100000 1000000] [--peer-up-to 1000000] [--rounds 3]
     python benchmarks/ingestion.py --beside 1000000
 
-The second form measures how long small runs (10 tasks) take from `run.split` to the latch: with one splitter that has
-nothing else to do, and with one that ingests a long list at the same time. Its process is the one of the harness.
+The second form measures how long small runs (10 tasks) take from `run.split` to the latch, with an idle splitter and
+with a splitter that ingests a long list at the same time. The splitter's process is started as in the harness.
 
-Peak resident memory is the child's own (`ru_maxrss`); the list is made in a child too, because a child's peak begins
-with its parent's. The emulator is one Python process on the same machine and bounds both rates.
+Peak resident memory is the child's own (`ru_maxrss`). A child also makes the list, because a child's peak begins
+with its parent's. The emulator is one Python process on the same machine and limits both rates.
 """
 
 # ruff: noqa: PLC0415  each child imports only what it measures
@@ -56,14 +57,14 @@ def main() -> None:
     if args.child:
         print("result", json.dumps(CHILDREN[args.child](args.urls[0])))
         return
-    print("| URLs | splitter, tasks/s | bare calls, tasks/s | ratio | of processor time | splitter's peak memory |")
+    print("| URLs | splitter, tasks/s | bare calls, tasks/s | ratio | ratio of processor time | splitter's peak memory |")
     print("| --- | --- | --- | --- | --- | --- |")
     for n_urls in args.urls:
         report_list(n_urls, args.rounds, compare=n_urls <= args.peer_up_to)
 
 
 def report_list(n_urls: int, rounds: int, *, compare: bool) -> None:
-    """The medians of some rounds, in each of which the two take turns."""
+    """The medians of some rounds. In each round the two peers take turns."""
     names = [SUBJECT, PEER] if compare else [SUBJECT]
     found = [{name: on_new_emulator(name, n_urls) for name in names} for _ in range(rounds)]
 
@@ -90,7 +91,7 @@ def report_list(n_urls: int, rounds: int, *, compare: bool) -> None:
 
 
 def report_small_runs(n_urls: int) -> None:
-    """Small runs alone and beside a large one, on one splitter."""
+    """Small runs alone and during a large one, on one splitter."""
     print("| small runs | median, s | longest, s |")
     print("| --- | --- | --- |")
     for name, beside in (("alone", 0), (f"beside {n_urls:,} URLs", n_urls)):
@@ -181,7 +182,7 @@ def prepare(n_urls: int) -> dict[str, Any]:
 
 
 def splitter(n_urls: int) -> dict[str, Any]:
-    """Deliver the command and its successors, as the runtime does, until the run is latched."""
+    """Deliver the command and its successors, like the runtime, until the run is latched."""
     import boto3
 
     from prismline_contracts import Envelope, RunSplit
@@ -239,11 +240,11 @@ def small(_: int) -> dict[str, Any]:
         while (run := ledger.get_run(f"small-{number}")) is None or run.latched_at is None:
             time.sleep(0.02)
         taken.append(time.perf_counter() - began)
-        time.sleep(0.37)  # so that they do not all come at the same moment of a slice
+        time.sleep(0.37)  # a varying pause, so that the runs meet different moments of a slice
     if os.environ["LARGE"]:
         large_run = ledger.get_run(RUN)
         assert large_run is not None
-        assert large_run.latched_at is None, "the large run was over too early: give more URLs"
+        assert large_run.latched_at is None, "the large run ended too early: give more URLs"
     taken = taken[3:]  # the first ones open connections
     return {"median": statistics.median(taken), "longest": max(taken)}
 
@@ -260,7 +261,7 @@ def timed(call: Callable[..., Any], name: str, spent: dict[str, float]) -> Calla
 
 
 def bare(n_urls: int) -> dict[str, Any]:
-    """The same tasks in the same blocks, with nothing but the two calls."""
+    """Write the same tasks in the same blocks with only the two calls."""
     from prismline_contracts import partition, shard_of, task_id, timestamp
     from prismline_runtime import clients
     from prismline_splitter.ingestion import block_size, shard_count_of

@@ -1,9 +1,9 @@
-"""What one ranged request to S3 costs: through boto3, and by a presigned URL.
+"""What one ranged request to S3 costs: with boto3, and with a presigned URL.
 
     python benchmarks/ranges.py [--requests 2000] [--connections 16] [--kib 256] [--rounds 3]
 
-A worker reads a part of a cube in such requests. The peers take turns on one object of an embedded emulator. What is
-given is processor time, of this process and of the emulator, so a busy machine does not matter much.
+A worker reads a part of a cube in such requests. The peers take turns on one object of an embedded emulator. The
+figures are processor time of this process and of the emulator, so a busy machine does not matter much.
 """
 
 from __future__ import annotations

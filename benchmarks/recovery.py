@@ -1,21 +1,22 @@
-"""Recovery of archived dead letters, beside a plain loop that lists, sends and deletes them one by one.
+"""Recovery of archived dead letters, compared with a plain loop that lists, sends and deletes them one by one.
 
-They run in processes of their own, in turns, on one embedded emulator, each on records of its own:
+The peers run in their own processes, in turns, on one embedded emulator, each with its own records:
 
-- recovery: the dlq-consumer's, which also reads the ledger, claims each chunk in it and counts in the operation's item;
-- loop: `list_objects_v2`, then for each record `get_object`, `send_message`, `delete_object`. It knows no ledger, sends
-  a chunk as often as it has records, and counts nothing; killed between two calls, it sends again;
-- calls: the calls that the recovery makes for each record, as many at a time and in batches as large, with none of our
-  code between them. So no recovery of this kind can be faster on this emulator.
+- recovery: that of the dlq-consumer. It also reads the ledger, claims each chunk in it and counts in the operation's
+  item;
+- loop: `list_objects_v2`, then for each record `get_object`, `send_message`, `delete_object`. It uses no ledger, sends
+  a chunk once for each of its records, and counts nothing. If it is killed between two calls, it sends a record twice;
+- calls: the calls of the recovery for each record, with the same concurrency and the same batches, without our code
+  between them. So no recovery of this kind can be faster on this emulator.
 
     python benchmarks/recovery.py [--records 10000] [--rounds 3] [--latency-ms 20]
 
-On this machine a call costs processor time alone. `--latency-ms` has each call of the three peers wait so long before
-it is sent, as for a network and a service elsewhere.
+On this machine a call costs only processor time. `--latency-ms` delays each call of the three peers before
+it is sent, like a network and a remote service.
 
-Peak resident memory is the child's own (`ru_maxrss`); records are made in a child too, because a child's peak begins
-with its parent's. The emulator is one Python process on the same machine: it bounds
-both rates, and a ratio says what each asks of it more than how fast AWS would be.
+Peak resident memory is the child's own (`ru_maxrss`). A child also makes the records, because a child's peak begins
+with its parent's. The emulator is one Python process on the same machine and limits all rates. So a ratio compares the
+load on the emulator rather than the speed on AWS.
 """
 
 # ruff: noqa: PLC0415  each child imports only what it measures
@@ -70,7 +71,7 @@ def main() -> None:
 
 
 def delay_calls(seconds: float) -> None:
-    """Have each call of this process's clients wait before it is sent."""
+    """Delay each call of this process's clients before it is sent."""
     import boto3
 
     boto3.setup_default_session()
@@ -86,7 +87,7 @@ def prepare(n_records: int) -> dict[str, float]:
     environment = os.environ["ENVIRONMENT"]
     with pytest.MonkeyPatch.context() as patch:
         world = DlqConsumerWorld.create(environment, patch)
-        chunk_ids = world.run("r", n_records)  # neither ended nor begun: their messages were lost
+        chunk_ids = world.run("r", n_records)  # the chunks have neither begun nor ended, as if their messages were lost
 
         def put(chunk_id: str) -> None:
             key = f"dead-letter-archive/sqs/2026-03-01/{chunk_id}.json"

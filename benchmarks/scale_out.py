@@ -2,13 +2,13 @@
 
     python benchmarks/scale_out.py [--workers 1 10 100 1000] [--seed 1] [--picture scale-out.png]
 
-Nothing is measured here. `estimate` is arithmetic. `Simulation` lets the same survey happen, event by event: splitters,
-a queue without order, workers, every single ranged request with its own latency, the limits of S3. It shares the
-constants with the arithmetic, and what one split and one fit cost, but nothing about who waits for whom. So it checks
-what the arithmetic says about that. Both are printed side by side.
+The script measures nothing. `estimate` is arithmetic. `Simulation` simulates the same survey event by event: splitters,
+an unordered queue, workers, every ranged request with its own latency, the limits of S3. Both share the constants and
+the costs of one split and one fit, but not the rules of who waits for whom. So the simulation checks these rules of the
+arithmetic. The script prints both results in one table.
 
-The clock starts when all cubes are in S3 ("object created") and stops when the last chunk is in the ledger. How chunks
-are cut and read is asked of the splitter's and the cube's own functions.
+The clock starts when all cubes are in S3 ("object created") and stops when the last chunk is in the ledger. The sizes
+and ranges of the chunks come from the functions of the splitter and of `prismline_cube`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from prismline_splitter.inputs import COPY_BYTES_PER_SECOND
 
 # ---- the survey
 
-#: Tiles of the Galactic Ring Survey, each a cube and a run (the first full run had as many).
+#: Tiles of the Galactic Ring Survey. Each is a cube and a run (the first full run had the same number).
 TILES = 22
 #: Pixels along both sides of a tile: two degrees, a pixel being 22 arcsec (the header of the survey's test field).
 #: All tiles have 2.3 million pixels, each of which counts as a spectrum here. Jackson et al. 2006 (ApJS 163, 145) count
 #: 1,993,522 spectra.
 TILE_SIDE = 323
-#: The side of one cube with as many pixels.
+#: The side of one cube with the same number of pixels.
 WHOLE_SIDE = 1515
 #: Channels of a spectrum, float32, the spectral axis last in the file (the survey's test field).
 CHANNELS = 424
@@ -57,31 +57,31 @@ TABLE_SECONDS = 7e-6
 #: From "object created" to the splitter's command: events, status, state machine (end_to_end.py with references: 0.5 s
 #: until the first chunk starts, less the split).
 SUBMISSION_SECONDS = 0.35
-#: To split a run into references, whatever the size of the cube (chunk_inputs.py: 0.134 to 0.182).
+#: Seconds to split a run into references, whatever the size of the cube (chunk_inputs.py: 0.134 to 0.182).
 REFERENCE_SECONDS = 0.15
 #: A worker's processor time for one ranged request (ranges.py).
 REQUEST_PROCESSOR_SECONDS = 0.0005
 #: Bytes of Parquet for a spectrum (console_maps.py: 557 MB of 1.8 million spectra).
 OUTPUT_BYTES = 309
-#: Processor time of a function until its first answer, when it has just been started (cold_starts.py).
+#: Processor time of a function from its cold start to its first answer (cold_starts.py).
 SPLITTER_COLD_SECONDS, WORKER_COLD_SECONDS = 0.85, 1.29
-#: Calls of a chunk that are not to S3: receive, delete, and the four that a test of the worker counts.
+#: Calls for a chunk without those to S3: receive, delete, and the four that a test of the worker counts.
 CHUNK_CALLS = 6
-#: Calls of a run's split beside those for its chunks, about (services/splitter, `splitting.py`).
+#: About the number of calls of a run's split without those for its chunks (services/splitter, `splitting.py`).
 SPLIT_CALLS = 8
 
 # ---- published by AWS
 
-#: Requests a second for each partitioned prefix, at least. All cubes and outputs are taken to be in one.
+#: Lowest limit of requests a second for each partitioned prefix. The model puts all cubes and outputs into one.
 #: docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance.html
 GETS_PER_SECOND, PUTS_PER_SECOND = 5500.0, 3500.0
 #: Bytes a second of one connection to S3: 85 to 90 MB/s.
 #: docs.aws.amazon.com/AmazonS3/latest/userguide/optimizing-performance-design-patterns.html
 CONNECTION_BYTES_PER_SECOND = 87.5e6
-#: Until the first byte of an answer of S3. "Tens of milliseconds", the median of requests below 512 kB: whitepaper
-#: "Best Practices Design Patterns: Optimizing Amazon S3 Performance", page on timeouts and retries.
+#: Seconds until the first byte of an answer of S3. "Tens of milliseconds", the median of requests below 512 kB:
+#: whitepaper "Best Practices Design Patterns: Optimizing Amazon S3 Performance", page on timeouts and retries.
 FIRST_BYTE_SECONDS = 0.030
-#: Functions that an SQS queue invokes at a time: so many at first, and so many more each second (300 each minute).
+#: Concurrent functions of an SQS queue: so many at first, and so many more each second (300 each minute).
 #: docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html
 FIRST_FUNCTIONS, MORE_FUNCTIONS_PER_SECOND = 5, 5.0
 #: Items of a BatchWriteItem, messages of a SendMessageBatch (the services' quotas).
@@ -89,28 +89,29 @@ ITEMS_OF_A_CALL, MESSAGES_OF_A_CALL = 25, 10
 
 # ---- settings of the templates, and assumptions
 
-#: Splitters at a time (services/splitter/template.yaml, MaximumConcurrency). A test compares.
+#: Concurrent splitters (services/splitter/template.yaml, MaximumConcurrency). A test compares the two.
 SPLITTERS = 10
 #: A request to DynamoDB, SQS or EventBridge (assumed, as in shards.py).
 CALL_SECONDS = 0.008
-#: Bytes a second of a worker's network. AWS publishes none for Lambda; 600 Mbit/s is what others report.
+#: Bytes a second of a worker's network. AWS publishes no figure for Lambda; others report 600 Mbit/s.
 NETWORK_BYTES_PER_SECOND = 75e6
 #: Scatter in the simulation (log-normal, about the means above): of a request's first byte, and of work.
 LATENCY_SCATTER, WORK_SCATTER = 0.5, 0.1
 
-#: How far the simulation's time may be from the arithmetic's, as a share of it.
+#: Largest difference between the times of the simulation and of the arithmetic, as a share of the latter.
 MARGIN = 0.10
-#: The same where two limits meet: then processes that began together wait for S3 together and fit together.
+#: The same where two limits meet. There processes that began together wait for S3 together and fit together.
 MARGIN_WHERE_LIMITS_MEET = 0.3
-#: A limit that costs less than this share of the time is not said to bound it.
+#: A limit that costs less than this share of the time is not reported as the bottleneck.
 WORTH_NAMING = 0.05
-#: A chunk counts among the largest from this share of the largest one's time on. A tile's last chunk is small.
+#: A chunk counts as one of the largest if it takes at least this share of the largest one's time. A tile's last chunk
+#: is small.
 LARGE = 0.9
 
 
 @dataclass(frozen=True)
 class Slab:
-    """What a worker reads before it can fit it: a slab of ranges, or a part of a chunk file."""
+    """The unit that a worker reads before it can fit it: a slab of ranges, or a part of a chunk file."""
 
     n_spectra: int
     n_requests: int
@@ -122,11 +123,11 @@ class Slab:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Slabs that are read one after the other, each over `connections`; the next one while the last one is fitted."""
+    """Slabs, read one after the other over `connections`; one is read while the previous one is fitted."""
 
     slabs: tuple[Slab, ...]
     connections: int
-    #: Small objects that are read before.
+    #: Small objects that are read before the slabs.
     lookups: int
 
     @property
@@ -149,13 +150,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Setting:
-    """Who works, and what holds them up."""
+    """Numbers of workers and splitters, and the limits that apply to them."""
 
     workers: int
-    #: Whether functions have to be started, a few more each second. Otherwise all processes run already.
+    #: Whether functions have to be started, a few more each second. Otherwise all processes are already running.
     functions: bool = False
     splitters: int = SPLITTERS
-    #: How many times faster than measured a splitter is.
+    #: The speed of a splitter, relative to the measured one.
     splitter_speed: float = 1.0
     gets_per_second: float = GETS_PER_SECOND
     puts_per_second: float = PUTS_PER_SECOND
@@ -170,7 +171,7 @@ class Setting:
 
 @lru_cache
 def plan_of(chunk_input: str, side: int = TILE_SIDE) -> Plan:
-    """How the splitter cuts a tile of side * side spectra, and how workers read it. chunk_input: copy or reference."""
+    """The chunks of a tile of side * side spectra, and how workers read them. chunk_input: copy or reference."""
     n = side**2
     stored = StoredValues(offset=2880, inner=n, dtype=np.dtype(">f4"), bscale=1.0, bzero=0.0, blank=None)
     layout = Layout(stored, CHANNELS, n, side, np.dtype(np.float32))
@@ -200,7 +201,7 @@ def plan_of(chunk_input: str, side: int = TILE_SIDE) -> Plan:
 
 
 def read_seconds(slab: Slab, connections: int) -> float:
-    """To read a slab if nobody else reads: by its latencies, its processor or its network, whichever is slowest."""
+    """Seconds to read a slab if nobody else reads: the longest of latencies, processor time and network time."""
     answer = FIRST_BYTE_SECONDS + slab.n_bytes / slab.n_requests / CONNECTION_BYTES_PER_SECOND
     return max(
         math.ceil(slab.n_requests / connections) * (answer + REQUEST_PROCESSOR_SECONDS),
@@ -218,7 +219,7 @@ def write_seconds(chunk: Chunk) -> float:
 
 
 def chunk_seconds(chunk: Chunk) -> float:
-    """What a chunk takes a worker if nobody else reads: its calls, reading, fitting, writing."""
+    """Seconds of a worker for a chunk if nobody else reads: calls, reading, fitting, writing."""
     reads = [read_seconds(slab, chunk.connections) for slab in chunk.slabs]
     fits = [fit_seconds(slab) for slab in chunk.slabs]
     both = reads[0] + sum(max(fit, read) for fit, read in zip(fits, reads[1:], strict=False)) + fits[-1]
@@ -226,10 +227,11 @@ def chunk_seconds(chunk: Chunk) -> float:
 
 
 def useful_workers(workers: int, alone: float, shared: float) -> NDArray[np.float64]:
-    """What 1 to `workers` workers get done, in workers that do not wait for each other.
+    """The throughput of 1 to `workers` workers, in units of a worker that never waits for another.
 
-    Each takes `alone` seconds for a chunk by itself and `shared` seconds of S3, which serves one after the other. This
-    is mean value analysis (Reiser and Lavenberg 1980): who comes finds the queue that there is with one worker less.
+    For each chunk a worker takes `alone` seconds by itself and `shared` seconds of S3, which serves one after the
+    other. This is mean value analysis (Reiser and Lavenberg 1980): an arriving worker finds the queue of one worker
+    less.
     """
     useful, queue = np.empty(workers), 0.0
     for n in range(1, workers + 1):
@@ -244,12 +246,12 @@ def ends(n: int, seconds: float, starts: NDArray[np.float64]) -> NDArray[np.floa
     """When `n` jobs of equal length end, one after the other, on servers that begin at `starts` (ascending)."""
     starts = starts[:n]
     waits = (starts[-1] - starts[0]) / seconds if seconds else 0
-    each = min(n, math.ceil(n / len(starts)) + math.ceil(waits))  # no server does more
+    each = min(n, math.ceil(n / len(starts)) + math.ceil(waits))  # no server can take more jobs
     return np.sort(starts[:, None] + seconds * np.arange(1, each + 1), axis=None)[:n]
 
 
 def work_done(seconds: float, starts: NDArray[np.float64], useful: NDArray[np.float64]) -> float:
-    """When workers that begin at `starts` (ascending) have done so much work; n of them do that of useful[n - 1]."""
+    """When workers that begin at `starts` (ascending) have done `work`; n of them have the throughput useful[n - 1]."""
     done = np.concatenate([[0.0], np.cumsum(useful[:-1] * np.diff(starts))])
     last = int(np.searchsorted(done, seconds, side="right")) - 1
     return float(starts[last] + (seconds - done[last]) / useful[last])
@@ -258,9 +260,9 @@ def work_done(seconds: float, starts: NDArray[np.float64], useful: NDArray[np.fl
 def estimate(plan: Plan, setting: Setting) -> float:
     """Seconds for the survey. Pure.
 
-    Nothing of a tile is done before it is split. So from each split on, there must be time for the largest chunks that
-    are left, one after the other; for all the work that is left, half of a last chunk while others are idle; and for S3
-    to take the requests that are left, and a worker to fit what came last. The largest of these times is the answer.
+    No chunk of a tile begins before the tile is split. So after each split there must be time for three things: the
+    largest remaining chunks, one after the other; all the remaining work, with half of a last chunk while other workers
+    are idle; and the remaining requests to S3, with the fit of the last slab. The largest of these times is the answer.
     """
     splitters = SUBMISSION_SECONDS + setting.starts(min(setting.splitters, setting.tiles), SPLITTER_COLD_SECONDS)
     released = ends(setting.tiles, plan.split_seconds / setting.splitter_speed, splitters)
@@ -285,7 +287,7 @@ def estimate(plan: Plan, setting: Setting) -> float:
 
 
 def bound_of(plan: Plan, setting: Setting) -> tuple[str, float]:
-    """The limit without which the time would be shortest, and that time."""
+    """The bottleneck: the limit without which the time would be shortest, and that time."""
     without = {
         "workers": replace(setting, workers=10 * setting.tiles * len(plan.chunks)),
         "splitter": replace(setting, splitter_speed=math.inf),
@@ -302,7 +304,7 @@ def bound_of(plan: Plan, setting: Setting) -> tuple[str, float]:
 
 @dataclass
 class Rate:
-    """So many requests a second: who comes too early waits. S3 would answer 503 and be asked again."""
+    """A limit of requests a second. A request over the limit waits; S3 would answer 503 and the client would retry."""
 
     per_second: float
     free_at: float = 0.0
@@ -315,7 +317,7 @@ class Rate:
 
 @dataclass
 class Worker:
-    """What one worker has one of. Both serve one request after the other."""
+    """The processor and the network of one worker. Each serves one request after the other."""
 
     network_free_at: float = 0.0
     processor_free_at: float = 0.0
@@ -323,7 +325,7 @@ class Worker:
 
 @dataclass
 class Simulation:
-    """The survey, event by event. `run()` returns its seconds; the same seed gives the same."""
+    """Simulates the survey event by event. `run()` returns its seconds; the same seed gives the same result."""
 
     plan: Plan
     setting: Setting
@@ -362,7 +364,7 @@ class Simulation:
         return self.scattered(FIRST_BYTE_SECONDS, LATENCY_SCATTER)
 
     def _split(self) -> None:
-        """A splitter takes the next tile, if one is left."""
+        """A splitter takes the next tile, if there is one."""
         if not self._tiles:
             return
         self._tiles -= 1
@@ -370,7 +372,7 @@ class Simulation:
         self.at(done, self._send)
 
     def _send(self) -> None:
-        """A splitter's messages arrive. Those of the first one have the workers started."""
+        """A splitter's messages arrive. The first messages start the workers."""
         if self.plan.chunk_input == "copy":
             for _ in self.plan.chunks:
                 self.puts.pass_at(self.now)
@@ -410,7 +412,7 @@ class Simulation:
 
 @dataclass
 class Reading:
-    """A chunk in a worker: one slab is read while the one before is fitted."""
+    """A chunk in a worker: one slab is read while the previous one is fitted."""
 
     simulation: Simulation
     worker: Worker
@@ -421,7 +423,7 @@ class Reading:
     fitting: bool = False
 
     def read(self) -> None:
-        """Begin the next slab, unless two are held already."""
+        """Begin to read the next slab, unless the worker already holds two."""
         if self.reading or self.n_read == len(self.chunk.slabs) or self.n_read > self.n_fitted + self.fitting:
             return
         self.reading = True
@@ -432,7 +434,7 @@ class Reading:
             self._request()
 
     def _request(self) -> None:
-        """A connection asks for its next range."""
+        """A connection requests its next range."""
         if not self.unasked:
             return
         self.unasked -= 1
@@ -461,7 +463,7 @@ class Reading:
         self._fit()
 
     def _fit(self) -> None:
-        """Fit the next slab that is there, and read on meanwhile."""
+        """Fit the next slab that has been read, and read the following one meanwhile."""
         if not self.fitting and self.n_read > self.n_fitted:
             self.fitting = True
             seconds = fit_seconds(self.chunk.slabs[self.n_fitted])
@@ -491,9 +493,9 @@ class Case:
 
 
 CASES = (
-    Case("22 tiles, processes that run already"),
+    Case("22 tiles, processes that are already running"),
     Case("22 tiles, Lambda functions", functions=True),
-    Case("one cube, processes that run already", tiles=1, side=WHOLE_SIDE),
+    Case("one cube, processes that are already running", tiles=1, side=WHOLE_SIDE),
 )
 INPUTS = {"copy": "tab:orange", "reference": "tab:blue"}
 
@@ -512,7 +514,7 @@ def main() -> None:
         print(f"\n{case.title}\n")
         for chunk_input in INPUTS:
             describe(plan_of(chunk_input, case.side), case.tiles)
-        print("\n| workers | input | arithmetic, s | simulation, s | difference | what bounds | without it, s |")
+        print("\n| workers | input | arithmetic, s | simulation, s | difference | bottleneck | without it, s |")
         print("| ---: | --- | ---: | ---: | ---: | --- | ---: |")
         for workers in args.workers:
             for chunk_input in INPUTS:

@@ -3,11 +3,11 @@
 Each finisher is a thread that ends one chunk after the other with `Ledger.complete_chunk`. There are two tables:
 
 - modelled: an account in memory that answers after the time of a request to DynamoDB (`REQUEST_SECONDS`), and in which
-  a transaction holds its items for `HELD_SECONDS`. Another transaction that names one of them meanwhile is cancelled
-  with TransactionConflict, as DynamoDB documents it. The times are assumptions; what they show is where one item is the
-  bottleneck, not how fast AWS is;
-- emulator: the embedded one. It executes one request after the other, so no transaction ever conflicts; beside it, bare
-  TransactWriteItems calls of the same two updates, without the ledger's reads.
+  a transaction holds its items for `HELD_SECONDS`. If another transaction names one of these items in that time, it is
+  cancelled with TransactionConflict, as DynamoDB documents it. The times are assumptions: the table shows where one
+  item is the bottleneck, not how fast AWS is;
+- emulator: the embedded one. It executes one request after the other, so no transaction ever conflicts. The peer is
+  bare TransactWriteItems calls of the same two updates, without the ledger's reads.
 
     python benchmarks/shards.py [--seconds 5] [--table modelled|emulator]
 """
@@ -40,7 +40,7 @@ from tests.simulation.aws import Aws, PlainHub
 from tests.simulation.aws.base import client_error
 
 SHARDS, FINISHERS = (1, 4, 16), (1, 4, 16, 64)
-#: Seconds until DynamoDB answers, and seconds of these for which a transaction holds its items.
+#: Seconds until DynamoDB answers, and the part of them in which a transaction holds its items.
 REQUEST_SECONDS, HELD_SECONDS = 0.008, 0.005
 #: Chunks to complete, for each second. When there are no more, the measurement ends.
 MODELLED_PER_SECOND, EMULATED_PER_SECOND = 3000, 500
@@ -48,7 +48,7 @@ TABLE = "shards"
 
 
 class Contended(PlainHub):
-    """Lets many threads into the account in memory, each for the time of a request, and transactions hold items."""
+    """Delays calls of many threads to the account in memory by the time of a request; transactions hold their items."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ def prepare(dynamodb: Any, run_id: str, shard_count: int, n_chunks: int) -> list
 
 
 def timed(finishers: int, seconds: float, n_chunks: int, finish: Callable[[int], object]) -> tuple[int, float]:
-    """Calls of `finish` by so many threads, one for each chunk at most, and the time that they took."""
+    """The number of calls of `finish` by so many threads, at most one for each chunk, and their seconds."""
     numbers, done = count(), count()
     end = time.monotonic() + seconds
 

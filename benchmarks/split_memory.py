@@ -1,7 +1,7 @@
-"""Memory and speed of reading a large cube in blocks, beside astropy reading all of it.
+"""Memory and speed of reading a large cube in blocks, compared with astropy, which reads all of it.
 
-Each reading runs in a process of its own, in turns, on one generated file; all of them hand out the same blocks of
-native-endian, C-contiguous spectra (the splitter also looks for infinities in them):
+Each reader runs in its own process, in turns, on one generated file. All of them return the same blocks of
+native-endian, C-contiguous spectra (the splitter also checks them for infinities):
 
 - blocks: the splitter's `open_cube(...).blocks(...)`;
 - mapped: `astropy.io.fits.getdata(path)`, which maps the file, then a copy of each block;
@@ -9,8 +9,8 @@ native-endian, C-contiguous spectra (the splitter also looks for infinities in t
 
     python benchmarks/split_memory.py [--channels 424 --ny 1416 --nx 1416] [--npz none|memory|disk]
 
-The file comes out of the page cache on all turns but the first when the machine has memory for it. Resident memory
-counts mapped pages. The cube is generated in a child too, because a child's peak begins with its parent's.
+If the machine has enough memory, all turns except the first read the file from the page cache. Resident memory
+includes mapped pages. A child also generates the cube, because a child's peak begins with its parent's.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from prismline_splitter.cube import open_cube
 
 READERS = ("blocks", "mapped", "loaded")
 
-#: The reader that the ratios are relative to.
+#: Ratios are relative to this reader.
 SUBJECT = "blocks"
 
-#: MiB of RSS that splitting may take.
+#: Most MiB of RSS that the splitter's reader may take.
 MEMORY_LIMIT_MIB = 512
 
-#: Bytes of noise that the generated cube repeats, from a different place in each channel.
+#: Bytes of noise. The generated cube repeats them, from a different place in each channel.
 NOISE_BYTES = 64 * 2**20
 
-#: Memory that a process needs on top of a loaded cube, so as to tell when not to try.
+#: Memory that a process needs in addition to a loaded cube. With less to spare, `loaded` is left out.
 SPARE_BYTES = 2**30
 
 

@@ -1,11 +1,11 @@
-"""What a run would gain if it began before its cube's upload has ended.
+"""What a run would gain if it began before the end of its cube's upload.
 
     python benchmarks/uploads.py [--side 300] [--channels 424] [--chunks 16]
 
-S3 shows an object when its upload is complete: the parts of a multipart upload cannot be read before. So a run that
-is to begin earlier needs an object for each part, and a chunk can begin when the last part has come that holds values
-of its spectra. The script notes which ranges a worker asks for, chunk by chunk, and says how much of the file must have
-come when the first chunk can begin, when half of them can, and when the last one can.
+S3 shows an object when its upload is complete; the parts of a multipart upload cannot be read before. So a run that
+begins earlier would need an object for each part. A chunk could begin when the last part with values of its spectra has
+been uploaded. The script records the ranges that a worker requests for each chunk, and prints how much of the file must
+have been uploaded before the first chunk can begin, before half of the chunks can, and before the last one can.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VALUE_BYTES = 4
 
 
 class Notes:
-    """A bucket of zeros that notes the last byte that was asked for."""
+    """A bucket of zeros that records the last requested byte."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -37,7 +37,7 @@ class Notes:
 
 
 def arrived(axes: list[int], spectral_axis: int, n_chunks: int) -> list[float]:
-    """For each chunk, the share of the file that must have come before it can begin."""
+    """For each chunk, the share of the file that must have been uploaded before it can begin."""
     n_spectra = math.prod(axes) // axes[spectral_axis - 1]
     file_bytes = HEADER_BYTES + math.prod(axes) * VALUE_BYTES
     size = -(-n_spectra // n_chunks)

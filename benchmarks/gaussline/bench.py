@@ -1,4 +1,4 @@
-"""The gaussline kernel beside phspectra 1.0.2, in one run. See README.md here for what each part measures.
+"""Compares the gaussline kernel with phspectra 1.0.2 in one run. README.md in this folder describes each part.
 
 python bench.py speed quality cubes threads cost flops --cube CUBE.fits --out results
 """
@@ -66,7 +66,7 @@ SMOOTHING = {"white": 0.0, ".26": 0.5, ".45": 0.6, ".58": 0.7, ".78": 1.0, ".89"
 #: Images of the second pass: pixels, seeds, and correlations of the noise.
 SPATIAL_SHAPE, SPATIAL_SEEDS, SPATIAL_SMOOTHING = (32, 32), (20260301, 20260302, 20260303), ("white", ".58", ".89")
 
-#: Spectra a category and seed that the peer and the ceiling get, and empty and isolated ones.
+#: Spectra of each category and seed for the peer and the ceiling, and numbers of empty and isolated spectra.
 PEER_PER_CATEGORY, PEER_EMPTY, EMPTY_SPECTRA, PULL_SPECTRA = 15, 100, 5000, 5000
 
 #: White noise in the covariance of the ceiling, as in the kernel.
@@ -78,16 +78,16 @@ ROUNDS, INTERLEAVE = 3, 7
 #: Rounds of the threads' part, and of the cost's.
 THREADS_ROUNDS, COST_ROUNDS = 31, 9
 
-#: A round of the threads' part is quiet when other work took less than this many processors.
+#: A round of the threads' part is quiet if other programs took less than this many processors.
 QUIET_PROCESSORS = 0.1
 
 WALL_GAIN, OTHER_WORK = "wall clock, one over two threads", "processors that other work took"
 
-#: Lengths of the cost's spectra; above the synthetic set's 424 its multiples.
+#: Channels of the spectra in the cost's part; those above the synthetic set's 424 are multiples of it.
 COST_CHANNELS = (106, 212, 424, 848, 1696, 3392)
 
 #: Floating-point operations of one unit of `work`, from the inner loops: 7 in an evaluation, 23 in the two units of a
-#: component's own sums, 13 in a pair's. The mean lies between; the upper one is taken.
+#: component's own sums, 13 in a pair's. The mean is between them; the script uses the upper value.
 FLOPS_PER_WORK = 13
 
 Spectra = NDArray[np.float64]
@@ -95,8 +95,8 @@ Spectra = NDArray[np.float64]
 
 @contextmanager
 def corrected_peer() -> Iterator[bool]:
-    """phspectra whose cost-convergence test compares with the cost before the step, as it means to: its own C source,
-    one line changed, compiled in a temporary folder. Yields False where it cannot be compiled."""
+    """phspectra with a corrected cost-convergence test, which compares with the cost before the step: its own C source,
+    one line changed, compiled in a temporary folder. Yields False if it cannot be compiled."""
     source = (Path(phspectra.decompose.__file__).parent / "_gaussfit.c").read_text(encoding="utf-8")
     wrong, accept = "if (fabs(cost_new) < ftol * ftol)", "            cost = cost_new;\n"
     if wrong not in source or source.count(accept) != 1:
@@ -132,7 +132,7 @@ def peer_fit(spectrum: Spectra) -> Spectra:
 
 
 def read_cube(path: Path) -> Spectra:
-    """Spectra of a cube, (n, channels), those with a blank channel left out: phspectra takes none."""
+    """Spectra of a cube, (n, channels), without those with a blank channel, which phspectra does not accept."""
     from astropy.io import fits  # noqa: PLC0415 - for the cubes only
 
     data = np.squeeze(np.asarray(fits.getdata(path), dtype=np.float64))
@@ -145,7 +145,7 @@ def timed_synthetic() -> Spectra:
 
 
 def speed(sets: dict[str, Spectra]) -> dict[str, object]:
-    """Thread-CPU time a spectrum of the peer, of the corrected peer and of both presets, interleaved."""
+    """Thread-CPU time for each spectrum of the peer, of the corrected peer and of both presets, interleaved."""
     result: dict[str, object] = {}
     for name, spectra in sets.items():
         rounds = [_speed_round(spectra) for _ in range(ROUNDS)]
@@ -208,7 +208,7 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 
 def quality() -> dict[str, object]:
-    """F1 a category and seed, by the published criteria."""
+    """F1 of each category and seed, by the published criteria."""
     table: dict[str, object] = {}
     for seed in QUALITY_SEEDS:
         spectra = make_spectra(QUALITY_PER_CATEGORY, seed)
@@ -226,8 +226,8 @@ def quality() -> dict[str, object]:
 
 
 def correlated() -> dict[str, object]:
-    """On noise of every correlation: F1 of both ways to know it and of the peer, false components of empty
-    spectra, and the ceiling: fits that start at the truth with the correlation known."""
+    """For each correlation of the noise: F1 with the correlation estimated and given, F1 of the peer, false components
+    of empty spectra, and the ceiling: fits that start at the truth with the correlation known."""
     table: dict[str, object] = {}
     for name, smoothing in SMOOTHING.items():
         lags = correlation_of(smoothing)
@@ -262,7 +262,7 @@ def correlated() -> dict[str, object]:
 
 
 def pulls() -> dict[str, object]:
-    """Pulls of isolated components on noise of every correlation, for each way to know it."""
+    """Pulls of isolated components for each correlation of the noise, with the correlation estimated and given."""
     return {
         name: {
             way: _pulls(smoothing, correlation)
@@ -307,8 +307,8 @@ def _whitening(smoothing: float) -> Spectra:
 
 
 def _ceiling(signal: Spectra, truth: Spectra, whitening: Spectra) -> tuple[Spectra, Spectra]:
-    """The fit that starts at the truth, and what is left of it when what the criteria of `best` reject is dropped: a
-    matched-filter S/N below 5, and of blended components those whose absence costs chi-square less than 12."""
+    """The fit that starts at the truth, and its components without those that the criteria of `best` reject: a
+    matched-filter S/N below 5, and blended components whose absence costs chi-square less than 12."""
     fitted, chi2 = _fit(signal, truth, whitening)
     kept = fitted
     while len(kept):
@@ -355,7 +355,7 @@ def _fit(signal: Spectra, start: Spectra, whitening: Spectra) -> tuple[Spectra, 
 
 
 def cubes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
-    """AICc of both presets beside the peer's, spectrum by spectrum, and pictures of the largest differences."""
+    """AICc of both presets and of the peer for each spectrum, and pictures of the largest differences."""
     result: dict[str, object] = {}
     for name, spectra in sets.items():
         peer = [peer_fit(s) for s in spectra]
@@ -388,8 +388,8 @@ def cubes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
 
 
 def changes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
-    """What the correlation changes on real cubes: `best` as in 0.1.0 (noise taken for white), as it is, and as it is
-    with the correlation of the whole cube; with pictures of the ten largest changes."""
+    """How the correlation changes the results of real cubes: `best` as in 0.1.0 (which assumes white noise), as it is
+    now, and as it is now with the correlation of the whole cube; with pictures of the ten largest changes."""
     result: dict[str, object] = {}
     for name, spectra in sets.items():
         cube = estimate_correlation(spectra)
@@ -437,7 +437,7 @@ def changes(sets: dict[str, Spectra], out: Path) -> dict[str, object]:
 
 
 def spatial(paths: list[Path]) -> dict[str, object]:
-    """The second pass over images: F1 and pixel-to-pixel jumps before and after, on made clouds and on real cubes."""
+    """The second pass over images: F1 and pixel-to-pixel jumps before and after, on generated and on real cubes."""
     table: dict[str, object] = {}
     for name in SPATIAL_SMOOTHING:
         rows = []
@@ -533,9 +533,9 @@ def _draw(
 
 
 def threads() -> dict[str, object]:
-    """Two threads beside one, and beside two processes of one thread each, over 10,010 synthetic spectra in turns.
+    """Two threads compared with one thread and with two processes, for 10,010 synthetic spectra in turns.
 
-    Wall clock says what this machine gave; processor time says where the rest went, whoever else was on it.
+    Wall clock shows the speed on this machine. Processor time shows where the loss comes from, even if others use it.
     """
     spectra = np.array([s.signal for s in make_spectra(THREADS_PER_CATEGORY, TIMED_SEED)], dtype=np.float32)
     barrier = multiprocessing.Barrier(2)
@@ -598,19 +598,19 @@ def _clocked(run: Callable[[], Decomposition]) -> _Clocked:
 
 
 def _hold(barrier: Barrier, spectra: NDArray[np.float32]) -> None:
-    """What a process of the pair keeps."""
+    """The data of one process of the pair."""
     _decompose_half.barrier, _decompose_half.spectra = barrier, spectra  # type: ignore[attr-defined]
 
 
 def _decompose_half(which: int) -> _Clocked:
-    """Every second spectrum, begun together with the other process."""
+    """Fit every second spectrum, starting at the same time as the other process."""
     half = _decompose_half.spectra[which::2].copy()  # type: ignore[attr-defined]
     _decompose_half.barrier.wait()  # type: ignore[attr-defined]
     return _clocked(lambda: decompose(half))
 
 
 def _machine_seconds() -> tuple[float, float, float]:
-    """Seconds of all processors so far: busy, stolen by the host, idle; zeros where the system does not tell."""
+    """Seconds of all processors so far: busy, stolen by the host, idle. Zeros if the system does not report them."""
     path = Path("/proc/stat")
     if not path.exists():
         return 0.0, 0.0, 0.0
@@ -621,8 +621,8 @@ def _machine_seconds() -> tuple[float, float, float]:
 
 
 def cost(sets: dict[str, Spectra]) -> dict[str, object]:
-    """Thread-CPU time a spectrum of `best`, and how it grows with the channels: the 424 channels of the synthetic set
-    cut down, extended by channels without lines, and repeated (with their lines)."""
+    """Thread-CPU time for each spectrum of `best`, and how it grows with the channels: the 424 channels of the
+    synthetic set cut, extended by channels without lines, and repeated (with their lines)."""
     synthetic = timed_synthetic()
     rng = np.random.default_rng(TIMED_SEED)
     channels = synthetic.shape[1]
@@ -649,8 +649,8 @@ def cost(sets: dict[str, Spectra]) -> dict[str, object]:
 
 
 def flops(sets: dict[str, Spectra]) -> dict[str, object]:
-    """Floating-point operations a spectrum (from the kernel's own count of evaluations) and the share of the rate that
-    a matrix product reaches on one core here."""
+    """Floating-point operations for each spectrum (from the kernel's own count of evaluations), and their rate as a
+    share of the rate of a matrix product on one core of this machine."""
     a = np.random.default_rng(1).normal(size=(1024, 1024))
     rates = []
     for _ in range(7):
