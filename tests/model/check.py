@@ -1,4 +1,4 @@
-"""Check the model with Spin: exhaust its states, and see that deliberate faults in it are found.
+"""Check the model with Spin: explore all its states, and verify that deliberate faults in it are found.
 
 python tests/model/check.py            the spaces that take about a minute at most, every fault
 python tests/model/check.py --whole    the large spaces too
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MODEL = Path(__file__).with_name("ending.pml")
-#: What the checker needs; Spin writes C.
+#: Commands that the checker needs. Spin generates C.
 COMMANDS = ("spin", "gcc")
 INSTALL = "apt-get install spin gcc"
 
@@ -27,13 +27,14 @@ INSTALL = "apt-get install spin gcc"
 class Space:
     """The states of the model within some bounds."""
 
-    #: How often something goes wrong, whether people cancel the run, how many chunks recoveries reopen.
+    #: The number of faults, whether people cancel the run, and how many chunks recoveries reopen.
     faults: int
     cancels: int
     reopens: int
-    #: Whether it is also checked that the end is heard at last, if everybody who can act acts some time.
+    #: Whether the checker also proves that the end is recorded eventually, if each process that can act eventually
+    #: does.
     live: bool = False
-    #: Processor seconds that it takes, roughly.
+    #: Approximate processor seconds.
     seconds: int = 1
 
     def __str__(self) -> str:
@@ -52,54 +53,54 @@ SPACES = (
     Space(1, 1, 1, seconds=120),
 )
 QUIET, CHANGEABLE, LIVE = Space(1, 0, 0), Space(0, 1, 1), Space(1, 0, 0, live=True)
-#: Deliberate faults, by their number in the model: what is wrong, and where it shows.
+#: Deliberate faults, by their number in the model: what is wrong, and the space in which the checker finds it.
 FAULTS = {
-    1: ("the end is recorded whatever has failed since", CHANGEABLE),
+    1: ("the end is recorded even if chunks have failed since", CHANGEABLE),
     2: ("a late success leaves a closed run closed", CHANGEABLE),
     3: ("a recovery leaves the run drained", CHANGEABLE),
     4: ("a cancellation that comes late stops a run that went on", CHANGEABLE),
-    5: ("a cancelled run goes on before its cancellation was said", CHANGEABLE),
-    6: ("a run that is cancelled again ends all the same", CHANGEABLE),
-    7: ("a drain looks at no counter", CHANGEABLE),
-    8: ("what has drained is said once only", QUIET),
-    9: ("the sweeper leaves a run alone whose end was not heard", CHANGEABLE),
-    10: ("an older token that comes late replaces the newest", LIVE),
-    11: ("the state machine ends a run that has ended otherwise", CHANGEABLE),
-    12: ("a run whose execution is lost is left to it", LIVE),
+    5: ("a cancelled run goes on before its cancellation was announced", CHANGEABLE),
+    6: ("a run that is cancelled again still completes or fails", CHANGEABLE),
+    7: ("a drain ignores the counters", CHANGEABLE),
+    8: ("a drain is announced only once", QUIET),
+    9: ("the sweeper ignores a run whose end is not recorded", CHANGEABLE),
+    10: ("an older token that arrives late replaces the newest", LIVE),
+    11: ("the state machine ends a run that has already ended", CHANGEABLE),
+    12: ("a run whose execution is lost is never ended", LIVE),
     13: ("a cancelled run is ended although it was cancelled again", CHANGEABLE),
     14: ("a failed run that has recovered stays failed", CHANGEABLE),
-    15: ("the end is recorded although nobody was told of the drain", QUIET),
+    15: ("the end is recorded although the drain was not announced", QUIET),
     16: ("a cancellation stops a run that has drained, ended and was reopened since", CHANGEABLE),
 }
-#: States that the checker has to reach, by their number; otherwise what holds says nothing about them.
+#: States that the checker has to reach, by their number. If it did not, the promises would prove nothing about them.
 REACHED = {
     1: "a failed run that has recovered is completed",
-    2: "a run completes whose state machine has asked twice",
-    3: "a run completes that was cancelled and went on",
-    4: "a run that went on is cancelled again, and that is heard",
+    2: "a run completes after its state machine has asked twice",
+    3: "a run that was cancelled and went on completes",
+    4: "a run that went on is cancelled again, and its end is recorded",
 }
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the checker found."""
+    """The result of one check."""
 
     states: int
     depth: int
-    #: Whether there is no state that the checker has not seen.
+    #: Whether the checker has seen every state.
     exhausted: bool
-    #: What does not hold, with the steps that lead there. Empty if nothing was found.
+    #: The broken promise, with the steps that lead there. Empty if there is none.
     finding: str
     seconds: float
 
 
 def missing() -> str | None:
-    """The command that is missing here. None if the model can be checked."""
+    """The first command that is not installed. None if the model can be checked."""
     return next((command for command in COMMANDS if shutil.which(command) is None), None)
 
 
 def explore(space: Space, *, fault: int = 0, reached: int = 0) -> Outcome:
-    """Check the model, with a deliberate fault or with the claim that a state is not reached, in `space`."""
+    """Check the model in `space`: as it is, with a deliberate fault, or with a claim that a state is not reached."""
     bounds = {"FAULTS": space.faults, "CANCELS": space.cancels, "REOPENS": space.reopens}
     names = [f"-D{name}={value}" for name, value in {**bounds, "FAULT": fault, "REACHED": reached}.items()]
     names += ["-DLIVE"] if space.live else []
@@ -107,9 +108,9 @@ def explore(space: Space, *, fault: int = 0, reached: int = 0) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         shutil.copy(MODEL, folder)
         _run(folder, "spin", *names, "-a", MODEL.name)
-        # COLLAPSE stores states in a third of the memory, without loss. Nearly every step concerns everybody, so there
-        # is no order to leave out (NOREDUCE). NFAIR has room for one bit for each of the nine processes.
-        # What is found within a second is not worth a compiler that optimises for three.
+        # COLLAPSE stores states in a third of the memory, without loss. Nearly every step affects all processes, so
+        # partial order reduction gains nothing (NOREDUCE). NFAIR has one bit for each of the nine processes.
+        # A fault is found within a second, but a compiler that optimises takes three.
         optimise = "-O0" if fault or reached else "-O2"
         kind = ["-DNFAIR=3"] if space.live else ["-DSAFETY", "-DNOCLAIM"]
         _run(folder, "gcc", optimise, "-w", "-DCOLLAPSE", "-DNOREDUCE", "-DMEMLIM=12000", *kind, "-o", "pan", "pan.c")
@@ -139,7 +140,7 @@ def _number(pattern: str, text: str) -> float:
 
 
 def _steps(folder: str, names: list[str]) -> str:
-    """The steps of what was found: who took it, on which line, and the variables that it changed."""
+    """The steps that lead to a finding: process, line, and the variables that each step changed."""
     told = _run(folder, "spin", *names, "-k", f"{MODEL.name}.trail", "-t", "-p", "-g", "-l", MODEL.name)
     lines, known, last = list[str](), dict[str, str](), ""
     for line in told.partition("#processes")[0].splitlines():

@@ -1,14 +1,14 @@
-// How a run ends, and how the end is heard: drain, announcement, waiting tokens, FAILED against recovered, and a
-// cancelled run that a person has go on and perhaps cancels again. A small picture of docs/protocol.md, for Spin.
+// How a run ends, and how the end is announced: drain, announcement, waiting tokens, a failed run that recovers, and a
+// cancelled run that a person makes continue and may cancel again. A small model of docs/protocol.md, for Spin.
 //
 // One step is one call of AWS: a `d_step`. Between two steps of a process the others may take any number of steps, or
-// the process dies; the one that follows it remembers nothing. What a process no longer needs is set to 0, so that
-// fewer states differ.
+// the process may die; its successor starts without its variables. A variable that a process no longer needs is set to
+// 0, so that there are fewer different states.
 //
-// FAULTS is how often something goes wrong: a death, an event that is lost or comes twice, the loss of the execution.
-// CANCELS: whether people cancel the run, have it go on (once), and cancel it again. REOPENS: how many chunks
+// FAULTS: how many faults may happen: a death, an event that is lost or delivered twice, the loss of the execution.
+// CANCELS: whether people cancel the run, make it continue (once), and cancel it again. REOPENS: how many chunks
 // recoveries reopen. With FAULT=n the model has the n-th deliberate fault of check.py, which the checker has to find.
-// With REACHED=n it claims that the n-th state worth reaching is never reached, which the checker has to refute.
+// With REACHED=n it claims that the n-th expected state is never reached, which the checker has to refute.
 
 #ifndef FAULTS
 #define FAULTS 1
@@ -32,38 +32,38 @@ mtype chunk[2] = pending;
 byte n_completed, n_failed;
 bool drained;
 byte drains;
-mtype ended_as = none;   // `ended_status`: what the run had ended as when that had been announced
-bool open = true;        // whether the sweeper looks at the run
+mtype ended_as = none;   // `ended_status`: the terminal status of the run, recorded after its announcement
+bool open = true;        // whether the sweeper checks the run
 bool stopped;            // `cancelled_at`
 bool went_on;            // `uncancelled_at`
 // ---- the workflow-state item
 mtype status = running;
 byte writes;             // `updated_at`: cancellations written so far; the status itself shows the other writes
-byte token;              // which waits for the drain; the service keeps all, but only the newest matters
+byte token;              // the token that waits for the drain; the service keeps all, but only the newest matters
 mtype announced = none;  // the status that was announced last
 // ---- the state machine
-mtype machine = waits;   // it waits for the drain, is about to write `completed` or `failed`, or is over
-byte asked = 1;          // how often it has asked whether the run has drained: only its last token counts
+mtype machine = waits;   // it waits for the drain, is about to write `completed` or `failed`, or has ended
+byte asked = 1;          // how often it has asked whether the run has drained: only its last token is valid
 byte questions = BIT(1); // its tokens on their way to the status service
-// ---- under way, and so far
+// ---- messages in flight, and history
 bool news;               // an event after which the status service settles the run
 bool told;               // whether `run.drained` was published since the run drained last
-byte requests;           // cancellations on their way: BIT(`went_on` as the person saw it)
-bool wished;             // whether somebody wants the run, as it is now, to be cancelled
+byte requests;           // cancellations in flight: BIT(`went_on` as the person saw it)
+bool wished;             // whether a person wants the run, in its present state, to be cancelled
 byte faults, reopened;
 
 #define ALL_ENDED (n_completed + n_failed == 2)
 #define VERDICT(n) (n == 0 -> completed : failed)  // no failed chunk is tolerated
 
 inline changes_end() { ended_as = none; open = true }
-inline leaves(next) { machine = next; token = 0; questions = 0 }  // what it asked matters no more
+inline leaves(next) { machine = next; token = 0; questions = 0 }  // its tokens are no longer valid
 
-// Of two processes that are alike, the second begins only while the first is at work: half of the states are enough.
+// If two processes are identical, the second begins only while the first is working. That halves the states.
 bool working, settling;
 #define TURN(busy) (at == idle && (!second || busy))
 inline goes_to(busy, place) { at = place; busy = (second -> busy : place != idle) }
 
-// ---- workers; two have the same chunk when one of them is presumed dead
+// ---- workers; two have the same chunk if one of them is presumed dead
 
 #define BEGIN(n) d_step { TURN(working) && chunk[n] == pending && !stopped -> c = n; goes_to(working, attempt) }
 
@@ -75,17 +75,17 @@ end:
   :: BEGIN(0) :: BEGIN(1)
   :: d_step {
        at == attempt && chunk[c] != completed ->
-       // A late success opens the question again how the run ended, in the same transaction.
+       // A late success removes the recorded end of the run, in the same transaction.
        if :: chunk[c] == failed -> n_failed--; ended_as = none; open = open || FAULT != 2; news = true :: else fi;
        chunk[c] = completed; n_completed++; c = 0; goes_to(working, idle)
      }
   :: d_step { at == attempt && chunk[c] == pending -> chunk[c] = failed; n_failed++; c = 0; goes_to(working, idle) }
-  :: d_step { at == attempt && chunk[c] != pending -> c = 0; goes_to(working, idle) }  // somebody else has ended it
+  :: d_step { at == attempt && chunk[c] != pending -> c = 0; goes_to(working, idle) }  // another worker has ended it
   :: d_step { at == attempt && GOES_WRONG; c = 0; goes_to(working, idle) }
   od
 }
 
-// ---- a worker or the sweeper, who sees, soon or late, that all chunks have ended; and the sweeper on open runs
+// ---- the drain, by a worker or by the sweeper, at any time after all chunks have ended; and the sweeper on open runs
 
 #define MAY_DRAIN !drained && UNLESS(7, ALL_ENDED)
 inline drain() { drained = true; drains++; told = false; changes_end() }
@@ -94,7 +94,7 @@ active proctype sweeper() {
 end:
   do
   :: d_step { MAY_DRAIN -> drain(); told = true; news = true }
-  :: d_step { MAY_DRAIN && GOES_WRONG; drain() }  // who drained the run dies before saying so
+  :: d_step { MAY_DRAIN && GOES_WRONG; drain() }  // the process that drained the run dies before it announces that
   :: d_step {
        open && (drained || !ALL_ENDED) && ended_as == none && !news && FAULT != 8 ->
        told = told || drained; news = true
@@ -103,13 +103,13 @@ end:
   od
 }
 
-// ---- the state machine, and how the status service stores its questions and writes what it decides
+// ---- the state machine, and how the status service stores its tokens and writes its decision
 
 #define ARRIVES(n) d_step { \
     questions & BIT(n) -> \
     questions = questions & ~BIT(n); \
     if \
-    :: status != running && n == asked -> leaves(over)  /* it is refused */ \
+    :: status != running && n == asked -> leaves(over)  /* the status service refuses it */ \
     :: status == running && UNLESS(10, n == asked) -> token = n \
     :: else \
     fi; \
@@ -117,17 +117,17 @@ end:
 
 active proctype state_machine() {
 end:
-  do  // It asks again with another token. The older one may still be on its way, and arrive last.
+  do  // It asks again with another token. The older one may still be in flight, and arrive last.
   :: d_step { machine == waits && asked == 1 -> asked = 2; questions = questions | BIT(2); token = 0 }
   :: ARRIVES(1) :: ARRIVES(2)
-  :: d_step {  // Only a running run ends like that.
+  :: d_step {  // Only a running run ends this way.
        machine == completed || machine == failed ->
        status = (UNLESS(11, status == running) -> machine : status); machine = over; news = true
      }
   od
 }
 
-// ---- people, recoveries, and what happens by itself; nothing of it has to happen
+// ---- people, recoveries, and losses; each of these steps may happen or not
 
 #define REOPEN(n) d_step { \
     reopened < REOPENS && !stopped && chunk[n] == failed -> \
@@ -140,7 +140,7 @@ end:
        CANCELS && !wished && status != completed && status != failed ->
        requests = requests | BIT(went_on); wished = true
      }
-  :: d_step {  // The wish that the run goes on takes back a stop whose end is recorded.
+  :: d_step {  // A request to continue the run undoes a stop whose end is recorded.
        !went_on && stopped && UNLESS(5, ended_as == cancelled) ->
        stopped = false; went_on = true; wished = false; changes_end()
      }
@@ -148,12 +148,12 @@ end:
   :: d_step { news && GOES_WRONG; news = false }              // an event is lost
   :: d_step { machine == waits && GOES_WRONG; leaves(over) }  // the execution is lost
 #ifdef LIVE
-  :: asked > 0  // always: it may do nothing
+  :: asked > 0  // always possible: doing nothing
 #endif
   od
 }
 
-// ---- the status service: a cancellation; its message comes again until it was dealt with
+// ---- the status service: a cancellation; its message is redelivered until it is handled
 
 inline handle(n) {
   if
@@ -175,11 +175,11 @@ end:
   do
   :: REQUEST(0) :: REQUEST(1)
   :: REQUEST_TWICE(0) :: REQUEST_TWICE(1)
-  :: d_step {  // A run that went on: the status first, so that who is about to end the run finds it changed.
+  :: d_step {  // For a run that went on: the status first, so that a process that is about to end it sees a change.
        at == cancel ->
        if :: status == cancelled -> writes++; at = stop :: else -> news = true; put_away() fi
      }
-  :: d_step {  // Then it is stopped, unless it has drained since, or gone on.
+  :: d_step {  // Then it stops the run, unless the run has drained since, or went on.
        at == stop ->
        stopped = stopped || (!drained && UNLESS(4, seen == went_on) && UNLESS(16, drains == my_drains));
        news = true; put_away()
@@ -203,7 +203,7 @@ inline forget() {
   my_stopped = false; my_went_on = false; goes_to(settling, idle)
 }
 
-inline tell() {  // what comes next for a run with a terminal status
+inline tell() {  // the next step for a run with a terminal status
   if
   :: my_status == cancelled && my_went_on && my_drained && UNLESS(6, !my_stopped) -> at = end_again
   :: my_status == failed && my_drained && my_failed == 0 && FAULT != 14 -> at = recover
@@ -218,7 +218,7 @@ proctype settler(bit second) {
 end:
   do  // the workflow-state item first, and then the ledger
   :: d_step { TURN(settling) && news -> news = false; read_status(); goes_to(settling, look) }
-  :: d_step { TURN(settling) && news && GOES_WRONG; read_status(); goes_to(settling, look) }  // it comes twice
+  :: d_step { TURN(settling) && news && GOES_WRONG; read_status(); goes_to(settling, look) }  // delivered twice
   :: d_step { at == settle -> read_status(); at = look }
   :: d_step {
        at == look ->
@@ -233,9 +233,9 @@ end:
      }
   :: d_step {
        at == answer ->
-       if  // Every token that was known is answered; the one that the state machine waits with counts.
+       if  // Every known token is answered; only the one that the state machine waits with has an effect.
        :: machine == waits && my_token == asked -> leaves(VERDICT(my_failed)); forget()
-       // The execution may be gone. Then the run is ended from the ledger, and looked at again.
+       // The execution may be gone. Then the run is ended from the ledger, and settled again.
        :: machine == over && FAULT != 12 ->
           status = (status == running -> VERDICT(my_failed) : status); forget(); goes_to(settling, settle)
        :: else -> forget()
@@ -243,13 +243,13 @@ end:
      }
   :: d_step { at == stop -> stopped = stopped || (!drained && UNLESS(4, !went_on)); at = look_again }
   :: d_step { at == look_again -> read_ledger(); tell() }
-  :: d_step {  // The write asks that the item is as it was read.
+  :: d_step {  // The write has the condition that the item is as it was read.
        at == end_again ->
        status = (status == cancelled && UNLESS(13, writes == my_writes) -> VERDICT(my_failed) : status);
        forget(); goes_to(settling, settle)
      }
   :: d_step { at == recover -> status = (status == failed -> completed : status); my_status = status; at = announce }
-  :: d_step {  // It also stops the execution of a cancelled run, and says once more that the run has drained.
+  :: d_step {  // It also stops the execution of a cancelled run, and announces once more that the run has drained.
        at == announce ->
        announced = (status == my_status -> my_status : announced);
        my_writes = 0; my_went_on = my_went_on && my_stopped;
@@ -264,7 +264,7 @@ end:
   od
 }
 
-// ---- what holds
+// ---- the promises
 
 #define IMPLIES(a, b) (!(a) || (b))
 #define NUMBER(state) ((chunk[0] == state) + (chunk[1] == state))
@@ -276,24 +276,24 @@ init {
   atomic { run worker(0); run worker(1); run settler(0); run settler(1) }
 end:
   if
-  // The counters are the items.
+  // The counters equal the items.
   :: CHECK(n_completed == NUMBER(completed) && n_failed == NUMBER(failed))
   :: CHECK(IMPLIES(drained, ALL_ENDED))
-  // An end that was heard is the ledger's, and nobody waits. Whoever listens for the drain was told of it.
+  // A recorded end is the ledger's, and no token waits. The drain was announced.
   :: CHECK(IMPLIES(HEARD, status == ended_as && announced == ended_as && machine == over))
   :: CHECK(IMPLIES(HEARD && drained && ended_as != cancelled, ended_as == VERDICT(n_failed) && told))
   :: CHECK(IMPLIES(ended_as == cancelled, stopped || (drained && !went_on)))
-  // The owner: as long as the end was not heard, the sweeper looks at the run and can say it again.
+  // The owner: until the end is recorded, the sweeper checks the run and can have the end announced again.
   :: CHECK(IMPLIES(!HEARD, open))
   :: CHECK(IMPLIES(announced == completed, status == completed))
-  // `cancelled` was announced before the run went on, and is left only by a run that went on.
+  // `cancelled` was announced before the run went on, and only a run that went on leaves that status.
   :: CHECK(IMPLIES(went_on, announced != none))
   :: CHECK(IMPLIES(announced == cancelled && status != cancelled, went_on))
-  // A run is stopped only by who wishes that knowing whether it went on, and does not end otherwise then.
+  // A run is stopped only if a person who knew whether it went on wants that, and then it ends in no other way.
   :: CHECK(IMPLIES(stopped, wished && status == cancelled))
-  // Where nobody has anything left to do, the end was heard.
+  // When no process has anything left to do, the end is recorded.
   :: timeout -> assert(HEARD && !open)
-  // States that are worth reaching.
+  // States that the checker has to reach.
   :: NEVER(1, announced == failed && status == completed)
   :: NEVER(2, ended_as == completed && asked == 2)
   :: NEVER(3, ended_as == completed && went_on)
@@ -301,5 +301,5 @@ end:
   fi
 }
 
-// Once nothing goes wrong any more and nobody changes his mind, the end is heard, and stays so.
+// After the last fault and the last request of a person, the end is recorded eventually, and stays recorded.
 ltl ends { <>[] (HEARD && !open) }

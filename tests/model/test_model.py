@@ -1,4 +1,4 @@
-"""The model of how a run ends keeps its promises in every state, and the checker finds what is deliberately wrong."""
+"""The model of how a run ends keeps its promises in every state, and the checker finds every deliberate fault."""
 
 from __future__ import annotations
 
