@@ -10,13 +10,13 @@ import pytest
 
 from tests.system import URL_SERVICES, System
 
-#: Real spectral cubes, where somebody put them beside the checkout.
+#: Folder with real spectral cubes, if it exists beside the checkout.
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 
 @pytest.fixture(scope="session")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """Emulator and services, up for the whole session: all but those that alert and that export."""
+    """Emulator and services, running for the whole session: all services except alerting and exporter."""
     with (
         pytest.MonkeyPatch.context() as patch,
         System.running(tmp_path_factory.mktemp("system"), patch, services=[*URL_SERVICES, "api"]) as running,
@@ -27,7 +27,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
 
 @pytest.fixture
 def faults(system: System) -> Iterator[System]:
-    """The system, with fault rules that the test may set and that end with it."""
+    """The system. The fault rules that a test sets are removed after it."""
     yield system
     system.set_faults([])
 

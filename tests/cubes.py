@@ -22,7 +22,7 @@ def spectra(ny: int, nx: int, n_channels: int = 60, seed: int = 0) -> np.ndarray
 
 
 def header(**cards: Any) -> fits.Header:
-    """A header of a position-position-velocity cube, with `cards` on top; a card of None is left out."""
+    """A header of a position-position-velocity cube, changed by `cards`; a card of None is left out."""
     base = {
         "CTYPE1": "GLON-CAR",
         "CTYPE2": "GLAT-CAR",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-#: A fixture that lives for the whole session sets variables that lead to its system. Tests are imported before.
+#: The variables before a session fixture sets those of its system: tests are imported before fixtures run.
 AT_START = dict(os.environ)
 
 
 def without_a_system() -> dict[str, str]:
-    """The variables of a shell in which no system runs: a command starts its own, or finds none."""
+    """The variables of a shell without a running system: a command starts its own system, or finds none."""
     return {name: value for name, value in AT_START.items() if not name.startswith(("AWS_", "PRISMLINE_"))}

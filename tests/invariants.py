@@ -1,4 +1,4 @@
-"""The invariants of the architecture, asserted of one run by one helper."""
+"""A helper that asserts the invariants of docs/architecture.md for one run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ENDINGS = frozenset(f"prismline.run.{ending}.v1" for ending in ("completed", "fa
 def assert_invariants(
     system: System, run_id: str, *, nx: int | None = None, recovered: bool = False, cancelled: bool = False
 ) -> None:
-    """All that has to hold of a run that has ended.
+    """Assert all invariants of a run that has ended.
 
     nx: width of its cube, to check which spectra a chunk holds.
-    recovered: it had failed, and completed when its chunks were recovered.
-    cancelled: it had been cancelled, and somebody had it go on.
+    recovered: the run failed first, and completed after its chunks were recovered.
+    cancelled: the run was cancelled first, and a person made it continue.
     """
     view = system.view(run_id)
     assert view is not None
@@ -56,11 +56,11 @@ def assert_invariants(
 
 
 def _assert_heard(system: System, run: RunItem) -> None:
-    """That the run drained was said, and whoever says its status noted that it was heard."""
+    """Assert that every drain of the run was announced, and that the status service recorded the run's end."""
     said = {event["data"]["drains"]: event["id"] for event in system.events(run.run_id, "run.drained")}
-    assert sorted(said) == list(range(1, run.drains + 1)), "each drain is said, and nothing else"
+    assert sorted(said) == list(range(1, run.drains + 1)), "each drain is announced, and nothing else"
     assert len(set(said.values())) == run.drains
-    heard = wait_for(lambda: system.connection.ledger.run(run.run_id).ended_status, "the run's end to be noted")
+    heard = wait_for(lambda: system.connection.ledger.run(run.run_id).ended_status, "the run's end to be recorded")
     view = system.view(run.run_id)
     assert view is not None
     assert heard == view.status
@@ -86,11 +86,11 @@ def _assert_whole_output(system: System, chunk: ChunkItem, nx: int | None) -> No
 
 
 def _assert_endings(system: System, run_id: str, statuses: set[str]) -> None:
-    """The run said how it ended, with one event id each time, and it said what its status is."""
+    """Assert that each end of the run was announced with one event id, and that its status was announced."""
 
     def endings() -> set[tuple[str, str]]:
         said = system.events(run_id)
         return {(event["type"], event["id"]) for event in said if event["type"] in ENDINGS}
 
-    wait_for(lambda: len(endings()) >= len(statuses), f"run {run_id} to say how it ended")
+    wait_for(lambda: len(endings()) >= len(statuses), f"the end of run {run_id} to be announced")
     assert sorted(kind for kind, _ in endings()) == sorted(f"prismline.run.{status}.v1" for status in statuses)

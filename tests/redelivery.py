@@ -1,7 +1,7 @@
-"""A proxy before the emulator that makes every queue message arrive twice.
+"""A proxy in front of the emulator that makes every queue message arrive twice.
 
-It swallows the first acknowledgement of each message, so that the queue delivers it again: at-least-once delivery at
-its worst, over the real protocol.
+It drops the first acknowledgement of each message, so that the queue delivers the message again over the real
+protocol.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "conten
 
 
 class RedeliveringProxy:
-    """An HTTP proxy to `upstream`. `redelivered` counts the acknowledgements that it swallowed."""
+    """An HTTP proxy to `upstream`. `redelivered` counts the dropped acknowledgements."""
 
     def __init__(self, upstream: str) -> None:
         self._upstream = urlsplit(upstream).netloc
@@ -51,7 +51,7 @@ class RedeliveringProxy:
             do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _relay
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -59,7 +59,7 @@ class RedeliveringProxy:
     @classmethod
     @contextmanager
     def before_emulator(cls, folder: Path) -> Iterator[RedeliveringProxy]:
-        """An emulator of its own, behind a proxy."""
+        """Start an emulator behind a proxy."""
         emulator = Emulator.start(folder / "emulator", folder / "emulator.log")
         proxy = cls(emulator.endpoint)
         thread = threading.Thread(target=proxy._server.serve_forever, daemon=True)
@@ -73,18 +73,18 @@ class RedeliveringProxy:
 
     @property
     def endpoint(self) -> str:
-        """Where the proxy listens."""
+        """The address at which the proxy listens."""
         return f"http://127.0.0.1:{self._server.server_port}"
 
     @property
     def redelivered(self) -> int:
-        """Messages whose first acknowledgement was swallowed."""
+        """Number of messages whose first acknowledgement was dropped."""
         return len(self._swallowed)
 
     def relay(
         self, method: str, path: str, headers: dict[str, str], body: bytes
     ) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Pass a request on, unless it is a first acknowledgement."""
+        """Forward a request, unless it is a first acknowledgement."""
         operation = {name.lower(): value for name, value in headers.items()}.get("x-amz-target", "")
         if operation.endswith(".DeleteMessageBatch"):
             request = json.loads(body)
@@ -126,5 +126,5 @@ class RedeliveringProxy:
             connection.close()
 
 
-#: Headers of an answer that the proxy makes up.
+#: Headers of an answer that the proxy itself gives.
 JSON = [("Content-Type", "application/x-amz-json-1.0")]

@@ -33,31 +33,30 @@ from prismline_runtime import clients
 if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
-#: Visibility time of messages, seconds: how soon the work of a killed process is picked up again.
+#: Visibility timeout of messages in seconds. After it, another process takes over the work of a killed one.
 VISIBILITY_SECONDS = 5
 #: How long a receive waits for messages, seconds. Thirty consumers that ask every second take a tenth of a core; a
 #: consumer that is stopped first lets its receive end.
 POLL_SECONDS = 3
-#: How often the harness asks for a sweep, and the longest wait before it restarts a process that was killed, seconds.
+#: Seconds between two sweeps, and the longest wait before the harness restarts a killed process.
 SWEEP_SECONDS, RESTART_SECONDS = 5, 1
-#: Longest time, in seconds, that anything here is waited for.
+#: Longest wait for anything, in seconds.
 PATIENCE = 120.0
-#: The shortest and the longest pause between two looks at what is waited for, seconds. Looks cost processor time that
-#: the system itself needs, so they come less often the longer it takes.
+#: The shortest and the longest pause between two polls, in seconds. Polls cost processor time that the system itself
+#: needs, so the pauses grow with the wait.
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.1, 0.5
-#: The services that take part in a run of chunks, with dead letters and sweeps. A system whose test needs no others
-#: starts half the processes.
+#: The services of a run of chunks, with dead letters and sweeps. A system with only these starts half the processes.
 CHUNK_SERVICES = ("dlq-consumer", "splitter", "status", "worker")
-#: Those that take part in a run of URLs: Valkey is a stand-in.
+#: The services of a run of URLs; Valkey is a stand-in.
 URL_SERVICES = (*CHUNK_SERVICES, "standins")
-#: The emulator that somebody else runs for these tests; None: each system has one of its own.
+#: The endpoint of an emulator that is already running. None: each system starts its own.
 SHARED_ENDPOINT = os.environ.get("AWS_ENDPOINT_URL") or None
 
 T = TypeVar("T")
 
 
 def settings_for(faults_file: Path) -> dict[str, str]:
-    """The settings of a system that tests run: everything happens soon, and faults can be injected."""
+    """The settings of a test system: short intervals and timeouts, and faults can be injected."""
     return {
         "PRISMLINE_VISIBILITY_SECONDS": str(VISIBILITY_SECONDS),
         "PRISMLINE_WAIT_SECONDS": str(POLL_SECONDS),
@@ -70,7 +69,7 @@ def settings_for(faults_file: Path) -> dict[str, str]:
 
 
 def wait_for(condition: Callable[[], T | None], what: str, patience: float = PATIENCE) -> T:
-    """The first result of `condition` that is true."""
+    """Poll `condition` and return its first true result. Fails after `patience` seconds; `what` is for the message."""
     began = time.monotonic()
     while (waited := time.monotonic() - began) < patience:
         if result := condition():
@@ -80,7 +79,7 @@ def wait_for(condition: Callable[[], T | None], what: str, patience: float = PAT
 
 
 class Observer:
-    """A subscriber of the bus that remembers every event it was ever sent."""
+    """A subscriber of the bus that keeps every event that it received."""
 
     def __init__(self, sqs: SQSClient, url: str) -> None:
         self._sqs = sqs
@@ -89,12 +88,12 @@ class Observer:
 
     @classmethod
     def subscribe(cls, environment: str) -> Observer:
-        """A queue of its own, and a rule that sends it everything Prismline says in `environment`."""
+        """Make a queue, and a rule that sends it every event of Prismline in `environment`."""
         sqs = clients.sqs()
         return cls(sqs, observe_bus(sqs, clients.events(), f"prismline-{environment}"))
 
     def events(self) -> list[dict[str, Any]]:
-        """Everything that was said so far, in the order of arrival, repeats included."""
+        """All events so far in the order of arrival, with repeated ones."""
         while messages := self._sqs.receive_message(QueueUrl=self.url, MaxNumberOfMessages=10).get("Messages"):
             for message in messages:
                 self._seen.append(json.loads(message["Body"]))
@@ -104,7 +103,7 @@ class Observer:
 
 @dataclass
 class System:
-    """A system that is up, and a connection to it."""
+    """A running system, and a connection to it."""
 
     connection: Connection
     faults_file: Path
@@ -113,7 +112,7 @@ class System:
 
     @classmethod
     def connected(cls, environment: str, faults_file: Path) -> System:
-        """The system of `environment` at the endpoint that the environment variables say."""
+        """The system of `environment` at the endpoint in the environment variables."""
         return cls(Connection(environment), faults_file, Observer.subscribe(environment), clients.sqs())
 
     @classmethod
@@ -130,12 +129,13 @@ class System:
         functions: bool = False,
         **settings: str,
     ) -> Iterator[System]:
-        """Start the system in `folder`; environment variables are set through `patch`. It is down afterwards.
+        """Start the system in `folder` and stop it afterwards. Environment variables are set through `patch`.
 
-        services: those that run, if the test does not need all; all stacks are deployed.
-        endpoint: the emulator to use; default: the shared one, in an environment that no other system has, or else
-        one of its own, whatever another system has set. parameters: of the templates. root: the checkout whose
-        services run. functions: run them as Lambda functions, always with an emulator of its own.
+        services: the services to run, if the test does not need all; all stacks are deployed.
+        endpoint: the emulator to use. By default this is the emulator that is already running, with a new environment
+        name. If there is none, the system starts its own, even if the variables of another system are set.
+        parameters: parameters of the templates. root: the checkout whose services run. functions: run the services as
+        Lambda functions, always with a new emulator.
         """
         home, faults_file = folder / "home", folder / "faults.json"
         patch.setenv("PRISMLINE_HOME", str(home))
@@ -160,7 +160,7 @@ class System:
             harness.down(home)
 
     def set_faults(self, rules: list[dict[str, Any]]) -> None:
-        """Replace the fault rules. Counts of earlier rules are forgotten."""
+        """Replace the fault rules and reset their counts."""
         for marker in self.faults_file.parent.glob(f"{self.faults_file.name}.*"):
             marker.unlink()
         draft = self.faults_file.with_suffix(".draft")
@@ -168,7 +168,7 @@ class System:
         draft.replace(self.faults_file)
 
     def faults_that_struck(self) -> int:
-        """How many injected faults have happened since the rules were set."""
+        """Number of injected faults since the rules were set."""
         return sum(1 for _ in self.faults_file.parent.glob(f"{self.faults_file.name}.*"))
 
     def submit(self, cube: Path | str, survey: str = "test", **fields: Any) -> str:
@@ -176,21 +176,21 @@ class System:
         return submit(self.connection, str(cube), {"survey": survey, **fields})
 
     def run_id_for(self, idempotency_key: str) -> str:
-        """The id that a submission with this key will get."""
+        """The run id of a submission with this key."""
         return run_id_of(self.connection.bucket, idempotency_key)
 
     def put_manifest(self, body: bytes, key: str | None = None) -> str:
-        """Put any bytes as a manifest; its key."""
+        """Upload any bytes as a manifest. Return the key."""
         key = key or f"manifests/{uuid4()}.json"
         self.connection.s3.put_object(Bucket=self.connection.bucket, Key=key, Body=body)
         return key
 
     def view(self, run_id: str) -> RunView | None:
-        """The run now."""
+        """The present state of the run."""
         return load_run(self.connection, run_id)
 
     def wait(self, run_id: str, patience: float = PATIENCE) -> RunView:
-        """The run once it has ended."""
+        """Wait for the run to end and return it."""
 
         def ended() -> RunView | None:
             view = self.view(run_id)
@@ -207,7 +207,7 @@ class System:
         return list(self.connection.ledger.chunks(run_id, status=status))
 
     def table(self, run_id: str) -> pa.Table:
-        """The run's dataset, read back."""
+        """The run's dataset, read from the bucket."""
         run = self.item(run_id)
         keys = results.output_keys(self.connection, run)
         return pa.concat_tables([pq.read_table(io.BytesIO(self.read(key))) for key in keys])
@@ -217,7 +217,7 @@ class System:
         return self.connection.s3.get_object(Bucket=self.connection.bucket, Key=key)["Body"].read()
 
     def events(self, run_id: str, kind: str | None = None) -> list[dict[str, Any]]:
-        """What was said of the run so far; `kind` as in `run.drained`. Repeats are in the list as they came."""
+        """The events of the run so far, repeated ones included; `kind` as in `run.drained`."""
         of_run = [event for event in self.observer.events() if event.get("runid") == run_id]
         return of_run if kind is None else [event for event in of_run if event["type"] == f"prismline.{kind}.v1"]
 
@@ -234,7 +234,7 @@ class System:
         wait_for(lambda: not any(self.depth(queue) for queue in queues), "all queues to be empty")
 
     def cli(self, *arguments: str, expect: int = 0, stream: str = "stdout") -> str:
-        """Run the `prismline` command as a process; what it printed."""
+        """Run the `prismline` command as a process. Return what it printed."""
         done = subprocess.run(
             [str(Path(sys.executable).with_name("prismline")), *arguments],
             capture_output=True,

@@ -1,4 +1,4 @@
-"""Both inputs of a chunk, a copy of its spectra and a reference to the cube, give the same output, byte by byte."""
+"""Both inputs of a chunk, a copy of its spectra and a reference to the cube, give the same output, byte for byte."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.workload_kit import Kit, Worked
 
 NY, NX, CHANNELS = 6, 7, 60
 WORKER = {"deadline_margin_seconds": 1.0, "spectrum_budget_seconds": 60.0}
-#: Order of the axes in the file, the slowest first.
+#: Orders of the axes in the file; the slowest axis is first.
 SPECTRAL_LAST, SPECTRAL_MIDDLE, SPECTRAL_FIRST = "cyx", "ycx", "yxc"
 
 
 def cube_body(bitpix: int = -32, order: str = SPECTRAL_LAST, axes: int = 3, **cards: Any) -> bytes:
-    """A FITS cube with blank channels and blank spectra, whose values are stored as `bitpix` says."""
+    """A FITS cube with blank channels and blank spectra, whose values are stored in the type `bitpix`."""
     values = spectra(NY, NX, CHANNELS).astype(np.float64)
     missing = np.zeros(values.shape, bool)
     missing[:, 2, 3] = missing[10:20, 1, :] = missing[:, 5, 5:] = True
@@ -82,14 +82,14 @@ def noise_map() -> bytes:
 
 
 def shrink_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a chunk many slabs and requests, and have no gap read along."""
+    """Set small limits, so that a chunk needs many slabs and requests, and no request reads a gap."""
     monkeypatch.setattr(reading, "RANGE_BYTES", 20)
     monkeypatch.setattr(ranges, "REQUEST_BYTES", 400)
     for module in (ranges, reading):
         monkeypatch.setattr(module, "NARROW_GAP_BYTES", 0)
 
 
-#: Every type of values in every order of the axes. Half of the files have an empty fourth axis; each order meets it.
+#: Every type of values in every order of the axes. Half of the files have an empty fourth axis, in every order.
 FILES = [
     (bitpix, order, 3 + (place + turn) % 2)
     for place, bitpix in enumerate([8, 16, 32, 64, -32, -64])
@@ -136,7 +136,7 @@ def test_a_tile_compressed_cube_gives_the_same_parquet_as_the_plain_one(
 
 
 def in_tiles(body: bytes) -> bytes:
-    """The cube as fpack has it, without loss."""
+    """The cube compressed by fpack without loss."""
     with fits.open(io.BytesIO(body), do_not_scale_image_data=True) as units:
         header, values = units[0].header, units[0].data
         unit = fits.CompImageHDU(values, header, compression_type="GZIP_2", quantize_level=0)
@@ -148,11 +148,11 @@ def in_tiles(body: bytes) -> bytes:
     return packed.getvalue()
 
 
-#: How a Zarr array is stored: the lengths of its chunks, c y x, and of its shards.
+#: Storage layouts of a Zarr array: the lengths of its chunks, c y x, and of its shards.
 WHOLE, BLOCKS, SHARDS = ((CHANNELS, NY, NX), None), ((16, 4, 3), None), ((16, 2, 3), (32, 4, 6))
 
 
-#: BITPIX, order and number of axes, how they are stored, and the input of chunks.
+#: BITPIX, order and number of axes, storage layout, and the input of chunks.
 ZARR_CASES = [
     *((bitpix, order, 3, BLOCKS, "reference") for bitpix in (8, 16, 32, 64, -32, -64) for order in ("cyx", "yxc")),
     *((bitpix, SPECTRAL_MIDDLE, 4, SHARDS, "reference") for bitpix in (16, -32)),
@@ -210,7 +210,7 @@ def test_workers_read_each_byte_of_the_cube_once(tmp_path: Path, order: str, mon
     worked, kit = work_off(tmp_path / "run", cube_body(order=order), "reference", chunk_size=10)
     assert len(worked) > 1
     bytes_read = sum(stop - start for start, stop in kit.bucket.ranges)
-    assert bytes_read == 2 * NY * NX * CHANNELS * 4  # the kit works off each chunk twice
+    assert bytes_read == 2 * NY * NX * CHANNELS * 4  # the kit processes each chunk twice
     starts = sorted({start for start, _ in kit.bucket.ranges})
     assert starts[0] % 2880 == 0, "the first value lies behind the header"
 

@@ -1,4 +1,4 @@
-"""Facts that stand in two places, because neither place may depend on the other."""
+"""Facts that are in two places, because neither place may import the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The model of scaling out (benchmarks/scale_out.py): its limits, and its simulation beside its arithmetic."""
+"""The model of scaling out (benchmarks/scale_out.py): its limits, and its simulation compared with its arithmetic."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_one_worker_takes_the_sum_of_the_parts(chunk_input: str) -> None:
     plan = plan_of(chunk_input)
     work = sum(scale_out.chunk_seconds(chunk) for chunk in plan.chunks)
     parts = scale_out.SUBMISSION_SECONDS + plan.split_seconds + scale_out.TILES * work
-    assert estimate(plan, Setting(workers=1)) == pytest.approx(parts, rel=1e-3), "the last chunk is a bit smaller"
+    assert estimate(plan, Setting(workers=1)) == pytest.approx(parts, rel=1e-3), "the last chunk is slightly smaller"
 
 
 @pytest.mark.parametrize("chunk_input", INPUTS)

@@ -5,7 +5,7 @@
     for chunk in kit.run({"workload": "words", "survey": "test", "text_key": "a.txt"}):
         print(chunk.chunk_id, chunk.output)
 
-Whatever a redelivery would do again is done twice, and has to come out the same.
+The kit does twice whatever a redelivery would repeat, and fails if the results differ.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ BUCKET = "bucket"
 
 @dataclass(frozen=True)
 class Worked:
-    """A chunk that was worked off: its input, its output and what the worker says about it."""
+    """A processed chunk: its input, its output and the worker's summary."""
 
     chunk_id: str
     n_items: int
@@ -50,15 +50,15 @@ class Worked:
 
 
 class FolderBucket:
-    """What a workload may ask of a `Bucket`, in a folder."""
+    """The methods of `Bucket` that a workload may use, with a folder as storage."""
 
     name = BUCKET
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        #: Keys that were written, in order.
+        #: Written keys, in order.
         self.written: list[str] = []
-        #: Ranges that were read, as first byte and the one behind the last.
+        #: Ranges that were read: the first byte and the byte after the last.
         self.ranges: list[tuple[int, int]] = []
 
     def _path(self, key: str) -> Path:
@@ -131,7 +131,7 @@ class FolderBucket:
 
 
 class Kit:
-    """Splits a manifest and works off its chunks, each twice."""
+    """Splits a manifest and processes its chunks, each twice."""
 
     def __init__(self, folder: Path) -> None:
         self.bucket = FolderBucket(folder / "bucket")
@@ -139,13 +139,13 @@ class Kit:
         self._workdir.mkdir()
 
     def put(self, key: str, body: bytes) -> None:
-        """Put a source into the bucket."""
+        """Write a source into the bucket."""
         self.bucket.write(key, body)
 
     def run(self, manifest: dict[str, Any], **settings: Any) -> list[Worked]:
-        """Work off a manifest. Raises what the workload raises.
+        """Split a manifest and process its chunks. Raises the errors of the workload.
 
-        settings: what the workload reads of the worker's settings, by name.
+        settings: values of the worker's settings that the workload reads, by name.
         """
         splitter = _workload(splitter_workloads, manifest["workload"])
         model = splitter.manifest.model_validate_json(json.dumps(manifest))
@@ -154,7 +154,7 @@ class Kit:
         inputs = {chunk.chunk_id: self.bucket.read(chunk.chunk_key) for chunk in first.chunks}
         assert len(inputs) == len(first.chunks), "two chunks have the same id"
         assert sum(chunk.n_items for chunk in first.chunks) <= first.n_items, (
-            "the chunks hold more items than there are"
+            "the chunks have more items than the source"
         )
         again = self._split(splitter, model, plan)
         assert again == first, "a redelivery of the split gives other chunks"

@@ -1,4 +1,4 @@
-"""Fixtures of the compose tests, which run the stack in real containers, and what they measured."""
+"""Fixtures of the compose tests, which run the stack in real containers, and the figures that they measure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tests.system import System
 
 @dataclass(frozen=True)
 class Figure:
-    """What came of one run that was disturbed, or of one that was not."""
+    """The measured figures of one run, disturbed or not."""
 
     what: str
     chunks: int
-    #: Attempts beyond one for each chunk.
+    #: Attempts after the first one of each chunk.
     duplicates: int
     seconds: float
 
@@ -30,7 +30,7 @@ FIGURES: list[Figure] = []
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[None]:
-    """An engine that answers, and the images of the services; skips with the reason where there is none."""
+    """A container engine with the images of the services. Skips with the reason if no engine answers."""
     if reason := missing_engine():
         pytest.skip(f"No container engine: {reason}.")
     with pytest.MonkeyPatch.context() as patch:
@@ -41,7 +41,7 @@ def engine() -> Iterator[None]:
 
 @contextmanager
 def connected(stack: Stack) -> Iterator[System]:
-    """The system in the containers of a stack, used from here."""
+    """The system in the containers of a stack, used from the host."""
     with pytest.MonkeyPatch.context() as patch:
         for name, value in client_environment(stack.endpoint).items():
             patch.setenv(name, value)
@@ -67,7 +67,7 @@ def system(stack: Stack) -> Iterator[System]:
 
 @contextmanager
 def measured(system: System, run_id: str, what: str) -> Iterator[None]:
-    """Note what becomes of a run in the block; it has to be there before."""
+    """Record the figures of a run in the block. The run has to exist before."""
     began = time.monotonic()
     yield
     chunks = system.chunks(run_id)

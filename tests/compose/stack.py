@@ -16,11 +16,11 @@ from prismline_localstack.endpoints import LOOPBACK, free_port
 
 HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
-#: Longest time, in seconds, from `up` until everything is healthy, its images being built.
+#: Longest time, in seconds, from `up` until everything is healthy, with built images.
 UP_SECONDS = 180
 #: Longest time, in seconds, that any command may take: a build from nothing.
 COMMAND_SECONDS = 1500
-#: What the compose file pulls; a stand-in is built where it cannot be pulled.
+#: The image that the compose file pulls. If it cannot be pulled, a stand-in is built.
 VALKEY_IMAGE = "valkey/valkey:8.1.4"
 VALKEY_STAND_IN = "prismline/valkey-stand-in"
 #: The emulator that is pulled.
@@ -28,7 +28,7 @@ LOCALSTACK_IMAGE = "localstack/localstack:4.14.0"
 
 
 def run(*command: str, expect: int | None = 0, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A command's end; it has to end with the code `expect`, unless that is None."""
+    """Run a command. It has to end with the exit code `expect`, unless that is None."""
     done = subprocess.run(
         command,
         env=os.environ | environment,
@@ -44,12 +44,12 @@ def run(*command: str, expect: int | None = 0, **environment: str) -> subprocess
 
 
 def docker(*arguments: str) -> str:
-    """What a docker command prints."""
+    """Run a docker command. Return what it prints."""
     return run("docker", *arguments).stdout
 
 
 def missing_engine() -> str | None:
-    """Why no container can be run here; None: it can."""
+    """Why no container can run on this machine; None if containers can run."""
     for command in (("docker", "info"), ("docker", "compose", "version")):
         try:
             done = run(*command, expect=None)
@@ -61,14 +61,14 @@ def missing_engine() -> str | None:
 
 
 def available(image: str) -> bool:
-    """Whether an image is here, or can be pulled."""
+    """Whether an image is present or can be pulled."""
     return any(
         run("docker", *command, image, expect=None).returncode == 0 for command in (("image", "inspect"), ("pull",))
     )
 
 
 def valkey_image() -> str:
-    """The image to use for Valkey: the pinned one, or a stand-in made of Debian's package."""
+    """The image to use for Valkey: the pinned one, or a stand-in from Debian's package."""
     if available(VALKEY_IMAGE):
         return VALKEY_IMAGE
     docker("build", "-q", "-t", VALKEY_STAND_IN, "-f", str(HERE / "valkey.Dockerfile"), str(HERE))
@@ -77,18 +77,18 @@ def valkey_image() -> str:
 
 @dataclass
 class Stack:
-    """A project of its own, at ports of its own."""
+    """A compose project with its own name and ports."""
 
     project: str
     environment: dict[str, str]
     faults_file: Path
     endpoint: str
-    #: The credential that no log may hold.
+    #: A credential that must not appear in any log.
     secret: str
 
     @classmethod
     def prepare(cls, folder: Path, profile: str) -> Stack:
-        """A stack that is not up yet; its fault rules and cubes are in `folder`, which containers can write to."""
+        """A stack that is not started yet. Its fault rules and cubes are in `folder`, which containers can write to."""
         secret, port = secrets.token_hex(16), free_port()
         folder.chmod(0o777)
         environment = {
@@ -106,7 +106,7 @@ class Stack:
     @classmethod
     @contextmanager
     def running(cls, folder: Path, profile: str) -> Iterator[Stack]:
-        """A stack that is up and healthy; it is gone afterwards, with its volumes."""
+        """A running, healthy stack. It is removed afterwards, with its volumes."""
         stack = cls.prepare(folder, profile)
         try:
             stack.up()
@@ -127,32 +127,32 @@ class Stack:
         )
 
     def scale_workers(self, number: int) -> None:
-        """Run so many workers, and leave everything else alone."""
+        """Run so many workers, and leave the other containers unchanged."""
         self.up("--no-deps", "--scale", f"worker={number}", "worker")
 
     def cli(self, *arguments: str, expect: int = 0) -> str:
-        """What `docker compose run --rm cli` prints."""
+        """Run `docker compose run --rm cli`. Return what it prints."""
         return self.compose("run", "--rm", "-T", "cli", *arguments, expect=expect).stdout
 
     def containers(self, service: str | None = None) -> list[str]:
-        """The ids of the project's containers, or of one service's, running or not, in the order of their numbers."""
+        """The ids of all containers of the project, or of one service, running or not, by container number."""
         label = f"label=com.docker.compose.project={self.project}"
         found = [self.inspect(name) for name in docker("ps", "-aq", "--no-trunc", "--filter", label).split()]
         chosen = [one for one in found if service in {None, one["Config"]["Labels"]["com.docker.compose.service"]}]
         return [one["Id"] for one in sorted(chosen, key=lambda one: str(one["Name"]))]
 
     def inspect(self, container: str) -> dict[str, Any]:
-        """What the engine knows of a container."""
+        """The engine's description of a container."""
         document: dict[str, Any] = json.loads(docker("inspect", container))[0]
         return document
 
     def logs(self, container: str) -> str:
-        """All that a container wrote."""
+        """The log of a container."""
         done = run("docker", "logs", container)
         return done.stdout + done.stderr
 
     def leftovers(self) -> list[str]:
-        """Containers, volumes and networks of the project that are there."""
+        """The existing containers, volumes and networks of the project."""
         label = ("--filter", f"label=com.docker.compose.project={self.project}")
         kinds = (("ps", "-aq"), ("volume", "ls", "-q"), ("network", "ls", "-q"))
         return [name for kind in kinds for name in docker(*kind, *label).split()]

@@ -1,4 +1,4 @@
-"""docker-compose.yml beside what it repeats: the services' processes, and the names that the stacks give."""
+"""docker-compose.yml agrees with what it repeats: the services' processes, and the names in the stacks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from prismline_localstack.state import make_client
 from tests.compose.stack import REPOSITORY
 
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]
-#: A server of somebody else has an image of its own, which is not started by our command.
+#: A third-party server has its own image and its own command.
 PROCESSES = [process for process in service_processes(REPOSITORY, workers=1) if process.server is None]
-#: Jobs that end, and what tries again by itself whatever happens: nobody asks them how they are.
+#: Containers without a health check: jobs that end, and a process that retries after every error.
 UNWATCHED = {"deploy", "localstack-token", "cli", "metrics"}
 
 
 def arguments_in_container(process: ServiceProcess) -> list[str]:
-    """What the container of a process gives its entry point: the compose file's command, or its image's."""
+    """The arguments of a container's entry point: the command of the compose file or of the image."""
     if "command" in SERVICES[process.name]:
         return list(SERVICES[process.name]["command"])
     dockerfile = (process.folder / "Dockerfile").read_text()
@@ -32,7 +32,7 @@ def arguments_in_container(process: ServiceProcess) -> list[str]:
 
 
 def meaning(arguments: list[str]) -> argparse.Namespace:
-    """What arguments say, however they are ordered; an address to listen at is the container's affair."""
+    """The arguments in a form that ignores their order and the address to listen at."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--queue", action="append", default=[])
     parser.add_argument("--batch-size", type=int, default=10)
@@ -49,7 +49,7 @@ def meaning(arguments: list[str]) -> argparse.Namespace:
 def test_a_container_runs_what_the_service_declares(process: ServiceProcess) -> None:
     declared = process.command[process.command.index("-m") + 2 :]
     in_container = arguments_in_container(process)
-    if "-m" in in_container:  # where the command is the whole of it
+    if "-m" in in_container:  # the command is a whole command line
         in_container = in_container[in_container.index("-m") + 2 :]
     assert meaning(in_container) == meaning(declared)
 

@@ -1,4 +1,4 @@
-"""The image of each function runs as its template says: by awslambdaric, as its own user, with nothing to write on."""
+"""The image of each function runs like in Lambda: by awslambdaric, as its own user, on a read-only file system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.compose.stack import docker, missing_engine
 
 pytestmark = pytest.mark.compose
 
-#: What Lambda sets.
+#: The variables that Lambda sets.
 OF_LAMBDA = ("AWS_LAMBDA_RUNTIME_API", "AWS_LAMBDA_FUNCTION_NAME", "_HANDLER")
 
 
@@ -40,7 +40,7 @@ def test_an_image_answers_an_invocation(service: str, command: tuple[str, ...], 
     docker("build", "--quiet", "--file", f"services/{service}/Dockerfile", "--tag", image, ".")
     entry, *arguments = command
     variables = [argument for name in (*VARIABLES, *OF_LAMBDA) for argument in ("--env", name)]
-    # The network of the host, because the Runtime API listens at its loopback address only, as Lambda's does.
+    # The network of the host, because the Runtime API listens only on the loopback address, like Lambda's.
     limits = ["--rm", "--network", "host", "--read-only", "--tmpfs", "/tmp"]
     run = ["docker", "run", "--name", container, *limits, *variables, "--entrypoint", entry, image, *arguments]
     environment = ExecutionEnvironment(service, "arn", run, dict(os.environ) | VARIABLES, tmp_path / "log", tmp_path)

@@ -1,4 +1,4 @@
-"""A job over HTTP in containers: a staged list, whose ingestion is killed in its middle."""
+"""A job over HTTP in containers: an uploaded list, whose ingestion is killed halfway."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.system import System, wait_for
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]
 
-#: The default. Its DynamoDB may know no PartiQL: then each task is written in a request of its own.
+#: The default emulator. If its DynamoDB has no PartiQL, each task is written in a separate request.
 EMULATOR = "localstack"
 
 #: URLs in the list: several blocks of an ingestion.
@@ -35,14 +35,14 @@ def client(stack: Stack, system: System) -> Iterator[httpx.Client]:
 
 
 def asked(answer: httpx.Response) -> dict[str, Any]:
-    """What the api answered."""
+    """Send a request to the api. Return the answer."""
     assert answer.is_success, answer.text
     document: dict[str, Any] = answer.json()
     return document
 
 
 def upload(client: httpx.Client, body: bytes) -> str:
-    """Upload a list; its id. The link is for those outside of the containers."""
+    """Upload a list and return its id. The link works outside of the containers."""
     place = asked(client.post("/v1/uploads", json={"format": "text", "size_bytes": len(body)}))
     httpx.put(place["url"], content=body, headers=place["headers"]).raise_for_status()
     return str(place["upload_id"])

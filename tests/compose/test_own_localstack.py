@@ -1,4 +1,4 @@
-"""A LocalStack of one's own: provisioned by `localstack/init`, refused where it would not start without an account."""
+"""A LocalStack of the user: `localstack/init` deploys to it, and a release that needs an account is refused."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ pytestmark = [pytest.mark.compose, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def localstack(engine: None) -> Iterator[str]:
-    """The endpoint of a LocalStack that was started as the init script says."""
+    """The endpoint of a LocalStack that was started with the mounts that the init script names."""
     if not available(LOCALSTACK_IMAGE):
-        pytest.skip(f"{LOCALSTACK_IMAGE} is not here and cannot be pulled.")
+        pytest.skip(f"{LOCALSTACK_IMAGE} is not present and cannot be pulled.")
     port = free_port()
     folders = {
         "localstack/init/ready.d": "/etc/localstack/init/ready.d",
@@ -50,7 +50,7 @@ def test_the_init_script_deploys_what_the_harness_would(localstack: str) -> None
     cloudformation, s3 = make_client("cloudformation", env), make_client("s3", env)
 
     def updated() -> dict[str, datetime]:
-        """When each stack was last made anew."""
+        """When each stack was last updated."""
         return {stack["StackName"]: stack["LastUpdatedTime"] for stack in cloudformation.describe_stacks()["Stacks"]}
 
     stacks = updated()

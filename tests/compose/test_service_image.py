@@ -1,4 +1,4 @@
-"""A team builds the image of its service in a checkout of its own, by the commands of docs/releasing.md."""
+"""A team builds the image of its service in a sparse checkout, by the commands of docs/releasing.md."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def engine() -> None:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout of what is committed: the worker, the contracts and the libraries."""
+    """A checkout of the committed worker, contracts and libraries."""
     page = commands(PAGE, "One service")
     clone = next(n for n, command in enumerate(page) if command.startswith("git clone"))
     script = "\n".join([f"cd {tmp_path}", *page[clone:-1]])
@@ -43,7 +43,7 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def image() -> Iterator[str]:
-    """The name of an image that is removed afterwards."""
+    """The name of an image, which is removed afterwards."""
     name = f"prismline-test-{secrets.token_hex(4)}"
     yield name
     run("docker", "rmi", "--force", name, expect=None)
@@ -59,7 +59,7 @@ def test_a_service_builds_its_image(checkout: Path, image: str) -> None:
     assert config["Labels"].items() >= expected.items()
     assert config["Labels"]["org.opencontainers.image.title"] == "prismline-worker"
     assert config["User"] == "10001:10001"
-    # What it holds is the worker, its kernel included.
+    # The image contains the worker with the kernel.
     imports = "import prismline_worker.handler, prismline_gaussline as g; assert g.kernel_available()"
     docker("run", "--rm", "--read-only", "--tmpfs", "/tmp", "--entrypoint", "python", image, "-c", imports)
     bill = json.loads((checkout / "services/worker/dist/worker.cdx.json").read_text())

@@ -1,4 +1,4 @@
-"""The whole stack in containers: used as the README says, killed, paused, cut off, restarted, scaled."""
+"""The whole stack in containers: used as in docs/compose.md, killed, paused, disconnected, restarted, scaled."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ EMULATOR = "localstack"
 #: Spectra of the tests' cubes along each axis, and spectra in a chunk.
 NY, NX, CHUNK_SIZE = 4, 6, 2
 CHUNKS = NY * NX // CHUNK_SIZE
-#: Holds every chunk that is started until the rule is taken away.
+#: A fault rule that holds every started chunk until the rule is removed.
 HOLD = [{"point": "chunk.started", "action": "hang", "seconds": 600}]
 
 
 @pytest.fixture
 def cube(stack: Stack) -> Path:
-    """A cube where containers can read it."""
+    """A cube in a folder that containers can read."""
     return write_cube(stack.faults_file.with_name("cube.fits"), ny=NY, nx=NX)
 
 
 def submit_held(system: System, cube: Path, workers: int) -> str:
-    """The id of a run of which every worker has just begun a chunk, and does not get on with it."""
+    """Submit a run. Return its id when every worker holds a chunk that it has just begun."""
     system.set_faults(HOLD)
     run_id = system.submit(cube, chunk_size=CHUNK_SIZE)
 
@@ -47,7 +47,7 @@ def submit_held(system: System, cube: Path, workers: int) -> str:
 
 
 def assert_completed(system: System, run_id: str, attempts_too_many: int) -> None:
-    """The run completed, every chunk of it, with so many attempts beyond one each; and all invariants hold."""
+    """Assert that the run and all its chunks completed, with so many extra attempts, and that all invariants hold."""
     view = system.wait(run_id)
     assert (view.status, view.completed, view.failed, view.total) == ("completed", CHUNKS, 0, CHUNKS)
     assert sum(chunk.attempts - 1 for chunk in system.chunks(run_id)) == attempts_too_many
@@ -55,7 +55,7 @@ def assert_completed(system: System, run_id: str, attempts_too_many: int) -> Non
 
 
 def restarts(stack: Stack, service: str) -> int:
-    """How often the engine restarted a service's containers by itself."""
+    """How often the engine itself restarted a service's containers."""
     return sum(stack.inspect(container)["RestartCount"] for container in stack.containers(service))
 
 
@@ -181,7 +181,7 @@ def test_nothing_runs_as_root(stack: Stack, system: System) -> None:
 
 
 def test_no_log_holds_a_secret_or_a_payload(stack: Stack, system: System) -> None:
-    # The services' credential, a state machine's token, a signed request, a message's body.
+    # the services' credential, a state machine's token, a signed request, a message's body
     forbidden = (stack.secret, '"tasktoken"', "X-Amz-Signature", "AWS4-HMAC-SHA256", '"specversion"')
     for container in stack.containers():
         log, name = stack.logs(container), stack.inspect(container)["Name"]
@@ -194,13 +194,13 @@ def test_services_end_by_themselves_when_they_are_stopped(stack: Stack, system: 
     for container in stack.containers():
         document = stack.inspect(container)
         codes[document["Config"]["Labels"]["com.docker.compose.service"]] = document["State"]["ExitCode"]
-    codes.pop("localstack")  # is ended by the signal
+    codes.pop("localstack")  # the signal ends it
     assert set(codes.values()) == {0}, codes
 
 
 def test_what_localstack_forgot_is_deployed_anew(stack: Stack, cube: Path) -> None:
     stack.up()
     with connected(stack) as system:
-        assert not system.connection.ledger.runs_of("grs"), "LocalStack 4.14 keeps nothing; if it does now, say so"
+        assert not system.connection.ledger.runs_of("grs"), "LocalStack 4.14 keeps no state; if this fails, update the documentation"
         run_id = system.submit(cube, chunk_size=CHUNK_SIZE)
         assert_completed(system, run_id, attempts_too_many=0)

@@ -21,7 +21,7 @@ def launch(playwright: Playwright) -> Browser:
     """Chromium without a window. Raises RuntimeError, with the command that installs one, if there is none."""
     found = find()
     if found is None:
-        raise RuntimeError(f"No Chromium is installed here; run: {INSTALL_COMMAND}")
+        raise RuntimeError(f"Chromium is not installed; run: {INSTALL_COMMAND}")
     # A sandbox needs privileges that containers do not have.
     sandbox = [] if os.geteuid() else ["--no-sandbox"]
     return playwright.chromium.launch(executable_path=found, args=[*sandbox, "--disable-dev-shm-usage"])

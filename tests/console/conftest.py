@@ -1,4 +1,4 @@
-"""Fixtures of the browser tests: one running system, one Chromium, and a fresh page for each test."""
+"""Fixtures of the browser tests: one running system, one Chromium, and a new page for each test."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Console:
     def start_again(self) -> None:
         """Start the system again with its previous state."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.delenv("AWS_ENDPOINT_URL")  # it names the emulator that was killed
+            patch.delenv("AWS_ENDPOINT_URL")  # the variable still names the killed emulator
             harness.up(self.home, workers=2, settings=settings_for(self.system.faults_file))
 
     def api(self) -> httpx.Client:
@@ -68,7 +68,7 @@ def console(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Itera
 def browser() -> Iterator[Browser]:
     """Debian's Chromium without a window."""
     if chromium.find() is None:
-        pytest.skip(f"no Chromium is installed here; run: {chromium.INSTALL_COMMAND}")
+        pytest.skip(f"Chromium is not installed; run: {chromium.INSTALL_COMMAND}")
     with sync_playwright() as playwright:
         started = chromium.launch(playwright)
         yield started

@@ -38,7 +38,7 @@ HIGH = {"cube", "system"}
 
 
 def choose_failed(page: Page, _system: System) -> None:
-    """Choose the dead letters of the bad run."""
+    """Select the dead letters of the failed run."""
     for box in page.locator("#list tbody tr").filter(has_text="chunk-").get_by_role("checkbox").all():
         box.check()
 

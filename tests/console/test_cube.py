@@ -133,7 +133,7 @@ def test_wheel_drag_and_pinch_move_the_map(page: Page, run_id: str) -> None:
     page.mouse.up()
     moved = view_of(page, lambda seen, _row, _scale: seen != column)
     assert moved == pytest.approx((column - 30 / scale, row, scale), abs=0.1)
-    assert "x=" not in page.url  # a drag chooses no pixel
+    assert "x=" not in page.url  # a drag does not select a pixel
     touch = page.context.new_cdp_session(page)
 
     def fingers(kind: str, *places: float) -> None:

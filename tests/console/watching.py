@@ -19,7 +19,7 @@ class Watched:
 
     @classmethod
     def of(cls, page: Page) -> Watched:
-        """Watch `page` from now on."""
+        """Watch `page` from this moment."""
         watched = cls()
         page.on("pageerror", watched._script_failed)
         page.on("console", watched._said)

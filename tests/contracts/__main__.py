@@ -1,8 +1,8 @@
-"""`make contracts`: everything that says whether a change breaks somebody, step by step, with the time that it takes.
+"""`make contracts`: all checks of whether a change breaks a reader, step by step, with the time of each.
 
     python -m tests.contracts
 
-The steps after one that fails run all the same, so that one run names everybody whom a change would break.
+After a failed step the other steps still run, so that one run names every reader that a change would break.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from tests.contracts.versions import ROOT, version_of
 
 CHECK = [sys.executable, "-m", "prismline_contracts.release"]
-#: Two processes, as all tests of the repository.
+#: Two processes, as for all tests of the repository.
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--no-header", "-n", "2", "--dist", "worksteal"]
 
 
 @dataclass(frozen=True)
 class Step:
-    """One step: what it answers, and the commands that do."""
+    """One step: its question, and the commands that answer it."""
 
     question: str
     commands: Sequence[Sequence[str]]
@@ -33,13 +33,13 @@ class Step:
 def steps() -> list[Step]:
     """All steps, in order."""
     return [
-        Step("Does a contract break readers of the last release, or of now?", [[*CHECK, "check"]]),
+        Step("Does a contract break readers of the last release, or current readers?", [[*CHECK, "check"]]),
         Step(
-            "Do the rules of that comparison hold, and are schemas and registry those of the models?",
+            "Are the rules of that comparison correct, and do schemas and registry match the models?",
             [[*PYTEST, "contracts/tests"]],
         ),
         Step(
-            "Are the AsyncAPI document and the catalogue those of now?",
+            "Are the AsyncAPI document and the catalogue up to date?",
             [[*PYTEST, "tests/contracts/test_catalogue.py"]],
         ),
         Step(
@@ -47,7 +47,7 @@ def steps() -> list[Step]:
             [[*PYTEST, "tests/contracts/test_pacts.py", "tests/contracts/test_two_majors.py"]],
         ),
         Step(
-            "Does the walk of docs/evolving-contracts.md still lead through?",
+            "Do the steps of docs/evolving-contracts.md still work?",
             [[*PYTEST, "tests/contracts/test_evolving.py"]],
         ),
         Step("Can each service be deployed?", list(questions_about_deployments())),
@@ -60,7 +60,7 @@ def versions() -> dict[str, str]:
 
 
 def questions_about_deployments() -> Iterator[list[str]]:
-    """`can-i-deploy` for each service: beside the others of this checkout, and where something is recorded."""
+    """`can-i-deploy` for each service: with the others of this checkout, and in each recorded environment."""
     now = versions()
     beside = ROOT / ".prismline/deployed-checkout.json"
     beside.parent.mkdir(exist_ok=True)

@@ -1,8 +1,8 @@
 """All services on an account in memory, one message at a time: for scenes that begin at the HTTP interface.
 
-The simulation interleaves the services that work on chunks. Here are the others, too: the HTTP interface, the fetching
-of URLs, exports, webhooks and alerts. Each message is handled to its end before the next one is received, and time
-passes only when nobody has anything to do. So a scene always goes the same way.
+The simulation interleaves the services that process chunks. An estate also has the others: the HTTP interface, the
+fetcher, exports, webhooks and alerts. It handles each message completely before it receives the next one, and time
+passes only when no service has anything to do. So a scene always has the same course.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from tests.simulation.virtual import InlineExecutor, TraceLogger
 from tests.simulation.workloads import StandInFitter, scratch_folder
 
 ENVIRONMENT = "estate"
-#: Whom alerts are posted to, and whom the ends of runs.
+#: The targets of alerts and of webhooks.
 DISCORD, TARGET = "https://discord.test/webhook", "https://target.test/hook"
-#: Secret of the target.
+#: Secret of the webhook's target.
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
-#: Seconds after which a message is given up that cannot be handled: there is no need to wait for days.
+#: Seconds after which a message that cannot be handled is given up, instead of days.
 PATIENCE = 3600.0
-#: Messages after which a scene is given up: a loop without an end.
+#: Most messages of a scene; more are an endless loop.
 MOST_MESSAGES = 1000
 
-#: Virtual time has to find the names of all modules when it begins, and each service's are imported by its handlers.
+#: The modules of the handlers. They are imported first, because virtual time patches the names in all loaded modules.
 HANDLERS = [import_module(service.handler.partition(":")[0]) for service in declared_services().values()]
-#: The modules in which services make their clients, loggers and settings.
+#: The modules in which services create their clients, loggers and settings.
 WIRING = [
     import_module(name)
     for name in (
@@ -71,14 +71,14 @@ T = TypeVar("T")
 
 
 class Hub(PlainHub):
-    """The clock of an estate, and the gate of its account. Calls come from several threads, one at a time."""
+    """The clock of an estate, and the gate before the calls of its account. Several threads call, one at a time."""
 
     def __init__(self) -> None:
         super().__init__(START)
         self._lock = threading.RLock()
         #: Operations that fail, e.g. `upload_part`.
         self.out_of_order: set[str] = set()
-        # what virtual time asks of a scheduler: nobody waits here, and nothing is drawn
+        # virtual time needs these of a scheduler; here no process waits and nothing is random
         self.current = None
         self.choices = Choices(0)
         self.trace = Trace(on=False)
@@ -89,7 +89,7 @@ class Hub(PlainHub):
 
     @property
     def next_timer(self) -> float:
-        """When the next timer is due."""
+        """The time of the next timer."""
         return self._timers[0][0] if self._timers else float("inf")
 
     def gate(self, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]) -> Any:
@@ -100,7 +100,7 @@ class Hub(PlainHub):
 
 
 class AtOnce(Executor):
-    """An executor that does at once what it is given. Its futures can be waited for, unlike the simulation's."""
+    """An executor that runs each call immediately. Unlike the simulation's, its futures can be waited for."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -119,11 +119,11 @@ class Estate:
     def __init__(self) -> None:
         self.hub = Hub()
         self.aws: Aws = deployed(self.hub, ENVIRONMENT)
-        #: What services met and do not know.
+        #: Unexpected errors of services.
         self.unexpected: list[str] = []
-        #: What was posted, to whom: (URL, body).
+        #: All posts: (URL, body).
         self.posts: list[tuple[str, Mapping[str, Any]]] = []
-        #: What sites answer by path: status and headers; a path that is not here answers 200.
+        #: The answers of sites by path: status and headers. Other paths answer 200.
         self.sites: dict[str, tuple[int, dict[str, str]]] = {}
         self._services = list(declared_services().values())
         self._handlers: dict[str, Callable[[dict[str, Any], Any], Any]] = {}
@@ -133,7 +133,7 @@ class Estate:
     @classmethod
     @contextmanager
     def alive(cls) -> Iterator[Estate]:
-        """The project's code runs in an estate of its own within the block."""
+        """Run the project's code in a new estate within the block."""
         world.import_services()
         estate = cls()
         aws: Any = estate.aws
@@ -152,7 +152,7 @@ class Estate:
             (clients, name, lambda name=name: getattr(aws, name))
             for name in ("dynamodb", "ec2", "events", "s3", "sqs", "ssm", "stepfunctions")
         ]
-        # ids are the same in each play of a scene, so that a message of one fits into another
+        # ids are the same in each play of a scene, so that a message of one play can be used in another
         names += [
             (module, "uuid4", virtual.uuid4)
             for name, module in sorted(sys.modules.items())
@@ -167,7 +167,7 @@ class Estate:
             (import_module("prismline_api.webhooks.dependencies"), "guarded_async_client", estate._web),
             (import_module("prismline_alerting.dependencies"), "httpx", SimpleNamespace(Client=estate._client)),
         ]
-        virtual.replacements.cache_clear()  # the simulation may have looked for names before these modules were there
+        virtual.replacements.cache_clear()  # it may have searched before these modules were imported
         with (
             patch.dict(os.environ, {**settings, **estate.aws.outputs}),
             virtual.virtual(estate.hub),  # type: ignore[arg-type]
@@ -191,7 +191,7 @@ class Estate:
     # ---- people
 
     def caller(self) -> TestClient:
-        """Somebody who may do everything over HTTP."""
+        """An HTTP caller with all scopes."""
         scopes: tuple[Scope, ...] = ("read", "submit", "operate")
         key, item = new_api_key("acme", "scene", scopes, timestamp())
         table: Any = Table(self.aws.dynamodb, self.aws.outputs["JOBS_TABLE"])  # type: ignore[arg-type]
@@ -202,7 +202,7 @@ class Estate:
     # ---- services
 
     def settle(self, seconds: float) -> None:
-        """Have the services handle every message, also those that come within `seconds`."""
+        """Let the services handle every message, including those that arrive within `seconds`."""
         end = self.hub.time + seconds
         for _ in range(MOST_MESSAGES):
             self.hub.advance()
@@ -219,7 +219,7 @@ class Estate:
         return min((moment for moment in moments if moment is not None), default=float("inf"))
 
     def _receive(self, service: Service) -> bool:
-        """Have a service handle what there is in its queues. Whether there was something."""
+        """Let a service handle the messages in its queues. Return whether there were any."""
         found = False
         for name in service.queues:
             queue = self.aws.queue(name)
@@ -243,7 +243,7 @@ class Estate:
 
 
 def _multipart_uploads(s3: Any, hub: Hub) -> dict[str, Callable[..., dict[str, Any]]]:
-    """Operations of S3 that the simulation has no use for. Parts are kept here until they become an object."""
+    """S3's multipart operations, which the simulation does not have. Parts are kept until the upload completes."""
     parts: dict[str, dict[int, bytes]] = {}
     numbers = itertools.count()
 

@@ -9,12 +9,12 @@ from fastapi.testclient import TestClient
 
 from tests.contracts.estate import SECRET, TARGET, Estate
 
-#: Virtual seconds within which a run of a few tasks ends, its retries included; and those of everything, in the end.
+#: Virtual seconds within which a run of a few tasks ends, its retries included; and the longest time of a scene.
 SOON, LATE = 900.0, 7200.0
 
 
 def a_list_that_is_fetched_exported_and_deleted(estate: Estate, api: TestClient) -> list[Any]:
-    """A short list of URLs, one of which there is no page for."""
+    """A short list of URLs, one of which has no page."""
     estate.sites["/1"] = 404, {}
     job = submit(api, tolerated_failure_percent=50.0)
     estate.settle(SOON)
@@ -29,7 +29,7 @@ def a_list_that_is_fetched_exported_and_deleted(estate: Estate, api: TestClient)
 
 
 def a_list_that_the_splitter_reads(estate: Estate, api: TestClient) -> list[Any]:
-    """A list that is taken later, with a site that asks to wait."""
+    """A list that the splitter ingests, with a site that answers Retry-After."""
     estate.sites["/0"] = 429, {"Retry-After": "20"}
     job = submit(api, **{"async": True})
     estate.settle(15.0)
@@ -39,7 +39,7 @@ def a_list_that_the_splitter_reads(estate: Estate, api: TestClient) -> list[Any]
 
 
 def a_list_whose_site_is_mended(estate: Estate, api: TestClient) -> list[Any]:
-    """All tasks fail, the run fails with them, and somebody has them tried again once the site is there."""
+    """All tasks fail and so does the run. A person retries them when the site is available."""
     estate.sites |= {f"/{n}": (404, {}) for n in range(3)}
     job = submit(api)
     estate.settle(SOON)
@@ -62,7 +62,7 @@ def a_job_that_is_cancelled(estate: Estate, api: TestClient) -> list[Any]:
 
 
 def an_export_that_is_given_up(estate: Estate, api: TestClient) -> list[Any]:
-    """The bucket takes no upload, until the request for the export is given up."""
+    """The bucket refuses uploads until the request for the export is given up."""
     job = submit(api)
     estate.settle(SOON)
     estate.hub.out_of_order.add("create_multipart_upload")
@@ -73,9 +73,10 @@ def an_export_that_is_given_up(estate: Estate, api: TestClient) -> list[Any]:
 
 
 def submit(api: TestClient, **fields: Any) -> dict[str, Any]:
-    """A job of three URLs, each of a site of its own, that tells of its end.
+    """A job of three URLs, each of a different site, with a webhook.
 
-    A site that asks to wait makes other fetches wait that have not begun, and that would be another set each time.
+    A site that answers Retry-After delays other fetches of the same site that have not begun. Which ones these are
+    would differ between plays, so each URL has its own site.
     """
     given = {"workload": "urls", "name": "pages", "urls": [f"https://site-{n}.test/{n}" for n in range(3)]}
     given |= {"webhook": {"url": TARGET, "secret": SECRET}} | fields
@@ -91,12 +92,12 @@ def answer(response: Any) -> Any:
 
 
 def shown(api: TestClient, job: Mapping[str, Any]) -> list[Any]:
-    """How the first run of a job has gone."""
+    """The state of the first run of a job."""
     run = answer(api.get(f"/runs/{job['run']['run_id']}"))
     return [run["status"], run["counts"], run.get("error")]
 
 
-#: The scenes by what happens in them. Each returns what came of it.
+#: The scenes by their description. Each returns its result.
 SCENES: Mapping[str, Callable[[Estate, TestClient], list[Any]]] = {
     "a list of URLs that is fetched, exported and deleted": a_list_that_is_fetched_exported_and_deleted,
     "a list of URLs that the splitter reads": a_list_that_the_splitter_reads,

@@ -1,11 +1,11 @@
-"""Pacts: what each service needs of the messages of each other one, written by its real handlers, kept by real senders.
+"""Pacts: which fields each service needs in the messages of each other one, found with its real handlers.
 
     python -m tests.contracts.pacts           write contracts/pacts, and verify every producer against it
     python -m tests.contracts.pacts worker    only verify one producer against contracts/pacts
 
-A consumer's part: its handler gets the message of a scene without everything that it neither requires nor reads, and
-the scene ends as it does with the whole message. What is left is the pact. A producer's part: it plays the scene, and
-what it sends has everything that the pact names.
+For a consumer, its handler gets the message of a scene with only the fields that it requires or reads, and the scene
+has to end as with the whole message. These fields are the pact. For a producer, the scene is played, and its message
+must have every field of the pact.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from tests.contracts.versions import ROOT, version_of
 
 PACTS = ROOT / "contracts/pacts"
 VERIFICATIONS = ROOT / "contracts/verifications.json"
-#: The folder of the pacts that older versions of consumers stated.
+#: The folder of the pacts of older versions of consumers.
 OLDER = "older"
 
 
 class UnkeptError(Exception):
-    """A pact is not kept. The message names the consumer and says what it misses."""
+    """A pact is broken. The message names the consumer and the missing fields."""
 
 
 # ---- consumers
 
 
 def write_pacts(folder: Path) -> None:
-    """Have every consumer state what it needs. Raises UnkeptError if a consumer cannot live with what it has stated."""
+    """Write the pacts of all consumers. Raises UnkeptError if a consumer's handler does not work with only its pact."""
     folder.mkdir(parents=True, exist_ok=True)
     for scene, sighting in richest():
         link = sighting.link
@@ -60,13 +60,13 @@ def description(link: Link, scene: str) -> str:
 
 
 def _live_with(link: Link, scene: str, body: str | bytes | None, _metadata: Mapping[str, object]) -> None:
-    """Have the consumer of `link` handle `body` in place of the first message of its kind, by its real handler."""
+    """Let the real handler of the consumer of `link` handle `body` instead of the first message of its kind."""
     text = body.decode() if isinstance(body, bytes) else str(body)
     whole, seen = play(scene), play(scene, lambda where, sent: text if where == link else sent)
     if link not in seen[1] or (why := seen[1][link].refused) is not None:
-        raise UnkeptError(f"{link.consumer} refuses what it asked for of {link.type}: {why}")
+        raise UnkeptError(f"{link.consumer} refuses a {link.type} with only the fields of its pact: {why}")
     if seen[0].finding is not None or seen[0].ended != whole[0].ended:
-        raise UnkeptError(f"With what {link.consumer} asked for of {link.type}, the scene ends otherwise: {scene}.")
+        raise UnkeptError(f"With only the fields that {link.consumer} needs of {link.type}, the scene ends differently: {scene}.")
 
 
 def _matching(value: Any) -> Any:
@@ -80,7 +80,7 @@ def _matching(value: Any) -> Any:
 
 
 def verify(producer: str, folder: Path) -> None:
-    """Have a producer play the scenes of all pacts with it. Raises UnkeptError if what it sends breaks some."""
+    """Play the scenes of all pacts with a producer. Raises UnkeptError if its messages break a pact."""
     broken = []
     for path, stated in pacts_in(folder).items():
         if stated["provider"]["name"] != producer:
@@ -99,7 +99,7 @@ def verify(producer: str, folder: Path) -> None:
 
 
 def _who(path: Path, stated: Mapping[str, Any]) -> str:
-    """The consumer, with the versions that state the pact if it is an older one."""
+    """The consumer; for an older pact, with the versions that have it."""
     consumer, producer = _parties(stated)
     if path.parent.name != OLDER:
         return consumer
@@ -109,7 +109,7 @@ def _who(path: Path, stated: Mapping[str, Any]) -> str:
 
 
 def _sent(stated: Mapping[str, Any], name: str) -> Message:
-    """What the producer sends in the scene of an interaction."""
+    """The message of the producer in the scene of an interaction."""
     kind, _, scene = name.partition(" of ")
     link = Link(stated["consumer"]["name"], stated["provider"]["name"], kind)
     sighting: Sighting | None = sightings_of(scene).get(link)
@@ -125,20 +125,20 @@ def _mismatches(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def pacts_in(folder: Path) -> dict[Path, dict[str, Any]]:
-    """All pacts in a folder and below, those of older versions included."""
+    """All pacts in a folder and below, including those of older versions."""
     return {path: json.loads(path.read_text()) for path in sorted(folder.rglob("*.json"))}
 
 
 def producers(folder: Path) -> list[str]:
-    """Everybody with whom somebody has a pact."""
+    """All producers of the pacts."""
     return sorted({stated["provider"]["name"] for stated in pacts_in(folder).values()})
 
 
-# ---- what was stated and verified
+# ---- files of pacts and verifications
 
 
 def replace_pacts(folder: Path) -> None:
-    """Write the pacts of now. Those that another version of their consumer stated are kept under `older/`."""
+    """Write the current pacts. Pacts of other versions of a consumer are kept under `older/`."""
     recorded = Verifications.read(VERIFICATIONS)
     before = pacts_in(folder)
     with tempfile.TemporaryDirectory() as fresh:
@@ -150,7 +150,7 @@ def replace_pacts(folder: Path) -> None:
         others = [needs for version, needs in versions if version != version_of(consumer)]
         path.unlink()
         if pact_digest(now.get(path.name, stated)) == digest and path.name in now:
-            now[path.name] = stated  # with the values that it had, so that a file changes only with what it asks for
+            now[path.name] = stated  # keep the earlier example values, so that a file changes only if its fields change
         elif any(needs.get(producer) == digest for needs in others):
             _write(folder / OLDER / f"{consumer}-{producer}.{digest}.json", stated)
     for name, stated in now.items():
@@ -158,7 +158,7 @@ def replace_pacts(folder: Path) -> None:
 
 
 def verify_all(folder: Path) -> Verifications:
-    """Verify every producer against every pact, and add what was seen to what is recorded."""
+    """Verify every producer against every pact, and add the results to the recorded ones."""
     recorded = Verifications.read(VERIFICATIONS)
     stated = pacts_in(folder)
     for consumer in sorted({_parties(each)[0] for each in stated.values()}):

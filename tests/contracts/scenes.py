@@ -1,8 +1,8 @@
-"""What services say to each other in a few scenes, and which parts of it their handlers read.
+"""The messages between services in a few scenes, and the fields of them that handlers read.
 
-A scene is a schedule of the simulation, or begins at the HTTP interface (`jobs`): the real services, in an account in
-memory. Every message that a service takes is noted with its producer and its consumer, and with the fields that the
-consumer's function reads.
+A scene is a schedule of the simulation, or begins at the HTTP interface (`jobs`). It runs the real services with an
+account in memory. For every message that a service takes, its producer, its consumer and the fields that the
+consumer's function reads are recorded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.contracts.estate import Estate
 from tests.simulation.plan import HOUR, Plan, RunPlan
 from tests.simulation.simulation import simulate
 
-#: The scenes of the simulation by what happens in them.
+#: The scenes of the simulation by their description.
 SCHEDULES: Mapping[str, Plan] = {
     "a cube with a spectrum for the slow lane": Plan(runs=(RunPlan(chunks=2, slow=(1,)),)),
     "a cube whose chunks refer to it": Plan(runs=(RunPlan(chunks=2, refers=True),)),
@@ -46,13 +46,13 @@ SCHEDULES: Mapping[str, Plan] = {
 #: All scenes.
 SCENES = (*SCHEDULES, *jobs.SCENES)
 
-#: Virtual seconds within which a schedule has to end after the last thing that happens in it.
+#: Virtual seconds within which a schedule has to end after its last event.
 PATIENCE = 2 * HOUR
 
-#: Who owns the code that sends or takes what has another name in `source`.
+#: The service that owns the code of a sender or receiver, if it differs from the name in `source`.
 OWNERS = {"state-machine": "status", "webhooks": "api"}
 
-#: Attributes without which nobody can read an envelope.
+#: Attributes that every reader of an envelope needs.
 ENVELOPE = frozenset(
     name for name, each in Envelope.model_fields.items() if each.is_required() or name in {"specversion", "data"}
 )
@@ -75,41 +75,41 @@ class Sighting:
 
     link: Link
     body: dict[str, Any]
-    #: What the consumer's function read: attributes of the envelope, and fields of its data as they are on the wire.
+    #: What the consumer's function read: attributes of the envelope, and fields of its data by their names in JSON.
     envelope: set[str] = field(default_factory=set)
     data: set[str] = field(default_factory=set)
-    #: Why the consumer refused the message. None: it took it.
+    #: Why the consumer refused the message. None: it accepted the message.
     refused: str | None = None
-    #: Whether it put the message off, and is to get it again.
+    #: Whether it postponed the message, so that the message comes again.
     postponed: bool = False
 
     @property
     def workload(self) -> str:
-        """The workload that the message is about, if it says so: a consumer has code of its own for each."""
+        """The workload in the message, if there is one: a consumer has different code for each workload."""
         return str(self.body["data"].get("workload", ""))
 
     def needs(self) -> dict[str, Any]:
-        """The message without what the consumer neither requires nor reads."""
+        """The message with only the fields that the consumer requires or reads."""
         kept = {name: value for name, value in self.body.items() if name in ENVELOPE | self.envelope}
         return kept | {"data": {name: value for name, value in self.body["data"].items() if name in self.data}}
 
 
-#: Called with each delivery's link and body: the body that the consumer gets instead.
+#: Called with the link and the body of each delivery. Returns the body that the consumer gets instead.
 Replace = Callable[[Link, str], str]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a scene."""
+    """The result of a scene."""
 
-    #: What happened that should not. None: nothing.
+    #: What went wrong. None: nothing.
     finding: str | None
-    #: How it ended, in values that are equal if two plays of the scene ended alike.
+    #: The end of the scene, as values that are equal if two plays ended in the same way.
     ended: Any
 
 
 def play(scene: str, replace: Replace | None = None) -> tuple[Outcome, dict[Link, Sighting]]:
-    """Play a scene: what came of it, and the first message of each link."""
+    """Play a scene. Return its result and the first message of each link."""
     sightings: dict[Link, Sighting] = {}
     with _watching(sightings, replace or (lambda _, body: body)):
         return (_simulated if scene in SCHEDULES else _played)(scene), sightings
@@ -132,12 +132,12 @@ def _played(scene: str) -> Outcome:
 
 @cache
 def sightings_of(scene: str) -> dict[Link, Sighting]:
-    """The first message of each link in a scene, however the scene ends."""
+    """The first message of each link in a scene, whether the scene ends well or not."""
     return play(scene)[1]
 
 
 def richest() -> list[tuple[str, Sighting]]:
-    """For each link and workload, the scene in which its consumer reads most of a message, and that message."""
+    """For each link and workload, the scene and the message in which the consumer reads the most fields."""
     found: dict[tuple[Link, str], tuple[str, Sighting]] = {}
     for scene in SCENES:
         for link, sighting in sightings_of(scene).items():
@@ -189,7 +189,7 @@ def _watching(sightings: dict[Link, Sighting], replace: Replace) -> Iterator[Non
 
 
 def _reading(function: Callable[[Any, Message], None], sighting: Sighting) -> Callable[[Any, Message], None]:
-    """`function`, with what it reads of its message noted in `sighting`."""
+    """Wrap `function` so that `sighting` records which fields of its message it reads."""
 
     def call(data: BaseModel, message: Message) -> None:
         function(
@@ -201,7 +201,7 @@ def _reading(function: Callable[[Any, Message], None], sighting: Sighting) -> Ca
 
 
 def _watched(model: M, read: set[str]) -> M:
-    """A copy of `model` that notes in `read` the names on the wire of the fields that are read."""
+    """A copy of `model` that adds the JSON name of each field that is read to `read`."""
     base = type(model)
     names = {python: each.alias or python for python, each in base.model_fields.items()}
 

@@ -1,4 +1,4 @@
-"""The AsyncAPI document and the catalogue say what the registry and the models say, and can be read by anybody."""
+"""The AsyncAPI document and the catalogue agree with the registry and the models, and are valid and readable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CONTRACTS = Path(__file__).parents[2] / "contracts"
 ENTRIES = read_registry(CONTRACTS / REGISTRY)
 MESSAGES = [name for name, entry in ENTRIES.items() if entry.channel]
 COMMITTED: dict[str, Any] = json.loads((CONTRACTS / catalogue.ASYNCAPI).read_text())
-#: Where `make contracts` installs the official schema.
+#: `make contracts` installs the official schema here.
 OFFICIAL = Path(sys.prefix) / "asyncapi/node_modules/@asyncapi/specs/schemas/3.0.0.json"
 
 
@@ -55,7 +55,7 @@ def test_every_reference_of_the_asyncapi_document_leads_somewhere() -> None:
 
 
 def leads_somewhere(reference: str) -> bool:
-    """Whether the document holds what a reference names."""
+    """Whether the document has the target of a reference."""
     found: Any = COMMITTED
     for part in reference.split("/"):
         if not isinstance(found, dict) or part not in found:

@@ -1,4 +1,4 @@
-"""The walk of docs/evolving-contracts.md, in a copy of the contracts: a field, a version, its retirement, a release."""
+"""The steps of docs/evolving-contracts.md in a copy of the contracts: a field, a version, its retirement, a release."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ PAGE = (ROOT / "docs/evolving-contracts.md").read_text()
 
 
 def next_minor() -> str:
-    """The minor version after the one that was released last."""
+    """The minor version after the last release."""
     major, minor, _ = (ROOT / "contracts/released/VERSION").read_text().strip().split(".")
     return f"{major}.{int(minor) + 1}.0"
 
 
-#: The version that the walk leads to; the page has an example of one.
+#: The version that the steps release; the page has an example version.
 NEXT = next_minor()
 RELEASE = ".venv/bin/prismline-contracts release 1.2.0"
-#: What a command of the page runs in this test: the first step of its target, or itself. The other steps are tests.
+#: What this test runs for a command of the page: the command itself, or the first step of the make target. The other
+#: steps of a target are tests.
 RUNS = {
     "make contracts": ["prismline_contracts.release", "check"],
     "make schemas": ["prismline_contracts.schemas", "contracts"],

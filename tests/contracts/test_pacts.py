@@ -1,4 +1,4 @@
-"""What services need of each other's messages is written down, and kept."""
+"""The pacts say which fields services need in each other's messages, and all producers keep them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_every_pact_is_what_its_consumer_needs_now(tmp_path: Path) -> None:
-    """Each consumer's handler works with what its pact states, and with nothing more."""
+    """Each consumer's handler works with only the fields of its pact."""
     write_pacts(tmp_path)
     stated, committed = (
         {path.name: pact_digest(each) for path, each in pacts_in(folder).items() if path.parent == folder}
@@ -50,7 +50,7 @@ def test_every_producer_keeps_every_pact_and_that_is_recorded() -> None:
 
 
 def seen(consumer: str, producer: str, kind: str, workload: str = "") -> tuple[str, Sighting]:
-    """The scene, and the message, in which a consumer reads most."""
+    """The scene and the message in which a consumer reads the most fields."""
     link = Link(consumer, producer, f"prismline.{kind}.v1")
     return next(each for each in richest() if (each[1].link, each[1].workload) == (link, workload))
 
@@ -113,7 +113,7 @@ def test_a_producer_that_leaves_out_what_a_consumer_reads_is_told_whom_it_breaks
 
 
 def test_a_field_that_is_removed_from_the_code_breaks_its_readers_by_name(tmp_path: Path) -> None:
-    """In a copy of the contracts, with which the splitter's own code is run."""
+    """The test removes the field in a copy of the contracts and runs the splitter's own code with it."""
     shutil.copytree(ROOT / "contracts/src/prismline_contracts", tmp_path / "prismline_contracts")
     events = tmp_path / "prismline_contracts/events.py"
     code = events.read_text()
@@ -142,10 +142,10 @@ def test_whoever_sends_or_takes_a_message_is_in_the_registry() -> None:
         assert link.consumer in entry.consumers, f"{link.consumer} takes {link.type}"
 
 
-#: Consumers in the registry that state no pact on a message, and why.
+#: Consumers in the registry that have no pact on a message, and why.
 WITHOUT_PACT = {
     **{
-        ("dlq-consumer", f"{kind}.v1"): "it reads dead letters of other services in its own way"
+        ("dlq-consumer", f"{kind}.v1"): "it reads dead letters of other services by its own code"
         for kind in ("chunk.process", "run.split", "spectra.refit", "tasks.process")
     },
     ("ledger", "deadletters.recover.v1"): "a library, which the dead-letter consumer calls",
@@ -177,14 +177,14 @@ def test_every_service_that_takes_messages_has_a_pact_with_whoever_sends_them() 
 
 @dataclass
 class Older:
-    """A copy of the pacts, in which an older version of the worker states another pact with the splitter."""
+    """A copy of the pacts, in which an older version of the worker has another pact with the splitter."""
 
     folder: Path
     verifications: Path
 
     @classmethod
     def create(cls, folder: Path, needs: dict[str, Any]) -> Older:
-        """needs: what the older worker reads of a chunk's message, beside what it reads now."""
+        """needs: fields of a chunk's message that the older worker reads in addition to those of the present one."""
         older = cls(folder / "pacts", folder / "verifications.json")
         shutil.copytree(PACTS, older.folder)
         stated = json.loads(older.pact.read_text())
@@ -209,7 +209,7 @@ class Older:
 
 @pytest.fixture
 def nobody_writes_pacts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What consumers need now is what is committed."""
+    """Use the committed pacts as the current ones."""
     monkeypatch.setattr(pacts, "write_pacts", lambda folder: shutil.copytree(PACTS, folder, dirs_exist_ok=True))
 
 
@@ -259,11 +259,11 @@ def test_a_splitter_may_be_deployed_beside_an_older_worker_whose_pact_it_keeps(
     assert main(ask) == 0
 
 
-# ---- can-i-deploy, with the pacts of now
+# ---- can-i-deploy, with the current pacts
 
 
 def deployed(tmp_path: Path, **versions: str) -> Path:
-    """A folder `contracts` whose record says that these versions are in `prod`."""
+    """A folder `contracts` whose record says that these versions are deployed in `prod`."""
     (tmp_path / "deployed").mkdir()
     record = {service.replace("_", "-"): {"version": version} for service, version in versions.items()}
     (tmp_path / "deployed/prod.json").write_text(json.dumps(record))

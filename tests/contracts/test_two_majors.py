@@ -1,4 +1,4 @@
-"""Two majors of one type side by side: a splitter that sends both, and workers of two releases."""
+"""Two major versions of one type at the same time: a splitter that sends both, and workers of two releases."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from prismline_worker import handler as worker
 from tests.simulation.plan import Plan, RunPlan
 from tests.simulation.simulation import simulate
 
-#: Virtual seconds after the beginning at which workers of the newer release are deployed.
+#: Virtual second at which workers of the newer release are deployed.
 DEPLOYED = 50.0
 
 
@@ -32,7 +32,7 @@ class ChunkProcessV2(ChunkProcess):
 
 @pytest.fixture
 def taken(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """What workers took and refused, by type. Every second chunk is sent as the next major version."""
+    """Messages that workers accepted and refused, by type. Every second chunk is sent as the next major version."""
     seen: Counter[str] = Counter()
     began: list[Any] = []
     send, dead_letter = Transport.send, Transport.dead_letter

@@ -1,4 +1,4 @@
-"""Which version of what this checkout has."""
+"""The versions of packages in this checkout."""
 
 from __future__ import annotations
 

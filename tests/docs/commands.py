@@ -1,4 +1,4 @@
-"""The commands of a page, as a reader types them."""
+"""Reads the commands of a page as a reader would type them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ BLOCK = re.compile(r"^( *)```sh\n(?P<lines>.*?)^\1```$", re.MULTILINE | re.DOTAL
 STEP = re.compile(r"^ *- run: (.+)$", re.MULTILINE)
 #: A command in a sentence.
 INLINE = re.compile(r"`((?:\.venv/bin/\S+|prismline|make|aws|git|python3\.11|pip|docker) [^`]+)`")
-#: The end of a line after which its command goes on.
+#: The end of a line whose command continues on the next line.
 GOES_ON = re.compile(r"(?:\\|(?<=\|))\n *")
 
 
 def commands(page: Path, heading: str | None = None) -> list[str]:
-    """The commands of the page's shell blocks in their order, one line each; with `heading`, of its section alone."""
+    """The commands of the page's shell blocks in order, one line each; with `heading`, only those of its section."""
     blocks = (block["lines"] for block in BLOCK.finditer(_text(page, heading)))
     return [line.strip() for block in blocks for line in _joined(block).splitlines() if line.strip()]
 
 
 def all_commands(page: Path) -> set[str]:
-    """The commands of the page, those in workflows and in sentences included."""
+    """All commands of the page, including those in workflows and in sentences."""
     prose = BLOCK.sub("", page.read_text())
     inline = {" ".join(command.split()) for command in INLINE.findall(prose)}
     return {*commands(page), *STEP.findall(prose), *inline}

@@ -1,4 +1,4 @@
-"""`docs/columns.md` names the columns that there are, and its examples work on the output of the real worker code."""
+"""`docs/columns.md` names all columns, and its examples work on the output of the real worker code."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def example(language: str, after: str) -> str:
 
 @pytest.fixture
 def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The output of a cube with a line of 3 K at channel 30 in all spectra but a blank one, in two chunks."""
+    """The output of a cube in two chunks. All spectra have a line of 3 K at channel 30, except one that is blank."""
     monkeypatch.chdir(tmp_path)
     channels = np.arange(CHANNELS)[:, None, None]
     data = np.random.default_rng(2).normal(0.0, 0.1, (CHANNELS, NY, NX)) + 3.0 * np.exp(-((channels - 30) ** 2) / 18)
@@ -64,7 +64,7 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def decomposed(file: io.BytesIO, name: str) -> bytes:
-    """The output of the chunk in `file`, as the worker makes it."""
+    """The output of the worker for the chunk in `file`."""
     chunk, params = ChunkFile(file), FitParams()
     command = ChunkProcess(
         run_id="run-1", job_id="first light", survey="grs", workload="spectra", chunk_id=name, n_items=6, bucket="b",
@@ -80,7 +80,7 @@ def decomposed(file: io.BytesIO, name: str) -> bytes:
 
 
 def run(code: str) -> dict[str, Any]:
-    """The names that `code` leaves behind."""
+    """Run `code` and return its global names."""
     names: dict[str, Any] = {}
     exec(compile(code, "docs/columns.md", "exec"), names)
     return names

@@ -1,4 +1,4 @@
-"""Every command of the pages on contracts, deployments and releases is run by a test, or cannot be run here."""
+"""A test runs every command of the pages on contracts, deployments and releases, or says why it cannot."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ WORKER = "prismline deploy --env prod --service worker"
 LOCAL = "--env local --service worker"
 OIDC = "token.actions.githubusercontent.com"
 
-#: The test that runs a command. A test takes it from the page, with another service or folder where that is quicker.
+#: The test that runs each command. It reads the command from the page, and uses another service or folder if that is
+#: quicker.
 RUN = {
     # A contract changes.
     "make contracts": f"{EVOLVING}::test_adding_a_field",
@@ -90,15 +91,15 @@ RUN = {
     "python3.11 releases.py record services/worker": f"{SPARSE}::test_a_release_is_checked_and_recorded",
 }
 
-#: What no test runs as it stands, and why.
+#: Commands that no test runs exactly as written, and why.
 NOT_RUN = {
-    "make check": "it is run before every test of the repository, by `make test`",
+    "make check": "`make test` runs it before the tests",
     "prismline deploy": "a sentence names the command without its options",
     "prismline rollback": "a sentence names the command without its options",
     "export AWS_PROFILE=my-account AWS_REGION=eu-central-1": "the account is the reader's; a test has the emulator's",
     f"{WORKER} --parameter WorkerCompute=fargate --parameter FunctionSubnetIds=subnet-0aaa,subnet-0bbb"
     " --parameter FunctionSecurityGroupIds=sg-0ccc": (
-        "the emulator refuses templates with Fargate: tests/templates holds what the parameters make of the template"
+        "the emulator refuses templates with Fargate: tests/templates checks the template with these parameters"
     ),
     "aws service-quotas request-service-quota-increase --service-code lambda --quota-code L-B99A9384"
     " --desired-value 1000": f"the emulator has no quotas: {DEPLOYING} checks its parameters and sends nothing",
@@ -107,8 +108,8 @@ NOT_RUN = {
 
 def test_every_command_is_run_or_says_why_not() -> None:
     written = {command for name in PAGES for command in all_commands(REPOSITORY / "docs" / f"{name}.md")}
-    assert written - RUN.keys() - NOT_RUN.keys() == set(), "name the test that runs it"
-    assert (RUN.keys() | NOT_RUN.keys()) - written == set(), "no page has it"
+    assert written - RUN.keys() - NOT_RUN.keys() == set(), "name the test that runs the command"
+    assert (RUN.keys() | NOT_RUN.keys()) - written == set(), "no page has the command"
     assert RUN.keys() & NOT_RUN.keys() == set()
 
 

@@ -1,4 +1,4 @@
-"""The table of six changes in CONTRIBUTING.md names files and things in them that there are."""
+"""The files and names in the table of six changes in CONTRIBUTING.md exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prismline_localstack.settings import REPOSITORY
 
 TABLE = (REPOSITORY / "CONTRIBUTING.md").read_text().partition("| change | files |")[2].partition("\n\n")[0]
 ROWS = {row.split("|")[1].strip(): row for row in TABLE.splitlines()[2:]}
-#: What is named without its folder, in a row that has named the folder before.
+#: Folders of files that a row names without the folder, because it has named the folder before.
 FOLDERS = (
     "",
     "cli/src/prismline_cli",
@@ -19,7 +19,7 @@ FOLDERS = (
     "contracts/src/prismline_contracts",
     "libs/ledger/src/prismline_ledger",
 )
-#: Names in the code that a reader looks for, and the file that has them.
+#: Names in the code that the table mentions, and their files.
 NAMES = {
     "COUNTERS": "libs/ledger/src/prismline_ledger/base.py",
     "Census": "services/dlq-consumer/src/prismline_dlq_consumer/sweep_decisions.py",

@@ -29,14 +29,14 @@ CONTRACTS_PAGE = REPOSITORY / "docs" / "evolving-contracts.md"
 
 
 def prismline(system: System, command: str, *more: str, **expected: Any) -> str:
-    """Run a `prismline` command of the page; what it printed."""
+    """Run a `prismline` command of the page. Return what it printed."""
     name, *arguments = shlex.split(command)
     assert name == "prismline"
     return system.cli(*arguments, *more, **expected)
 
 
 def shell(command: str) -> str:
-    """Run a command of the page in a shell, at the emulator; what it printed."""
+    """Run a command of the page in a shell, on the emulator. Return what it printed."""
     tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
@@ -53,7 +53,7 @@ def shell(command: str) -> str:
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """A system of `prismline up --functions`."""
+    """A system that was started like `prismline up --functions`."""
     assert commands(PAGE, "On your machine")[0] == "prismline up --functions"
     folder = tmp_path_factory.mktemp("deploying")
     with pytest.MonkeyPatch.context() as patch, System.running(folder, patch, functions=True) as running:
@@ -71,7 +71,7 @@ def test_a_cube_is_decomposed(system: System, tmp_path: Path, monkeypatch: pytes
 
 def test_an_upgrade_and_a_rollback(system: System) -> None:
     plan, upgrade = commands(PAGE, "An upgrade")
-    assert "no changes" in prismline(system, plan), "what is deployed is this checkout"
+    assert "no changes" in prismline(system, plan), "the deployed release is this checkout"
     assert "is deployed" in prismline(system, upgrade)
     rollback_plan, rollback, listed = commands(PAGE, "A rollback")
     for command in (rollback_plan, rollback):
@@ -81,7 +81,7 @@ def test_an_upgrade_and_a_rollback(system: System) -> None:
     assert len(services) == len(list(REPOSITORY.glob("services/*/template.yaml")))
 
 
-#: Stands for docker: what it "pushes" is in the emulator's ECR.
+#: A fake docker command: `push` puts an image into the emulator's ECR.
 DOCKER = f"""#!{sys.executable}
 import json, sys
 import boto3
@@ -94,7 +94,7 @@ if sys.argv[1] == "push":
 
 @pytest.fixture(scope="module")
 def account(system: System, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What the first deployment to an account printed. The emulator stands for the account; nothing runs there."""
+    """The output of the first deployment to an account. The emulator is the account; no service runs there."""
     folder = tmp_path_factory.mktemp("bin")
     docker = folder / "docker"
     docker.write_text(DOCKER)
@@ -131,7 +131,7 @@ RESERVED = {"interactions": 5, "dlq-consumer": 4, "dead-letters": 24}
 
 
 def reserved(environment: str) -> dict[str, int | None]:
-    """The reserved concurrency of the functions that the page speaks of."""
+    """The reserved concurrency of the functions that the page mentions."""
     functions = client("lambda")
     return {
         name: functions.get_function_concurrency(FunctionName=f"prismline-{environment}-{name}").get(

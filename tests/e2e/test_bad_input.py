@@ -1,4 +1,4 @@
-"""Bad input ends its run with one sentence that names the cause; nothing hangs and nothing is tried again."""
+"""Bad input fails its run with one sentence that names the cause. No run hangs and no message is retried."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _truncated(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:4000])
 
 
-#: What is in the cube's place, and what the run says then.
+#: Objects instead of a valid cube, with the error of the run.
 BAD_CUBES: dict[str, tuple[Callable[[Path], object], str]] = {
     "not FITS": (lambda path: path.write_bytes(b"P6 picture"), "not FITS"),
     "empty": (lambda path: path.write_bytes(b""), "empty"),
@@ -59,7 +59,7 @@ def test_each_bad_cube_fails_its_run_with_the_cause(system: System, tmp_path: Pa
         assert_invariants(system, run_id)
 
 
-#: A manifest's body, and what its run says.
+#: Bodies of manifests, with the error of the run.
 BAD_MANIFESTS: dict[str, tuple[Any, str]] = {
     "not JSON": ("{cube_key: ", "JSON"),
     "a list": ([1, 2], "object"),
@@ -98,7 +98,7 @@ def test_each_bad_manifest_fails_its_run_with_the_cause(system: System) -> None:
         assert view.state is not None
         assert said in (view.state.error_message or ""), name
         assert_invariants(system, run_id)
-    assert system.depth("split-dlq") == 0, "a bad submission is answered, not dead-lettered"
+    assert system.depth("split-dlq") == 0, "the splitter answers a bad submission and does not dead-letter it"
 
 
 def test_an_object_that_is_no_manifest_starts_nothing(system: System) -> None:

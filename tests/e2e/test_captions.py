@@ -1,4 +1,4 @@
-"""Captions through an outage of the GPU: nothing is called complete, people hear of it once, and nothing is lost."""
+"""Captions during an outage of the GPU: no window is reported as complete, people are alerted once, none is lost."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tests.system import CHUNK_SERVICES, System, wait_for
 
 pytestmark = pytest.mark.e2e
 
-#: Deferrals of one message in a day: one every quarter of an hour.
+#: Deferrals of one message in a day: one every 15 minutes.
 DAY = 24 * 4
 
 
 def log_lines(logs: Path, process: str, message: str) -> list[dict[str, object]]:
-    """What a process logged under `message`."""
+    """The log lines of a process with this message."""
     lines = (logs / f"{process}.log").read_text().splitlines()
     return [json.loads(line) for line in lines if f'"{message}"' in line]
 
@@ -60,7 +60,7 @@ def test_an_outage_of_the_gpu(tmp_path_factory: pytest.TempPathFactory, tmp_path
         (alert,) = demo_captions.alarms(discord, run_id)
         assert alert["title"] == f"Alarm: prismline-{system.connection.environment}-chunks-dlq-backlog"
         assert "No GPU is provisioned" in json.dumps(alert["fields"])
-        assert len(discord.messages) == 1, "the run that failed while alerts were muted was not told of"
+        assert len(discord.messages) == 1, "the run that failed while alerts were muted was not posted"
         assert log_lines(logs, "notifier", "alert_suppressed")
         assert [line["duration"] for line in log_lines(logs, "interactions", "alert_muted")] == ["1h"]
         assert log_lines(logs, "interactions", "alert_unmuted")
@@ -71,7 +71,7 @@ def test_an_outage_of_the_gpu(tmp_path_factory: pytest.TempPathFactory, tmp_path
         frames = sorted(tmp_path.glob("*.png"))
         for segment in segments_after:
             window = frames[segment.window_index * WINDOW_SIZE :][:WINDOW_SIZE]
-            assert mean_colour(window) in (segment.caption or ""), "it describes the frames of its window"
+            assert mean_colour(window) in (segment.caption or ""), "the caption describes the frames of its window"
         assert [message["embeds"][0]["title"].partition(":")[0] for message in discord.messages] == [
             "Alarm",
             "OK again",
@@ -105,7 +105,7 @@ def test_a_day_without_a_gpu_and_a_model_that_errs_lose_no_window(
             chunks = system.chunks(run_id)
             return len(chunks) == 3 and all(chunk.deferrals >= DAY + 4 for chunk in chunks)
 
-        wait_for(outlasted_a_day, "every window to be put off a hundred times")
+        wait_for(outlasted_a_day, "every window to be deferred a hundred times")
         assert {chunk.status for chunk in system.chunks(run_id)} == {"PENDING"}
         assert {chunk.attempts for chunk in system.chunks(run_id)} == {0}
         faults = harness.load_state().url("gpu") + "/_standin/faults"

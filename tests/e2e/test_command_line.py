@@ -1,4 +1,4 @@
-"""The `prismline` command and the AWS command line, on the same run."""
+"""The `prismline` command and the AWS command line show the same run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture(scope="module")
 def finished(system: System, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A run of four chunks, one of which failed."""
+    """A run of four chunks, of which one failed."""
     where = {"chunk_id": "chunk-0000002"}
     system.set_faults([{"point": "chunk.started", "action": "permanent", "where": where}])
     cube = write_cube(tmp_path_factory.mktemp("cubes") / "cube.fits", ny=2, nx=4)
@@ -179,7 +179,7 @@ def test_nothing_to_reach_is_an_exit_code_of_its_own(system: System, monkeypatch
 
 
 def aws(*arguments: str) -> dict[str, Any]:
-    """What the real AWS command line answers."""
+    """Run the real AWS command line. Return its answer."""
     command = [str(Path(sys.executable).with_name("aws")), *arguments, "--output", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr

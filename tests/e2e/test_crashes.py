@@ -1,4 +1,4 @@
-"""The emulator, or the supervisor and all with it, killed at bad moments: nothing disappears, and what ran goes on."""
+"""The emulator, or the supervisor with all processes, is killed at bad moments: no run is lost, and all continue."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from tests.system import CHUNK_SERVICES, SHARED_ENDPOINT, System, wait_for
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.skipif(SHARED_ENDPOINT is not None, reason="only the embedded emulator writes down what it holds"),
+    pytest.mark.skipif(SHARED_ENDPOINT is not None, reason="only the embedded emulator saves its state"),
 ]
 
 
 class Machine:
-    """A home whose system is killed and started again."""
+    """A home directory whose system is killed and started again."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.home, self.faults = folder / "home", folder / "faults.json"
@@ -32,7 +32,7 @@ class Machine:
         patch.setenv("PRISMLINE_HOME", str(self.home))
 
     def up(self) -> System:
-        """Start it as a person would."""
+        """Start the system by the command."""
         self._patch.delenv("AWS_ENDPOINT_URL", raising=False)
         settings = {
             "PRISMLINE_VISIBILITY_SECONDS": "5",
@@ -45,7 +45,7 @@ class Machine:
         return System.connected(self.state.environment, self.faults)
 
     def kill(self, process: str) -> None:
-        """SIGKILL to the supervisor or one of its processes, and wait until nothing is left."""
+        """Send SIGKILL to the supervisor or one of its processes, and wait until all processes have ended."""
         entry = self.state.processes.get(process)
         victim = entry.process if entry else self.state.supervisor
         assert victim is not None

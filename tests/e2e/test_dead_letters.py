@@ -1,4 +1,4 @@
-"""Everything goes wrong at once: what can complete completes, the rest is FAILED with its error, nothing is lost."""
+"""Many faults in one run: chunks that can complete do, the others are FAILED with their error, none is lost."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.system import CHUNK_SERVICES, System, wait_for
 
 pytestmark = pytest.mark.e2e
 
-#: Every queue whose messages go to the archive when it gives up on them.
+#: Every queue whose dead letters go to the archive.
 QUEUES = ("split", "chunks", "refits", "status", "runs", "recoveries", "sweeps")
 
 
 def records(system: System) -> list[dict[str, object]]:
-    """All that is in the archive now."""
+    """All records in the archive."""
     pages = system.connection.s3.get_paginator("list_objects_v2").paginate(
         Bucket=system.connection.bucket, Prefix=ARCHIVE_PREFIX
     )
@@ -51,7 +51,7 @@ def test_a_run_in_which_everything_goes_wrong(tmp_path_factory: pytest.TempPathF
         assert {chunks[name].last_error for name in PERMANENT} == {"Injected permanent fault at chunk.started."}
         for name in TRANSIENT:
             assert chunks[name].state is ChunkStatus.COMPLETED
-            assert chunks[name].attempts == 6, "five that failed, and the one after the dead-letter queue"
+            assert chunks[name].attempts == 6, "five failed attempts, and one after the dead-letter queue"
         assert max(chunk.deferrals for chunk in chunks.values()) >= 1
         assert chunks[KILLED].attempts == 2 * 5 + 1, "two dispatches of five, and the recovery"
 
@@ -65,7 +65,7 @@ def test_a_run_in_which_everything_goes_wrong(tmp_path_factory: pytest.TempPathF
         garbage = [record for record in records(system) if record["body"] == GARBAGE]
         assert all(record["error"] for record in garbage)
         assert garbage
-        assert all(record["run_id"] != run_id for record in records(system)), "what was recovered has left the archive"
+        assert all(record["run_id"] != run_id for record in records(system)), "recovered records have left the archive"
 
         shown = json.loads(system.cli("deadletters", "ls", "--json"))
         assert GARBAGE in json.dumps(shown, ensure_ascii=False) or len(shown) == len(garbage)

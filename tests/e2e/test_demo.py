@@ -1,4 +1,4 @@
-"""The demonstration that goes on serving the console."""
+"""The demonstration that keeps serving the console."""
 
 from __future__ import annotations
 
@@ -52,5 +52,5 @@ def test_a_kept_demonstration_serves_its_run_until_it_is_interrupted(tmp_path: P
 
 
 def hear_interrupts() -> None:
-    """What a shell runs in the background ignores them, and so would its children."""
+    """Handle SIGINT again: a shell makes background processes ignore it, and their children inherit that."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Duplicates, kills and poison: every chunk still ends once, and the counters stay exact."""
+"""Duplicates, kills and damaged inputs: every chunk still ends once, and the counters stay exact."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.system import CHUNK_SERVICES, System, wait_for
 
 pytestmark = pytest.mark.e2e
 
-#: The splitter's fault points, one between each pair of its steps.
+#: The fault points of the splitter, one between each two of its steps.
 SPLIT_POINTS = (
     "split.run_opened",
     "split.input_chosen",
@@ -32,7 +32,7 @@ SPLIT_POINTS = (
     "split.answered",
     "split.announced",
 )
-#: The worker's.
+#: The fault points of the worker.
 CHUNK_POINTS = ("chunk.started", "chunk.block_fitted", "chunk.decomposed", "chunk.output_written", "chunk.recorded")
 
 
@@ -74,7 +74,7 @@ def test_a_worker_that_dies_in_mid_chunk_is_taken_over(faults: System, tmp_path:
     assert system.faults_that_struck() == len(CHUNK_POINTS)
     system.wait_until_idle()
     attempts = {chunk.chunk_id: chunk.attempts for chunk in system.chunks(run_id)}
-    assert attempts["chunk-0000000"] == 2, "a start that was killed is an attempt"
+    assert attempts["chunk-0000000"] == 2, "a killed start counts as an attempt"
     assert attempts["chunk-0000008"] == 1, "a chunk that was recorded is not processed again"
     assert_invariants(system, run_id, nx=4)
 
@@ -98,7 +98,7 @@ def test_every_message_delivered_twice_changes_nothing(
 
 
 def poison() -> dict[str, tuple[Callable[[bytes], bytes | None], str]]:
-    """Ways to spoil a chunk's input, with what the failure has to say."""
+    """Ways to damage a chunk's input, with the expected error."""
 
     def npz(**arrays: object) -> bytes:
         buffer = io.BytesIO()
@@ -141,7 +141,7 @@ def test_poisoned_chunks_fail_with_their_cause_and_no_other_suffers(faults: Syst
         said = poison()[chunk.chunk_id][1]
         assert said in (chunk.error or "")
         assert said in shown
-        assert chunk.attempts == 1, "what can never work is not tried again"
+        assert chunk.attempts == 1, "a permanent error is not retried"
     assert_invariants(system, run_id, nx=10)
 
 

@@ -1,4 +1,4 @@
-"""The services as Lambda functions: deployed as to AWS, run by awslambdaric, fed from queues as Lambda feeds them."""
+"""The services as Lambda functions: deployed like on AWS, run by awslambdaric, invoked from queues like by Lambda."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def functions(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
         with System.running(folder, patch, functions=True) as running:
             yield running
     decisions = read_decisions(folder / "iam.jsonl")
-    assert {decision for decision in decisions if not decision.allowed} == set(), "no function was refused anything"
+    assert {decision for decision in decisions if not decision.allowed} == set(), "no function was denied an action"
     assert any(decision.principal.startswith("prismline-local-worker-FunctionRole") for decision in decisions)
 
 
@@ -53,7 +53,7 @@ def test_a_cube_is_decomposed_by_functions(functions: System, tmp_path: Path) ->
 
 
 def release(folder: Path, version: str) -> Path:
-    """A checkout in which the worker has another version, and code that differs."""
+    """A checkout in which the worker has another version and different code."""
     for part in ("contracts/src", "libs", "services", "platform"):
         shutil.copytree(REPOSITORY / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     worker = folder / "services" / "worker"
@@ -66,7 +66,7 @@ def release(folder: Path, version: str) -> Path:
 
 
 def deploy_worker(system: System, root: Path) -> dict[str, Any]:
-    """Deploy the worker of a checkout alone. What the command says of it."""
+    """Deploy only the worker of a checkout. Return what the command prints about it."""
     shown = json.loads(system.cli("deploy", "--env", "local", "--service", "worker", "--root", str(root), "--json"))
     assert [stack["stack"] for stack in shown["stacks"]] == ["prismline-local-worker"]
     return {"changes": shown["stacks"][0]["changes"], **shown["deployed"][0]}
@@ -80,14 +80,14 @@ def test_the_worker_is_upgraded_and_rolled_back_while_a_run_goes_on(functions: S
         earlier = len(invocations("worker"))
 
         def images() -> list[str]:
-            """The images of the invocations of the run so far, each as often as one follows another."""
+            """The images of the run's invocations so far, with consecutive repeats removed."""
             found = [each["image"] for each in invocations("worker")[earlier:] if "error" not in each]
             return [image for n, image in enumerate(found) if n == 0 or image != found[n - 1]]
 
         wait_for(lambda: first["image"] in images(), "chunks by the first release")
         second = deploy_worker(functions, release(tmp_path / "checkout", "9.0.0"))
         assert second["version"] == "9.0.0"
-        # Code alone; the emulator also lists resources whose condition is false.
+        # Only code changes; the emulator also lists resources whose condition is false.
         assert all(change["type"].startswith(CODE_TYPES) for change in second["changes"])
         wait_for(lambda: second["image"] in images(), "chunks by the second release")
         restored = json.loads(functions.cli("rollback", "--env", "local", "--service", "worker", "--json"))
@@ -105,5 +105,5 @@ def test_the_worker_is_upgraded_and_rolled_back_while_a_run_goes_on(functions: S
     assert (view.status, view.completed, view.failed, view.total) == ("completed", 80, 0, 80)
     assert_invariants(functions, run_id, nx=8)
     assert [each for each in invocations("worker")[earlier:] if "error" in each] == [], (
-        "no chunk was torn from a worker"
+        "no worker lost a chunk"
     )

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 @pytest.fixture
 def api(system: System) -> httpx.Client:
-    """A client of the user of this system, with the key that `up` made."""
+    """An HTTP client with the key that `up` made."""
     key = read_api_key(Path(system.faults_file.parent) / "home" / "api-key")
     headers = {"Authorization": f"Bearer {key}"}
     return httpx.Client(base_url=f"{os.environ['PRISMLINE_API_URL']}/v1", headers=headers, timeout=60)
@@ -31,7 +31,7 @@ def document(answer: httpx.Response) -> Any:
 
 
 def ended(api: httpx.Client, run_id: str) -> Any:
-    """The run once it has ended."""
+    """Wait for the run to end and return it."""
 
     def look() -> Any:
         run = document(api.get(f"/runs/{run_id}"))
@@ -41,7 +41,7 @@ def ended(api: httpx.Client, run_id: str) -> Any:
 
 
 def bodies(api: httpx.Client, run_id: str) -> dict[str, bytes]:
-    """What the completed tasks of a run fetched, by URL, through their links."""
+    """The bodies of the completed tasks of a run by URL, read through their links."""
     tasks = document(api.get(f"/runs/{run_id}/tasks", params={"status": "COMPLETED", "limit": 1000}))["items"]
     found = {}
     for task in tasks:

@@ -1,4 +1,4 @@
-"""Every function with the credentials of its own role, on an emulator that enforces IAM policies."""
+"""Every function runs with the credentials of its own role, on an emulator that enforces IAM policies."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.system import PATIENCE, System, wait_for
 
 pytestmark = pytest.mark.e2e
 
-#: What is granted and not used by the runs below: `<service> <role> <action> <resource>` as a pattern, and why.
+#: Grants that the runs below do not use: `<service> <role> <action> <resource>` as a pattern, and the reason.
 NOT_USED_HERE = {
     r".* (logs|xray):.*": "Lambda and Step Functions log and trace on AWS only",
     r".* sqs:(ReceiveMessage|DeleteMessage|GetQueueAttributes) .*": "Lambda receives with the rights of the function",
@@ -37,7 +37,7 @@ NOT_USED_HERE = {
     r"(worker|splitter) FunctionRole s3:GetObject ": "the parameter SourceObjects names nothing",
     r"status StateMachineRole .*": "the emulator calls for the state machine without asking",
     r"dlq-consumer FunctionRole (sqs|s3|states|ec2|ssm|dynamodb|events):.*": "nothing becomes a dead letter here",
-    r"alerting .*": "nobody is alerted, and nobody types a command",
+    r"alerting .*": "the test sends no alert and no slash command",
     r"api WebhooksRole .*": "no job here has a webhook",
     r"api ApiRole (cloudwatch|sqs|ssm):.*": "the console is not opened",
     r"api ApiRole dynamodb:(BatchGetItem|DeleteItem|Query|Scan) .*": "nothing is listed here",
@@ -91,7 +91,7 @@ def start_run(session: Any) -> Any:
     return session.client("stepfunctions").start_execution(stateMachineArn=arn)
 
 
-#: What each role must not do.
+#: Actions that each role must not be able to do.
 REFUSED: dict[str, dict[str, Attempt]] = {
     "worker FunctionRole": {
         "submit a manifest": put("manifests/x.json"),
@@ -149,7 +149,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def enforced(tmp_path_factory: pytest.TempPathFactory, log: Path) -> Iterator[System]:
-    """A system whose services are functions that may do what their roles allow, and nothing else."""
+    """A system whose services are functions that may only do what their roles allow."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(LOG_VARIABLE, str(log))
         with System.running(tmp_path_factory.mktemp("enforced"), patch, functions=True) as running:
@@ -181,14 +181,14 @@ def grants(role: str) -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def decisions(enforced: System, log: Path, tmp_path_factory: pytest.TempPathFactory) -> set[Decision]:
-    """What was allowed and refused while runs of all kinds went on."""
+    """The allowed and denied requests during runs of all kinds."""
     with serving(Site()) as site:
         run_all_kinds(enforced, write_cube(tmp_path_factory.mktemp("cube") / "cube.fits", ny=4, nx=5), site)
     return read_decisions(log)
 
 
 def run_all_kinds(enforced: System, path: Path, site: str) -> None:
-    """Runs of a cube, of lists of URLs, of a cube that is missing; an export and a deletion."""
+    """Run a cube, lists of URLs and a missing cube; export and delete a job."""
     cube = enforced.submit(path, chunk_size=5)
     key = read_api_key(Path(enforced.faults_file.parent) / "home" / "api-key")
     api = httpx.Client(
@@ -234,7 +234,7 @@ def test_runs_of_all_kinds_need_no_right_that_a_role_lacks(decisions: set[Decisi
 
 @dataclass(frozen=True)
 class Person:
-    """Somebody who has assumed a role and uses the command line."""
+    """A person who has assumed a role and uses the command line."""
 
     variables: dict[str, str]
 
@@ -246,12 +246,12 @@ class Person:
             "AWS_ACCESS_KEY_ID": found.access_key,
             "AWS_SECRET_ACCESS_KEY": found.secret_key,
             "AWS_SESSION_TOKEN": found.token or "",
-            "PRISMLINE_HOME": str(home),  # nothing runs there: the credentials count
+            "PRISMLINE_HOME": str(home),  # no system runs in this home; only the credentials matter
         }
         return cls(dict(os.environ) | keys)
 
     def types(self, *arguments: str, expect: int = 0) -> str:
-        """What `prismline` prints."""
+        """Run `prismline`. Return what it prints."""
         command = [str(Path(sys.executable).with_name("prismline")), *arguments]
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=PATIENCE, check=False, env=self.variables

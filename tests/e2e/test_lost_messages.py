@@ -1,4 +1,4 @@
-"""Messages that are lost for good: the sweeper, at the harness's beat, gives every chunk a new one."""
+"""Messages that are lost for good: the sweeper, which the harness triggers, sends every chunk a new one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_run_whose_messages_are_lost_is_completed(tmp_path_factory: pytest.Tem
         assert (view.status, view.completed, view.total) == ("completed", 20, 20)
         resent = {chunk.chunk_id for chunk in system.chunks(run_id, ChunkStatus.COMPLETED) if chunk.resends}
         assert "chunk-0000002" in resent
-        assert len(resent) > 1, "those whose messages were lost; what a worker held at that moment, it ended itself"
+        assert len(resent) > 1, "the chunks whose messages were lost; workers ended the chunks that they held"
         assert all(chunk.resends <= 1 for chunk in system.chunks(run_id))
         system.wait_until_idle()
         wait_for(lambda: run_id not in [run.run_id for run in system.connection.ledger.open_runs()], "the last sweep")

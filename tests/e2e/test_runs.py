@@ -30,7 +30,7 @@ def test_a_generated_cube_is_decomposed(system: System, tmp_path: Path) -> None:
     assert len(table) == 20
     assert sum(n == 1 for n in table["n_components"].to_pylist()) >= 15, "most spectra hold exactly their one line"
     assert_invariants(system, run_id, nx=5)
-    events = {event["id"]: event["type"] for event in system.events(run_id)}  # a repeat has the id of the first
+    events = {event["id"]: event["type"] for event in system.events(run_id)}  # a repeated event has the id of the first one
     said = [kind.removeprefix("prismline.run.") for kind in events.values()]
     assert [kind for kind in said if "chunk" not in kind] == [
         "submitted.v1",
@@ -74,14 +74,14 @@ def with_gaussline(spectrum: np.ndarray) -> int:
 
 
 def first_rows(cube: Path, rows: int, to: Path) -> Path:
-    """A cube of the first rows of another one."""
+    """A cube with the first rows of another cube."""
     with fits.open(cube) as hdus:
         hdus[0].data = hdus[0].data[..., :rows, :]
         hdus.writeto(to)
     return to
 
 
-# phspectra takes a fifth of a second for a spectrum, here and in the worker, so it gets fewer of them.
+# phspectra takes 0.2 s for a spectrum, in this test and in the worker, so it gets fewer spectra.
 @pytest.mark.parametrize(
     ("decomposer", "directly", "rows"), [("phspectra", with_phspectra, 3), ("gaussline", with_gaussline, 10)]
 )
@@ -211,5 +211,5 @@ def test_spectra_that_run_out_of_time_are_done_in_the_slow_lane(
 
 
 def system_error(system: System, *arguments: str) -> str:
-    """What a command that has to be refused says on standard error."""
+    """Run a command that has to fail. Return its standard error."""
     return system.cli(*arguments, expect=2, stream="stderr")

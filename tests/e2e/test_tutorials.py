@@ -14,7 +14,7 @@ from tests.environments import without_a_system
 
 REPOSITORY = Path(__file__).parents[2]
 TUTORIALS = sorted((REPOSITORY / "docs/tutorials").glob("*.md"))
-#: A block of commands, and the exit code of the last one, if that is not 0.
+#: A block of commands, with the exit code of the last one if it is not 0.
 BLOCK = re.compile(r"^<!-- run(?:: (?P<code>\d+))? -->\n```sh\n(?P<commands>.*?)^```$", re.MULTILINE | re.DOTALL)
 #: Longest time in seconds that a tutorial may take.
 PATIENCE = 240
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(PATIENCE + 30)]
 
 
 def script(page: str) -> str:
-    """The page's commands as one script, which ends at the first one that does not end as the page says."""
+    """The page's commands as one script. It stops at the first command whose exit code is not the page's."""
     lines = ["set -u"]
     for block in BLOCK.finditer(page):
         expected, commands = int(block["code"] or 0), block["commands"]
@@ -55,7 +55,7 @@ def test_every_command_of_a_tutorial_works(page: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_only_the_activation_is_left_out(page: Path) -> None:
-    """A block that is not run would not be noticed when its commands change."""
+    """If another block were not run, nobody would notice that its commands have stopped working."""
     blocks = re.findall(r"(?:^<!-- run.*-->\n)?^```sh\n.*?^```$", page.read_text(), re.MULTILINE | re.DOTALL)
     left_out = [block for block in blocks if not block.startswith("<!-- run")]
     assert left_out == ["```sh\n. .venv/bin/activate\n```"]

@@ -48,7 +48,7 @@ def test_no_url_is_lost_or_counted_twice_when_a_worker_and_valkey_are_killed(
         wait_for(lambda: pages.counts.total() >= PAGES, "fetching to go on")
         kill("valkey")
         wait_for(lambda: system.item(run_id).drained_at, "the run to drain", 240)
-        wait_for(lambda: system.events(run_id, "run.completed"), "the run's end to be said")
+        wait_for(lambda: system.events(run_id, "run.completed"), "the run's end to be announced")
 
         run, ledger = system.item(run_id), system.connection.ledger
         assert (run.chunks_total, run.chunks_completed, run.chunks_failed) == (len(paths), len(paths) - 1, 1)
@@ -62,7 +62,7 @@ def test_no_url_is_lost_or_counted_twice_when_a_worker_and_valkey_are_killed(
                 if task.index < PAGES:
                     assert body == page_body(task.index)
         assert len({event["id"] for event in system.events(run_id, "run.drained")}) == 1
-        assert pages.most <= 2 * 16, "over the kill of a worker and of Valkey, too"
+        assert pages.most <= 2 * 16, "even though a worker and Valkey were killed"
 
 
 def test_a_large_run_has_a_queue_of_its_own_as_long_as_it_goes_on(

@@ -1,4 +1,4 @@
-"""The demonstration of a large job over HTTP: pages that were fetched while things died come home in one archive."""
+"""The demonstration of a large job over HTTP: processes are killed, and all pages are still in one archive."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.system import URL_SERVICES, System
 
 pytestmark = pytest.mark.e2e
 
-#: URLs in the list. `make demo-urls` takes 20,000; this is more than the api takes inline, so it goes the same way.
+#: URLs in the list. `make demo-urls` uses 20,000. This is more than the api accepts inline, so it is uploaded as well.
 URLS = 1500
 
 
 @pytest.mark.timeout(600)
 def test_a_list_of_urls_comes_home_in_one_archive(tmp_path: Path) -> None:
-    """Valkey and the fetching worker are killed meanwhile."""
+    """Valkey and the fetcher are killed meanwhile."""
     said: list[str] = []
     with (
         demo.site(tmp_path) as site,

@@ -1,4 +1,4 @@
-"""The guide for authors of workloads: its code, its test, its commands, as they are on the page."""
+"""The code, the test and the commands of docs/workloads.md work exactly as on the page."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from prismline_localstack.settings import REPOSITORY
 from tests.system import CHUNK_SERVICES, System
 
 PAGE = (REPOSITORY / "docs" / "workloads.md").read_text()
-#: Processes find a checkout's packages before the installed ones.
+#: Environment in which processes import a checkout's packages instead of the installed ones.
 SOURCES = [f"services/{service}/src" for service in ("splitter", "worker")]
 
 
 def files() -> dict[str, str]:
-    """The files that the page has its reader write, by path."""
+    """The files that the reader of the page writes, by path."""
     return dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", PAGE, flags=re.DOTALL))
 
 
@@ -33,9 +33,9 @@ def commands(name: str) -> list[str]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of what the page adds to, with the page's files; the rest is ours."""
+    """A copy of the folders that the page adds files to, with these files; other folders are links to this checkout."""
     root = tmp_path / "checkout"
-    # With what Python has compiled: a copy has the times of its sources, so the processes need not compile them again.
+    # The copy includes compiled modules and keeps file times, so processes need not compile again.
     shutil.copytree(REPOSITORY / "services", root / "services", ignore=shutil.ignore_patterns("*.egg-info"))
     for name in ("pyproject.toml", "platform", "contracts", "libs", "cli", "localstack"):
         (root / name).symlink_to(REPOSITORY / name)

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of releases: wheels are built once, also where tests run in several processes."""
+"""Fixtures of the tests of releases. Wheels are built once, even if tests run in several processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.releases import wheels
 
 @pytest.fixture(scope="session")
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> wheels.MadeOnce:
-    """Makes a folder once for all processes of this test session. The other processes wait until it is whole."""
+    """Makes a folder once for all processes of this test session. The other processes wait until it is complete."""
     base = tmp_path_factory.getbasetemp()
     shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
@@ -24,7 +24,7 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> wheels.MadeOnce:
         with (shared / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not done.exists():
-                shutil.rmtree(folder, ignore_errors=True)  # what a process left that failed or skipped
+                shutil.rmtree(folder, ignore_errors=True)  # left by a process that failed or skipped
                 make(folder)
                 done.touch()
         return folder
@@ -40,13 +40,13 @@ def built(made_once: wheels.MadeOnce) -> Path:
 
 @pytest.fixture(scope="session")
 def commands(built: Path, made_once: wheels.MadeOnce) -> Path:
-    """The commands of an environment that holds the harness, which needs all other packages."""
+    """The folder of commands of an environment with the harness, which needs all other packages."""
     return made_once("venv", lambda folder: wheels.environment_of(built, ["prismline-localstack"], folder)) / "bin"
 
 
 @pytest.fixture(scope="session")
 def home(commands: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of a system that runs from the wheels, its services as functions."""
+    """The folder of a system that runs from the wheels, with its services as functions."""
     folder = tmp_path_factory.mktemp("running")
     try:
         wheels.run([str(commands / "prismline"), "up", "--functions"], folder)

@@ -1,6 +1,6 @@
 """A service of the last release works with the others of this checkout: teams release one service at a time.
 
-The last release is what `releases.toml` records. Its wheels are built from the commit that stands there.
+`releases.toml` records the last release. Its wheels are built from the recorded commit.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from tests.system import CHUNK_SERVICES, System
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 RECORD = releases.read_record(REPOSITORY)
-#: The services that are built, and the commits that hold their last releases.
+#: The services to build, and the commits of their last releases.
 SERVICES = {name: RECORD[f"services/{name}"].commit for name in ("worker", "splitter")}
-#: Libraries of ours that splitter and worker were released with. gaussline is compiled: the one of now is in its range.
+#: Libraries that splitter and worker were released with. gaussline has to be compiled, so the present one is used; it
+#: is in the allowed range.
 LIBRARIES = ("contracts", "libs/runtime", "libs/ledger", "libs/coordination")
 
 
@@ -33,7 +34,7 @@ LIBRARIES = ("contracts", "libs/runtime", "libs/ledger", "libs/coordination")
 def released(request: pytest.FixtureRequest, made_once: wheels.MadeOnce) -> tuple[str, Path]:
     """A service, and a folder with its last release: the packages as the commit has them, their wheels in `dist`.
 
-    The libraries are those of that commit, too: it was released with them.
+    The libraries are also those of that commit, because the service was released with them.
     """
     service: str = request.param
     return service, made_once(f"released-{service}", lambda folder: build_released(service, folder))
@@ -44,14 +45,14 @@ def build_released(service: str, folder: Path) -> None:
     names = [*LIBRARIES, f"services/{service}"]
     archive = ["git", "-C", str(REPOSITORY), "archive", "-o", str(folder / "package.tar"), SERVICES[service], *names]
     if subprocess.run(archive, capture_output=True, check=False).returncode:
-        pytest.skip("the commit of the last release is not here")
+        pytest.skip("the history does not have the commit of the last release")
     shutil.unpack_archive(folder / "package.tar", folder, filter="data")
     pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
     wheels.run([*pip, "--wheel-dir", "dist", *(f"./{name}" for name in names)], folder)
 
 
 def checkout_with(released: Path, service: str, folder: Path) -> Path:
-    """This checkout, but for one service: that is the wheels of the last release. Its stack is that of now."""
+    """This checkout with one service from the wheels of its last release. Its stack is the present one."""
     for path in (REPOSITORY / "services").iterdir():
         if path.is_dir() and path.name != service:
             (folder / "services").mkdir(parents=True, exist_ok=True)
@@ -76,12 +77,12 @@ def test_a_cube_is_decomposed_with_one_service_of_the_last_release(
     service, folder = released
     root = checkout_with(folder, service, tmp_path / "checkout")
     with System.running(tmp_path, monkeypatch, services=CHUNK_SERVICES, root=root) as system:
-        # A worker of 1.0.0 reads chunks that are copied. Those that refer to the cube came after it.
+        # Worker 1.0.0 reads only copied chunks. Reference chunks are newer.
         fields = {"chunk_input": "copy"} if service == "worker" else {}
         run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=2, nx=3), chunk_size=2, **fields)
         view = system.wait(run_id)
         assert (view.status, view.completed, view.total) == ("completed", 3, 3)
         assert {chunk.state for chunk in system.chunks(run_id)} == {ChunkStatus.COMPLETED}
         assert len(system.table(run_id)) == 6
-        if service == "splitter":  # an older worker writes fewer columns than those of now
+        if service == "splitter":  # an older worker writes fewer columns
             assert_invariants(system, run_id, nx=3)

@@ -1,6 +1,6 @@
-"""A team works in a checkout of its service, contracts/ and libs/ alone, with the harness from its wheel.
+"""A team works in a checkout of only its service, contracts/ and libs/, with the harness from its wheel.
 
-The commands are those of docs/releasing.md, for a service whose tests are quick.
+The commands are those of docs/releasing.md, but for a service whose tests are quick.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ pytestmark = [
 ]
 
 SERVICE = "exporter"
-#: The quick ones, and one that needs the emulator and the fixtures of the harness.
+#: Arguments that select quick tests, and one that needs the emulator and the fixtures of the harness.
 SOME_TESTS = '-q -k "zip_archive or given_up"'
 TARGETS = ("lint", "test", "image", "plan", "deploy", "rollback")
 
 
 def written(heading: str, first: str) -> list[str]:
-    """The commands of a section of the page from the one that begins so, for the service of these tests."""
+    """The commands of a section of the page, from the first one with this beginning, for the service of these tests."""
     found = commands_of(REPOSITORY / "docs/releasing.md", heading)
     start = next(n for n, command in enumerate(found) if command.startswith(first))
     return [command.replace("services/worker", f"services/{SERVICE}") for command in found[start:]]
@@ -40,7 +40,7 @@ def written(heading: str, first: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sparse checkout of what is committed."""
+    """A sparse checkout of the committed state."""
     folder = tmp_path_factory.mktemp("sparse")
     *checkout, install = written("One service", "git clone")
     assert install.startswith("make ")
@@ -50,14 +50,14 @@ def sparse(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def as_committed(sparse: Path) -> Iterator[None]:
-    """What a test changes in the checkout is undone."""
+    """Undo the changes of a test in the checkout."""
     yield
     wheels.run(["git", "checkout", "-q", "."], sparse)
 
 
 @pytest.fixture(scope="module")
 def tools(sparse: Path, built: Path, made_once: wheels.MadeOnce) -> Path:
-    """The commands of an environment that `make install` has filled. Third-party packages were there before."""
+    """The folder of commands of an environment after `make install`. It already had the third-party packages."""
     (sparse.parent / "dist").symlink_to(built)
 
     def install(folder: Path) -> None:
@@ -69,7 +69,7 @@ def tools(sparse: Path, built: Path, made_once: wheels.MadeOnce) -> Path:
 
 
 def make(checkout: Path, tools: Path, *arguments: str, **variables: str) -> str:
-    """Run `make` in the service's folder, with the tools that it has installed."""
+    """Run `make` in the service's folder, with the installed tools."""
     command = ["make", "-C", f"services/{SERVICE}", f"VENV={tools.parent}", *arguments]
     return wheels.run(command, checkout, **variables)
 
@@ -82,7 +82,7 @@ def test_only_the_service_and_what_it_stands_on_is_there(sparse: Path) -> None:
 
 def test_lint_and_tests_pass(sparse: Path, tools: Path) -> None:
     known = REPOSITORY / ".mypy_cache"
-    if known.exists():  # what mypy knows of the same files, by their content: it need not read boto3's types again
+    if known.exists():  # mypy's cache of the same files, so that it need not analyse boto3's types again
         shutil.copytree(known, sparse / known.name)
     make(sparse, tools, "lint")
     printed = make(sparse, tools, "test", f"TESTS={SOME_TESTS}")
@@ -91,7 +91,7 @@ def test_lint_and_tests_pass(sparse: Path, tools: Path) -> None:
 
 
 def test_the_tests_are_of_the_code_in_the_checkout(sparse: Path, tools: Path) -> None:
-    """Not of the service's wheel, which the harness brings along."""
+    """They do not import the service's wheel, which is installed with the harness."""
     package = sparse / f"services/{SERVICE}/src/prismline_{SERVICE}/__init__.py"
     package.write_text(f'{package.read_text()}\nraise RuntimeError("the checkout is imported")\n')
     with pytest.raises(AssertionError, match="the checkout is imported"):
@@ -114,7 +114,7 @@ def test_a_release_is_checked_and_recorded(sparse: Path) -> None:
 
 
 def test_the_base_image_is_pinned(sparse: Path, tmp_path: Path) -> None:
-    """Twice, to another digest. A script stands for docker, which asks a registry."""
+    """The test pins it twice, to different digests. A script replaces docker, which would ask a registry."""
     pinning = written("One service", "digest=")[:2]
     dockerfile = sparse / f"services/{SERVICE}/Dockerfile"
     before = dockerfile.read_text()
@@ -140,7 +140,7 @@ def test_the_service_is_planned_deployed_and_rolled_back(sparse: Path, tools: Pa
 
 @pytest.mark.parametrize("service", sorted(path.parent.name for path in REPOSITORY.glob("services/*/pyproject.toml")))
 def test_the_tests_of_a_service_need_no_other_service(service: str) -> None:
-    """A sparse checkout has none. The command and the harness are wheels, and the other services' stacks are in it."""
+    """A sparse checkout has none. Command and harness are wheels; the harness has the other services' stacks."""
     services = {path.parent.name.replace("-", "_") for path in REPOSITORY.glob("services/*/pyproject.toml")}
     others = {f"prismline_{name}" for name in services - {service.replace("-", "_")}} | {"tests"}
     for path in (REPOSITORY / "services" / service / "tests").rglob("*.py"):

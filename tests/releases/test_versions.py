@@ -1,4 +1,4 @@
-"""A package that has changed since its last release has a later version, and its changelog says what changes."""
+"""A package that changed since its last release has a later version with an entry in its changelog."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Checkout:
         return done.stdout.strip()
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        """The exit code and the complaints of releases.py."""
+        """Run releases.py. Return its exit code and its complaints."""
         command = [sys.executable, str(SCRIPT), *arguments, "--root", str(self.root)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         return done.returncode, done.stderr
@@ -67,7 +67,7 @@ def test_what_is_as_it_was_released_needs_nothing(checkout: Checkout) -> None:
     (checkout.package / "README.md").write_text("How to count.\n")
     (checkout.package / "tests").mkdir()
     (checkout.package / "tests" / "test_tally.py").write_text("def test(): pass\n")
-    assert checkout.run("check") == (0, ""), "neither documentation nor tests are released"
+    assert checkout.run("check") == (0, ""), "documentation and tests are not part of a release"
 
 
 @pytest.mark.parametrize("name", ["src/tally/__init__.py", "template.yaml", "statemachine/run.asl.json", "Dockerfile"])
@@ -105,7 +105,7 @@ def test_a_release_is_recorded_with_its_commit(checkout: Checkout) -> None:
         "rev-parse", "HEAD"
     )
     checkout.module("count = 2\n")
-    assert checkout.run("record")[0] == 1, "what lacks a version is no release"
+    assert checkout.run("record")[0] == 1, "a package without a new version is not recorded"
     assert (checkout.root / "releases.toml").read_text() == record
 
 
@@ -115,7 +115,7 @@ def test_the_recorded_commits_hold_what_is_recorded(tmp_path: Path) -> None:
     for name, release in releases.read_record(REPOSITORY).items():
         git = ["git", "-C", str(REPOSITORY), "archive", "-o", str(tmp_path / "package.tar"), release.commit, name]
         if subprocess.run(git, capture_output=True, check=False).returncode:
-            pytest.skip("the history is not here")
+            pytest.skip("this checkout has no history")
         shutil.unpack_archive(tmp_path / "package.tar", tmp_path, filter="data")
         assert releases.release_of(tmp_path / name) == release
 

@@ -1,4 +1,4 @@
-"""The wheels of the repository, installed outside of it, run and deploy the system."""
+"""The wheels of the repository, installed outside of it, can run and deploy the system."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_nothing_is_imported_from_the_checkout(commands: Path, tmp_path: Path) -
 
 
 def test_a_range_that_no_wheel_meets_is_not_installed(built: Path, tmp_path: Path) -> None:
-    """The ranges of dependencies are resolved: without contracts in their range nothing is installed."""
+    """pip resolves the ranges of dependencies: without contracts in the range it installs nothing."""
     older = tmp_path / "older"
     older.mkdir()
     for path in built.glob("*.whl"):
@@ -66,7 +66,7 @@ def test_a_service_is_deployed(commands: Path, home: Path) -> None:
 
 
 def test_an_environment_is_planned(commands: Path, home: Path) -> None:
-    """The emulator of the system stands for the account."""
+    """The emulator of the system is the account."""
     account = harness.load_state(home / ".prismline").env
     printed = wheels.run([str(commands / "prismline"), "deploy", "--env", "prod", "--plan"], home, **account)
     assert "prismline-prod-platform (new):" in printed

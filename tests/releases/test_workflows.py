@@ -1,4 +1,4 @@
-"""The workflows of continuous integration: valid, and one for each service that runs when its image would change."""
+"""The workflows of continuous integration are valid, and each service has one that runs when its image would change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def workflow(name: str) -> dict[Any, Any]:
 
 
 def judged(*paths: Path) -> subprocess.CompletedProcess[str]:
-    """What the schema of workflows says of files."""
+    """Validate files with the schema of workflows. Return its output."""
     check = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", *map(str, paths)]
     return subprocess.run(check, capture_output=True, text=True, check=False)
 
@@ -46,7 +46,7 @@ def test_a_service_is_tested_when_what_its_image_holds_changes(service: str) -> 
     folders = {str(Path(source).parent) for source in copied(dockerfile)}
     folders |= set(re.findall(r"^COPY (libs/\w+) /\w+/$", dockerfile.read_text(), re.MULTILINE))
     shared = {"services/service.mk", ".github/workflows/service.yml", f".github/workflows/{service}.yml"}
-    events = document[True]  # YAML 1.1 reads `on` so
+    events = document[True]  # YAML 1.1 reads the key `on` as True
     for event in ("push", "pull_request"):
         assert set(events[event]["paths"]) == {f"{folder}/**" for folder in folders} | shared
 

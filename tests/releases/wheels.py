@@ -1,4 +1,4 @@
-"""Wheels of a checkout, and virtual environments outside of it that hold them."""
+"""Wheels of a checkout, and virtual environments outside of it that contain them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 from prismline_localstack.settings import REPOSITORY
 from tests.environments import without_a_system
 
-#: What the wheels are built from.
+#: Folders that the wheels are built from.
 SOURCES = ("Makefile", ".dockerignore", "contracts", "libs", "services", "cli", "localstack", "platform")
-#: Makes a folder by its name, unless it is there, and returns it.
+#: Makes the folder with a name, unless it exists, and returns it.
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 GENERATED = shutil.ignore_patterns("build", "dist", "tests", "__pycache__", "*.egg-info", "*.so")
 
 
 def copy_of_sources(folder: Path) -> Path:
-    """A copy of what the wheels are built from. The build writes into its packages, which other tests read."""
+    """A copy of the sources of the wheels. The build writes into the folders of packages, which other tests read."""
     folder.mkdir()
     for name in SOURCES:
         path = REPOSITORY / name
@@ -39,9 +39,10 @@ def build(checkout: Path) -> Path:
 
 
 def environment_without_ours(folder: Path) -> Path:
-    """A virtual environment with the third-party packages of this one, and none of ours. Return its commands' folder.
+    """A virtual environment with the third-party packages of this one, without our packages. Return its folder of
+    commands.
 
-    What is installed into it must not replace one of those: they are links.
+    An installation must not replace a third-party package, because they are links.
     """
     venv.create(folder, with_pip=False)
     third_party = folder / "third-party"
@@ -50,16 +51,16 @@ def environment_without_ours(folder: Path) -> Path:
     for path in ours.iterdir():
         if path.suffix != ".pth" and not path.name.lower().startswith(("prismline", "__editable__")):
             (third_party / path.name).symlink_to(path)
-    (folder / "bin" / "ruff").symlink_to(Path(sys.prefix) / "bin" / "ruff")  # `python -m ruff` runs it
+    (folder / "bin" / "ruff").symlink_to(Path(sys.prefix) / "bin" / "ruff")  # `python -m ruff` runs this program
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     (folder / "lib" / version / "site-packages" / "third-party.pth").write_text(f"{third_party}\n")
     return folder / "bin"
 
 
 def environment_of(wheels: Path, names: Sequence[str], folder: Path) -> Path:
-    """A virtual environment with these packages of ours and what they need. Return its folder of commands.
+    """A virtual environment with these packages of ours and their dependencies. Return its folder of commands.
 
-    pip resolves our packages from `wheels` alone. Third-party packages are those of this environment.
+    pip resolves our packages only from `wheels`. Third-party packages are those of this environment.
     """
     commands = environment_without_ours(folder)
     pip = [sys.executable, "-m", "pip", "--python", str(commands / "python"), "--disable-pip-version-check"]
@@ -68,7 +69,7 @@ def environment_of(wheels: Path, names: Sequence[str], folder: Path) -> Path:
 
 
 def run(command: Sequence[str], folder: Path, **variables: str) -> str:
-    """Run a command outside the checkout, with no system but its own. Return what it printed."""
+    """Run a command outside the checkout, without the variables of another system. Return what it printed."""
     inherited = without_a_system()
     inherited.pop("PYTHONPATH", None)
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Rules that the templates keep, and damage to the templates that shows a rule what it has to see."""
+"""Rules for the templates, and damage to a template that a rule has to detect."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from tests.templates.reading import Stacks
 
-#: A rule says of each place that breaks it, in a sentence, what is wrong there.
+#: A rule gives one sentence for each place that breaks it.
 Rule = Callable[[Stacks], Iterator[str]]
 Damage = Callable[[Stacks], None]
-#: A rule, and damage that it has to see.
+#: A rule, and damage that it has to detect.
 Case = tuple[Rule, Damage]
 
 
@@ -20,7 +20,7 @@ def properties(stacks: Stacks, stack: str, logical_id: str) -> dict[str, Any]:
 
 
 def without(stack: str, logical_id: str, *path: str | int) -> Damage:
-    """Take a property away."""
+    """Damage that removes a property."""
 
     def damage(stacks: Stacks) -> None:
         at: Any = properties(stacks, stack, logical_id)
@@ -32,7 +32,7 @@ def without(stack: str, logical_id: str, *path: str | int) -> Damage:
 
 
 def changed(stack: str, logical_id: str, value: Any, *path: str) -> Damage:
-    """Set a property."""
+    """Damage that sets a property."""
 
     def damage(stacks: Stacks) -> None:
         at: Any = properties(stacks, stack, logical_id)
@@ -44,7 +44,7 @@ def changed(stack: str, logical_id: str, value: Any, *path: str) -> Damage:
 
 
 def removed(stack: str, logical_id: str) -> Damage:
-    """Take a resource away."""
+    """Damage that removes a resource."""
 
     def damage(stacks: Stacks) -> None:
         del stacks[stack]["Resources"][logical_id]

@@ -1,4 +1,4 @@
-"""Facts about the infrastructure that each template has to keep. Each rule is shown a template that breaks it."""
+"""Rules for the infrastructure in the templates. A test shows each rule a template that breaks it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from prismline_contracts.delivery import DEAD_LETTER_FUNCTION_SECONDS
 from tests.templates.damage import Case, changed, properties, removed, without
 from tests.templates.reading import Stacks, branches, exports, imports, leaves, of_kind, referred
 
-#: What leaves a property out.
+#: The value that omits a property.
 NO_VALUE = {"Ref": "AWS::NoValue"}
-#: Functions that have concurrency of their own, so that a large run cannot take it away.
+#: Functions that reserve concurrency, so that a large run cannot use it up.
 RESERVED = {"InteractionsFunction", "DeadLettersFunction", "Function of dlq-consumer"}
 
 
@@ -37,18 +37,18 @@ def visible_too_early(stacks: Stacks) -> Iterator[str]:
 
 
 def other_timeouts(stacks: Stacks) -> Iterator[str]:
-    """The table of limits says how long each function may run, because leases are derived from it."""
+    """The timeout of each function is that of the table of limits, because leases are derived from it."""
     limits = {f"prismline-${{Environment}}-{queue}": each.function_seconds for queue, each in LIMITS.items()}
     limits |= {f"{name}-dlq": DEAD_LETTER_FUNCTION_SECONDS for name in limits}
     for stack, logical_id, mapping in of_kind(stacks, "Lambda::EventSourceMapping"):
         queue = stacks[stack]["Resources"].get(referred(mapping["EventSourceArn"]), {"Properties": {}})["Properties"]
         name = queue.get("QueueName", {}).get("Fn::Sub")
         if limits.get(name) != function_of(stacks, stack, mapping)["Timeout"]:
-            yield f"{stack}: {logical_id}: the timeout of its function is not what the table of limits says"
+            yield f"{stack}: {logical_id}: the timeout of its function is not that of the table of limits"
 
 
 def unbounded_mappings(stacks: Stacks) -> Iterator[str]:
-    """Each queue may use some of the account's concurrency, never all of it."""
+    """Each queue has a limit, so that it cannot use all of the account's concurrency."""
     for stack, logical_id, mapping in of_kind(stacks, "Lambda::EventSourceMapping"):
         if "MaximumConcurrency" not in mapping.get("ScalingConfig", {}):
             yield f"{stack}: {logical_id} has no maximum concurrency"
@@ -78,7 +78,7 @@ def unreserved_functions(stacks: Stacks) -> Iterator[str]:
 
 
 def valkey_out_of_reach(stacks: Stacks) -> Iterator[str]:
-    """A cache is only reached from inside its VPC, and so is a GPU instance."""
+    """A cache and a GPU instance can be reached only from inside their VPC."""
     for stack, logical_id, function in of_kind(stacks, "Lambda::Function"):
         if "PRISMLINE_VALKEY_URL" not in function["Environment"]["Variables"]:
             continue
@@ -86,11 +86,11 @@ def valkey_out_of_reach(stacks: Stacks) -> Iterator[str]:
             yield f"{stack}: {logical_id} uses Valkey and cannot be put into a VPC"
         role = stacks[stack]["Resources"][referred(function["Role"])]["Properties"]
         if "AWSLambdaVPCAccessExecutionRole" not in str(role.get("ManagedPolicyArns")):
-            yield f"{stack}: the role of {logical_id} may not make network interfaces"
+            yield f"{stack}: the role of {logical_id} cannot create network interfaces"
 
 
 def lost_events(stacks: Stacks) -> Iterator[str]:
-    """What a rule cannot deliver is kept."""
+    """An event that a rule cannot deliver goes to a dead-letter queue."""
     for stack, logical_id, rule in of_kind(stacks, "Events::Rule"):
         for target in rule["Targets"]:
             if "DeadLetterConfig" not in target or "RetryPolicy" not in target:
@@ -98,13 +98,13 @@ def lost_events(stacks: Stacks) -> Iterator[str]:
 
 
 def open_dead_letter_queues(stacks: Stacks) -> Iterator[str]:
-    """Only the queue itself redrives to its dead-letter queue."""
+    """Only the queue itself may redrive to its dead-letter queue."""
     for stack, logical_id, queue in of_kind(stacks, "SQS::Queue"):
         if not logical_id.endswith("DeadLetterQueue"):
             continue
         allowed = queue.get("RedriveAllowPolicy", {})
         name = queue["QueueName"]["Fn::Sub"].removesuffix("-dlq")
-        if name.endswith("-tasks"):  # queues of single runs redrive there too, and they have no fixed names
+        if name.endswith("-tasks"):  # queues of single runs also redrive there, and they have no fixed names
             expected = allowed == {"redrivePermission": "allowAll"}
         else:
             sources = [str(arn["Fn::Sub"]).rsplit(":", 1)[-1] for arn in allowed.get("sourceQueueArns", [])]
@@ -125,7 +125,7 @@ def _refuses_plain_text(policy: dict[str, Any], resource: str) -> bool:
 
 
 def plain_text(stacks: Stacks) -> Iterator[str]:
-    """Queues and buckets answer over TLS only."""
+    """Queues and buckets accept only requests over TLS."""
     for kind, policy_kind, member in (
         ("SQS::Queue", "SQS::QueuePolicy", "Queues"),
         ("S3::Bucket", "S3::BucketPolicy", "Bucket"),
@@ -136,7 +136,7 @@ def plain_text(stacks: Stacks) -> Iterator[str]:
                 for each, _, policy in of_kind(stacks, policy_kind)
                 if each == stack and logical_id in [referred(one) for one in branches(policy[member])]
             ]
-            if len(policies) != 1:  # the last policy of a queue replaces the others
+            if len(policies) != 1:  # a queue has only one policy: the last one replaces the others
                 yield f"{stack}: {logical_id} has {len(policies)} policies"
             elif not _refuses_plain_text(policies[0], logical_id):
                 yield f"{stack}: the policy of {logical_id} does not refuse requests without TLS"
@@ -156,7 +156,7 @@ def unencrypted(stacks: Stacks) -> Iterator[str]:
 
 
 def unprotected_tables(stacks: Stacks) -> Iterator[str]:
-    """A table outlives its stack, a wrong command, and a mistake of the last month."""
+    """A table survives the deletion of its stack and a wrong command, and its last month can be restored."""
     for stack, logical_id, table in of_kind(stacks, "DynamoDB::Table"):
         resource = stacks[stack]["Resources"][logical_id]
         if table.get("DeletionProtectionEnabled") != {"Ref": "DeletionProtection"}:
@@ -173,7 +173,7 @@ def unprotected_tables(stacks: Stacks) -> Iterator[str]:
 
 
 def silent_functions(stacks: Stacks) -> Iterator[str]:
-    """Each function has a log group that does not grow for ever, and traces."""
+    """Each function has a log group with a retention, and traces."""
     for stack, logical_id, function in of_kind(stacks, "Lambda::Function"):
         group = stacks[stack]["Resources"].get(referred(function.get("LoggingConfig", {}).get("LogGroup")))
         name = function["FunctionName"]["Fn::Sub"]
@@ -192,7 +192,7 @@ def silent_functions(stacks: Stacks) -> Iterator[str]:
 
 
 def kept_for_ever(stacks: Stacks) -> Iterator[str]:
-    """What is only needed for a time expires, and the inputs of chunks outlive the dead letters that need them."""
+    """Temporary objects expire, and the inputs of chunks are kept longer than the dead letters that need them."""
     ((_, _, bucket),) = [each for each in of_kind(stacks, "S3::Bucket") if each[1] == "Bucket"]
     expire = {rule.get("Prefix"): rule for rule in bucket["LifecycleConfiguration"]["Rules"]}
     for prefix in ("chunks/", "dead-letter-archive/", "exports/", "athena-results/"):
@@ -204,14 +204,14 @@ def kept_for_ever(stacks: Stacks) -> Iterator[str]:
 
 
 def homeless_buckets(stacks: Stacks) -> Iterator[str]:
-    """Names of buckets are shared by all accounts and Regions."""
+    """Names of buckets have to be unique among all accounts and Regions."""
     for stack, logical_id, bucket in of_kind(stacks, "S3::Bucket"):
         if not bucket["BucketName"]["Fn::Sub"].endswith("-${AWS::AccountId}-${AWS::Region}"):
             yield f"{stack}: the name of {logical_id} lacks account or Region"
 
 
 def fixed_partitions(stacks: Stacks) -> Iterator[str]:
-    """China and GovCloud have partitions of their own."""
+    """ARNs do not contain the partition `aws`, because China and GovCloud have other partitions."""
     for stack, template in stacks.items():
         for leaf in leaves(template["Resources"]):
             if isinstance(leaf, str) and re.search(r"\barn:aws[\w-]*:", leaf):
@@ -219,15 +219,15 @@ def fixed_partitions(stacks: Stacks) -> Iterator[str]:
 
 
 def unheard_alarms(stacks: Stacks) -> Iterator[str]:
-    """Who hears: alerting, and for its own alarms somebody else too."""
+    """Alarms notify alerting; the alarms of alerting itself also notify another target."""
     for stack, logical_id, alarm in of_kind(stacks, "CloudWatch::Alarm"):
         topics = [each["Fn::ImportValue"]["Fn::Sub"].rsplit("-", 1)[-1] for each in alarm.get("AlarmActions", [])]
         expected = ["AlarmTopicArn", "AlertingAlarmTopicArn"] if stack == "alerting" else ["AlarmTopicArn"]
         if topics != expected or alarm.get("OKActions") != alarm["AlarmActions"]:
-            yield f"{stack}: {logical_id} goes to {topics}"
+            yield f"{stack}: {logical_id} notifies {topics}"
     protocols = {(referred(each["TopicArn"]), each["Protocol"]) for _, _, each in of_kind(stacks, "SNS::Subscription")}
     if ("AlertingAlarmTopic", "email") not in protocols:
-        yield "platform: nobody but alerting hears that alerting does not work"
+        yield "platform: only alerting itself is notified when alerting does not work"
 
 
 def _watched(stacks: Stacks) -> set[tuple[str, str | None]]:
@@ -241,7 +241,7 @@ def _watched(stacks: Stacks) -> set[tuple[str, str | None]]:
 
 
 def unwatched(stacks: Stacks) -> Iterator[str]:
-    """The age of messages, errors and throttles, and what the services count themselves."""
+    """There are alarms on the age of messages, errors, throttles, and the metrics of the services."""
     watched = _watched(stacks)
     for stack, logical_id, _ in of_kind(stacks, "SQS::Queue"):
         if (
@@ -252,32 +252,32 @@ def unwatched(stacks: Stacks) -> Iterator[str]:
             )
             not in watched
         ):
-            yield f"{stack}: nobody hears of old messages in {logical_id}"
+            yield f"{stack}: there is no alarm on old messages in {logical_id}"
     for stack, logical_id, _ in of_kind(stacks, "Lambda::Function"):
         for metric in ("Errors", "Throttles"):
             if (f"{stack} {metric}", logical_id) not in watched:
-                yield f"{stack}: nobody hears of {metric.lower()} of {logical_id}"
+                yield f"{stack}: there is no alarm on {metric.lower()} of {logical_id}"
     for metric in ("RunsSwept", "LedgerDrift", "DeadLettersFail"):
         if (f"dlq-consumer {metric}", "Environment") not in watched:
             yield f"dlq-consumer: no alarm reads {metric}"
 
 
 def circles(stacks: Stacks) -> Iterator[str]:
-    """A stack imports from stacks that can be deployed before it."""
+    """A stack imports only from stacks that can be deployed before it."""
     deployed: set[str] = set()
     ready: set[str] = set()
     while waiting := [name for name in stacks if name not in deployed]:
         possible = [name for name in waiting if imports(stacks[name]) <= ready]
         if not possible:
             missing = {name: sorted(imports(stacks[name]) - ready) for name in waiting}
-            yield f"no order of deployment gives every stack its imports: {missing}"
+            yield f"in no order of deployment does every stack get its imports: {missing}"
             return
         deployed.update(possible)
         ready |= {each for name in possible for each in exports(stacks[name])}
 
 
 def wide_rights(stacks: Stacks) -> Iterator[str]:
-    """A role writes below the prefixes that its service owns, and nobody but deployments to their bucket."""
+    """A role writes only below the prefixes of its service; only deployments write to their bucket."""
     bucket = "arn:${AWS::Partition}:s3:::prismline-${Environment}-${AWS::AccountId}-${AWS::Region}/"
     for stack, logical_id, role in of_kind(stacks, "IAM::Role"):
         if logical_id == "DeployerRole":  # test_roles.py
@@ -286,7 +286,7 @@ def wide_rights(stacks: Stacks) -> Iterator[str]:
             for statement in policy["PolicyDocument"]["Statement"] if "PolicyName" in policy else []:
                 for action in branches(statement["Action"]):
                     if action == "*" or action.endswith(":*"):
-                        yield f"{stack}: {logical_id} may do everything in {action}"
+                        yield f"{stack}: {logical_id} may do everything with {action}"
                     if not action.startswith("s3:") or action == "s3:ListBucket":
                         continue
                     for resource in branches(statement["Resource"]):
@@ -298,10 +298,10 @@ def wide_rights(stacks: Stacks) -> Iterator[str]:
                             .replace("arn:${AWS::Partition}:s3:::${Bucket}/", "")
                         )
                         if resource != {"Ref": "SourceObjects"} and not re.fullmatch(r"[a-z-]+/([a-z-]+/)?\*", path):
-                            yield f"{stack}: {logical_id}: {action} is not bound to a prefix of the bucket"
+                            yield f"{stack}: {logical_id}: {action} is not limited to a prefix of the bucket"
 
 
-# ---- damage that each rule has to see
+# ---- damage that each rule has to detect
 
 
 def _circle(stacks: Stacks) -> None:
@@ -309,7 +309,7 @@ def _circle(stacks: Stacks) -> None:
 
 
 def reserved(amount: int, otherwise: Any = NO_VALUE) -> dict[str, Any]:
-    """A reserved concurrency that a parameter leaves out."""
+    """A reserved concurrency that a parameter can omit."""
     return {"Fn::If": ["WithReservedConcurrency", amount, otherwise]}
 
 

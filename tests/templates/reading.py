@@ -53,7 +53,7 @@ def of_kind(stacks: Stacks, kind: str) -> Iterator[tuple[str, str, dict[str, Any
 
 
 def referred(value: Any) -> str | None:
-    """The logical id that `!Ref`, `!GetAtt X.Y` or nothing of both refers to."""
+    """The logical id in a `!Ref` or `!GetAtt X.Y`. None if `value` is neither."""
     if isinstance(value, Mapping):
         if "Ref" in value:
             return str(value["Ref"])
@@ -75,7 +75,7 @@ def leaves(value: Any) -> Iterator[Any]:
 
 
 def branches(value: Any) -> Iterator[Any]:
-    """The elements of a list, with both sides of an `!If` in place of it."""
+    """The elements of a list; an `!If` is replaced by both its sides."""
     for each in value if isinstance(value, list) else [value]:
         if isinstance(each, Mapping) and "Fn::If" in each:
             yield from branches(each["Fn::If"][1:])
@@ -84,7 +84,7 @@ def branches(value: Any) -> Iterator[Any]:
 
 
 def imports(template: Mapping[str, Any]) -> set[str]:
-    """Names of the exports that the template imports, such as `RunsTable`."""
+    """Names of the exports that the template imports, for example `RunsTable`."""
     found = set()
 
     def walk(value: Any) -> None:
@@ -107,7 +107,7 @@ def exports(template: Mapping[str, Any]) -> set[str]:
     return {str(name["Fn::Sub"]).removeprefix("prismline-${Environment}-") for name in names}
 
 
-#: The ARN of a resource without its beginning, by kind, and the property with its name.
+#: For each kind of resource, the ARN without its beginning, and the property with the resource's name.
 _ARNS = {
     "AWS::DynamoDB::Table": ("TableName", "dynamodb:${AWS::Region}:${AWS::AccountId}:table/"),
     "AWS::Events::EventBus": ("Name", "events:${AWS::Region}:${AWS::AccountId}:event-bus/"),
@@ -119,7 +119,7 @@ _ARNS = {
 
 
 def text_of(stacks: Stacks, stack: str, value: Any) -> str:
-    """A name or an ARN, with parameters as they are written: `${Environment}`."""
+    """A name or an ARN; parameters stay as they are written, for example `${Environment}`."""
     if isinstance(value, str):
         return value
     ((function, argument),) = value.items()
@@ -161,7 +161,7 @@ def statements(role_or_policy: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def conditions(template: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, bool]:
-    """The conditions of a template, with parameters in place of their defaults."""
+    """The values of a template's conditions, with `parameters` instead of their defaults."""
     parameters = {key: each.get("Default", "") for key, each in template.get("Parameters", {}).items()} | dict(given)
     found: dict[str, bool] = {}
 
@@ -173,7 +173,7 @@ def conditions(template: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
             case "Ref":
                 return parameters[argument]
             case "Fn::Join":
-                return value(argument[1])  # of a parameter, whose lists are text here
+                return value(argument[1])  # a parameter; its lists are text
             case "Condition":
                 return value(template["Conditions"][argument])
             case "Fn::Equals":
@@ -190,7 +190,7 @@ def conditions(template: Mapping[str, Any], given: Mapping[str, str]) -> dict[st
 
 
 def deployed(template: Mapping[str, Any], given: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """The resources that a stack with these parameters has, without the sides of an `!If` that do not apply."""
+    """The resources of a stack with these parameters; each `!If` is replaced by the side that applies."""
     holds = conditions(template, given)
 
     def chosen(value: Any) -> Any:

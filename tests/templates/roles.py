@@ -1,4 +1,4 @@
-"""What roles may do: the boundary around those of the services, and the role of a pipeline that deploys."""
+"""Rules for roles: the boundary around those of the services, and the role of a pipeline that deploys."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.templates.reading import Stacks, branches, of_kind, statements, text_
 
 ROLES = "arn:${AWS::Partition}:iam::${AWS::AccountId}:role/"
 BOUNDARY = {"Fn::Sub": "arn:${AWS::Partition}:iam::${AWS::AccountId}:policy/prismline-${Environment}-boundary"}
-#: What AWSLambdaVPCAccessExecutionRole, a policy of AWS, allows beside logs.
+#: The actions of AWS's policy AWSLambdaVPCAccessExecutionRole, without logs.
 VPC_ACTIONS = (
     "ec2:AssignPrivateIpAddresses",
     "ec2:CreateNetworkInterface",
@@ -22,9 +22,9 @@ VPC_ACTIONS = (
     "ec2:DescribeSubnets",
     "ec2:UnassignPrivateIpAddresses",
 )
-#: The most characters, without white space, of a managed policy and of a role's own policies together.
+#: AWS's limits in characters, without white space: for a managed policy, and for all inline policies of a role.
 MANAGED_POLICY_CHARACTERS, ROLE_CHARACTERS = 6144, 10240
-#: The longest values of what AWS puts into a policy.
+#: The longest values of the variables that AWS replaces in a policy.
 LONGEST = {
     "${Environment}": "e" * 20,
     "${AWS::Region}": "ap-southeast-99",
@@ -32,7 +32,7 @@ LONGEST = {
     "${AWS::Partition}": "aws-us-gov",
     "${AWS::URLSuffix}": "amazonaws.com.cn",
 }
-#: Rights that lead to other rights: only for roles that have the boundary.
+#: Actions that grant permissions: allowed only on roles that have the boundary.
 ROLE_CHANGES = {
     "iam:AttachRolePolicy",
     "iam:CreateRole",
@@ -41,9 +41,9 @@ ROLE_CHANGES = {
     "iam:PutRolePermissionsBoundary",
     "iam:PutRolePolicy",
 }
-#: What the deployer reaches beside the names of Prismline: what a call names as well, ids, and roles that AWS defines.
+#: Resources of the deployer without Prismline's name: further resources of a call, ids, and roles that AWS defines.
 NEIGHBOURS = (":catalog", ":event-source-mapping:*", ":role/aws-service-role/*")
-#: Rights that the deployer does not need, to free roles and to delete data.
+#: Actions that the deployer must not have: they remove limits of roles or delete data.
 NEVER = {
     "dynamodb:*",
     "dynamodb:DeleteTable",
@@ -55,7 +55,7 @@ NEVER = {
     "s3:DeleteObject",
     "sts:AssumeRole",
 }
-#: Rights of the deployer to what has no name, or no resource-level permissions.
+#: Actions of the deployer on resources without a name, or without resource-level permissions.
 NAMELESS = re.compile(
     r"application-autoscaling:Describe\*|cloudformation:GetTemplateSummary|cloudwatch:DescribeAlarms|ec2:Describe\w+"
     r"|ecr:GetAuthorizationToken|ecs:(Deregister|Describe)TaskDefinition|lambda:(GetAccountSettings|List\w+)"
@@ -64,7 +64,7 @@ NAMELESS = re.compile(
 
 
 def granted(stacks: Stacks) -> Iterator[tuple[str, str, str]]:
-    """Stack and logical id of each role but the deployer's, action, and the ARN that it is granted for."""
+    """For each grant of a role except the deployer: stack and logical id of the role, action, and ARN."""
     for kind in ("IAM::Role", "IAM::ManagedPolicy"):
         for stack, logical_id, properties_ in of_kind(stacks, kind):
             if logical_id in ("DeployerRole", "Boundary"):
@@ -79,17 +79,17 @@ def granted(stacks: Stacks) -> Iterator[tuple[str, str, str]]:
 
 
 def unbounded_roles(stacks: Stacks) -> Iterator[str]:
-    """A role that a pipeline makes has the boundary, or the pipeline may not make it."""
+    """Every role has the boundary, because the pipeline may create only such roles."""
     for stack, logical_id, role in of_kind(stacks, "IAM::Role"):
         if logical_id != "DeployerRole" and role.get("PermissionsBoundary") not in (BOUNDARY, {"Ref": "Boundary"}):
             yield f"{stack}: {logical_id} has no boundary"
     name = properties(stacks, "platform", "Boundary").get("ManagedPolicyName")
     if name != {"Fn::Sub": BOUNDARY["Fn::Sub"].rsplit("/")[-1]}:
-        yield "platform: the boundary has another name than the roles of services give"
+        yield "platform: the boundary does not have the name that the roles of services use"
 
 
 def swallowed_rights(stacks: Stacks) -> Iterator[str]:
-    """What a role is granted, the boundary lets through."""
+    """The boundary allows everything that a role is granted."""
     boundary = [
         (action, text_of(stacks, "platform", resource))
         for statement in statements(properties(stacks, "platform", "Boundary"))
@@ -102,7 +102,7 @@ def swallowed_rights(stacks: Stacks) -> Iterator[str]:
 
 
 def wide_boundary(stacks: Stacks) -> Iterator[str]:
-    """The boundary ends at the names of Prismline: of what is not ours it lets services read descriptions only."""
+    """The boundary allows only resources named after Prismline; of other resources services may read descriptions."""
     beyond = re.compile(
         r"cloudwatch:(Describe|Get)\w+|ec2:Describe\*|ec2:(Create|Delete)NetworkInterface|ec2:\w+PrivateIpAddresses"
         r"|ecr:GetAuthorizationToken|logs:(\*LogDeliver\*|Describe\w+|PutResourcePolicy)|sqs:(GetQueueAttributes|ListQueues)"
@@ -122,7 +122,7 @@ def wide_boundary(stacks: Stacks) -> Iterator[str]:
 
 
 def deployer_for_anybody(stacks: Stacks) -> Iterator[str]:
-    """Without an issuer there is no deployer, and of an issuer only those who are named, word for word."""
+    """Without an issuer there is no deployer; with one, only subjects that match exactly may assume it."""
     template = stacks["platform"]
     role = template["Resources"]["DeployerRole"]
     condition = str(template["Conditions"].get(role.get("Condition"), ""))
@@ -132,18 +132,19 @@ def deployer_for_anybody(stacks: Stacks) -> Iterator[str]:
     text, variables = role["Properties"]["AssumeRolePolicyDocument"]["Fn::Sub"]
     (statement,) = json.loads(text)["Statement"]
     if not statement["Principal"]["Federated"].endswith(":oidc-provider/${DeployerIssuer}"):
-        yield "platform: another identity provider than the issuer's is trusted"
+        yield "platform: the deployer trusts another identity provider than the issuer's"
     expected = {"${DeployerIssuer}:aud": "sts.amazonaws.com", "${DeployerIssuer}:sub": ["${Subjects}"]}
     if statement["Action"] != "sts:AssumeRoleWithWebIdentity" or statement.get("Condition") != {
         "StringEquals": expected
     }:
-        yield "platform: anybody of the issuer may deploy"
+        yield "platform: every subject of the issuer may deploy"
     if variables != {"Subjects": {"Fn::Join": ['","', {"Ref": "DeployerSubjects"}]}}:
         yield "platform: the subjects are not those of the parameter"
 
 
 def deployer_out_of_bounds(stacks: Stacks) -> Iterator[str]:
-    """The deployer changes what is named after Prismline, makes bounded roles only, and cannot free itself."""
+    """The deployer changes only resources named after Prismline, creates only roles with the boundary, and cannot
+    change its own limits."""
     own = f"{ROLES}prismline-${{Environment}}-deployer"
     refused = False
     for statement in statements(properties(stacks, "platform", "DeployerRole")):
@@ -201,7 +202,7 @@ def long_policies(stacks: Stacks) -> Iterator[str]:
             yield f"{stack}: the policies of {logical_id} are too long"
 
 
-# ---- damage that each rule has to see
+# ---- damage that each rule has to detect
 
 
 def deployer_statement(stacks: Stacks, action: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The templates keep every rule, and each rule says of a broken template that it is broken."""
+"""The templates keep every rule, and each rule detects a broken template."""
 
 from __future__ import annotations
 

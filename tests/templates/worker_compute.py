@@ -1,4 +1,4 @@
-"""The worker as Lambda functions, as services on Fargate, or as neither: facts that its template has to keep."""
+"""Rules for the worker's template: the worker as Lambda functions, as services on Fargate, or as neither."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prismline_localstack.deployment.deploying import CODE_TYPES
 from tests.templates.damage import Case, changed, properties, removed, without
 from tests.templates.reading import Stacks, deployed, leaves, referred
 
-#: The queues by the names of their resources, and the functions and services that work on them.
+#: The queues by the names of their resources, and the functions and services that consume them.
 QUEUES = {"Chunks": "chunks", "Refits": "refits", "Tasks": "tasks"}
 NAMES = {"Chunks": "worker", "Refits": "slow-lane", "Tasks": "fetcher"}
 VPC = {"FunctionSubnetIds": "subnet-1", "FunctionSecurityGroupIds": "sg-1"}
@@ -24,7 +24,7 @@ def kind(resources: Mapping[str, dict[str, Any]], name: str) -> dict[str, dict[s
 
 
 def consumers(resources: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    """Logical id of a queue, and what receives from it."""
+    """Logical id of a queue, and the consumer that receives from it."""
     for mapping in kind(resources, "Lambda::EventSourceMapping").values():
         yield str(referred(mapping["EventSourceArn"])), "Lambda"
     definitions = kind(resources, "ECS::TaskDefinition")
@@ -36,7 +36,7 @@ def consumers(resources: Mapping[str, dict[str, Any]]) -> Iterator[tuple[str, st
 
 
 def other_consumers(stacks: Stacks) -> Iterator[str]:
-    """A queue is worked on by Lambda, by Fargate, or by what somebody else runs; dead letters always by a function."""
+    """Each queue is consumed by Lambda, by Fargate, or by processes elsewhere; dead letters always by a function."""
     dead = [(f"{each}DeadLetterQueue", "Lambda") for each in QUEUES]
     for functions, compute in itertools.product(("true", "false"), ("lambda", "fargate")):
         given = {"DeployFunctions": functions, "WorkerCompute": compute}
@@ -51,7 +51,7 @@ def other_consumers(stacks: Stacks) -> Iterator[str]:
 
 
 def missing_resources(stacks: Stacks) -> Iterator[str]:
-    """What a stack has refers to what it has, whatever its parameters say."""
+    """With any parameters, the resources of a stack refer only to resources that the stack has."""
     for functions, compute, emulator in itertools.product(("true", "false"), ("lambda", "fargate"), ("true", "false")):
         given = {"DeployFunctions": functions, "WorkerCompute": compute, "Emulator": emulator}
         for stack, template in stacks.items():
@@ -76,7 +76,7 @@ def _mentioned(value: Any) -> Iterator[str]:
 
 
 def careless_tasks(stacks: Stacks) -> Iterator[str]:
-    """A task runs the released image with the function's rights, writes nowhere but to /tmp, and is no root."""
+    """A task runs the released image with the function's permissions, writes only to /tmp, and does not run as root."""
     resources = deployed(stacks["worker"], FARGATE)
     groups = kind(resources, "Logs::LogGroup")
     functions = kind(stacks["worker"]["Resources"], "Lambda::Function").values()
@@ -84,7 +84,7 @@ def careless_tasks(stacks: Stacks) -> Iterator[str]:
     for logical_id, definition in kind(resources, "ECS::TaskDefinition").items():
         (container,) = definition["ContainerDefinitions"]
         if container["Image"] != {"Ref": "ImageUri"}:
-            yield f"worker: {logical_id} runs another image than the one that was deployed, which has a digest"
+            yield f"worker: {logical_id} does not run the deployed image, which is named by its digest"
         if container.get("User") != "10001:10001" or container["LinuxParameters"].get("Capabilities") != {
             "Drop": ["ALL"]
         }:
@@ -93,19 +93,19 @@ def careless_tasks(stacks: Stacks) -> Iterator[str]:
         if container.get("ReadonlyRootFilesystem") is not True or mounts != [("tmp", "/tmp")]:
             yield f"worker: {logical_id} writes to its image"
         if {referred(definition["TaskRoleArn"])} != roles:
-            yield f"worker: {logical_id} has other rights than the function"
+            yield f"worker: {logical_id} has other permissions than the function"
         group = groups.get(str(referred(container["LogConfiguration"]["Options"]["awslogs-group"])))
         if group is None or "RetentionInDays" not in group:
             yield f"worker: {logical_id} has no log group with a retention"
         settings = {each["Name"]: each["Value"] for each in container["Environment"]}
         if float(settings["PRISMLINE_GRACE_SECONDS"]) + 10 > container["StopTimeout"]:
-            yield f"worker: {logical_id} is killed before its work in flight is given back"
+            yield f"worker: {logical_id} is killed before it releases its messages"
         if settings["PRISMLINE_HEARTBEAT_FILE"] not in container["HealthCheck"]["Command"][1]:
             yield f"worker: {logical_id} is not replaced when it hangs"
 
 
 def other_settings(stacks: Stacks) -> Iterator[str]:
-    """A task has the settings of the function whose name it has."""
+    """A task has the settings of the function with the same name."""
     lambda_ = kind(deployed(stacks["worker"], {"DeployFunctions": "true", **VPC}), "Lambda::Function")
     definitions = kind(deployed(stacks["worker"], FARGATE), "ECS::TaskDefinition")
     for queue in QUEUES:
@@ -117,24 +117,24 @@ def other_settings(stacks: Stacks) -> Iterator[str]:
 
 
 def neglected_runs(stacks: Stacks) -> Iterator[str]:
-    """The fetcher on Fargate polls the queues of single runs, and may find out which there are."""
+    """The fetcher on Fargate polls the queues of single runs, and is allowed to list them."""
     resources = deployed(stacks["worker"], FARGATE)
     (fetcher,) = kind(resources, "ECS::TaskDefinition")["TasksTaskDefinition"]["ContainerDefinitions"]
     if "--more-queues=prismline_worker.run_queues:run_queues" not in fetcher["Command"]:
         yield "worker: no task polls the queues of runs"
     policies = str(kind(resources, "IAM::Role")["FunctionRole"]["Policies"])
     if not ("dynamodb:Query" in policies and "/index/GSI2" in policies):
-        yield "worker: tasks cannot find the queues of runs"
+        yield "worker: tasks cannot list the queues of runs"
 
 
 def wrong_scaling(stacks: Stacks) -> Iterator[str]:
-    """A service scales on the messages of its queue for each of its tasks, between one and the queue's concurrency."""
+    """A service scales on the messages per task of its queue, between one task and the queue's concurrency."""
     resources = deployed(stacks["worker"], FARGATE)
     targets = kind(resources, "ApplicationAutoScaling::ScalableTarget")
     policies = kind(resources, "ApplicationAutoScaling::ScalingPolicy")
     (insights,) = kind(resources, "ECS::Cluster").values()
     if {"Name": "containerInsights", "Value": "enabled"} not in insights.get("ClusterSettings", []):
-        yield "worker: nobody counts running tasks"
+        yield "worker: running tasks are not counted"
     for queue, name in NAMES.items():
         target = targets.get(f"{queue}Scaling", {})
         cluster, service = f"prismline-${{Environment}}-{NAMES['Chunks']}", f"prismline-${{Environment}}-{name}"
@@ -169,15 +169,16 @@ def wrong_scaling(stacks: Stacks) -> Iterator[str]:
         ):
             yield f"worker: the service of {queue} does not scale on its backlog per task"
         if resources[f"{queue}Service"]["Properties"]["ServiceName"] != {"Fn::Sub": service}:
-            yield f"worker: the service of {queue} has another name than its scaling says"
+            yield f"worker: the service of {queue} does not have the name in its scaling target"
     if stacks["worker"]["Parameters"]["FargateMinimum"]["MinValue"] < 1:
-        yield "worker: a service without tasks has no backlog per task and never starts one"
+        yield "worker: a service with 0 tasks has no backlog per task and would never start one"
     if "TasksLoadPolicy" not in policies:
-        yield "worker: nothing sees the work of the queues of runs"
+        yield "worker: the scaling ignores the queues of runs"
 
 
 def rollbacks_that_touch_more(stacks: Stacks) -> Iterator[str]:
-    """What refers to a service or a task definition changes with a release; a rollback may change code only."""
+    """No other resource refers to a service or task definition: it would change with a release, but a rollback may only
+    change code."""
     resources = deployed(stacks["worker"], FARGATE)
     code = {key for key, each in resources.items() if each["Type"].startswith(CODE_TYPES)}
     for logical_id, resource in resources.items():
@@ -187,11 +188,11 @@ def rollbacks_that_touch_more(stacks: Stacks) -> Iterator[str]:
             yield f"worker: {logical_id} would change with a release"
 
 
-# ---- damage that each rule has to see
+# ---- damage that each rule has to detect
 
 
 def container(queue: str, value: Any, *path: str) -> Callable[[Stacks], None]:
-    """Set something of the container that works on a queue."""
+    """Damage that sets a property of the container that consumes a queue."""
 
     def damage(stacks: Stacks) -> None:
         at = properties(stacks, "worker", f"{queue}TaskDefinition")["ContainerDefinitions"][0]
@@ -203,7 +204,7 @@ def container(queue: str, value: Any, *path: str) -> Callable[[Stacks], None]:
 
 
 def of_condition(logical_id: str, condition: str) -> Callable[[Stacks], None]:
-    """Give a resource another condition."""
+    """Damage that gives a resource another condition."""
 
     def damage(stacks: Stacks) -> None:
         stacks["worker"]["Resources"][logical_id]["Condition"] = condition
