@@ -57,7 +57,9 @@ def main() -> None:
     if args.child:
         print("result", json.dumps(CHILDREN[args.child](args.urls[0])))
         return
-    print("| URLs | splitter, tasks/s | bare calls, tasks/s | ratio | ratio of processor time | splitter's peak memory |")
+    print(
+        "| URLs | splitter, tasks/s | bare calls, tasks/s | ratio | ratio of processor time | splitter's peak memory |"
+    )
     print("| --- | --- | --- | --- | --- | --- |")
     for n_urls in args.urls:
         report_list(n_urls, args.rounds, compare=n_urls <= args.peer_up_to)

@@ -201,6 +201,8 @@ def test_services_end_by_themselves_when_they_are_stopped(stack: Stack, system: 
 def test_what_localstack_forgot_is_deployed_anew(stack: Stack, cube: Path) -> None:
     stack.up()
     with connected(stack) as system:
-        assert not system.connection.ledger.runs_of("grs"), "LocalStack 4.14 keeps no state; if this fails, update the documentation"
+        assert not system.connection.ledger.runs_of("grs"), (
+            "LocalStack 4.14 keeps no state; if this fails, update the documentation"
+        )
         run_id = system.submit(cube, chunk_size=CHUNK_SIZE)
         assert_completed(system, run_id, attempts_too_many=0)

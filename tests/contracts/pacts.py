@@ -66,7 +66,9 @@ def _live_with(link: Link, scene: str, body: str | bytes | None, _metadata: Mapp
     if link not in seen[1] or (why := seen[1][link].refused) is not None:
         raise UnkeptError(f"{link.consumer} refuses a {link.type} with only the fields of its pact: {why}")
     if seen[0].finding is not None or seen[0].ended != whole[0].ended:
-        raise UnkeptError(f"With only the fields that {link.consumer} needs of {link.type}, the scene ends differently: {scene}.")
+        raise UnkeptError(
+            f"With only the fields of {link.type} for {link.consumer}, the scene ends differently: {scene}."
+        )
 
 
 def _matching(value: Any) -> Any:

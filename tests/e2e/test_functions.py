@@ -104,6 +104,4 @@ def test_the_worker_is_upgraded_and_rolled_back_while_a_run_goes_on(functions: S
     view = functions.wait(run_id)
     assert (view.status, view.completed, view.failed, view.total) == ("completed", 80, 0, 80)
     assert_invariants(functions, run_id, nx=8)
-    assert [each for each in invocations("worker")[earlier:] if "error" in each] == [], (
-        "no worker lost a chunk"
-    )
+    assert [each for each in invocations("worker")[earlier:] if "error" in each] == [], "no worker lost a chunk"

@@ -30,7 +30,7 @@ def test_a_generated_cube_is_decomposed(system: System, tmp_path: Path) -> None:
     assert len(table) == 20
     assert sum(n == 1 for n in table["n_components"].to_pylist()) >= 15, "most spectra hold exactly their one line"
     assert_invariants(system, run_id, nx=5)
-    events = {event["id"]: event["type"] for event in system.events(run_id)}  # a repeated event has the id of the first one
+    events = {event["id"]: event["type"] for event in system.events(run_id)}  # repeated events have the same id
     said = [kind.removeprefix("prismline.run.") for kind in events.values()]
     assert [kind for kind in said if "chunk" not in kind] == [
         "submitted.v1",
