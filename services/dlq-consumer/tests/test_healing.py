@@ -239,7 +239,7 @@ def test_a_resource_that_runs_and_does_not_serve_is_waited_for(world: DlqConsume
     assert len(world.handle("chunks-dlq") or []) == 1
     (call,) = world.clients["sqs"].calls("change_message_visibility")
     assert 890 <= call["VisibilityTimeout"] <= 900
-    assert world.ledger.chunk("r", chunk_id).deferrals == 1, "the sweeper hears of it"
+    assert world.ledger.chunk("r", chunk_id).deferrals == 1, "a sign of life for the sweeper"
     assert world.depth("chunks") == 0
 
 
@@ -314,7 +314,7 @@ def test_an_export_that_was_given_up_is_recorded_by_the_exporter(world: DlqConsu
     given_up = sent.model_copy(update={"data": told[0]})
     world.send("exports-dlq", given_up.to_json(), error="There is no bucket.")
     assert world.handle("exports-dlq") == []
-    assert world.taken("exports") == [], "the exporter cannot even record it: nobody is told again and again"
+    assert world.taken("exports") == [], "the exporter cannot even record it, so it is not asked again"
 
 
 def test_rows_whose_refit_is_given_up_are_waited_for_no_more(world: DlqConsumerWorld) -> None:

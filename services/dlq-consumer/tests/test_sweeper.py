@@ -251,7 +251,7 @@ class TestDeadWorkers:
         for _ in range(6):
             world.sweep(HOUR)
         assert world.ledger.chunk("r", only).state is ChunkStatus.PENDING
-        assert world.start("r", only).attempts == 6, "the worker that receives the message goes on with it"
+        assert world.start("r", only).attempts == 6, "the worker that receives the message begins another attempt"
 
     @pytest.mark.parametrize("happening", ["start", "complete", "defer", "give back"])
     def test_a_chunk_that_something_happens_to_just_before_it_is_given_up_is_spared(

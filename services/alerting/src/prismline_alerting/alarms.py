@@ -19,6 +19,6 @@ class Alarms:
 
     def look_up(self, name: str) -> Alert | None:
         """The current state of the alarm, or None if it was deleted."""
-        with aws_errors(f"look at the alarm {name}"):
+        with aws_errors(f"read the alarm {name}"):
             found = self._cloudwatch.describe_alarms(AlarmNames=[name], AlarmTypes=["MetricAlarm"])["MetricAlarms"]
         return alert_of_metric_alarm(cast("dict[str, Any]", found[0])) if found else None

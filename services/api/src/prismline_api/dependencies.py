@@ -172,7 +172,7 @@ class Dependencies:
 
     def head(self, key: str) -> Any | None:
         """The answer of S3's `HeadObject`. None if there is no such object."""
-        with aws_errors(f"look at s3://{self.bucket.name}/{key}"):
+        with aws_errors(f"read the metadata of s3://{self.bucket.name}/{key}"):
             try:
                 return self.s3.head_object(Bucket=self.bucket.name, Key=key)
             except ClientError as error:

@@ -138,7 +138,7 @@ class Alerts:
         return MuteView(muted=True, muted_until=timestamp(datetime.fromtimestamp(until, UTC)))
 
     def _alarms(self) -> list[AlarmView]:
-        with aws_errors("look at the alarms"):
+        with aws_errors("read the alarms"):
             pages = self._cloudwatch.get_paginator("describe_alarms").paginate(
                 AlarmNamePrefix=self._prefix, AlarmTypes=["MetricAlarm"]
             )
@@ -161,7 +161,7 @@ class Alerts:
         )
 
     def _changes(self) -> list[AlarmChange]:
-        with aws_errors("look at the history of the alarms"):
+        with aws_errors("read the history of the alarms"):
             return list(islice(self._walk_changes(), MOST_CHANGES))
 
     def _walk_changes(self) -> Iterator[AlarmChange]:

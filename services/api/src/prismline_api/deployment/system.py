@@ -115,7 +115,7 @@ class System:
 
     def _look(self) -> SystemView:
         at = self._clock()
-        with aws_errors("look at the queues"):
+        with aws_errors("read the queues"):
             pages = self._sqs.get_paginator("list_queues").paginate(QueueNamePrefix=self._prefix)
             urls = {url.rsplit("/", 1)[-1]: url for page in pages for url in page.get("QueueUrls", [])}
             with ThreadPoolExecutor(READERS) as pool:

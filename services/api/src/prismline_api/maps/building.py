@@ -150,7 +150,7 @@ class Maps:
         self._logger = logger
 
     def tile(self, chunks: RunChunks, name: MapName, tile: Tile, *, patience: float = PATIENCE_SECONDS) -> TileAnswer:
-        """A tile of a map, with what can be read in `patience` seconds."""
+        """A tile of a map, with the values that can be read in `patience` seconds."""
         holders = [holder for holder in chunks.holders if tile.touches(holder.first, holder.count)]
         if name is MapName.CHUNKS:
             return TileAnswer(_states(tile, holders).values(), 0)

@@ -20,7 +20,9 @@ class AxisView(Response):
     unit: Annotated[str, Field(examples=["km/s"])]
     start: float
     step: float
-    linear: Annotated[bool, Field(description="Whether the formula holds. If not, the cube's header has other values.")]
+    linear: Annotated[
+        bool, Field(description="Whether the formula is exact. If not, it still has the header's values.")
+    ]
 
 
 class MapEntry(Response):

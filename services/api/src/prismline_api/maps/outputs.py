@@ -93,7 +93,7 @@ def merged(ranges: Iterable[Range]) -> list[Range]:
 
 
 class _Fetched(ObjectReader):
-    """A file of which some parts have been fetched. Other parts are fetched when they are read."""
+    """A file that is partly fetched. Other parts are fetched when they are read."""
 
     def __init__(self, read: ReadRange, size: int) -> None:
         super().__init__(self._bytes, size)
