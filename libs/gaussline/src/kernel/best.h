@@ -30,8 +30,8 @@
 #define SPLIT_GAIN 12.0
 /* Number of shapes of a split that are tried: the one that the signs of the two projections suggest, and the next. */
 #define SPLIT_SHAPES 2
-/* A component is tried beside a line: matched-filter S/N of the residual from which on, distance to the line in its
- * widths, and the least fall of chi-square to keep it. */
+/* Trial components beside a line: least matched-filter S/N of the residual, largest distance to the line in its widths,
+ * and the least fall of chi-square to keep one. */
 #define BESIDE_SNR 3.0
 #define BESIDE_REACH 3.0
 #define BESIDE_GAIN 14.0
