@@ -33,7 +33,7 @@ from tests.simulation import virtual, world
 from tests.simulation.aws import Aws, PlainHub, deployed
 from tests.simulation.aws.base import client_error
 from tests.simulation.choices import Choices
-from tests.simulation.processes import Service, declared_services
+from tests.simulation.processes import ROOT, Service, declared_services
 from tests.simulation.scheduler import START
 from tests.simulation.trace import Trace
 from tests.simulation.virtual import InlineExecutor, TraceLogger
@@ -53,17 +53,9 @@ MOST_MESSAGES = 1000
 HANDLERS = [import_module(service.handler.partition(":")[0]) for service in declared_services().values()]
 #: The modules in which services create their clients, loggers and settings.
 WIRING = [
-    import_module(name)
-    for name in (
-        "prismline_alerting.dependencies",
-        "prismline_api.dependencies",
-        "prismline_api.webhooks.dependencies",
-        "prismline_dlq_consumer.dependencies",
-        "prismline_exporter.dependencies",
-        "prismline_splitter.dependencies",
-        "prismline_status.dependencies",
-        "prismline_worker.dependencies",
-    )
+    import_module(".".join(path.relative_to(source).with_suffix("").parts))
+    for source in sorted(ROOT.glob("services/*/src"))
+    for path in sorted(source.rglob("dependencies.py"))
 ]
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from prismline_cli.recovering import load_operation
 from prismline_cli.runs import load_run
 from prismline_contracts import dead_letter_queue_name
-from tests.simulation.plan import DAY
+from tests.simulation.plan import DAY, SERVICES
+from tests.simulation.processes import declared_services
 from tests.simulation.safety import index_of, unfitted
 from tests.simulation.workloads import read_output
 
@@ -19,10 +20,17 @@ if TYPE_CHECKING:
 
 #: Virtual seconds after the last fault within which everything has to have ended.
 PATIENCE = 1.5 * DAY
+#: The packages of the services whose processes the simulation runs.
+_SIMULATED = {declared_services()[name].package for name in SERVICES}
 #: Queues whose messages nobody waits for: the next sweep makes up for a lost one, and the services that read the others
 #: are not part of the simulation.
 _IGNORED = tuple(
-    name for queue in ("sweeps", "alerts", "webhooks", "exports") for name in (queue, dead_letter_queue_name(queue))
+    name
+    for queue in (
+        "sweeps",
+        *(queue for each in declared_services().values() if each.package not in _SIMULATED for queue in each.queues),
+    )
+    for name in (queue, dead_letter_queue_name(queue))
 )
 
 

@@ -46,6 +46,11 @@ class Service:
     queues: tuple[str, ...]
     batch_size: int
 
+    @property
+    def package(self) -> str:
+        """The package of the service that it belongs to."""
+        return self.handler.partition(".")[0]
+
 
 @cache
 def declared_services() -> Mapping[str, Service]:

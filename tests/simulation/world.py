@@ -303,7 +303,7 @@ def import_services() -> None:
 def _packages() -> list[str]:
     """The packages of the services that the simulation runs."""
     left_out = {"prismline_alerting", "prismline_exporter", "prismline_api"}
-    return sorted({entry.handler.partition(".")[0] for entry in declared_services().values()} - left_out)
+    return sorted({entry.package for entry in declared_services().values()} - left_out)
 
 
 @cache
