@@ -49,6 +49,7 @@ def main() -> None:
         print("result", json.dumps(children[args.child]()))
         return
     from prismline_localstack.emulator import Emulator
+    from prismline_localstack.processes import processor_seconds
     from prismline_localstack.settings import client_environment
 
     with tempfile.TemporaryDirectory(prefix="book-keeping-") as directory:
@@ -61,7 +62,7 @@ def main() -> None:
                 for name in (SYSTEM, BARE):
                     environment = f"k{number}{name[0]}"
                     finish([start("prepare", environment, args)])
-                    before = processor_of(emulator.child.pid)
+                    before = processor_seconds(emulator.child.pid)
                     parts = finish([start(name, environment, args) for _ in range(args.workers)])
                     seconds = max(part["ended"] for part in parts) - min(part["began"] for part in parts)
                     if (done := sum(part["chunks"] for part in parts)) != args.chunks:
@@ -69,7 +70,7 @@ def main() -> None:
                     measured[name] = {
                         "rate": args.chunks / seconds,
                         "clients_ms": 1000 * sum(part["processor"] for part in parts) / args.chunks,
-                        "emulator_ms": 1000 * (processor_of(emulator.child.pid) - before) / args.chunks,
+                        "emulator_ms": 1000 * (processor_seconds(emulator.child.pid) - before) / args.chunks,
                     }
                 rounds.append(measured)
         finally:
@@ -96,12 +97,6 @@ def finish(children: list[subprocess.Popen[str]]) -> list[dict[str, float]]:
             sys.exit(child.returncode)
         found.append(json.loads(next(line for line in out.splitlines() if line.startswith("result "))[7:]))
     return found
-
-
-def processor_of(pid: int) -> float:
-    """Seconds of the processor that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def names() -> tuple[str, str, str, str]:

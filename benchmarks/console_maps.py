@@ -39,6 +39,7 @@ from prismline_contracts.decomposition import arrow_schema
 from prismline_ledger import NewChunk, Started
 from prismline_localstack import harness
 from prismline_localstack.api_keys import read_api_key
+from prismline_localstack.processes import processor_seconds
 
 #: Channels of a survey like GRS; rows that a worker writes at a time.
 CHANNELS, BLOCK_ROWS = 424, 4945
@@ -250,11 +251,6 @@ def api_process() -> Iterator[tuple[str, int]]:
     finally:
         process.terminate()
         process.wait()
-
-
-def processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def peak_megabytes(pid: int) -> float:

@@ -40,6 +40,7 @@ from prismline_cli.submission import submit
 from prismline_contracts import ChunkStatus
 from prismline_gaussline import decompose
 from prismline_localstack import harness
+from prismline_localstack.processes import processor_seconds
 from prismline_localstack.state import State
 
 #: Seconds between two polls of a run.
@@ -130,10 +131,10 @@ def run_system(cube: Path, state: State, home: Path, args: argparse.Namespace, c
     began = time.time()
     run_id = submit(connection, str(cube), fields)
     submitted = time.time()
-    processor = processor_seconds(state)
+    processor = processor_by_service(state)
     view = wait(connection, run_id)
     ended = time.time()
-    spent = {name: now - processor[name] for name, now in processor_seconds(state).items()}
+    spent = {name: now - processor[name] for name, now in processor_by_service(state).items()}
     chunks = list(connection.ledger.chunks(run_id))
     if not view.ok or any(chunk.state is not ChunkStatus.COMPLETED for chunk in chunks):
         sys.exit(f"run {run_id} did not complete: {view.as_json()}")
@@ -184,18 +185,12 @@ def logged_seconds(home: Path, run_id: str) -> dict[str, float]:
     return totals
 
 
-def processor_seconds(state: State) -> dict[str, float]:
+def processor_by_service(state: State) -> dict[str, float]:
     """Processor time so far, by service. Processes that have ended, and systems without /proc, count as 0."""
     totals: dict[str, float] = {}
     for entry in state.processes.values():
-        totals.setdefault(entry.service, 0.0)
-        if entry.process is None:
-            continue
-        try:
-            fields = Path(f"/proc/{entry.process.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        totals[entry.service] += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        spent = processor_seconds(entry.process.pid) if entry.process is not None else 0.0
+        totals[entry.service] = totals.get(entry.service, 0.0) + spent
     return totals
 
 

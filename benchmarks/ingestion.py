@@ -103,6 +103,7 @@ def report_small_runs(n_urls: int) -> None:
 
 def on_new_emulator(child: str, n_urls: int, *, serving: bool = False, large: bool = False) -> dict[str, Any]:
     from prismline_localstack.emulator import Emulator
+    from prismline_localstack.processes import processor_seconds
     from prismline_localstack.settings import client_environment
 
     with tempfile.TemporaryDirectory(prefix="ingestion-") as directory:
@@ -138,12 +139,6 @@ def splitter_command() -> list[str]:
 
     (process,) = service_processes(Path(__file__).parents[1], services=["splitter"], standins=False)
     return process.command
-
-
-def processor_seconds(pid: int) -> float:
-    """The processor time of a process so far, of all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def run_child(name: str, n_urls: int) -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,6 @@ from typer.testing import CliRunner, Result
 from prismline_cli.main import app
 from prismline_contracts.alerts import muted_until_parameter
 from prismline_localstack.standins.discord import DiscordStandIn
-
-
-@pytest.fixture
-def discord() -> Iterator[DiscordStandIn]:
-    with DiscordStandIn() as discord:
-        yield discord
 
 
 def run(*arguments: str, **environment: str) -> Result:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -11,19 +10,6 @@ from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
 from prismline_localstack.standins.discord import DiscordStandIn, interaction_id, slash_command
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[DiscordStandIn]:
-    with DiscordStandIn() as discord:
-        yield discord
-
-
-@pytest.fixture
-def discord(server: DiscordStandIn) -> DiscordStandIn:
-    server.recover()
-    server.messages.clear()
-    return server
 
 
 def embed(**fields: Any) -> dict[str, Any]:

@@ -19,7 +19,8 @@ from tests.system import CHUNK_SERVICES, System, wait_for
 
 pytestmark = pytest.mark.e2e
 
-#: The fault points of the splitter, one between each two of its steps.
+#: The fault points of the splitter, one between each two of its steps. The splitter's own tests have the same list:
+#: they also run in a checkout of that service alone.
 SPLIT_POINTS = (
     "split.run_opened",
     "split.input_chosen",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from io import TextIOWrapper
+from typing import NoReturn
 
 import typer
 
@@ -21,8 +23,14 @@ app = typer.Typer(
 register_all(app)
 
 
+def _end(number: int, _frame: object) -> NoReturn:
+    """End the command with the exit code that a shell reports for this signal. Its temporary files are deleted."""
+    sys.exit(128 + number)
+
+
 def main() -> None:
     """Entry point of `prismline`. Characters that the terminal cannot show are escaped."""
+    signal.signal(signal.SIGTERM, _end)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

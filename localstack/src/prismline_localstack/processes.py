@@ -58,6 +58,15 @@ def _started(pid: int) -> str:
     return "" if state in {"Z", "X"} else fields[18]
 
 
+def processor_seconds(pid: int) -> float:
+    """Processor time in seconds that a process has used, system calls included. 0 if there is no /proc."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def spawn(
     command: Sequence[str],
     *,

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mypy_boto3_events import EventBridgeClient
     from mypy_boto3_sqs import SQSClient
 
+    from prismline_localstack.standins.discord import DiscordStandIn
     from prismline_localstack.standins.site import Site
 
 
@@ -190,6 +191,24 @@ def serving(app: Any) -> Iterator[str]:
         server.should_exit = server.force_exit = True
         thread.join()
         listener.close()
+
+
+@pytest.fixture(scope="session")
+def discord_server() -> Iterator[DiscordStandIn]:
+    """The stand-in for Discord that the whole test session shares."""
+    from prismline_localstack.standins.discord import DiscordStandIn  # noqa: PLC0415
+
+    with DiscordStandIn() as server:
+        yield server
+
+
+@pytest.fixture
+def discord(discord_server: DiscordStandIn) -> DiscordStandIn:
+    """The stand-in for Discord. It works, and its channel is empty."""
+    discord_server.recover()
+    discord_server.messages.clear()
+    discord_server.posts = 0
+    return discord_server
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,21 +11,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from alert_world import AlertingWorld
 
 from prismline_localstack.standins.discord import DiscordStandIn
-
-
-@pytest.fixture(scope="session")
-def discord_server() -> Iterator[DiscordStandIn]:
-    with DiscordStandIn() as discord:
-        yield discord
-
-
-@pytest.fixture
-def discord(discord_server: DiscordStandIn) -> DiscordStandIn:
-    """Discord, with an empty channel."""
-    discord_server.recover()
-    discord_server.messages.clear()
-    discord_server.posts = 0
-    return discord_server
 
 
 @pytest.fixture

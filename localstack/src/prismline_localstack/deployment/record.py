@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel
 
+from prismline_contracts.deploying import DEPLOYED_PARAMETERS
+
 if TYPE_CHECKING:
     from mypy_boto3_ssm import SSMClient
 
@@ -55,12 +57,15 @@ class Record:
 
     def __init__(self, ssm: SSMClient, environment: str) -> None:
         self._ssm = ssm
-        self._path = f"/prismline/{environment}/deployed"
+        self._environment = environment
+
+    def _name(self, service: str) -> str:
+        return DEPLOYED_PARAMETERS.format(environment=self._environment, service=service)
 
     def get(self, service: str) -> Deployed | None:
         """The record of a service. None if there is none."""
         try:
-            found = self._ssm.get_parameter(Name=f"{self._path}/{service}")
+            found = self._ssm.get_parameter(Name=self._name(service))
         except self._ssm.exceptions.ParameterNotFound:
             return None
         return Deployed.model_validate_json(found["Parameter"]["Value"])
@@ -68,7 +73,7 @@ class Record:
     def put(self, service: str, deployed: Deployed) -> None:
         """Write the record of a service."""
         self._ssm.put_parameter(
-            Name=f"{self._path}/{service}", Value=deployed.model_dump_json(), Type="String", Overwrite=True
+            Name=self._name(service), Value=deployed.model_dump_json(), Type="String", Overwrite=True
         )
 
 

@@ -10,7 +10,6 @@ The protocol is https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html.
 from __future__ import annotations
 
 import json
-import os
 import queue
 import signal
 import subprocess
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from prismline_localstack.endpoints import LOOPBACK
+from prismline_localstack.processes import processor_seconds
 
 #: Maximum size in bytes of the answer of an invocation: 6 MB, and 100 bytes that Lambda allows in addition.
 MAX_ANSWER_BYTES = 6 * 1024 * 1024 + 100
@@ -124,7 +124,7 @@ class ExecutionEnvironment:
     @property
     def processor_seconds(self) -> float:
         """Processor time that the process has used since it was started."""
-        return _processor_seconds(self.pid)
+        return processor_seconds(self.pid)
 
     def wait_until_ready(self, seconds: float = INIT_SECONDS) -> ColdStart:
         """Wait until the process first asks for work. Raises EnvironmentFailedError if it ends or takes too long."""
@@ -199,6 +199,7 @@ class ExecutionEnvironment:
 
 
 def _start(command: Sequence[str], environment: dict[str, str], log: Path, folder: Path) -> subprocess.Popen[bytes]:
+    """Start a process as `processes.spawn` does, which may only be called while no other thread works."""
     with log.open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", _TETHER, *command],
@@ -209,15 +210,6 @@ def _start(command: Sequence[str], environment: dict[str, str], log: Path, folde
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-
-
-def _processor_seconds(pid: int) -> float:
-    """Processor time in seconds that a process has used, system calls included. 0 if there is no /proc."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class _Server(ThreadingHTTPServer):

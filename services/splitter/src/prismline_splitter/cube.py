@@ -36,6 +36,7 @@ from prismline_splitter.zarr_header import open_zarr_file, unpack_zarr, zarr_hea
 
 #: First four letters of the CTYPEn of a spectral axis -> the SI unit it has when the header gives no CUNITn
 #: (Greisen et al. 2006, table 1; FELO is AIPS's optical velocity on a grid that is regular in frequency).
+#: prismline-gaussline has the same table: the splitter does not depend on it, and it depends on no package of ours.
 SPECTRAL_TYPES = {
     "VRAD": "m/s",
     "VOPT": "m/s",

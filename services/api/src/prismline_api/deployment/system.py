@@ -16,6 +16,7 @@ from pydantic import Field
 from prismline_api.deployment.processes import ProcessView, measured, reported
 from prismline_api.models import Response
 from prismline_contracts import dead_letter_queue_name, now, queue_name, timestamp
+from prismline_contracts.deploying import DEPLOYED_PARAMETERS
 from prismline_runtime import aws_errors, batches
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class System:
 
     def _deployed(self) -> list[DeployedView]:
         """The records of deployments: a parameter for each service below `/prismline/<environment>/deployed/`."""
-        path = f"/prismline/{self._environment}/deployed/"
+        path = DEPLOYED_PARAMETERS.format(environment=self._environment, service="")
         with aws_errors(f"read the parameters below {path}"):
             pages = self._ssm.get_paginator("get_parameters_by_path").paginate(Path=path)
             parameters = {
