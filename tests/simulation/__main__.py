@@ -26,7 +26,7 @@ from tests.simulation.simulation import Result, simulate
 
 #: Schedules that a process of the search runs before it reports.
 BATCH = 25
-#: Schedules between two collections of garbage.
+#: Schedules between two garbage collections.
 EACH_COLLECTION = 3
 console = Console(soft_wrap=True, highlight=False)
 stderr = Console(stderr=True, highlight=False)
@@ -44,7 +44,7 @@ class Found:
 
 @dataclass
 class Batch:
-    """What came of some schedules."""
+    """The results of some schedules."""
 
     seeds: int
     found: list[Found]
@@ -62,13 +62,13 @@ def search(seeds: range, focus: str | None = None) -> Batch:
             batch.found.append(Found(seed, result.finding.check, result.finding.message))
         if number % EACH_COLLECTION == 0:
             gc.collect()
-            gc.freeze()  # what is remembered from schedule to schedule is not looked at again
+            gc.freeze()  # the caches that live from schedule to schedule are not scanned again
     return batch
 
 
 @app.command()
 def main(
-    seeds: Annotated[int, typer.Option(help="How many schedules to search.")] = 1000,
+    seeds: Annotated[int, typer.Option(help="Number of schedules to run.")] = 1000,
     first: Annotated[int, typer.Option(help="The first seed.")] = 0,
     cores: Annotated[int, typer.Option(min=1, help="Processes that search at the same time.")] = 1,
     most: Annotated[int, typer.Option(help="Stop after so many findings.")] = 10,
@@ -77,7 +77,7 @@ def main(
     smallest: Annotated[bool, typer.Option("--shrink", help="Replay the smallest schedule like it instead.")] = False,
     shrink_seconds: Annotated[float, typer.Option(help="Longest time to shrink.")] = MOST_SECONDS,
 ) -> None:
-    """Search schedules for broken promises, or replay one. Exit code 1: something was found."""
+    """Search schedules for broken promises, or replay one. Exit code 1: a promise was broken."""
     if focus is not None and focus not in FOCUSES:
         raise typer.BadParameter(f"There is no focus {focus}; there are {', '.join(FOCUSES)}.")
     if seed is not None:
@@ -111,7 +111,7 @@ def main(
 
 
 def summarise(found: list[Found]) -> None:
-    """The findings, a line for each promise: how many schedules broke it, and the first of them. Then all seeds."""
+    """Print a line for each broken promise: how many schedules broke it, and the first one. Then print all seeds."""
     for check, count in Counter(each.check for each in found).most_common():
         one = min((each for each in found if each.check == check), key=lambda each: each.seed)
         console.print(f"{check}: {count} schedules, the first with seed {one.seed}: {one.message}", markup=False)
@@ -120,7 +120,7 @@ def summarise(found: list[Found]) -> None:
 
 
 def show(result: Result) -> None:
-    """A schedule for a person to read."""
+    """Print a schedule in readable form."""
     console.print(result.plan.describe(), markup=False)
     console.print(result.trace.text(), markup=False)
     console.print(

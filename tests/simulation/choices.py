@@ -1,8 +1,8 @@
 """Every choice of a schedule: drawn from one seed, or replayed from a record of the choices that were not the default.
 
 A choice is a small number; 0 is always the harmless one (no fault, the shortest wait, the smallest plan). Choices
-belong to streams, one for each process and purpose, so that leaving one out does not move those of other processes. A
-schedule is therefore described by its choices that are not 0, and to shrink it is to leave some of them out.
+belong to streams, one for each process and purpose, so that omitting a choice does not shift those of other processes.
+So a schedule is described by its choices that are not 0, and shrinking it means omitting some of them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-#: A choice's place: its stream and its number in it.
+#: The position of a choice: its stream, and its number in the stream.
 Place = tuple[str, int]
 #: The choices that were not 0.
 Record = Mapping[Place, int]
@@ -38,7 +38,7 @@ class Stream:
         return self._replayed(len(cumulative))
 
     def below(self, n: int) -> int:
-        """A number from 0 to n - 1, each as likely."""
+        """A number from 0 to n - 1, uniformly distributed."""
         if self._draw is not None:
             value = int(self._draw() * n)
             if self._choices.recording:
@@ -47,7 +47,7 @@ class Stream:
         return self._replayed(n)
 
     def chance(self, probability: float) -> bool:
-        """Whether something happens."""
+        """True with this probability."""
         if self._draw is not None:
             value = self._draw() < probability
             if self._choices.recording:
@@ -78,7 +78,7 @@ class Choices:
         self._streams: dict[str, Stream] = {}
 
     def stream(self, name: str) -> Stream:
-        """The stream of that name, which goes on where it was."""
+        """The stream with this name, at its present position."""
         stream = self._streams.get(name)
         if stream is None:
             stream = self._streams[name] = Stream(name, self)
@@ -86,7 +86,7 @@ class Choices:
 
 
 class ChosenRandom(random.Random):
-    """A `random.Random` whose numbers are choices of a stream: for code that wants one."""
+    """A `random.Random` whose numbers are choices of a stream, for code that needs such an object."""
 
     _RESOLUTION = 8
 
@@ -95,7 +95,7 @@ class ChosenRandom(random.Random):
         self._stream = stream
 
     def random(self) -> float:
-        """One of eight numbers in [0, 1), spread evenly: enough for a jitter."""
+        """One of eight evenly spaced numbers in [0, 1), enough for a jitter."""
         return self._stream.below(self._RESOLUTION) / self._RESOLUTION
 
     def getrandbits(self, k: int) -> int:
@@ -103,5 +103,5 @@ class ChosenRandom(random.Random):
         return self._stream.below(1 << k) if k <= 48 else (self._stream.below(1 << 48) << (k - 48))
 
     def uniform(self, a: float, b: float) -> float:
-        """One of eight numbers between `a` and `b`; `b` by default, so that nobody tries again in a tight loop."""
+        """One of eight numbers between `a` and `b`; `b` by default, so that no process retries in a tight loop."""
         return b - (b - a) * self.random()

@@ -1,11 +1,11 @@
-"""Which edges of the protocol a search has reached, and which it has not: a search that reaches little proves little.
+"""Which edges of the protocol a search has reached. A search that reaches few edges proves little.
 
-- transitions: of a chunk, of a run's item in the ledger, of the status that the outside world is told;
+- transitions: of a chunk, of a run's item in the ledger, of the announced status;
 - crash points: a service's process killed before or after one of its calls;
 - faults: each kind at each operation that it can strike;
 - outages: each dependency down in each phase of a run.
 
-What there is to reach: the tables of `safety`, the phases, and every call that was made in the search.
+The reachable edges come from the tables of `safety`, the phases, and all calls that the search made.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tests.simulation.scheduler import START, CrashedError, Process
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: What a run goes through, told from its item in the ledger.
+#: The phases of a run, determined from its item in the ledger.
 PHASES = ("absent", "splitting", "working", "drained", "ended", "stopped")
-#: What can follow what. A late success or a recovery puts an ended run back to drained or working.
+#: The possible next phases of each phase. A late success or a recovery moves an ended run back to drained or working.
 PHASE_TRANSITIONS = frozenset(
     {
         ("absent", "splitting"),
@@ -48,9 +48,9 @@ PHASE_TRANSITIONS = frozenset(
         ("stopped", "working"),
     }
 )
-#: Faults that leave no room for "after": the operation changes nothing.
+#: Faults that have no variant "after the call", because the operation changes nothing.
 _CRASHES = ("crash before", "crash after")
-#: Parameters with which every kind of fault that can strike an operation says so.
+#: Parameters for which `applies` is true for every kind of fault that can strike the operation.
 _ANY_PARAMETERS: dict[str, Any] = {"Entries": [None], "IfMatch": "", "IfNoneMatch": ""}
 
 Edge = tuple[str, ...]
@@ -68,16 +68,16 @@ class Coverage:
     faults: Counter[Edge] = field(default_factory=Counter)
     #: (dependency, phase)
     outages: Counter[Edge] = field(default_factory=Counter)
-    #: (process's service, AWS service, operation): what was called at all.
+    #: (process's service, AWS service, operation): all calls of the search.
     calls: Counter[Edge] = field(default_factory=Counter)
 
     def add(self, other: Coverage) -> None:
-        """Count what another search has reached, too."""
+        """Add the counts of another search."""
         for each in fields(self):
             getattr(self, each.name).update(getattr(other, each.name))
 
     def reached(self) -> dict[str, tuple[list[Edge], list[Edge]]]:
-        """By kind of edge: those that were reached, and those that there are and that were not."""
+        """For each kind of edge: the reached edges, and the reachable edges that were not reached."""
         kinds: dict[str, tuple[Iterable[Edge], Counter[Edge]]] = {
             "transitions": (_all_transitions(), self.transitions),
             "crash points": (self._all_crashes(), self.crashes),
@@ -120,7 +120,7 @@ def _all_transitions() -> Iterable[Edge]:
 
 
 def _lines(edges: list[Edge]) -> list[str]:
-    """A line for all edges that differ only in their last part."""
+    """One line for all edges that differ only in their last part."""
     groups: dict[Edge, list[str]] = {}
     for *first, last in edges:
         groups.setdefault(tuple(first), []).append(last)
@@ -128,7 +128,7 @@ def _lines(edges: list[Edge]) -> list[str]:
 
 
 class Watcher:
-    """Notes what is reached in one world. Use it as the scheduler's adversary, in front of the world's own."""
+    """Records the edges that one world reaches. Use it as the scheduler's adversary, in front of the world's own."""
 
     def __init__(self, world: World) -> None:
         self.coverage = Coverage()
@@ -137,7 +137,7 @@ class Watcher:
         self._perform = world.faults.perform
         self._calls = self.coverage.calls
         self.latency = world.faults.latency
-        #: (moment, phase) of each run, as they changed.
+        #: The changes of phase of each run: (moment, phase).
         self._phases: dict[str, list[tuple[float, str]]] = {}
         world.aws.on_commit.append(self._on_commit)
 
@@ -165,7 +165,7 @@ class Watcher:
                 moments.append((self._world.scheduler.time, now))
 
     def finish(self, transitions: Counter[tuple[str, str, str]]) -> Coverage:
-        """All that was reached, with the transitions that `Safety` has seen."""
+        """All reached edges, with the transitions that `Safety` has seen."""
         found = self.coverage
         found.transitions.update(transitions)
         for (kind, service, operation), count in self._faults.struck.items():
@@ -184,7 +184,7 @@ class Watcher:
 
 
 def phase(run: Mapping[str, Any] | None) -> str:
-    """Which of :data:`PHASES` a run's item in the ledger is in."""
+    """The phase, one of :data:`PHASES`, of a run's item in the ledger."""
     if run is None:
         return "absent"
     if run.get("ended_at"):

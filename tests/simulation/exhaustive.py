@@ -2,35 +2,36 @@
 
 `python -m tests.simulation.exhaustive --seconds 300`
 
-The whole system runs, with the real handlers, and is reduced in these ways:
+The whole system runs, with the real handlers. The space of schedules is reduced in these ways:
 
-- Calls take no time. A timer (visibility, a restart, a sweep) comes only when no process has anything left to do.
-- What is explored begins when the run is latched. Until then, nothing goes wrong and everything has one order.
-- Only workers and the sweeper are explored: whose next call comes first, and a crash before it, a crash after it, an
-  error before it, or an error after it. Every other process acts as soon as it can, and takes the messages of its queue
-  in one order. A sweep may come at any time, too; one that is not due counts as a fault.
-- With `--drain`, a worker is explored only while it ends its chunk: from the transaction that ends it, over the drain
-  and what is said of both, to the deletion of the message. Until then it acts as soon as it can, so that both workers
-  stand before that transaction when the choices begin.
-- A call has one place in the order if nobody else can tell where it came: `_concerns_nobody` lists them. Each may still
-  go wrong. Whatever another process does at that moment is the same before and after, so every order that is left out
-  leads through the same calls and answers to the same state as one that is tried.
+- Calls take no time. A timer (visibility, a restart, a sweep) fires only when no process has anything left to do.
+- The exploration begins when the run is latched. Until then there are no faults, and all events have one order.
+- Only calls of workers and of the sweeper have choices: whose next call comes first, and a crash before it, a crash
+  after it, an error before it, or an error after it. Every other process acts as soon as it can, and takes the messages
+  of its queue in one order. A sweep may also come at any time; one that is not due counts as a fault.
+- With `--drain`, a worker has choices only while it ends its chunk: from the transaction that ends it, over the drain
+  and the announcements of both, to the deletion of the message. Until then it acts as soon as it can, so that both
+  workers are before that transaction when the choices begin.
+- If no other process can tell when a call came, the call has only one place in the order: `_concerns_nobody` lists such
+  calls. Each may still fail. Whatever another process does at that moment is the same before and after the call. So
+  every order that is left out has the same calls, answers and end state as an order that is explored.
 
-The search is depth-first, by replay: a schedule is a list of choices, each run takes the harmless way beyond the
-choices that it was given, and notes the other ways for later. Where a state comes again, what follows is known already,
-and the run ends. A state is the tables, queues, objects, events said, timers, and what each process knows. Time is part
-of it, so no state follows itself, and each schedule that does not meet a known state comes to its end, where the
-promises of `liveness` have to hold; those of `safety` hold after every write.
+The search is depth-first, by replay. A schedule is a list of choices. Each run follows the given choices, then makes
+the harmless ones, and records the alternatives for later runs. If a run comes to a known state, everything after it is
+already known and the run ends. A state consists of tables, queues, objects, published events, timers, and the knowledge
+of each process. Time is part of it, so no state follows itself. So each schedule that meets no known state comes to its
+end, where the promises of `liveness` are checked; those of `safety` are checked after every write.
 
-What a state leaves out, and why nothing is lost by it:
+A state leaves out the following, for these reasons:
 
-- Ids that are drawn at random, and the names of the two workers: services only compare ids, and workers are alike.
-- What a process did with messages that it is done with. Between two messages its loop is at the same place, with the
-  same variables: it counts receives that failed, but waits after two as after one. What its handler keeps is part of
-  the state: addresses, parameters, and runs that a worker has lately read, until it would read them again.
-- What a process knew that has crashed: the one that follows it begins with nothing.
-- Timers that renew the visibility of messages that nobody works on any more: they do nothing.
-- The order of messages in a queue: SQS promises none.
+- Random ids and the names of the two workers: services only compare ids, and the workers are identical.
+- The history of a process with finished messages. Between two messages its loop is at the same place, with the
+  same variables. It counts failed receives, but waits equally long after one and after two. The memory of its handler
+  is part of the state: addresses, parameters, and the runs that a worker has read recently, until it would read them
+  again.
+- The memory of a crashed process: its successor starts without it.
+- Timers that renew the visibility of finished messages: they do nothing.
+- The order of messages in a queue: SQS does not guarantee one.
 """
 
 from __future__ import annotations
@@ -64,22 +65,22 @@ from tests.simulation.virtual import replaced
 from tests.simulation.workloads import StandInFitter
 from tests.simulation.world import Finding, World
 
-#: Whose calls are explored.
+#: The services whose calls are explored.
 EXPLORED = frozenset({"worker", "sweeper"})
-#: What can go wrong with one call; 0: nothing.
+#: The faults of one call; 0: none.
 KINDS = ("", "crash before", "crash after", "error before", "error after")
-#: Virtual seconds between two looks at whether everything has ended.
+#: Virtual seconds between two checks of whether everything has ended.
 STEP_SECONDS = 60.0
-#: Calls with which a worker begins to end a chunk, or to say again that it has ended.
+#: Calls by which a worker begins to end a chunk, or to announce its end again.
 _ENDINGS = frozenset({"transact_write_items", "put_events"})
-#: Operations whose answers a process keeps for longer than its messages.
+#: Operations whose answers a process keeps longer than its messages.
 _KEPT = frozenset({"get_queue_url", "get_parameter", "describe_instances", "models"})
 _DRAWN = re.compile(
     r" at 0x[0-9a-f]+|"
     r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}|00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]"
     r"|\b[0-9a-f]{32}\b|(?<=ReceiptHandle': ')[^']*"
 )
-#: Events of which `safety` asks only whether they were said, and not when.
+#: Events for which `safety` checks only whether they were published, and not when.
 _OF_CHUNKS = frozenset({"prismline.chunk.completed.v1", "prismline.chunk.failed.v1"})
 console = Console(soft_wrap=True, highlight=False)
 app = typer.Typer(add_completion=False)
@@ -87,27 +88,27 @@ app = typer.Typer(add_completion=False)
 
 @lru_cache(maxsize=200_000)
 def canonical(text: str) -> int:
-    """The same number for texts that differ only in ids that are drawn at random."""
+    """A number that is the same for texts that differ only in random ids."""
     return hash(_DRAWN.sub("?", text))
 
 
 @dataclass(frozen=True)
 class Explored:
-    """What came of a search."""
+    """The result of a search."""
 
     states: int
-    #: Schedules that came to their end.
+    #: Schedules that ran to their end.
     schedules: int
-    #: Schedules that were run, most of them to a state that was known.
+    #: All schedules that were run, most of them to a known state.
     runs: int
-    #: Ways that were not gone when the time was over; 0: the space is exhausted.
+    #: Branches that were not explored at the end of the time. 0: the space is exhausted.
     left: int
     #: The choices of the first schedule that broke a promise.
     found: bytes | None
 
 
 class Exploration:
-    """One schedule: the given choices, and then the harmless ones until a known state."""
+    """One schedule: the given choices, then harmless ones until a known state."""
 
     def __init__(
         self,
@@ -122,37 +123,37 @@ class Exploration:
         self._given, self._known, self._drain = given, known, drain
         self._faults_left = faults
         self.taken = bytearray()
-        #: Lists of choices that lead elsewhere.
+        #: Lists of choices that are still to be explored.
         self.others: list[bytes] = []
-        #: Whether it came to its end, rather than to a known state.
+        #: Whether it ran to its end, and not to a known state.
         self.ended = False
         self.world = World(plan, Choices(record={}), Trace(on=trace))
-        #: What each process has seen since it began with its messages, and what it keeps for longer.
+        #: The answers that each process got since it received its messages, and the answers that it keeps longer.
         self._seen: dict[str, int] = {}
         self._kept: dict[str, int] = {}
-        #: Runs that a worker has lately read, by process and run: when, and what it read.
+        #: Runs that a worker has read recently, by process and run: the moment, and what it read.
         self._going: dict[str, dict[str, tuple[float, int]]] = {}
         self._latched = False
         #: Processes whose next call is explored, and workers that end a chunk.
         self._at_step: set[str] = set()
-        #: Processes whose next call may go wrong.
+        #: Processes whose next call may fail.
         self._at_risk: set[str] = set()
         self._ending: set[str] = set()
-        #: When messages were last deleted from a queue while others might have counted it.
+        #: The last time that a message was deleted from a queue while another process could have counted its messages.
         self._deleted_from: dict[str, float] = {}
-        #: Whether the state was looked at since anything changed.
+        #: Whether the state was checked since the last change.
         self._fresh = False
 
     # ---- the adversary
 
     def latency(self, process: Process) -> float:
-        """Calls take no time, but others may come first."""
+        """Calls take no time, but calls of other processes may come first."""
         return 0.0
 
     def perform(
         self, process: Process, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]
     ) -> Any:
-        """One call, with what befalls it."""
+        """One call, with its fault."""
         kind = ""
         at_risk = process.name in self._at_risk
         self._at_step.discard(process.name)
@@ -193,12 +194,12 @@ class Exploration:
         if operation in _KEPT:
             self._kept[name] = hash((self._kept.get(name), number))
         elif operation == "delete_message_batch":
-            self._seen.pop(name, None)  # the consumer's loop goes on as if nothing had been
+            self._seen.pop(name, None)  # the consumer's loop continues as before
         else:
             self._seen[name] = hash((self._seen.get(name), number))
 
     def _crash(self, process: Process) -> None:
-        """The process ends here; the next one of its name knows nothing."""
+        """The process ends; the next one with its name has no memory of it."""
         process.running = False
         for memory in (self._seen, self._kept, self._going):
             memory.pop(process.name, None)
@@ -206,7 +207,7 @@ class Exploration:
         raise CrashedError
 
     def _gate(self, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]) -> Any:
-        """A client's call: notes whether it is explored before its process waits for its turn."""
+        """A client's call: records whether it is explored, before its process waits for its turn."""
         process = self.world.scheduler.current
         if process is not None and self._latched and process.service in EXPLORED:
             name = process.name
@@ -222,14 +223,14 @@ class Exploration:
         return self._call(service, operation, parameters, perform)
 
     def _concerns_nobody(self, process: Process, operation: str, parameters: Mapping[str, Any]) -> bool:
-        """Whether what others do at this moment is the same before and after a call, and so is its answer."""
+        """Whether no process can tell if a call comes before or after the other calls at this moment."""
         if operation == "list_queues":
-            return True  # nobody makes queues
+            return True  # no process makes queues
         if operation == "put_events":
             return not any(self._is_heard(entry) for entry in parameters["Entries"])
         if operation in {"receive_message", "delete_message_batch"} and process.service == "sweeper":
-            return True  # nobody else reads the sweeps
-        if operation == "delete_message_batch":  # nobody can receive what is hidden
+            return True  # no other process reads the queue of sweeps
+        if operation == "delete_message_batch":  # no process can receive a hidden message
             name = parameters["QueueUrl"].rpartition("/")[2]
             self._deleted_from[name] = self.world.scheduler.time
             hidden = {each.receipt for each in self.world.aws.queues[name].messages.values() if self._is_hidden(each)}
@@ -237,7 +238,7 @@ class Exploration:
         return False
 
     def _is_heard(self, entry: Mapping[str, Any]) -> bool:
-        """Whether an event reaches anybody."""
+        """Whether an event has a target."""
         event = {
             "source": entry["Source"],
             "detail-type": entry["DetailType"],
@@ -251,7 +252,7 @@ class Exploration:
         return bool(message.visible_at > self.world.scheduler.time)
 
     def _wait(self, seconds: float) -> None:
-        """Every wait gives others their turn, even where nobody else is due: a sweep may come."""
+        """Every wait gives other processes a turn, even if none is due, because a sweep may come."""
         scheduler = self.world.scheduler
         process = scheduler.current
         assert process is not None
@@ -261,7 +262,7 @@ class Exploration:
     # ---- choices
 
     def _choose(self, n: int) -> int:
-        """One of n ways, of which the first is the harmless one. Raises StoppedError where the state is known."""
+        """Choose one of n alternatives; the first is the harmless one. Raises StoppedError if the state is known."""
         way = 0
         if len(self.taken) < len(self._given):
             way = self._given[len(self.taken)]
@@ -339,14 +340,14 @@ class Exploration:
         )
 
     def _still_going(self, name: str) -> tuple[tuple[str, float, int], ...]:
-        """What a worker remembers of runs for so short a time that it has not forgotten it."""
+        """What a worker still remembers about runs that it read recently."""
         since = self.world.scheduler.time - SEEN_SECONDS
         return tuple(sorted((run, *seen) for run, seen in self._going.get(name, {}).items() if seen[0] > since))
 
     # ---- the schedule
 
     def run(self) -> None:
-        """The schedule to its end, or to a known state. `world.finding` says what it broke."""
+        """Run the schedule to its end, or to a known state. `world.finding` is the broken promise."""
         world = self.world
         with world.alive(), replaced([(GoingRuns, "seen", self._noting(GoingRuns.seen))]):
             scheduler = world.scheduler
@@ -395,7 +396,7 @@ class Exploration:
             self._step(users)
 
     def _step(self, users: Users) -> None:
-        """One event of those that are due: of the explored processes, any one; of the others, the first."""
+        """Let one due event happen: any one of the explored processes, or the first one of the others."""
         scheduler = self.world.scheduler
         heap = scheduler.heap
         moment = max(heap[0][0], scheduler.time)
@@ -444,7 +445,7 @@ class Exploration:
 
 
 def explore(plan: Plan, *, faults: int, seconds: float, drain: bool = False) -> Explored:
-    """All schedules of `plan` with at most so many faults, as far as the time allows; `drain`: of the drain alone."""
+    """All schedules of `plan` with at most so many faults, until the time is over. `drain`: explore only the drain."""
     end = time.monotonic() + seconds
     known: set[int] = set()
     left, schedules, runs = [b""], 0, 0
@@ -463,7 +464,7 @@ def explore(plan: Plan, *, faults: int, seconds: float, drain: bool = False) -> 
 
 
 def replay(plan: Plan, *, faults: int, choices: bytes, drain: bool = False) -> World:
-    """The schedule of these choices, with its trace."""
+    """Run the schedule of these choices, with its trace."""
     exploration = Exploration(plan, faults=faults, given=choices, known=None, drain=drain, trace=True)
     exploration.run()
     return exploration.world
@@ -475,12 +476,12 @@ TWO_BY_TWO = Plan(runs=(RunPlan(chunks=2),), workers=2, sweep_seconds=900.0)
 
 @app.command()
 def main(
-    seconds: Annotated[float, typer.Option(help="Longest time for all of it.")] = 300.0,
+    seconds: Annotated[float, typer.Option(help="Longest time for the whole exploration.")] = 300.0,
     faults: Annotated[int, typer.Option(min=0, max=2, help="Most faults in a schedule.")] = 2,
     chunks: Annotated[int, typer.Option(min=1, max=2, help="Chunks of the run.")] = 2,
     drain: Annotated[bool, typer.Option("--drain", help="Explore workers only while they end their chunks.")] = False,
 ) -> None:
-    """Explore with no fault, then with one, then with two. Exit code 1: something was found."""
+    """Explore with no fault, then with one, then with two. Exit code 1: a promise was broken."""
     plan = replace(TWO_BY_TWO, runs=(RunPlan(chunks=chunks),))
     end = time.monotonic() + seconds
     table = Table("faults", "states", "runs", "to their end", "seconds", "space", box=None)

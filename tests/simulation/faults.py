@@ -1,7 +1,7 @@
-"""The adversary: how long each call takes, and what goes wrong with it.
+"""The adversary: decides how long each call takes and how it fails.
 
-botocore's own retries are not simulated: an error here is what is left after them. Whatever the services repeat by
-themselves they repeat in virtual time.
+botocore's own retries are not simulated: an error here is one that remains after these retries. The services' own
+retries happen in virtual time.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from tests.simulation.plan import DAY, LATENCIES, LATENCY_PROFILES, MINUTE, Outa
 from tests.simulation.scheduler import START, CrashedError, Process, Scheduler
 from tests.simulation.trace import clock, short
 
-#: Rules whose events may be lost for good, because their target failed for longer than EventBridge goes on: those
-#: between our services. The manifest's own event has nobody else who knows of it.
+#: Rules whose events may be lost for good, because their target failed longer than EventBridge retries: those
+#: between our services. The manifest's event is not one of them, because no process would repeat it.
 DROPPABLE = frozenset({"run-events", "execution-events"})
-#: How long EventBridge goes on trying to deliver.
+#: Seconds for which EventBridge retries a delivery.
 DELIVERY_SECONDS = DAY
 
-#: Messages of a schedule that are delivered again, at most: each of them may be redelivered in its turn.
+#: Most repeated deliveries in a schedule: each repeated message may be repeated again.
 MOST_REPEATS = 6
-#: A call that takes longer than this, seconds, may cost an attempt: half of a consumer's visibility time.
+#: A call that takes longer than so many seconds may cost an attempt: half of a consumer's visibility timeout.
 HARMFUL_SECONDS = 25.0
 
-#: What each service calls being asked too much.
+#: Each service's error code for throttling.
 _THROTTLED = {
     "dynamodb": "ProvisionedThroughputExceededException",
     "s3": "SlowDown",
     "ec2": "RequestLimitExceeded",
     "sqs": "RequestThrottled",
 }
-#: Operations that change nothing: an error after them is one before them.
+#: Operations that change nothing, so that an error after them equals an error before them.
 _READS = frozenset({"get_item", "query", "batch_get_item", "get_object", "head_object", "list_objects_v2"})
 
 
 class Faults:
-    """Strikes what the plan allows, where the choices say. `struck` counts (kind, service, operation)."""
+    """Injects the faults that the plan allows, where the choices say so. `struck` counts (kind, service, operation)."""
 
     def __init__(self, plan: Plan, scheduler: Scheduler, aws: Any, on_queue: Callable[[str], None]) -> None:
         self.plan = plan
         self._aws = aws
-        #: Told of queues in which a message becomes visible.
+        #: Called with each queue in which a message becomes visible.
         self._on_queue = on_queue
         self._scheduler = scheduler
         self._latencies = (*tuple(accumulate(LATENCY_PROFILES[plan.network]))[:-1], 1.0)
@@ -59,20 +59,20 @@ class Faults:
         self._kinds = [kind for kind, _ in plan.faults]
         self._left = plan.most_faults
         self._repeats_left = MOST_REPEATS
-        #: Faults, and calls that took so long that they are as bad as one: what may use up the attempts at a chunk.
+        #: Number of faults, and of calls so slow that they are as bad as one: these may use up the attempts at a chunk.
         self.harm = 0
         self._end = START + plan.chaos_seconds
         self._bus = scheduler.choices.stream("bus")
         self._outages = [outage for outage in plan.outages if outage.seconds > 0]
-        #: When the outage of a dependency ends, for those that are down now and then.
+        #: When the outage of a dependency ends, for dependencies with intermittent outages.
         self.struck: Counter[tuple[str, str, str]] = Counter()
-        #: The fault that struck last, if it crashed its process.
+        #: The last fault, if it crashed its process.
         self.crash = ""
 
     # ---- the adversary of the scheduler
 
     def latency(self, process: Process) -> float:
-        """How long a call of `process` takes to arrive."""
+        """Seconds until a call of `process` arrives."""
         if self._scheduler.time >= self._end:
             return LATENCIES[0]
         seconds = LATENCIES[process.latencies.weighted(self._latencies)]
@@ -98,7 +98,7 @@ class Faults:
         return self._plainly(process, service, operation, parameters, perform)
 
     def outage(self, dependency: str) -> Outage | None:
-        """What keeps a dependency down at this moment."""
+        """The outage of a dependency at this moment."""
         since = self._scheduler.time - START
         for outage in self._outages:
             if outage.dependency == dependency and outage.start <= since < outage.end:
@@ -145,7 +145,7 @@ class Faults:
         raise unreachable(service, lost=bool(done))
 
     def _strike(self, process: Process, service: str, operation: str, parameters: Mapping[str, Any]) -> str | None:
-        """The fault that strikes this call; None: none does."""
+        """The fault of this call. None: there is none."""
         if self._left <= 0 or self._scheduler.time >= self._end:
             return None
         if self.plan.struck and process.service not in self.plan.struck:
@@ -213,7 +213,7 @@ class Faults:
                 return answer
 
     def _partly(self, service: str, operation: str, parameters: Mapping[str, Any]) -> Any:
-        """The first half of a batch is taken, the rest is refused."""
+        """The first half of a batch is accepted, the rest is refused."""
         entries = list(parameters["Entries"])
         taken, refused = entries[: len(entries) // 2], entries[len(entries) // 2 :]
         answer: dict[str, Any] = {}
@@ -238,7 +238,7 @@ class Faults:
     # ---- SQS
 
     def repeat(self, queue: Any, messages: Sequence[Mapping[str, Any]]) -> None:
-        """Have some of the messages that were received delivered once more, now or later."""
+        """Deliver some of the received messages once more, now or later."""
         if not self.plan.repeated or self._scheduler.time >= self._end:
             return
         for message in messages:
@@ -256,9 +256,9 @@ class Faults:
     # ---- Step Functions
 
     def task(self, execution: Any, state: str) -> tuple[str, str] | None:
-        """What a state machine's own call of SQS or EventBridge fails with; None: it does not.
+        """The error of a state machine's own call of SQS or EventBridge. None: it succeeds.
 
-        One in two that fail was done all the same, so that the task's message comes twice, with two tokens.
+        Half of the failed calls had their effect, so that the task's message comes twice, with two tokens.
         """
         service = "sqs" if ":sqs:" in execution.machine.states[state].raw["Resource"] else "events"
         outage = self.outage(service)
@@ -268,7 +268,7 @@ class Faults:
         return self.fail_task(execution, state, done=done, kind="outage" if outage else "error")
 
     def fail_task(self, execution: Any, state: str, *, done: bool, kind: str = "error") -> tuple[str, str]:
-        """What a task fails with that did not do what it should, or did (`done`) and had no answer."""
+        """The error of a task that had no effect, or that had its effect (`done`) and got no answer."""
         machine = self._aws.stepfunctions
         task = execution.machine.states[state]
         service = "sqs" if ":sqs:" in task.raw["Resource"] else "events"
@@ -291,7 +291,7 @@ class Faults:
     # ---- EventBridge
 
     def deliver(self, seconds: float, action: Any, label: str) -> None:
-        """A delivery: at least once, at some time; never, if its target fails for longer than EventBridge goes on."""
+        """A delivery: at least once, at some time; never, if its target fails longer than EventBridge retries."""
         scheduler, plan = self._scheduler, self.plan
         rule = label.removeprefix("deliver:").partition(" ")[0]
         if scheduler.time < self._end:
@@ -325,21 +325,21 @@ class Faults:
             self._give_up(action, label, max(ends) + 1.0)
 
     def _give_up(self, action: Any, label: str, moment: float) -> None:
-        """The target failed for longer than EventBridge goes on: to its dead-letter queue, if it has one."""
+        """The target failed longer than EventBridge retries: send the event to its dead-letter queue, if it has one."""
         self.struck["given up", "events", label] += 1
         self._scheduler.trace.note(self._scheduler.time, "aws", f"FAULT given up: {label}")
         self._scheduler.at(moment, action.fail, f"{label} to its dead-letter queue")
 
 
 def dependency_of(service: str, parameters: Mapping[str, Any]) -> str:
-    """What a call needs to be up."""
+    """The dependency that a call needs."""
     if service == "dynamodb":
         return "workflow-state" if str(parameters.get("TableName", "")).endswith("workflow-state") else "ledger"
     return "ec2" if service == "ssm" else service
 
 
 def applies(kind: str, service: str, operation: str, parameters: Mapping[str, Any]) -> bool:
-    """Whether a kind of fault can befall a call."""
+    """Whether a kind of fault can strike a call."""
     match kind:
         case "conflict":
             return operation in {"transact_write_items", "update_item"} or (
@@ -359,7 +359,7 @@ def applies(kind: str, service: str, operation: str, parameters: Mapping[str, An
 
 
 def unreachable(service: str, *, lost: bool = False) -> Exception:
-    """The error of a service that does not answer; `lost`: it had got the request."""
+    """The error of a service that does not answer. `lost`: it had received the request."""
     if service == "model":
         return httpx.ReadTimeout("no answer") if lost else httpx.ConnectError("connection refused")
     if lost:
@@ -368,14 +368,14 @@ def unreachable(service: str, *, lost: bool = False) -> Exception:
 
 
 def throttled(service: str, operation: str) -> Any:
-    """The answer to one request too many, or the error that it is."""
+    """The answer or the error of a throttled request."""
     if service == "model":
         return httpx.Response(429, headers={"retry-after": "5"})
     raise _client_error(_THROTTLED.get(service, "ThrottlingException"), operation)
 
 
 def conflict(service: str, operation: str, parameters: Mapping[str, Any]) -> ClientError:
-    """The error of a write that met another one."""
+    """The error of a write that conflicts with another one."""
     if service == "s3":
         return _client_error("ConditionalRequestConflict", operation)
     if operation == "update_item":
@@ -386,7 +386,7 @@ def conflict(service: str, operation: str, parameters: Mapping[str, Any]) -> Cli
 
 
 class BrokenStream:
-    """The body of an object that breaks off while it is read."""
+    """The body of an object whose connection breaks while it is read."""
 
     def __init__(self, how: int) -> None:
         self._error = (
@@ -396,12 +396,12 @@ class BrokenStream:
         )[how]
 
     def read(self, _size: int | None = None) -> bytes:
-        """Fails."""
+        """Raise the error."""
         raise self._error
 
 
 def effect_of(operation: str, answer: Any) -> str:
-    """What an answer says, in short."""
+    """A short text for an answer."""
     if operation == "receive_message":
         return ", ".join(f"{m['MessageId'][:8]}" for m in answer.get("Messages", ())) or "nothing"
     if operation in {"get_item", "update_item"}:

@@ -1,4 +1,4 @@
-"""What has become true some time after the last fault: everything has ended, everybody who waits has heard of it."""
+"""The promises some time after the last fault: everything has ended, and everybody who waits was notified."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 PATIENCE = 1.5 * DAY
 #: The packages of the services whose processes the simulation runs.
 _SIMULATED = {declared_services()[name].package for name in SERVICES}
-#: Queues whose messages nobody waits for: the next sweep makes up for a lost one, and the services that read the others
-#: are not part of the simulation.
+#: Queues whose messages are not checked: the next sweep replaces a lost one, and the services that read the other
+#: queues are not part of the simulation.
 _IGNORED = tuple(
     name
     for queue in (
@@ -35,7 +35,7 @@ _IGNORED = tuple(
 
 
 def complaints(world: World, users: Users, safety: Safety) -> Iterator[str]:
-    """What has not come to its end, a sentence each; the first says enough to know that there is one."""
+    """A sentence for each thing that has not ended. It is a generator, so that a caller may read only the first."""
     connection = users.connection
     for submission in users.submissions:
         yield from _run_complaints(submission, world, users, safety)
@@ -108,7 +108,8 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
         if chunk["status"] not in {"COMPLETED", "FAILED"} and not stopped:
             yield f"{sort[6:]} of {name} is {chunk['status']}"
         said = (sort[6:], chunk["status"]) in safety.endings[run_id]
-        # a chunk's message says its end again after its worker died: where it is lost too, only a sweeper does, its own
+        # after its worker died, a chunk's message repeats its end; if the message is lost, a sweeper repeats only its
+        # own ends
         heard = said or (world.plan.loses_messages and safety.ended_by.get((run_id, sort[6:])) != "sweeper")
         if chunk["status"] in {"COMPLETED", "FAILED"} and not heard:
             yield f"nobody said that {sort[6:]} of {name} is {chunk['status']}"
@@ -129,7 +130,7 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
 
 
 def records(world: World) -> list[str]:
-    """What the archive of dead letters holds, whether a recovery has it, or it failed again, or neither."""
+    """All records of the archive of dead letters, including those of recoveries and those that failed again."""
     found = world.aws.objects[world.bucket].items()
     return [each.body.decode(errors="replace") for key, each in found if key.startswith("dead-letter-archive/")]
 

@@ -1,6 +1,6 @@
-"""What a schedule is made of: runs, processes, users, and what the adversary may do. Drawn from the choices, printable.
+"""The plan of a schedule: runs, processes, users, and the faults that the adversary may inject. Choices draw it.
 
-Each plan has only some of the faults ("swarm testing"): where everything goes wrong at once, little is reached.
+Each plan has only some of the faults ("swarm testing"), because a schedule with all faults at once reaches little.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 
-#: Seconds that a call takes to arrive, the usual first.
+#: Seconds until a call arrives; the usual value is first.
 LATENCIES = (0.005, 0.02, 0.1, 0.7, 4.0, 25.0, 80.0, 400.0, 1200.0)
-#: How often each of them happens, from an idle network to one that stalls.
+#: The probability of each latency, from an idle network to one that stalls.
 LATENCY_PROFILES = (
     (0.90, 0.07, 0.03, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
     (0.60, 0.20, 0.10, 0.06, 0.03, 0.01, 0.0, 0.0, 0.0),
@@ -27,11 +27,11 @@ LATENCY_PROFILES = (
     (0.30, 0.20, 0.15, 0.12, 0.10, 0.07, 0.04, 0.015, 0.005),
 )
 
-#: What can be down: a table, a service, the model behind the GPU.
+#: The dependencies that can be down: a table, a service, the model on the GPU.
 DEPENDENCIES = ("ledger", "workflow-state", "s3", "sqs", "events", "stepfunctions", "ec2", "model")
-#: How long it is down.
+#: Possible durations of an outage, in seconds.
 OUTAGES = (30.0, 150.0, 20 * MINUTE, 3 * HOUR, DAY)
-#: What can go wrong with one call.
+#: The kinds of faults of one call.
 FAULTS = (
     "crash before",
     "crash after",
@@ -44,19 +44,19 @@ FAULTS = (
     "broken stream",
 )
 #: The services whose processes can be crashed and deployed.
-#: Queues whose messages may be lost at any moment: somebody knows of each and sends it again.
+#: Queues whose messages may be lost at any moment, because another process sends each of them again.
 LOSABLE = ("chunks", "chunks-dlq", "refits", "refits-dlq", "status", "status-dlq")
 SERVICES = ("splitter", "worker", "slow-lane", "status", "dlq-consumer", "recovery", "sweeper")
 
 
 @dataclass(frozen=True)
 class Outage:
-    """One dependency is down for a while after the beginning."""
+    """An outage of one dependency, in seconds after the beginning."""
 
     dependency: str
     start: float
     seconds: float
-    #: Whether calls may take effect although their answers are errors.
+    #: Whether calls may have their effect although their answers are errors.
     lossy: bool = False
 
     @property
@@ -72,22 +72,22 @@ class RunPlan:
     at: float = 0.0
     #: Spectra (two in a chunk) or windows (one in a chunk).
     chunks: int = 1
-    #: Indices of spectra that do not fit into the budget of the fast lane.
+    #: Indices of spectra that take longer than the budget of the fast lane.
     slow: tuple[int, ...] = ()
-    #: Indices of spectra that do not fit into it, and that the slow lane cannot fit either.
+    #: Indices of spectra that take longer than that budget and that the slow lane cannot fit either.
     hopeless: tuple[int, ...] = ()
-    #: Indices of chunks that cannot be worked on, until somebody mends their cause, if ever.
+    #: Indices of chunks that fail until a person removes the cause, if ever.
     bad: tuple[int, ...] = ()
     mended_at: float | None = None
-    #: Whether the source has the same name as that of any other run of which this holds.
+    #: Whether the source has a name that other runs with this flag also use.
     same_name: bool = False
-    #: Whether chunks refer to the cube instead of having files of their own.
+    #: Whether chunks refer to the cube instead of having their own files.
     refers: bool = False
-    #: Whether the submission itself makes no sense.
+    #: Whether the submission itself is invalid.
     invalid: bool = False
     tolerated_percent: float = 0.0
     cancel_at: float | None = None
-    #: When somebody has the cancelled run go on, and when somebody cancels it once more.
+    #: When a person makes the cancelled run continue, and when a person cancels it once more.
     go_on_at: float | None = None
     cancel_again_at: float | None = None
     #: Whether the submitter sends the manifest twice.
@@ -109,7 +109,7 @@ class Plan:
     functions: bool = False
     #: Index into LATENCY_PROFILES.
     network: int = 0
-    #: Share of calls that a fault strikes, by kind; faults are struck until `faults_left` is used up.
+    #: Share of calls with a fault, by kind. There are faults until `faults_left` is used up.
     faults: tuple[tuple[str, float], ...] = ()
     most_faults: int = 0
     outages: tuple[Outage, ...] = ()
@@ -117,11 +117,11 @@ class Plan:
     deploys: tuple[tuple[str, float], ...] = ()
     #: (service, moment, seconds): none of its processes runs.
     pauses: tuple[tuple[str, float, float], ...] = ()
-    #: (queue, moment): somebody purges it. Only queues of LOSABLE.
+    #: (queue, moment): a person purges it. Only queues of LOSABLE.
     purges: tuple[tuple[str, float], ...] = ()
     #: Seconds for which the queues of LOSABLE keep messages while there are faults; None: as deployed.
     retention: float | None = None
-    #: Seconds by which a queue's approximate numbers of messages lag behind.
+    #: Seconds by which a queue's approximate numbers of messages are late.
     count_lag: float = 0.0
     #: Share of deliveries by EventBridge that come twice, late, or never.
     doubled: float = 0.0
@@ -129,36 +129,36 @@ class Plan:
     dropped: float = 0.0
     #: Share of messages that SQS delivers again after they were deleted.
     repeated: float = 0.0
-    #: Moments at which somebody has the archive recovered.
+    #: Moments at which a person recovers the archive.
     recoveries: tuple[float, ...] = ()
-    #: Moments at which somebody moves all dead letters back to their queues, as the console's redrive does.
+    #: Moments at which a person moves all dead letters back to their queues, as with the redrive of the AWS console.
     redrives: tuple[float, ...] = ()
-    #: (moment, state) of the GPU: up, down, or mute: it runs and its model does not answer.
+    #: (moment, state) of the GPU: up, down, or mute (it runs, but its model does not answer).
     gpu: tuple[tuple[float, str], ...] = ()
     #: Seconds between two sweeps while there are faults.
     sweep_seconds: float = 60.0
-    #: Seconds after which no more faults are struck, outages aside.
+    #: Seconds after which there are no more faults except outages.
     chaos_seconds: float = 20 * MINUTE
-    #: Seconds by which reads of an index lag behind.
+    #: Seconds by which reads of an index are late.
     index_lag: float = 0.0
-    #: Bytes that are read of an object at a time: few, so that streams can break in the middle.
+    #: Bytes of an object in one read: few, so that a stream can break in the middle.
     part_bytes: int | None = None
     #: Kinds of faults that strike only these services; empty: all.
     struck: tuple[str, ...] = ()
-    #: What befalls single calls.
+    #: The steps that act on single calls.
     script: tuple[Step, ...] = ()
-    #: Seconds after the last fault within which everything has to have ended; None: as long as in the search.
+    #: Seconds after the last fault within which everything has to have ended. None: as in the search.
     patience: float | None = None
 
     @property
     def faults_end(self) -> float:
-        """Seconds after the beginning when everything that goes wrong has gone wrong."""
+        """Seconds from the beginning to the last fault."""
         chaos = self.most_faults or self.dropped or self.doubled or self.late or self.network or self.retention
         return max(self.chaos_seconds if chaos else 0.0, self.planned_end)
 
     @property
     def planned_end(self) -> float:
-        """Seconds after the beginning of the last thing that will happen whatever is called."""
+        """Seconds from the beginning to the last planned event."""
         moments = [outage.end for outage in self.outages]
         moments += [moment for _, moment in self.deploys]
         moments += [moment for _, moment in self.purges]
@@ -173,11 +173,11 @@ class Plan:
 
     @property
     def loses_messages(self) -> bool:
-        """Whether messages are lost that nobody has acknowledged, or moved by a person who archives nothing."""
+        """Whether unacknowledged messages may be lost, or moved by a person without an archived record."""
         return bool(self.purges or self.redrives) or self.retention is not None
 
     def with_faults(self, rate: float, most: int, seconds: float) -> Plan:
-        """This plan with at least so many faults for so long, of its own kinds if it has any."""
+        """This plan with at least so many faults, for at least so long, of its own kinds if it has any."""
         kinds = tuple(kind for kind, _ in self.faults) or FAULTS
         return replace(
             self,
@@ -187,7 +187,7 @@ class Plan:
         )
 
     def describe(self) -> str:
-        """What is not the default, a line each."""
+        """A line for each value that is not the default."""
         default = Plan()
         lines = []
         for entry in fields(self):
@@ -217,15 +217,15 @@ class _Drawing:
         return values[self.stream.below(len(values))]
 
     def moment(self) -> float:
-        """A moment that is more likely early: most of a healthy run takes seconds."""
+        """A moment, early with a higher probability, because most of a healthy run takes seconds."""
         scale = (2.0, 10.0, 60.0, 10 * MINUTE, 40 * MINUTE)[self.one_of((4, 3, 2, 1, 1))]
         return scale * self.stream.below(40) / 40
 
 
 def draw_plan(choices: Choices, focus: str | None = None) -> Plan:
-    """The plan of a schedule: from the whole space, or focused on a situation that is rarely met there.
+    """Draw the plan of a schedule: from the whole space, or with a focus on a situation that is rare there.
 
-    `focus` names one of `FOCUSES` in place of the one that is drawn.
+    `focus` names one of `FOCUSES`; otherwise the focus is drawn.
     """
     draw = _Drawing(choices.stream("plan"))
     drawn = draw.one_of(tuple(weight for _, weight in FOCUSES.values()))
@@ -236,7 +236,7 @@ def draw_plan(choices: Choices, focus: str | None = None) -> Plan:
 
 
 def _second_thoughts(draw: _Drawing, run: RunPlan) -> RunPlan:
-    """Some of those who cancel want the run to go on after all, and some of these do not."""
+    """Some people who cancel a run later make it continue, and some of them cancel it again."""
     if run.cancel_at is None or not draw.rarely(0.3):
         return run
     again = run.cancel_at + 1.0 + draw.moment()
@@ -341,18 +341,18 @@ def _gpu(draw: _Drawing) -> tuple[tuple[float, str], ...]:
     return tuple(found)
 
 
-# ---- focuses: what it takes to get somewhere
+# ---- focuses: plans that lead to rare situations
 
 
 def _backlog(draw: _Drawing, plan: Plan) -> Plan:
-    """Attempts end in errors of all kinds, and then nobody works for longer than any lease."""
+    """Attempts end in errors of all kinds, and then no worker runs for longer than any lease."""
     runs = tuple(replace(run, chunks=max(run.chunks, 3)) for run in plan.runs)
     pauses = tuple(("worker", draw.moment(), draw.any_of((900.0, 1500.0, 3 * HOUR, 9 * HOUR))) for _ in range(2))
     return replace(plan, runs=runs, workers=1, pauses=pauses, sweep_seconds=60.0).with_faults(0.05, 12, HOUR)
 
 
 def _exhausted(draw: _Drawing, plan: Plan) -> Plan:
-    """Chunks are really given up; some succeed late, some are recovered."""
+    """Chunks are given up; some succeed late, some are recovered."""
     chosen = draw.any_of(
         (
             (("crash after", 0.1), ("broken stream", 0.7)),
@@ -375,7 +375,7 @@ def _exhausted(draw: _Drawing, plan: Plan) -> Plan:
 
 
 def _recovery(draw: _Drawing, plan: Plan) -> Plan:
-    """Chunks fail for good, the cause is mended, somebody has them recovered, more than once perhaps."""
+    """Chunks fail for good, a person removes the cause and recovers them, perhaps more than once."""
     runs = tuple(
         replace(run, bad=run.bad or (0,), mended_at=draw.any_of((None, 60.0, HOUR)), invalid=False) for run in plan.runs
     )
@@ -386,7 +386,7 @@ def _recovery(draw: _Drawing, plan: Plan) -> Plan:
 
 
 def _deferred(draw: _Drawing, plan: Plan) -> Plan:
-    """The model is away for hours while messages of other runs, and its own, are lost."""
+    """The model is down for hours while messages of its own and of other runs are lost."""
     captions = replace(plan.runs[0], workload="captions", slow=(), hopeless=(), bad=())
     spectra = RunPlan(at=draw.moment(), chunks=2, slow=(0,) if draw.rarely(0.5) else ())
     gone = draw.moment()
@@ -400,19 +400,19 @@ def _deferred(draw: _Drawing, plan: Plan) -> Plan:
 
 
 def _cancelled(draw: _Drawing, plan: Plan) -> Plan:
-    """Somebody cancels at once, or while the run is split, or while it ends."""
+    """A person cancels the run at once, while it is split, or while it ends."""
     runs = tuple(replace(run, cancel_at=run.at + 4.0 * draw.stream.below(80) / 80) for run in plan.runs)
     return replace(plan, runs=runs, splitters=2, late=0.2, doubled=0.2).with_faults(0.03, 6, 20 * MINUTE)
 
 
 def _split_again(draw: _Drawing, plan: Plan) -> Plan:
-    """The command to split comes again and again, before and after the latch, and so does everything else."""
+    """`run.split` and all other messages are delivered repeatedly, before and after the latch."""
     outages = (Outage(draw.any_of(("stepfunctions", "events", "ledger")), draw.moment(), 1200.0, lossy=True),)
     return replace(plan, splitters=2, repeated=0.6, outages=outages, network=2).with_faults(0.03, 6, HOUR)
 
 
 def _refits(draw: _Drawing, plan: Plan) -> Plan:
-    """Refits overlap, are repeated, lost and hopeless, and time is short."""
+    """Refits overlap, are repeated, lost, or can never succeed, and the time budget is short."""
     runs = tuple(
         replace(
             run,
@@ -435,7 +435,7 @@ def _references(draw: _Drawing, plan: Plan) -> Plan:
 
 
 def _lost(draw: _Drawing, plan: Plan) -> Plan:
-    """Messages expire or are purged; what is known of the queues is old."""
+    """Messages expire or are purged, and the numbers of messages in queues are late."""
     purges = tuple((LOSABLE[draw.stream.below(len(LOSABLE))], draw.moment()) for _ in range(draw.one_of((1, 1, 1, 1))))
     retention = None if purges and draw.rarely(0.5) else draw.any_of((60.0, 600.0, 1800.0))
     pauses = (("worker", draw.moment(), draw.any_of((300.0, 1200.0, 3 * HOUR))),)
@@ -443,14 +443,14 @@ def _lost(draw: _Drawing, plan: Plan) -> Plan:
 
 
 def _day(draw: _Drawing, plan: Plan) -> Plan:
-    """Something does not answer for a day."""
+    """A dependency does not answer for a day."""
     dependency = DEPENDENCIES[draw.stream.below(len(DEPENDENCIES))]
     outage = Outage(dependency, draw.moment(), DAY, lossy=draw.rarely(0.3))
     return replace(plan, outages=(outage, *plan.outages[:1]))
 
 
 def _away(draw: _Drawing, plan: Plan) -> Plan:
-    """Services do not run for a while: a deployment that fails, a concurrency of zero."""
+    """Services do not run for a while, for instance because of a failed deployment or a concurrency of zero."""
     pauses = tuple(
         (SERVICES[draw.stream.below(len(SERVICES))], draw.moment(), draw.any_of((60.0, 1200.0, 3 * HOUR, DAY)))
         for _ in range(2)
@@ -458,8 +458,8 @@ def _away(draw: _Drawing, plan: Plan) -> Plan:
     return replace(plan, pauses=pauses)
 
 
-#: What a plan is drawn for, and how often. A schedule of a day costs as much as a hundred others, so that it is rare
-#: here; `--focus day` searches those by themselves.
+#: The focuses of plans and their probabilities. A schedule of a day costs as much as a hundred others, so it is rare
+#: here; `--focus day` searches only such schedules.
 FOCUSES: dict[str, tuple[Callable[[_Drawing, Plan], Plan], float]] = {
     "anything": (lambda _, plan: plan, 22.0),
     "references": (_references, 2.0),

@@ -1,7 +1,7 @@
-"""The services' processes: receive, call the handler, delete; as Lambda's event source mapping or the runtime does it.
+"""The services' processes: receive, call the handler, delete; like Lambda's event source mapping or like the runtime.
 
-A process that crashes loses what it had in memory; its messages come back when their visibility ends, and it starts
-again after a while.
+A process that crashes loses its memory. Its messages come back when their visibility timeout ends, and the process
+starts again after a while.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 
-#: Seconds that the runtime's consumer hides a message for, renewed at half of it.
+#: Seconds for which the runtime's consumer hides a message; it renews that after half of them.
 VISIBILITY_SECONDS = 60
-#: Seconds that an invocation may take.
+#: Longest invocation in seconds.
 INVOCATION_SECONDS = 900.0
 #: Seconds until a process that crashed runs again.
 RESTART_SECONDS = (1.0, 10.0, 90.0)
-#: Seconds between two tries to receive while the queue cannot be reached; longer each time, because the tries of an
-#: hour change nothing and cost as much as a run.
+#: Seconds between two receives while the queue cannot be reached. The pauses grow, because the receives of an
+#: hour change nothing and cost as much processor time as a run.
 RECEIVE_PAUSES = (20.0, 20.0, 60.0, 180.0, 600.0)
 
 Handler = Callable[[dict[str, Any], Any], Any]
@@ -38,7 +38,7 @@ Handler = Callable[[dict[str, Any], Any], Any]
 
 @dataclass(frozen=True)
 class Service:
-    """What a kind of process runs: one table of a `pyproject.toml`."""
+    """A kind of process: one table of a `pyproject.toml`."""
 
     name: str
     #: `module:function`
@@ -66,7 +66,7 @@ def declared_services() -> Mapping[str, Service]:
 
 
 class Context:
-    """What Lambda passes to a handler beside the event."""
+    """The second argument of a Lambda handler."""
 
     def __init__(self, world: World, deadline: float) -> None:
         self._world = world
@@ -87,15 +87,15 @@ class Consumer:
         self.name = name
         self.process: Process | None = None
         self.queues = [world.queue(queue) for queue in service.queues]
-        #: Receipt handles of what is being worked on, and their queue's address.
+        #: Receipt handles of the messages in work, and the URL of their queue.
         self._in_flight: list[str] = []
         self._url = ""
         self._invocation = 0
-        #: When the process looks again, while it waits for a message.
+        #: When the process receives again, while it waits for a message.
         self.looks_at: float | None = None
         #: The process does not start before this moment.
         self._paused_until = float("-inf")
-        #: When the renewal thread hides the messages that are worked on for longer.
+        #: When the renewal thread extends the visibility timeout of the messages in work.
         self.renews_at: float | None = None
         self._restarts = world.choices.stream(f"{name}/restart")
 
@@ -110,7 +110,7 @@ class Consumer:
         self._world.processes.append(self.process)
 
     def stop(self, *, release: bool) -> None:
-        """Kill the process; with `release` what it works on is visible to others at once, as after SIGTERM."""
+        """Kill the process. With `release` its messages become visible at once, as after SIGTERM."""
         if self.process is None or not self.process.running:
             return
         if release and self._in_flight:
@@ -119,7 +119,7 @@ class Consumer:
         self._scheduler.kill(self.process)
 
     def pause(self, seconds: float) -> None:
-        """Have no process run for a while."""
+        """Let no process run for a while."""
         self._paused_until = self._scheduler.time + seconds
         self._world.trace.note(self._scheduler.time, self.name, f"PAUSED for {seconds:g} s")
         self.stop(release=True)
@@ -161,7 +161,7 @@ class Consumer:
                 self._invoke(process, handler, queue, messages)
 
     def _await_message(self, process: Process) -> list[Any]:
-        """Wait until a queue has a visible message; the queues that have."""
+        """Wait until a queue has a visible message. Return the queues that have one."""
         scheduler, next_visible = self._scheduler, self._world.next_visible
         while True:
             due, earliest = [], float("inf")
@@ -178,7 +178,7 @@ class Consumer:
             scheduler.park(process)
 
     def look(self, queue: Any) -> None:
-        """Have the process, if it waits for a message, wake up when there is one in `queue`."""
+        """If the process waits for a message, wake it when there is one in `queue`."""
         if self.looks_at is not None and queue.messages and (moment := self._world.next_visible(queue)) is not None:
             self._wake_at(moment)
 
@@ -205,7 +205,7 @@ class Consumer:
             records = [lambda_record(message, queue.arn) for message in messages]  # type: ignore[arg-type]
             answer = handler({"Records": records}, context)
             failed = unfinished(answer, received)
-        except Exception as error:  # as the consumer: all of them come back
+        except Exception as error:  # like the consumer: all of them come back
             self._world.unexpected(f"{self.name}: the handler raised {error!r}")
             failed = received
         self._invocation += 1
@@ -219,7 +219,7 @@ class Consumer:
                 return
 
     def _keep_hidden(self, invocation: int) -> None:
-        """The renewal thread: every half of the visibility, while the invocation goes on and nothing is frozen."""
+        """The renewal thread: renews after half of the visibility timeout, until the invocation ends or is frozen."""
 
         def renew() -> None:
             process = self.process

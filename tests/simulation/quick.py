@@ -1,7 +1,7 @@
-"""The same answers sooner: pure functions that are remembered, and libraries' usual paths without their detours.
+"""Faster replacements with the same results: caches of pure functions, and short versions of library code.
 
-Schedules repeat each other: the same cubes, chunk files, outputs and ids, thousands of times. What is a function of its
-arguments alone is computed once by the project's own code and remembered. Nothing that a schedule can influence is.
+Schedules repeat the same cubes, chunk files, outputs and ids thousands of times. The result of a pure function is
+computed once by the project's own code and cached. Nothing that a schedule can influence is cached.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from prismline_splitter.workloads import spectra
 from prismline_worker import chunk_file, decompose, inputs, located, output, workload
 from tests.simulation.aws.dynamodb import Shown, Version
 
-#: Results that are remembered of a function. Beyond, all of them are forgotten.
+#: Most cached results of a function. When there are more, the cache is cleared.
 MOST_REMEMBERED = 10_000
 
 _serializer = TypeSerializer()
 _real_decode = dynamodb.decode
 _aws_errors = errors.aws_errors
 _NOTHING = nullcontext()
-#: Types of which the fake's plain values are what the services decode.
+#: Types whose plain values in the fake are already the decoded values.
 _SIMPLE = frozenset({str, int, bool, type(None)})
 
 
 def typed(value: Any) -> Any:
-    """A value as DynamoDB's client takes it."""
+    """A value in the form of DynamoDB's client."""
     kind = type(value)
     if kind is str:
         return {"S": value}
@@ -61,30 +61,30 @@ def typed(value: Any) -> Any:
 
 
 class Remembered:
-    """What has been made of one version of an item."""
+    """The objects that were made from one version of an item."""
 
     __slots__ = ("decoded", "models", "others")
 
     def __init__(self, version: Version) -> None:
         plain = version.plain
-        #: Attributes whose values could be changed by whoever gets them, or are not what the fake makes of them.
+        #: Attributes whose values are mutable, or differ from the plain values of the fake.
         self.others = [name for name, value in plain.items() if type(value) not in _SIMPLE]
         self.decoded: Mapping[str, Any] = plain
         if self.others:
             self.decoded = {**plain, **_real_decode({name: version.wire[name] for name in self.others})}
-        #: The contracts that the item is one of.
+        #: The validated contracts of the item, by model.
         self.models: dict[type, Any] = {}
 
 
 class Decoded(dict[str, Any]):
-    """An item as the services get it, which knows the version that it was made of."""
+    """A decoded item that knows the version that it was made from."""
 
     __slots__ = ("remembered",)
     remembered: Remembered
 
 
 def decode(item: Mapping[str, Any]) -> dict[str, Any]:
-    """`prismline_runtime.dynamodb.decode`, once for each version of an item; sets, lists and dicts each time."""
+    """`prismline_runtime.dynamodb.decode`, once for each version of an item; sets, lists and dicts every time."""
     if not isinstance(item, Shown):
         return _real_decode(item)
     version = item.version
@@ -115,12 +115,12 @@ class Try:
         return None if error is None else True
 
     def exception(self) -> BaseException | None:
-        """How the attempt ended."""
+        """The error of the attempt."""
         return self.error
 
 
 class QuickRetrying:
-    """tenacity's `Retrying` in a `for` loop, with its own rules and without what else it can do."""
+    """tenacity's `Retrying` in a `for` loop, with its own rules and without its other features."""
 
     def __init__(self, *, retry: Any, wait: Any, stop: Any, reraise: bool, sleep: Any = None) -> None:
         assert reraise
@@ -150,7 +150,7 @@ class QuickRetrying:
 
 
 class Received:
-    """Powertools' SQSRecord, as far as `Delivery.of` reads it."""
+    """The part of Powertools' SQSRecord that `Delivery.of` reads."""
 
     __slots__ = (
         "approximate_receive_count",
@@ -169,12 +169,12 @@ class Received:
 
     @property
     def attributes(self) -> Received:
-        """What SQS says of the message."""
+        """The attributes of the message from SQS."""
         return self
 
 
 class AwsErrors:
-    """`prismline_runtime.errors.aws_errors`, which does nothing until there is an error."""
+    """`prismline_runtime.errors.aws_errors` without work unless there is an error."""
 
     __slots__ = ("_doing",)
 
@@ -192,13 +192,13 @@ class AwsErrors:
 
 
 class Batch:
-    """Powertools' BatchProcessor, and what it does with a batch of SQS: `process_partial_response`."""
+    """Powertools' BatchProcessor with `process_partial_response` for SQS."""
 
     def __init__(self, **_: Any) -> None: ...
 
     @staticmethod
     def process(*, event: Mapping[str, Any], record_handler: Callable[..., Any], processor: Any) -> dict[str, Any]:
-        """Hand each record over; the answer names those that raised."""
+        """Call the handler with each record. The answer names the records for which it raised."""
         failures = []
         for record in event["Records"]:
             try:
@@ -209,9 +209,9 @@ class Batch:
 
 
 def remembering(function: Callable[..., Any], key: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, computed once for each `key` of its arguments. Errors are raised anew.
+    """`function`, computed once for each `key` of its arguments. Errors are not cached.
 
-    The arguments are kept with the result, so that a key may name them by `id`.
+    The arguments are kept with the result, so that a key may use their `id`.
     """
     known: dict[Any, tuple[Any, Any]] = {}
 
@@ -233,7 +233,7 @@ _validated: dict[tuple[type, bytes], Any] = {}
 
 
 def model_validate(model: type[Any], /, value: Any, **options: Any) -> Any:
-    """`Contract.model_validate`, once for each model and value: contracts do not change."""
+    """`Contract.model_validate`, once for each model and value, because contracts are immutable."""
     if type(value) is Decoded and value == value.remembered.decoded:
         models = value.remembered.models
         found = models.get(model)
@@ -242,7 +242,7 @@ def model_validate(model: type[Any], /, value: Any, **options: Any) -> Any:
         return found
     try:
         place = (model, marshal.dumps(value, 2))
-    except ValueError:  # a value that is no plain Python
+    except ValueError:  # a value that is not plain Python
         return _model_validate(model, value, **options)
     found = _validated.get(place)
     if found is None:
@@ -254,7 +254,7 @@ def model_validate(model: type[Any], /, value: Any, **options: Any) -> Any:
 
 
 class _Writer:
-    """A `ParquetWriter` that packs the same tables once. The tables are remembered, so their ids name them."""
+    """A `ParquetWriter` that packs the same tables once. The tables stay in memory, so their ids identify them."""
 
     _packed: dict[tuple[Any, ...], tuple[bytes, Any]] = {}  # noqa: RUF012
 
@@ -271,11 +271,11 @@ class _Writer:
         self._tables.append(table)
 
     def close(self) -> None:
-        """Write the file; the second time, nothing."""
+        """Write the file. A second call does nothing."""
         tables, self._tables = self._tables, None
         if tables is None:
             return
-        about = self._schema.metadata or {}  # of which the rest of the schema is a function
+        about = self._schema.metadata or {}  # the rest of the schema depends only on this
         place = (self._compression, *about.items(), *map(id, tables))
         found = self._packed.get(place)
         if found is None:
@@ -290,7 +290,7 @@ class _Writer:
 
 
 class Parquet:
-    """The module `pyarrow.parquet`, whose writer remembers."""
+    """The module `pyarrow.parquet` with a caching writer."""
 
     def __init__(self, real: ModuleType) -> None:
         self._real = real
@@ -304,7 +304,7 @@ class Parquet:
 
 
 def content_of(table: pa.Table) -> tuple[Any, ...]:
-    """The same for tables that are equal, metadata and all."""
+    """A key that is the same for equal tables with equal metadata."""
     batches = table.to_batches()
     return (
         *(batch.serialize().to_pybytes() for batch in batches),
@@ -314,7 +314,7 @@ def content_of(table: pa.Table) -> tuple[Any, ...]:
 
 
 class Names:
-    """A module of which some names mean something else."""
+    """A module with some names replaced."""
 
     def __init__(self, real: ModuleType, **names: Any) -> None:
         self._real = real
@@ -325,14 +325,14 @@ class Names:
 
 
 class QuickBuilder(ConditionExpressionBuilder):
-    """boto3's builder of condition expressions, which makes less ado about names without dots and brackets."""
+    """boto3's builder of condition expressions, faster for names without dots and brackets."""
 
     _name_count: int
     _value_count: int
     _build_expression_component: Callable[..., str]
 
     def build_expression(self, condition: Any, is_key_condition: bool = False) -> Any:
-        """The expression with placeholders, and what they stand for."""
+        """The expression with placeholders, and the names and values of the placeholders."""
         names, values = dict[str, str](), dict[str, Any]()
         text = self._expression(condition, names, values, is_key_condition)
         return BuiltConditionExpression(text, names, values)
@@ -359,12 +359,12 @@ class QuickBuilder(ConditionExpressionBuilder):
 
 
 class Chunk(chunk_file.ChunkFile):
-    """A chunk file whose blocks are read once."""
+    """A chunk file whose blocks are read only once."""
 
     _blocks: list[Any] | None = None
 
     def blocks(self, most_bytes: int = chunk_file.BLOCK_BYTES) -> Iterator[Any]:
-        """All spectra in order; their arrays cannot be written to."""
+        """All spectra in order; their arrays are read-only."""
         if most_bytes != chunk_file.BLOCK_BYTES:
             return super().blocks(most_bytes)
         if self._blocks is None:
@@ -373,7 +373,7 @@ class Chunk(chunk_file.ChunkFile):
 
 
 def open_chunk(file: Any, *, n_items: int | None = None) -> chunk_file.ChunkFile:
-    """`ChunkFile`, once for each content that is in memory."""
+    """`ChunkFile`, once for each content."""
     return _chunk(file.getvalue(), n_items) if type(file) is io.BytesIO else chunk_file.ChunkFile(file, n_items=n_items)
 
 
@@ -383,7 +383,7 @@ def _chunk(body: bytes, n_items: int | None) -> Chunk:
 
 
 def read_header(member: Any) -> Any:
-    """numpy's `read_array_header_1_0`, which parses the same text once."""
+    """numpy's `read_array_header_1_0`, which parses each text once."""
     length = member.read(2)
     return _header(length + member.read(int.from_bytes(length, "little")))
 
@@ -394,7 +394,7 @@ def _header(text: bytes) -> Any:
 
 
 def write_npz(file: Any, blocks: Any, start: int, n: int, about: Any) -> int:
-    """`prismline_splitter`'s, once for each cube and chunk. A cube that was opened once has one axis."""
+    """`write_npz` of `prismline_splitter`, once for each cube and chunk. A cube that was opened once has one axis."""
     if about.noise is not None:
         return _write_npz(file, blocks, start, n, about)
     place = (id(about.cube.axis), about.geometry, start, n)
@@ -443,7 +443,7 @@ _RETRIES = (
     tenacity.stop_after_delay,
     tenacity.wait_random_exponential,
 )
-#: What is remembered or shortened, by the id of what it stands for.
+#: The replacements, by the id of the replaced object.
 STAND_INS: dict[int, Any] = {
     id(base.derived_id): lru_cache(maxsize=MOST_REMEMBERED)(base.derived_id),
     id(base.timestamp): timestamp,
@@ -456,12 +456,12 @@ STAND_INS: dict[int, Any] = {
     id(located.located): remembering(located.located, _place_of),
     id(spectra.write_npz): write_npz,
     id(errors.aws_errors): AwsErrors,
-    id(telemetry.log_keys): lambda _logger, **_keys: _NOTHING,  # the trace shows no keys
-    # what decides about a retry keeps no state
+    id(telemetry.log_keys): lambda _logger, **_keys: _NOTHING,  # the trace does not show keys
+    # the objects that decide about a retry have no state
     **{id(kind): lru_cache(maxsize=MOST_REMEMBERED)(kind) for kind in _RETRIES},
     id(ConditionExpressionBuilder): QuickBuilder,
 }
-#: Names of the project's modules, and what they mean.
+#: Names in the project's modules, and their replacements.
 NAMES: list[tuple[Any, str, Any]] = [
     (base.Contract, "model_validate", classmethod(model_validate)),
     (CubeGeometry, "model_validate_json", remembering(CubeGeometry.model_validate_json, lambda body: body)),

@@ -1,6 +1,6 @@
-"""What holds after every write, whoever made it. Written from the documents, not from the services' own predicates.
+"""The promises after every write of any process. Written from the documents, not from the services' own predicates.
 
-The tables of allowed transitions are the simulation's own.
+The tables of allowed transitions belong to the simulation.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from tests.simulation.users import Submission, Users
     from tests.simulation.world import World
 
-#: Attempts that say something about a chunk, and seconds since the first of them began, before it may be given up.
+#: Uninterrupted attempts, and seconds since the first of them began, before a chunk may be given up.
 ATTEMPTS, PATIENCE_SECONDS = 5, 7200.0
-#: Seconds that an attempt may go on: Lambda's longest timeout.
+#: Longest attempt in seconds: Lambda's longest timeout.
 LONGEST_ATTEMPT_SECONDS = 900.0
-#: Seconds after which nobody acts any more on what was read before a run was stopped: longer than any freeze.
+#: Seconds after which no process acts any more on a read from before the stop of a run: longer than any freeze.
 LONGEST_RIPPLE_SECONDS = 7200.0
 CHUNK_TRANSITIONS = frozenset(
     {
@@ -47,50 +47,50 @@ RUN_TRANSITIONS = frozenset(
         ("running", "failed"),
         ("running", "cancelled"),
         ("failed", "completed"),
-        ("cancelled", "completed"),  # only if somebody wished that it goes on: see `_left_cancelled`
+        ("cancelled", "completed"),  # only if a person made it continue: see `_left_cancelled`
         ("cancelled", "failed"),
     }
 )
 ENDED_CHUNK = frozenset({"COMPLETED", "FAILED"})
-#: Attributes of a run item that stay what they are once they are set.
+#: Attributes of a run item that never change once they are set.
 FINAL = ("jobs_total", "latched_at", "plan", "manifest_key")
 
-#: Of a run that failed for its chunks: what share of them failed, and what share may.
+#: In the error of a run that failed because of its chunks: the share that failed, and the tolerated share.
 _PERCENTAGES = re.compile(r"\(([0-9.]+) %\), ([0-9.]+) % are tolerated")
 
 Item = Mapping[str, Any]
 
 
 class Safety:
-    """Watches the account of a world and reports what is wrong the moment it happens."""
+    """Watches the account of a world and reports a broken promise when it happens."""
 
     def __init__(self, world: World, users: Users) -> None:
         self._world = world
         self._submissions: dict[str, Submission] = {each.run_id: each for each in users.submissions}
         self._users = users
-        #: By run, counted from the items that were written: chunks by status, rows that wait, rows that were given up.
+        #: By run, counted from the written items: chunks by status, rows that wait, rows that were given up.
         self._counted: dict[str, Counter[str]] = defaultdict(Counter)
         #: Terminal statuses that were announced, by run: event ids by type.
         self.announced: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-        #: Which drains of a run were said: event ids by their number.
+        #: The announced drains of a run: event ids by the drain's number.
         self.drains: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-        #: Ids of messages that are, or were, in the archive.
+        #: Ids of messages that are or were in the archive.
         self.archived: set[str] = set()
-        #: What each output says.
+        #: The content of each output.
         self._outputs: dict[str, OutputSummary | None] = {}
-        #: Operations that were said to be done.
+        #: Recoveries that were announced as done.
         self.recovered: set[str] = set()
-        #: Which service ended a chunk, by run and chunk.
+        #: The service that ended a chunk, by run and chunk.
         self.ended_by: dict[tuple[str, str], str] = {}
-        #: Runs that went on after they were cancelled, because somebody wished it.
+        #: Cancelled runs that a person made continue.
         self.went_on: set[str] = set()
-        #: Endings of chunks that were said, by run: chunk and status.
+        #: Announced endings of chunks, by run: chunk and status.
         self.endings: dict[str, set[tuple[str, str]]] = defaultdict(set)
         world.aws.on_commit.append(self._on_commit)
         world.aws.on_put_object.append(self._on_put)
         world.aws.on_event.append(self._on_event)
         world.on_acknowledged = self._on_delete
-        #: (table's kind, before, after) of every status that was changed.
+        #: (table's kind, before, after) of every change of a status.
         self.transitions: Counter[tuple[str, str, str]] = Counter()
 
     # ---- the tables
@@ -141,7 +141,7 @@ class Safety:
             self._output(run_id, name, after)
 
     def _attempts(self, name: str, before: Item, after: Item) -> None:
-        """An attempt is counted when it begins, an interruption when it ends; a recovery begins anew."""
+        """An attempt is counted when it begins, an interruption when it ends; a recovery starts the counts again."""
         began = after.get("attempts", 0) - before.get("attempts", 0)
         cut_short = after.get("interruptions", 0) - before.get("interruptions", 0)
         if before["status"] == "FAILED" and after["status"] == "PENDING":
@@ -166,7 +166,7 @@ class Safety:
             self._wrong("attempts count attempts", f"the first attempt at {name} began at {first}, and then later")
 
     def _wanted(self, name: str, chunk: Item) -> None:
-        """Nobody goes on for long with what was stopped."""
+        """No process works on a stopped run for long."""
         run = self._world.aws.tables[self._world.runs_table].get(chunk["PK"], "RUN") or {}
         if self._ago(run.get("cancelled_at")) > LONGEST_RIPPLE_SECONDS:
             self._wrong(
@@ -174,7 +174,7 @@ class Safety:
             )
 
     def _failed(self, run_id: str, name: str, before: Item, chunk: Item) -> None:
-        """FAILED for a permanent error, or after attempts enough and time enough, while nobody is at work on it."""
+        """A chunk is FAILED for a permanent error, or after enough attempts and time, while no worker processes it."""
         error = chunk.get("error")
         if not error:
             self._wrong("failed with a reason", f"{name} is FAILED without an error")
@@ -255,14 +255,14 @@ class Safety:
             self._wrong("drained when all have ended", f"{name} is drained with {ended} of {total} chunks ended")
 
     def _run_item(self, run_id: str, before: Item | None, after: Item | None) -> None:
-        """What changes in a run's item changes for a reason."""
+        """An attribute of a run's item changes only for a reason."""
         if after is None:
             self._wrong("items stay", f"the item of run {run_id} was deleted")
             return
         was, name = before or {}, self._name(run_id)
         for attribute in FINAL:
             value = was.get(attribute)
-            # until the latch another delivery may note the same total once more, and more of the plan
+            # until the latch another delivery may write the same total again, and more of the plan
             if value is not None and after.get(attribute) != value and not (attribute == "plan" and value in "{}"):
                 self._final(name, attribute, value, after.get(attribute))
         drained, drains = after.get("drained_at"), after.get("drains", 0)
@@ -291,9 +291,9 @@ class Safety:
                 self._wrong("open until it is over", f"nobody looks at {name} any more: {dict(after)}")
 
     def _latched(self, run_id: str, name: str, run: Item) -> None:
-        """Each chunk's message has been sent: it is there, or the chunk has ended."""
+        """Each chunk's message has been sent: it is in a queue, or the chunk has ended."""
         if run.get("cancelled_at") or self._world.plan.loses_messages or run_id in self.went_on:
-            return  # messages were skipped while it was stopped: the sweeper sends them
+            return  # messages were skipped while the run was stopped: the sweeper sends them
         for (sort, _), version in self._world.aws.tables[self._world.runs_table].partition(run_id):
             if sort.startswith("CHUNK#") and version.plain["status"] not in ENDED_CHUNK:
                 chunk_id = sort.removeprefix("CHUNK#")
@@ -301,7 +301,7 @@ class Safety:
                     self._wrong("sent before latched", f"{name} is latched, and no message of {chunk_id} is there")
 
     def _messages_of(self, run_id: str, chunk_id: str) -> list[Any]:
-        """The messages about a chunk that are in the queue of chunks, or its dead-letter queue."""
+        """The messages about a chunk in the queue of chunks or its dead-letter queue."""
         held = self._world.queue("chunks").messages.values(), self._world.queue("chunks-dlq").messages.values()
         return [each for messages in held for each in messages if run_id in each.body and chunk_id in each.body]
 
@@ -313,22 +313,22 @@ class Safety:
         self._wrong("noted once", f"{attribute} of {name} was {before} and is {after}")
 
     def _stopped_as_failed(self, run_id: str, name: str, run: Item) -> None:
-        """A failed run is stopped before that is said; what goes on in it afterwards is a recovery's."""
+        """A failed run is stopped before its failure is announced; work in it afterwards belongs to a recovery."""
         if run.get("drains"):
             self._wrong("a recovery goes on", f"{name} was stopped, although it had drained")
         if self.announced[run_id]["run.failed"] and self._service() == "status":
             self._wrong("a recovery goes on", f"{name} was stopped after it was said to have failed")
 
     def _stopped_as_cancelled(self, run_id: str, name: str) -> None:
-        """A run is stopped while its status says so; one that went on, only if somebody cancels it who knows that."""
+        """A run is stopped only if its status is cancelled; if it went on, only by a person who knows that."""
         if run_id in self.went_on and run_id not in self._users.cancelled_again:
             self._wrong("who wishes it goes on", f"{name} went on, was stopped again, and nobody asked for that")
         status = (self._world.aws.tables[self._world.states_table].get(run_id) or {}).get("status")
-        if status != "cancelled":  # nothing would take that stop back
+        if status != "cancelled":  # nothing would undo that stop
             self._wrong("stopped as it is told", f"{name} was stopped for having been cancelled, and is {status}")
 
     def _end_recorded(self, run_id: str, name: str, run: Item) -> None:
-        """Once the end is recorded nobody says it again: so it has to have been said."""
+        """After the end is recorded, no process announces it again. So it must have been announced before."""
         state = self._world.aws.tables[self._world.states_table].get(run_id) or {}
         status = run.get("ended_status")
         if state.get("status") != status:
@@ -367,7 +367,7 @@ class Safety:
             self._completed(run_id, name, after)
 
     def _left_cancelled(self, run_id: str, name: str, now: str) -> None:
-        """`cancelled` is left only by a run that somebody had go on, and that was not cancelled again."""
+        """The status leaves `cancelled` only in a run that a person made continue and that was not cancelled again."""
         run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") or {}
         if run_id not in self.went_on or run.get("stop_reason") == "cancelled":
             self._wrong("a cancelled run stays so", f"{name} was cancelled and is {now}: {dict(run)}")
@@ -380,7 +380,7 @@ class Safety:
         if total and 100 * failed / total > float(state.get("tolerated_failure_percent") or 0):
             self._wrong("completed within tolerance", f"{name} is completed with {failed} of {total} chunks failed")
 
-    # ---- what is said
+    # ---- announcements
 
     def _on_event(self, entry: Mapping[str, Any]) -> None:
         kind = str(entry["detail-type"])
@@ -407,7 +407,7 @@ class Safety:
             self._wrong("said once", f"{kind} of {name} was said with {len(said[kind])} event ids")
 
     def _recovery_said(self, operation_id: str) -> None:
-        """A recovery is done when everything that it had tried again has ended."""
+        """A recovery is done only when every chunk that it retried has ended."""
         table = self._world.aws.tables[self._world.runs_table]
         for run_id in self._submissions:
             if (table.get(run_id, "RUN") or {}).get("cancelled_at"):
@@ -422,7 +422,7 @@ class Safety:
                     )
 
     def _drain_said(self, run_id: str, name: str, detail: Mapping[str, Any]) -> None:
-        """Each drain has one event id, however often it is said, and is none that has not happened."""
+        """Each drain has one event id, however often it is announced, and only drains that happened are announced."""
         run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") or {}
         number = detail["data"]["drains"]
         if number > run.get("drains", 0):
@@ -448,7 +448,7 @@ class Safety:
             self._rewritten(key, read_output(found.body))
 
     def _rewritten(self, key: str, output: OutputSummary | None) -> None:
-        """What has been fitted is kept by whoever writes an output anew."""
+        """A process that writes an output again keeps the fitted rows."""
         before, self._outputs[key] = self._outputs.get(key), output
         lost = before is not None and (
             output is None
@@ -472,10 +472,10 @@ class Safety:
         chunk, run = table.get(run_id, f"CHUNK#{chunk_id}"), table.get(run_id, "RUN")
         if chunk is None or run is None or chunk["status"] in ENDED_CHUNK or run.get("cancelled_at"):
             return
-        if run_id in self.went_on:  # it may have been skipped a moment ago: the sweeper sends it
+        if run_id in self.went_on:  # it may have been skipped just before: the sweeper sends it
             return
         if chunk.get("recovery") and chunk.get("started_at", "") < chunk.get("sent_at", ""):
-            return  # a message of before the recovery, which keeps a record until the chunk has ended, and sends it
+            return  # a message from before the recovery, which keeps a record until the chunk has ended, and sends it
         others = [other for other in self._messages_of(run_id, chunk_id) if other is not message]
         if not others and not self._world.plan.loses_messages:
             self._wrong(
@@ -486,7 +486,7 @@ class Safety:
     # ----
 
     def _service(self) -> str:
-        """The service whose process writes."""
+        """The service of the writing process."""
         current = self._world.scheduler.current
         return current.service if current is not None else ""
 
@@ -499,7 +499,7 @@ class Safety:
 
 
 def unfitted(chunk: Item) -> int:
-    """Rows of a chunk's output that are not fitted, says the ledger: they wait, or were given up."""
+    """Rows of a chunk's output that are not fitted according to the ledger: they wait, or were given up."""
     return int(chunk.get("n_timed_out", 0)) + int(chunk.get("n_refit_failed", 0))
 
 

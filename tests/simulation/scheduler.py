@@ -1,8 +1,8 @@
-"""Virtual time and cooperative processes: one thread, one order of events, decided by the choices alone.
+"""Virtual time and cooperative processes: one thread, one order of events, decided only by the choices.
 
-A process is a greenlet. It runs until it waits: for an AWS call to take its time, for a sleep, for a message. Then the
-next event in virtual time happens, whoever's it is. Nothing else runs at the same time, so what a call changes is
-changed at one moment, and an interleaving is the order of those moments.
+A process is a greenlet. It runs until it waits: for an AWS call, for a sleep, for a message. Then the
+next event in virtual time happens, of any process. Nothing else runs at the same time, so a call has its effect
+at one moment, and an interleaving is the order of these moments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from greenlet import getcurrent, greenlet
 from tests.simulation.choices import Choices, ChosenRandom, Stream
 from tests.simulation.trace import Trace
 
-#: Where the virtual clock begins: 2026-03-01T12:00:00Z, in seconds since the epoch.
+#: Start of the virtual clock: 2026-03-01T12:00:00Z, in seconds since the epoch.
 START = 1_772_366_400.0
 
 
@@ -25,11 +25,11 @@ class CrashedError(BaseException):
 
 
 class StoppedError(BaseException):
-    """The simulation has found something and ends."""
+    """The simulation has a finding and ends."""
 
 
 class Adversary(Protocol):
-    """What decides how long a call takes and what goes wrong with it."""
+    """Decides how long a call takes and how it fails."""
 
     def latency(self, process: Process) -> float:
         """Seconds until the call of `process` arrives."""
@@ -38,12 +38,12 @@ class Adversary(Protocol):
     def perform(
         self, process: Process, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]
     ) -> Any:
-        """Perform the call, or let it fail before or after, or crash its process."""
+        """Perform the call, let it fail before or after its effect, or crash its process."""
         ...
 
 
 class Process:
-    """Something that runs on its own: a service's process, a user."""
+    """A concurrent actor: a service's process, or a user."""
 
     __slots__ = (
         "deadline",
@@ -60,18 +60,18 @@ class Process:
 
     def __init__(self, name: str, service: str, choices: Choices, *, trusted: bool) -> None:
         self.name = name
-        #: What it is an instance of; several processes may run one service.
+        #: The service of the process; several processes may run one service.
         self.service = service
-        #: Whether nothing goes wrong with its calls: users, whose troubles are their own.
+        #: Whether its calls never fail, as those of users.
         self.trusted = trusted
         self.latencies: Stream = choices.stream(f"{name}/latency")
         self.faults: Stream = choices.stream(f"{name}/fault")
         self.running = True
-        #: Moment after which it is killed, as a Lambda function is that takes too long.
+        #: Moment after which it is killed, like a Lambda function after its timeout.
         self.deadline = float("inf")
-        #: Number of the event that resumes it; any other one is out of date.
+        #: Number of the event that resumes it; other events are out of date.
         self.due = -1
-        #: Whether not even its background threads run.
+        #: Whether its background threads are stopped, too.
         self.frozen = False
         self.greenlet: greenlet | None = None
 
@@ -83,12 +83,12 @@ class Scheduler:
         self.choices = choices
         self.trace = trace
         self.time = START
-        #: The process that runs; None: the loop itself, a timer or a check.
+        #: The running process. None: the loop itself, a timer or a check.
         self.current: Process | None = None
         self.adversary: Adversary | None = None
-        #: What makes a call take its time and go wrong; None: nothing does.
+        #: Decides the latency and the faults of calls. None: calls take no time and do not fail.
         self.stopped = False
-        #: Takes the fakes' timers that are deliveries: may delay, repeat or drop them.
+        #: Gets those timers of the fakes that are deliveries. It may delay, repeat or drop them.
         self.on_delivery: Callable[[float, Callable[[], None], str], None] | None = None
         self.events = 0
         self.heap: list[tuple[float, int, Any, str]] = []
@@ -114,7 +114,7 @@ class Scheduler:
             self.at(self.time + seconds, action, label)
 
     def gate(self, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]) -> Any:
-        """A client's call. Outside of a process it is a check's look at the state, and takes no time."""
+        """A client's call. Outside of a process it is a check that reads the state, and takes no time."""
         process = self.current
         if process is None:
             return perform()
@@ -138,7 +138,7 @@ class Scheduler:
         heapq.heappush(self.heap, (moment, self._number, action, label))
 
     def wait(self, seconds: float) -> None:
-        """Let the current process wait. Others run meanwhile, unless none is due."""
+        """Let the current process wait. Other processes run meanwhile, if any is due."""
         process = self.current
         assert process is not None, "only a process can wait"
         moment = self.time + seconds
@@ -150,13 +150,13 @@ class Scheduler:
         self.park(process)
 
     def park(self, process: Process) -> None:
-        """Give up control until an event resumes the process. Raises CrashedError if it was killed meanwhile."""
+        """Yield until an event resumes the process. Raises CrashedError if it was killed meanwhile."""
         self._loop.switch()
         if not process.running:
             raise CrashedError
 
     def wake_at(self, process: Process, moment: float) -> None:
-        """Resume a process at `moment`; an earlier arrangement no longer counts."""
+        """Resume a process at `moment`. This replaces an earlier call."""
         self._number += 1
         process.due = self._number
         heapq.heappush(self.heap, (moment, self._number, process, ""))
@@ -173,7 +173,7 @@ class Scheduler:
         trusted: bool = False,
         ended: Callable[[Process], None] | None = None,
     ) -> Process:
-        """Start a process now, or `at` a moment. `ended` is called in the loop when it crashed or came to its end."""
+        """Start a process now, or `at` a moment. The loop calls `ended` when it has crashed or finished."""
         process = Process(name, service, self.choices, trusted=trusted)
 
         def run() -> None:
@@ -192,13 +192,13 @@ class Scheduler:
         return process
 
     def kill(self, process: Process) -> None:
-        """Kill a process that waits: it is resumed at once, to unwind without another effect."""
+        """Kill a waiting process: it is resumed at once and unwinds without another effect."""
         if process.running:
             process.running = False
             self.wake_at(process, self.time)
 
     def run(self, until: Callable[[], bool], deadline: float = float("inf")) -> bool:
-        """Let events happen until `until` holds; it is asked after every event. False: `deadline` came first."""
+        """Let events happen until `until`, called after every event, is true. Return False if `deadline` came first."""
         heap, trace = self.heap, self.trace
         while not self.stopped:
             if until():
@@ -231,11 +231,11 @@ class Scheduler:
             self.current = None
 
     def close(self, processes: list[Process]) -> None:
-        """Unwind what still waits, so that no temporary file is left."""
+        """Unwind all waiting processes, so that no temporary file is left."""
         self.stopped = True
         for process in processes:
             process.running = False
-            if process.greenlet:  # has begun and not ended
+            if process.greenlet:  # it has begun and not ended
                 self.current = process
                 process.greenlet.throw(CrashedError())
                 self.current = None

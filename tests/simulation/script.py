@@ -1,7 +1,7 @@
-"""Schedules written by hand: who is held before which call until what, who dies there, what somebody does then.
+"""Schedules written by hand: which process is held before which call and until when, or dies there, and what users do.
 
-The steps of a plan's `script` say when and where, in the words of the trace. Everything else happens as the rest of the
-plan says, so that a script is as long as the interleaving that it is about.
+The steps of a plan's `script` name calls in the form of the trace. The rest of the plan decides everything else, so a
+script is only as long as the interleaving that it describes.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ if TYPE_CHECKING:
     from tests.simulation.users import Users
     from tests.simulation.world import World
 
-#: What befalls a call. `hold`: its process stops, as if its machine did, before the call or after it.
+#: What happens at a call. `hold`: its process stops before or after the call, as if its machine had stopped.
 Does = Literal["hold", "hold after", "crash before", "crash after", "error before", "error after"]
-#: Seconds between two looks at a condition while nothing is written.
+#: Seconds between two checks of a condition while nothing is written.
 LOOK_SECONDS = 10.0
-#: Who makes the calls of the state machine: its tasks, by the names of their states. They can only fail.
+#: The caller of the state machine's calls: its tasks, by the names of their states. They can only fail.
 STATE_MACHINE = "states"
 
 
 @dataclass(frozen=True)
 class Step:
-    """When a process of `who` is about to make the `nth` call that looks like `call`, that is what befalls it."""
+    """What happens when a process of `who` is about to make the `nth` call that matches `call`."""
 
     #: A service, one of its processes, or `STATE_MACHINE`.
     who: str
-    #: A regular expression that is found in the call as the trace has it: `dynamodb.update_item run/RUN SET ...`.
+    #: A regular expression to search in the call as the trace shows it: `dynamodb.update_item run/RUN SET ...`.
     call: str
     does: Does = "hold"
-    #: The process is held until this holds, and for at most so many seconds.
+    #: The process is held until this condition is true, and for at most so many seconds.
     until: Callable[[Scene], bool] = lambda now: False
     most: float = 12 * 3600.0
     nth: int = 1
-    #: How many calls in a row it befalls.
+    #: Number of consecutive calls.
     times: int = 1
-    #: Only calls count that are made while this holds.
+    #: Only calls that are made while this condition is true count.
     given: Callable[[Scene], bool] = lambda now: True
-    #: What somebody does at that moment.
+    #: What a user does at that moment.
     then: Callable[[Scene], None] | None = None
-    #: What other steps call it: `now.has("...")`.
+    #: The name of the step for other steps: `now.has("...")`.
     name: str = ""
 
     def __str__(self) -> str:
@@ -61,15 +61,15 @@ class Step:
 
 @dataclass
 class Scene:
-    """What there is to see at a moment, and what somebody can do."""
+    """The visible state at a moment, and the actions of users."""
 
     world: World
     users: Users
-    #: Names of the steps that have come.
+    #: Names of the steps that have happened.
     came: set[str] = field(default_factory=set)
 
     def has(self, name: str) -> bool:
-        """Whether the step of that name has come."""
+        """Whether the step with this name has happened."""
         return name in self.came
 
     def run(self, number: int = 1) -> Mapping[str, Any]:
@@ -86,7 +86,7 @@ class Scene:
         return self.chunk(index).get("status") == status
 
     def state(self, number: int = 1) -> Mapping[str, Any]:
-        """What the outside world is told of a run; empty if that is nothing."""
+        """The workflow-state item of a run; empty if there is none."""
         return self.world.aws.tables[self.world.states_table].get(self._run_id(number)) or {}
 
     def holds(self, queue: str, kind: str) -> bool:
@@ -94,7 +94,7 @@ class Scene:
         return any(kind in message.body for message in self.world.queue(queue).messages.values())
 
     def later(self, seconds: float, act: Callable[[], None]) -> None:
-        """Have somebody do something after a while."""
+        """Let a user do something after a while."""
         scheduler = self.world.scheduler
         scheduler.at(scheduler.time + seconds, act, "somebody acts")
 
@@ -110,7 +110,7 @@ class _Held:
 
 
 class Script:
-    """Plays the script of a world's plan. Use it as the scheduler's adversary, in front of the one that there is."""
+    """Plays the script of a world's plan. Use it as the scheduler's adversary, in front of the existing one."""
 
     def __init__(self, world: World, users: Users, behind: Adversary) -> None:
         self._world, self._behind = world, behind
@@ -125,13 +125,13 @@ class Script:
 
     @property
     def left(self) -> list[Step]:
-        """The steps that never came."""
+        """The steps that did not happen."""
         return [step for number, step in enumerate(self._steps) if self._counts[number] < step.nth]
 
     def perform(
         self, process: Process, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]
     ) -> Any:
-        """One call, with what the script says about it."""
+        """One call, with the script's step for it."""
 
         def go_on() -> Any:
             return self._behind.perform(process, service, operation, parameters, perform)
@@ -162,7 +162,7 @@ class Script:
         raise CrashedError
 
     def _due(self, mine: list[int], said: str) -> Step | None:
-        """The step whose turn it is with this call; all of those that mean it count it."""
+        """The step that happens at this call. All steps that match the call count it."""
         due = None
         for number in mine:
             step = self._steps[number]
@@ -197,14 +197,14 @@ class Script:
         self._world.trace.note(scheduler.time, process.name, "goes on")
 
     def _look(self) -> None:
-        """Let those go whose condition is true at this moment, even if it will not be when they come to it."""
+        """Release the processes whose condition is true at this moment, even if it is false when they continue."""
         for held in self._held:
             if not held.over and held.until(self.scene):
                 held.over = True
                 self._world.scheduler.wake_at(held.process, self._world.scheduler.time)
 
     def _task(self, execution: Any, state: str) -> tuple[str, str] | None:
-        """What a task of the state machine fails with."""
+        """The error of a task of the state machine."""
         mine = [number for number, step in enumerate(self._steps) if step.who == STATE_MACHINE]
         step = self._due(mine, state)
         if step is None:

@@ -1,13 +1,13 @@
-"""Seeds whose schedules once broke a promise, and what each of them found. `make test` runs them for ever.
+"""Seeds whose schedules once broke a promise, with the finding of each. `make test` runs them every time.
 
-A seed stands for the same schedule only as long as `draw_plan` draws in the same order. A finding that must not be lost
-when that changes has a schedule written by hand in `test_directed.py`, too.
+A seed means the same schedule only while `draw_plan` draws in the same order. A finding that must survive such a
+change also has a schedule written by hand in `test_directed.py`.
 """
 
 from __future__ import annotations
 
-#: What each seed found, in a few words.
+#: The finding of each seed.
 ONCE_FAILED: dict[int, str] = {
-    5_002_362: "nobody says that a chunk completed after it had failed: its worker died before it spoke",
-    17_725: "nothing: a check took a message of before a recovery for the last one of its chunk",
+    5_002_362: "the late success of a chunk is not announced, because its worker died before the announcement",
+    17_725: "no bug: a check mistook a message from before a recovery for the last message of its chunk",
 }

@@ -1,6 +1,6 @@
-"""From a schedule that broke a promise to a smaller one that breaks it too: fewer choices that are not the default.
+"""Shrinks a schedule that broke a promise to one that breaks it with fewer choices that are not the default.
 
-Leaving out a choice makes it harmless: a fault does not strike, a call is quick, a run has a chunk less. So the
+Without its choice a fault does not happen, a call is fast, a run has one chunk less. So the
 smallest record has the fewest chunks, faults and delays (delta debugging: Zeller and Hildebrandt, 2002).
 """
 
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from tests.simulation.choices import Place, Record
 from tests.simulation.simulation import Result, simulate
 
-#: Seconds that shrinking may take.
+#: Longest time for shrinking, in seconds.
 MOST_SECONDS = 60.0
 
 
@@ -23,7 +23,7 @@ def shrink(
     most_seconds: float = MOST_SECONDS,
     tell: Callable[[int], None] = lambda _: None,
 ) -> Result:
-    """The smallest schedule found that breaks what the schedule of `seed` does, with its trace."""
+    """The smallest schedule found that breaks the same promise as the schedule of `seed`, with its trace."""
     first = simulate(seed, focus=focus, recording=True)
     if first.finding is None:
         return simulate(seed, focus=focus, trace=True)
@@ -40,7 +40,7 @@ class _Shrinking:
         self._tell = tell
 
     def smallest(self) -> Result:
-        """Leave out whole streams, then ever smaller groups of choices, then lower the values; again while it helps."""
+        """Omit whole streams, then ever smaller groups of choices, then lower the values. Repeat while it helps."""
         while not self._over():
             before = dict(self._best)
             streams = sorted({name for name, _ in self._best}, key=lambda name: (name == "plan", name))

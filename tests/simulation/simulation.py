@@ -18,28 +18,28 @@ from tests.simulation.trace import Trace
 from tests.simulation.users import Users
 from tests.simulation.world import Finding, World
 
-#: Events after which a schedule is given up: a loop without an end. An outage of EventBridge for a day takes 400,000.
+#: Most events of a schedule; more are an endless loop. An outage of EventBridge for a day takes 400,000.
 MOST_EVENTS = 1_000_000
-#: Complaints of which a finding tells.
+#: Most complaints in a finding.
 MOST_COMPLAINTS = 4
 
 
 @dataclass
 class Result:
-    """What came of a schedule."""
+    """The result of a schedule."""
 
     plan: Plan
     finding: Finding | None
-    #: Choices that were not the default, where they were recorded.
+    #: Choices that were not the default, if they were recorded.
     record: Record
     trace: Trace
     events: int
-    #: Virtual seconds that it took.
+    #: Length of the schedule in virtual seconds.
     seconds: float
     transitions: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     struck: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     coverage: Coverage = field(default_factory=Coverage)
-    #: Steps of the plan's script that never came.
+    #: Steps of the plan's script that did not happen.
     left: list[Step] = field(default_factory=list)
 
 
@@ -52,14 +52,15 @@ def simulate(
     trace: bool = False,
     recording: bool = False,
 ) -> Result:
-    """Run the schedule of `seed`, or the one of `record`; `plan` in place of the one that would be drawn, or `focus`
-    in place of what it would be drawn for.
+    """Run the schedule of `seed`, or of `record`.
+
+    `plan` replaces the drawn plan, `focus` the drawn focus.
     """
     choices = Choices(seed, record=record, recording=recording)
     chosen = plan or draw_plan(choices, focus)
     world = World(chosen, choices, Trace(on=trace))
     collecting = gc.isenabled()
-    gc.disable()  # what a collection unwinds, it unwinds at a moment of its own
+    gc.disable()  # a garbage collection would unwind greenlets at an unpredictable moment
     try:
         with world.alive():
             watcher = world.scheduler.adversary = Watcher(world)

@@ -1,4 +1,4 @@
-"""Every check can fire. Most do in the mutation test; the others do here, where somebody writes what nobody may."""
+"""Every check can fire. Most do in the mutation test; the others fire here, after a forbidden write by the test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Forge = Callable[[Scene], None]
 
 
 def written(key: str, **attributes: Any) -> Forge:
-    """Somebody sets these attributes of an item of the first run; None: removes them. `state` is what it is told."""
+    """Set attributes of an item of the first run; None removes one. `state`: those of its workflow-state item."""
 
     def forge(now: Scene) -> None:
         world, run_id = now.world, now.users.submissions[0].run_id
@@ -43,7 +43,7 @@ def written(key: str, **attributes: Any) -> Forge:
 
 
 def deleted(table: str, sort: str | None) -> Forge:
-    """Somebody deletes an item of the first run."""
+    """Delete an item of the first run."""
 
     def forge(now: Scene) -> None:
         run_id = now.users.submissions[0].run_id
@@ -54,7 +54,7 @@ def deleted(table: str, sort: str | None) -> Forge:
 
 
 def said(kind: str, **data: Any) -> Forge:
-    """Somebody says something of the first run, with an id that nobody has used."""
+    """Publish an event about the first run, with a new id."""
 
     def forge(now: Scene) -> None:
         run_id = now.users.submissions[0].run_id
@@ -74,14 +74,14 @@ def said(kind: str, **data: Any) -> Forge:
 
 
 def output_deleted(now: Scene) -> None:
-    """Somebody deletes the output of a chunk."""
+    """Delete the output of a chunk."""
     bucket = now.world.bucket
     (key,) = (key for key in now.world.aws.objects[bucket] if key.startswith("decompositions/"))
     now.world.aws.s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": key}]})
 
 
 def chunk_added(now: Scene) -> None:
-    """Somebody adds a chunk to the first run."""
+    """Add a chunk to the first run."""
     table, run_id = now.world.runs_table, now.users.submissions[0].run_id
     key = {"PK": {"S": run_id}, "SK": {"S": CHUNK}}
     item = now.world.aws.dynamodb.get_item(TableName=table, Key=key)["Item"]
@@ -91,7 +91,7 @@ def chunk_added(now: Scene) -> None:
 CHUNK, RUN = "CHUNK#chunk-0000000", "RUN"
 WRITES_CHUNKS = r"put_object chunks/.*-0000000.npz"
 
-#: By check: at which call of which service somebody does what.
+#: For each check: the service, the call, and the forbidden write at that call.
 FORGED: Mapping[str, tuple[str, str, Forge]] = {
     "items stay": ("worker", COMPLETES, deleted("runs_table", CHUNK)),
     "failed with a reason": ("worker", COMPLETES, written(CHUNK, status="FAILED")),
@@ -116,7 +116,7 @@ def test_what_nobody_may_write_is_found(check: str) -> None:
     assert finding.check == check
 
 
-#: What is said at the end where one process goes no further than before a call.
+#: Complaints at the end if a process never gets past a call: the process and the call.
 UNFINISHED = {
     "run 1 has no status": ("status", "put_item"),
     "run 1 was never split": ("splitter", "put_item"),
@@ -155,7 +155,7 @@ def test_what_does_not_come_to_its_end_is_said(complaint: str, monkeypatch: pyte
 
 
 def test_every_check_is_known_to_fire() -> None:
-    """Here, or in the table of the mutation test."""
+    """Each check fires in this module or is in the table of the mutation test."""
     found = set(re.findall(r"\| ([^|]*) \| [^|]* \|\n", (Path(mutants.__file__).parent / "README.md").read_text()))
     checks = set(re.findall(r'_wrong\(\s*"([^"]+)"', Path(safety.__file__).read_text()))
     assert checks - found - set(FORGED) == set()

@@ -1,4 +1,4 @@
-"""The fakes against the embedded emulator: the same test on both, for everything that Prismline relies on."""
+"""Compares the fakes with the embedded emulator: the same tests on both, for everything that Prismline relies on."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.simulation.aws.backends import Backend, Emulated, Fake, refusal
 from tests.simulation.aws.loader import ROOT
 
 LAX = "takes an expression that DynamoDB refuses"
-#: Where the emulator differs from AWS, and the fake does as AWS: the test, and what the emulator does. Each test must
-#: really fail there.
+#: Tests in which the emulator differs from AWS and the fake does not, with what the emulator does. Each test must
+#: fail on the emulator.
 DIFFERENCES: dict[str, str] = {
     "test_a_condition[begins_with(n, :prefix)-ConditionalCheckFailedException]": "refuses it for what the item holds",
     "test_a_condition[n BETWEEN :one AND :text-ValidationException]": LAX,
@@ -63,7 +63,7 @@ DIFFERENCES: dict[str, str] = {
     "test_a_null_is_present": "takes null for absent",
     "test_a_state_that_fails[no-path]": "makes null of a path that leads nowhere",
 }
-#: What the emulator does not find wrong with a random update or condition, by a part of DynamoDB's message.
+#: Errors in random updates and conditions that the emulator does not detect, by a part of DynamoDB's message.
 LAX_ABOUT = ("overlap", "document path", "incorrect data type", "Incorrect operand type", "distinct", "same data type")
 
 
@@ -74,7 +74,7 @@ def emulated(emulator_endpoint: str) -> Emulated:
 
 @pytest.fixture(params=["fake", pytest.param("emulator", marks=pytest.mark.emulator)])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    """One backend of the two, empty as far as the test can see."""
+    """One of the two backends, without data that the test could see."""
     if request.param == "fake":
         return Fake()
     test = request.node.name.replace("[emulator-", "[").replace("[emulator]", "")
@@ -125,7 +125,7 @@ VALUES = {
 }
 REFUSED, INVALID = "ConditionalCheckFailedException", "ValidationException"
 
-#: What DynamoDB answers to a write of `ITEM` over `ITEM` under a condition.
+#: DynamoDB's answer to a write of `ITEM` over `ITEM` under a condition.
 CONDITIONS = {
     "": [
         "#s = :pending",
@@ -231,14 +231,14 @@ def table(backend: Backend) -> Iterator[str]:
 
 
 def shared_table(backend: Backend) -> str:
-    """A table for tests that begin with a write of their item."""
+    """A shared table for tests that begin with a write of their item."""
     if refusal(backend.dynamodb.describe_table, TableName="shared"):
         create_runs_table(backend.dynamodb, "shared")
     return "shared"
 
 
 def placeholders(text: str) -> dict[str, Any]:
-    """A request's names (`#a` stands for `a`, `#s` for `status`) and values, as far as `text` uses them."""
+    """A request's names (`#a` for `a`, `#s` for `status`) and values, only those that `text` uses."""
     words = set("".join(" " if character in "(),.[]=<>+-" else character for character in text).split())
     names = {word: {"#s": "status"}.get(word, word[1:]) for word in words if word.startswith("#")}
     values = {name: value for name, value in VALUES.items() if name in words}
@@ -247,7 +247,7 @@ def placeholders(text: str) -> dict[str, Any]:
 
 
 def item_of(backend: Backend, table: str, key: Mapping[str, Any] = KEY) -> dict[str, Any] | None:
-    """An item with its sets in order; None if there is none."""
+    """An item with sorted sets. None if there is no item."""
     found = backend.dynamodb.get_item(TableName=table, Key=key, ConsistentRead=True).get("Item")
     return None if found is None else in_order(found)
 
@@ -269,7 +269,7 @@ def test_a_condition(backend: Backend, condition: str, expected: str) -> None:
     assert refusal(backend.dynamodb.put_item, **request) == expected
 
 
-#: What an update does to `ITEM`: the attributes that change, None for one that goes, or a code.
+#: The result of an update of `ITEM`: the changed attributes (None for a removed one), or an error code.
 UPDATES: dict[str, Mapping[str, Any] | str] = {
     "SET #s = :done": {"status": {"S": "DONE"}},
     "SET #s = :done, n = :ten": {"status": {"S": "DONE"}, "n": {"N": "10"}},
@@ -530,7 +530,7 @@ def test_a_client_token_makes_a_transaction_idempotent(backend: Backend, table: 
 
 @pytest.fixture
 def filled(backend: Backend, table: str) -> str:
-    """A table with a run, five chunks of it and another run; of the chunks, some are in the indexes."""
+    """A table with a run, its five chunks and another run. Some of the chunks are in the indexes."""
     items: list[dict[str, Any]] = [KEY, {"PK": {"S": "other"}, "SK": {"S": "RUN"}}]
     for number in (3, 1, 4, 0, 2):
         state = {"S": "COMPLETED" if number % 2 else "PENDING"}
@@ -542,7 +542,7 @@ def filled(backend: Backend, table: str) -> str:
 
 
 def found(backend: Backend, table: str, condition: str, **options: Any) -> list[str]:
-    """The sort keys that a query gives, page by page."""
+    """The sort keys of a query's results, page by page."""
     values = {
         ":run": {"S": "run"},
         ":chunk": {"S": "CHUNK#"},
@@ -771,7 +771,7 @@ THREE_VALUES = st.lists(ATTRIBUTE_VALUES, min_size=3, max_size=3)
 
 @st.composite
 def writes(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """An operation and its parameters, without the table; the partition key is `{}`."""
+    """An operation and its parameters without the table. The partition key is `{}`."""
     kind = draw(st.sampled_from(["Put", "Update", "Update", "Update", "Delete", "ConditionCheck"]))
     key = {"PK": {"S": "{}"}, "SK": {"S": draw(SORT_KEYS)}}
     request: dict[str, Any] = {}
@@ -794,7 +794,7 @@ def writes(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
 
 
 def written(backend: Backend, table: str, partition: str, batch: list[tuple[str, dict[str, Any]]]) -> Any:
-    """Make one write, or several as a transaction; what came of it."""
+    """Make one write, or several as a transaction. Return the result."""
 
     def of(request: dict[str, Any]) -> dict[str, Any]:
         kept = {name: value for name, value in request.items() if name not in {"Key", "Item"}}
@@ -814,21 +814,21 @@ def written(backend: Backend, table: str, partition: str, batch: list[tuple[str,
         if backend.name == "fake" and any(part in said for part in LAX_ABOUT):
             return SKIPPED
         codes = [reason["Code"] for reason in reasons]
-        # An update that cannot be made cancels alone; which conditions hold besides is not said alike.
+        # An update that cannot be made cancels alone. The two backends report the other conditions differently.
         return error.response["Error"]["Code"], ["ValidationError"] if "ValidationError" in codes else codes
     return None
 
 
-#: Sequences that are tried, the same ones each time: a failure is one of a change, not of luck.
+#: Number of sequences. They are the same each time, so a failure comes from a change and not from chance.
 EXAMPLES = 100
 PARTITIONS = count()
-#: Stands for what the fake refuses and the emulator does not.
+#: Result of a write that the fake refuses and the emulator accepts.
 SKIPPED = object()
 
 
 @pytest.fixture(scope="session")
 def tables(emulated: Emulated) -> Iterator[tuple[Fake, Emulated, str]]:
-    """A table of one name on both backends."""
+    """A table with the same name on both backends."""
     fake, name = Fake(), "random-operations"
     create_runs_table(fake.dynamodb, name)
     create_runs_table(emulated.dynamodb, name)
@@ -860,7 +860,7 @@ def test_random_writes_do_the_same(
 
 
 def test_statements_are_executed_each_for_itself(backend: Backend, table: str) -> None:
-    """The statements that a table makes for many items at once."""
+    """The batch statements of a table for many items."""
     items = Table(backend.dynamodb, table)
     keys = [{"PK": "p", "SK": f"row-{number}"} for number in range(30)]
     rows: list[dict[str, Any]] = [{**key, "n": number, "status": "PENDING"} for number, key in enumerate(keys)]
@@ -895,7 +895,7 @@ def test_the_ledger_leaves_the_same_tasks(backend: Backend, table: str, shard_co
 
 
 def test_the_ledger_leaves_the_same_items(backend: Backend, table: str) -> None:
-    """The ledger's real writes, those of each of its writers, one after the other."""
+    """The real writes of all writers of the ledger, one after the other."""
     moments = count()
     ledger = Ledger(backend.dynamodb, table, clock=lambda: f"2026-01-01T00:{next(moments):02}:00Z")
     ledger.stop_run("r", "failed")
@@ -946,7 +946,7 @@ def attributes_of(backend: Backend, url: str, *names: str) -> list[int]:
 
 
 def depths(backend: Backend, url: str) -> list[int]:
-    """Messages that are visible, in flight, delayed."""
+    """Numbers of messages that are visible, in flight, and delayed."""
     return attributes_of(backend, url, "", "NotVisible", "Delayed")
 
 
@@ -977,7 +977,7 @@ def test_a_received_message_is_hidden_until_it_is_deleted(backend: Backend) -> N
     (message,) = backend.receive(url)
     assert backend.receive(url) == []
     assert depths(backend, url) == [0, 1, 0]
-    for _ in range(2):  # the second time there is nothing left to delete, which is no error
+    for _ in range(2):  # the second deletion finds no message, which is not an error
         backend.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
     assert depths(backend, url) == [0, 0, 0]
 
@@ -1149,7 +1149,7 @@ def test_a_delayed_message_shows_later(backend: Backend) -> None:
 
 
 def test_a_message_is_given_up_after_its_receipts(backend: Backend) -> None:
-    """It is moved by the receive that would be one too many; id, body, attributes, count and age go with it."""
+    """The receive over the limit moves it, with its id, body, attributes, count and age."""
     dead = backend.queue("-dlq")
     redrive = {"deadLetterTargetArn": backend.queue_arn(dead), "maxReceiveCount": 2}
     url = backend.queue(VisibilityTimeout="0", RedrivePolicy=json.dumps(redrive))
@@ -1169,7 +1169,7 @@ def test_a_message_is_given_up_after_its_receipts(backend: Backend) -> None:
 def test_a_queue_forgets_old_messages(backend: Backend) -> None:
     url = backend.queue(MessageRetentionPeriod="60")
     backend.sqs.send_message(QueueUrl=url, MessageBody="a")
-    if isinstance(backend, Fake):  # the emulator takes a minute, too; its shortest retention is the same
+    if isinstance(backend, Fake):  # the emulator also needs a minute; its shortest retention is the same
         backend.wait(59)
         assert depths(backend, url) == [1, 0, 0]
         backend.wait(1)
@@ -1188,7 +1188,7 @@ def bucket(backend: Backend) -> str:
 
 
 def status_of(call: Any, **parameters: Any) -> tuple[str, int]:
-    """Code and HTTP status of a refusal."""
+    """Error code and HTTP status of a refused request."""
     with pytest.raises(ClientError) as caught:
         call(**parameters)
     return caught.value.response["Error"]["Code"], caught.value.response["ResponseMetadata"]["HTTPStatusCode"]
@@ -1332,7 +1332,7 @@ def test_files(backend: Backend, bucket: str, tmp_path: Path) -> None:
 # ---- EventBridge
 
 DETAIL = {"runid": "r", "data": {"count": 3, "list": ["a", "b"], "flag": True, "nothing": None}}
-#: What is put, and patterns that do or do not match it.
+#: An event, and patterns with whether they match it.
 PATTERNS: list[tuple[dict[str, Any], bool]] = [
     ({"source": ["prismline/test/worker"]}, True),
     ({"source": ["prismline/test/worker", "other"], "detail-type": ["prismline.run.drained.v1"]}, True),
@@ -1375,7 +1375,7 @@ def put(backend: Backend, bus: str = "default", **changes: Any) -> dict[str, Any
 def rule_to(
     backend: Backend, pattern: Mapping[str, Any], *, bus: str = "default", suffix: str = "", **target: Any
 ) -> str:
-    """A rule whose target is a new queue; the queue's URL."""
+    """Make a rule whose target is a new queue. Return the queue's URL."""
     url = backend.queue(suffix)
     name = f"{backend.unique}{suffix}"
     backend.events.put_rule(Name=name, EventBusName=bus, EventPattern=json.dumps(pattern))
@@ -1528,7 +1528,7 @@ class Runs:
         return str(started["executionArn"])
 
     def next(self, url: str) -> dict[str, Any]:
-        """The message of the next task, deleted."""
+        """Receive and delete the message of the next task."""
         message = self.backend.receive_one(url)
         self.backend.sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
         found: dict[str, Any] = json.loads(message["Body"])
@@ -1550,7 +1550,7 @@ class Runs:
         return found
 
     def end(self, arn: str) -> dict[str, Any]:
-        """The execution, once it has ended."""
+        """Wait for the execution to end and return it."""
 
         def ended() -> dict[str, Any] | None:
             found = self.described(arn)
@@ -1559,7 +1559,7 @@ class Runs:
         return self.backend.eventually(ended)
 
     def visited(self, arn: str) -> list[str]:
-        """The states that the execution entered, in order."""
+        """The states of the execution, in order."""
         events = self.backend.stepfunctions.get_execution_history(executionArn=arn, maxResults=1000)["events"]
         return [event["stateEnteredEventDetails"]["name"] for event in events if "stateEnteredEventDetails" in event]
 
@@ -1732,7 +1732,7 @@ def test_the_end_of_an_execution_is_said(runs: Runs) -> None:
 
 
 def short(**changes: Any) -> str:
-    """The state machine with shorter times: of its first state, and of every retry."""
+    """The state machine with shorter times for its first state and for every retry."""
     definition = json.loads(DEFINITION)
     for state in definition["States"].values():
         for retrier in state.get("Retry", []):
@@ -1742,7 +1742,7 @@ def short(**changes: Any) -> str:
 
 
 def test_a_task_that_is_not_answered_in_time(backend: Backend) -> None:
-    """Split, made to be asked only once more, is given up after that."""
+    """`Split` with one retry is given up after it."""
     once_more = [{"ErrorEquals": ["States.Timeout"], "IntervalSeconds": 1, "MaxAttempts": 1}]
     runs = Runs(backend, short(TimeoutSeconds=1, Retry=once_more))
     arn = runs.start()
@@ -1776,7 +1776,7 @@ def test_a_heartbeat_that_stops(backend: Backend) -> None:
     backend.eventually(lambda: depths(backend, runs.status)[0], patience=2)
 
 
-#: States with what they do with their input `{"n": 3, "text": "a", "flag": true, "list": [1, 2], "nothing": null}`.
+#: States, and their output for the input `{"n": 3, "text": "a", "flag": true, "list": [1, 2], "nothing": null}`.
 SMALL: dict[str, tuple[dict[str, Any], Any]] = {
     "pass": ({"Type": "Pass", "Result": {"a": 1}, "ResultPath": "$.new", "End": True}, {"new": {"a": 1}}),
     "deep": ({"Type": "Pass", "Result": 1, "ResultPath": "$.new.deep", "End": True}, {"new": {"deep": 1}}),
@@ -1806,7 +1806,7 @@ SMALL: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 def ran(backend: Backend, states: Mapping[str, Any], document: Any) -> dict[str, Any]:
-    """An execution of a machine of these states, which begins with `First`, once it has ended."""
+    """The ended execution of a machine with these states, which begins with `First`."""
     arn = backend.stepfunctions.create_state_machine(
         name=backend.unique,
         definition=json.dumps({"StartAt": "First", "States": states}),
@@ -1856,7 +1856,7 @@ CHOICES: list[tuple[dict[str, Any], bool]] = [
 
 
 def chosen(backend: Backend, rules: Sequence[Mapping[str, Any]]) -> list[bool]:
-    """Which rules hold for `FACTS`: one execution, a choice for each."""
+    """The rules that are true for `FACTS`, from one execution with a Choice state for each rule."""
     states: dict[str, Any] = {}
     for number, rule in enumerate(rules):
         name, following = f"{number}" if number else "First", f"{number + 1}"

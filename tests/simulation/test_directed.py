@@ -1,6 +1,6 @@
-"""Schedules written by hand, one for each fault that the simulation found in the services: seen to fail before its fix.
+"""Schedules written by hand, one for each bug that the simulation found in the services. Each failed before the fix.
 
-Nothing is drawn here: calls are quick, and only what the plan names goes wrong.
+Nothing is random here: calls are fast, and only the faults of the plan happen.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.simulation.simulation import simulate
 
 
 def assert_kept(plan: Plan) -> None:
-    """Every promise is kept in the schedule of `plan`."""
+    """Assert that every promise is kept in the schedule of `plan`."""
     result = simulate(plan=plan, record={})
     assert result.finding is None, str(result.finding)
     assert not result.left, "the script goes on: " + ", ".join(map(str, result.left))
@@ -25,7 +25,7 @@ def test_a_script_comes_to_its_end(name: str) -> None:
 
 
 def test_a_resumed_run_that_cannot_be_split_ends_again() -> None:
-    """Its split is a dead letter when it fails, is recovered, and fails for good again; the state machine is gone."""
+    """Its `run.split` is a dead letter when the run fails. It is recovered and fails again, without an execution."""
     assert_kept(
         Plan(
             runs=(RunPlan(invalid=True),),
@@ -46,7 +46,7 @@ def test_rows_that_were_fitted_are_not_given_up_although_their_patch_was_not_rec
 
 
 def test_two_submissions_of_one_session_are_each_captioned_from_their_own_frames() -> None:
-    """The model is away when they are submitted, so that both wait while the frames are there."""
+    """The model is down when they are submitted, so both wait while the frames exist."""
     captions = RunPlan(workload="captions", same_name=True)
     later = RunPlan(workload="captions", same_name=True, at=10)
     assert_kept(Plan(runs=(captions, later), gpu=((0.0, "down"), (HOUR, "up"))))

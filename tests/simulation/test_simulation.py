@@ -1,6 +1,6 @@
-"""The simulation in short: some hundred schedules, those that once failed, an outage of a day of each dependency.
+"""A short search: some hundred schedules, those that once failed, and an outage of a day of each dependency.
 
-And the simulation itself: one seed is one schedule, and a fault that is planted is found, shrunk and replayed.
+It also tests the simulation itself: one seed is one schedule, and a planted bug is found, shrunk and replayed.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tests.simulation.shrink import shrink
 from tests.simulation.simulation import Result, simulate
 
 ROOT = Path(__file__).parents[2]
-#: The first of the seeds that are run each time, and how many there are.
+#: The first seed of every test run, and the number of seeds.
 FIRST, SCHEDULES, BATCH = 1_000_000, 300, 50
-#: Seconds after the submission at which a dependency goes down: while the run is split, and while workers work.
+#: Seconds after the submission at which a dependency goes down: during the split, and while workers process chunks.
 MOMENTS = {"spectra": 0.06, "captions": 0.4}
 
 
 def assert_nothing_found(seeds: Iterable[int]) -> None:
-    """Every promise is kept in the schedules of `seeds`."""
+    """Assert that every promise is kept in the schedules of `seeds`."""
     found = {seed: str(finding) for seed in seeds if (finding := simulate(seed).finding)}
     assert not found, "\n".join(
         f"python -m tests.simulation --seed {seed}  # {message}" for seed, message in found.items()
@@ -46,7 +46,7 @@ def test_a_few_schedules_keep_every_promise() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(FIRST, FIRST + SCHEDULES, BATCH))
 def test_schedules_keep_every_promise(first: int) -> None:
-    """Those with an outage of a day take as long as the others together, and have tests of their own below."""
+    """Seeds with an outage of a day are left out: they take as long as all others, and have their own tests below."""
     seeds = range(first, first + BATCH)
     assert_nothing_found(
         seed for seed in seeds if all(outage.seconds < DAY for outage in draw_plan(Choices(seed)).outages)
@@ -67,7 +67,7 @@ def test_what_once_failed_keeps_every_promise() -> None:
 )
 @pytest.mark.parametrize("dependency", DEPENDENCIES)
 def test_an_outage_of_a_day_costs_no_chunk_and_no_run(dependency: str, run: RunPlan) -> None:
-    """A healthy run completes: with every chunk, and with the spectra that the fast lane left out."""
+    """A healthy run completes with every chunk, and with the spectra that the fast lane left to the slow lane."""
     outage = Outage(dependency, MOMENTS[run.workload], DAY)
     result = simulate(plan=Plan(runs=(run,), workers=2, sweep_seconds=900.0, outages=(outage,)), record={})
     assert result.finding is None, str(result.finding)
@@ -76,7 +76,7 @@ def test_an_outage_of_a_day_costs_no_chunk_and_no_run(dependency: str, run: RunP
 
 
 def ended(result: Result, what: str) -> dict[str, int]:
-    """How many chunks, or runs, came to which end."""
+    """The number of chunks or runs for each terminal state."""
     ends: dict[str, int] = {}
     for (kind, _, after), count in result.transitions.items():
         if kind == what and after.lower() in {"completed", "failed", "cancelled"}:
@@ -89,7 +89,7 @@ def ended(result: Result, what: str) -> dict[str, int]:
 
 @pytest.mark.slow
 def test_one_seed_is_one_schedule_in_every_process() -> None:
-    """Byte for byte: whatever ran before it in the process, and whatever order sets have there."""
+    """The trace is the same byte for byte, whatever ran before in the process and whatever order sets have."""
     seeds = (3, 17, 99)
     here = [simulate(seed, trace=True).trace.digest() for seed in seeds]
     assert [simulate(seed, trace=True).trace.digest() for seed in reversed(seeds)] == here[::-1]
@@ -118,7 +118,7 @@ def test_a_record_replays_its_schedule() -> None:
 
 @pytest.mark.slow
 def test_a_planted_fault_is_found_and_shrinks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A service that gives a chunk up after its first attempt: only a schedule in which one fails can tell."""
+    """A service that gives a chunk up after its first attempt: only a schedule with a failed attempt shows it."""
     for module in (decisions, sweep_decisions):
         monkeypatch.setattr(module, "exhausted", lambda chunk, *_: "hasty" if attempts_used(chunk) else None)
     seed = next(seed for seed in range(200) if simulate(seed).finding)
@@ -136,7 +136,7 @@ def test_a_planted_fault_is_found_and_shrinks(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.slow
 @pytest.mark.parametrize(("chunks", "faults"), [(2, 0), (1, 1)])
 def test_every_order_of_the_drain_keeps_every_promise(chunks: int, faults: int) -> None:
-    """Two workers end their chunks in every order, and a worker that ends the only chunk fails at every call."""
+    """Two workers end their chunks in every order, and a worker that ends the only chunk fails at each call."""
     explored = explore(replace(TWO_BY_TWO, runs=(RunPlan(chunks=chunks),)), faults=faults, seconds=300, drain=True)
     assert (explored.found, explored.left) == (None, 0)
     assert explored.schedules > 10
@@ -144,7 +144,7 @@ def test_every_order_of_the_drain_keeps_every_promise(chunks: int, faults: int) 
 
 @pytest.mark.slow
 def test_a_planted_fault_is_found_by_the_exhaustive_mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A message that comes twice begins a completed chunk anew: it takes a worker that dies at one call of many."""
+    """A repeated message begins a completed chunk again. This happens only if a worker dies at one certain call."""
     monkeypatch.setattr(attempts, "_MAY_START", Attr("PK").exists())
     plan = Plan(runs=(RunPlan(chunks=1),), workers=2, sweep_seconds=900.0)
     without = explore(plan, faults=0, seconds=60)

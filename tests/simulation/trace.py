@@ -1,4 +1,4 @@
-"""What happened in a schedule, a line an event, to read. Off while schedules are searched: it costs time."""
+"""A readable log of a schedule, one line for each event. It is off during a search, because it costs time."""
 
 from __future__ import annotations
 
@@ -8,56 +8,56 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-#: Longest text of one value in a line.
+#: Most characters of one value in a line.
 LONGEST = 160
 
 
 class Trace:
-    """The events of one schedule. Nothing is written down while `on` is false."""
+    """The events of one schedule. Nothing is recorded while `on` is false."""
 
     def __init__(self, *, on: bool = False) -> None:
         self.on = on
         self.lines: list[str] = []
-        #: What ids are called instead.
+        #: Short names for ids.
         self.names: dict[str, str] = {}
 
     def note(self, moment: float, who: str, what: str) -> None:
-        """Something that is neither a call nor a timer."""
+        """Record an event that is neither a call nor a timer."""
         if self.on:
             self.lines.append(f"{clock(moment)} {who:<14} {what}")
 
     def call(
         self, moment: float, who: str, service: str, operation: str, parameters: Mapping[str, Any], effect: str
     ) -> None:
-        """A call, with what it is about and what came of it."""
+        """Record a call, with its subject and its result."""
         if self.on:
             about = describe(service, operation, parameters)
             self.lines.append(f"{clock(moment)} {who:<14} {service}.{operation} {about} -> {effect}".rstrip())
 
     def timer(self, moment: float, label: str) -> None:
-        """A timer of the account came due."""
+        """Record that a timer of the account fired."""
         if self.on:
             self.lines.append(f"{clock(moment)} {'aws':<14} {label}")
 
     def text(self) -> str:
-        """All of it."""
+        """The whole trace."""
         text = "\n".join(self.lines)
         for identifier, name in self.names.items():
             text = text.replace(identifier, name)
         return text
 
     def digest(self) -> str:
-        """A short name for exactly this trace."""
+        """A hash of this trace."""
         return hashlib.sha256(self.text().encode()).hexdigest()[:16]
 
 
 def clock(moment: float) -> str:
-    """A moment of virtual time: `03-01 12:00:00.123`."""
+    """A moment of virtual time as text: `03-01 12:00:00.123`."""
     return datetime.fromtimestamp(moment, UTC).strftime("%m-%d %H:%M:%S.%f")[:-3]
 
 
 def describe(service: str, operation: str, parameters: Mapping[str, Any]) -> str:
-    """What a call is about, in a few words: the same words in every process, whatever its hash seed."""
+    """A short description of a call, which is the same in every process whatever its hash seed."""
     match service:
         case "dynamodb":
             return _dynamodb(operation, parameters)
@@ -102,7 +102,7 @@ def _values(values: Mapping[str, Any]) -> str:
 
 
 def _value(value: Mapping[str, Any]) -> object:
-    """What a value is; the elements of a set in order, because a set has another one in every process."""
+    """A value as text. The elements of a set are sorted, because their order differs between processes."""
     ((kind, content),) = value.items()
     return sorted(content) if kind in {"SS", "NS", "BS"} else content
 
@@ -116,7 +116,7 @@ def _sqs(parameters: Mapping[str, Any]) -> str:
 
 
 def message(body: str) -> str:
-    """What a message's body says: its type and subject."""
+    """The type and subject of a message."""
     try:
         document = json.loads(body)
     except ValueError:
@@ -135,6 +135,6 @@ def _event(entry: Mapping[str, Any]) -> str:
 
 
 def short(value: object, longest: int = LONGEST) -> str:
-    """`value` as text, cut."""
+    """`value` as text, shortened."""
     text = str(value)
     return text if len(text) <= longest else f"{text[: longest - 1]}…"

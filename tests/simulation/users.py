@@ -1,7 +1,7 @@
-"""What people and schedules do: submit, cancel, have dead letters recovered, switch the GPU, deploy; and the sweeps.
+"""The actions of people and timers: submit, cancel, recover dead letters, switch the GPU, deploy, sweep.
 
-They use the command line's own code. Their calls take time and do not fail: what a person whose call failed does is to
-try again.
+They use the command line's own code. Their calls take time and do not fail, because a person would only repeat a failed
+call.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tests.simulation.world import World
 
 #: Longest time between two sweeps, seconds.
 LONGEST_SWEEP_SECONDS = 3600.0
-#: How much later than the one before each sweep comes.
+#: Factor by which the pause between sweeps grows.
 SWEEP_GROWTH = 1.5
 
 
 @dataclass(frozen=True)
 class Submission:
-    """A run that was, or will be, submitted."""
+    """A run that was or will be submitted."""
 
     number: int
     plan: RunPlan
@@ -37,12 +37,12 @@ class Submission:
 
     @property
     def healthy(self) -> bool:
-        """Whether nothing in it can fail for good."""
+        """Whether no part of it can fail for good."""
         return not self.plan.bad and not self.plan.invalid
 
 
 class Users:
-    """Everybody who wants something of the system."""
+    """All people who use the system, and the schedule of sweeps."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -52,23 +52,23 @@ class Users:
             for number, run in enumerate(world.plan.runs, 1)
         ]
         world.trace.names = {each.run_id: f"run-{each.number}" for each in self.submissions}
-        #: Ids of the recoveries that were asked for.
+        #: Ids of the requested recoveries.
         self.operations: list[str] = []
-        #: Runs whose cancellation was asked for, and their status when it was.
+        #: Runs whose cancellation was requested, with their status at that time.
         self.cancelled: dict[str, str] = {}
-        #: Runs that somebody cancelled once more, after they had gone on.
+        #: Runs that a person cancelled again after they had continued.
         self.cancelled_again: set[str] = set()
-        #: Stops of runs that somebody wanted taken back: run and `cancelled_at`.
+        #: Stops of runs that a person wanted to undo: run and `cancelled_at`.
         self.wishes: set[tuple[str, str]] = set()
-        #: Runs whose source, or execution, somebody meddled with: they may fail.
+        #: Runs whose source or execution a person changed, so that they may fail.
         self.meddled: set[str] = set()
-        #: What a counter of a run was put wrong by, and is until somebody mends it.
+        #: The error that was put into a counter of a run, until a service corrects it.
         self.drifted: dict[tuple[str, str], int] = {}
         #: Seconds from the last sweep to the next.
         self.sweep_seconds = world.plan.sweep_seconds
 
     def start(self) -> None:
-        """Have everybody do what the plan says."""
+        """Start the actions of the plan."""
         plan = self._world.plan
         self._world.set_gpu("up")
         for submission in self.submissions:
@@ -104,7 +104,7 @@ class Users:
         process = self._world.scheduler.spawn(name, "user", body, at=START + moment, trusted=True)
         self._world.processes.append(process)
 
-    # ---- what they do
+    # ---- actions
 
     def _submit(self, submission: Submission) -> None:
         run = submission.plan
@@ -127,7 +127,7 @@ class Users:
                 submit(self.connection, cube, {**fields, "survey": "survey", "chunk_size": 2, "params": params})
 
     def cancel(self, submission: Submission) -> None:
-        """Ask for a run to be cancelled, as `prismline cancel` does."""
+        """Request the cancellation of a run, like `prismline cancel`."""
         item = self._world.aws.tables[self._world.states_table].get(submission.run_id)
         status = item["status"] if item else "unknown"
         run = self._world.aws.tables[self._world.runs_table].get(submission.run_id, "RUN") or {}
@@ -142,7 +142,7 @@ class Users:
         transport.publish(Envelope.wrap(request, source=transport.source, traceparent=None))
 
     def have_go_on(self, submission: Submission) -> None:
-        """Ask for a cancelled run to go on, as `prismline retry --cancelled` does."""
+        """Request that a cancelled run continues, like `prismline retry --cancelled`."""
         state = self._world.aws.tables[self._world.states_table].get(submission.run_id) or {}
         run = self._world.aws.tables[self._world.runs_table].get(submission.run_id, "RUN") or {}
         stopped = run.get("cancelled_at")
@@ -151,13 +151,13 @@ class Users:
             self.operations.append(request_retry(self.connection, submission.run_id, cancelled_at=stopped))
 
     def recover(self) -> None:
-        """Ask for all dead letters to be recovered, as `prismline deadletters recover` does."""
+        """Request the recovery of all dead letters, like `prismline deadletters recover`."""
         self.operations.append(
             request_recovery(self.connection, prefix=DEAD_LETTERS_PREFIX, run_id=None, dry_run=False)
         )
 
     def redrive(self) -> None:
-        """Move all dead letters back to where they came from, as StartMessageMoveTask does: as new messages."""
+        """Move all dead letters back to their source queues as new messages, like StartMessageMoveTask."""
         sqs = self._world.aws.sqs
         for name, queue in self._world.aws.queues.items():
             if name.endswith("-dlq"):
@@ -166,7 +166,7 @@ class Users:
                     sqs.enqueue(self._world.aws.queues[name.removesuffix("-dlq")], message.body, message.attributes)
 
     def replace_source(self, number: int) -> None:
-        """Put another cube in the place of a run's."""
+        """Replace a run's cube by another one."""
         run_id, bucket = self.submissions[number - 1].run_id, self._world.bucket
         (key,) = (key for key in self._world.aws.objects[bucket] if key.startswith("cubes/") and run_id in key)
         cube = cube_file(number + 50, self.submissions[number - 1].plan)
@@ -174,12 +174,12 @@ class Users:
         self.meddled.add(run_id)
 
     def stop_execution(self, number: int) -> None:
-        """Stop the execution of a run, in the console."""
+        """Stop the execution of a run, as in the AWS console."""
         self._world.aws.stepfunctions.stop_execution(executionArn=self._execution(number))
         self.meddled.add(self.submissions[number - 1].run_id)
 
     def lose_execution(self, number: int) -> None:
-        """Have the execution of a run be gone without a word, as after the restart of an emulator."""
+        """Remove the execution of a run without an event, as after the restart of an emulator."""
         arn = self._execution(number)
         self._world.aws.executions[arn].status = "ABORTED"
         del self._world.aws.executions[arn]
@@ -190,7 +190,7 @@ class Users:
         return next(arn for arn in self._world.aws.executions if arn.endswith(run_id))
 
     def drift(self, number: int, counter: str, by: int) -> None:
-        """Put a counter of a run wrong, as an older release may have left it."""
+        """Make a counter of a run wrong, as an older release may have left it."""
         run_id = self.submissions[number - 1].run_id
         self.drifted[run_id, counter] = by
         self._world.aws.dynamodb.update_item(
@@ -223,13 +223,13 @@ class Users:
         scheduler.at(scheduler.time + self.sweep_seconds, self._sweep, "sweep is due")
 
     def _sweep(self) -> None:
-        """The sweeper's schedule, thinned out: sweeps that find nothing to do are the most of them, and cost time."""
+        """The sweeper's schedule with fewer sweeps: most sweeps find nothing to do and would only cost time."""
         self.sweep_seconds = min(LONGEST_SWEEP_SECONDS, self.sweep_seconds * SWEEP_GROWTH)
         self.sweep()
         self._sweep_later()
 
     def sweep(self) -> None:
-        """Have the sweeper sweep."""
+        """Trigger a sweep."""
         world, queue = self._world, self._world.queue("sweeps")
         if not world.is_down("sqs") and len(queue.messages) < 3:
             world.aws.sqs.enqueue(queue, json.dumps({"source": "aws.events", "detail-type": "Scheduled Event"}))

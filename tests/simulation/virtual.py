@@ -1,7 +1,7 @@
-"""Where the project's code would touch the real world, it is given a virtual one: time, chance, threads, logs.
+"""Replaces time, randomness, threads and logs in the project's code by virtual ones.
 
-`virtual(scheduler)` replaces names in the project's own modules (and in tenacity, which waits for it), and puts them
-back: no module of the standard library is changed, so that the test runner keeps its clock.
+`virtual(scheduler)` replaces names in the project's own modules (and in tenacity, which waits for it), and restores
+them. It changes no module of the standard library, so the test runner keeps its clock.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.simulation import quick
 from tests.simulation.choices import ChosenRandom
 from tests.simulation.scheduler import START, Scheduler
 
-#: The scheduler that the virtual world belongs to now.
+#: The scheduler of the present virtual world.
 _scheduler: Scheduler | None = None
 
 
@@ -66,7 +66,7 @@ def uuid4() -> uuid.UUID:
 
 
 class _Uuid:
-    """The module `uuid`, whose random ids are drawn by the schedule."""
+    """The module `uuid`, whose random ids the schedule draws."""
 
     uuid4 = staticmethod(uuid4)
 
@@ -89,12 +89,12 @@ class _VirtualDatetime(datetime):
         return _datetime(_now(), tz or UTC)
 
 
-#: A moment is asked for several times, and then another one.
+#: Code asks for the same moment several times in a row, so a small cache is enough.
 _datetime = lru_cache(maxsize=8)(datetime.fromtimestamp)
 
 
 class Done:
-    """A future that has come."""
+    """A finished future."""
 
     __slots__ = ("_error", "_value")
 
@@ -103,14 +103,14 @@ class Done:
         self._error = error
 
     def result(self, _timeout: float | None = None) -> Any:
-        """What was returned, or raised."""
+        """The returned value; or raises the error."""
         if self._error is not None:
             raise self._error
         return self._value
 
 
 class InlineExecutor:
-    """A ThreadPoolExecutor that does at once what it is given."""
+    """A ThreadPoolExecutor that runs each call immediately."""
 
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
@@ -120,23 +120,23 @@ class InlineExecutor:
     def __exit__(self, *_: object) -> None: ...
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Done:
-        """The result is there when it returns."""
+        """Call the function. The returned future is finished."""
         try:
             return Done(function(*arguments, **named), None)
         except Exception as error:
             return Done(None, error)
 
     def map(self, function: Callable[..., Any], *items: Iterable[Any]) -> Iterator[Any]:
-        """The results, in order; all calls are made first, as a pool would."""
+        """The results, in order. All calls are made first, as in a pool."""
         futures = [self.submit(function, *each) for each in zip(*items, strict=True)]
         return (future.result() for future in futures)
 
     def shutdown(self, *_: Any, **__: Any) -> None:
-        """Nothing is left to do."""
+        """Do nothing: all calls are finished."""
 
 
 class NoMetrics:
-    """A metrics provider that counts nothing."""
+    """A metrics provider that discards all metrics."""
 
     def __init__(self, **_: Any) -> None:
         self.service = ""
@@ -149,7 +149,7 @@ class NoMetrics:
 
 
 class TraceLogger:
-    """A service's logger that writes into the trace; what a service calls unexpected is told to `unexpected`."""
+    """A service's logger that writes into the trace. It passes unexpected errors to `unexpected`."""
 
     def __init__(self, scheduler: Scheduler, unexpected: Callable[[str], None]) -> None:
         self._scheduler = scheduler
@@ -157,17 +157,17 @@ class TraceLogger:
         self._nothing: AbstractContextManager[None] = nullcontext()
 
     def append_context_keys(self, **_: Any) -> AbstractContextManager[None]:
-        """Context is in the trace already."""
+        """Do nothing: the trace already has the context."""
         return self._nothing
 
     def thread_safe_append_keys(self, **_: Any) -> None:
-        """Keys of a thread are not written, either."""
+        """Do nothing: the keys of a thread are not written."""
 
     def thread_safe_remove_keys(self, keys: Any) -> None:
-        """So there are none to remove."""
+        """Do nothing: there are no keys."""
 
     def info(self, event: str, **fields: Any) -> None:
-        """Note an event."""
+        """Record an event."""
         if self._scheduler.trace.on:
             process = self._scheduler.current
             said = {name: value for name, value in (fields.get("extra") or {}).items() if value is not None}
@@ -175,14 +175,14 @@ class TraceLogger:
             self._scheduler.trace.note(self._scheduler.time, process.name if process else "-", f"  {event} {text}")
 
     def warning(self, event: str, **fields: Any) -> None:
-        """Note an event; with `exc_info`, the error that it is about was not expected."""
+        """Record an event. With `exc_info`, it is about an unexpected error."""
         self.info(event, **fields)
         if fields.get("exc_info"):
             error = sys.exception() if hasattr(sys, "exception") else sys.exc_info()[1]
             self._unexpected(f"{event}: {error!r}")
 
     def exception(self, event: str, **fields: Any) -> None:
-        """Note an error that was not expected."""
+        """Record an unexpected error."""
         self.warning(event, **fields, exc_info=True)
 
     error = info
@@ -196,7 +196,7 @@ _jitter: random.Random = random.Random(0)
 
 @cache
 def replacements() -> list[tuple[Any, str, Any]]:
-    """Names of the project's modules that mean the real world, and what they mean in the virtual one.
+    """The names in the project's modules that refer to the real world, with their virtual replacements.
 
     They are looked for once. After another import of the project's modules, call `replacements.cache_clear()`.
     """
@@ -222,7 +222,7 @@ def replacements() -> list[tuple[Any, str, Any]]:
 
 @contextmanager
 def replaced(names: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Names of modules and classes mean something else within the block."""
+    """Replace names of modules and classes within the block."""
     before = []
     for module, name, value in names:
         before.append((module, name, vars(module).get(name)))
@@ -231,7 +231,7 @@ def replaced(names: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
         yield
     finally:
         for module, name, value in reversed(before):
-            if value is None:  # a class's own, which it had inherited
+            if value is None:  # the class had inherited this name
                 delattr(module, name)
             else:
                 setattr(module, name, value)
@@ -239,7 +239,7 @@ def replaced(names: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
 
 @contextmanager
 def virtual(scheduler: Scheduler) -> Iterator[None]:
-    """The project's code lives in the time of `scheduler` within the block."""
+    """Run the project's code in the time of `scheduler` within the block."""
     global _scheduler, _ids, _jitter  # noqa: PLW0603
     assert _scheduler is None, "one simulation at a time"
     _scheduler = scheduler

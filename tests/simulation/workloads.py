@@ -1,7 +1,7 @@
-"""Small sources for the real workloads: cubes whose spectra say whose they are, frames, a fitter and a model.
+"""Small sources for the real workloads: cubes whose spectra contain their origin, frames, a fitter and a model.
 
-A spectrum of a generated cube holds the number of its cube, its index, and what is special about it, so that an output
-tells which cube it was made from, and the stand-in for the fitter knows which spectra take long or cannot be fitted.
+A spectrum of a generated cube holds the number of its cube, its index, and its kind. So an output
+shows which cube it was made from, and the stand-in for the fitter knows which spectra take long or cannot be fitted.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from tests.simulation.plan import RunPlan
 
 #: Spectra in a chunk.
 SPECTRA_PER_CHUNK = 2
-#: Channels of a spectrum: its cube's number, its index, what it is like, and zeros.
+#: Channels of a spectrum: its cube's number, its index, its kind, and zeros.
 CHANNELS = 4
 ORDINARY, SLOW, BAD, HOPELESS = 0.0, 1.0, 2.0, 3.0
-#: Bytes of which a FITS file has a multiple.
+#: The length of a FITS file is a multiple of so many bytes.
 FITS_BLOCK = 2880
-#: Seconds that a fit takes in the fast lane, and that of a slow spectrum without a budget: two of those do not fit into
+#: Seconds of a fit in the fast lane, and of a slow spectrum without a budget: two of the latter take longer than
 #: one invocation.
 FIT_SECONDS, SLOW_FIT_SECONDS = 0.2, 500.0
-#: Seconds that the caption model thinks.
+#: Seconds until the caption model answers.
 MODEL_SECONDS = 3.0
-#: The smallest thing that passes for a PNG file, before its number.
+#: The smallest valid beginning of a PNG file; the frame's number follows.
 PNG = b"\x89PNG\r\n\x1a\n"
-#: In a frame that the model refuses.
+#: Content of a frame that the model refuses.
 REFUSED = b"refused"
 
 
 @cache
 def scratch_folder() -> str:
-    """A folder for the files of this process: in memory, where the system has such a place."""
+    """A folder for the files of this process, in memory if the system has such a file system."""
     memory = Path("/dev/shm")
     holder = tempfile.TemporaryDirectory(prefix="prismline-simulation-", dir=memory if memory.is_dir() else None)
     _holders.append(holder)
@@ -62,7 +62,7 @@ _cubes: dict[bytes, Cube | CubeError] = {}
 
 
 def open_cube_once(open_cube: Callable[[Path, Path], Cube], path: Path, workdir: Path) -> Cube:
-    """`open_cube`, which reads the header of a cube's content once: what it says does not depend on the file's name."""
+    """`open_cube`, which reads the header of each content once; the result does not depend on the file's name."""
     content = path.read_bytes()
     if content not in _cubes:
         try:
@@ -76,7 +76,7 @@ def open_cube_once(open_cube: Callable[[Path, Path], Cube], path: Path, workdir:
 
 
 def cube_file(number: int, run: RunPlan) -> Path:
-    """A FITS cube for a run; cubes of one name are in folders of their own."""
+    """A FITS cube for a run. Cubes with the same name are in different folders."""
     return _cube_file(number, run.chunks * SPECTRA_PER_CHUNK, run.slow, run.hopeless, run.bad, run.same_name)
 
 
@@ -98,7 +98,7 @@ def _cube_file(
 
 @lru_cache
 def _header(n: int) -> bytes:
-    """The header of a cube of `n` spectra, as it stands in the file."""
+    """The header of a cube of `n` spectra, as bytes of the file."""
     header = fits.Header({"CTYPE3": "VELO-LSR", "CRVAL3": 0.0, "CRPIX3": 1.0, "CDELT3": 100.0, "CUNIT3": "m/s"})
     hdu = fits.PrimaryHDU(np.zeros((CHANNELS, 1, n), np.float32), header)
     return bytes(hdu.header.tostring().encode("ascii"))
@@ -115,13 +115,13 @@ def frames_folder(number: int, chunks: int, bad: tuple[int, ...]) -> Path:
 
 
 class StandInFitter:
-    """Fits nothing: a spectrum's only component has its cube's number for amplitude and its index for mean."""
+    """Replaces the fit: a spectrum's only component has its cube's number as amplitude and its index as mean."""
 
     #: Lets virtual time pass; set by the world.
     work: Callable[[float], None] = staticmethod(lambda seconds: None)
     #: `time.monotonic` of the world.
     clock: Callable[[], float] = staticmethod(lambda: 0.0)
-    #: When somebody mends what keeps the bad chunks of a run from being worked on, by the run's number.
+    #: When a person removes the cause of the bad chunks of a run, by the run's number.
     mended: Mapping[int, float | None] = MappingProxyType({})
 
     def fit(
@@ -132,7 +132,7 @@ class StandInFitter:
         budget_s: float | None = None,
         deadline: float | None = None,
     ) -> Fit:
-        """What a `FitProcess` answers, in virtual time."""
+        """The answer of a `FitProcess`, in virtual time."""
         number, index, kind = (float(value) for value in spectrum[:3])
         if kind == BAD and not is_mended(round(number)):
             raise FitError("ValueError: this spectrum cannot be fitted")
@@ -152,23 +152,23 @@ class StandInFitter:
 
 
 def is_mended(number: int) -> bool:
-    """Whether what is bad in the run of that number can be worked on by now."""
+    """Whether the cause of the bad chunks of the run with this number has been removed."""
     moment = StandInFitter.mended.get(number)
     return moment is not None and StandInFitter.clock() >= moment
 
 
 @dataclass(frozen=True)
 class OutputSummary:
-    """What an output file of a spectra chunk says."""
+    """The content of an output file of a spectra chunk."""
 
-    #: (cube's number, spectrum's index) of the rows that were fitted, None for others.
+    #: (cube's number, spectrum's index) for each fitted row, None for others.
     rows: tuple[tuple[int, int] | None, ...]
     n_timed_out: int
 
 
 @lru_cache(maxsize=20_000)
 def read_output(body: bytes) -> OutputSummary | None:
-    """What a Parquet file says; None if it is not whole."""
+    """The content of a Parquet file. None if it is not complete."""
     try:
         table = pq.ParquetFile(pa.BufferReader(body)).read(
             columns=["component_amplitudes", "component_means", "status"], use_threads=False
@@ -184,7 +184,7 @@ def read_output(body: bytes) -> OutputSummary | None:
 
 
 def caption_of(body: bytes) -> str | None:
-    """The text of a caption file; None if it is not whole."""
+    """The text of a caption file. None if it is not complete."""
     try:
         return str(json.loads(body)["caption"])
     except (ValueError, KeyError):
@@ -192,9 +192,9 @@ def caption_of(body: bytes) -> str | None:
 
 
 class CaptionModel:
-    """An `httpx.Client` whose OpenAI-compatible server says which frame it was shown.
+    """An `httpx.Client` whose OpenAI-compatible server answers with the number of the received frame.
 
-    `ask` lets a request through, or not.
+    `ask` may refuse a request.
     """
 
     def __init__(self, ask: Callable[[str, Callable[[], httpx.Response]], httpx.Response]) -> None:

@@ -1,4 +1,4 @@
-"""The real services, an account in memory: one schedule's world. What is known of the services' insides is here.
+"""The world of one schedule: the real services and an account in memory. Only this module uses internals of services.
 
 A service's handler is made by the service's own wiring (`process_handler` of its handler module), with clients of the
 account, settings from the account's resources, and the stand-ins of `workloads`.
@@ -41,13 +41,13 @@ from tests.simulation.workloads import (
 
 #: The deployment's name.
 ENVIRONMENT = "sim"
-#: The GPU instance, when there is one, and the parameter that says so.
+#: The id of the GPU instance, and the parameter that holds it.
 INSTANCE = "i-0123456789abcdef0"
 GPU_PARAMETER = f"/prismline/{ENVIRONMENT}/resources/gpu/instance_id"
 
 
 class Finding(Exception):  # noqa: N818
-    """A promise that a schedule broke: which one, and how."""
+    """A broken promise of a schedule: its name, and a message."""
 
     def __init__(self, check: str, message: str) -> None:
         super().__init__(f"{check}: {message}")
@@ -56,7 +56,7 @@ class Finding(Exception):  # noqa: N818
 
     @property
     def kind(self) -> str:
-        """The same for findings that differ only in numbers and names."""
+        """A text that is the same for findings that differ only in numbers and names."""
         return f"{self.check}: {re.sub('[0-9]+', 'N', self.message)[:60]}"
 
 
@@ -80,7 +80,7 @@ class World:
         self.closing = False
         self.finding: Finding | None = None
         self.gpu = "up"
-        #: Told of each message that is deleted from a queue, while it is still there.
+        #: Called with each message just before it is deleted from a queue.
         self.on_acknowledged: Callable[[str, Any], None] = lambda _queue, _message: None
         self._watch_queues()
         if plan.retention is not None:
@@ -111,7 +111,7 @@ class World:
 
     @contextmanager
     def alive(self) -> Iterator[None]:
-        """The project's code runs in this world within the block."""
+        """Run the project's code in this world within the block."""
         with virtual(self.scheduler), replaced(_replacements(self)):
             StandInFitter.work = self.scheduler.wait
             StandInFitter.clock = self.seconds
@@ -134,11 +134,11 @@ class World:
             consumer.start()
 
     def new_handler(self, path: str) -> Handler:
-        """What a new process of a service calls with the messages it receives."""
+        """The handler of a new process of a service."""
         return made_handler(path)
 
     def connection(self) -> Connection:
-        """What the command line uses."""
+        """The connection of the command line."""
         connection = Connection(ENVIRONMENT)
         aws: Any = self.aws
         connection.__dict__.update(
@@ -152,11 +152,11 @@ class World:
         )
         return connection
 
-    # ---- what processes ask
+    # ---- questions of processes
 
     @contextmanager
     def looking(self) -> Iterator[None]:
-        """Calls within the block are not those of the current process: they take no time, and nothing befalls them."""
+        """Calls within the block do not belong to the current process: they take no time and do not fail."""
         current, self.scheduler.current = self.scheduler.current, None
         try:
             yield
@@ -164,7 +164,7 @@ class World:
             self.scheduler.current = current
 
     def next_visible(self, queue: Any) -> float | None:
-        """When a message of a queue is or becomes visible."""
+        """The moment at which a message of a queue is or becomes visible."""
         moment: float | None = queue.next_visible_at()
         return moment
 
@@ -173,11 +173,11 @@ class World:
         return self.faults.outage(dependency) is not None
 
     def timeout(self, queue: Any) -> float:
-        """Seconds that the Lambda function of a queue may take."""
+        """Timeout of the Lambda function of a queue, in seconds."""
         return next(source.timeout for source in self.aws.event_sources if source.queue == queue.name)
 
     def _watch_queues(self) -> None:
-        """Hear of every message that is deleted, and of every queue in which one may have become visible."""
+        """Observe every deleted message, and every queue in which a message may have become visible."""
         sqs = self.aws.sqs
         delete, held = sqs.delete, sqs.held
 
@@ -205,7 +205,7 @@ class World:
         vars(sqs).update(delete=watched, enqueue=enqueued, hide=hidden, give_up=given_up)
 
     def _shorten_retention(self, seconds: float) -> None:
-        """Have the queues of LOSABLE forget messages that soon, until the faults are over."""
+        """Shorten the retention of the queues of LOSABLE until the faults are over."""
         for name in LOSABLE:
             queue = self.queue(name)
             deployed, queue.retention = queue.retention, seconds
@@ -217,7 +217,7 @@ class World:
             self.scheduler.at(START + self.plan.faults_end, restore, "")
 
     def _count_late(self, seconds: float) -> None:
-        """What SQS says of a queue's numbers of messages was so a while ago."""
+        """Make SQS report old numbers of messages of a queue."""
         sqs, known = self.aws.sqs, dict[tuple[str, ...], list[tuple[float, dict[str, Any]]]]()
         ask = sqs.get_queue_attributes
 
@@ -232,7 +232,7 @@ class World:
         vars(sqs).update(get_queue_attributes=asked)
 
     def look_at(self, queue: str) -> None:
-        """Wake who waits for a message of a queue, if there is one."""
+        """Wake the processes that wait for a message of a queue, if there is one."""
         for consumer in self._consumers_of.get(queue, ()):
             if consumer.looks_at is not None:
                 consumer.look(self.aws.queues[queue])
@@ -240,7 +240,7 @@ class World:
     # ---- the model and the GPU
 
     def set_gpu(self, state: str) -> None:
-        """`up`: the instance runs and its model answers; `mute`: it runs, and nobody answers; `down`: there is none."""
+        """`up`: the instance runs and its model answers. `mute`: it runs but does not answer. `down`: there is none."""
         self.trace.note(self.scheduler.time, "gpu", state)
         self.gpu = state
         with self.looking():
@@ -265,14 +265,14 @@ class World:
     # ---- findings
 
     def found(self, check: str, message: str) -> None:
-        """Something is wrong: the schedule ends here."""
+        """Record a finding: the schedule ends here."""
         if self.finding is None:
             self.finding = Finding(check, message)
             self.trace.note(self.scheduler.time, "FOUND", str(self.finding))
         raise StoppedError
 
     def unexpected(self, what: str) -> None:
-        """A service met an error that it does not know."""
+        """Record an error that a service did not expect."""
         if "injected" not in what and ".simulated" not in what:
             self.found("expected errors only", what)
 
@@ -281,7 +281,7 @@ class World:
         return self.scheduler.time - START
 
 
-# ---- what the services are given instead of the real thing
+# ---- replacements in the services
 
 
 def made_handler(path: str) -> Handler:
@@ -292,7 +292,7 @@ def made_handler(path: str) -> Handler:
 
 @cache
 def import_services() -> None:
-    """Import every service, so that there is something to replace names in."""
+    """Import every service, so that names in its modules can be replaced."""
     for service in _packages():
         package = import_module(service)
         for module in pkgutil.walk_packages(package.__path__, f"{service}."):
@@ -308,7 +308,7 @@ def _packages() -> list[str]:
 
 @cache
 def _settings(settings: type[BaseSettings]) -> Callable[[], BaseSettings]:
-    """The settings of a service in the deployment, which is the same in all worlds: read once."""
+    """The settings of a service in the deployment. They are the same in all worlds, so they are read once."""
     before = dict(os.environ)
     os.environ.update({"ENVIRONMENT": ENVIRONMENT, "WORKDIR": scratch_folder(), **blueprint(ENVIRONMENT).outputs})
     try:
@@ -320,13 +320,13 @@ def _settings(settings: type[BaseSettings]) -> Callable[[], BaseSettings]:
 
 
 class _Http:
-    """The module `httpx`, whose clients ask the world's model."""
+    """The module `httpx`, whose clients reach the world's model."""
 
     def __init__(self, world: World) -> None:
         self._world = world
 
     def Client(self, **_: Any) -> CaptionModel:
-        """A client that reaches nothing but the model."""
+        """A client that can only reach the model."""
         return CaptionModel(self._world.ask_model)
 
     def __getattr__(self, name: str) -> Any:
@@ -343,7 +343,7 @@ def _settings_of(made: type[BaseSettings], _: World) -> Callable[[], BaseSetting
 
 @cache
 def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
-    """Names in the services' modules and what they mean in a world."""
+    """Names in the services' modules, with their replacements in a world."""
     found: list[tuple[Any, str, Callable[[World], Any]]] = []
     found += [
         (clients, name, partial(_client, name))
@@ -365,7 +365,7 @@ def _wired() -> list[tuple[Any, str, Callable[[World], Any]]]:
     found.append((output, "COMPRESSION", lambda _: "none"))
     captions = import_module("prismline_worker.workloads.captions")
     found.append((worker, "FitProcess", lambda _: StandInFitter))
-    found.append((worker, "PresignedRanges", lambda _: lambda _: None))  # all calls are those of the world's clients
+    found.append((worker, "PresignedRanges", lambda _: lambda _: None))  # all calls go through the world's clients
     found.append((captions, "httpx", _Http))
     found.append((storage, "PART_BYTES", lambda _: storage.PART_BYTES))
     return found

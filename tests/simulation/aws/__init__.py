@@ -41,7 +41,7 @@ __all__ = [
 
 
 class Aws:
-    """The state of an account, its clients, and what wants to hear of changes."""
+    """The state of an account, its clients, and the listeners for changes."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
@@ -58,7 +58,8 @@ class Aws:
         self.parameters: dict[str, str] = {}
         #: By instance id.
         self.instances: dict[str, Instance] = {}
-        #: Of a deployed account: the environment's name, the services' environment variables, which queue feeds whom.
+        #: Of a deployed account: the environment's name, the services' environment variables, and the event source
+        #: mappings.
         self.environment = ""
         self.outputs: Mapping[str, str] = {}
         self.event_sources: Sequence[EventSource] = ()
@@ -68,7 +69,7 @@ class Aws:
         self.on_write: list[
             Callable[[str, tuple[Any, ...], Mapping[str, Any] | None, Mapping[str, Any] | None], None]
         ] = []
-        #: Called once for each request that changed something, after `on_write`.
+        #: Called once for each request that changed an item, after `on_write`.
         self.on_commit: list[Callable[[list[Change]], None]] = []
         #: Called with bucket, key and object after an object was put.
         self.on_put_object: list[Callable[[str, str, Object], None]] = []
@@ -93,5 +94,5 @@ class Aws:
 
 
 def deployed(hub: Hub, environment: str = "sim") -> Aws:
-    """A new account with everything that the repository's templates declare, and nothing in it."""
+    """A new, empty account with all resources that the repository's templates declare."""
     return blueprint(environment).build(hub)

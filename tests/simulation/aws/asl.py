@@ -35,7 +35,7 @@ class StatesError(Exception):
 
 
 def steps_of(path: str) -> tuple[str | int, ...]:
-    """The members of a path such as `$.chunks.summary` or `$.list[0]`. Raises ValueError for what is none."""
+    """The members of a path, for example `$.chunks.summary` or `$.list[0]`. Raises ValueError if it is not a path."""
     rest, steps = path[1:], []
     while rest:
         match = _STEPS.match(rest)
@@ -75,7 +75,7 @@ def _placed(document: Any, steps: tuple[str | int, ...], result: Any) -> Any:
 
 
 def compile_path(path: str) -> Template:
-    """What reads a path of the input, or of the context object (`$$`)."""
+    """A function that reads a path of the input, or of the context object (`$$`)."""
     in_context = path.startswith("$$")
     steps = steps_of(path[1:] if in_context else path)
 
@@ -108,7 +108,7 @@ def compile_template(template: Any) -> Template:
     members: list[tuple[str, Template]] = []
     for name, value in template.items():
         if name.endswith(".$"):
-            constants[name[:-2]] = None  # keeps its place
+            constants[name[:-2]] = None  # keeps its position
             members.append((name[:-2], compile_expression(value)))
         else:
             constants[name] = value if _is_constant(value) else None
@@ -133,7 +133,7 @@ def compile_expression(text: str) -> Template:
 
 
 def _expression(text: str) -> tuple[Template, str]:
-    """The expression at the beginning of `text`, and what follows it."""
+    """The expression at the beginning of `text`, and the rest of the text."""
     if text.startswith("$"):
         match = re.match(r"\$\$?(?:\.[A-Za-z_][\w-]*|\['[^']*'\]|\[\d+\])*", text)
         path = match[0] if match else ""
@@ -258,7 +258,7 @@ _IS: dict[str, Callable[[Any], bool]] = {
 
 
 def compile_choice(rule: Mapping[str, Any]) -> Rule:
-    """Whether a choice rule holds. Raises ValueError for an operator that does not exist."""
+    """Whether a choice rule is true. Raises ValueError for an unknown operator."""
     for name, combine in (("And", all), ("Or", any)):
         if name in rule:
             rules = [compile_choice(each) for each in rule[name]]

@@ -1,4 +1,4 @@
-"""The same clients twice: of the fakes, and of boto3 at an emulator, for tests that hold one against the other."""
+"""The same clients for the fakes and for boto3 with an emulator, for tests that compare the two."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tests.simulation.aws import Aws, Instance, PlainHub
 
 T = TypeVar("T")
 
-#: How long, in seconds, an emulator may take for what it does in the background.
+#: Longest time, in seconds, for background work of an emulator.
 PATIENCE = 10.0
 _POLL_SECONDS = 0.05
 
 
 class Backend:
-    """Clients with boto3's names, and time."""
+    """Clients with boto3's names, and a clock."""
 
     #: `fake` or `emulator`.
     name = ""
@@ -37,7 +37,7 @@ class Backend:
         self.renew()
 
     def renew(self) -> None:
-        """Begin a test: what it makes has `unique` in its name, because tests share an emulator."""
+        """Begin a test. Its resources have `unique` in their names, because tests share an emulator."""
         self.unique = f"c{secrets.token_hex(4)}"
 
     def wait(self, seconds: float) -> None:
@@ -45,11 +45,11 @@ class Backend:
         raise AssertionError
 
     def eventually(self, look: Callable[[], T | None], patience: float = PATIENCE) -> T:
-        """What `look` finds, once it finds something that is true. AssertionError: it did not in `patience` seconds."""
+        """Poll `look` and return its first true result. Raises AssertionError after `patience` seconds."""
         raise AssertionError
 
     def new_instance(self) -> str:
-        """The id of a new instance that runs."""
+        """Start an instance. Return its id."""
         raise AssertionError
 
     def stop_instance(self, instance_id: str) -> None:
@@ -57,7 +57,7 @@ class Backend:
         raise AssertionError
 
     def queue(self, suffix: str = "", **attributes: str) -> str:
-        """The URL of a new queue."""
+        """Make a queue. Return its URL."""
         created = self.sqs.create_queue(QueueName=f"{self.unique}{suffix}", Attributes=attributes)
         return str(created["QueueUrl"])
 
@@ -66,12 +66,12 @@ class Backend:
         return str(answer["Attributes"]["QueueArn"])
 
     def receive(self, url: str, **parameters: Any) -> list[dict[str, Any]]:
-        """What one receive gets, with all attributes."""
+        """The messages of one receive, with all attributes."""
         asked = {"MaxNumberOfMessages": 10, "MessageSystemAttributeNames": ["All"], "MessageAttributeNames": ["All"]}
         return list(self.sqs.receive_message(QueueUrl=url, **(asked | parameters)).get("Messages", []))
 
     def receive_one(self, url: str, **parameters: Any) -> dict[str, Any]:
-        """The message that the queue has, or gets shortly."""
+        """The message that is in the queue now or shortly."""
         return self.eventually(lambda: self.receive(url, MaxNumberOfMessages=1, **parameters))[0]
 
 
@@ -113,13 +113,13 @@ class Emulated(Backend):
 
     def __init__(self, endpoint: str) -> None:
         super().__init__()
-        # On AWS the default stays: a download asks for the size first.
+        # On AWS the default stays: a download requests the size first.
         environment = client_environment(endpoint) | {"AWS_RESPONSE_CHECKSUM_VALIDATION": "when_supported"}
         for service in ("dynamodb", "sqs", "s3", "events", "stepfunctions", "ssm", "ec2"):
             setattr(self, service, make_client(service, environment))
 
     def wait(self, seconds: float) -> None:
-        time.sleep(seconds)  # what is tested is that time passes
+        time.sleep(seconds)  # real time has to pass
 
     def eventually(self, look: Callable[[], T | None], patience: float = PATIENCE) -> T:
         end = time.monotonic() + patience
@@ -139,7 +139,7 @@ class Emulated(Backend):
 
 
 def refusal(call: Callable[..., Any], **parameters: Any) -> str:
-    """The code that a call is refused with, "" if it is not."""
+    """The error code of a refused call. "" if the call succeeds."""
     try:
         call(**parameters)
     except ClientError as error:

@@ -1,4 +1,4 @@
-"""What the clients have in common: the gate before every call, errors as botocore raises them."""
+"""Common parts of the clients: the gate before every call, and errors like those of botocore."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prismline_localstack.settings import EMULATOR_REGION
 if TYPE_CHECKING:
     from tests.simulation.aws import Aws
 
-#: Where the account is, as it appears in ARNs and URLs: the emulator's, so that answers can be compared.
+#: Account, Region and endpoint in ARNs and URLs: those of the emulator, so that answers can be compared.
 REGION = EMULATOR_REGION
 ACCOUNT = "000000000000"
 

@@ -1,6 +1,6 @@
 """DynamoDB: tables with global secondary indexes, conditional writes, queries, transactions.
 
-Items are kept as `Version`s that never change: what a reader holds stays as it was read.
+Items are kept as immutable `Version`s, so an item that a reader holds never changes.
 """
 # ruff: noqa: N803  boto3's parameter names
 
@@ -19,7 +19,7 @@ from tests.simulation.aws.expressions import ExpressionError, comparable, number
 
 #: Largest item, in bytes.
 MAX_ITEM_BYTES = 400 * 1024
-#: Bytes that one page of a query or scan reads.
+#: Most bytes that one page of a query or scan reads.
 PAGE_BYTES = 2**20
 #: Bytes that one transaction may write.
 MAX_TRANSACTION_BYTES = 4 * 2**20
@@ -36,7 +36,7 @@ _RETURN_VALUES = {
     "update_item": frozenset({"NONE", "ALL_OLD", "ALL_NEW", "UPDATED_OLD", "UPDATED_NEW"}),
 }
 
-#: The statements that the services make, and what is in them.
+#: Patterns of the services' PartiQL statements and of their parts.
 _INSERT = re.compile(r'INSERT INTO "([^"]+)" VALUE (\?|\{.+\})')
 _MEMBER = re.compile(r"'([^']+)': \?")
 _UPDATE = re.compile(r'UPDATE "([^"]+)" ((?:SET "[^"]+" = \? ?)+) ?WHERE (.+)')
@@ -48,7 +48,7 @@ Key = tuple[Any, ...]
 
 
 class Change(NamedTuple):
-    """One item that a request changed, before and after as plain Python; None where there is none."""
+    """One item that a request changed, before and after it, as plain Python. None if there is no item."""
 
     table: str
     key: Key
@@ -57,7 +57,7 @@ class Change(NamedTuple):
 
 
 class Shown(dict[str, Any]):
-    """An item as the client gives it, which knows the version that it shows."""
+    """An item in the client's form that knows its version."""
 
     __slots__ = ("version",)
 
@@ -74,10 +74,10 @@ class Version:
     def __init__(self, key: Key, wire: Wire, size: int) -> None:
         self.key = key
         self.wire = wire
-        #: Bytes that the item counts as.
+        #: Size of the item in bytes.
         self.size = size
         self._plain: dict[str, Any] | None = None
-        #: Room for what somebody makes of it again and again.
+        #: Cache for objects that are made from this version.
         self.remembered: Any = None
 
     @property
@@ -88,7 +88,7 @@ class Version:
         return self._plain
 
     def changed(self, changes: Mapping[str, Any]) -> Version:
-        """The next version: with these attributes, without those that are None."""
+        """The next version: with these attributes changed, and those that are None removed."""
         wire, size = self.wire.copy(), self.size
         known = None if self._plain is None else self._plain.copy()
         for name, value in changes.items():
@@ -110,7 +110,7 @@ class Version:
 
 
 def plain(value: Mapping[str, Any]) -> Any:
-    """A value of the client's form as plain Python."""
+    """A value in the client's form as plain Python."""
     ((kind, content),) = value.items()
     if kind in {"S", "BOOL", "B"}:
         return content
@@ -147,7 +147,7 @@ def _size(value: Mapping[str, Any]) -> int:
 
 
 def _stored(value: Mapping[str, Any]) -> Wire:
-    """A value as it is kept: numbers in one form, nothing shared with the caller. Raises ExpressionError."""
+    """The stored form of a value: normalised numbers, no objects shared with the caller. Raises ExpressionError."""
     ((kind, content),) = value.items()
     if kind == "N":
         return {"N": number(content)}
@@ -184,7 +184,7 @@ class Index:
         return Index(self.name, self.hash_key, self.range_key)
 
     def write(self, before: Version | None, after: Version | None, visible_at: float | None) -> None:
-        """Take over a change, at once or from a moment on."""
+        """Apply a change, at once or from a later moment."""
         name = self.hash_key
         if (before is None or name not in before.wire) and (after is None or name not in after.wire):
             return
@@ -195,7 +195,7 @@ class Index:
             self.pending.append((max(last, visible_at), before, after))
 
     def catch_up(self, now: float) -> None:
-        """Apply what is due."""
+        """Apply the changes that are due."""
         while self.pending and self.pending[0][0] <= now:
             _, before, after = self.pending.popleft()
             self._apply(before, after)
@@ -223,7 +223,7 @@ class Index:
         return comparable(partition), (sort, version.key)
 
     def partition(self, key: Any) -> list[tuple[tuple[Any, Key], Version]]:
-        """The items of a partition with what they are sorted by, in order."""
+        """The items of a partition with their sort values, in order."""
         return sorted(self._partitions.get(key, {}).items(), key=_by_place)
 
     def everything(self) -> list[tuple[tuple[Any, Key], Version]]:
@@ -247,7 +247,7 @@ class Table:
         #: `S`, `N` or `B` of each key attribute.
         self.types = types
         self.indexes = {index.name: index for index in indexes}
-        #: Seconds until a write shows in the indexes; 0: at once.
+        #: Seconds until a write is visible in the indexes. 0: at once.
         self.index_lag = 0.0
         self.key_names = (hash_key,) if range_key is None else (hash_key, range_key)
         self._text_keys = all(types[name] == "S" for name in self.key_names)
@@ -287,7 +287,7 @@ class Table:
             if all(usual) and self._text_keys:
                 return usual
         except KeyError:
-            pass  # what is wrong with it is said below
+            pass  # the code below reports the error
         key = []
         for name in names:
             value = given.get(name)
@@ -312,7 +312,7 @@ class Table:
         return tuple(key)
 
     def check_index_keys(self, attributes: Mapping[str, Any]) -> None:
-        """Refuse values that an index cannot take. Raises ExpressionError."""
+        """Check the values of index keys. Raises ExpressionError."""
         if self._index_keys.isdisjoint(attributes):
             return
         for name in sorted(self._index_keys):
@@ -334,7 +334,7 @@ class Table:
                 )
 
     def commit(self, key: Key, after: Version | None, now: float) -> Version | None:
-        """Replace an item's version; the one before."""
+        """Replace an item's version. Return the previous one."""
         before = self.versions.get(key)
         partition_key, sort = key[0], key[-1]
         if after is None:
@@ -361,7 +361,7 @@ class Table:
         return before
 
     def partition(self, key: Any) -> list[tuple[tuple[Any, Key], Version]]:
-        """The items of a partition with what they are sorted by, in order."""
+        """The items of a partition with their sort values, in order."""
         partition = self._partitions.get(key)
         if partition is None:
             return []
@@ -376,7 +376,7 @@ class Table:
 
 
 class _ConditionFailedError(Exception):
-    """A condition did not hold for `version`."""
+    """A condition was false for `version`."""
 
     def __init__(self, version: Version | None) -> None:
         super().__init__()
@@ -395,7 +395,7 @@ class _Write(NamedTuple):
 
 
 class DynamoDB(Client):
-    """boto3's DynamoDB client, as far as Prismline uses it."""
+    """The part of boto3's DynamoDB client that Prismline uses."""
 
     service = "dynamodb"
 
@@ -539,7 +539,7 @@ class DynamoDB(Client):
     def _require(
         self, before: Version | None, options: Mapping[str, Any], update: expressions.CompiledUpdate | None
     ) -> Mapping[str, str]:
-        """Check placeholders and the condition; the names. Raises ExpressionError and _ConditionFailedError."""
+        """Check placeholders and the condition. Return the names. Raises ExpressionError and _ConditionFailedError."""
         text = options.get("ConditionExpression")
         condition = None if text is None else expressions.condition(text)
         values = options.get("ExpressionAttributeValues") or {}
@@ -645,7 +645,7 @@ class DynamoDB(Client):
         return {"Responses": [self._execute(each["Statement"], each["Parameters"]) for each in Statements]}
 
     def _execute(self, statement: str, parameters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Execute one statement. What is wrong with it is said in its answer."""
+        """Execute one statement. The answer contains its error, if there is one."""
         refused = {"Code": "ConditionalCheckFailed", "Message": "The conditional request failed"}
         try:
             if (insert := _INSERT.fullmatch(statement)) is not None:
@@ -731,7 +731,7 @@ class DynamoDB(Client):
 
     @staticmethod
     def _check_syntax(request: Mapping[str, Any]) -> None:
-        """What is wrong with a write of a transaction whatever the item is. Raises ExpressionError."""
+        """Check a write of a transaction independently of the item. Raises ExpressionError."""
         text, changing = request.get("ConditionExpression"), request.get("UpdateExpression")
         condition = None if text is None else expressions.condition(text)
         update = None if changing is None else expressions.update(changing)
@@ -742,7 +742,7 @@ class DynamoDB(Client):
                 check(values)
 
     def _prepared(self, kind: str, request: Mapping[str, Any]) -> tuple[_Write | None, dict[str, Any]]:
-        """A transaction's write, or why it cancels the transaction."""
+        """A transaction's write, or the reason for which it cancels the transaction."""
         table = self._tables[request["TableName"]]
         try:
             if kind == "Put":
@@ -880,7 +880,7 @@ class DynamoDB(Client):
 def _update_of(
     table: Table, assignments: str, condition: str, parameters: Sequence[Mapping[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The key and the options of the update that a statement means."""
+    """The key and the options of the update in a statement."""
     left, key, names, values = list(parameters), dict[str, Any](), dict[str, str](), dict[str, Any]()
     sets, conditions = [], ["attribute_exists(#key)"]
     names["#key"] = table.hash_key
@@ -911,7 +911,7 @@ def table_of(
     attributes: Iterable[Mapping[str, str]],
     indexes: Iterable[Mapping[str, Any]] = (),
 ) -> Table:
-    """An empty table as CreateTable, or a template's resource, describes it."""
+    """An empty table from the parameters of CreateTable or of a template's resource."""
     types = {each["AttributeName"]: each["AttributeType"] for each in attributes}
     made = [Index(each["IndexName"], *_keys(each["KeySchema"])) for each in indexes]
     return Table(name, *_keys(key_schema), types, made)
@@ -952,7 +952,7 @@ def _names(given: Mapping[str, str] | None, values: Mapping[str, Any], *used: An
 
 @lru_cache(maxsize=4096)
 def _used(*compiled: Any) -> tuple[frozenset[str], frozenset[str]]:
-    """The placeholders of names and of values that expressions use together."""
+    """The placeholders of names and of values that the expressions use."""
     wanted = [each for each in compiled if each is not None]
     return (
         frozenset[str]().union(*(each.names for each in wanted)),
@@ -1044,7 +1044,7 @@ def _after(
     *,
     backwards: bool,
 ) -> list[tuple[tuple[Any, Key], Version]]:
-    """The entries behind a start key, which need not exist any more."""
+    """The entries after a start key, which need not exist any more."""
     try:
         key = table.key_of({name: start[name] for name in table.key_names})
     except (KeyError, ExpressionError):

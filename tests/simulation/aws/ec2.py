@@ -1,4 +1,4 @@
-"""EC2: instances that are up or not, and their addresses."""
+"""EC2: instances with their states and addresses."""
 # ruff: noqa: N803  boto3's parameter names
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _CODES = {"pending": 0, "running": 16, "shutting-down": 32, "terminated": 48, "s
 
 @dataclass
 class Instance:
-    """An instance, as the simulation sets it: `aws.instances["i-..."] = Instance("running", "10.0.0.7")`."""
+    """An instance. The simulation sets it: `aws.instances["i-..."] = Instance("running", "10.0.0.7")`."""
 
     #: `pending`, `running`, `stopping`, `stopped`, `shutting-down` or `terminated`.
     state: str
@@ -23,7 +23,7 @@ class Instance:
 
 
 class EC2(Client):
-    """boto3's EC2 client, as far as Prismline uses it."""
+    """The part of boto3's EC2 client that Prismline uses."""
 
     service = "ec2"
 

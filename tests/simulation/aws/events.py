@@ -1,4 +1,4 @@
-"""EventBridge: buses, rules, and what their targets get."""
+"""EventBridge: buses, rules, and the deliveries to their targets."""
 # ruff: noqa: N803  boto3's parameter names
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _UNITS = {"minute": 60, "hour": 3600, "day": 86400}
 
 @dataclass(frozen=True)
 class Target:
-    """Where a rule sends events, and as what."""
+    """The target of a rule, and the form of its events."""
 
     target_id: str
-    #: Of a queue or a state machine.
+    #: ARN of a queue or a state machine.
     arn: str
     #: `(event, event as JSON) -> text`
     text: Callable[[Mapping[str, Any], str], str]
-    #: Of the queue that gets events which could not be delivered.
+    #: ARN of the queue for events that could not be delivered.
     dead_letter_arn: str | None = None
 
 
 class Delivery:
-    """One event on its way to one target: what the hub gets as the action of the timer `deliver:<rule>`.
+    """The delivery of one event to one target: the action of the hub's timer `deliver:<rule>`.
 
-    To call it delivers the event, each time anew. `fail` is what EventBridge does when its retries are used up.
+    Each call delivers the event once. `fail` does what EventBridge does after its last retry.
     """
 
     def __init__(self, aws: Any, rule: Rule, target: Target, text: str, event_text: str) -> None:
@@ -58,7 +58,7 @@ class Delivery:
             self._aws.stepfunctions.start(self.target.arn, self.text)
 
     def fail(self) -> None:
-        """Send the event to the target's dead-letter queue; without one it is lost."""
+        """Send the event to the target's dead-letter queue. Without such a queue the event is lost."""
         if self.target.dead_letter_arn is None:
             return
         said = {
@@ -81,7 +81,7 @@ class Rule:
     #: None for a schedule.
     matches: Predicate | None
     targets: list[Target] = field(default_factory=list)
-    #: Seconds between two events of a schedule; 0: none.
+    #: Seconds between two events of a schedule. 0: there is no schedule.
     every: float = 0.0
     enabled: bool = True
 
@@ -95,9 +95,9 @@ class Rule:
 
 
 class Events(Client):
-    """boto3's EventBridge client, as far as Prismline uses it.
+    """The part of boto3's EventBridge client that Prismline uses.
 
-    Each event on its way to one target is a timer of the hub, labelled `deliver:<rule>`.
+    Each delivery of an event to one target is a timer of the hub, labelled `deliver:<rule>`.
     """
 
     service = "events"
@@ -106,7 +106,7 @@ class Events(Client):
         super().__init__(aws)
         self.buses: set[str] = {"default"}
         self._numbers = 0
-        #: Seconds that a delivery takes.
+        #: Seconds until a delivery.
         self.delivery_seconds = 0.0
 
     # ---- buses and rules
@@ -166,7 +166,7 @@ class Events(Client):
         return {"FailedEntryCount": sum("ErrorCode" in each for each in answers), "Entries": answers}
 
     def put_entry(self, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Accept or refuse one entry, without a gate; its part of the answer."""
+        """Accept or refuse one entry, without a gate. Return its part of the answer."""
         missing = next((name for name in ("Source", "DetailType", "Detail") if not entry.get(name)), None)
         if missing is not None:
             message = f"Parameter {missing} is not valid. Reason: {missing} is a required argument."
@@ -196,7 +196,7 @@ class Events(Client):
     def accept(
         self, bus: str, *, source: str, detail_type: str, detail: Mapping[str, Any], resources: Sequence[str] = ()
     ) -> str:
-        """Put an event on a bus, without a gate; its id."""
+        """Put an event on a bus, without a gate. Return its id."""
         event = self._event(source, detail_type, detail, resources)
         for heard in self._aws.on_event:
             heard(event)
@@ -231,7 +231,7 @@ class Events(Client):
     # ---- schedules
 
     def start_schedules(self) -> None:
-        """Begin to send the events of all scheduled rules, each for the first time after its interval."""
+        """Start all scheduled rules. Each sends its first event after its interval."""
         for rule in self._aws.rules.values():
             if rule.every:
                 self._schedule(rule)
@@ -244,7 +244,7 @@ class Events(Client):
         self._hub.call_later(rule.every, due, f"schedule:{rule.name}")
 
     def fire(self, rule_name: str) -> None:
-        """Send one event of a scheduled rule now."""
+        """Send one event of a scheduled rule immediately."""
         rule = self._aws.rules[rule_name]
         if rule.enabled:
             event = self._event("aws.events", "Scheduled Event", {}, [rule.arn])
@@ -270,7 +270,7 @@ def _bus_name(name_or_arn: str) -> str:
 
 
 def rule_of(name: str, bus: str, pattern: Mapping[str, Any] | None, schedule: str | None = None) -> Rule:
-    """A rule without targets, as PutRule or a template describes it. Raises PatternError."""
+    """A rule without targets, from the parameters of PutRule or of a template. Raises PatternError."""
     every = 0.0
     if schedule is not None:
         match = re.fullmatch(r"rate\((\d+) (minute|hour|day)s?\)", schedule)
@@ -281,7 +281,7 @@ def rule_of(name: str, bus: str, pattern: Mapping[str, Any] | None, schedule: st
 
 
 def target_of(described: Mapping[str, Any]) -> Target:
-    """A target as PutTargets or a template describes it."""
+    """A target from the parameters of PutTargets or of a template."""
     dead_letter_arn = described.get("DeadLetterConfig", {}).get("Arn")
     return Target(described["Id"], described["Arn"], compile_input(described), dead_letter_arn)
 

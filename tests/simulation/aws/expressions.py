@@ -27,7 +27,7 @@ Operand = Callable[[Item, Names, Values], Value | None]
 
 Action = Callable[[Item, Names, Values, dict[str, Any]], None]
 
-#: Words that an expression may not use as a name, as DynamoDB's developer guide lists them.
+#: Reserved words, which an expression may not use as a name, from DynamoDB's developer guide.
 RESERVED_WORDS = frozenset(Path(__file__).with_name("reserved_words.txt").read_text().split())
 
 #: Numbers have up to 38 digits.
@@ -60,7 +60,7 @@ class ExpressionError(Exception):
 
 @lru_cache(maxsize=4096)
 def number(text: str) -> str:
-    """A number as DynamoDB gives it back: no leading or trailing zeros, no exponent. Raises ExpressionError."""
+    """A number in DynamoDB's form: no leading or trailing zeros, no exponent. Raises ExpressionError."""
     if text.removeprefix("-").isdecimal() and len(text) <= 38:
         return str(int(text))
     try:
@@ -83,13 +83,13 @@ def _numeric(text: str) -> int | Decimal:
 
 
 def comparable(value: Value) -> Any:
-    """What values of one type are compared and sorted by."""
+    """The sort key for values of one type."""
     ((kind, content),) = value.items()
     return _numeric(content) if kind == "N" else content
 
 
 def equal(left: Value, right: Value) -> bool:
-    """Whether two values are the same, as DynamoDB sees it: numbers by value, sets in any order."""
+    """Whether DynamoDB treats two values as equal: numbers by value, sets in any order."""
     if left == right:
         return True
     ((kind, one),) = left.items()
@@ -288,7 +288,7 @@ class _Parser:
         return self.comparison()
 
     def _closes(self, opening: int) -> int:
-        """The position of the parenthesis that closes the one at `opening`."""
+        """The position of the closing parenthesis for the one at `opening`."""
         depth = 0
         for at in range(opening, len(self.tokens)):
             depth += {"(": 1, ")": -1}.get(self.tokens[at][0], 0)
@@ -400,7 +400,7 @@ class _Parser:
 
 @dataclass(frozen=True, eq=False)
 class Compiled:
-    """A condition: which placeholders it uses, the checks of its values' types, and whether it holds."""
+    """A condition: its placeholders, the checks of its values' types, and its test of an item."""
 
     tree: Node
     names: frozenset[str]
@@ -411,20 +411,20 @@ class Compiled:
 
 @dataclass(frozen=True, eq=False)
 class CompiledUpdate:
-    """An update: which placeholders it uses, the paths it writes, and the top-level attributes it changes."""
+    """An update: its placeholders, the paths that it writes, and the top-level attributes that it changes."""
 
     names: frozenset[str]
     values: frozenset[str]
     #: In the order of the text.
     paths: tuple[tuple[str | int, ...], ...]
     checks: tuple[Callable[[Values], None], ...]
-    #: `actions(item, names, values, changed)` puts each new value into `changed`, None for one that goes.
+    #: `actions(item, names, values, changed)` puts each new value into `changed`, None for a removed one.
     actions: tuple[Callable[[Item, Names, Values, dict[str, Any]], None], ...]
     #: Whether every path is one name.
     flat: bool
 
     def changes(self, item: Item, names: Names, values: Values) -> dict[str, Any]:
-        """The attributes that change, by name; None for one that is removed."""
+        """The changed attributes by name; None for a removed one."""
         changed: dict[str, Any] = {}
         for action in self.actions:
             action(item, names, values, changed)
@@ -433,14 +433,14 @@ class CompiledUpdate:
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """Which paths of an item are wanted."""
+    """The requested paths of an item."""
 
     names: frozenset[str]
     values: frozenset[str]
     paths: tuple[tuple[str | int, ...], ...]
 
     def of(self, item: Item, names: Names) -> dict[str, Any]:
-        """The part of `item` that is wanted."""
+        """The requested part of `item`."""
         found: dict[str, Any] = {}
         for path in self.paths:
             parts = resolve(path, names)
@@ -474,7 +474,7 @@ def _place(found: dict[str, Any], parts: tuple[str | int, ...], value: Value) ->
     for part, following in pairwise(parts):
         container: dict[str, Any] = {"L": []} if isinstance(following, int) else {"M": {}}
         if isinstance(part, int):
-            at.append(container)  # a projected list holds only what is wanted
+            at.append(container)  # a projected list holds only the requested elements
         else:
             container = at.setdefault(part, container)
         at = next(iter(container.values()))
@@ -661,7 +661,7 @@ def _is_between(first: Operand, low: Operand, high: Operand) -> Condition:
 
 
 def _checks(tree: Node, what: str) -> Iterator[Callable[[Values], None]]:
-    """What DynamoDB finds wrong with values whatever the item is."""
+    """The checks of the values that DynamoDB makes independently of the item. Each raises ExpressionError."""
     if tree.kind in {"AND", "OR", "NOT"}:
         for each in tree.operands:
             yield from _checks(each, what)
@@ -812,7 +812,7 @@ def _assign(path: DocumentPath, operand: Any) -> Action:
 
 
 def _holder(item: Item, parts: tuple[str | int, ...], changed: dict[str, Any]) -> dict[str, Any]:
-    """The map or list, in a copy of its attribute, that holds what a nested path leads to."""
+    """The map or list that contains the target of a nested path, in a copy of its attribute."""
     top: Any = parts[0]
     if top not in changed:
         if top not in item:
@@ -844,7 +844,7 @@ def _remove(path: DocumentPath, operand: None) -> Action:
         if isinstance(last, str) and "M" in holder:
             holder["M"].pop(last, None)
         elif isinstance(last, int) and "L" in holder:
-            # Positions are those before the update: what goes is marked, and taken out at the end.
+            # Positions are those before the update: removed elements are marked, and dropped at the end.
             if last < len(holder["L"]):
                 holder["L"][last] = None
         else:
@@ -923,12 +923,12 @@ _ACTIONS: dict[str, Callable[[DocumentPath, Any], Action]] = {
 
 @dataclass(frozen=True)
 class KeyCondition:
-    """Which partition a query reads, and which sort keys of it."""
+    """The partition that a query reads, and its range of sort keys."""
 
     partition: str
     #: `admits(values)(sort key)`; None: all.
     admits: Callable[[Values], Callable[[Any], bool]] | None
-    #: Names of the attributes, as placeholders or as they are, with the values they are compared to.
+    #: Names or placeholders of the attributes, with the values that they are compared with.
     hash_part: str
     range_part: str | None
     range_values: tuple[str, ...] = ()
@@ -962,7 +962,7 @@ def key_condition(text: str) -> tuple[Compiled, tuple[Node, ...]]:
 
 @cache
 def keys_of(text: str, aliases: tuple[tuple[str, str], ...], hash_key: str, range_key: str | None) -> KeyCondition:
-    """What the key condition asks of a table or index with these keys. Raises ExpressionError."""
+    """The query of a table or index with these keys. Raises ExpressionError."""
     names = dict(aliases)
     _, parts = key_condition(text)
     partition = None

@@ -1,4 +1,4 @@
-"""What the fakes ask of the world around them: the time, timers, a gate before every call, random choices."""
+"""The interface between the fakes and their surroundings: time, timers, a gate before every call, random choices."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-#: Where the clock of a `PlainHub` begins: 2026-01-01T00:00:00Z, in seconds since the epoch.
+#: Start of the clock of a `PlainHub`: 2026-01-01T00:00:00Z, in seconds since the epoch.
 START = 1_767_225_600.0
 
 
 class Hub(Protocol):
-    """The world of one account."""
+    """The surroundings of one account."""
 
     def now(self) -> float:
         """The virtual wall clock, in seconds since the epoch."""
         ...
 
     def call_later(self, seconds: float, action: Callable[[], None], label: str) -> None:
-        """Have a timer of the fakes call `action` in `seconds`: a delivery, a timeout, a step of an execution.
+        """Set a timer that calls `action` in `seconds`: a delivery, a timeout, a step of an execution.
 
-        `label` says what it is, e.g. `deliver:prismline-sim-run-events`. The hub may delay, repeat or drop it.
+        `label` describes it, e.g. `deliver:prismline-sim-run-events`. The hub may delay, repeat or drop it.
         """
         ...
 
     def gate(self, service: str, operation: str, parameters: Mapping[str, Any], perform: Callable[[], Any]) -> Any:
-        """Let a client's call through: the answer of `perform`, or what the hub raises before or after it."""
+        """Let a client's call through: the answer of `perform`, or an error of the hub before or after it."""
         ...
 
     def random(self) -> random.Random:
@@ -57,7 +57,7 @@ class PlainHub:
         return self._random
 
     def advance(self, seconds: float = 0.0) -> None:
-        """Let `seconds` pass and call every timer that comes due, in order; 0 calls those that are due now."""
+        """Let `seconds` pass and call every due timer in order. With 0, call the timers that are due now."""
         end = self._now + seconds
         while self._timers and self._timers[0][0] <= end:
             due, _, action = heapq.heappop(self._timers)

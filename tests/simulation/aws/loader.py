@@ -1,8 +1,8 @@
 """The account that the repository's CloudFormation templates describe.
 
-`blueprint` reads `platform/template.yaml` and every `services/*/template.yaml` once; `Blueprint.build` makes an account
-of it in well under a millisecond. A resource type or an intrinsic function that nobody thought of here is an error, so
-that the simulation cannot quietly differ from what is deployed.
+`blueprint` reads `platform/template.yaml` and every `services/*/template.yaml` once. `Blueprint.build` makes an account
+from it in well under a millisecond. An unknown resource type or intrinsic function is an error, so that the simulation
+cannot silently differ from a deployment.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[3]
 
-#: Given to every template that declares them.
+#: Parameters for every template that declares them.
 PARAMETERS = {"DeployFunctions": "true", "DeploySearch": "false"}
 
 _PSEUDO_PARAMETERS = {
@@ -41,7 +41,7 @@ _PSEUDO_PARAMETERS = {
     "AWS::NoValue": None,
 }
 
-#: What does not change what messages, items and objects do.
+#: Resource types that do not affect messages, items and objects.
 _WITHOUT_EFFECT = frozenset(
     {
         "AWS::CloudWatch::Alarm",
@@ -63,7 +63,7 @@ _WITHOUT_EFFECT = frozenset(
     }
 )
 
-#: Properties of queues that are attributes of theirs, and those that have no effect here.
+#: Properties of queues that become attributes, and properties without an effect in the simulation.
 _QUEUE_ATTRIBUTES = ("VisibilityTimeout", "MessageRetentionPeriod", "DelaySeconds", "RedrivePolicy")
 _QUEUE_PROPERTIES = frozenset(
     {
@@ -86,13 +86,13 @@ class EventSource:
     #: Name of the function.
     function: str
     batch_size: int
-    #: Seconds that an invocation may take.
+    #: Timeout of an invocation in seconds.
     timeout: float
 
 
 @dataclass
 class Blueprint:
-    """What all templates describe together."""
+    """The resources of all templates."""
 
     environment: str
     tables: dict[str, Table] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Blueprint:
     outputs: dict[str, str] = field(default_factory=dict)
 
     def build(self, hub: Hub) -> Aws:
-        """A new account with all of it, and nothing in it."""
+        """A new, empty account with all resources."""
         from tests.simulation.aws import Aws  # noqa: PLC0415  the package imports this module
 
         aws = Aws(hub)
@@ -125,12 +125,12 @@ class Blueprint:
 
 
 class TemplateError(ValueError):
-    """A template has something that is not simulated, or that would not work."""
+    """A template has something that is not simulated or would not work."""
 
 
 @cache
 def blueprint(environment: str = "sim", root: Path = ROOT) -> Blueprint:
-    """What the templates below `root` describe for `environment`. Raises TemplateError."""
+    """The resources of the templates below `root` for `environment`. Raises TemplateError."""
     paths = {"platform": root / "platform" / "template.yaml", **templates(root)}
     stacks = {name: _Stack(name, path, environment) for name, path in paths.items()}
     exports: dict[str, Any] = {}
@@ -169,7 +169,7 @@ class _Stack:
             if "Condition" not in resource or self._holds(resource["Condition"])
         }
 
-    # ---- what it makes
+    # ---- resources
 
     def add_to(self, made: Blueprint) -> None:
         for logical_id, resource in self.resources.items():
@@ -304,7 +304,7 @@ class _Stack:
             raise TemplateError(f"{self.path}: there is no {logical_id}")
         kind = resource["Type"]
         if kind not in _ATTRIBUTES:
-            return f"{logical_id}.{attribute}"  # of something without effect
+            return f"{logical_id}.{attribute}"  # of a resource without an effect
         name_property, attributes = _ATTRIBUTES[kind]
         if attribute not in attributes:
             raise TemplateError(f"{self.path}: {logical_id}.{attribute} is not simulated")
@@ -386,7 +386,7 @@ _ADD: dict[str, Callable[[_Stack, Blueprint, dict[str, Any]], None]] = {
     "AWS::Lambda::EventSourceMapping": _Stack.add_event_source,
 }
 
-#: Property with the name, and what Ref and GetAtt make of the name and the bus.
+#: The property with the name, and functions for Ref and GetAtt of the name and the bus.
 _ATTRIBUTES: dict[str, tuple[str, dict[str, Callable[[str, str], str]]]] = {
     "AWS::SQS::Queue": (
         "QueueName",
@@ -437,7 +437,7 @@ _ATTRIBUTES: dict[str, tuple[str, dict[str, Callable[[str, str], str]]]] = {
 
 
 def _check_references(made: Blueprint, policies: list[dict[str, Any]]) -> None:
-    """Refuse what would be lost on AWS: redrives to queues that do not exist, rules that may not send to a queue."""
+    """Refuse what would lose messages on AWS: redrives to missing queues, and rules that may not send to a queue."""
     for queue in made.queues.values():
         if queue.dead_letter_queue is not None and queue.dead_letter_queue not in made.queues:
             raise TemplateError(f"{queue.name} redrives to {queue.dead_letter_queue}, which does not exist")

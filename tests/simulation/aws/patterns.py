@@ -12,7 +12,7 @@ Predicate = Callable[[Any], bool]
 
 _ENCODER = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
 
-#: What stands for an attribute that an event does not have.
+#: The value of an attribute that an event does not have.
 ABSENT = object()
 
 _RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -29,7 +29,7 @@ class PatternError(ValueError):
 
 
 def compile_pattern(pattern: Mapping[str, Any]) -> Predicate:
-    """Whether an event matches. All members must match; of a member's list one must. Raises PatternError."""
+    """Compile a pattern. All members must match; one element of a member's list must. Raises PatternError."""
     members: list[tuple[str, Predicate]] = []
     alternatives: list[Predicate] = []
     for name, wanted in pattern.items():
@@ -131,11 +131,11 @@ def _numeric(content: list[Any]) -> Predicate:
     return matches
 
 
-# ---- what a target gets
+# ---- the input of a target
 
 
 def at_path(document: Any, path: str) -> Any:
-    """The value at a path as `$.detail.runid` or `$.items[0]`; ABSENT if there is none."""
+    """The value at a path, for example `$.detail.runid` or `$.items[0]`. ABSENT if there is none."""
     for name, index in re.findall(r"\.([\w-]+)|\[(\d+)\]", path.removeprefix("$")):
         if index:
             if not isinstance(document, list) or int(index) >= len(document):
@@ -149,7 +149,7 @@ def at_path(document: Any, path: str) -> Any:
 
 
 def compile_input(target: Mapping[str, Any]) -> Callable[[Mapping[str, Any], str], str]:
-    """The text that a target gets of an event: `(event, event as JSON) -> text`."""
+    """A function for the text that a target gets: `(event, event as JSON) -> text`."""
     if "Input" in target:
         constant: str = target["Input"]
         return lambda event, text: constant
@@ -187,7 +187,7 @@ def _transformer(transformer: Mapping[str, Any]) -> Callable[[Mapping[str, Any],
 
 
 def _inside_text(template: str, position: int) -> bool:
-    """Whether a place of the template is inside a JSON string."""
+    """Whether a position in the template is inside a JSON string."""
     return template[:position].replace('\\"', "").count('"') % 2 == 1
 
 

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 
 from tests.simulation.aws.base import ACCOUNT, Client, Paginator, client_error, operation
 
-#: Most keys of one page of a listing, and of one DeleteObjects.
+#: Most keys in one page of a listing and in one DeleteObjects.
 MAX_KEYS = 1000
 
 
@@ -26,7 +26,7 @@ class Object:
 
     key: str
     body: bytes
-    #: With its quotes.
+    #: ETag with its quotes.
     etag: str
     #: Seconds since the epoch.
     modified: float
@@ -36,7 +36,7 @@ class Object:
 
 
 class Bucket(dict[str, Object]):
-    """A bucket: the current objects by key, and what it was configured to do."""
+    """A bucket: its configuration, and its current objects by key."""
 
     def __init__(self, name: str, *, versioned: bool = False, announces: bool = False) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Bucket(dict[str, Object]):
         self.versioned = versioned
         #: Whether "Object Created" goes to the default event bus.
         self.announces = announces
-        #: All versions of each key, the oldest first; None is a delete marker. Empty without versioning.
+        #: All versions of each key, the oldest first. None is a delete marker. Empty without versioning.
         self.versions: dict[str, list[Object | None]] = {}
 
     def empty_copy(self) -> Bucket:
@@ -53,7 +53,7 @@ class Bucket(dict[str, Object]):
 
 
 class Body(io.BytesIO):
-    """What `get_object` answers as `Body`."""
+    """The `Body` in an answer of `get_object`."""
 
     def iter_chunks(self, chunk_size: int = 1024) -> Iterator[bytes]:
         while chunk := self.read(chunk_size):
@@ -61,7 +61,7 @@ class Body(io.BytesIO):
 
 
 class S3(Client):
-    """boto3's S3 client, as far as Prismline uses it."""
+    """The part of boto3's S3 client that Prismline uses."""
 
     service = "s3"
 
@@ -69,7 +69,8 @@ class S3(Client):
         super().__init__(aws)
         self._buckets: dict[str, Bucket] = aws.objects
         self._versions = 0
-        #: Keys whose next conditional write answers 409 ConditionalRequestConflict, as when it races with another.
+        #: Keys whose next conditional write gets 409 ConditionalRequestConflict, like a write that races with another
+        #: one.
         self.conflicts: set[str] = set()
 
     # ---- buckets
@@ -213,7 +214,7 @@ class S3(Client):
     ) -> dict[str, Any]:
         try:
             found = self._object("HeadObject", Bucket, Key, VersionId)
-        except ClientError as error:  # a HEAD has no body that could say more
+        except ClientError as error:  # the answer to a HEAD has no body
             status = error.response["ResponseMetadata"]["HTTPStatusCode"]
             reason = {404: "Not Found", 403: "Forbidden"}.get(status, "Bad Request")
             raise client_error("HeadObject", str(status), reason, status=status) from None
@@ -326,14 +327,14 @@ class S3(Client):
     # ---- files
 
     def upload_file(self, Filename: str, Bucket: str, Key: str, **others: Any) -> None:
-        """Put a file, as one object: the fake knows no parts. Raises S3UploadFailedError as the transfer manager."""
+        """Put a file as one object, without parts. Raises S3UploadFailedError like the transfer manager."""
         try:
             self.put_object(Bucket=Bucket, Key=Key, Body=Path(Filename).read_bytes())
         except ClientError as error:
             raise S3UploadFailedError(f"Failed to upload {Filename} to {Bucket}/{Key}: {error}") from error
 
     def download_file(self, Bucket: str, Key: str, Filename: str, **others: Any) -> None:
-        """Write an object to a file; a missing one is a 404, as the transfer manager asks for the head first."""
+        """Write an object to a file. A missing object is a 404, as the transfer manager requests the head first."""
         self.head_object(Bucket=Bucket, Key=Key)
         Path(Filename).write_bytes(self.get_object(Bucket=Bucket, Key=Key)["Body"].read())
 
@@ -407,12 +408,12 @@ def _common_prefix(key: str, prefix: str, delimiter: str) -> str | None:
 
 
 def _is_below(key: str, after: str, delimiter: str, prefix: str) -> bool:
-    """Whether a listing that went on after the common prefix `after` has shown the key's already."""
+    """Whether a listing that continues after the common prefix `after` has already shown the key's prefix."""
     return bool(after) and after.endswith(delimiter) and _common_prefix(key, prefix, delimiter) == after
 
 
 def _span(text: str, size: int) -> tuple[int, int]:
-    """The first byte of a range and the one behind its last."""
+    """The first byte of a range, and the byte after its last."""
     first, _, last = text.removeprefix("bytes=").partition("-")
     if not first:
         start, stop = max(0, size - int(last)), size

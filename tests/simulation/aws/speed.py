@@ -1,4 +1,4 @@
-"""What a call of the fakes costs: `python -m tests.simulation.aws.speed` prints microseconds for each."""
+"""Measures the calls of the fakes: `python -m tests.simulation.aws.speed` prints microseconds for each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 from tests.simulation.aws import Aws, PlainHub, deployed
 
-#: The best of so many rounds counts: other processes only ever add time.
+#: Number of rounds. The best one counts, because other processes can only add time.
 ROUNDS = 15
 CALLS = 300
 
@@ -137,7 +137,7 @@ def measurements() -> dict[str, Callable[[], Any]]:
 
 
 def whole_execution(aws: Aws, hub: PlainHub) -> Callable[[], Any]:
-    """What starts a run's execution and answers its tasks until it ends."""
+    """A function that starts a run's execution and answers its tasks until it ends."""
     machine = aws.outputs["STATE_MACHINE_ARN"]
     document = dict.fromkeys(("run_id", "job_id", "bucket", "manifest_key", "traceparent", "trace_id"))
     text = json.dumps({**document, "run_id": "r", "tolerated_failure_percent": 0, "tolerated": "0 %"})

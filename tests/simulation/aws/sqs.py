@@ -14,15 +14,15 @@ from botocore.exceptions import ClientError
 
 from tests.simulation.aws.base import ACCOUNT, REGION, Client, client_error, operation
 
-#: Longest time, in seconds, that a message stays hidden from its receipt on.
+#: Longest time, in seconds, for which a message is hidden after its receipt.
 MAX_VISIBILITY_SECONDS = 43_200
 #: Longest delay of a message, in seconds.
 MAX_DELAY_SECONDS = 900
-#: Largest message, and most bytes in one batch: bodies and attributes.
+#: Most bytes of one message and of one batch, bodies and attributes.
 MAX_BYTES = 2**20
 #: Most entries of one batch, and most messages of one receive.
 MAX_BATCH = 10
-#: What a queue does that was created without attributes.
+#: The attributes of a queue that was created without attributes.
 DEFAULTS = {
     "VisibilityTimeout": "30",
     "MessageRetentionPeriod": "345600",
@@ -51,23 +51,23 @@ class Message:
     message_id: str
     body: str
     attributes: Mapping[str, Mapping[str, Any]]
-    #: When it was first sent, also after it was moved to a dead-letter queue: seconds since the epoch.
+    #: When it was first sent, in seconds since the epoch. A move to a dead-letter queue does not change it.
     sent: float
-    #: Hidden until then.
+    #: The message is hidden until this moment.
     visible_at: float
     receive_count: int = 0
     first_received: float | None = None
-    #: When the latest receipt was; its receipt handle, "" before the first one.
+    #: Time of the latest receipt; its receipt handle, "" before the first one.
     received: float = 0.0
     receipt: str = ""
-    #: ARN of the queue that gave it up.
+    #: ARN of the queue that moved it to the dead-letter queue.
     source_arn: str | None = None
-    #: Whether it is a second delivery of a message that the queue also has: standard queues deliver at least once.
+    #: Whether it is a second delivery of a message that is also in the queue: standard queues deliver at least once.
     duplicate: bool = False
 
     @property
     def in_flight(self) -> bool:
-        """Whether it was received and neither deleted nor given back since; true of what is hidden by a delay, too."""
+        """Whether the message is hidden: it was received and not released since, or it is delayed."""
         return bool(self.receipt)
 
 
@@ -77,7 +77,7 @@ class Queue:
 
     name: str
     attributes: dict[str, str] = field(default_factory=dict)
-    #: By message id; a duplicate has an id of its own here, its message's id in itself.
+    #: By message id. A duplicate has a different key here, but holds its message's id.
     messages: dict[str, Message] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -86,15 +86,15 @@ class Queue:
         self.configure(DEFAULTS | self.attributes)
 
     def configure(self, attributes: Mapping[str, str]) -> None:
-        """Take over attributes as SetQueueAttributes gives them."""
+        """Set attributes, in the form of SetQueueAttributes."""
         self.attributes = self.attributes | dict(attributes)
-        #: Seconds that a message stays hidden once received.
+        #: Seconds for which a received message is hidden.
         self.visibility = int(self.attributes["VisibilityTimeout"])
-        #: Seconds that a message is kept from when it was sent.
+        #: Seconds for which a message is kept after it was sent.
         self.retention = int(self.attributes["MessageRetentionPeriod"])
         self.delay = int(self.attributes["DelaySeconds"])
         redrive = json.loads(self.attributes.get("RedrivePolicy") or "{}")
-        #: Where messages go that were received too often, and how often is too often.
+        #: The dead-letter queue, and the number of receives before a message is moved there.
         self.dead_letter_queue: str | None = redrive["deadLetterTargetArn"].rpartition(":")[2] if redrive else None
         self.max_receive_count = int(redrive["maxReceiveCount"]) if redrive else 0
 
@@ -110,13 +110,13 @@ class Queue:
         return [message for message in self.messages.values() if message.visible_at <= now]
 
     def next_visible_at(self) -> float | None:
-        """When the first message is or becomes visible; None: there is none."""
+        """When the first message is or becomes visible. None: the queue is empty."""
         if not self.messages:
             return None
         return min([message.visible_at for message in self.messages.values()])
 
     def expire(self, now: float) -> None:
-        """Forget what is older than the retention period."""
+        """Remove messages that are older than the retention period."""
         oldest = now - self.retention
         messages = self.messages
         for message in messages.values():
@@ -138,14 +138,14 @@ class Queue:
 
 
 class SQS(Client):
-    """boto3's SQS client, as far as Prismline uses it. A receive never waits: the hub decides when to ask again."""
+    """The part of boto3's SQS client that Prismline uses. A receive never waits: the hub decides when to poll again."""
 
     service = "sqs"
 
     def __init__(self, aws: Any) -> None:
         super().__init__(aws)
         self._queues: dict[str, Queue] = aws.queues
-        #: Whether a receipt from before the latest one still deletes and hides its message. AWS promises neither.
+        #: Whether an older receipt handle still deletes and hides its message. AWS does not guarantee that.
         self.stale_receipts_count = False
         self._numbers = 0
         self._receipts = 0
@@ -253,7 +253,7 @@ class SQS(Client):
         attributes: Mapping[str, Mapping[str, Any]] | None = None,
         delay: int | None = None,
     ) -> Message:
-        """Put a message into a queue, without a gate: what AWS itself sends."""
+        """Put a message into a queue, without a gate: for messages that AWS itself sends."""
         now = self._hub.now()
         self._numbers += 1
         identifier = f"00000000-0000-4000-8000-{self._numbers:012d}"
@@ -263,7 +263,7 @@ class SQS(Client):
         return message
 
     def redeliver(self, queue: str, message_id: str) -> Message | None:
-        """Make a second delivery of a message visible, as standard queues may. None: the queue has it no more."""
+        """Make a second delivery of a message visible, as standard queues may. None: the queue does not have it."""
         held = self._queues[queue].messages
         original = held.get(message_id)
         if original is None:
@@ -332,7 +332,7 @@ class SQS(Client):
         return {"Messages": received} if received else {}
 
     def give_up(self, queue: Queue, key: str, message: Message, now: float) -> None:
-        """Move a message to the dead-letter queue; its id, count and age go with it."""
+        """Move a message to the dead-letter queue with its id, count and age."""
         del queue.messages[key]
         message.source_arn = queue.arn
         message.receipt = ""
@@ -351,7 +351,7 @@ class SQS(Client):
         return _each(Entries, lambda each: self.delete("DeleteMessageBatch", queue, each["ReceiptHandle"]))
 
     def delete(self, operation_name: str, queue: Queue, receipt: str) -> None:
-        """Delete what was received last with `receipt`; an older receipt deletes nothing, and says nothing."""
+        """Delete the message with this latest receipt handle. An older one deletes nothing and is no error."""
         key, message = self.held(operation_name, queue, receipt)
         if message is not None and (message.receipt == receipt or self.stale_receipts_count):
             del queue.messages[key]
@@ -385,7 +385,7 @@ class SQS(Client):
                 "Reason: Message does not exist or is not available for visibility timeout change.",
             )
         if message.visible_at <= now or (message.receipt != receipt and not self.stale_receipts_count):
-            return  # the receipt has expired: AWS answers as if it had not
+            return  # the receipt handle has expired: AWS answers as if it were valid
         if now + seconds - message.received > MAX_VISIBILITY_SECONDS:
             raise client_error(
                 operation_name,
@@ -419,7 +419,7 @@ class SQS(Client):
 
 
 def _each(entries: Iterable[Mapping[str, Any]], act: Any) -> dict[str, Any]:
-    """The answer of a batch: what was done and what was refused, entry by entry."""
+    """The answer of a batch: which entries succeeded and which were refused."""
     done, failed = [], []
     for each in entries:
         try:
@@ -452,7 +452,7 @@ def _check_batch(operation_name: str, entries: Sequence[Mapping[str, Any]]) -> N
 
 
 def _problem(body: str, attributes: Mapping[str, Mapping[str, Any]], delay: int | None) -> tuple[str, str] | None:
-    """Code and message of what is wrong with a message to send."""
+    """Error code and message for an invalid message to send."""
     if not body:
         return "MissingParameter", "The request must contain the parameter MessageBody."
     if _bytes(body, attributes) > MAX_BYTES:
@@ -500,7 +500,7 @@ def _md5(text: str) -> str:
 
 
 def _shown(message: Message, system: frozenset[str], wanted: Sequence[str]) -> dict[str, Any]:
-    """A message as a receive gives it."""
+    """A message in the form of a receive's answer."""
     shown: dict[str, Any] = {
         "MessageId": message.message_id,
         "ReceiptHandle": message.receipt,

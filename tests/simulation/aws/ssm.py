@@ -9,7 +9,7 @@ from tests.simulation.aws.base import ACCOUNT, REGION, Client, client_error, ope
 
 
 class SSM(Client):
-    """boto3's SSM client, as far as Prismline uses it."""
+    """The part of boto3's SSM client that Prismline uses."""
 
     service = "ssm"
 

@@ -1,8 +1,8 @@
 """Step Functions: standard executions of a state machine, with task tokens, timeouts, retries and catches.
 
 Every step of an execution is a timer of the hub: `states:<execution>:<state>` enters a state or tries its task,
-`timeout:<execution>:<state>` ends a task that was not answered. What an answer sets off happens in a timer too, never
-inside the call.
+`timeout:<execution>:<state>` ends a task that was not answered. The consequences of an answer also happen in a timer,
+never inside the call.
 """
 # ruff: noqa: A002, N803  boto3's parameter names
 
@@ -23,7 +23,7 @@ from tests.simulation.aws.base import ACCOUNT, REGION, Client, client_error, ope
 MAX_PAYLOAD_BYTES = 256 * 1024
 #: Errors that no `States.ALL` catches or retries.
 UNCATCHABLE = frozenset({"States.Runtime", "States.DataLimitExceeded"})
-#: What a retrier does that does not say otherwise.
+#: The defaults of a retrier.
 DEFAULT_INTERVAL, DEFAULT_ATTEMPTS, DEFAULT_BACKOFF = 1.0, 3, 2.0
 
 WAIT_FOR_TOKEN = ".waitForTaskToken"
@@ -31,7 +31,7 @@ WAIT_FOR_TOKEN = ".waitForTaskToken"
 
 @dataclass(frozen=True)
 class State:
-    """A state, its expressions compiled."""
+    """A state with compiled expressions."""
 
     name: str
     kind: str
@@ -43,12 +43,12 @@ class State:
 
 @dataclass(frozen=True)
 class StateMachine:
-    """A state machine: its definition, compiled."""
+    """A state machine with its compiled definition."""
 
     name: str
     start_at: str
     states: Mapping[str, State]
-    #: Seconds that an execution may take in all.
+    #: Timeout of an execution in seconds.
     timeout: float | None
 
     @property
@@ -58,7 +58,7 @@ class StateMachine:
 
 @dataclass
 class Execution:
-    """An execution, as far as it has got."""
+    """An execution and its progress."""
 
     arn: str
     name: str
@@ -71,23 +71,23 @@ class Execution:
     output: str | None = None
     error: str | None = None
     cause: str | None = None
-    #: The state that it is in, or ended in.
+    #: The present state, or the last one.
     state: str = ""
-    #: Every state that it entered, in order.
+    #: All entered states, in order.
     visited: list[str] = field(default_factory=list)
-    #: The token that the current task waits with, None between tasks.
+    #: The token with which the current task waits. None between tasks.
     token: str | None = None
     #: The input, parsed, and the data between two states. Neither is ever changed in place.
     document: Any = None
     data: Any = None
-    #: Moments as the context object gives them.
+    #: Timestamps in the form of the context object.
     start_time: str = ""
     entered_time: str = ""
-    #: Bytes that the data has at most, when written as JSON.
+    #: Upper bound of the data's size as JSON, in bytes.
     size: int = 0
-    #: How often each retrier of the current state was used.
+    #: Number of uses of each retrier of the current state.
     retries: dict[int, int] = field(default_factory=dict)
-    #: Grows with every step; a timer of an earlier one does nothing.
+    #: Number of the step. A timer of an earlier step does nothing.
     step: int = 0
     heartbeat: float = 0.0
 
@@ -102,7 +102,7 @@ def machine_arn(name: str) -> str:
 
 
 def machine_of(name: str, definition: Mapping[str, Any]) -> StateMachine:
-    """The state machine that a definition describes. Raises ValueError for what is not simulated."""
+    """The state machine of a definition. Raises ValueError if a part of it is not simulated."""
     states = {key: _state(key, raw) for key, raw in definition["States"].items()}
     for state in states.values():
         for following in _successors(state.raw):
@@ -136,7 +136,7 @@ def _state(name: str, raw: Mapping[str, Any]) -> State:
 
 
 class StepFunctions(Client):
-    """boto3's Step Functions client, as far as Prismline uses it, and the service behind it."""
+    """The part of boto3's Step Functions client that Prismline uses, and the service behind it."""
 
     service = "stepfunctions"
 
@@ -144,14 +144,14 @@ class StepFunctions(Client):
         super().__init__(aws)
         self._machines: dict[str, StateMachine] = aws.state_machines
         self._executions: dict[str, Execution] = aws.executions
-        #: Which execution waits, or waited, with a token.
+        #: The execution that waits or waited with a token.
         self._tokens: dict[str, Execution] = {}
         self._numbers = 0
-        #: Seconds between an answer, or a start, and the next step.
+        #: Seconds between an answer or a start and the next step.
         self.transition_seconds = 0.0
-        #: Whether a task that is tried again keeps its token, as in the embedded emulator. On AWS it gets a new one.
+        #: Whether a retried task keeps its token, as in the embedded emulator. On AWS it gets a new one.
         self.tokens_reused = False
-        #: Asked before each call of a task: error and cause if the call is to fail.
+        #: Called before each call of a task. Returns error and cause if the call has to fail.
         self.task_fault: Callable[[Execution, str], tuple[str, str] | None] | None = None
 
     # ---- the client
@@ -170,7 +170,7 @@ class StepFunctions(Client):
         return {"executionArn": execution.arn, "startDate": _moment(execution.started)}
 
     def start(self, machine_arn: str, text: str, name: str | None = None) -> Execution:
-        """Start an execution, without a gate; one that runs under this name with the same input is the answer."""
+        """Start an execution, without a gate. If one runs with this name and the same input, return that one."""
         machine = self._machines.get(machine_arn)
         if machine is None:
             raise client_error(
@@ -221,7 +221,7 @@ class StepFunctions(Client):
 
     @operation
     def get_execution_history(self, *, executionArn: str, **others: Any) -> dict[str, Any]:
-        """Of the history, only which states were entered."""
+        """The history, with only the entered states."""
         execution = self._execution("GetExecutionHistory", executionArn)
         entered = [
             {
@@ -283,7 +283,7 @@ class StepFunctions(Client):
     def _later(
         self, execution: Execution, state: str, action: Callable[[], None], seconds: float | None = None
     ) -> None:
-        """Have `action` done as the execution's next step, unless another step comes first."""
+        """Run `action` as the execution's next step, unless another step comes first."""
         execution.step += 1
         step = execution.step
 
@@ -302,7 +302,7 @@ class StepFunctions(Client):
             self._fail(execution, error)
 
     def _answer(self, execution: Execution, action: Callable[[], None]) -> None:
-        """Take the answer of a task: its token is used up at once, what follows comes later."""
+        """Accept the answer of a task. Its token becomes invalid at once; the next step comes later."""
         execution.token = None
         self._later(execution, execution.state, action)
 
@@ -315,7 +315,7 @@ class StepFunctions(Client):
         _ENTER[state.kind](self, execution, state)
 
     def _leave(self, execution: Execution, state: State, data: Any) -> None:
-        """Go on with `data`: to the next state, or to the end."""
+        """Continue with `data`: to the next state, or to the end."""
         if "OutputPath" in state.raw:
             path = state.raw["OutputPath"]
             data = {} if path is None else asl.compile_path(path)(data, self.context_of(execution))
@@ -403,7 +403,7 @@ class StepFunctions(Client):
         self._try_task(execution, state, token=None)
 
     def _try_task(self, execution: Execution, state: State, token: str | None) -> None:
-        """Call the task's service; then wait for the token's answer, or go on with the service's."""
+        """Call the task's service. Then wait for the answer to the token, or continue with the service's answer."""
         resource: str = state.raw["Resource"].partition(":::")[2]
         waits = resource.endswith(WAIT_FOR_TOKEN)
         if waits:
@@ -491,7 +491,7 @@ class StepFunctions(Client):
         self._leave(execution, state, asl.with_result(execution.data, state.raw.get("ResultPath", "$"), result))
 
     def _fail(self, execution: Execution, error: StatesError) -> None:
-        """Try the state again, go where its catchers say, or end."""
+        """Retry the state, follow a catcher, or end."""
         state = execution.machine.states[execution.state]
         token, execution.token = execution.token, None
         wait = self._wait_before_retry(execution, state, error.error)
@@ -511,7 +511,7 @@ class StepFunctions(Client):
 
     @staticmethod
     def _wait_before_retry(execution: Execution, state: State, error: str) -> float | None:
-        """Seconds until the next try, which is counted; None: there is none left."""
+        """Count the next retry and return the seconds until it. None: there is no retry left."""
         for number, retrier in enumerate(state.raw.get("Retry", ())):
             if _matches(retrier["ErrorEquals"], error):
                 used = execution.retries.get(number, 0)
@@ -547,7 +547,7 @@ class StepFunctions(Client):
         self._announce(execution)
 
     def _announce(self, execution: Execution) -> None:
-        """Say the execution's status on the default bus."""
+        """Publish the execution's status on the default bus."""
         included = {"included": True}
         self._aws.events.accept(
             "default",

@@ -1,4 +1,4 @@
-"""What only the fakes can do: lags, duplicates, faults, hooks, the account of the templates."""
+"""Features that only the fakes have: lags, duplicates, faults, hooks, the account of the templates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPEN = {"GSI2_PK": {"S": "OPEN"}, "GSI2_SK": {"S": "2026"}}
 
 
 class Recorder(PlainHub):
-    """A hub that keeps deliveries back, and notes what passes its gate."""
+    """A hub that holds back deliveries and records the calls at its gate."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ def drained(aws: Aws) -> None:
 
 
 def test_a_delivery_is_in_the_hubs_hands() -> None:
-    """It may come late, twice or never."""
+    """A delivery may come late, twice or never."""
     hub = Recorder()
     aws = deployed(hub)
     said: list[Mapping[str, Any]] = []
@@ -331,7 +331,7 @@ def started(aws: Aws, hub: PlainHub) -> str:
 
 
 def impatient(aws: Aws) -> None:
-    """Have failed calls tried again five times and timeouts once, instead of for a week."""
+    """Retry failed calls five times and timeouts once, instead of for a week."""
     arn = aws.outputs["STATE_MACHINE_ARN"]
     machine = aws.state_machines[arn]
     states = {name: replace(state, raw=_hasty(state.raw)) for name, state in machine.states.items()}
@@ -352,7 +352,7 @@ def test_a_task_that_cannot_be_called_is_tried_again(hub: PlainHub) -> None:
     assert aws.queue("split").messages == {}
     hub.advance(1.9)
     assert execution.retries == {0: 1}
-    hub.advance(0.1 + 4)  # two seconds, then twice as many
+    hub.advance(0.1 + 4)  # two seconds, then twice that
     assert len(aws.queue("split").messages) == 1
     assert (execution.visited, execution.retries) == (["Split"], {0: 2})
 
@@ -372,7 +372,7 @@ def test_a_task_whose_retries_are_used_up_goes_to_its_catcher(hub: PlainHub) -> 
 
 
 def test_each_retrier_counts_for_itself(hub: PlainHub) -> None:
-    """A timeout and failed calls use up attempts of their own."""
+    """Timeouts and failed calls have separate counts of attempts."""
     aws = deployed(hub)
     impatient(aws)
     failures = iter([("SQS.AmazonSQSException", "no"), None, ("SQS.AmazonSQSException", "no")])
@@ -391,7 +391,7 @@ def test_two_weeks_pass_at_once(hub: PlainHub) -> None:
         assert execution.token is not None
         aws.stepfunctions.send_task_success(taskToken=execution.token, output=json.dumps(output))
         hub.advance()
-    hub.advance(14 * 86_400 + 13 - 1)  # it is asked every day, a second after the day before
+    hub.advance(14 * 86_400 + 13 - 1)  # the state machine asks every day, one second later than the day before
     assert execution.state == "AwaitChunks"
     hub.advance(1)
     assert execution.visited[-3:] == ["ChunksTimedOut", "Cleanup", "UpdateStatusFailed"]

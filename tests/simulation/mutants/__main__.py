@@ -1,7 +1,7 @@
-"""`python -m tests.simulation.mutants`: put each fault into a copy of the code and see whether the simulation finds it.
+"""`python -m tests.simulation.mutants`: put each mutant into a copy of the code and let the simulation search for it.
 
-A fault is found when a schedule breaks a promise with it that the same schedule keeps without it. Exit code 1: a fault
-survives that is not shown to be equivalent.
+A mutant is found when a schedule breaks a promise with it and keeps the promise without it. Exit code 1: a mutant
+survives that is not marked as equivalent.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.simulation.mutants.trees import HangError, Runner, Tree, preload
 from tests.simulation.scripts import SCRIPTS
 
 README = Path(__file__).parent / "README.md"
-#: Of the part of the README that a whole run writes.
+#: The heading of the part of the README that a whole run writes.
 HEADING = "## What was found"
 TABLE = ("| mutant | what it would do to a user | found by | in schedule, seed |", "| --- | --- | --- | --- |")
 NOT_FOUND, EQUIVALENT = "**not found**", "equivalent"
@@ -36,13 +36,13 @@ app = typer.Typer(add_completion=False)
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a mutant."""
+    """The result of the hunt for a mutant."""
 
     mutant: Mutant
-    #: Schedules that were run with it.
+    #: Number of schedules that were run with it.
     schedules: int
     seconds: float
-    #: The schedule that found it, its seed, and what it found; None: it survives.
+    #: The schedule that found it, with seed, check and message. None: it survives.
     schedule: str | None = None
     seed: int = 0
     check: str = ""
@@ -50,12 +50,12 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Whether the mutant survives and should not."""
+        """Whether the mutant survives although it is not equivalent."""
         return self.schedule is None and self.mutant.equivalent is None
 
 
 def attempts(mutant: Mutant, directed: int, seeds: int) -> Iterator[tuple[str, int]]:
-    """The schedules that are run with a mutant, in order: seeds of the plans that it names, then random plans."""
+    """The schedules for a mutant, in order: seeds of the plans that it names, then random plans."""
     for name in mutant.schedules:
         for seed in range(1 if SCHEDULES[name].script else directed):
             yield name, seed
@@ -88,7 +88,7 @@ def hunt(mutant: Mutant, mutated: Tree, clean: Runner, directed: int, seeds: int
 
 
 class Hunter:
-    """A process that hunts one mutant after the other, with copies of the sources of its own."""
+    """A process that hunts one mutant after the other, with its own copies of the sources."""
 
     def __init__(self, folder: str) -> None:
         own = Path(folder) / str(os.getpid())
@@ -103,7 +103,7 @@ class Hunter:
 
     @staticmethod
     def hunt(mutant: Mutant, directed: int, seeds: int, seconds: float) -> Verdict:
-        """What comes of a mutant."""
+        """The verdict on a mutant."""
         assert _hunter is not None
         return hunt(mutant, _hunter.mutated, _hunter.clean, directed, seeds, seconds)
 
@@ -116,9 +116,9 @@ def main(
     only: Annotated[list[str] | None, typer.Argument(help="Names of mutants; all of them by default.")] = None,
     directed: Annotated[int, typer.Option(help="Seeds of each plan that a mutant names.")] = 25,
     seeds: Annotated[int, typer.Option(help="Seeds of random plans.")] = 150,
-    seconds: Annotated[float, typer.Option(help="Longest time that is spent on one mutant.")] = 600.0,
-    cores: Annotated[int, typer.Option(help="Mutants that are hunted at the same time.")] = os.cpu_count() or 1,
-    write: Annotated[bool, typer.Option("--write", help="Write what was found into the table of README.md.")] = False,
+    seconds: Annotated[float, typer.Option(help="Longest time for one mutant.")] = 600.0,
+    cores: Annotated[int, typer.Option(help="Number of mutants to hunt at the same time.")] = os.cpu_count() or 1,
+    write: Annotated[bool, typer.Option("--write", help="Write the results into the table of README.md.")] = False,
 ) -> None:
     """Hunt mutants."""
     chosen = [mutant for mutant in MUTANTS if not only or mutant.name in only]
@@ -145,7 +145,7 @@ def main(
 
 
 def updated(text: str, verdicts: list[Verdict]) -> str:
-    """The README with these verdicts in its table, and those that it had of other mutants."""
+    """The README with these verdicts in its table. Rows of other mutants stay."""
     text, heading, before = text.partition(HEADING)
     rows = {line.split(" | ")[0].removeprefix("| "): line for line in before.splitlines() if line.startswith("| ")}
     rows |= {verdict.mutant.name: row(verdict) for verdict in verdicts}
@@ -167,7 +167,7 @@ def row(verdict: Verdict) -> str:
 
 
 def summary(verdicts: list[Verdict]) -> str:
-    """How many there are of each kind."""
+    """The numbers of found, equivalent and surviving mutants."""
     killed = sum(verdict.schedule is not None for verdict in verdicts)
     survivors = sum(verdict.failed for verdict in verdicts)
     return f"{len(verdicts)} mutants: {killed} found, {len(verdicts) - killed - survivors} equivalent, {survivors} not."
@@ -182,7 +182,7 @@ def line(verdict: Verdict) -> str:
 
 
 def show(verdicts: list[Verdict]) -> None:
-    """All verdicts, and how many there are of each kind."""
+    """Print all verdicts and their numbers."""
     table = Table("mutant", "killed by", "schedule", "seed", "seconds", box=None)
     for verdict in verdicts:
         if verdict.schedule is None:

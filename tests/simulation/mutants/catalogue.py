@@ -1,4 +1,4 @@
-"""The deliberate faults: one place each, as a review could miss it, and what a user would suffer from it."""
+"""The mutants: deliberate bugs in one place, such that a review could miss them, with their effect on a user."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MACHINE = "services/status/statemachine/run.asl.json"
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault: in `file`, `old`, which is there exactly once, becomes `new`."""
+    """A bug: in `file`, the text `old`, which occurs exactly once, becomes `new`."""
 
     name: str
     file: str
     old: str
     new: str
-    #: What it would do to a user.
+    #: The effect on a user.
     harm: str
     #: Plans of `schedules.SCHEDULES` that are tried before random ones.
     schedules: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Mutant:
     equivalent: str | None = None
 
     def applied(self, text: str) -> str:
-        """`text` with the fault. Raises ValueError unless it is the text that the fault was written for."""
+        """`text` with the bug. Raises ValueError unless `old` occurs exactly once."""
         if text.count(self.old) != 1:
             raise ValueError(f"{self.name}: {self.file} holds its old text {text.count(self.old)} times, not once")
         return text.replace(self.old, self.new)

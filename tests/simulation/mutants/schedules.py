@@ -1,7 +1,7 @@
-"""Plans that lead a search to where a fault can show. Each is run with several seeds, which choose the interleavings.
+"""Plans that lead a search to the situation of a mutant. Each is run with several seeds, which choose interleavings.
 
-The random search comes afterwards. A plan here is no easier on the code: it has more of one kind of trouble than
-`draw_plan` would ever give.
+The random search comes afterwards. A plan here is not easier for the code: it has more faults of one kind than
+`draw_plan` would ever draw.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ SCHEDULES: Mapping[str, Plan] = {
     "S3 comes and goes": Plan(
         runs=(RunPlan(chunks=3),),
         workers=2,
-        # nobody works in between, when it is up and dead letters can be archived
+        # no process runs in between, when S3 is up and dead letters could be archived
         pauses=tuple(("worker", 300.0 * number, 50.0) for number in range(27)),
         outages=tuple(Outage("s3", 45.0 + 300.0 * number, 260.0) for number in range(84)),
     ),

@@ -1,4 +1,4 @@
-"""Every mutant still applies to the code as it is, and what comes out still compiles. `make mutants` hunts them."""
+"""Every mutant still applies to the present code, and the result compiles. `make mutants` hunts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Copies of the project's sources in a temporary folder, one of them with a fault, and processes that run in them."""
+"""Copies of the project's sources in a temporary folder, one of them with a mutant, and processes that run in them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Self
 from tests.simulation.mutants.catalogue import Mutant
 
 ROOT = Path(__file__).parents[3]
-#: What the simulation runs, reads, and consists of.
+#: The folders that the simulation runs, reads and consists of.
 COPIED = ("contracts", "libs", "services", "cli", "platform", "tests/simulation", "tests/__init__.py")
-#: Left out: what is made, and what other tests need.
+#: Not copied: generated files, and files of other tests.
 _IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*", "build", "aws_data")
-#: Seconds of real time after which a schedule that does not end is given up.
+#: Seconds of real time after which a schedule counts as endless.
 HANG_SECONDS = 180.0
-#: Schedules between two collections of garbage.
+#: Schedules between two garbage collections.
 BETWEEN_COLLECTIONS = 20
 
 
@@ -30,7 +30,7 @@ class Tree:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        #: Files as they were before a mutant.
+        #: The original text of files that a mutant changed.
         self._before: dict[Path, str] = {}
         for name in COPIED:
             source, target = ROOT / name, folder / name
@@ -41,7 +41,7 @@ class Tree:
                 shutil.copy(source, target)
 
     def enter(self) -> None:
-        """Have this process import this copy, and not what is installed."""
+        """Make this process import this copy instead of the installed packages."""
         for name in [name for name in sys.modules if name.startswith(("prismline_", "tests.")) or name == "tests"]:
             del sys.modules[name]
         sources = [str(path) for path in sorted(self.folder.glob("**/src")) if path.is_dir()]
@@ -49,13 +49,13 @@ class Tree:
         os.chdir(self.folder)
 
     def mutate(self, mutant: Mutant) -> None:
-        """Put a fault into the copy."""
+        """Put a mutant into the copy."""
         path = self.folder / mutant.file
         self._before[path] = path.read_text()
         self._write(path, mutant.applied(self._before[path]))
 
     def mend(self) -> None:
-        """Take it out."""
+        """Restore the original files."""
         while self._before:
             self._write(*self._before.popitem())
 
@@ -88,7 +88,7 @@ class Runner:
         self._process.join()
 
     def run(self, schedule: str, seed: int) -> dict[str, str] | None:
-        """What a schedule found. Raises HangError if it does not end, EOFError or OSError if the process dies."""
+        """The finding of a schedule. Raises HangError if it does not end, EOFError or OSError if the process dies."""
         self._pipe.send((schedule, seed))
         if not self._pipe.poll(HANG_SECONDS):
             raise HangError(f"{schedule}/{seed} does not end")
@@ -97,7 +97,7 @@ class Runner:
 
 
 def preload() -> None:
-    """Import everything once, so that forked processes have the libraries already."""
+    """Import everything once, so that forked processes need not."""
     import_module("tests.simulation.world").import_services()
 
 
