@@ -1,4 +1,4 @@
-"""`docs/runbooks/alerts.md` says of every alarm what to look at."""
+"""`docs/runbooks/alerts.md` says for every alarm what to check."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from prismline_localstack.settings import REPOSITORY
 
 PAGE = (REPOSITORY / "docs/runbooks/alerts.md").read_text()
-#: First cells of the table of alarms, and the alarm that has a section of its own.
+#: First cells of the table of alarms, and the alarm with its own section.
 NAMED = [name for row in re.findall(r"^\| (`[^|]+) \|", PAGE, re.MULTILINE) for name in re.findall(r"`([^`]+)`", row)]
 NAMED += re.findall(r"`prismline-<environment>-([a-z-]+)`", PAGE)
 ALARMS = sorted(
@@ -20,7 +20,7 @@ ALARMS = sorted(
 
 
 def matches(named: str, alarm: str) -> bool:
-    """Whether a name of the page, such as `<queue>-age` or `...-dlq`, is that of an alarm."""
+    """Whether a name on the page, for example `<queue>-age` or `...-dlq`, matches the name of an alarm."""
     pattern = re.sub(r"<\w+>|\.\.\.", "*", named)
     return re.fullmatch(re.escape(pattern).replace(r"\*", "[a-z-]+?-?"), alarm) is not None
 

@@ -1,4 +1,4 @@
-"""The pages give the limits after which a chunk is given up as the code has them."""
+"""The pages give the same limits for giving up a chunk as the code."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prismline_localstack.settings import REPOSITORY
 WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten"}
 ATTEMPTS, HOURS = Patience().max_attempts, round(Patience().seconds / 3600)
 SPELT = rf"{WORDS.get(ATTEMPTS, ATTEMPTS)} attempts .{{0,80}}{WORDS.get(HOURS, HOURS)} hours"
-#: A page, and what it has to say with the limits of now.
+#: For each page, a pattern of its text with the present limits.
 SAID = {
     "docs/delivery.md": rf"{ATTEMPTS} attempts .{{0,80}}{HOURS} hours",
     "docs/protocol.md": rf"`MAX_ATTEMPTS` \({ATTEMPTS}\).{{0,80}}{WORDS.get(HOURS, HOURS)} hours",

@@ -1,7 +1,7 @@
 """Interleavings written by hand, each around one place where a condition, an order or a repetition is needed.
 
-`test_directed.py` plays them: every promise is kept. The mutation test plays them with the fault that each is about,
-and then one is broken.
+`test_directed.py` plays them, and every promise is kept. The mutation test plays them with the mutant of that place,
+and then a promise is broken.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from tests.simulation.plan import HOUR, Plan, RunPlan
 from tests.simulation.script import STATE_MACHINE, Scene, Step
 
-#: Calls, as the trace has them.
+#: Patterns of calls in the trace.
 ATTEMPT, GIVES_BACK = r"update_item .*CHUNK#.*:status=IN_PROGRESS", r"update_item .*CHUNK#.*#last_error"
 COMPLETES, FAILS = r"transact_write_items .*:status=COMPLETED", r"transact_write_items .*:status=FAILED"
 DRAINS, ENDS = r"update_item .*/RUN SET #drained_at", r"update_item .*/RUN SET #ended_at"
@@ -22,7 +22,7 @@ SAYS = r"events.put_events "
 WRITES_OUTPUT, READS_CHUNKS = r"put_object decompositions/", r"dynamodb.query .*CHUNK#"
 
 ONE = RunPlan(chunks=1)
-#: A chunk that cannot be worked on until somebody mends its cause.
+#: A run whose chunk fails until a person removes the cause.
 BROKEN = RunPlan(chunks=1, bad=(0,), mended_at=50.0)
 
 
@@ -31,8 +31,8 @@ def _reopened(now: Scene) -> bool:
 
 
 SCRIPTS: Mapping[str, Plan] = {
-    # Somebody has a cancelled run go on and cancels it again. The status service pauses before it stops the run. The
-    # run drains and fails meanwhile, and a recovery reopens its chunk.
+    # A person makes a cancelled run continue and cancels it again. The status service pauses before it stops the run.
+    # Meanwhile the run drains and fails, and a recovery reopens its chunk.
     "a run that is cancelled again fails and is recovered": Plan(
         runs=(RunPlan(chunks=1, bad=(0,), mended_at=600.0, cancel_at=2.0, go_on_at=300.0, cancel_again_at=350.0),),
         pauses=(("worker", 0.0, 390.0),),
@@ -47,8 +47,8 @@ SCRIPTS: Mapping[str, Plan] = {
             ),
         ),
     ),
-    # Its workers die until it is exhausted. The dead-letter consumer reads it, and before it gives it up somebody
-    # redrives its message, and a worker begins.
+    # Workers die until the chunk is exhausted. The dead-letter consumer reads the chunk. Before it gives the chunk up,
+    # a person redrives the message and a worker begins an attempt.
     "a chunk that is given up is begun": Plan(
         runs=(ONE,),
         pauses=(("sweeper", 0.0, 5 * HOUR),),
@@ -64,13 +64,13 @@ SCRIPTS: Mapping[str, Plan] = {
             Step("worker", WRITES_OUTPUT, most=60.0, given=lambda now: now.has("given up"), name="begun"),
         ),
     ),
-    # Its workers die until it is exhausted. Its letter comes while the last attempt may still be under way, and waits.
+    # Workers die until the chunk is exhausted. Its dead letter comes while the last attempt may still run, and waits.
     "a letter comes before its lease is over": Plan(
         runs=(ONE,),
         pauses=(("sweeper", 0.0, 5 * HOUR),),
         script=(Step("worker", WRITES_OUTPUT, "crash before", times=1000),),
     ),
-    # The same, but it is the sweeper that looks, when one more attempt has just begun.
+    # The same, but the sweeper reads the chunk, when one more attempt has just begun.
     "a sweep comes when an attempt begins": Plan(
         runs=(ONE,),
         script=(
@@ -85,15 +85,15 @@ SCRIPTS: Mapping[str, Plan] = {
             ),
         ),
     ),
-    # The worker reads that all chunks have ended. Before it says that the run drained, the sweeper does, and a recovery
+    # The worker reads that all chunks have ended. Before it drains the run, the sweeper drains it, and a recovery
     # reopens the chunk.
     "a run that drains is reopened": Plan(
         runs=(BROKEN,),
         recoveries=(100.0,),
         script=(Step("worker", DRAINS, until=lambda now: now.run().get("drains") == 1 and _reopened(now)),),
     ),
-    # One worker has the output and freezes, the others die. When the chunk has been given up and the run has ended, it
-    # goes on.
+    # One worker has the output and freezes, the others die. It continues when the chunk has been given up and the run
+    # has ended.
     "a chunk that was given up completes": Plan(
         runs=(ONE,),
         workers=2,
@@ -102,7 +102,7 @@ SCRIPTS: Mapping[str, Plan] = {
             Step("worker", COMPLETES, "crash before", nth=2, times=1000, given=lambda now: "ended_at" not in now.run()),
         ),
     ),
-    # The same, but it dies before it says so, and no message is left.
+    # The same, but it dies before the announcement, and no message is left.
     "a chunk that was given up completes in silence": Plan(
         runs=(ONE,),
         workers=2,
@@ -112,12 +112,12 @@ SCRIPTS: Mapping[str, Plan] = {
             Step("worker", SAYS, "crash before", given=lambda now: now.is_("COMPLETED")),
         ),
     ),
-    # A worker has a chunk when its run is cancelled, and completes it when the end of the run has been recorded.
+    # A worker processes a chunk when its run is cancelled, and completes it after the end of the run has been recorded.
     "a cancelled run drains": Plan(
         runs=(RunPlan(chunks=1, cancel_at=0.3),),
         script=(Step("worker", COMPLETES, until=lambda now: "ended_at" in now.run()),),
     ),
-    # Two workers have one chunk, and complete it at once.
+    # Two workers have the same chunk and complete it at the same time.
     "two workers complete a chunk": Plan(
         runs=(ONE,), workers=2, script=(Step("worker", COMPLETES, until=lambda now: now.is_("COMPLETED")),)
     ),
@@ -147,19 +147,19 @@ SCRIPTS: Mapping[str, Plan] = {
             Step("worker", GIVES_BACK, until=lambda now: now.is_("COMPLETED"), name="gives back"),
         ),
     ),
-    # Each has time for one of the two rows. One has read the file and freezes; the other one patches both, one by one.
+    # Each slow lane has time for one of the two rows. One has read the file and freezes; the other patches both rows.
     "two patches meet": Plan(
         runs=(RunPlan(chunks=1, slow=(0, 1)),),
         slow_lanes=2,
         script=(Step("slow-lane", WRITES_OUTPUT, until=lambda now: now.chunk().get("n_timed_out", 0) == 0),),
     ),
-    # One has patched a row and freezes before it says so; the other one patches the rest, and says that.
+    # One has patched a row and freezes before it records that; the other patches the other row and records that.
     "a patch is recorded late": Plan(
         runs=(RunPlan(chunks=1, slow=(0, 1)),),
         slow_lanes=2,
         script=(Step("slow-lane", WRITES_OUTPUT, "hold after", until=lambda now: now.chunk().get("n_timed_out") == 0),),
     ),
-    # The same, but it has read the chunk already.
+    # The same, but the first one has already read the chunk.
     "a patch is recorded on an old reading": Plan(
         runs=(RunPlan(chunks=1, slow=(0, 1)),),
         slow_lanes=2,
@@ -171,7 +171,7 @@ SCRIPTS: Mapping[str, Plan] = {
             ),
         ),
     ),
-    # The splitter dies between two chunk files, and somebody puts another cube in the place of the first.
+    # The splitter dies between two chunk files, and a person replaces the cube by another one.
     "a cube is replaced while it is split": Plan(
         runs=(RunPlan(chunks=2),),
         script=(
@@ -183,8 +183,8 @@ SCRIPTS: Mapping[str, Plan] = {
             ),
         ),
     ),
-    # The last worker dies before it says that the run drained. The status service sees it in the ledger, because the
-    # state machine asks at that moment, and there is no sweep before the run has ended.
+    # The last worker dies before it announces the drain. The status service sees the drain in the ledger, because the
+    # state machine asks at that moment. There is no sweep before the run has ended.
     "an end is looked at before the drain is said": Plan(
         runs=(ONE,),
         sweep_seconds=900.0,
@@ -200,7 +200,7 @@ SCRIPTS: Mapping[str, Plan] = {
         recoveries=(100.0,),
         script=(Step("status", ENDS, until=lambda now: now.run().get("ended_status") == "completed"),),
     ),
-    # The state machine asks twice, and the question that it no longer waits for is noted last.
+    # The state machine asks twice, and its older token is written last.
     "two tokens meet": Plan(
         runs=(ONE,),
         status_services=2,
@@ -210,21 +210,21 @@ SCRIPTS: Mapping[str, Plan] = {
             Step("status", WAITS_FOR_DRAIN, until=lambda now: "waiting_tokens" in now.state()),
         ),
     ),
-    # The last worker dies before it says that the run drained, and its message is lost.
+    # The last worker dies before it announces the drain, and its message is lost.
     "a drain is said by nobody else": Plan(
         runs=(ONE,), purges=(("chunks", 10.0),), patience=8 * HOUR, script=(Step("worker", DRAINS, "crash after"),)
     ),
-    # The sweeper is about to look at a run no more that has ended, when a recovery reopens it.
+    # The sweeper is about to remove an ended run from the open index, when a recovery reopens the run.
     "a run is closed when it is reopened": Plan(
         runs=(BROKEN,), recoveries=(200.0,), script=(Step("sweeper", r"REMOVE #GSI2_PK", until=_reopened),)
     ),
-    # A recovery is done, and its consumer dies before it says so.
+    # A recovery is done, and its consumer dies before it announces that.
     "a recovery is done and not said": Plan(
         runs=(BROKEN,),
         recoveries=(100.0,),
         script=(Step("recovery", r"put_events deadletters.recovered", "crash before"),),
     ),
-    # One status service has the request to clean up and freezes; when it comes to it, the run is recovered.
+    # One status service has received the cleanup request and freezes. When it continues, the run has been recovered.
     "a cleanup comes late": Plan(
         runs=(BROKEN,),
         status_services=2,
@@ -239,7 +239,7 @@ SCRIPTS: Mapping[str, Plan] = {
             ),
         ),
     ),
-    # The same, but it freezes when it is about to stop the run.
+    # The same, but it freezes just before it stops the run.
     "a cleanup is carried out late": Plan(
         runs=(BROKEN,),
         status_services=2,
@@ -258,8 +258,8 @@ SCRIPTS: Mapping[str, Plan] = {
             Step("sweeper", FAILS, "crash after"),
         ),
     ),
-    # The sweeper reads the run, whose chunk has failed; counts while it is reopened; and reads the run when it has
-    # failed again.
+    # The sweeper reads the run, whose chunk has failed. It counts while the chunk is reopened, and reads the run again
+    # when the chunk has failed again.
     "a sweep counts while a chunk is tried again": Plan(
         runs=(RunPlan(chunks=1, bad=(0,)),),
         recoveries=(300.0,),
@@ -269,7 +269,7 @@ SCRIPTS: Mapping[str, Plan] = {
             Step("worker", ATTEMPT, nth=2, until=lambda now: now.has("counted")),
         ),
     ),
-    # A counter is wrong. The sweeper has counted, and before it corrects it another chunk completes.
+    # A counter is wrong. The sweeper has counted, and before it corrects the counter another chunk completes.
     "a wrong counter moves": Plan(
         runs=(RunPlan(chunks=4),),
         script=(
@@ -284,8 +284,8 @@ SCRIPTS: Mapping[str, Plan] = {
             Step("worker", ATTEMPT, nth=3, until=lambda now: now.run().get("jobs_completed") == 2, name="third"),
         ),
     ),
-    # A dead-letter consumer has a letter with an error and freezes. The chunk fails, and is reopened by a recovery; a
-    # worker is about to try it again.
+    # A dead-letter consumer has a dead letter with an error and freezes. The chunk fails, a recovery reopens it, and a
+    # worker is about to process it again.
     "an old letter comes after a recovery": Plan(
         runs=(BROKEN,),
         dead_letter_consumers=2,
@@ -295,7 +295,7 @@ SCRIPTS: Mapping[str, Plan] = {
             Step("worker", ATTEMPT, nth=2, most=60.0),
         ),
     ),
-    # Two workers find that the chunk cannot be worked on, and one of them freezes before it says so. A recovery reopens
+    # Two workers find a permanent error in the chunk, and one of them freezes before it writes that. A recovery reopens
     # the chunk.
     "an old attempt fails after a recovery": Plan(
         runs=(BROKEN,),
@@ -306,8 +306,8 @@ SCRIPTS: Mapping[str, Plan] = {
             Step("worker", ATTEMPT, nth=3, most=60.0),
         ),
     ),
-    # Somebody stops the execution while a chunk has failed and another one is worked on. One status service is about to
-    # stop the run and freezes; the other one does, and then the run is recovered.
+    # A person stops the execution while one chunk has failed and another is being processed. One status service is
+    # about to stop the run and freezes. The other one stops the run, and then the run is recovered.
     "a stop comes late": Plan(
         runs=(RunPlan(chunks=2, bad=(1,), mended_at=50.0),),
         status_services=2,
@@ -323,8 +323,8 @@ SCRIPTS: Mapping[str, Plan] = {
             Step("status", STOPS, until=lambda now: "resumed_at" in now.run()),
         ),
     ),
-    # Somebody has a cancelled run go on. A status service is about to stop it, as one that is cancelled and goes on,
-    # and freezes; the run completes.
+    # A person makes a cancelled run continue. A status service is about to stop the run, because its status is still
+    # cancelled, and freezes. The run completes.
     "a cancelled run is stopped late": Plan(
         runs=(RunPlan(chunks=2, cancel_at=2.0, go_on_at=300.0),),
         status_services=2,
@@ -336,8 +336,8 @@ SCRIPTS: Mapping[str, Plan] = {
         runs=(ONE,),
         script=(Step("worker", COMPLETES, most=5.0, then=lambda now: now.users.lose_execution(1)),),
     ),
-    # The submission makes no sense, which the state machine says. At the same time somebody stops its execution, and
-    # that is written second.
+    # The submission is invalid, and the state machine reports that. At the same time a person stops the execution, and
+    # that reason is written second.
     "a run fails for two reasons": Plan(
         runs=(RunPlan(invalid=True),),
         status_services=2,

@@ -49,14 +49,14 @@ MUTANTS: tuple[Mutant, ...] = (
                 )
                 self._table.transact(
                     *self._counting(""",
-        "A worker that dies between the two leaves a run that never drains: it is running for ever.",
+        "If a worker dies between the two, the run never drains and stays running for ever.",
     ),
     Mutant(
         "a chunk ends whatever it is",
         f"{LEDGER}/base.py",
         "Change(sets, removes=removes, condition=as_read(chunk, *ENDED_ON, *guard))",
         'Change(fields, removes=removes, condition=Attr("PK").exists())',
-        "Two workers that finish one chunk count it twice: the run is over while chunks are still worked on.",
+        "If two workers finish one chunk, it counts twice, and the run ends while chunks are still being processed.",
         ("two workers complete a chunk",),
     ),
     Mutant(
@@ -64,7 +64,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/base.py",
         "while chunk.state in ALLOWED_FROM[to] and all(getattr(chunk, name) == getattr(read, name) for name in guard):",
         "guard = ()\n        while chunk.state in ALLOWED_FROM[to]:",
-        "A chunk fails while a worker has just begun to work on it.",
+        "A chunk fails although a worker has just begun an attempt.",
         ("a chunk that is given up is begun",),
     ),
     Mutant(
@@ -72,7 +72,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/transitions.py",
         "changes[_COUNTER[before]] = -1",
         "changes[_COUNTER[before]] = 0",
-        "A chunk that was recovered counts as failed and as completed: the run stays failed.",
+        "A recovered chunk counts as failed and as completed, so the run stays failed.",
         ("recovered again and again",),
     ),
     Mutant(
@@ -80,7 +80,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{CONTRACTS}/items.py",
         "return self.latched_at is not None and self.terminal_chunks >= (self.chunks_total or 0)",
         "return self.chunks_total is not None and self.terminal_chunks >= self.chunks_total",
-        "A run may be told to be over before the splitter is done with it.",
+        "A run may be announced as ended before the splitter has finished.",
         ("a chunk ends before the latch",),
     ),
     Mutant(
@@ -88,7 +88,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/base.py",
         'condition = as_read(run, "drained_at", "latched_at", *read)',
         'condition = as_read(run, "drained_at")',
-        "A run that a recovery has just reopened is told to be over.",
+        "A run that a recovery has just reopened is announced as ended.",
         ("a run that drains is reopened",),
     ),
     Mutant(
@@ -96,7 +96,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/base.py",
         'adds={"drains": 1}',
         "adds={}",
-        "The second drain of a recovered run has the event id of the first, so nobody takes it for news.",
+        "The second drain of a recovered run has the event id of the first, so subscribers ignore it.",
         ("recovered again and again",),
     ),
     Mutant(
@@ -104,7 +104,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/base.py",
         'change = Change(sets, adds={"drains": 1}, removes=END, condition=condition)',
         'change = Change(sets, adds={"drains": 1}, condition=condition)',
-        "A stopped run whose last chunks end afterwards keeps the end of the stop, and nobody hears that it drained.",
+        "A stopped run whose last chunks end later keeps the recorded end of the stop, and its drain is not announced.",
         ("a cancelled run drains",),
     ),
     Mutant(
@@ -120,7 +120,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/base.py",
         ' | ({"unsaid": True} if late else {})',
         "",
-        "Nobody hears that a chunk completed whose worker died between writing its late success and saying so.",
+        "If a worker dies between the write of a late success and its announcement, the success is never announced.",
         ("a chunk that was given up completes in silence",),
     ),
     # ---- the ledger: attempts
@@ -129,7 +129,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/attempts.py",
         '_MAY_START = Attr("status").is_in(sorted(ALLOWED_FROM[ChunkStatus.IN_PROGRESS]))',
         '_MAY_START = Attr("PK").exists()',
-        "A message that comes twice takes a completed chunk back to in progress.",
+        "A message that is delivered twice puts a completed chunk back to IN_PROGRESS.",
     ),
     Mutant(
         "the first attempt moves",
@@ -137,14 +137,14 @@ MUTANTS: tuple[Mutant, ...] = (
         """"started_at": moment},
             defaults={"first_started_at": moment},""",
         """"started_at": moment, "first_started_at": moment},""",
-        "A chunk whose workers die again and again is never given up: its run never ends.",
+        "A chunk whose workers die every time is never given up, so its run never ends.",
     ),
     Mutant(
         "an attempt is not counted",
         f"{LEDGER}/attempts.py",
         'adds={"attempts": 1},',
         "adds={},",
-        "A chunk that kills its workers is tried for ever: its run never ends.",
+        "A chunk that kills its workers is retried for ever, so its run never ends.",
         ("workers die",),
     ),
     Mutant(
@@ -154,7 +154,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "chunk.chunk_id, change) is not None\n\n    def report_progress",
         'condition=Attr("PK").exists(),\n        )\n        return self._update_chunk(chunk.run_id, '
         "chunk.chunk_id, change) is not None\n\n    def report_progress",
-        "A worker that had been presumed dead takes a chunk back that has completed.",
+        "A worker that was presumed dead puts a completed chunk back to PENDING.",
         ("an attempt ends after another one",),
     ),
     Mutant(
@@ -186,7 +186,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/decisions.py",
         "if not leased(chunk, now, of_chunk):",
         "if True:",
-        "A chunk is failed while a worker is at work on it.",
+        "A chunk fails while a worker processes it.",
         ("a letter comes before its lease is over",),
     ),
     Mutant(
@@ -194,7 +194,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/sweep_decisions.py",
         "if leased(chunk, now, patience):",
         "if False:",
-        "A chunk is failed, or begun a second time, while a worker is at work on it.",
+        "A chunk fails or is begun a second time while a worker processes it.",
         ("a sweep comes when an attempt begins",),
     ),
     # ---- the ledger: the slow lane
@@ -211,7 +211,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/attempts.py",
         "if remaining >= chunk.n_timed_out + chunk.n_refit_failed:",
         "if remaining == chunk.n_timed_out + chunk.n_refit_failed:",
-        "Of two refits that overlap the slower one brings rows back that nobody fits: `wait` goes on for ever.",
+        "If two refits overlap, the slower one adds rows again that no refit will fit, so `wait` never ends.",
         ("a patch is recorded late",),
     ),
     Mutant(
@@ -235,7 +235,7 @@ MUTANTS: tuple[Mutant, ...] = (
             )
             self._table.transact(
                 self._table.changing(run_key""",
-        "A slow lane that dies between the two leaves rows that wait in the run and in no chunk.",
+        "If a slow lane dies between the two, the run counts waiting rows that no chunk has.",
         ("two slow lanes",),
     ),
     Mutant(
@@ -243,7 +243,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{WORKER}/slow_lane.py",
         "bucket.replace(key, to_parquet(table), etag)",
         "bucket.write(key, to_parquet(table)) is None",
-        "Of two patches that meet one is lost, and its rows are never fitted.",
+        "If two patches overlap, one is lost and its rows are never fitted.",
         ("two patches meet",),
     ),
     # ---- the splitter
@@ -252,7 +252,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/splitting.py",
         "if written != n_chunks or not divided:",
         "if False:",
-        "Two different cuts of one source would make a run that ends at 8 of 4.",
+        "Two different splits of one source would make a run that ends at 8 of 4 chunks.",
         equivalent="the source and the chunk size are pinned, so that no two deliveries count differently;"
         " the check is there for a pin that fails",
     ),
@@ -261,7 +261,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{SPLITTER}/pinning.py",
         "while name not in (plan := json.loads(self._run.plan or",
         "plan = {name: find()}\n        while name not in (plan or json.loads(self._run.plan or",
-        "A cube that is replaced while it is split gives a run of two cubes.",
+        "If a cube is replaced during the split, the run has chunks of two cubes.",
         ("a cube is replaced while it is split",),
     ),
     Mutant(
@@ -269,7 +269,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{SPLITTER}/splitting.py",
         "    todo = (chunk for chunk",
         "    run = ledger.latch(run_id)\n    todo = (chunk for chunk",
-        "A splitter that dies in between leaves a run whose chunks nobody works on until the sweeper looks.",
+        "If a splitter dies in between, no worker gets the chunks until the sweeper sends them.",
         ("everybody dies",),
     ),
     Mutant(
@@ -277,14 +277,14 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{SPLITTER}/splitting.py",
         "for chunk in ledger.chunks(run_id) if not chunk.state.terminal)",
         "for chunk in ledger.chunks(run_id) if chunk.attempts > 0)",
-        "No chunk is worked on until the sweeper finds out.",
+        "No chunk is processed until the sweeper sends it.",
     ),
     Mutant(
         "a new item replaces an old one",
         f"{RUNTIME}/dynamodb.py",
         '"ConditionExpression": "attribute_not_exists(#key)",',
         '"ConditionExpression": "attribute_not_exists(#key) OR attribute_exists(#key)",',
-        "A split that is repeated takes completed chunks back to PENDING.",
+        "A repeated split puts completed chunks back to PENDING.",
         ("two of everything, slowly", "everybody dies"),
     ),
     Mutant(
@@ -292,7 +292,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{RUNTIME}/storage.py",
         'frozenset({"PreconditionFailed", "412"})',
         'frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict"})',
-        "A chunk is completed and has no output.",
+        "A chunk is COMPLETED without an output.",
         ("answers are lost",),
     ),
     # ---- the worker
@@ -301,7 +301,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{WORKER}/processing.py",
         "_give_back(start.chunk, error, _milliseconds(began), deps)\n        raise",
         "_give_back(start.chunk, error, _milliseconds(began), deps)\n        return",
-        "A chunk that met an error waits until the sweeper finds that its message is lost.",
+        "A chunk whose attempt failed waits until the sweeper finds that its message is lost.",
         ("an output cannot be written",),
     ),
     Mutant(
@@ -309,7 +309,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{WORKER}/workloads/spectra.py",
         "rows = timed_out_rows(from_parquet(body))",
         "rows = []",
-        "Rows that a worker before this one had no time for are never fitted.",
+        "Rows for which an earlier worker had no time are never fitted.",
         ("workers freeze over slow rows", "two slow lanes"),
     ),
     Mutant(
@@ -317,7 +317,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{WORKER}/workloads/spectra.py",
         "if not bucket.create(key, body):",
         "if bucket.write(key, body):  # type: ignore[func-returns-value]",
-        "A message that comes twice throws away what the slow lane has fitted.",
+        "A message that is delivered twice overwrites the rows that the slow lane has fitted.",
         ("an output comes late",),
     ),
     Mutant(
@@ -325,7 +325,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{WORKER}/processing.py",
         'deps.transport.dead_letter(message.delivery, {"error": str(error)})',
         "pass",
-        "A chunk that failed for good cannot be recovered once the cause is mended.",
+        "A chunk with a permanent error cannot be recovered after the cause is removed.",
         ("recovered again and again",),
     ),
     Mutant(
@@ -333,7 +333,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{WORKER}/processing.py",
         "    if chunk.state.terminal:\n        announce(",
         "    if False:\n        announce(",
-        "Nobody hears of a chunk whose worker died between writing its end and saying so.",
+        "If a worker dies between the write of a chunk's end and its announcement, the end is never announced.",
         ("workers die",),
     ),
     Mutant(
@@ -341,7 +341,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{WORKER}/processing.py",
         "if going.stopped(command.run_id):",
         "if False:",
-        "A cancelled run goes on to use processors and the GPU.",
+        "A cancelled run continues to use processors and the GPU.",
         ("cancelled while no worker runs", "cancelled with dead letters", "cancelled at once"),
     ),
     # ---- the status service
@@ -359,14 +359,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "    announce(state, deps)\n    _release(state, deps)\n",
         "    if run is not None and over(run):\n        deps.ledger.record_end(run, state.status)\n"
         "    announce(state, deps)\n    _release(state, deps)\n",
-        "A status service that dies in between leaves an end that nobody hears of.",
+        "If a status service dies in between, the end is never announced.",
     ),
     Mutant(
         "an end is recorded and its drain is not said",
         f"{STATUS}/settling.py",
         "if run is not None and run.drained_at is not None:\n        _say_drained(run, deps)",
         "if False:\n        _say_drained(run, deps)",
-        "Nobody hears that a run drained whose last worker died before saying so.",
+        "If the last worker dies before it announces the drain, the drain is never announced.",
         ("an end is looked at before the drain is said",),
     ),
     Mutant(
@@ -374,7 +374,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/stopping.py",
         "condition=as_read(run, *read) & over)",
         "condition=over)",
-        "A run that went on meanwhile keeps a status that is not its own: failed, though nothing failed.",
+        "A run that continued meanwhile keeps a wrong status: failed, although no chunk failed.",
         ("an end is recorded late",),
     ),
     Mutant(
@@ -382,7 +382,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{STATUS}/workflow_state.py",
         'Change(includes={"waiting_tokens": {token}}, condition=running)',
         'Change({"waiting_tokens": {token}}, condition=running)',
-        "The state machine waits a day with a token that nobody answers.",
+        "The state machine waits a day with a token that is never answered.",
         ("two tokens meet",),
     ),
     Mutant(
@@ -390,7 +390,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{STATUS}/transitions.py",
         "first = _FIRST_STAYS if status in TERMINAL else frozenset()",
         "first: frozenset[str] = frozenset()",
-        "A person who looks why a run failed reads something else.",
+        "The run shows another reason than the one for which it failed.",
         ("a run fails for two reasons",),
     ),
     Mutant(
@@ -398,7 +398,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{STATUS}/transitions.py",
         'condition = Attr("run_id").exists() & Attr("status").is_in(sources)',
         'condition = Attr("run_id").exists()',
-        "A late update takes a run that has ended back to running.",
+        "A late update sets an ended run back to running.",
         ("the bus loses events", "the status service dies"),
     ),
     Mutant(
@@ -409,7 +409,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "    deps.table.mark_announced(run)\n"
         "    deps.transport.publish_event(event, traceparent=run.traceparent)\n"
         '    fault_point("status.published", run_id=run.run_id, status=run.status)',
-        "A status service that dies in between leaves a run whose end nobody hears of.",
+        "If a status service dies in between, the end of the run is never announced.",
         ("the status service dies",),
     ),
     Mutant(
@@ -417,7 +417,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/splitting.py",
         'unless = unless & _drained(0) & unchanged({"resumed_at": resumed_at})',
         'unless = unless & unchanged({"resumed_at": resumed_at})',
-        "The chunks that somebody has recovered are skipped.",
+        "The chunks of a recovery are skipped.",
         ("a cleanup is carried out late",),
     ),
     Mutant(
@@ -425,7 +425,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/splitting.py",
         'unless = unless & _drained(0) & unchanged({"resumed_at": resumed_at})',
         "unless = unless & _drained(0)",
-        "The chunks that somebody has recovered are skipped.",
+        "The chunks of a recovery are skipped.",
         ("a stop comes late",),
     ),
     Mutant(
@@ -440,7 +440,7 @@ MUTANTS: tuple[Mutant, ...] = (
         MACHINE,
         '"Default": "TooManyFailures"',
         '"Default": "UpdateStatusCompleted"',
-        "A run with failed chunks is called completed.",
+        "A run with failed chunks is announced as completed.",
         ("recovered once the cause is mended",),
     ),
     Mutant(
@@ -448,7 +448,7 @@ MUTANTS: tuple[Mutant, ...] = (
         MACHINE,
         '"execution_arn.$": "$$.Execution.Id",\n            "wait_for": "drained"',
         '"execution_arn.$": "$$.Execution.Id"',
-        "The state machine goes on as soon as the run is split, and fails it.",
+        "The state machine continues as soon as the run is split, and fails it.",
     ),
     Mutant(
         "an answer is put where nobody looks for it",
@@ -465,7 +465,7 @@ MUTANTS: tuple[Mutant, ...] = (
             return False
         done = Attr("ended_at").exists() & as_read(run, "ended_at", "n_timed_out", "cancelled_at")""",
         """        done = Attr("PK").exists()""",
-        "Nobody looks any more at a run that is not over: what is lost stays lost.",
+        "The sweeper no longer checks a run that has not ended, so a lost message stays lost.",
     ),
     Mutant(
         "a run is closed while rows wait",
@@ -480,7 +480,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/sweeping.py",
         'done = Attr("ended_at").exists() & as_read(run, "ended_at", "n_timed_out", "cancelled_at")',
         'done = Attr("PK").exists()',
-        "A run that a recovery reopened at that moment is looked at no more.",
+        "The sweeper no longer checks a run that a recovery reopened at that moment.",
         ("a run is closed when it is reopened",),
     ),
     Mutant(
@@ -488,14 +488,14 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/sweeper.py",
         "if right and seen_to_all:",
         "if False:",
-        "Every sweep reads every run there ever was.",
+        "Every sweep reads all runs that ever existed.",
     ),
     Mutant(
         "a drain is said once",
         f"{DEAD}/sweep_decisions.py",
         "if run.drained_at is not None:\n        return RunNews.DRAINED",
         "if run.drained_at is not None:\n        return None",
-        "A run whose drain nobody heard stays running for 14 days.",
+        "If the announcement of a drain is lost, the run stays running for 14 days.",
         ("a drain is said by nobody else",),
     ),
     Mutant(
@@ -503,7 +503,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/sweep_decisions.py",
         "    return silent > limit[held()]",
         "    return silent > limit[held()] and False",
-        "A message that is lost is lost: its run never ends.",
+        "A lost message is never sent again, so its run never ends.",
         ("messages are lost", "everybody dies", "recovered again and again"),
     ),
     Mutant(
@@ -511,7 +511,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/sweeper.py",
         "give_up_chunk(chunk, error, unsaid=True)",
         "give_up_chunk(chunk, error, unsaid=False)",
-        "Nobody hears of a chunk that a sweeper gave up before it died.",
+        "If a sweeper gives a chunk up and dies, the end of the chunk is never announced.",
         ("a sweeper gives up and dies",),
     ),
     Mutant(
@@ -519,7 +519,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/sweeper.py",
         "if wrong and not self._deps.ledger.correct_counters(run, wrong):",
         "if wrong:",
-        "A run whose counters an older release left wrong never drains, or says other numbers than its chunks.",
+        "If an older release left wrong counters, the run never drains, or its numbers differ from its chunks.",
         ("a wrong counter moves",),
     ),
     Mutant(
@@ -527,7 +527,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/sweeper.py",
         "if not again.confirms(counted):",
         "if False:",
-        "A sweep that counts while chunks end writes numbers that were never true.",
+        "A sweep that counts while chunks end writes wrong numbers.",
         ("a sweep counts while a chunk is tried again",),
     ),
     Mutant(
@@ -535,7 +535,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/sweeping.py",
         "Change(sets, condition=as_read(run, *COUNTERS))",
         'Change(counted, condition=Attr("PK").exists())',
-        "A sweep that is slow takes back what has been counted since.",
+        "A slow sweep overwrites what has been counted since.",
         ("a wrong counter moves",),
     ),
     # ---- the dead-letter consumer
@@ -544,7 +544,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/healing.py",
         "    key = deps.archive.write(record)\n    fault_point",
         '    with suppress(TransientError):\n        deps.archive.write(record)\n    key = "unknown"\n    fault_point',
-        "A dead letter that came while S3 was down is gone.",
+        "A dead letter that arrives while S3 is down is lost.",
         ("S3 is down for dead letters",),
     ),
     Mutant(
@@ -552,7 +552,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/healing.py",
         '"reason": decision.reason})\n    raise _DeferredError',
         '"reason": decision.reason})',
-        "A window that waits for the GPU is gone until the sweeper misses it.",
+        "The message of a window that waits for the GPU is lost until the sweeper sends it again.",
         ("the GPU comes and goes",),
     ),
     Mutant(
@@ -560,7 +560,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/facts.py",
         "except TransientError as error:\n                self._read = error",
         "except TransientError:\n                self._read = ({}, {})",
-        "While the ledger is down dead letters are given up, because their chunks seem to be gone.",
+        "While the ledger is down, dead letters are archived and not sent again, as if their chunks did not exist.",
         ("the ledger is down for dead letters",),
     ),
     Mutant(
@@ -576,7 +576,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/decisions.py",
         ">= patience.message_seconds:",
         ">= 600:",
-        "An outage of an hour fails every run that was to be split.",
+        "An outage of an hour fails every run that waits for its split.",
         ("S3 is down before the split",),
     ),
     Mutant(
@@ -584,7 +584,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/decisions.py",
         " and chunk.recovery in (None, letter.recovery):",
         ":",
-        "A chunk that was recovered fails again because of its old dead letter, which nobody has tried again.",
+        "A recovered chunk fails again because of its old dead letter, without a new attempt.",
         ("an old letter comes after a recovery",),
     ),
     Mutant(
@@ -592,7 +592,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/attempts.py",
         'guard=("recovery",), attempt_error=attempt_error)',
         "attempt_error=attempt_error)",
-        "A chunk that was recovered fails again because of what a worker met before.",
+        "A recovered chunk fails again because of an error of an earlier attempt.",
         ("an old attempt fails after a recovery",),
     ),
     Mutant(
@@ -600,7 +600,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/healing.py",
         "finished = deps.ledger.give_up_chunk(chunk, error)",
         "finished = deps.ledger.fail_chunk(chunk, error)",
-        "A chunk fails though a worker has begun to work on it meanwhile.",
+        "A chunk fails although a worker has begun an attempt meanwhile.",
         ("a chunk that is given up is begun",),
     ),
     # ---- recoveries
@@ -609,7 +609,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/recovering.py",
         "chunk.chunk_id), again),\n                *self",
         "chunk.chunk_id), again),\n            )\n            self._table.transact(\n                *self",
-        "A recovery that dies in between leaves a run that is over while a chunk is tried again.",
+        "If a recovery dies in between, the run has ended while a chunk is retried.",
         ("recovered again and again",),
     ),
     Mutant(
@@ -617,7 +617,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/base.py",
         'removes=("drained_at", *END), condition=exists',
         "removes=END, condition=exists",
-        "A recovered run is told to be over before its chunks are, and its status never changes.",
+        "A recovered run is announced as ended before its chunks have ended, and its status never changes.",
         ("recovered again and again",),
     ),
     Mutant(
@@ -625,7 +625,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/base.py",
         "sets, adds, exists = self._opened(), dict(changes),",
         "sets, adds, exists = self._opened(), dict[str, int](),",
-        "A recovered run is over before its chunks are.",
+        "A recovered run ends before its chunks.",
         ("recovered again and again",),
     ),
     Mutant(
@@ -633,7 +633,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/recovering.py",
         '"interruptions": chunk.attempts,',
         '"interruptions": chunk.interruptions,',
-        "A chunk that was recovered is given up at its first error.",
+        "A recovered chunk is given up at its first error.",
         ("recovered again and again",),
     ),
     Mutant(
@@ -641,7 +641,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/base.py",
         "sets, adds, exists = self._opened(), dict(changes),",
         "sets, adds, exists = dict[str, Any](), dict(changes),",
-        "If the message of a recovered chunk is lost, nobody misses it.",
+        "If the message of a recovered chunk is lost, it is never sent again.",
         ("recovered while consumers die", "recovered again and again"),
     ),
     Mutant(
@@ -649,7 +649,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/recovering.py",
         "if run.cancelled_at is None or not _may_go_on(run, cancelled_at):",
         "if run.cancelled_at is None:",
-        "A run that a person cancelled goes on.",
+        "A run that a person cancelled continues.",
         ("cancelled with dead letters", "cancelled at once"),
     ),
     Mutant(
@@ -657,7 +657,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{LEDGER}/splitting.py",
         'unless = unless & unchanged({"uncancelled_at": uncancelled_at})',
         "del uncancelled_at",
-        "Somebody had a cancelled run go on, and the next message about it stops it.",
+        "A person makes a cancelled run continue, and the next message about it stops it.",
         ("cancelled, and goes on after all",),
     ),
     Mutant(
@@ -665,7 +665,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{STATUS}/lifecycle.py",
         "uncancelled_at=seen, drains=run.drains)",
         "uncancelled_at=seen)",
-        "A run that has failed, and goes on for a recovery, is stopped for good: nothing takes that stop back.",
+        "A failed run that a recovery continues is stopped for good, because nothing undoes that stop.",
         ("a run that is cancelled again fails and is recovered",),
     ),
     Mutant(
@@ -673,7 +673,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{STATUS}/endings.py",
         "if state.status != CANCELLED or run is None or run.uncancelled_at is None or not over(run):",
         "if True:",
-        "All of its chunks complete, and nobody hears of it.",
+        "All its chunks complete, but that is never announced.",
         ("cancelled, and goes on after all",),
     ),
     Mutant(
@@ -681,7 +681,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/decisions.py",
         "return Step.WAIT if sent else Step.SEND",
         "return Step.DONE if sent else Step.SEND",
-        "Records are deleted when they are sent: what fails again is in no archive.",
+        "Records are deleted when they are sent, so a message that fails again has no record.",
         ("recovered again and again", "recovered while consumers die"),
     ),
     Mutant(
@@ -689,7 +689,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/recovery.py",
         'if operation.status == "COMPLETED":\n        _say_recovered(operation, message, deps)\n        return',
         'if operation.status == "COMPLETED":\n        return',
-        "Nobody hears that a recovery is done whose consumer died before saying so.",
+        "If the consumer dies before it announces that a recovery is done, that is never announced.",
         ("a recovery is done and not said",),
     ),
     Mutant(
@@ -697,7 +697,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{DEAD}/recovery.py",
         "deps.transport.send(Queue.RECOVERIES, [again], delay_seconds=delay)",
         "del again, delay",
-        "A recovery never ends, and its records stay where it took them.",
+        "A recovery never ends, and its records stay below its prefix.",
         ("recovered again and again",),
     ),
     # ---- the runtime
@@ -706,14 +706,14 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{RUNTIME}/routing.py",
         "self.transport.postpone(delivery, wait)\n                raise",
         "self.transport.postpone(delivery, wait)",
-        "Whatever meets an error is lost.",
+        "Every message whose handler fails is lost.",
     ),
     Mutant(
         "refused events are forgotten",
         f"{RUNTIME}/transport.py",
         'strict=True) if answer.get("ErrorCode")]',
         'strict=True) if answer.get("ErrorCode") == ""]',
-        "An event that EventBridge refused counts as said.",
+        "An event that EventBridge refused counts as published.",
         ("answers are lost",),
     ),
     Mutant(
@@ -721,7 +721,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{RUNTIME}/dynamodb.py",
         'raise _CollisionError(f"Could not {doing}: it collided with another write.") from error',
         "return {}",
-        "A write that met another one is lost.",
+        "A write that collides with another one is lost.",
         ("answers are lost",),
     ),
     Mutant(
@@ -737,7 +737,7 @@ MUTANTS: tuple[Mutant, ...] = (
         f"{RUNTIME}/transport.py",
         "if error_code(error) not in TOKEN_GONE_CODES:",
         "if error_code(error):",
-        "Nobody answers the state machine that still waits: before it one is answered for ever that does not.",
+        "The waiting token is never answered, because an answer to an older token is retried for ever.",
         ("two tokens meet", "tokens meet"),
     ),
     Mutant(
