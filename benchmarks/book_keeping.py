@@ -137,7 +137,7 @@ def prepare(n_chunks: int, n_spectra: int) -> dict[str, float]:
 
 
 def messages(wait_seconds: int = QUIET_SECONDS) -> Any:
-    """Each message of the queue. It is deleted when the next one is asked for."""
+    """Each message of the queue. It is deleted when the caller takes the next one."""
     from prismline_runtime import clients
 
     sqs = clients.sqs()

@@ -195,7 +195,7 @@ def processor_by_service(state: State) -> dict[str, float]:
 
 
 def bare_kernel(cube: Path, threads: int) -> float:
-    """Seconds that the kernel alone takes for all spectra, which are in memory."""
+    """Seconds of the bare kernel for all spectra, which are in memory."""
     with fits.open(cube) as units:
         values = units[0].data
         spectra = np.ascontiguousarray(values.reshape(len(values), -1).T, dtype=np.float32)

@@ -1,7 +1,7 @@
-"""Builds the documentation site from the Markdown files where they are: a page is not copied to appear there.
+"""Builds the documentation site from the Markdown files in their places, without copies.
 
 MkDocs loads this module as a hook. A page keeps its path in the repository, so one relative link works in the
-repository and on the site. A link to a folder leads to the folder's README; a link to a file that is no page becomes
+repository and on the site. A link to a folder leads to the folder's README; a link to a file that is not a page becomes
 plain text. Mermaid diagrams are drawn here as SVG, because the site must not load a script from another host.
 """
 
@@ -21,7 +21,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("benchmarks", "cli", "contracts", "docs", "libs", "localstack", "platform", "services", "tests")
-#: Suffixes of the files that become part of the site, and folders without such files: installed packages and builds.
+#: Suffixes of the files of the site, and folders that are skipped: installed packages and builds.
 KINDS = (".md", ".png", ".svg")
 NOT_LOOKED_INTO = {"node_modules", "build", "dist", "site"}
 
@@ -56,7 +56,7 @@ def _listed(nav: Any) -> set[str]:
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List pages that `nav` does not name under a heading of their own, so that no page is out of reach."""
+    """List pages that `nav` does not name under a separate heading, so that every page can be reached."""
     others = [path for path in page_paths() if path.endswith(".md") and path not in _listed(config.nav)]
     if others and config.nav is not None:
         config.nav.append({"More": others})
@@ -91,7 +91,7 @@ def _adapt_links(text: str, page: Page, files: Files) -> str:
             return link[0]
         path = posixpath.normpath(posixpath.join(folder, target))
         if files.get_file_from_path(path) is not None or not (ROOT / path).exists():
-            return link[0]  # a page; or a dead link, of which MkDocs warns
+            return link[0]  # a page; or a dead link, about which MkDocs warns
         readme = posixpath.normpath(posixpath.join(path, "README.md"))
         if files.get_file_from_path(readme) is None:
             return link["text"]

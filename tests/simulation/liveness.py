@@ -50,11 +50,11 @@ def complaints(world: World, users: Users, safety: Safety) -> Iterator[str]:
         if operation is None or operation.status != "COMPLETED":
             yield f"{operation_id} is {operation.status if operation else 'unknown'}"
         elif operation_id not in safety.recovered:
-            yield f"nobody said that {operation_id} is done"
+            yield f"{operation_id} is done, but that was not announced"
     for submission in users.submissions:
         view = load_run(connection, submission.run_id)
         if view is None or not view.ended:
-            yield f"`wait` for run {submission.number} goes on: {_seen(view)}"
+            yield f"`wait` for run {submission.number} does not end: {_seen(view)}"
 
 
 def _run_complaints(submission: Submission, world: World, users: Users, safety: Safety) -> Iterator[str]:
@@ -69,28 +69,28 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
     if status not in {"completed", "failed", "cancelled"}:
         yield f"{name} is {status}"
     elif not safety.announced[run_id][f"run.{status}"]:
-        yield f"nobody said that {name} is {status}"
+        yield f"{name} is {status}, but that was not announced"
     if status == "cancelled" and run_id not in users.cancelled:
-        yield f"{name} is cancelled, and nobody asked for it"
+        yield f"{name} is cancelled, but no user requested that"
     if run is None:
         if not submission.plan.invalid and run_id not in users.cancelled:
             yield f"{name} was never split; its status is {status}: {state.get('error_message')}"
         return
     stopped = run.get("cancelled_at") is not None
     if run_id in safety.went_on and status == "cancelled" and not stopped:
-        yield f"{name} went on and is still {status}"
+        yield f"{name} was made to continue and is still {status}"
     if (run_id, run.get("cancelled_at")) in users.wishes:
-        yield f"{name} is still stopped, and somebody wanted it to go on"
+        yield f"{name} is still stopped, but a user made it continue"
     meddled = run_id in users.meddled
     if stopped and run_id not in users.cancelled and not submission.plan.invalid and not meddled:
-        yield f"{name} was stopped, and nobody asked for it; it is {status}: {state.get('error_message')}"
+        yield f"{name} was stopped, but no user requested that; it is {status}: {state.get('error_message')}"
     if run.get("ended_status") != status or not run.get("ended_at"):
-        yield f"{name} is {status}, and its end in the ledger is {run.get('ended_status')}"
+        yield f"{name} is {status}, but its end in the ledger is {run.get('ended_status')}"
     if run.get("GSI2_PK"):
-        yield f"{name} is still looked at by the sweeper"
+        yield f"the sweeper still checks {name}"
     failed, total = run.get("jobs_failed", 0), run.get("jobs_total")
     if run.get("drained_at") and not safety.drains[run_id][run["drains"]]:
-        yield f"nobody said that {name} has drained for the {run['drains']}. time"
+        yield f"{name} has drained {run['drains']} times, but the last time was not announced"
     if not stopped and status != "cancelled":
         if not run.get("drained_at"):
             yield f"{name} has not drained: {run.get('jobs_completed', 0)} + {failed} of {total}"
@@ -99,7 +99,7 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
             yield f"{name} is {status} with {failed} of {total} chunks failed: {state.get('error_message')}"
     for (drifted, counter), by in users.drifted.items():
         if drifted == run_id and by:
-            yield f"{counter} of {name} is wrong by {by}, and nobody has mended it"
+            yield f"{counter} of {name} is still wrong by {by}"
     bad, archive = submission.plan.bad, records(world) if submission.plan.bad else []
     for (sort, _), version in ledger.partition(run_id):
         chunk = version.plain
@@ -112,11 +112,11 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
         # own ends
         heard = said or (world.plan.loses_messages and safety.ended_by.get((run_id, sort[6:])) != "sweeper")
         if chunk["status"] in {"COMPLETED", "FAILED"} and not heard:
-            yield f"nobody said that {sort[6:]} of {name} is {chunk['status']}"
+            yield f"{sort[6:]} of {name} is {chunk['status']}, but that was not announced"
         if chunk["status"] == "FAILED" and index_of(chunk, submission) in bad and not world.plan.loses_messages:
             kept = any(run_id in body and sort[6:] in body for body in archive)
             if not kept:
-                yield f"{sort[6:]} of {name} failed for good, and no record in the archive says so"
+                yield f"{sort[6:]} of {name} failed for good, but the archive has no record of it"
         if chunk["status"] == "COMPLETED" and submission.plan.workload == "spectra" and not stopped:
             found = world.aws.objects[world.bucket].get(chunk["output_key"])
             output = read_output(found.body) if found is not None else None
@@ -126,7 +126,7 @@ def _run_complaints(submission: Submission, world: World, users: Users, safety: 
             if chunk.get("n_timed_out", 0) and not stopped:
                 yield f"{sort[6:]} of {name}: {chunk['n_timed_out']} rows still wait for the slow lane"
             if rows and not submission.plan.hopeless and not submission.plan.bad:
-                yield f"{sort[6:]} of {name}: {rows} rows were given up that can be fitted"
+                yield f"{sort[6:]} of {name}: {rows} rows were given up although they can be fitted"
 
 
 def records(world: World) -> list[str]:
@@ -137,6 +137,6 @@ def records(world: World) -> list[str]:
 
 def _seen(view: object) -> str:
     if view is None:
-        return "nothing is known of it"
+        return "it does not exist"
     waiting = getattr(getattr(view, "item", None), "n_timed_out", 0)
     return f"it is {getattr(view, 'status', '?')}, {waiting} in the slow lane"

@@ -157,7 +157,7 @@ class Safety:
         if began:
             self._wanted(name, after)
         if began and not after.get("first_started_at"):
-            self._wrong("attempts count attempts", f"nobody noted when the first attempt at {name} began")
+            self._wrong("attempts count attempts", f"the beginning of the first attempt at {name} is not recorded")
         ended = before["status"] == "IN_PROGRESS" and after["status"] == "PENDING"
         if cut_short not in {0, 1} or (cut_short and not ended):
             self._wrong("attempts count attempts", f"interruptions of {name} changed by {cut_short}")
@@ -180,7 +180,7 @@ class Safety:
             self._wrong("failed with a reason", f"{name} is FAILED without an error")
         submission = self._submissions.get(run_id)
         if chunk.get("recovery") and not chunk.get("first_started_at"):
-            self._wrong("failed only for a reason", f"{name} is FAILED, and nobody has tried it since a recovery")
+            self._wrong("failed only for a reason", f"{name} is FAILED without an attempt since a recovery")
         if submission is not None and index_of(chunk, submission) in submission.plan.bad:
             return
         used = chunk.get("attempts", 0) - chunk.get("interruptions", 0)
@@ -189,10 +189,10 @@ class Safety:
             self._wrong(
                 "failed only for a reason",
                 f"{name} is FAILED after {used} attempts in {tried:.0f} s and {self._world.faults.harm} faults that"
-                f" could have cost one, though it can be worked on: {error}",
+                f" could have cost one, although it can be processed: {error}",
             )
         if before.get("status") == "IN_PROGRESS" and self._ago(chunk.get("started_at")) < LONGEST_ATTEMPT_SECONDS:
-            self._wrong("failed only for a reason", f"{name} was given up while a worker may be at it: {error}")
+            self._wrong("failed only for a reason", f"{name} was given up while a worker may process it: {error}")
 
     def _ago(self, moment: str | None) -> float:
         """Seconds since a timestamp; 0 if there is none."""
@@ -208,7 +208,7 @@ class Safety:
         if submission.plan.workload == "captions":
             expected = f"frame {submission.number} {index} frame"
             if caption_of(found.body) != expected:
-                self._wrong("outputs are the run's own", f"{name} says {caption_of(found.body)!r}, not {expected!r}")
+                self._wrong("outputs are the run's own", f"{name} has {caption_of(found.body)!r}, not {expected!r}")
             return
         output = read_output(found.body)
         if output is None or len(output.rows) != chunk["n_items"]:
@@ -274,7 +274,7 @@ class Safety:
             if (run_id, was["cancelled_at"]) in self._users.wishes:
                 self.went_on.add(run_id)
             elif was.get("stop_reason") != "failed":
-                self._wrong("a cancelled run stays so", f"{name} was {was.get('stop_reason')} and goes on")
+                self._wrong("a cancelled run stays so", f"{name} was {was.get('stop_reason')} and continues")
         if after.get("cancelled_at") and not was.get("cancelled_at") and after.get("stop_reason") == "cancelled":
             self._stopped_as_cancelled(run_id, name)
         if after.get("ended_at") and after.get("ended_at") != was.get("ended_at"):
@@ -284,11 +284,11 @@ class Safety:
         if after.get("latched_at") and not was.get("latched_at"):
             self._latched(run_id, name, after)
         if not after.get("ended_at") and not after.get("GSI2_PK"):
-            self._wrong("open until it is over", f"{name} goes on, and nobody looks at it: {dict(after)}")
+            self._wrong("open until it is over", f"{name} continues, but is not in the open index: {dict(after)}")
         if was.get("GSI2_PK") and not after.get("GSI2_PK"):
             waits = after.get("n_timed_out", 0) and not after.get("cancelled_at")
             if not after.get("ended_at") or waits:
-                self._wrong("open until it is over", f"nobody looks at {name} any more: {dict(after)}")
+                self._wrong("open until it is over", f"{name} was removed from the open index: {dict(after)}")
 
     def _latched(self, run_id: str, name: str, run: Item) -> None:
         """Each chunk's message has been sent: it is in a queue, or the chunk has ended."""
@@ -298,7 +298,7 @@ class Safety:
             if sort.startswith("CHUNK#") and version.plain["status"] not in ENDED_CHUNK:
                 chunk_id = sort.removeprefix("CHUNK#")
                 if not self._messages_of(run_id, chunk_id):
-                    self._wrong("sent before latched", f"{name} is latched, and no message of {chunk_id} is there")
+                    self._wrong("sent before latched", f"{name} is latched, but there is no message of {chunk_id}")
 
     def _messages_of(self, run_id: str, chunk_id: str) -> list[Any]:
         """The messages about a chunk in the queue of chunks or its dead-letter queue."""
@@ -317,15 +317,15 @@ class Safety:
         if run.get("drains"):
             self._wrong("a recovery goes on", f"{name} was stopped, although it had drained")
         if self.announced[run_id]["run.failed"] and self._service() == "status":
-            self._wrong("a recovery goes on", f"{name} was stopped after it was said to have failed")
+            self._wrong("a recovery goes on", f"{name} was stopped after its failure was announced")
 
     def _stopped_as_cancelled(self, run_id: str, name: str) -> None:
         """A run is stopped only if its status is cancelled; if it went on, only by a person who knows that."""
         if run_id in self.went_on and run_id not in self._users.cancelled_again:
-            self._wrong("who wishes it goes on", f"{name} went on, was stopped again, and nobody asked for that")
+            self._wrong("who wishes it goes on", f"{name} went on and was stopped again, but no user requested that")
         status = (self._world.aws.tables[self._world.states_table].get(run_id) or {}).get("status")
         if status != "cancelled":  # nothing would undo that stop
-            self._wrong("stopped as it is told", f"{name} was stopped for having been cancelled, and is {status}")
+            self._wrong("stopped as it is told", f"{name} was stopped as cancelled, but is {status}")
 
     def _end_recorded(self, run_id: str, name: str, run: Item) -> None:
         """After the end is recorded, no process announces it again. So it must have been announced before."""
@@ -334,11 +334,11 @@ class Safety:
         if state.get("status") != status:
             self._wrong("an end is heard", f"{name} ended {status} in the ledger and is {state.get('status')}")
         if not self.announced[run_id][f"run.{status}"]:
-            self._wrong("an end is heard", f"{name} ended {status} in the ledger, and nobody has said so")
+            self._wrong("an end is heard", f"{name} ended {status} in the ledger, but that was not announced")
         if run.get("drained_at") and not self.drains[run_id][run["drains"]]:
-            self._wrong("an end is heard", f"{name} ended {status}, and nobody has said that it drained")
+            self._wrong("an end is heard", f"{name} ended {status}, but its drain was not announced")
         if not run.get("drained_at") and not run.get("cancelled_at"):
-            self._wrong("an end is heard", f"{name} ended {status} in the ledger and goes on")
+            self._wrong("an end is heard", f"{name} ended {status} in the ledger and continues")
 
     def _state(self, before: Item | None, after: Item | None) -> None:
         if after is None:
@@ -404,7 +404,7 @@ class Safety:
         if kind == "run.drained":
             self._drain_said(run_id, name, detail)
         if kind in {"run.completed", "run.failed", "run.cancelled"} and len(said[kind]) > 1:
-            self._wrong("said once", f"{kind} of {name} was said with {len(said[kind])} event ids")
+            self._wrong("said once", f"{kind} of {name} was published with {len(said[kind])} event ids")
 
     def _recovery_said(self, operation_id: str) -> None:
         """A recovery is done only when every chunk that it retried has ended."""
@@ -418,7 +418,7 @@ class Safety:
                     continue
                 if chunk.get("recovery") == operation_id:
                     self._wrong(
-                        "said when it is so", f"{operation_id} was said to be done; {sort} is {chunk['status']}"
+                        "said when it is so", f"{operation_id} was announced as done, but {sort} is {chunk['status']}"
                     )
 
     def _drain_said(self, run_id: str, name: str, detail: Mapping[str, Any]) -> None:
@@ -426,18 +426,20 @@ class Safety:
         run = self._world.aws.tables[self._world.runs_table].get(run_id, "RUN") or {}
         number = detail["data"]["drains"]
         if number > run.get("drains", 0):
-            self._wrong("said when it is so", f"drain {number} of {name} was said of {run.get('drains', 0)}")
+            self._wrong(
+                "said when it is so", f"drain {number} of {name} was announced, but it has {run.get('drains', 0)}"
+            )
         ids = self.drains[run_id]
         ids[number].add(detail["id"])
         if len(set().union(*ids.values())) != len([each for each in ids.values() if each]):
-            self._wrong("said once", f"the drains of {name} were said with the event ids {dict(ids)}")
+            self._wrong("said once", f"the drains of {name} were announced with the event ids {dict(ids)}")
 
     def _ending_said(self, run_id: str, name: str, kind: str) -> None:
         state = self._world.aws.tables[self._world.states_table].get(run_id) or {}
         status = kind.removeprefix("run.")
         since = {"failed": {"completed"}, "cancelled": {"completed", "failed"} if run_id in self.went_on else set()}
         if state.get("status") not in {status} | since.get(status, set()):
-            self._wrong("said when it is so", f"{name} was said to be {status} and is {state.get('status')}")
+            self._wrong("said when it is so", f"{name} was announced as {status}, but is {state.get('status')}")
 
     # ---- messages and objects
 
