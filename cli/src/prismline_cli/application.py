@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
-from typer import rich_utils
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 from urllib3.exceptions import HTTPError
@@ -54,6 +53,8 @@ class Application(TyperGroup):
             if as_json:
                 print_error(CommandError(error.format_message(), ExitCode.USAGE), as_json=True)
             else:
+                from typer import rich_utils  # noqa: PLC0415  it takes a tenth of a command's start
+
                 rich_utils.rich_format_error(error)  # type: ignore[arg-type]  # it names a private base class
         except Exception as error:
             if TRACEBACK_VARIABLE in os.environ:
