@@ -21,7 +21,10 @@ import json
 import logging
 import mmap
 import os
+import resource
 import shutil
+import signal
+import sys
 import time
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator
@@ -32,6 +35,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
+import uvicorn
 import yaml
 from ministack import app as ministack
 from ministack.core import persistence, responses
@@ -40,6 +44,8 @@ from ministack.services import dynamodb, lambda_svc, s3, sqs, stepfunctions
 from prismline_localstack.endpoints import AGES_PATH, SAVE_PATH
 from prismline_localstack.permissions import LOG_VARIABLE, enforce_policies
 
+#: Seconds that an idle connection stays open, and that open requests have when the emulator stops. As in ministack.
+IDLE_SECONDS, GRACE_SECONDS = 75, 3
 #: Seconds between two checks for changes. The pause is also at least this many times as long as the last check took.
 SAVE_SECONDS, SAVE_SHARE = 1.0, 20.0
 #: A journal of this many bytes is replaced by a base.
@@ -378,8 +384,32 @@ def replace(module: ModuleType, **functions: Any) -> None:
         setattr(module, name, function)
 
 
+def serve(host: str, port: int) -> None:
+    """Serve the emulator until SIGTERM or SIGINT.
+
+    ministack's own server, hypercorn, needs twice the processor time for a request to DynamoDB.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn repeats the signal when it has shut down
+        signal.signal(number, lambda *_: sys.exit(0))
+    uvicorn.run(
+        ministack.app,
+        host=host,
+        port=port,
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=GRACE_SECONDS,
+    )
+
+
 if __name__ == "__main__":
     install(Path(os.environ["STATE_DIR"]))
     if iam_log := os.environ.get(LOG_VARIABLE):
         enforce_policies(Path(iam_log))
-    ministack.main()
+    serve(os.environ["BIND_HOST"], int(os.environ["GATEWAY_PORT"]))
