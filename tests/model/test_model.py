@@ -13,7 +13,7 @@ needs_checker = pytest.mark.skipif(missing() is not None, reason=f"there is no {
 
 @pytest.mark.slow
 @needs_checker
-@pytest.mark.parametrize("space", [space for space in SPACES if space.seconds < 20], ids=str)
+@pytest.mark.parametrize("space", [space for space in SPACES if space.small], ids=str)
 def test_nothing_breaks_a_promise(space: Space) -> None:
     outcome = explore(space)
     assert not outcome.finding
