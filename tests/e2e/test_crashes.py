@@ -38,6 +38,9 @@ class Machine:
             "PRISMLINE_VISIBILITY_SECONDS": "5",
             "PRISMLINE_WAIT_SECONDS": "1",
             "PRISMLINE_FAULTS_FILE": str(self.faults),
+            # A kill may lose the messages of the last second. The sweeper sends them again.
+            "SWEEP_IDLE_SECONDS": "5",
+            "SWEEP_LEASE_SECONDS": "15",
         }
         self.state = harness.up(self.home, workers=2, services=CHUNK_SERVICES, settings=settings)
         for name, value in self.state.env.items():

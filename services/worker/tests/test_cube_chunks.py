@@ -114,7 +114,7 @@ def too_little(answer: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"), [(throttled, "SlowDown"), (cut_short, "Could not read"), (too_little, "bytes came")]
+    ("spoil", "said"), [(throttled, "SlowDown"), (cut_short, "Could not read"), (too_little, "bytes arrived")]
 )
 def test_a_range_that_fails_gives_the_chunk_back(
     world: WorkerWorld, monkeypatch: pytest.MonkeyPatch, spoil: Callable[..., dict[str, Any]], said: str
