@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -49,6 +50,13 @@ def test_every_command_takes_json_and_home_and_has_a_schema(name: str) -> None:
 
 def test_every_schema_belongs_to_a_command() -> None:
     assert sorted(OUTPUTS) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_page_has_every_command(name: str) -> None:
+    table = re.findall(r"^\| (`.*?) \|", (Path(__file__).parents[1] / "README.md").read_text(), re.MULTILINE)
+    named = {word for cell in table for code in re.findall(r"`([^`]+)`", cell) for word in code.split()[:3]}
+    assert set(name.split()) <= named, f"add `{name}` to the table of cli/README.md"
 
 
 def test_home_chooses_the_system_that_a_command_uses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

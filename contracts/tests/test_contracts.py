@@ -67,13 +67,16 @@ def test_the_schema_file_equals_the_models_schema(name: str) -> None:
 
 @pytest.mark.parametrize("name", OUTPUT_MODELS)
 def test_the_schema_file_of_a_commands_output_equals_the_models_schema(name: str) -> None:
-    committed = json.loads((ROOT / "schemas" / OUTPUTS_FOLDER / f"{name}.json").read_text())
+    path = ROOT / "schemas" / OUTPUTS_FOLDER / f"{name}.json"
+    assert path.exists(), "run `make schemas`"
+    committed = json.loads(path.read_text())
     jsonschema.Draft202012Validator.check_schema(committed)
     assert committed == output_schema_of(name), "run `make schemas`"
 
 
 def test_every_output_schema_belongs_to_a_command() -> None:
-    assert sorted(p.stem for p in (ROOT / "schemas" / OUTPUTS_FOLDER).glob("*.json")) == sorted(OUTPUT_MODELS)
+    committed = sorted(path.stem for path in (ROOT / "schemas" / OUTPUTS_FOLDER).glob("*.json"))
+    assert committed == sorted(OUTPUT_MODELS), "run `make schemas`"
 
 
 def test_there_is_no_schema_or_example_without_a_contract() -> None:
