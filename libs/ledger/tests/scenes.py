@@ -21,8 +21,13 @@ class DiedError(Exception):
 
 
 @contextmanager
-def before_request(dynamodb: DynamoDBClient, number: int, action: Callable[[], object]) -> Iterator[None]:
-    """Do `action` before the block makes the request of this number, from 0. Fails if it makes fewer."""
+def before_request(
+    dynamodb: DynamoDBClient, number: int, action: Callable[[], object], *, or_after: bool = False
+) -> Iterator[None]:
+    """Do `action` before the block makes the request of this number, from 0. It fails if it makes fewer.
+
+    or_after: do `action` after the block in that case.
+    """
     seen, acting = 0, False
 
     def on_request(**_: Any) -> None:
@@ -42,7 +47,10 @@ def before_request(dynamodb: DynamoDBClient, number: int, action: Callable[[], o
         yield
     finally:
         dynamodb.meta.events.unregister("before-call.dynamodb", on_request)
-    assert seen > number, f"there were only {seen} requests"
+    if or_after and seen <= number:
+        action()
+    else:
+        assert seen > number, f"there were only {seen} requests"
 
 
 def dying(dynamodb: DynamoDBClient, call: Callable[[], object]) -> Iterator[None]:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -26,7 +26,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from scenes import DiedError
+from scenes import DiedError, before_request
 
 from prismline_contracts import ChunkItem, RunItem, TaskItem, TaskResult, TaskStatus
 from prismline_ledger import GivenBackTask, Ledger, NewChunk, TaskEnding
@@ -196,7 +196,7 @@ class Machine(RuleBasedStateMachine):
         def die() -> None:
             raise DiedError
 
-        with suppress(DiedError), at_request(self.dynamodb, at, die):
+        with suppress(DiedError), before_request(self.dynamodb, at, die, or_after=True):
             self.call(name, some, age, number)()
         self.done(died=True)
 
@@ -204,7 +204,7 @@ class Machine(RuleBasedStateMachine):
     def two_calls_meet(
         self, name: str, some: list[int], age: int, number: int, at: int, other: str, others: list[int]
     ) -> None:
-        with at_request(self.dynamodb, at, self.call(other, others, age, number)):
+        with before_request(self.dynamodb, at, self.call(other, others, age, number), or_after=True):
             self.call(name, some, 0, number)()
         self.done()
 
@@ -227,7 +227,7 @@ class Machine(RuleBasedStateMachine):
         if latched_first:
             self.ledger.latch(self.run_id)
         tasks = self.reads[-1]
-        with at_request(self.dynamodb, 2, lambda: self.calls.complete(tasks[: N // 2])):
+        with before_request(self.dynamodb, 2, lambda: self.calls.complete(tasks[: N // 2]), or_after=True):
             self.calls.complete(tasks[N // 2 :])
         self.done()
 
@@ -315,27 +315,6 @@ class Machine(RuleBasedStateMachine):
         run = self.ledger.drain(self.run_id)
         assert run.drained_at
         assert (run.chunks_total, run.chunks_completed, run.chunks_failed) == (N, N, 0)
-
-
-@contextmanager
-def at_request(dynamodb: DynamoDBClient, number: int, action: Callable[[], object]) -> Iterator[None]:
-    """Do `action` before the block makes the request of this number, from 0, or at the end if it makes fewer."""
-    seen, acted = 0, False
-
-    def on_request(**_: Any) -> None:
-        nonlocal seen, acted
-        seen += 1
-        if not acted and seen > number:
-            acted = True
-            action()
-
-    dynamodb.meta.events.register("before-call.dynamodb", on_request)
-    try:
-        yield
-    finally:
-        dynamodb.meta.events.unregister("before-call.dynamodb", on_request)
-    if not acted:
-        action()
 
 
 @pytest.mark.parametrize(("calls", "shard_count"), [(TaskCalls, 1), (TaskCalls, 3), (ChunkCalls, 3)])

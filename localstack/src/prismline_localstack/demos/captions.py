@@ -7,7 +7,6 @@ alerts, and another one unmutes them later. The GPU starts, every window gets it
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections import Counter
@@ -22,12 +21,12 @@ from rich.table import Table
 
 from prismline_cli.captions import Segment, segments_of, submit_frames
 from prismline_cli.connection import Connection
-from prismline_cli.output import console, fail, stderr
+from prismline_cli.output import console, stderr
 from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import put_manifest
 from prismline_contracts import SpectraManifest
-from prismline_localstack import harness
 from prismline_localstack.demos import DemoResult
+from prismline_localstack.demos.own_system import own_system
 from prismline_localstack.demos.waiting import wait_for
 from prismline_localstack.gpu import start_gpu, stop_gpu
 from prismline_localstack.home import Home
@@ -120,25 +119,14 @@ def type_command(discord: DiscordStandIn, interactions: str, name: str, **option
 def demo_captions(to: Path) -> DemoResult:
     """Run the demonstration on its own system. It succeeds if every window gets its caption."""
     home, frames = to / "captions-home", to / "frames"
-    if harness.is_up(home):
-        fail(f"A system already runs in {home}. Stop it with `prismline down --home {home}`.")
     make_recording(frames)
-    with DiscordStandIn() as discord:
-        with stderr.status("starting an AWS emulator and the services"):
-            state = harness.up(home, workers=2, settings=SETTINGS | discord.settings, parameters=PARAMETERS)
-        try:
-            os.environ.update(state.env | {"PRISMLINE_HOME": str(home)})
-            connection = Connection(state.environment)
-            began = time.monotonic()
-
-            def say(line: str) -> None:
-                console.print(f"{time.monotonic() - began:6.1f} s  {line}", soft_wrap=True, markup=False)
-
-            run_id = outage(connection, discord, state.url("interactions") + "/interactions", frames, say)
-            segments = recovery(connection, discord, run_id, say)
-        finally:
-            with stderr.status("shutting down"):
-                harness.down(home)
+    with (
+        DiscordStandIn() as discord,
+        own_system(home, workers=2, settings=SETTINGS | discord.settings, parameters=PARAMETERS) as (state, say),
+    ):
+        connection = Connection(state.environment)
+        run_id = outage(connection, discord, state.url("interactions") + "/interactions", frames, say)
+        segments = recovery(connection, discord, run_id, say)
     table = Table("window", "status", "deferrals", "caption", box=None)
     for segment in segments[:: WINDOWS // 8]:
         table.add_row(str(segment.window_index), segment.status, str(segment.deferrals), segment.caption or "-")

@@ -8,8 +8,6 @@ workload goes down and comes back. Then the faults end, and the dead letters in 
 from __future__ import annotations
 
 import json
-import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from rich.table import Table
 from prismline_cli import synthetic
 from prismline_cli.commands import deadletters
 from prismline_cli.connection import Connection
-from prismline_cli.output import console, fail, stderr
+from prismline_cli.output import console
 from prismline_cli.recovering import request_recovery, wait_for_operation
 from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import submit
@@ -35,8 +33,8 @@ from prismline_contracts import (
     instance_id_parameter,
     queue_name,
 )
-from prismline_localstack import harness
 from prismline_localstack.demos import DemoResult
+from prismline_localstack.demos.own_system import own_system
 from prismline_localstack.demos.waiting import wait_for
 from prismline_runtime import clients
 
@@ -118,28 +116,16 @@ def demo_faults(to: Path) -> DemoResult:
     """Run the demonstration on its own system. It succeeds if every chunk completes in the end."""
     to.mkdir(parents=True, exist_ok=True)
     home, faults_file, cube = to / "faults-home", to.absolute() / "faults.json", to / "faults-cube.fits"
-    if harness.is_up(home):
-        fail(f"A system already runs in {home}. Stop it with `prismline down --home {home}`.")
     synthetic.make_cube(cube, ny=8, nx=CHUNKS * CHUNK_SIZE // 8)
-    with stderr.status("starting an AWS emulator and the services"):
-        state = harness.up(home, workers=2, settings={**SETTINGS, "PRISMLINE_FAULTS_FILE": str(faults_file)})
-    try:
-        os.environ.update(state.env | {"PRISMLINE_HOME": str(home)})
+    settings = {**SETTINGS, "PRISMLINE_FAULTS_FILE": str(faults_file)}
+    with own_system(home, workers=2, settings=settings) as (state, say):
         connection = Connection(state.environment)
-        began = time.monotonic()
-
-        def say(line: str) -> None:
-            console.print(f"{time.monotonic() - began:6.1f} s  {line}", soft_wrap=True)
-
         run_id = suffer(connection, faults_file, cube, say).run_id
         _show_trouble(connection, run_id)
         console.print("prismline deadletters stats", style="bold")
         deadletters.stats()
         _, view = heal(connection, faults_file, run_id, say)
         _show_trouble(connection, run_id)
-    finally:
-        with stderr.status("shutting down"):
-            harness.down(home)
     return DemoResult(view.completed == CHUNKS, run_id)
 
 

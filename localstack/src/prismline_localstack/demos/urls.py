@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
 import sys
 import threading
@@ -26,10 +25,11 @@ import httpx
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from prismline_cli.output import console, fail, stderr
+from prismline_cli.output import fail, stderr
 from prismline_localstack import harness
 from prismline_localstack.api_keys import read_api_key
 from prismline_localstack.demos import DemoResult
+from prismline_localstack.demos.own_system import own_system
 from prismline_localstack.demos.waiting import wait_for
 from prismline_localstack.endpoints import LOOPBACK, answers, free_port
 from prismline_localstack.home import Home
@@ -251,21 +251,11 @@ def demo_urls(urls: int, to: Path) -> DemoResult:
     """Run the demonstration on its own system. It succeeds if the archive holds every page."""
     to.mkdir(parents=True, exist_ok=True)
     home = to / "urls-home"
-    if harness.is_up(home):
-        fail(f"A system already runs in {home}. Stop it with `prismline down --home {home}`.")
-    with site(to) as site_url, Receiver() as receiver:
-        with stderr.status("starting an AWS emulator and the services"):
-            state = harness.up(home, workers=1, settings=SETTINGS)
-        try:
-            os.environ.update(state.env | {"PRISMLINE_HOME": str(home)})
-            began = time.monotonic()
-
-            def say(line: str) -> None:
-                console.print(f"{time.monotonic() - began:6.1f} s  {line}", soft_wrap=True, markup=False)
-
-            with api_client(home) as client:
-                outcome = play(home, client, site_url, receiver, urls, to, say)
-        finally:
-            with stderr.status("shutting down"):
-                harness.down(home)
+    with (
+        site(to) as site_url,
+        Receiver() as receiver,
+        own_system(home, workers=1, settings=SETTINGS) as (_, say),
+        api_client(home) as client,
+    ):
+        outcome = play(home, client, site_url, receiver, urls, to, say)
     return DemoResult(outcome.right_pages == urls and outcome.killed == list(VICTIMS), outcome.run_id)
