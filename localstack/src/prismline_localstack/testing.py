@@ -8,7 +8,7 @@ import secrets
 import shutil
 import subprocess
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -74,6 +74,24 @@ def create_runs_table(dynamodb: DynamoDBClient, table: str) -> None:
             for index in indexes
         ],
     )
+
+
+def create_environment(environment: str, patch: pytest.MonkeyPatch, queues: Iterable[str]) -> str:
+    """Create the resources that most services use: a bucket, a ledger table, a bus and queues, by their short names.
+
+    Sets `RUNS_TABLE` and `BUCKET`. Returns the name of the bucket.
+    """
+    import boto3  # noqa: PLC0415
+
+    bucket, table = f"bucket-{environment}", f"runs-{environment}"
+    boto3.client("s3").create_bucket(Bucket=bucket)
+    create_runs_table(boto3.client("dynamodb"), table)
+    boto3.client("events").create_event_bus(Name=f"prismline-{environment}")
+    for queue in queues:
+        boto3.client("sqs").create_queue(QueueName=f"prismline-{environment}-{queue}")
+    patch.setenv("RUNS_TABLE", table)
+    patch.setenv("BUCKET", bucket)
+    return bucket
 
 
 def stacks_around(service: Path, folder: Path, stacks: Collection[str] | None = None) -> Path:

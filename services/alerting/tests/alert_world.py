@@ -15,7 +15,7 @@ from prismline_alerting.handler import build_handler
 from prismline_contracts.alerts import muted_until_parameter
 from prismline_ledger import Ledger, NewChunk
 from prismline_ledger.testing import Context, lambda_event
-from prismline_localstack.testing import create_runs_table
+from prismline_localstack.testing import create_environment
 
 #: Name of the alarm that most tests are about, after the environment.
 BACKLOG = "chunks-dlq-backlog"
@@ -38,13 +38,7 @@ class AlertingWorld:
     @classmethod
     def create(cls, environment: str, patch: pytest.MonkeyPatch) -> AlertingWorld:
         """Create queues, a table and a bucket, and a notifier that uses them."""
-        sqs, table, bucket = boto3.client("sqs"), f"runs-{environment}", f"bucket-{environment}"
-        boto3.client("s3").create_bucket(Bucket=bucket)
-        create_runs_table(boto3.client("dynamodb"), table)
-        for queue in QUEUES:
-            sqs.create_queue(QueueName=f"prismline-{environment}-{queue}")
-        patch.setenv("RUNS_TABLE", table)
-        patch.setenv("BUCKET", bucket)
+        create_environment(environment, patch, QUEUES)
         world = cls.connect(environment)
         world.deps = replace(world.deps, clock=lambda: world.now)
         return world

@@ -29,7 +29,7 @@ from prismline_exporter.exports import Exports
 from prismline_exporter.handler import build_handler
 from prismline_ledger import Ledger, TaskEnding
 from prismline_ledger.testing import Clock, Context, ingest_run, lambda_event
-from prismline_localstack.testing import create_runs_table, drained, observe_bus
+from prismline_localstack.testing import create_environment, drained, observe_bus
 
 QUEUES = ("exports", "exports-dlq")
 RUN_ID, EXPORT_ID = "run-1", "export-1"
@@ -56,15 +56,8 @@ class ExportWorld:
     def create(cls, environment: str, patch: pytest.MonkeyPatch) -> ExportWorld:
         """Create queues, tables and a bucket, and an exporter that uses them."""
         sqs, dynamodb, events = boto3.client("sqs"), boto3.client("dynamodb"), boto3.client("events")
-        table, bucket = f"runs-{environment}", f"bucket-{environment}"
-        boto3.client("s3").create_bucket(Bucket=bucket)
-        create_runs_table(dynamodb, table)
+        bucket = create_environment(environment, patch, QUEUES)
         create_jobs_table(dynamodb, jobs_table_name(environment))
-        for queue in QUEUES:
-            sqs.create_queue(QueueName=f"prismline-{environment}-{queue}")
-        events.create_event_bus(Name=f"prismline-{environment}")
-        patch.setenv("RUNS_TABLE", table)
-        patch.setenv("BUCKET", bucket)
         world = cls.connect(environment, bucket)
         world.ear = observe_bus(sqs, events, f"prismline-{environment}")
         return world

@@ -16,7 +16,7 @@ from prismline_coordination import Leases, Server
 from prismline_ledger import Ledger
 from prismline_ledger.testing import Context, ingest_run, lambda_event_of
 from prismline_localstack.standins.site import Site
-from prismline_localstack.testing import ValkeyServer, create_runs_table, drained, observe_bus
+from prismline_localstack.testing import ValkeyServer, create_environment, drained, observe_bus
 from prismline_runtime.consumer import lambda_record
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.handler import build_handler
@@ -133,16 +133,9 @@ class TasksWorld:
 
 def tasks_world(environment: str, monkeypatch: Any, site: tuple[str, Site], valkey: ValkeyServer) -> TasksWorld:
     """A world with no run in it yet. Its worker may reach the loopback address."""
-    sqs, bucket, table = boto3.client("sqs"), f"bucket-{environment}", f"runs-{environment}"
-    boto3.client("s3").create_bucket(Bucket=bucket)
-    create_runs_table(boto3.client("dynamodb"), table)
-    bus = f"prismline-{environment}"
-    boto3.client("events").create_event_bus(Name=bus)
-    for name in ("tasks", "tasks-dlq"):
-        sqs.create_queue(QueueName=queue_name(environment, name))
-    monkeypatch.setenv("RUNS_TABLE", table)
+    bucket = create_environment(environment, monkeypatch, ("tasks", "tasks-dlq"))
     monkeypatch.setenv("URLS_ALLOW_PRIVATE", "true")
     monkeypatch.setenv("PRISMLINE_VALKEY_URL", valkey.url)
     deps = Dependencies.from_environment()
-    observer = observe_bus(sqs, boto3.client("events"), bus)
+    observer = observe_bus(boto3.client("sqs"), boto3.client("events"), f"prismline-{environment}")
     return TasksWorld(environment, bucket, *site, valkey, deps, build_handler(deps), observer)

@@ -21,7 +21,7 @@ from prismline_contracts import (
 )
 from prismline_ledger import Ledger, NewChunk
 from prismline_ledger.testing import Clock, Context, lambda_event_of, split_run
-from prismline_localstack.testing import create_runs_table
+from prismline_localstack.testing import create_environment
 from prismline_worker import model_endpoint
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.handler import build_handler
@@ -94,18 +94,12 @@ class CaptionsWorld:
 @pytest.fixture
 def world(aws_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[CaptionsWorld]:
     environment = aws_env["ENVIRONMENT"]
-    s3, sqs, bucket, table = boto3.client("s3"), boto3.client("sqs"), f"bucket-{environment}", f"runs-{environment}"
-    s3.create_bucket(Bucket=bucket)
-    create_runs_table(boto3.client("dynamodb"), table)
-    boto3.client("events").create_event_bus(Name=f"prismline-{environment}")
-    for queue in ("chunks", "chunks-dlq"):
-        sqs.create_queue(QueueName=f"prismline-{environment}-{queue}")
+    s3, bucket = boto3.client("s3"), create_environment(environment, monkeypatch, ("chunks", "chunks-dlq"))
     window = CaptionWindow(window_index=3, frame_count=2, frames=["f/0.png", "f/1.png"], session_id="s-1", user_id="u")
     s3.put_object(Bucket=bucket, Key=chunk_key(RUN_ID, CHUNK_ID, "json"), Body=window.model_dump_json().encode())
     for key in window.frames:
         s3.put_object(Bucket=bucket, Key=key, Body=PNG + key.encode())
     with model_server() as server:
-        monkeypatch.setenv("RUNS_TABLE", table)
         monkeypatch.setenv("CAPTION_BASE_URL", server.url)
         monkeypatch.setenv("CAPTION_TRIES", "1")
         deps = Dependencies.from_environment()

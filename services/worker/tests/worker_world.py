@@ -29,7 +29,7 @@ from prismline_contracts import (
 )
 from prismline_ledger import Ledger, NewChunk
 from prismline_ledger.testing import Context, lambda_event_of, split_run
-from prismline_localstack.testing import create_runs_table, drained, observe_bus
+from prismline_localstack.testing import create_environment, drained, observe_bus
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.fit_process import Fit, FitError, FitTimeoutError
 from prismline_worker.handler import build_handler
@@ -233,17 +233,10 @@ class WorkerWorld:
 
 def spectra_world(environment: str, monkeypatch: Any) -> WorkerWorld:
     """A world with no run in it yet."""
-    sqs, bucket, table = boto3.client("sqs"), f"bucket-{environment}", f"runs-{environment}"
-    boto3.client("s3").create_bucket(Bucket=bucket)
-    create_runs_table(boto3.client("dynamodb"), table)
-    bus = f"prismline-{environment}"
-    boto3.client("events").create_event_bus(Name=bus)
-    for queue in ("chunks", "refits"):
-        for name in (queue, f"{queue}-dlq"):
-            sqs.create_queue(QueueName=f"prismline-{environment}-{name}")
-    monkeypatch.setenv("RUNS_TABLE", table)
+    bucket = create_environment(environment, monkeypatch, ("chunks", "chunks-dlq", "refits", "refits-dlq"))
     fitter, aws = Fitter(), Aws()
     with aws.watched():
         deps = dataclasses.replace(Dependencies.from_environment(), fitter=fitter)
         handler = build_handler(deps)
-    return WorkerWorld(environment, bucket, deps, fitter, handler, observe_bus(sqs, boto3.client("events"), bus), aws)
+    observer = observe_bus(boto3.client("sqs"), boto3.client("events"), f"prismline-{environment}")
+    return WorkerWorld(environment, bucket, deps, fitter, handler, observer, aws)
