@@ -97,6 +97,10 @@ def test_the_map_shows_what_failed_and_why(page: Page, run_id: str) -> None:
     expect(page.locator("#readout")).to_have_text(re.compile(rf"y {NY - 1} · .* · failed$"))
     expect(page.locator("#facts")).to_contain_text("Injected permanent fault")
     assert colour_at(canvas, 0.5, 0.5) == [0, 158, 115, 255]  # completed
+    link = page.locator("#facts").get_by_role("link", name=re.compile("chunk-"))
+    chunk_id = link.inner_text()
+    link.click()
+    expect(page.locator("#detail-body")).to_contain_text(chunk_id)
 
 
 def test_zoom_and_colours_change_what_is_drawn(page: Page, run_id: str) -> None:

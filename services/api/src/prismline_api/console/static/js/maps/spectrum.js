@@ -117,11 +117,14 @@ function measured({ value, error }) {
   return `${value.toFixed(digits)} ± ${error.toFixed(digits)}`;
 }
 
+// The number of a chunk's cell on the page of its run: the number in the id of the chunk.
+const cellOf = (chunkId) => Number(chunkId.replace("chunk-", ""));
+
 // Facts about the spectrum and its fit, and errors of its chunk or its data.
 export function facts(spectrum, runAddress) {
   const { fit, chunk } = spectrum;
   const rows = [
-    chunk && ["Chunk", el("a", { href: `${runAddress}?chunk=${encodeURIComponent(chunk.chunk_id)}` }, chunk.chunk_id), " ", badge(chunk.status)],
+    chunk && ["Chunk", el("a", { href: `${runAddress}?cell=${cellOf(chunk.chunk_id)}` }, chunk.chunk_id), " ", badge(chunk.status)],
     fit && ["Fit", fit.status.replaceAll("_", " "), fit.decomposer ? ` by ${fit.decomposer}` : ""],
     fit && ["Noise", `${shown(fit.rms)} ${spectrum.signal_unit}`],
     fit && ["Reduced chi-square", shown(fit.chi2_reduced)],
