@@ -313,7 +313,10 @@ def list_tasks(
 def list_chunks(
     caller: Caller, run_id: str, status: TaskStatus | None, limit: int, cursor: str | None, deps: Dependencies
 ) -> RunPage[ChunkView]:
-    """A page of a run's chunks in order of id."""
+    """A page of a run's chunks in order of id.
+
+    The loop differs from that of `list_tasks`: chunks are in one partition, tasks in one for each shard.
+    """
     find_run(caller, run_id, deps)
     subject = f"chunks/{run_id}/{status or ''}"
     position = deps.unseal(subject, cursor)
