@@ -390,7 +390,8 @@ def serve(host: str, port: int) -> None:
     ministack's own server, hypercorn, needs twice the processor time for a request to DynamoDB.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with suppress(ValueError, OSError):  # macOS takes no unlimited number
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn repeats the signal when it has shut down
         signal.signal(number, lambda *_: sys.exit(0))
     uvicorn.run(

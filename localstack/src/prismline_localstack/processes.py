@@ -48,23 +48,22 @@ def _started(pid: int) -> str:
     if sys.platform != "linux":
         command = ["ps", "-o", "lstart=", "-p", str(pid)]
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return ""
-    state, *fields = stat.rpartition(")")[
-        2
-    ].split()  # the command before it may contain any character; see proc_pid_stat(5)
+    state, *fields = _stat(pid) or ["X"]
     return "" if state in {"Z", "X"} else fields[18]
 
 
 def processor_seconds(pid: int) -> float:
     """Processor time in seconds that a process has used, system calls included. 0 if there is no /proc."""
+    fields = _stat(pid)
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") if fields else 0.0
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of `/proc/<pid>/stat` after the command, which may contain any character. Empty if there is none."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return []
 
 
 def spawn(

@@ -46,11 +46,11 @@ class ObjectReader(io.RawIOBase):
         self._position = 0
 
     def readable(self) -> bool:
-        """Always."""
+        """True: an object can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Always."""
+        """True: an object can be read from any position."""
         return True
 
     def tell(self) -> int:
