@@ -34,13 +34,14 @@ demo-captions: $(VENV)/.installed  ## Caption a recording during a GPU outage: t
 demo-urls: $(VENV)/.installed  ## Fetch 20,000 URLs through the HTTP interface while processes are killed; URLS=1000 for fewer.
 	$(BIN)/prismline demo-urls $(if $(URLS),--urls $(URLS))
 
-# Measuring coverage takes 50 % more processor time, so only the quick tests are measured.
-test: check  ## Run all checks and all tests; SERVICE=worker for the tests of one service.
+# Measuring coverage takes 50 % more processor time, so it is measured of the quick tests, and where COVERAGE is set, as
+# in CI.
+test: check  ## Run all checks and all tests; SERVICE=worker for the tests of one service; COVERAGE=1 to measure.
 ifdef SERVICE
 	$(BIN)/pytest -m 'not compose' services/$(SERVICE)
 else
-	$(PYTEST) -m '$(QUICK)' --cov --cov-report=
-	@echo "The quick tests cover $$($(BIN)/coverage report --format=total) % of the lines."
+	$(PYTEST) -m '$(QUICK)' $(if $(COVERAGE),--cov --cov-report=)
+	$(if $(COVERAGE),@echo "The quick tests cover $$($(BIN)/coverage report --format=total) % of the lines.")
 	$(WAITING) -m 'not compose and not browser and not ($(QUICK))'
 	$(BIN)/pytest -m browser tests/console
 endif

@@ -75,7 +75,7 @@ def test_an_upgrade_and_a_rollback(system: System) -> None:
     assert "is deployed" in prismline(system, upgrade)
     rollback_plan, rollback, listed = commands(PAGE, "A rollback")
     for command in (rollback_plan, rollback):
-        assert "No release of worker before" in prismline(system, command, expect=3, stream="stderr")
+        assert "No previous release of worker" in prismline(system, command, expect=3, stream="stderr")
     services = [json.loads(value) for value in json.loads(shell(listed))]
     assert any(each["code"]["ImageUri"].startswith("prismline/worker@sha256:") for each in services)
     assert len(services) == len(list(REPOSITORY.glob("services/*/template.yaml")))

@@ -100,6 +100,7 @@ class SplitterWorld:
         urls["observer"] = observe_bus(sqs, events, bus)
         patch.setenv("RUNS_TABLE", table)
         patch.setenv("WORKDIR", str(folder))
+        patch.setenv("SLICE_SECONDS", "600")  # on a busy machine a block may take longer than the default
         patch.setenv("BUCKET", bucket)
         create_runs_table(boto3.client("dynamodb"), jobs_table_name(environment))
         state_machine = StateMachine()
