@@ -16,7 +16,16 @@ from tests.simulation.mutants.catalogue import Mutant
 
 ROOT = Path(__file__).parents[3]
 #: The folders that the simulation runs, reads and consists of.
-COPIED = ("contracts", "libs", "services", "cli", "platform", "tests/simulation", "tests/__init__.py")
+COPIED = (
+    "contracts",
+    "libs",
+    "services",
+    "cli",
+    "platform",
+    "tests/simulation",
+    "tests/templates",
+    "tests/__init__.py",
+)
 #: Not copied: generated files, and files of other tests.
 _IGNORED = shutil.ignore_patterns("__pycache__", "*.egg-info", ".*", "build", "aws_data")
 #: Seconds of real time after which a schedule counts as endless.
