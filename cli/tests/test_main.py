@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from prismline_cli.output import ExitCode
+
 #: Adds a command that makes a temporary folder, prints its name and waits.
 COMMAND = """
 import tempfile, time
@@ -28,5 +30,5 @@ def test_on_sigterm_a_command_deletes_its_temporary_files() -> None:
         folder = Path(process.stdout.readline().strip())
         assert folder.is_dir()
         process.terminate()
-        assert process.wait(20) == 143
+        assert process.wait(20) == ExitCode.TERMINATED
     assert not folder.exists()

@@ -11,6 +11,7 @@ import typer
 
 from prismline_cli.application import Application
 from prismline_cli.commands import register_all
+from prismline_cli.output import ExitCode
 
 app = typer.Typer(
     name="prismline",
@@ -23,14 +24,14 @@ app = typer.Typer(
 register_all(app)
 
 
-def _end(number: int, _frame: object) -> NoReturn:
-    """End the command with the exit code that a shell reports for this signal. Its temporary files are deleted."""
-    sys.exit(128 + number)
+def _terminate(_number: int, _frame: object) -> NoReturn:
+    """End the command by an exception, so that it deletes its temporary files."""
+    sys.exit(ExitCode.TERMINATED)
 
 
 def main() -> None:
     """Entry point of `prismline`. Characters that the terminal cannot show are escaped."""
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

@@ -43,6 +43,8 @@ class ExitCode(IntEnum):
     FAULT = 70
     #: Somebody pressed ctrl-C.
     INTERRUPTED = 130
+    #: The command got SIGTERM.
+    TERMINATED = 143
 
 
 class CommandError(Exception):
