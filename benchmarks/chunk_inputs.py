@@ -158,7 +158,7 @@ def serve(pipe: Connection, cube: Path, folder: Path) -> None:
                 with path.open("wb") as file:
                     while left:
                         left -= file.write(self.rfile.read(min(left, BLOCK_BYTES)))
-                path.unlink()  # nobody reads the objects that the splitter writes here
+                path.unlink()  # the benchmark does not read the splitter's chunk files
             self.answer(200, 0)
 
         def do_GET(self) -> None:

@@ -387,10 +387,10 @@ def replace(module: ModuleType, **functions: Any) -> None:
 def serve(host: str, port: int) -> None:
     """Serve the emulator until SIGTERM or SIGINT.
 
-    ministack's own server, hypercorn, needs twice the processor time for a request to DynamoDB.
+    ministack's own server, hypercorn, needs 1.7 times the processor time for a request to DynamoDB.
     """
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # macOS takes no unlimited number
+    with suppress(ValueError, OSError):  # macOS refuses an unlimited number
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn repeats the signal when it has shut down
         signal.signal(number, lambda *_: sys.exit(0))

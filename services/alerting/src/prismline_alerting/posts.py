@@ -1,4 +1,4 @@
-"""Records in S3 what was posted, and the claims that keep two notifiers from posting the same alert.
+"""S3 records of the posted alerts, and the claims that keep two notifiers from posting the same alert.
 
 There is one object for each subject, changed only by conditional writes. A notifier makes a claim before it posts and
 settles it afterwards. If the notifier dies in between, the claim expires and another notifier posts. The alert may then
