@@ -26,7 +26,7 @@ HEADER = fits.Header(
 )  # fmt: skip
 GEOMETRY = CubeGeometry(
     n_channels=CHANNELS, ny=NY, nx=NX, ctype="VRAD", crval=5000.0, crpix=1.0, cdelt=200.0, cunit="m/s", bunit="K",
-    object_name="a cloud", cube_key="cubes/a/b.fits",
+    object_name="a cloud", cube_key="cubes/a/b.fits", celestial=dict(WCS(HEADER).celestial.to_header()),
 )  # fmt: skip
 
 
@@ -88,25 +88,30 @@ def test_maps_lie_on_the_sky_where_the_cube_lies(outputs, tmp_path):
 
 def test_model_and_residual_add_up_to_the_cube(outputs, tmp_path):
     data = np.random.default_rng(1).normal(size=(CHANNELS, NY, NX)).astype(np.float32)
-    cube = tmp_path / "cube.fits"
-    fits.PrimaryHDU(data, HEADER).writeto(cube)
-    fits_maps.write(outputs, GEOMETRY, HEADER, tmp_path / "maps", cubes=True, cube=cube)
+
+    def spectra(pixels):
+        return {(x, y): data[:, y, x] for x, y in pixels}
+
+    fits_maps.write(outputs, GEOMETRY, HEADER, tmp_path / "maps", cubes=True, spectra=spectra)
     model, residual = (fits.getdata(tmp_path / "maps" / f"{name}.fits") for name in ("model", "residual"))
     np.testing.assert_allclose((model + residual)[:, 0, 0], data[:, 0, 0], rtol=1e-5, atol=1e-5)
     assert model[20, 0, 0] == pytest.approx(3.0, abs=1e-3)
     assert np.isnan(residual[:, 2, 2]).all()
 
 
-@pytest.mark.parametrize("axes", [(1, CHANNELS, NY, NX), (CHANNELS, 1, NY, NX)])
-def test_the_residual_is_of_the_scaled_values_and_degenerate_axes_do_not_matter(outputs, tmp_path, axes):
-    counts = np.random.default_rng(2).integers(-1000, 1000, (CHANNELS, NY, NX)).astype(np.int16)
-    image = fits.PrimaryHDU(counts.reshape(axes), HEADER)
-    image.header["BSCALE"], image.header["BZERO"] = 0.01, 5.0
-    cube = tmp_path / "cube.fits"
-    image.writeto(cube)
-    fits_maps.write(outputs, GEOMETRY, HEADER, tmp_path / "maps", cubes=True, cube=cube)
-    residual = fits.getdata(tmp_path / "maps" / "residual.fits")
-    np.testing.assert_allclose(residual[:, 0, 1], 0.01 * counts[:, 0, 1] + 5.0, rtol=1e-5)
+def test_no_file_appears_if_the_spectra_cannot_be_read(outputs, tmp_path):
+    def spectra(pixels):
+        raise OSError("the cube is gone")
+
+    with pytest.raises(OSError, match="the cube is gone"):
+        fits_maps.write(outputs, GEOMETRY, HEADER, tmp_path / "maps", cubes=True, spectra=spectra)
+    assert list((tmp_path / "maps").iterdir()) == []
+
+
+def test_an_axis_without_a_constant_step_has_no_map_of_velocities(outputs, tmp_path):
+    geometry = GEOMETRY.model_copy(update={"ctype": "VOPT-F2W"})
+    names = {path.stem for path in fits_maps.write(outputs, geometry, HEADER, tmp_path / "maps", cubes=True)}
+    assert names == {"components", "rms", "component_amplitude", "chi2", "flags", "model"}
 
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="this system keeps the pages of files")

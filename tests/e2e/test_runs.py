@@ -13,7 +13,7 @@ import pytest
 from astropy.io import fits
 
 import prismline_gaussline
-from prismline_cli import results
+from prismline_cli.chunk_inputs import ChunkInputs
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
 from tests.system import CHUNK_SERVICES, System, wait_for
@@ -58,7 +58,8 @@ def test_a_cube_that_is_in_s3_is_decomposed_by_reference(system: System, tmp_pat
     assert [chunk["reference"]["first"] for chunk in shown] == [0, 6, 12, 18]
     assert system.cli("chunks", referred).count("reference") == 4
     pixels = [(4, 3), (0, 0), (2, 1)]
-    drawn = [results.spectra(system.connection, system.item(run_id), pixels, 5) for run_id in (copied, referred)]
+    inputs = [ChunkInputs(system.connection, system.item(run_id), nx=5) for run_id in (copied, referred)]
+    drawn = [each.spectra(pixels) for each in inputs]
     data = fits.getdata(cube)
     for x, y in pixels:
         for found in drawn:

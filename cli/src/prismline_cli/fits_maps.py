@@ -1,15 +1,20 @@
 """Write the results of a run as FITS files: maps and cubes with the celestial coordinates of the cube.
 
 Each file is created at its full size, filled with NaN, and then written chunk by chunk. After each batch of pixels, the
-pages of the file that were written are released from memory. Only the batch's part of the cube is read. Therefore
-memory does not grow with the cube. The files are plain primary images of float32, which DS9 and CARTA open.
+pages of the file that were written are released from memory. Only the batch's spectra are read. Therefore memory does
+not grow with the cube. The files get their names when all of them are complete. They are plain primary images of
+float32, which DS9 and CARTA open.
+
+The coordinates are those of the run's `CubeGeometry`, in which the splitter has put the axes in order, and not those of
+the cube's header, whose axes may have any order.
 """
 
 from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +24,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from astropy.io import fits
-from astropy.wcs import WCS
 from numpy.typing import NDArray
 
 from prismline_contracts import CubeGeometry
@@ -31,6 +35,9 @@ _BLOCK = 2880
 #: Columns of a chunk's output from which maps are made, and columns that only newer outputs have.
 _COLUMNS = ["x", "y", "rms", "n_components", "status", "component_amplitudes", "component_means", "component_stddevs"]
 _OPTIONAL = ["flags", "chi2_reduced"]
+
+#: Maps that need an axis whose channels have the same step everywhere.
+_ON_LINEAR_AXES = ("integrated", "velocity", "width", "component_velocity", "component_width")
 
 #: Keywords of the cube's header that its maps keep.
 _KEPT_KEYS = ("OBJECT", "TELESCOP", "INSTRUME", "OBSERVER", "DATE-OBS", "BMAJ", "BMIN", "BPA", "RESTFRQ", "RESTFREQ")
@@ -67,6 +74,10 @@ class _Image:
             self.pages.madvise(mmap.MADV_DONTNEED)
 
 
+#: Returns the spectra (n_channels,) at pixels (x, y).
+ReadSpectra = Callable[[Iterable[tuple[int, int]]], dict[tuple[int, int], NDArray[np.floating]]]
+
+
 def write(
     outputs: Iterable[Path],
     geometry: CubeGeometry,
@@ -74,15 +85,16 @@ def write(
     to: Path,
     *,
     cubes: bool = False,
-    cube: Path | None = None,
+    spectra: ReadSpectra | None = None,
 ) -> list[Path]:
     """Write the maps of a run's Parquet files `outputs` below `to`, and return their paths.
 
     Maps of shape (ny, nx): `integrated`, `components`, `velocity` and `width` (of the strongest component), `rms`,
     and `chi2` and `flags` if the outputs have them. Maps with a plane for each component, the strongest first:
     `component_amplitude`, `component_velocity` and `component_width`. With `cubes` also the `model`, and the
-    `residual` if `cube`, the FITS file of the run, is given. `header` is the cube's. Pixels without a value are
-    NaN. A width is a standard deviation.
+    `residual` if `spectra` reads the spectra of the run. `header` is that of the cube; its keywords about the
+    observation are kept. Pixels without a value are NaN. A width is a standard deviation. Maps that need velocities
+    are left out if the spectral axis is not linear, because its channels have no constant step.
     """
     files = list(outputs)
     to.mkdir(parents=True, exist_ok=True)
@@ -91,37 +103,42 @@ def write(
     counts = (pq.read_table(path, columns=["n_components"])["n_components"] for path in files)
     most = max((pc.max(count).as_py() or 0 for count in counts), default=0)
     axis = SpectralAxis.of(geometry)
-    images = _create(geometry, axis, header, to, columns, max(most, 1), cubes, cube is not None)
-    for path in files:
-        for batch in pq.ParquetFile(path).iter_batches(_BATCH_ROWS, columns=columns):
-            _fill(images, pa.Table.from_batches([batch]), geometry, axis, cube if cubes else None)
-            for image in images.values():
-                image.let_go()
-    for image in images.values():
-        image.pages.flush()
-    return [image.path for image in images.values()]
+    with tempfile.TemporaryDirectory(prefix=".prismline-", dir=to) as drafts:
+        kinds = _kinds(geometry, axis, header, columns, max(most, 1), cubes, residual=spectra is not None)
+        images = {name: _empty_image(Path(drafts) / f"{name}.fits", *kind) for name, kind in kinds.items()}
+        for path in files:
+            for batch in pq.ParquetFile(path).iter_batches(_BATCH_ROWS, columns=columns):
+                _fill(images, pa.Table.from_batches([batch]), geometry, axis, spectra)
+                for image in images.values():
+                    image.let_go()
+        for image in images.values():
+            image.pages.flush()
+        return [image.path.replace(to / image.path.name) for image in images.values()]
 
 
-def celestial_header(header: fits.Header) -> fits.Header:
-    """The celestial part of a cube's coordinates, and the keywords that describe the observation."""
-    celestial = WCS(header, fix=False).celestial.to_header()
+def sky_header(geometry: CubeGeometry, header: fits.Header) -> fits.Header:
+    """The celestial coordinates of the pixels, and the keywords that describe the observation."""
+    sky = fits.Header(list((geometry.celestial or {}).items()))
+    if geometry.object_name:
+        sky["OBJECT"] = geometry.object_name
     for key in _KEPT_KEYS:
-        if key in header and key not in celestial:
-            celestial[key] = header[key]
-    return celestial
+        if key in header and key not in sky:
+            sky[key] = header[key]
+    return sky
 
 
-def _create(
+def _kinds(
     geometry: CubeGeometry,
     axis: SpectralAxis,
     header: fits.Header,
-    to: Path,
     columns: list[str],
     planes: int,
     cubes: bool,
+    *,
     residual: bool,
-) -> dict[str, _Image]:
-    sky = celestial_header(header)
+) -> dict[str, tuple[tuple[int, ...], str, fits.Header]]:
+    """Shape, unit and coordinates of each file."""
+    sky = sky_header(geometry, header)
     unit, area = geometry.bunit, f"{geometry.bunit} {axis.unit}".strip()
     flat, deep = (geometry.ny, geometry.nx), (planes, geometry.ny, geometry.nx)
     kinds: dict[str, tuple[tuple[int, ...], str, fits.Header]] = {
@@ -135,20 +152,27 @@ def _create(
         "component_width": (deep, axis.unit, sky),
     }
     kinds |= {name.split("_")[0]: (flat, "", sky) for name in columns if name in _OPTIONAL}
+    if not geometry.linear:
+        kinds = {name: kind for name, kind in kinds.items() if name not in _ON_LINEAR_AXES}
     if cubes:
-        spectral = sky.copy()
-        for key, value in (
-            ("WCSAXES", 3),
-            ("CTYPE3", geometry.ctype),
-            ("CRVAL3", geometry.crval),
-            ("CRPIX3", geometry.crpix),
-            ("CDELT3", geometry.cdelt),
-            ("CUNIT3", geometry.cunit),
-        ):
-            spectral[key] = value
         whole = (geometry.n_channels, geometry.ny, geometry.nx)
+        spectral = _with_spectral_axis(sky, geometry)
         kinds |= dict.fromkeys(("model", *(("residual",) if residual else ())), (whole, unit, spectral))
-    return {name: _empty_image(to / f"{name}.fits", *kind) for name, kind in kinds.items()}
+    return kinds
+
+
+def _with_spectral_axis(sky: fits.Header, geometry: CubeGeometry) -> fits.Header:
+    whole = sky.copy()
+    for key, value in (
+        ("WCSAXES", 3),
+        ("CTYPE3", geometry.ctype),
+        ("CRVAL3", geometry.crval),
+        ("CRPIX3", geometry.crpix),
+        ("CDELT3", geometry.cdelt),
+        ("CUNIT3", geometry.cunit),
+    ):
+        whole[key] = value
+    return whole
 
 
 def _empty_image(path: Path, shape: tuple[int, ...], unit: str, coordinates: fits.Header) -> _Image:
@@ -173,18 +197,6 @@ def _empty_image(path: Path, shape: tuple[int, ...], unit: str, coordinates: fit
     return _Image(path, values, pages, len(start))
 
 
-def _read_spectra(path: Path, y: NDArray[np.int64], x: NDArray[np.int64]) -> NDArray[np.floating]:
-    """The spectra of the cube at these pixels, (channels, len(y)). Only the rectangle around them is read."""
-    with fits.open(path, memmap=False) as opened:  # `section` reads only itself; scaled values cannot be memory-mapped
-        section = next(unit.section for unit in opened if unit.header.get("NAXIS", 0) > 2)
-        top, left = int(y.min()), int(x.min())
-        rectangle = (slice(top, int(y.max()) + 1), slice(left, int(x.max()) + 1))
-        deep = int(np.argmax(section.shape[:-2]))  # the other axes before the sky's are degenerate
-        whole = tuple(slice(None) if axis == deep else 0 for axis in range(len(section.shape) - 2))
-        found = section[(*whole, *rectangle)]
-        return np.asarray(found[:, y - top, x - left])
-
-
 def _components(table: pa.Table) -> Iterator[tuple[int, NDArray[np.float64]]]:
     """Pairs of row and components (k, 3), the strongest first."""
     lists = zip(*(table[name].to_pylist() for name in _COLUMNS[5:]), strict=True)
@@ -199,31 +211,49 @@ def _fill(
     table: pa.Table,
     geometry: CubeGeometry,
     axis: SpectralAxis,
-    cube: Path | None,
+    spectra: ReadSpectra | None,
 ) -> None:
     """Write the pixels of `table` into the images."""
     y, x = table["y"].to_numpy(), table["x"].to_numpy()
     looked_at = np.isin(np.asarray(table["status"].to_pylist(), dtype=object), ["fitted", "empty"])
     counts = table["n_components"].to_numpy(zero_copy_only=False)
     images["components"].values[y[looked_at], x[looked_at]] = counts[looked_at]
-    images["integrated"].values[y[looked_at], x[looked_at]] = 0.0
+    if "integrated" in images:
+        images["integrated"].values[y[looked_at], x[looked_at]] = 0.0
     for name, column in (("rms", "rms"), ("chi2", "chi2_reduced"), ("flags", "flags")):
         if name in images:
             images[name].values[y, x] = np.array(table[column].to_pylist(), dtype=np.float64)
-    channels = np.arange(geometry.n_channels, dtype=np.float64)[:, None]
-    model = np.zeros((geometry.n_channels if "model" in images else 0, len(y)), dtype=np.float32)
     for row, found in _components(table):
-        amplitude, velocity, width = found[:, 0], axis.at(found[:, 1]), found[:, 2] * abs(axis.step)
-        at = (y[row], x[row])
-        images["integrated"].values[at] = math.sqrt(2.0 * math.pi) * float(amplitude @ width)
-        images["velocity"].values[at], images["width"].values[at] = velocity[0], width[0]
-        for name, values in (("amplitude", amplitude), ("velocity", velocity), ("width", width)):
-            images[f"component_{name}"].values[(slice(len(found)), *at)] = values
-        if "model" in images:
-            bells = np.exp(-0.5 * ((channels - found[:, 1]) / found[:, 2]) ** 2)
-            model[:, row] = bells @ amplitude
+        _fill_pixel(images, (y[row], x[row]), found, axis)
     if "model" in images and looked_at.any():
         seen = (y[looked_at], x[looked_at])
-        images["model"].write_spectra(*seen, model[:, looked_at])
-        if cube is not None:
-            images["residual"].write_spectra(*seen, _read_spectra(cube, *seen) - model[:, looked_at])
+        model = _model(table, geometry.n_channels)[:, looked_at]
+        images["model"].write_spectra(*seen, model)
+        if "residual" in images and spectra is not None:
+            pixels = list(zip(seen[1].tolist(), seen[0].tolist(), strict=True))
+            values = spectra(pixels)
+            images["residual"].write_spectra(*seen, np.stack([values[pixel] for pixel in pixels], axis=1) - model)
+
+
+def _fill_pixel(images: dict[str, _Image], at: tuple[int, int], found: NDArray[np.float64], axis: SpectralAxis) -> None:
+    """Write the components (k, 3) of one pixel into the maps that exist."""
+    amplitude, velocity, width = found[:, 0], axis.at(found[:, 1]), found[:, 2] * abs(axis.step)
+    flat = {
+        "integrated": math.sqrt(2.0 * math.pi) * float(amplitude @ width),
+        "velocity": velocity[0],
+        "width": width[0],
+    }
+    deep = {"component_amplitude": amplitude, "component_velocity": velocity, "component_width": width}
+    for name in flat.keys() & images.keys():
+        images[name].values[at] = flat[name]
+    for name in deep.keys() & images.keys():
+        images[name].values[(slice(len(found)), *at)] = deep[name]
+
+
+def _model(table: pa.Table, n_channels: int) -> NDArray[np.float32]:
+    """The sum of the components of each row, (n_channels, rows)."""
+    channels = np.arange(n_channels, dtype=np.float64)[:, None]
+    model = np.zeros((n_channels, len(table)), dtype=np.float32)
+    for row, found in _components(table):
+        model[:, row] = np.exp(-0.5 * ((channels - found[:, 1]) / found[:, 2]) ** 2) @ found[:, 0]
+    return model

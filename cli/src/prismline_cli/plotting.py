@@ -8,6 +8,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from prismline_cli import comparing, diagnostics, picture, results
+from prismline_cli.chunk_inputs import ChunkInputs
 from prismline_cli.comparison import Comparison, compare, mismatch
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
@@ -33,7 +34,7 @@ def draw_run(connection: Connection, view: RunView, run: RunItem, to: Path) -> P
     """Draw the run's maps and a gallery of its spectra into the file `to`."""
     found = _load(connection, run)
     pixels = picture.gallery_pixels(found.table)
-    fetched = results.spectra(connection, run, pixels, found.geometry.nx)
+    fetched = ChunkInputs(connection, run, found.geometry.nx).spectra(pixels)
     spectra = {pixel: fetched[pixel] for pixel in pixels if pixel in fetched}
     figure = picture.overview(found.table, found.geometry, spectra, title=title_of(view, found))
     return _save(figure, to)
@@ -45,7 +46,7 @@ def draw_spectrum(connection: Connection, view: RunView, run: RunItem, x: int, y
     nx, ny = found.geometry.nx, found.geometry.ny
     if not (0 <= x < nx and 0 <= y < ny):
         fail(f"The cube has no pixel x={x}, y={y}: x goes from 0 to {nx - 1} and y from 0 to {ny - 1}.")
-    values = results.spectra(connection, run, [(x, y)], nx).get((x, y))
+    values = ChunkInputs(connection, run, nx).spectra([(x, y)]).get((x, y))
     if values is None:
         fail(f"The spectrum at x={x}, y={y} was not processed: its chunk has not completed (prismline chunks ID).")
     figure = picture.one_spectrum(found.table, found.geometry, (x, y), values, title=title_of(view, found))
@@ -57,7 +58,7 @@ def draw_diagnostics(connection: Connection, view: RunView, run: RunItem, to: Pa
     found = _load(connection, run)
     pixels = picture.gallery_pixels(found.table, diagnostics.SAMPLE)
     try:
-        spectra = results.spectra(connection, run, pixels, found.geometry.nx)
+        spectra = ChunkInputs(connection, run, found.geometry.nx).spectra(pixels)
         seen = diagnostics.diagnose(found.table, spectra)
     except ValueError as error:
         fail(f"Run {run.run_id} has {error}.")
@@ -73,7 +74,7 @@ def draw_comparison(
         fail(f"The cubes of the two runs cannot be compared: {why}.")
     found = compare(first.table, second.table, first.geometry)
     pixels = [(pixel.x, pixel.y) for pixel in found.pixels[: comparing.SPECTRA] if pixel.difference != 0.0]
-    values = results.spectra(connection, runs[0], pixels, first.geometry.nx)
+    values = ChunkInputs(connection, runs[0], first.geometry.nx).spectra(pixels)
     spectra = {
         pixel: (
             values[pixel],
