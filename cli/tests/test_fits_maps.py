@@ -43,7 +43,12 @@ def chunk(path, *rows):
     }
     for place, name in enumerate(("amplitudes", "means", "stddevs")):
         columns[f"component_{name}"] = pa.array([[c[place] for c in cs] for *_, cs in rows], pa.list_(pa.float64()))
-    pq.write_table(pa.table(columns), path)
+    for name in ("amplitude", "mean", "stddev"):
+        columns[f"component_{name}_errors"] = pa.array(
+            [[0.1 * c[0] for c in cs] for *_, cs in rows], pa.list_(pa.float64())
+        )
+    metadata = {"prismline.run_id": "a-run", "prismline.params": '{"beta": 3.8, "decomposer": "gaussline"}'}
+    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), path)
     return path
 
 
@@ -111,7 +116,39 @@ def test_no_file_appears_if_the_spectra_cannot_be_read(outputs, tmp_path):
 def test_an_axis_without_a_constant_step_has_no_map_of_velocities(outputs, tmp_path):
     geometry = GEOMETRY.model_copy(update={"ctype": "VOPT-F2W"})
     names = {path.stem for path in fits_maps.write(outputs, geometry, HEADER, tmp_path / "maps", cubes=True)}
-    assert names == {"components", "rms", "component_amplitude", "chi2", "flags", "model"}
+    amplitudes = {"component_amplitude", "component_amplitude_error"}
+    assert names == {"components", "rms", "chi2", "flags", "model"} | amplitudes
+
+
+def test_errors_of_the_components_are_maps_of_their_own(outputs, tmp_path):
+    found = {path.stem: fits.getdata(path) for path in fits_maps.write(outputs, GEOMETRY, HEADER, tmp_path / "maps")}
+    assert found["component_amplitude_error"][:, 0, 0].tolist() == pytest.approx([0.3, 0.1])  # the strongest first
+    assert found["component_velocity_error"][:, 0, 0].tolist() == pytest.approx([0.06, 0.02])  # in km/s
+    assert found["component_width_error"][0, 2, 3] == pytest.approx(0.04)
+    assert np.isnan(found["component_width_error"][1, 2, 3])
+
+
+def test_the_errors_of_a_spectrum_without_any_are_empty(outputs, tmp_path):
+    for path in outputs:  # as phspectra leaves them
+        table = pq.read_table(path)
+        for name in ("amplitude", "mean", "stddev"):
+            place = table.column_names.index(f"component_{name}_errors")
+            none = pa.nulls(len(table), pa.list_(pa.float64()))
+            table = table.set_column(place, f"component_{name}_errors", none)
+        pq.write_table(table, path)
+    found = {path.stem: fits.getdata(path) for path in fits_maps.write(outputs, GEOMETRY, HEADER, tmp_path / "maps")}
+    assert np.isnan(found["component_amplitude_error"]).all()
+    assert found["component_amplitude"][0, 0, 0] == pytest.approx(3.0)
+
+
+def test_every_file_says_what_it_shows_and_where_it_comes_from(outputs, tmp_path):
+    for path in fits_maps.write(outputs, GEOMETRY, HEADER, tmp_path / "maps"):
+        header = fits.getheader(path)
+        assert header["BTYPE"] == path.stem
+        history = "".join(header["HISTORY"])
+        assert "prismline-cli" in history
+        assert "run: a-run" in history
+        assert '"beta": 3.8' in history
 
 
 @pytest.mark.skipif(not hasattr(mmap, "MADV_DONTNEED"), reason="this system keeps the pages of files")

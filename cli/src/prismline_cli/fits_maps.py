@@ -16,6 +16,7 @@ import mmap
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 
@@ -27,17 +28,37 @@ from astropy.io import fits
 from numpy.typing import NDArray
 
 from prismline_contracts import CubeGeometry
+from prismline_contracts.decomposition import MetadataKey
 from prismline_cube import SpectralAxis
 
 #: Bytes of a FITS block. Headers and data are padded to whole blocks.
 _BLOCK = 2880
 
 #: Columns of a chunk's output from which maps are made, and columns that only newer outputs have.
-_COLUMNS = ["x", "y", "rms", "n_components", "status", "component_amplitudes", "component_means", "component_stddevs"]
+_COLUMNS = ["x", "y", "rms", "n_components", "status"]
 _OPTIONAL = ["flags", "chi2_reduced"]
+#: Columns of the components, and of their errors in the same order.
+_COMPONENTS = ["component_amplitudes", "component_means", "component_stddevs"]
+_ERRORS = ["component_amplitude_errors", "component_mean_errors", "component_stddev_errors"]
 
 #: Maps that need an axis whose channels have the same step everywhere.
-_ON_LINEAR_AXES = ("integrated", "velocity", "width", "component_velocity", "component_width")
+_ON_LINEAR_AXES = (
+    "integrated",
+    "velocity",
+    "width",
+    "component_velocity",
+    "component_width",
+    "component_velocity_error",
+    "component_width_error",
+)
+
+#: Keyword of the metadata of an output -> how the history of a FITS file names its value.
+_PROVENANCE = {
+    MetadataKey.RUN_ID: "run",
+    MetadataKey.JOB_ID: "job",
+    MetadataKey.SURVEY: "survey",
+    MetadataKey.PARAMS: "parameters",
+}
 
 #: Keywords of the cube's header that its maps keep.
 _KEPT_KEYS = ("OBJECT", "TELESCOP", "INSTRUME", "OBSERVER", "DATE-OBS", "BMAJ", "BMIN", "BPA", "RESTFRQ", "RESTFREQ")
@@ -91,7 +112,8 @@ def write(
 
     Maps of shape (ny, nx): `integrated`, `components`, `velocity` and `width` (of the strongest component), `rms`,
     and `chi2` and `flags` if the outputs have them. Maps with a plane for each component, the strongest first:
-    `component_amplitude`, `component_velocity` and `component_width`. With `cubes` also the `model`, and the
+    `component_amplitude`, `component_velocity` and `component_width`, each with its `_error` (one standard deviation)
+    if the outputs have errors. With `cubes` also the `model`, and the
     `residual` if `spectra` reads the spectra of the run. `header` is that of the cube; its keywords about the
     observation are kept. Pixels without a value are NaN. A width is a standard deviation. Maps that need velocities
     are left out if the spectral axis is not linear, because its channels have no constant step.
@@ -99,12 +121,15 @@ def write(
     files = list(outputs)
     to.mkdir(parents=True, exist_ok=True)
     names = set.intersection(*(set(pq.read_schema(path).names) for path in files)) if files else set()
-    columns = [*_COLUMNS, *(name for name in _OPTIONAL if name in names)]
+    columns = [*_COLUMNS, *_COMPONENTS, *(name for name in (*_OPTIONAL, *_ERRORS) if name in names)]
     counts = (pq.read_table(path, columns=["n_components"])["n_components"] for path in files)
     most = max((pc.max(count).as_py() or 0 for count in counts), default=0)
     axis = SpectralAxis.of(geometry)
     with tempfile.TemporaryDirectory(prefix=".prismline-", dir=to) as drafts:
-        kinds = _kinds(geometry, axis, header, columns, max(most, 1), cubes, residual=spectra is not None)
+        sky = sky_header(geometry, header)
+        for line in _history(files):
+            sky.add_history(line)
+        kinds = _kinds(geometry, axis, sky, columns, max(most, 1), cubes, residual=spectra is not None)
         images = {name: _empty_image(Path(drafts) / f"{name}.fits", *kind) for name, kind in kinds.items()}
         for path in files:
             for batch in pq.ParquetFile(path).iter_batches(_BATCH_ROWS, columns=columns):
@@ -127,18 +152,26 @@ def sky_header(geometry: CubeGeometry, header: fits.Header) -> fits.Header:
     return sky
 
 
+def _history(files: list[Path]) -> Iterator[str]:
+    """Lines that say where the values of the outputs come from."""
+    yield f"Written by prismline-cli {version('prismline-cli')}"
+    metadata = pq.read_schema(files[0]).metadata or {} if files else {}
+    for key, name in _PROVENANCE.items():
+        if value := metadata.get(key.encode(), b"").decode():
+            yield f"{name}: {value.encode('ascii', 'backslashreplace').decode()}"
+
+
 def _kinds(
     geometry: CubeGeometry,
     axis: SpectralAxis,
-    header: fits.Header,
+    sky: fits.Header,
     columns: list[str],
     planes: int,
     cubes: bool,
     *,
     residual: bool,
 ) -> dict[str, tuple[tuple[int, ...], str, fits.Header]]:
-    """Shape, unit and coordinates of each file."""
-    sky = sky_header(geometry, header)
+    """Shape, unit and header of each file."""
     unit, area = geometry.bunit, f"{geometry.bunit} {axis.unit}".strip()
     flat, deep = (geometry.ny, geometry.nx), (planes, geometry.ny, geometry.nx)
     kinds: dict[str, tuple[tuple[int, ...], str, fits.Header]] = {
@@ -152,6 +185,8 @@ def _kinds(
         "component_width": (deep, axis.unit, sky),
     }
     kinds |= {name.split("_")[0]: (flat, "", sky) for name in columns if name in _OPTIONAL}
+    if set(_ERRORS) <= set(columns):
+        kinds |= {f"{name}_error": kind for name, kind in kinds.items() if name.startswith("component_")}
     if not geometry.linear:
         kinds = {name: kind for name, kind in kinds.items() if name not in _ON_LINEAR_AXES}
     if cubes:
@@ -183,6 +218,7 @@ def _empty_image(path: Path, shape: tuple[int, ...], unit: str, coordinates: fit
     header.extend(coordinates.cards, strip=True)
     if unit:
         header["BUNIT"] = unit
+    header["BTYPE"] = path.stem
     start = header.tostring(sep="", endcard=True, padding=True).encode("ascii")
     size = math.prod(shape) * 4
     plane = np.full(shape[-2:], np.nan, dtype=">f4").tobytes()
@@ -198,11 +234,15 @@ def _empty_image(path: Path, shape: tuple[int, ...], unit: str, coordinates: fit
 
 
 def _components(table: pa.Table) -> Iterator[tuple[int, NDArray[np.float64]]]:
-    """Pairs of row and components (k, 3), the strongest first."""
-    lists = zip(*(table[name].to_pylist() for name in _COLUMNS[5:]), strict=True)
-    for row, columns in enumerate(lists):
+    """Pairs of row and components, the strongest first: (k, 3), or (k, 6) with the errors of each.
+
+    The errors of a row without any are NaN.
+    """
+    names = [*_COMPONENTS, *(name for name in _ERRORS if name in table.column_names)]
+    for row, columns in enumerate(zip(*(table[name].to_pylist() for name in names), strict=True)):
         if columns[0]:
-            found = np.array(columns, dtype=np.float64).T
+            unknown = [math.nan] * len(columns[0])
+            found = np.array([column or unknown for column in columns], dtype=np.float64).T
             yield row, found[np.argsort(-found[:, 0], kind="stable")]
 
 
@@ -236,7 +276,7 @@ def _fill(
 
 
 def _fill_pixel(images: dict[str, _Image], at: tuple[int, int], found: NDArray[np.float64], axis: SpectralAxis) -> None:
-    """Write the components (k, 3) of one pixel into the maps that exist."""
+    """Write the components of one pixel into the maps that exist."""
     amplitude, velocity, width = found[:, 0], axis.at(found[:, 1]), found[:, 2] * abs(axis.step)
     flat = {
         "integrated": math.sqrt(2.0 * math.pi) * float(amplitude @ width),
@@ -244,6 +284,9 @@ def _fill_pixel(images: dict[str, _Image], at: tuple[int, int], found: NDArray[n
         "width": width[0],
     }
     deep = {"component_amplitude": amplitude, "component_velocity": velocity, "component_width": width}
+    if found.shape[1] > len(_COMPONENTS):
+        errors = found[:, len(_COMPONENTS) :] * (1.0, abs(axis.step), abs(axis.step))
+        deep |= {f"{name}_error": error for name, error in zip(deep, errors.T, strict=True)}
     for name in flat.keys() & images.keys():
         images[name].values[at] = flat[name]
     for name in deep.keys() & images.keys():
