@@ -133,3 +133,19 @@ def test_a_cube_of_zarr_has_maps_on_its_coordinates(system: System, tmp_path: Pa
     np.testing.assert_allclose(found["model"].data + found["residual"].data, whole.data, atol=1e-3)
     ours, theirs = WCS(found["velocity"].header), WCS(whole.header).celestial
     np.testing.assert_allclose(ours.wcs_pix2world([[4, 3]], 0), theirs.wcs_pix2world([[4, 3]], 0))
+
+
+def test_a_cube_in_frequency_has_maps_in_velocity(system: System, tmp_path: Path) -> None:
+    whole, rest, step = cube(), 115.2712018e9, -77e3
+    whole.header.update({"CTYPE3": "FREQ", "CRVAL3": rest, "CDELT3": step, "CUNIT3": "Hz", "RESTFRQ": rest})
+    path = tmp_path / "cube.fits"
+    whole.writeto(path)
+    run_id = system.submit(path, chunk_size=10)
+    assert system.wait(run_id).status == "completed"
+    system.cli("results", run_id, "--to", str(tmp_path / "maps"), "--format", "fits", "--cubes")
+    found = {path.stem: fits.open(path)[0] for path in (tmp_path / "maps").iterdir()}
+    assert (found["velocity"].header["BUNIT"], found["integrated"].header["BUNIT"]) == ("km/s", "K km/s")
+    strongest = np.argmax(found["model"].data, axis=0)
+    expected = 299_792.458 * -step * strongest / rest
+    np.testing.assert_allclose(found["velocity"].data, expected, atol=0.11)
+    assert WCS(found["model"].header).wcs_pix2world([[0, 0, 10]], 0)[0, 2] == pytest.approx(rest + 10 * step)

@@ -207,6 +207,8 @@ def _with_spectral_axis(sky: fits.Header, geometry: CubeGeometry) -> fits.Header
         ("CUNIT3", geometry.cunit),
     ):
         whole[key] = value
+    if geometry.rest_frequency is not None:
+        whole["RESTFRQ"] = geometry.rest_frequency
     return whole
 
 

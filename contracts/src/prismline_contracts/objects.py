@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated
+
+from pydantic import Field
 
 from prismline_contracts.base import Contract, Count, Name
 
@@ -35,6 +38,8 @@ class CubeGeometry(Contract):
     cube_key: Name
     #: FITS keywords of the celestial coordinates: axis 1 is `x`, axis 2 is `y`. Absent where the header has none.
     celestial: dict[str, str | int | float | bool] | None = None
+    #: Rest frequency of the observed line, in Hz. Absent where the header has none.
+    rest_frequency: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
     @property
     def linear(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from astropy import units
 
 from prismline_contracts import CubeGeometry
 from prismline_contracts.maps import MapName
@@ -67,3 +68,26 @@ def test_a_unit_is_shown_the_same_however_the_header_spells_it(usual: str, unusu
     axis = SpectralAxis.of(geometry)
     other = SpectralAxis.of(geometry.model_copy(update={"cunit": unusual}))
     assert (axis.unit, axis.start, axis.step) == (other.unit, pytest.approx(other.start), pytest.approx(other.step))
+
+
+@pytest.mark.parametrize("cunit", ["Hz", "MHz", "GHz", "ns-1"])
+def test_frequencies_are_radio_velocities_where_the_rest_frequency_is_known(cunit: str) -> None:
+    rest, first, step = 115.2712018e9, 115.30e9, -61e3
+    scale = units.Hz.to(units.Unit(cunit))
+    geometry = CubeGeometry(
+        n_channels=900, ny=1, nx=1, ctype="FREQ", crval=first * scale, crpix=1.0, cdelt=step * scale, cunit=cunit,
+        bunit="K", object_name="", cube_key="c", rest_frequency=rest,
+    )  # fmt: skip
+    axis = SpectralAxis.of(geometry)
+    channels = np.arange(900)
+    expected = ((first + step * channels) * units.Hz).to_value("km/s", units.doppler_radio(rest * units.Hz))
+    assert (axis.name, axis.unit) == ("Velocity", "km/s")
+    np.testing.assert_allclose(axis.at(channels), expected, rtol=1e-10, atol=1e-9)
+
+
+def test_frequencies_stay_frequencies_without_a_rest_frequency() -> None:
+    geometry = CubeGeometry(
+        n_channels=9, ny=1, nx=1, ctype="FREQ", crval=1e9, crpix=1.0, cdelt=1e6, cunit="Hz", bunit="K",
+        object_name="", cube_key="c",
+    )  # fmt: skip
+    assert (SpectralAxis.of(geometry).unit, SpectralAxis.of(geometry).start) == ("GHz", pytest.approx(1.0))

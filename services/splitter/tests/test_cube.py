@@ -243,6 +243,22 @@ def test_a_bare_header_gets_the_standards_defaults(small: Path, tmp_path: Path):
     assert (cube.bunit, cube.object_name) == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("cards", "expected"),
+    [
+        ({"RESTFRQ": 115.2712018e9}, 115.2712018e9),
+        ({"RESTFREQ": 1420405752}, 1420405752.0),
+        ({"RESTFRQ": 0.0, "RESTFREQ": 110e9}, 110e9),
+        ({"RESTFRQ": "unknown"}, None),
+        ({"RESTFRQ": -1.0}, None),
+        ({}, None),
+    ],
+)
+def test_the_rest_frequency_comes_from_the_header(tmp_path: Path, cards: dict[str, Any], expected: float | None):
+    path = write_cube(tmp_path / "c.fits", np.zeros((5, 2, 3), np.float32), ["RA---TAN", "DEC--TAN", "FREQ"], cards)
+    assert open_cube(path, tmp_path).rest_frequency == expected
+
+
 def test_a_cd_matrix_gives_the_channel_width(tmp_path: Path):
     path = write_cube(
         tmp_path / "c.fits", np.zeros((5, 2, 3), np.float32), ["RA---TAN", "DEC--TAN", "AWAV"], {"CD3_3": 1.25}

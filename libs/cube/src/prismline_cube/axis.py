@@ -25,10 +25,17 @@ _SHOWN_UNITS = ("km/s", "GHz")
 #: units; it takes a second to import.
 _USUAL_UNITS = {"m/s": ("km/s", 1e-3), "km/s": ("km/s", 1.0), "Hz": ("GHz", 1e-9), "GHz": ("GHz", 1.0)}
 
+#: Speed of light in km/s, by definition of the metre.
+_LIGHT_KM_S = 299_792.458
+
 
 @dataclass(frozen=True)
 class SpectralAxis:
-    """The spectral axis of a cube in the unit that a person reads: `name` in `unit`, km/s for velocities."""
+    """The spectral axis of a cube in the unit that a person reads: `name` in `unit`, km/s for velocities.
+
+    Frequencies are shown as radio velocities, c (1 - f / f0), if the rest frequency f0 of the line is known. Velocities
+    of that convention have the same step everywhere, as frequencies have (Greisen et al. 2006, A&A 446, 747, table 2).
+    """
 
     name: str
     unit: str
@@ -41,8 +48,12 @@ class SpectralAxis:
         """The axis that `geometry` describes."""
         unit, factor = _USUAL_UNITS.get(geometry.cunit) or _looked_up(geometry.cunit)
         start = geometry.crval + (1 - geometry.crpix) * geometry.cdelt
+        step = geometry.cdelt * factor
+        if geometry.rest_frequency and geometry.ctype.upper().startswith("FREQ") and unit == "GHz":
+            rest = geometry.rest_frequency * 1e-9
+            return cls("Velocity", "km/s", _LIGHT_KM_S * (1 - start * factor / rest), -_LIGHT_KM_S * step / rest)
         name = _AXIS_NAMES.get(geometry.ctype[:4].upper(), geometry.ctype or "Spectral axis")
-        return cls(name, unit, start * factor, geometry.cdelt * factor)
+        return cls(name, unit, start * factor, step)
 
     def at(self, channel: Any) -> Any:
         """The coordinate of `channel`, a number or an array, from 0."""

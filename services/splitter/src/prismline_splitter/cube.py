@@ -131,6 +131,8 @@ class CubeHeader:
     #: FITS keywords of the celestial coordinates, with axis 1 for x and axis 2 for y. None if the header has none that
     #: can be read.
     celestial: dict[str, str | int | float | bool] | None = None
+    #: Rest frequency of the observed line, in Hz. None if the header has none that is a positive number.
+    rest_frequency: float | None = None
 
     @property
     def layout(self) -> str:
@@ -390,7 +392,19 @@ def _describe(header: fits.Header, offset: int) -> CubeHeader:
         object_name=_text(header, "OBJECT"),
         stored=stored,
         celestial=_celestial(header, [n for n in spatial if axes[n - 1] > 1]),
+        rest_frequency=_rest_frequency(header),
     )
+
+
+def _rest_frequency(header: fits.Header) -> float | None:
+    """The rest frequency in Hz. RESTFREQ is the older name. The results are useful without it, so none is refused."""
+    for key in ("RESTFRQ", "RESTFREQ"):
+        try:
+            if (value := _number(header, key, 0.0)) > 0:
+                return value
+        except CubeError:
+            continue
+    return None
 
 
 def _celestial(header: fits.Header, spatial: list[int]) -> dict[str, str | int | float | bool] | None:

@@ -363,4 +363,5 @@ def geometry_of(cube: CubeHeader, cube_key: str) -> CubeGeometry:
         object_name=cube.object_name,
         cube_key=cube_key,
         celestial=cube.celestial,
+        rest_frequency=cube.rest_frequency,
     )
