@@ -123,15 +123,23 @@ class ApiWorld:
         item = {"run_id": run_id, "status": "running", "updated_at": timestamp(), **fields}
         self.deps.states.create(item, key="run_id")
 
-    def complete(self, run_id: str, name: str, body: bytes) -> None:
-        """Complete a task with `body`, as a worker does."""
+    def complete(self, run_id: str, name: str, body: bytes, content_type: str | None = None) -> None:
+        """Complete a task with `body`, as a worker of the first release does."""
         ledger, key = self.deps.ledger, result_key(run_id, name)
-        self.deps.bucket.write(key, body)
+        self.deps.s3.put_object(
+            Bucket=self.deps.bucket.name, Key=key, Body=body, ContentType=content_type or "binary/octet-stream"
+        )
         run = ledger.run(run_id)
         (task,) = ledger.start_tasks(run, ledger.read_tasks(run, [name]).values())
         digest = hashlib.sha256(body).hexdigest()
         result = TaskResult(
-            key=key, http_status=200, length=len(body), sha256=digest, final_url=task.source, headers={}
+            key=key,
+            http_status=200,
+            content_type=content_type,
+            length=len(body),
+            sha256=digest,
+            final_url=task.source,
+            headers={},
         )
         ledger.end_tasks(run, [TaskEnding(task, result=result)])
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import boto3
+import httpx
 import pytest
 from api_world import Api, ApiWorld, urls_job
 from cube_world import CubeRun
@@ -17,6 +19,7 @@ from prismline_contracts import (
     UrlsManifest,
     dead_letter_key,
     export_key,
+    rejects_key,
     timestamp,
 )
 from prismline_ledger import NewChunk, TaskEnding
@@ -302,3 +305,43 @@ def test_a_result_is_downloaded_through_its_link(world: ApiWorld, acme: Api, run
     link = acme.get(f"/tasks/{task['task_id']}/result")
     assert world.download(link["url"]) == b"<html>"
     assert link["sha256"] == shown["result"]["sha256"]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "served"),
+    [
+        ("text/html", ("application/octet-stream", "attachment")),
+        ("image/svg+xml", ("application/octet-stream", "attachment")),
+        ("text/plain; charset=utf-8", ("text/plain; charset=utf-8", "inline")),
+    ],
+)
+def test_no_link_to_a_body_makes_a_browser_run_it(
+    world: ApiWorld, acme: Api, run_id: str, content_type: str, served: tuple[str, str]
+) -> None:
+    """Also if an earlier release stored the body with the type that the site gave."""
+    task = acme.get(f"/runs/{run_id}/tasks")["items"][0]
+    world.complete(run_id, task["task_id"].rpartition(".")[2], b"<script>", content_type)
+    result = acme.get(f"/tasks/{task['task_id']}/result")
+    cell = acme.get(f"/runs/{run_id}/cells/{task['index']}")
+    assert result["content_type"] == cell["content_type"] == content_type
+    for url in (result["url"], cell["output_url"]):
+        answer = httpx.get(url)
+        assert (answer.headers["Content-Type"], answer.headers["Content-Disposition"]) == served
+
+
+def test_links_to_what_services_wrote_are_attachments(world: ApiWorld, acme: Api, run_id: str) -> None:
+    export = acme.post(f"/runs/{run_id}/export", expect=202)["export_id"]
+    rejects = rejects_key("job", run_id)
+    for key in ("exports/e.zip", rejects):
+        boto3.client("s3").put_object(Bucket=world.deps.bucket.name, Key=key, Body=b"<script>", ContentType="text/html")
+    world.change("jobs", export_key(run_id, export), status="COMPLETED", key="exports/e.zip")
+    world.change("runs", {"PK": run_id, "SK": "RUN"}, rejects_key=rejects)
+    run = acme.get(f"/runs/{run_id}")
+    for url in (acme.get(f"/runs/{run_id}/exports/{export}")["url"], run["rejects_url"]):
+        headers = httpx.get(url).headers
+        assert (headers["Content-Type"], headers["Content-Disposition"]) == ("application/octet-stream", "attachment")
+
+
+def test_no_answer_of_the_service_is_taken_for_another_type(acme: Api, run_id: str) -> None:
+    for path in ("/jobs", f"/runs/{run_id}/cells", "/nothing"):
+        assert acme("GET", path).headers["X-Content-Type-Options"] == "nosniff"

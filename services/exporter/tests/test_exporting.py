@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -42,6 +42,18 @@ def small_parts(world: ExportWorld, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 BODIES = [None if n % 11 == 5 else body_of(n) for n in range(120)]
+
+
+@pytest.mark.parametrize("suffix", ["zip", "parquet"])
+def test_an_export_is_stored_as_an_attachment(world: ExportWorld, suffix: Literal["zip", "parquet"]) -> None:
+    if suffix == "zip":
+        world.run_of_tasks([b"<html>"])
+    else:
+        _spectra(world, chunks=2, lack=1)
+    world.request()
+    assert world.handle() == []
+    stored = world.s3.head_object(Bucket=world.bucket, Key=export_object_key(RUN_ID, EXPORT_ID, suffix))
+    assert stored["ContentDisposition"] == "attachment"
 
 
 @pytest.mark.parametrize("shard_count", [1, 4])

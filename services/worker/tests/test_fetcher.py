@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -84,6 +84,29 @@ def test_a_page_is_stored_with_what_describes_it(web: Web) -> None:
         headers={"content-type": "text/plain", "etag": f'"{hashlib.md5(body).hexdigest()}"'},
     )
     assert web.stored() == body
+
+
+@pytest.mark.parametrize("size", [6, body_store.SMALL_BYTES + 1])
+@pytest.mark.parametrize(
+    ("content_type", "served"),
+    [
+        ("text/html; charset=utf-8", ("application/octet-stream", "attachment")),
+        ("image/svg+xml", ("application/octet-stream", "attachment")),
+        (None, ("application/octet-stream", "attachment")),
+        ("image/png", ("image/png", "inline")),
+    ],
+)
+def test_a_body_is_stored_as_a_type_that_no_browser_runs(
+    web: Web, size: int, content_type: str | None, served: tuple[str, str]
+) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield b"x" * size
+
+    with ThreadPoolExecutor(1) as executor:
+        store = BodyStore(web.s3, BUCKET, executor)
+        asyncio.run(store.store("results/r/t", pieces(), content_type=content_type, most_bytes=size))
+    answer = web.s3.get_object(Bucket=BUCKET, Key="results/r/t")
+    assert (answer["ContentType"], answer["ContentDisposition"]) == served
 
 
 def test_only_the_headers_that_the_job_asks_for_are_kept(web: Web) -> None:

@@ -113,6 +113,7 @@ class S3(Client):
         IfMatch: str | None = None,
         Metadata: Mapping[str, str] | None = None,
         ContentType: str = "binary/octet-stream",
+        ContentDisposition: str | None = None,
     ) -> dict[str, Any]:
         bucket = self._bucket("PutObject", Bucket)
         self._check_write("PutObject", bucket, Key, IfNoneMatch, IfMatch)

@@ -1,6 +1,7 @@
 """The runtime of every Prismline service: routing, sending, storage, DynamoDB, errors, settings, telemetry."""
 
 from prismline_runtime.delivery import Delivery
+from prismline_runtime.downloads import Download, download_of
 from prismline_runtime.dynamodb import (
     CALLS_SIDE_BY_SIDE,
     Change,
@@ -37,6 +38,7 @@ __all__ = [
     "Bucket",
     "Change",
     "Delivery",
+    "Download",
     "Instances",
     "Message",
     "NewerReleaseError",
@@ -57,6 +59,7 @@ __all__ = [
     "batches",
     "decode",
     "describe_invalid",
+    "download_of",
     "encode",
     "error_code",
     "fault_point",

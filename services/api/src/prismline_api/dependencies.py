@@ -28,7 +28,7 @@ from prismline_api.store import JobStore
 from prismline_contracts import now
 from prismline_coordination import Cache, RateLimit, Server
 from prismline_ledger import Ledger, Operations
-from prismline_runtime import Bucket, Table, Transport, aws_errors, clients, error_code, service_logger
+from prismline_runtime import Bucket, Table, Transport, aws_errors, clients, download_of, error_code, service_logger
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -165,9 +165,19 @@ class Dependencies:
                 headers={"Retry-After": str(seconds)},
             )
 
-    def link(self, key: str, **parameters: str) -> str:
-        """A link with which anybody can download the object for `LINK_SECONDS`."""
-        arguments = {"Bucket": self.bucket.name, "Key": key, **parameters}
+    def link(self, key: str, content_type: str | None = None) -> str:
+        """A link with which anybody can download the object for `LINK_SECONDS`.
+
+        content_type: the type that a site gave to the object. A browser never runs what the link returns, whatever type
+        the object was stored with.
+        """
+        download = download_of(content_type)
+        arguments = {
+            "Bucket": self.bucket.name,
+            "Key": key,
+            "ResponseContentType": download.content_type,
+            "ResponseContentDisposition": download.content_disposition,
+        }
         return self.signer.generate_presigned_url("get_object", Params=arguments, ExpiresIn=LINK_SECONDS)
 
     def head(self, key: str) -> Any | None:

@@ -379,7 +379,7 @@ def result_link(caller: Caller, address: str, deps: Dependencies) -> ResultLink:
         why = task.error or task.last_error or "it has not been fetched yet"
         raise conflict("no-result", f"The task is {task.status} and has no result: {why}. Try again later.")
     return ResultLink(
-        url=deps.link(result.key),
+        url=deps.link(result.key, result.content_type),
         expires_at=timestamp(deps.clock() + timedelta(seconds=LINK_SECONDS)),
         http_status=result.http_status,
         content_type=result.content_type,

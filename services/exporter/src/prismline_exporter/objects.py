@@ -56,7 +56,9 @@ class Upload:
     def begin(self, content_type: str) -> str:
         """Begin the upload and return its id."""
         with aws_errors(f"begin the upload of s3://{self._bucket}/{self.key}"):
-            answer = self._s3.create_multipart_upload(Bucket=self._bucket, Key=self.key, ContentType=content_type)
+            answer = self._s3.create_multipart_upload(
+                Bucket=self._bucket, Key=self.key, ContentType=content_type, ContentDisposition="attachment"
+            )
             return answer["UploadId"]
 
     def put(self, upload_id: str, number: int, content: bytearray) -> str:

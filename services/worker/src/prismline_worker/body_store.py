@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from prismline_runtime import PermanentError, PrismlineError, aws_errors, error_code
+from prismline_runtime import Download, PermanentError, PrismlineError, aws_errors, download_of, error_code
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -27,9 +27,6 @@ SMALL_BYTES = 1024 * 1024
 PART_BYTES = 5 * 1024 * 1024
 #: Larger bodies that a process stores at a time. Each holds up to one part in memory, so this bounds the memory.
 LARGE_AT_A_TIME = 8
-
-#: Content type of a body if the site names none.
-UNKNOWN_TYPE = "application/octet-stream"
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 
@@ -65,10 +62,11 @@ class BodyStore:
     ) -> StoredBody:
         """Store the body that comes in `pieces`. If there is one under `key` already, describe that one.
 
+        content_type: the type that the site gives. The object gets it only if no browser runs it (`download_of`).
         Passes on errors of `pieces`. Raises TooLongError if the body is longer than `most_bytes`, and UnavailableError
         if S3 does not answer. After an error nothing is stored.
         """
-        digest, length, buffer = hashlib.sha256(), 0, bytearray()
+        digest, length, buffer, download = hashlib.sha256(), 0, bytearray(), download_of(content_type)
         upload: _Upload | None = None
         try:
             async for piece in pieces:
@@ -80,12 +78,12 @@ class BodyStore:
                 if len(buffer) > SMALL_BYTES and upload is None:
                     await self._large.acquire()
                     upload = _Upload(self._s3, self._bucket, key, self._in_thread)
-                    await upload.begin(content_type)
+                    await upload.begin(download)
                 while upload is not None and len(buffer) >= PART_BYTES:
                     await upload.add(bytes(buffer[:PART_BYTES]))
                     del buffer[:PART_BYTES]
             if upload is None:
-                created = await self._put(key, bytes(buffer), content_type)
+                created = await self._put(key, bytes(buffer), download)
             else:
                 await upload.add(bytes(buffer))
                 created = await upload.complete()
@@ -102,12 +100,17 @@ class BodyStore:
         """Run a request to S3 in a thread, so that it does not block the event loop."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, call)
 
-    async def _put(self, key: str, body: bytes, content_type: str | None) -> bool:
+    async def _put(self, key: str, body: bytes, download: Download) -> bool:
         def put() -> bool:
             return _created(
                 f"write s3://{self._bucket}/{key}",
                 lambda: self._s3.put_object(
-                    Bucket=self._bucket, Key=key, Body=body, IfNoneMatch="*", ContentType=content_type or UNKNOWN_TYPE
+                    Bucket=self._bucket,
+                    Key=key,
+                    Body=body,
+                    IfNoneMatch="*",
+                    ContentType=download.content_type,
+                    ContentDisposition=download.content_disposition,
                 ),
             )
 
@@ -137,11 +140,14 @@ class _Upload:
         self._id = ""
         self._parts: list[CompletedPartTypeDef] = []
 
-    async def begin(self, content_type: str | None) -> None:
+    async def begin(self, download: Download) -> None:
         def create() -> str:
             with aws_errors(self._doing):
                 answer = self._s3.create_multipart_upload(
-                    Bucket=self._bucket, Key=self._key, ContentType=content_type or UNKNOWN_TYPE
+                    Bucket=self._bucket,
+                    Key=self._key,
+                    ContentType=download.content_type,
+                    ContentDisposition=download.content_disposition,
                 )
                 return answer["UploadId"]
 

@@ -65,7 +65,7 @@ def _task(task: TaskItem, run: RunItem, deps: Dependencies) -> CellView:
         content_type=result.content_type if result else None,
         length=result.length if result else None,
         output=result.key if result else None,
-        output_url=deps.link(result.key) if result else None,
+        output_url=deps.link(result.key, result.content_type) if result else None,
         trace_id=run.trace_id,
         **{name: getattr(task, name) for name in same.split()},
     )
