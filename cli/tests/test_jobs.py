@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from boto3.dynamodb.conditions import Key
 from cli_world import CliWorld
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from prismline_cli import api_client
+from prismline_contracts import TENANTS_PK, jobs_table_name
 from prismline_localstack.testing import serving
+from prismline_runtime import Table
 
 
 class FakeApi:
@@ -125,5 +128,8 @@ def test_a_key_is_made_for_a_tenant_and_its_scopes(world: CliWorld) -> None:
     made = world.json("jobs", "keys", "create", "acme", "--scope", "read")
     assert made["key"].startswith("prismline_")
     assert (made["tenant"], made["scopes"]) == ("acme", ["read"])
+    tenants = Key("PK").eq(TENANTS_PK)
+    table = Table(world.connection.dynamodb, jobs_table_name(world.connection.environment))
+    assert [item["SK"] for item in table.query(tenants)] == ["acme"], "its folders belong to it from now on"
     assert "There is no scope 'root'" in world.run("jobs", "keys", "create", "acme", "--scope", "root", expect=2).stderr
     assert "tenant" in world.run("jobs", "keys", "create", "a b", expect=2).stderr

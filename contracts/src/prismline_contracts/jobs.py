@@ -21,12 +21,16 @@ JOB_SK = "JOB"
 JOB_RUN_SK = "RUN"
 IDEMPOTENCY_SK = "IDEMPOTENCY"
 API_KEY_SK = "APIKEY"
+#: Partition key of the tenants.
+TENANTS_PK = "TENANTS"
 #: Prefixes of sort keys. The index of the first task, the export's id, or the event's id follows.
 BATCH_SK_PREFIX = "BATCH#"
 EXPORT_SK_PREFIX = "EXPORT#"
 WEBHOOK_SK_PREFIX = "WEBHOOK#"
 #: What every API key begins with, so that a scanner for leaked secrets finds it.
 API_KEY_PREFIX = "prismline_"
+#: The tenant of a deployment with one tenant. It owns all sources that are not in the folder of another tenant.
+DEFAULT_TENANT = "local"
 #: Prefixes in the bucket.
 JOBS_PREFIX = "jobs/"
 UPLOADS_PREFIX = "uploads/"
@@ -252,6 +256,17 @@ class ApiKeyItem(Contract):
     scopes: Annotated[list[Annotated[str, Open(*get_args(Scope))]], Field(min_length=1)]
     created_at: Timestamp
     revoked_at: Timestamp | None = None
+
+
+class TenantItem(Contract):
+    """The item of a tenant, from its first key on. Its folder below each prefix of sources belongs to it alone."""
+
+    PK: Literal["TENANTS"] = "TENANTS"
+    SK: Tenant
+
+    @property
+    def tenant(self) -> str:
+        return self.SK
 
 
 class ExportItem(Contract):

@@ -22,6 +22,7 @@ from prismline_contracts.jobs import (
     IdempotencyItem,
     JobItem,
     JobRunItem,
+    TenantItem,
     WebhookItem,
 )
 from prismline_contracts.manifest import SpectraManifest
@@ -53,6 +54,7 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "batch_item.v1": BatchItem,
     "idempotency_item.v1": IdempotencyItem,
     "api_key_item.v1": ApiKeyItem,
+    "tenant_item.v1": TenantItem,
     "export_item.v1": ExportItem,
     "webhook_item.v1": WebhookItem,
     "workflow_state_item.v1": WorkflowStateItem,

@@ -6,14 +6,12 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from prismline_contracts import Scope, new_api_key, timestamp
+from prismline_contracts import DEFAULT_TENANT, Scope, new_api_key, timestamp
 from prismline_runtime import Change, Table
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-#: The tenant of the local user.
-TENANT = "local"
 #: The environment variable in which the command line takes a key.
 API_KEY_VARIABLE = "PRISMLINE_API_KEY"
 
@@ -23,7 +21,7 @@ def ensure_api_key(file: Path, dynamodb: DynamoDBClient, table: str) -> str:
 
     The key gets every scope, also if an older release created it with fewer.
     """
-    key, item = new_api_key(TENANT, "local user", get_args(Scope), timestamp(), key=read_api_key(file))
+    key, item = new_api_key(DEFAULT_TENANT, "local user", get_args(Scope), timestamp(), key=read_api_key(file))
     keys = Table(dynamodb, table)
     if not keys.create(item.model_dump(exclude_none=True), key="PK"):
         keys.update({"PK": item.PK, "SK": item.SK}, Change({"scopes": item.scopes}))

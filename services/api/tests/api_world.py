@@ -66,6 +66,7 @@ class ApiWorld:
             "WORKFLOW_STATE_TABLE": f"states-{environment}",
             "BUCKET": f"bucket-{environment}",
             "KEY_CACHE_SECONDS": "0",
+            "DEFAULT_TENANT": "acme",
         }.items():
             patch.setenv(name, value)
         deps = Dependencies.from_environment()

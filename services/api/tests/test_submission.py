@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
@@ -96,6 +97,21 @@ def put(upload: dict[str, object], body: bytes) -> httpx.Response:
     return httpx.put(str(upload["url"]), content=body, headers=upload["headers"])  # type: ignore[arg-type]
 
 
+def job_of(source: str, folder: str, *, own: str | None = None) -> dict[str, Any]:
+    """A job whose cube, noise or frames are in `folder`, and its other sources in `own`."""
+    if source == "frames":
+        windows = [{"window_index": 0, "frame_count": 1, "frames": [f"frames/{folder}x"]}]
+        return {"workload": "captions", "name": "s", "user_id": "u", "windows": windows}
+    own = folder if own is None else own
+    cube, noise = (folder, own) if source == "cube" else (own, folder)
+    return {
+        "workload": "spectra",
+        "name": "grs",
+        "cube_key": f"cubes/{cube}x",
+        "params": {"noise": f"noise/{noise}x"},
+    }
+
+
 class TestCubesAndRecordings:
     def test_a_cube_in_the_bucket_is_split_from_its_manifest(self, world: ApiWorld, acme: Api) -> None:
         world.deps.bucket.write("cubes/grs/field.fits", b"a cube")
@@ -117,12 +133,37 @@ class TestCubesAndRecordings:
         assert world.deps.bucket.read(manifest["cube_key"]) == b"cube"
 
     @pytest.mark.parametrize("key", ["uploads/other/secret.fits", "results/r/t", "cubes/../uploads/other/x", "cubesx"])
-    def test_a_key_outside_of_the_shared_prefixes_is_refused(self, world: ApiWorld, acme: Api, key: str) -> None:
+    def test_a_key_outside_of_the_prefixes_of_sources_is_refused(self, world: ApiWorld, acme: Api, key: str) -> None:
         world.deps.bucket.write(key, b"not yours")
         acme.post("/jobs", {"workload": "spectra", "name": "grs", "cube_key": key}, expect=422)
         noise = {"workload": "spectra", "name": "grs", "cube_key": "cubes/c", "params": {"noise": key}}
         world.deps.bucket.write("cubes/c", b"yours")
         acme.post("/jobs", noise, expect=422)
+
+    @pytest.mark.parametrize("source", ["cube", "noise", "frames"])
+    def test_a_tenant_may_name_only_sources_below_its_own_prefixes(
+        self, world: ApiWorld, acme: Api, source: str
+    ) -> None:
+        other = world.caller("other")
+        other.get("/jobs")
+        for owner, folder in ((acme, ""), (other, "other/")):
+            for prefix in ("cubes", "noise", "frames"):
+                world.deps.bucket.write(f"{prefix}/{folder}x", b"a source")
+            owner.post("/jobs", job_of(source, folder), expect=202)
+        assert "cubes/other/" in other.post("/jobs", job_of(source, "", own="other/"), expect=422)["detail"]
+        assert "another tenant" in acme.post("/jobs", job_of(source, "other/", own=""), expect=422)["detail"]
+
+    def test_a_rerun_reads_only_sources_below_the_tenants_own_prefixes(self, world: ApiWorld) -> None:
+        """Also if an earlier release accepted the job."""
+        world.deps.bucket.write("cubes/other/x", b"a cube")
+        other = world.caller("other")
+        path = f"/jobs/{other.post('/jobs', job_of('cube', 'other/'), expect=202)['job_id']}/rerun"
+        other.post(path, {}, expect=202)
+        (command, _) = world.received(Queue.SPLIT)
+        manifest = world.deps.bucket.read(command["data"]["manifest_key"])
+        world.deps.bucket.write(command["data"]["manifest_key"], manifest.replace(b"cubes/other/x", b"cubes/grs/x"))
+        assert "cubes/other/" in other.post(path, {}, expect=422)["detail"]
+        assert "cubes/other/" in other.get(path, expect=422)["detail"]
 
     def test_a_cube_that_is_not_there_is_refused(self, acme: Api) -> None:
         body = {"workload": "spectra", "name": "grs", "cube_key": "cubes/none.fits"}

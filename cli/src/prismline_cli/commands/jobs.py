@@ -15,7 +15,7 @@ from prismline_cli.api_client import Api, part
 from prismline_cli.commands.options import AsJson, IdempotencyKey
 from prismline_cli.connection import Connection
 from prismline_cli.output import console, fail, print_json
-from prismline_contracts import Scope, jobs_table_name, new_api_key, timestamp
+from prismline_contracts import Scope, TenantItem, jobs_table_name, new_api_key, timestamp
 from prismline_runtime import Table as DynamoTable
 from prismline_runtime import describe_invalid
 
@@ -252,6 +252,7 @@ def create_key_command(
         fail(f"The key cannot be created: {describe_invalid(error)}.")
     connection = Connection.open()
     table = DynamoTable(connection.dynamodb, jobs_table_name(connection.environment))
+    table.create(TenantItem(SK=tenant).model_dump(), key="PK")
     table.create(item.model_dump(exclude_none=True), key="PK")
     if as_json:
         print_json({"key": key, "key_id": item.key_id, "tenant": item.tenant, "scopes": list(item.scopes)})

@@ -9,7 +9,7 @@ from uuid import uuid4
 from prismline_api.auth import Caller
 from prismline_api.dead_letters import recover
 from prismline_api.dependencies import LINK_SECONDS, Dependencies
-from prismline_api.manifests import common_fields, request_hash
+from prismline_api.manifests import check_keys, common_fields, named_keys, request_hash
 from prismline_api.models import Accepted, ExportView, RecoverRequest, RerunPreview, RerunRequest
 from prismline_api.open_jobs import close_job
 from prismline_api.problems import conflict, not_found
@@ -24,6 +24,7 @@ from prismline_api.submission import (
     put_manifest,
 )
 from prismline_contracts import (
+    CaptionsManifest,
     ExportItem,
     ExportRequested,
     JobDeleteRequested,
@@ -33,12 +34,14 @@ from prismline_contracts import (
     RerunOf,
     RunCancelRequested,
     RunItem,
+    SpectraManifest,
     UrlsManifest,
     WorkflowStateItem,
     derived_id,
     export_key,
     job_manifest_key,
     timestamp,
+    upload_key,
 )
 from prismline_runtime import fault_point
 
@@ -154,6 +157,7 @@ def _check_rerun(request: RerunRequest, job: JobItem, deps: Dependencies) -> Non
     if source not in job.run_ids:
         raise not_found(f"run {source} of job {job.job_id}")
     if request.only == "all":
+        _check_sources_again(job, deps)
         return
     run = deps.ledger.get_run(source)
     if _in_its_run(request, job):
@@ -186,8 +190,26 @@ def _manifest_again(request: RerunRequest, job: JobItem, deps: Dependencies) -> 
         of = RerunOf(run_id=_source(request, job), only=request.only)
         params = {"params": json.loads(job.params or "{}")}
         return UrlsManifest.model_validate(common_fields(job) | params | {"rerun": of, "deadline_at": None})
+    return _first_manifest(job, deps).model_copy(update={"deadline_at": None})
+
+
+def _first_manifest(job: JobItem, deps: Dependencies) -> Manifest:
     body = deps.bucket.read(job_manifest_key(job.job_id, job.run_ids[0]))
-    return MANIFESTS[job.workload].model_validate_json(body).model_copy(update={"deadline_at": None})
+    return MANIFESTS[job.workload].model_validate_json(body)
+
+
+def _check_sources_again(job: JobItem, deps: Dependencies) -> None:
+    """Check that the tenant still owns the sources of a cube or a recording. Raises ProblemError (422).
+
+    An earlier release accepted sources in the folders of other tenants.
+    """
+    if job.workload == "urls":
+        return
+    manifest = _first_manifest(job, deps)
+    assert isinstance(manifest, SpectraManifest | CaptionsManifest), "MANIFESTS has these for the other workloads"
+    own_uploads = upload_key(job.tenant, "")
+    keys = (key for key in named_keys(manifest) if not key.startswith(own_uploads))
+    check_keys(keys, deps.sources(job.tenant))
 
 
 # ---- deletion

@@ -47,6 +47,8 @@ class Keys:
         self._cache_seconds = cache_seconds
         self._clock = clock
         self._cache: dict[str, tuple[float, Caller]] = {}
+        #: Tenants whose items exist.
+        self._noted: set[str] = set()
 
     def caller(self, key: str | None) -> Caller:
         """The caller with this key. Raises ProblemError (401) if there is no such key, or it was revoked."""
@@ -70,6 +72,9 @@ class Keys:
         item = self._store.api_key(digest)
         if item is None or item.revoked_at is not None:
             raise _unknown()
+        if item.tenant not in self._noted:  # an earlier release made the key
+            self._store.note_tenant(item.tenant)
+            self._noted.add(item.tenant)
         caller = Caller(tenant=item.tenant, key_id=item.key_id, scopes=frozenset(item.scopes))
         if len(self._cache) >= CACHED_KEYS:
             self._cache.clear()

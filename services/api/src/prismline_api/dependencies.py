@@ -20,6 +20,7 @@ from prismline_api.auth import Keys
 from prismline_api.cursors import ForgedCursorError, seal, unseal
 from prismline_api.deployment.alerts import Alerts
 from prismline_api.deployment.system import System
+from prismline_api.ownership import Sources, sources_of
 from prismline_api.problems import ProblemError
 from prismline_api.recent import Recent
 from prismline_api.sessions import Sessions
@@ -164,6 +165,12 @@ class Dependencies:
                 f"Your tenant may make {settings.requests_per_second:g} requests a second. Wait {seconds} s.",
                 headers={"Retry-After": str(seconds)},
             )
+
+    def sources(self, tenant: str) -> Sources:
+        """The keys that the jobs of the tenant may name."""
+        settings = self.settings
+        tenants = self.store.tenants() if tenant == settings.default_tenant else ()
+        return sources_of(tenant, settings.source_prefixes, default_tenant=settings.default_tenant, tenants=tenants)
 
     def link(self, key: str, content_type: str | None = None) -> str:
         """A link with which anybody can download the object for `LINK_SECONDS`.

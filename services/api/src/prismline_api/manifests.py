@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 from prismline_api.models import CaptionsJob, SpectraJob, UrlsJob
+from prismline_api.ownership import Sources
 from prismline_api.problems import ProblemError, invalid
 from prismline_contracts import CaptionsManifest, JobItem, Manifest, SpectraManifest, TaskList, UrlsManifest
 
@@ -61,21 +62,21 @@ def check_urls(urls: Iterable[str]) -> None:
             raise invalid(f"urls.{position} is not an http or https URL: {shown!r}. Correct or remove it.")
 
 
-def check_keys(keys: Iterable[str], prefixes: Sequence[str]) -> None:
-    """Check that a job may name these keys. Raises ProblemError (422) for a key that is not below `prefixes`."""
+def check_keys(keys: Iterable[str], sources: Sources) -> None:
+    """Check that a job may name these keys. Raises ProblemError (422), which says why it may not."""
     for key in keys:
-        if not key.startswith(tuple(prefixes)) or ".." in key.split("/"):
+        refusal = sources.refusal(key)
+        if refusal is not None:
             raise invalid(
-                f"The key {key!r} is not below {', '.join(prefixes)}. Put the object there, or upload it with"
-                " POST /v1/uploads."
+                f"{refusal} Put the object below {' or '.join(sources.prefixes)}, or upload it with POST /v1/uploads."
             )
 
 
-def named_keys(request: SpectraJob | CaptionsJob) -> list[str]:
-    """The keys of objects in the bucket that a request names."""
-    if isinstance(request, CaptionsJob):
-        return [key for window in request.windows for key in window.frames]
-    return [key for key in (request.cube_key, request.params.noise) if isinstance(key, str)]
+def named_keys(job: SpectraJob | CaptionsJob | SpectraManifest | CaptionsManifest) -> list[str]:
+    """The keys of objects in the bucket that a job names. The manifest of a job may also name its upload."""
+    if isinstance(job, CaptionsJob | CaptionsManifest):
+        return [key for window in job.windows for key in window.frames]
+    return [key for key in (job.cube_key, job.params.noise) if isinstance(key, str)]
 
 
 def upload_metadata(format_: str, *, gzip: bool) -> dict[str, str]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from prismline_contracts import DEFAULT_TENANT
+from prismline_contracts.base import Tenant
 from prismline_runtime import ServiceSettings
 
 
@@ -41,9 +43,14 @@ class ApiSettings(ServiceSettings):
     maps_memory_bytes: int = Field(
         default=256 * 2**20, ge=2**20, description="Memory for tiles, values, footers and spectra, in bytes."
     )
-    source_prefixes: list[str] = Field(
+    source_prefixes: list[Annotated[str, Field(pattern=r"/$")]] = Field(
         default=["cubes/", "noise/", "frames/"],
-        description="Prefixes below which a job may name objects that its tenant did not upload, as JSON.",
+        description="Prefixes below which a job may name objects that its tenant did not upload, as JSON. Each tenant"
+        " owns the folder with its name below each of them.",
+    )
+    default_tenant: Tenant = Field(
+        default=DEFAULT_TENANT,
+        description="The tenant that owns the objects below these prefixes that are in no folder of another tenant.",
     )
     queue_age_namespace: str = Field(
         default="AWS/SQS",

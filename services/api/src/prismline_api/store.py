@@ -11,6 +11,7 @@ from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 
 from prismline_contracts import (
     BATCH_SK_PREFIX,
+    TENANTS_PK,
     ApiKeyItem,
     BatchItem,
     Contract,
@@ -18,6 +19,7 @@ from prismline_contracts import (
     IdempotencyItem,
     JobItem,
     JobRunItem,
+    TenantItem,
     api_key_key,
     export_key,
     idempotency_key,
@@ -45,7 +47,15 @@ class JobStore:
         self._table = Table(dynamodb, table)
         self._clock = clock
 
-    # ---- API keys and secrets
+    # ---- tenants, API keys and secrets
+
+    def tenants(self) -> list[str]:
+        """The tenants that have or had a key, but not those whose keys are of an earlier release and were not used."""
+        return [TenantItem.model_validate(item).tenant for item in self._table.query(Key("PK").eq(TENANTS_PK))]
+
+    def note_tenant(self, tenant: str) -> None:
+        """Write the tenant's item, unless it exists."""
+        self._create([TenantItem(SK=tenant)])
 
     def api_key(self, sha256: str) -> ApiKeyItem | None:
         """The API key with this hash, or None."""

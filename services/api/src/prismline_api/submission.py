@@ -166,7 +166,7 @@ def _check_sources(request: UrlsJob | SpectraJob | CaptionsJob, tenant: str, dep
     if isinstance(request, UrlsJob):
         check_urls(request.urls or ())
     else:
-        check_keys(named_keys(request), deps.settings.source_prefixes)
+        check_keys(named_keys(request), deps.sources(tenant))
     uploaded = _uploaded(request, tenant)
     if uploaded is not None:
         head = deps.head(uploaded)
