@@ -17,10 +17,12 @@ from pydantic import ValidationError
 
 from prismline_contracts import (
     CaptionsManifest,
+    CaptionWindow,
     ChunkCompleted,
     ChunkItem,
     Envelope,
     FitParams,
+    Manifest,
     NewerStatus,
     SpectraManifest,
     TaskItem,
@@ -229,6 +231,47 @@ def test_caption_runs_are_listed_by_their_session() -> None:
 def test_windows_that_contradict_themselves_are_refused(windows: object, wrong: str) -> None:
     with pytest.raises(ValidationError, match=wrong):
         CaptionsManifest.model_validate(captions(windows=windows))
+
+
+#: Numbers that a table, a message or a browser would change or refuse. JSON has a word for some that it does not allow.
+EXTREME_FRACTIONS = (5e-324, 1e-320, 1e-101, 1e101, 1.7e308, float("inf"), float("nan"))
+
+
+@pytest.mark.parametrize("value", EXTREME_FRACTIONS)
+@pytest.mark.parametrize(
+    ("model", "given", "path"),
+    [
+        (SpectraManifest, {"survey": "s", "cube_key": "cubes/a.fits"}, "tolerated_failure_percent"),
+        (SpectraManifest, {"survey": "s", "cube_key": "cubes/a.fits"}, "params.beta"),
+        (SpectraManifest, {"survey": "s", "cube_key": "cubes/a.fits"}, "params.noise"),
+        (UrlsManifest, {"workload": "urls", "survey": "s", "urls": ["https://example.org"]}, "params.timeout_s"),
+    ],
+)
+def test_a_fraction_that_a_table_cannot_hold_is_refused_and_named(
+    model: type[Manifest], given: dict[str, Any], path: str, value: float
+) -> None:
+    outer, _, inner = path.partition(".")
+    with pytest.raises(ValidationError) as refused:
+        model.model_validate(given | {outer: {inner: value} if inner else value})
+    assert {error["loc"][: 1 + bool(inner)] for error in refused.value.errors()} == {tuple(path.split("."))}
+
+
+def test_a_negative_zero_is_a_zero() -> None:
+    manifest = SpectraManifest(survey="s", cube_key="cubes/a.fits", tolerated_failure_percent=-0.0)
+    assert str(manifest.tolerated_failure_percent) == "0.0"
+
+
+@pytest.mark.parametrize("index", [2**31, 2**53, 10**30, 10**400])
+def test_a_window_whose_number_no_cell_can_have_is_refused(index: int) -> None:
+    window = {"window_index": index, "frame_count": 1, "frames": ["a.png"]}
+    with pytest.raises(ValidationError, match="at most 2147483647"):
+        CaptionsManifest.model_validate(captions(windows=[window]))
+
+
+def test_a_window_of_an_older_release_is_still_read() -> None:
+    """The worker processes chunks whose windows were stored before their numbers had a limit."""
+    window = CaptionWindow(window_index=10**30, frame_count=1, frames=["a.png"], session_id="s", user_id="u")
+    assert window.window_index == 10**30
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,12 @@ Every service imports this package. It imports no other package of the repositor
 """
 
 from prismline_contracts.base import (
+    MOST_INDEX,
     SURVEY_RULE,
     Contract,
     Key,
     RunId,
+    Submitted,
     Survey,
     Tenant,
     Timestamp,
@@ -26,6 +28,7 @@ from prismline_contracts.captions import (
     CaptionWindow,
     FrameWindow,
     GivenCaptionParams,
+    GivenFrameWindow,
     caption_key,
 )
 from prismline_contracts.commands import (
@@ -235,6 +238,7 @@ __all__ = [
     "MAX_SOURCE_CHARS",
     "MAX_SUMMARY_BYTES",
     "MAX_TASKS_PER_MESSAGE",
+    "MOST_INDEX",
     "NO_INSTANCE",
     "OPEN_RUNS",
     "OPERATION_SK",
@@ -278,6 +282,7 @@ __all__ = [
     "FrameWindow",
     "GivenCaptionParams",
     "GivenFitParams",
+    "GivenFrameWindow",
     "GivenUrlParams",
     "IdempotencyItem",
     "JobDeleteRequested",
@@ -317,6 +322,7 @@ __all__ = [
     "SpectraRefit",
     "StatusUpdate",
     "StepFunctionsError",
+    "Submitted",
     "Survey",
     "TaskBatches",
     "TaskId",

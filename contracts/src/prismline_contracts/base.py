@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler, StringConstraints, field_validator
 from pydantic_core import CoreSchema
 
 #: Namespace of all derived ids (UUIDs of version 5, RFC 9562).
@@ -45,6 +45,38 @@ class Contract(BaseModel):
     def attribute(cls, field: str) -> str:
         """The name of `field` on the wire: in table items, messages and printed documents."""
         return cls.model_fields[field].alias or field
+
+
+#: Least and greatest amount of a fraction that a client may send, unless it is 0. Tables hold 1e-130 to 9.9e125.
+LEAST_AMOUNT, MOST_AMOUNT = 1e-100, 1e100
+#: Greatest whole number that a client may send. JSON carries it unchanged to every program, also to a browser.
+MOST_WHOLE = 2**53 - 1
+#: Greatest number of a chunk's first item, or of a task: clients get the numbers of all cells as four bytes each.
+MOST_INDEX = 2**31 - 1
+
+
+class Submitted(BaseModel):
+    """Base of the models that clients write: refuses numbers that a table, a message or a browser would change.
+
+    The schemas do not show these limits, because a reader of a contract may not accept less than its last release did.
+    Models of stored items have no such limits: a table may hold numbers that an older release accepted.
+    """
+
+    @field_validator("*")
+    @classmethod
+    def _is_carried(cls, value: Any) -> Any:
+        return _carried(value) if isinstance(value, float | int) and not isinstance(value, bool) else value
+
+
+def _carried(number: float) -> float:
+    """`number`, with 0 for a negative zero. Raises ValueError if it is too large, too small or not finite."""
+    if isinstance(number, int):
+        if abs(number) > MOST_WHOLE:
+            raise ValueError(f"a whole number is at most {MOST_WHOLE}")
+        return number
+    if number != 0 and not LEAST_AMOUNT <= abs(number) <= MOST_AMOUNT:
+        raise ValueError(f"a number other than 0 is at least {LEAST_AMOUNT:g} and at most {MOST_AMOUNT:g}")
+    return number or 0.0
 
 
 #: The keyword, in a JSON Schema, of the values that a writer of this version writes. A validator accepts any other.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from prismline_contracts.base import Contract, Count, Key, Name, RunId, Survey, Timestamp
+from prismline_contracts.base import MOST_INDEX, Contract, Count, Key, Name, RunId, Submitted, Survey, Timestamp
 from prismline_contracts.manifest import Manifest, Params
 
 #: Most frames in a window. One request to the model carries one window.
@@ -22,7 +22,7 @@ class CaptionParams(Params):
     max_tokens: Annotated[int, Field(ge=1, le=4096)] = 256
 
 
-class GivenCaptionParams(CaptionParams, extra="forbid"):
+class GivenCaptionParams(Submitted, CaptionParams, extra="forbid"):
     """Parameters of a captions run as a person writes them."""
 
 
@@ -41,13 +41,24 @@ class FrameWindow(Contract):
         return self
 
 
+class GivenFrameWindow(FrameWindow):
+    """A window as a client writes it. Its number is at most `MOST_INDEX`, which the schema does not show."""
+
+    @field_validator("window_index")
+    @classmethod
+    def _is_an_index(cls, value: int) -> int:
+        if value > MOST_INDEX:
+            raise ValueError(f"window_index is at most {MOST_INDEX}")
+        return value
+
+
 class CaptionsManifest(Manifest):
     """The manifest of the `captions` workload: the windows of one session."""
 
     workload: Literal["captions"]
     survey: Survey = Field(alias="session_id")
     user_id: Name
-    windows: Annotated[list[FrameWindow], Field(min_length=1, max_length=100_000)]
+    windows: Annotated[list[GivenFrameWindow], Field(min_length=1, max_length=100_000)]
     params: GivenCaptionParams = GivenCaptionParams()
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from prismline_contracts.base import Contract, Key, Name, Survey, Tenant, Timestamp, derived_id
+from prismline_contracts.base import Contract, Key, Name, Submitted, Survey, Tenant, Timestamp, derived_id
 from prismline_contracts.envelope import TraceParent
 
 #: The workload of a manifest that does not name one.
@@ -54,15 +54,15 @@ class FitParams(Params):
         return self
 
 
-class GivenFitParams(FitParams, extra="forbid"):
+class GivenFitParams(Submitted, FitParams, extra="forbid"):
     """Parameters of a decomposition as a person writes them."""
 
 
-class GivenParams(Params, extra="forbid"):
+class GivenParams(Submitted, Params, extra="forbid"):
     """No parameters."""
 
 
-class Manifest(Contract):
+class Manifest(Submitted, Contract):
     """The fields of every manifest. A workload adds its source and its parameters."""
 
     workload: Name = DEFAULT_WORKLOAD

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from prismline_contracts.base import Contract, Count, Key, Name, RunId, Timestamp
+from prismline_contracts.base import Contract, Count, Key, Name, RunId, Submitted, Timestamp
 from prismline_contracts.items import AttemptError, ChunkStatus, NewerStatus, StoredStatus, read_status
 from prismline_contracts.manifest import Manifest, Params
 
@@ -177,7 +177,7 @@ class UrlParams(Params):
     ] = KEPT_HEADERS
 
 
-class GivenUrlParams(UrlParams, extra="forbid"):
+class GivenUrlParams(Submitted, UrlParams, extra="forbid"):
     """Parameters of a `urls` run as a person writes them."""
 
 
@@ -193,7 +193,7 @@ class TaskList(Contract):
     gzip: bool = False
 
 
-class TaskBatches(Contract):
+class TaskBatches(Submitted, Contract):
     """The batches of a job that was open: lists under one prefix, each named after the index of its first task."""
 
     prefix: Key

@@ -15,13 +15,13 @@ from prismline_api.open_jobs import close_job
 from prismline_api.problems import conflict, not_found
 from prismline_api.reading import find_job, find_run
 from prismline_api.submission import (
-    MANIFESTS,
     check_repeated,
     idempotency_item,
     ingest,
     is_started,
     job_run_item,
     put_manifest,
+    stored_manifest,
 )
 from prismline_contracts import (
     CaptionsManifest,
@@ -39,7 +39,6 @@ from prismline_contracts import (
     WorkflowStateItem,
     derived_id,
     export_key,
-    job_manifest_key,
     timestamp,
     upload_key,
 )
@@ -105,14 +104,15 @@ def rerun_job(
                 raise not_found(f"run {run_id}")
             run = known_run
             if not is_started(run, deps):
-                _start_again(request, job, run, deps)
+                _start_again(_manifest_again(request, job, deps), job, run, deps)
             return job, run, True
         _check_rerun(request, job, deps)
+        manifest = _manifest_again(request, job, deps)
         run = job_run_item(job, run_id, timestamp(deps.clock()))
         asked = idempotency_item(caller.tenant, name, operation, digest, job, run, deps.clock())
         if deps.store.add_run(job, run, asked):
             fault_point("api.rerun_added", run_id=run_id)
-            _start_again(request, job, run, deps)
+            _start_again(manifest, job, run, deps)
             return job.model_copy(update={"run_ids": [*job.run_ids, run_id]}), run, False
         job = find_job(caller, job_id, deps)
     raise conflict("job-busy", "Other requests are changing the job. Repeat the request.")
@@ -175,8 +175,8 @@ def _source(request: RerunRequest, job: JobItem) -> str:
     return request.run_id or (job.run_ids[0] if request.only == "all" else job.run_ids[-1])
 
 
-def _start_again(request: RerunRequest, job: JobItem, run: JobRunItem, deps: Dependencies) -> None:
-    put_manifest(_manifest_again(request, job, deps), run, deps.bucket)
+def _start_again(manifest: Manifest, job: JobItem, run: JobRunItem, deps: Dependencies) -> None:
+    put_manifest(manifest, run, deps.bucket)
     fault_point("api.rerun_manifest_written", run_id=run.run_id)
     ingest(job, run, deps.transport)
 
@@ -184,18 +184,13 @@ def _start_again(request: RerunRequest, job: JobItem, run: JobRunItem, deps: Dep
 def _manifest_again(request: RerunRequest, job: JobItem, deps: Dependencies) -> Manifest:
     """The manifest of a rerun. Tasks are taken from the earlier run. A cube or a recording is taken in full.
 
-    It has no deadline, because the job's deadline was for the first run.
+    It has no deadline, because the job's deadline was for the first run. Raises ProblemError (409).
     """
     if job.workload == "urls":
         of = RerunOf(run_id=_source(request, job), only=request.only)
         params = {"params": json.loads(job.params or "{}")}
         return UrlsManifest.model_validate(common_fields(job) | params | {"rerun": of, "deadline_at": None})
-    return _first_manifest(job, deps).model_copy(update={"deadline_at": None})
-
-
-def _first_manifest(job: JobItem, deps: Dependencies) -> Manifest:
-    body = deps.bucket.read(job_manifest_key(job.job_id, job.run_ids[0]))
-    return MANIFESTS[job.workload].model_validate_json(body)
+    return stored_manifest(job, job.run_ids[0], deps.bucket).model_copy(update={"deadline_at": None})
 
 
 def _check_sources_again(job: JobItem, deps: Dependencies) -> None:
@@ -205,7 +200,7 @@ def _check_sources_again(job: JobItem, deps: Dependencies) -> None:
     """
     if job.workload == "urls":
         return
-    manifest = _first_manifest(job, deps)
+    manifest = stored_manifest(job, job.run_ids[0], deps.bucket)
     assert isinstance(manifest, SpectraManifest | CaptionsManifest), "MANIFESTS has these for the other workloads"
     own_uploads = upload_key(job.tenant, "")
     keys = (key for key in named_keys(manifest) if not key.startswith(own_uploads))

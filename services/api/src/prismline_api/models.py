@@ -11,10 +11,11 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 
 from prismline_contracts import (
     MAX_INLINE_URLS,
-    FrameWindow,
     GivenCaptionParams,
     GivenFitParams,
+    GivenFrameWindow,
     GivenUrlParams,
+    Submitted,
     TaskSource,
 )
 from prismline_contracts.base import ChunkId, Key, RunId, Survey, Timestamp
@@ -30,7 +31,7 @@ DeadLetterKey = Annotated[str, StringConstraints(pattern=r"^dead-letter-archive/
 T = TypeVar("T")
 
 
-class Request(BaseModel):
+class Request(Submitted):
     """Base of the bodies of requests."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
@@ -145,7 +146,7 @@ class CaptionsJob(JobOptions):
 
     workload: Literal["captions"]
     user_id: Annotated[str, StringConstraints(min_length=1, max_length=200)]
-    windows: Annotated[list[FrameWindow], Field(min_length=1, max_length=100_000)]
+    windows: Annotated[list[GivenFrameWindow], Field(min_length=1, max_length=100_000)]
     params: GivenCaptionParams = GivenCaptionParams()
 
 

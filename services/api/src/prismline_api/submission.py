@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import uuid4
 
+from pydantic import ValidationError
+
 from prismline_api.auth import Caller
 from prismline_api.dependencies import Dependencies
 from prismline_api.manifests import (
@@ -56,7 +58,7 @@ from prismline_contracts import (
     traceparent_of,
     upload_key,
 )
-from prismline_runtime import Bucket, Transport, batches, fault_point
+from prismline_runtime import Bucket, Transport, batches, describe_invalid, fault_point
 
 #: Tasks in one message if a request enqueues them. Short messages spread a small run over workers.
 TASKS_PER_MESSAGE = 25
@@ -203,9 +205,8 @@ def _manifest_again(
     request: UrlsJob | SpectraJob | CaptionsJob, job: JobItem, run: JobRunItem, deps: Dependencies
 ) -> Manifest:
     """The manifest that the first request wrote, or would have written."""
-    key = job_manifest_key(job.job_id, run.run_id)
-    if deps.head(key) is not None:
-        return MANIFESTS[job.workload].model_validate_json(deps.bucket.read(key))
+    if deps.head(job_manifest_key(job.job_id, run.run_id)) is not None:
+        return stored_manifest(job, run.run_id, deps.bucket)
     task_list = _check_sources(request, job.tenant, deps)
     return manifest_of(job, request, upload_key=_uploaded(request, job.tenant), task_list=task_list)
 
@@ -268,6 +269,18 @@ def put_manifest(manifest: Manifest, run: JobRunItem, bucket: Bucket) -> Manifes
     if bucket.create(key, manifest.model_dump_json(exclude_none=True, exclude_unset=True, by_alias=True).encode()):
         return manifest
     return type(manifest).model_validate_json(bucket.read(key))
+
+
+def stored_manifest(job: JobItem, run_id: str, bucket: Bucket) -> Manifest:
+    """The manifest of a run. Raises ProblemError (409) if this release refuses what an older one accepted."""
+    body = bucket.read(job_manifest_key(job.job_id, run_id))
+    try:
+        return MANIFESTS[job.workload].model_validate_json(body)
+    except ValidationError as error:
+        raise conflict(
+            "manifest-invalid",
+            f"This release does not accept the job's manifest: {describe_invalid(error)}. Submit a new job.",
+        ) from error
 
 
 def open_task_run(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prismline_contracts import CHUNK_SK_PREFIX
+from prismline_contracts import CHUNK_SK_PREFIX, MOST_INDEX
 
 #: The states of cells, by code. A deferred cell is PENDING and waits for a resource, or for a retry after an error.
 STATES = ("pending", "in_progress", "completed", "failed", "deferred")
@@ -89,14 +89,14 @@ def columns_of(items: Iterable[Mapping[str, Any]], opened_at: datetime, now: str
     rows = []
     for item in items:
         key = item["SK"]
-        cell = int(key[len(_CHUNK_ID) :]) if key.startswith(_CHUNK_ID) else int(item["index"])
+        number = int(key[len(_CHUNK_ID) :]) if key.startswith(_CHUNK_ID) else int(item["index"])
         state = _CODES.get(item["status"], PENDING)
         started = item.get("started_at")
         if state in (PENDING, IN_PROGRESS) and _waits(item, started or "", now):
             state = DEFERRED
         rows.append(
             (
-                cell,
+                min(MOST_INDEX, number),  # an older release accepted larger ones
                 state,
                 min(255, item.get("attempts", 0)),
                 UNKNOWN if started is None else _ms(datetime.fromisoformat(started), opened_at),

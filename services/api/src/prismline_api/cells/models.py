@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from prismline_api.models import Response
+from prismline_contracts import MOST_INDEX
 
 _DIFFERENCES = (
     "base64 of the differences from cell to cell, as signed four-byte numbers, little-endian: the first bytes of all"
@@ -18,7 +19,9 @@ _BYTES = "base64 of one byte for each cell."
 class CellColumns(Response):
     """One value for each cell, in the order of their numbers. An unknown time is -1."""
 
-    cell: Annotated[str, Field(description=f"Numbers of the cells: {_DIFFERENCES}")]
+    cell: Annotated[
+        str, Field(description=f"Numbers of the cells, or {MOST_INDEX} for a larger number: {_DIFFERENCES}")
+    ]
     state: Annotated[str, Field(description=f"Indices into `states`: {_BYTES}")]
     attempts: Annotated[str, Field(description=f"Attempts that began, at most 255: {_BYTES}")]
     started: Annotated[

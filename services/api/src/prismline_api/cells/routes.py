@@ -11,11 +11,12 @@ from prismline_api.cells.detail import cell_view
 from prismline_api.cells.models import CellsView, CellView
 from prismline_api.parameters import Deps, Reader, RunId
 from prismline_api.reading import find_run
+from prismline_contracts import MOST_INDEX
 
 router = APIRouter(prefix="/v1/runs/{run_id}/cells", tags=["cells"], responses=problems.RESPONSES)
 
 #: The number of a chunk has seven digits, or more in the largest cubes.
-Cell = Annotated[int, Path(ge=0, lt=2**31, description="The cell's number.")]
+Cell = Annotated[int, Path(ge=0, le=MOST_INDEX, description="The cell's number.")]
 
 
 @router.get(
