@@ -76,6 +76,11 @@ class TestLimits:
             ({"colour": "red"}, "colour"),
             ({"params": {"timeout_s": -1.0}}, "timeout_s"),
             ({"webhook": {"url": "file:///etc/passwd"}}, "webhook"),
+            ({"webhook": {"url": "http://[::1"}}, "webhook.url"),
+            ({"webhook": {"url": "http://example.org:99999999/"}}, "webhook.url"),
+            ({"webhook": {"url": "https://example.org/", "secret": f"whsec_{'A' * 33}"}}, "webhook.secret"),
+            ({"urls": ["https://example.org", "http://[::1"]}, "urls.1"),
+            ({"urls": ["http://a..b/"]}, "urls.0"),
         ],
     )
     def test_a_field_that_is_wrong_is_named(self, acme: Api, change: dict[str, Any], field: str) -> None:

@@ -12,14 +12,16 @@ from functools import partial
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 from standardwebhooks import Webhook as Verifier
 from standardwebhooks import WebhookVerificationError
 from webhook_world import JOB_ID, RUN_ID, SECRET, Target, WebhookWorld
 
+from prismline_api.models import WebhookTarget
 from prismline_api.webhooks import handler as handler_module
 from prismline_api.webhooks.posting import Poster
 from prismline_api.webhooks.retrying import PATIENCE, Answer, Delivered, GiveUp, TryAgain, decide
-from prismline_api.webhooks.signing import signed_headers
+from prismline_api.webhooks.signing import SecretError, signed_headers
 from prismline_contracts import WebhookItem, timestamp
 from prismline_runtime import Delivery, Transport
 from prismline_web import guarded_async_client
@@ -65,6 +67,19 @@ def test_the_independent_library_accepts_what_is_signed(secret: bytes, event_id:
         verifier.verify(body + b"x", headers, json_parse=False)
     with pytest.raises(WebhookVerificationError):
         verifier.verify(body, headers | {"webhook-id": "other"}, json_parse=False)
+
+
+@given(secret=st.from_regex(r"whsec_[A-Za-z0-9+/]{30,130}={0,2}", fullmatch=True))
+def test_a_secret_is_accepted_exactly_if_it_can_sign(secret: str) -> None:
+    try:
+        headers = signed_headers(secret, "id", b"body", datetime.now(UTC))
+    except SecretError:
+        with pytest.raises(ValidationError, match="whsec_ and base64"):
+            WebhookTarget(url="https://example.org/", secret=secret)
+    else:
+        assert WebhookTarget(url="https://example.org/", secret=secret).secret == secret
+        text = secret.removeprefix("whsec_").rstrip("=")
+        Verifier(text + "=" * (-len(text) % 4)).verify(b"body", headers, json_parse=False)
 
 
 # ---- decisions
@@ -240,9 +255,36 @@ def test_a_target_that_does_not_answer_is_waited_for_until_the_limit(target: Tar
     target.hold.set()
 
 
-@pytest.mark.parametrize("url", ["ftp://example.org/", "http://", "http://[::bad/"])
+#: URLs to which no client can post. The api accepted some of them in earlier releases.
+MALFORMED = ["ftp://example.org/", "http://", "http://[::bad/", "http://[::1", "http://e.org:99999999/", "http://a..b/"]
+
+
+@pytest.mark.parametrize("url", MALFORMED)
 def test_a_target_that_is_not_a_url_is_given_up(url: str) -> None:
     assert Poster(guarded_async_client, 1.0).post(url, b"{}", {}).final
+
+
+@emulator
+@pytest.mark.parametrize(
+    ("target_of_job", "reason"),
+    [
+        ({"url": "http://[::1"}, "The target's URL cannot be requested"),
+        ({"url": "http://example.org:99999999/"}, "The target's URL cannot be requested"),
+        ({"secret": f"whsec_{'A' * 33}"}, "The webhook's secret is not"),
+    ],
+)
+def test_a_post_that_can_never_work_fails_at_once_with_its_reason(
+    world: WebhookWorld, target: Target, target_of_job: dict[str, str], reason: str
+) -> None:
+    """Jobs of an earlier release may have such a target."""
+    world.submit(**target_of_job)
+    world.end()
+    assert world.handle() == []
+    assert target.posts == []
+    item = world.item()
+    assert (item["status"], item["attempts"]) == ("FAILED", 1)
+    assert reason in item["last_error"]
+    assert world.dead_letters() == [item["last_error"]]
 
 
 def test_a_target_that_is_down_is_tried_again() -> None:

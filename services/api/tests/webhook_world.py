@@ -102,10 +102,10 @@ class WebhookWorld:
         deps = replace(deps, deliveries=Deliveries(dynamodb, jobs, clock=clock), clock=clock)
         return cls(environment, deps, target, sqs, Table(dynamodb, jobs), clock)
 
-    def submit(self, *, url: str | None = None, webhook: bool = True, **fields: Any) -> None:
+    def submit(self, *, url: str | None = None, secret: str = SECRET, webhook: bool = True, **fields: Any) -> None:
         """Write a job and its run of two chunks."""
         split_run(self.deps.ledger, RUN_ID, 2, job_id=JOB_ID)
-        hook = Webhook(url=url or self.target.url, secret=SECRET) if webhook else None
+        hook = Webhook(url=url or self.target.url, secret=secret) if webhook else None
         both: dict[str, Any] = {"tenant": TENANT, "job_id": JOB_ID, "survey": "pages", "workload": "urls"}
         both["created_at"] = CREATED_AT
         index = {"GSI1_PK": f"TENANT#{TENANT}", "GSI1_SK": f"{CREATED_AT}#{JOB_ID}"}

@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
@@ -50,16 +49,19 @@ def request_hash(request: BaseModel) -> str:
 
 
 def check_urls(urls: Iterable[str]) -> None:
-    """Check URLs. Raises ProblemError (422), which names the first one that is not an http or https URL."""
+    """Check the URLs of tasks. Raises ProblemError (422), which names the first one that cannot be requested."""
     for position, url in enumerate(urls):
-        try:
-            parts = urlsplit(url)
-            port_is_valid = parts.port is None or parts.port > 0
-        except ValueError:
-            port_is_valid, parts = False, urlsplit("")
-        if parts.scheme not in {"http", "https"} or not parts.hostname or not port_is_valid:
-            shown = url if len(url) <= 100 else f"{url[:100]}..."
-            raise invalid(f"urls.{position} is not an http or https URL: {shown!r}. Correct or remove it.")
+        check_url(url, f"urls.{position}")
+
+
+def check_url(url: str, field: str) -> None:
+    """Check the URL in a field. Raises ProblemError (422) if it cannot be requested."""
+    from prismline_web import unusable  # noqa: PLC0415 - httpx
+
+    reason = unusable(url)
+    if reason is not None:
+        shown = url if len(url) <= 100 else f"{url[:100]}..."
+        raise invalid(f"{field} is not a URL that can be requested: {reason}, in {shown!r}. Correct or remove it.")
 
 
 def check_keys(keys: Iterable[str], sources: Sources) -> None:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
+from prismline_api.webhooks.signing import signing_key
 from prismline_contracts import (
     MAX_INLINE_URLS,
     GivenCaptionParams,
@@ -53,10 +54,18 @@ class WebhookTarget(Request):
     secret: Annotated[
         str | None,
         Field(
-            pattern=r"^whsec_[A-Za-z0-9+/]{32,128}={0,2}$",
-            description="Secret that signs the posts: `whsec_` and base64. Absent: the service makes and returns one.",
+            description="Secret that signs the posts: `whsec_` and base64 of 24 to 96 bytes. Absent: the service makes"
+            " and returns one.",
+            examples=["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
         ),
     ] = None
+
+    @field_validator("secret")
+    @classmethod
+    def _can_sign(cls, secret: str | None) -> str | None:
+        if secret is not None:
+            signing_key(secret)
+        return secret
 
 
 class JobOptions(Request):

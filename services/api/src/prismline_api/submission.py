@@ -20,6 +20,7 @@ from prismline_api.dependencies import Dependencies
 from prismline_api.manifests import (
     Path,
     check_keys,
+    check_url,
     check_urls,
     key_reused,
     manifest_of,
@@ -165,6 +166,8 @@ def _prepared(
 
 def _check_sources(request: UrlsJob | SpectraJob | CaptionsJob, tenant: str, deps: Dependencies) -> TaskList | None:
     """Check that the objects of the request exist and may be used. Return the uploaded list, if it names one."""
+    if request.webhook is not None:
+        check_url(request.webhook.url, "webhook.url")
     if isinstance(request, UrlsJob):
         check_urls(request.urls or ())
     else:

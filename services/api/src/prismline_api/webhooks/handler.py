@@ -12,9 +12,9 @@ from functools import cache, partial
 from typing import Any
 
 from prismline_api.webhooks.dependencies import WebhookDependencies
-from prismline_api.webhooks.retrying import Delivered, GiveUp, TryAgain, decide
-from prismline_api.webhooks.signing import signed_headers
-from prismline_contracts import JobItem, RunCancelled, RunCompleted, RunFailed
+from prismline_api.webhooks.retrying import Answer, Delivered, GiveUp, TryAgain, decide
+from prismline_api.webhooks.signing import SecretError, signed_headers
+from prismline_contracts import JobItem, RunCancelled, RunCompleted, RunFailed, Webhook
 from prismline_runtime import Message, PermanentError, TransientError, fault_point, queue_handler
 from prismline_runtime.routing import LambdaHandler
 
@@ -35,8 +35,7 @@ def on_run_ended(event: RunEnded, message: Message, deps: WebhookDependencies) -
         return
     fault_point("webhook.counted", run_id=event.run_id)
     body = _body(event, message, job, deps)
-    moment = deps.clock()
-    answer = deps.poster.post(job.webhook.url, body, signed_headers(job.webhook.secret, event_id, body, moment))
+    answer = _post(job.webhook, event_id, body, deps)
     fault_point("webhook.posted", run_id=event.run_id)
     facts = {"attempt": item.attempts, "http_status": answer.status}
     match decide(answer, item, deps.clock()):
@@ -51,6 +50,14 @@ def on_run_ended(event: RunEnded, message: Message, deps: WebhookDependencies) -
             deps.deliveries.note(item, status="FAILED", last_error=reason, http_status=answer.status)
             deps.logger.warning("webhook_given_up", extra=facts | {"reason": reason})
             raise PermanentError(reason)
+
+
+def _post(target: Webhook, event_id: str, body: bytes, deps: WebhookDependencies) -> Answer:
+    try:
+        headers = signed_headers(target.secret, event_id, body, deps.clock())
+    except SecretError as error:
+        return Answer(error=f"The webhook's secret is not valid: {error}.", final=True)
+    return deps.poster.post(target.url, body, headers)
 
 
 def _body(event: RunEnded, message: Message, job: JobItem, deps: WebhookDependencies) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 import httpx
 
 from prismline_api.webhooks.retrying import Answer
-from prismline_web import RefusedAddressError
+from prismline_web import RefusedAddressError, unusable
 
 
 class Poster:
@@ -23,14 +23,15 @@ class Poster:
 
     def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Post `body`. Redirects are not followed, and the body of the answer is not read."""
+        reason = unusable(url)
+        if reason is not None:
+            return Answer(error=f"The target's URL cannot be requested: {reason}.", final=True)
         try:
             return asyncio.run(asyncio.wait_for(self._post(url, body, headers), self._seconds))
         except TimeoutError:
             return Answer(error=f"The target did not answer within {self._seconds:g} s.")
         except RefusedAddressError as error:
             return Answer(error=str(error), final=True)
-        except (httpx.InvalidURL, httpx.UnsupportedProtocol):
-            return Answer(error="The target is not an http or https URL.", final=True)
         except httpx.TransportError as error:
             return Answer(error=f"The target cannot be reached: {type(error).__name__}.")
 
