@@ -16,7 +16,7 @@ QUICK    := not e2e and not emulator and not slow and not compose and not browse
 PYTEST   := $(BIN)/pytest -n 2 --dist worksteal
 WAITING  := $(BIN)/pytest -n 4 --dist worksteal
 
-.PHONY: contracts pacts deploy-local docs format model help screenshots demo demo-faults demo-captions demo-urls test test-fast check check-types check-style check-templates check-versions check-docs mutants install install-dev schemas lock wheels clean
+.PHONY: contracts pacts deploy-local docs format fuzz model help screenshots demo demo-faults demo-captions demo-urls test test-fast check check-types check-style check-templates check-versions check-docs mutants install install-dev schemas lock wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -58,7 +58,7 @@ check: $(VENV)/.installed-dev  ## Check format, lint, types, imports, templates,
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync check-types check-style check-templates check-versions check-docs
 
 check-types:
-	$(BIN)/mypy $(SOURCES) tests/simulation
+	$(BIN)/mypy $(SOURCES) tests/simulation tests/fuzz
 
 check-style:
 	$(BIN)/ruff format --check $(CHECKED)
@@ -102,6 +102,9 @@ simulate: $(VENV)/.installed-dev  ## Run random schedules of the simulated syste
 mutants: $(VENV)/.installed-dev  ## Put deliberate bugs into a copy of the code; the simulation has to find each of them.
 	$(BIN)/python -m tests.simulation.mutants
 
+fuzz: $(VENV)/.installed-dev  ## Search inputs from outside that break a parser; SECONDS=600 for each target, TARGET=manifest, CORES=2.
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) --cores $(or $(CORES),1) $(addprefix --target ,$(TARGET)) $(addprefix --engine ,$(ENGINE))
+
 install: $(VENV)/.installed  ## Install everything that the services and the command need.
 
 install-dev: $(VENV)/.installed-dev  ## Also install what the tests need.
@@ -129,7 +132,7 @@ lock: $(VENV)/.installed-dev  ## Resolve the *.in files into hash-locked require
 	    --generate-hashes --no-annotate --no-header $$(basename $$file) -o $$(basename $$file .in).txt) || exit 1; done
 
 clean:  ## Remove everything that make created.
-	rm -rf $(VENV) .prismline demo-output dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .prismline demo-output dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
