@@ -10,12 +10,12 @@ import hashlib
 import importlib
 import mmap
 import multiprocessing
-import os
 import resource
 import signal
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -131,7 +131,7 @@ class Batch:
     def _find(self, data: bytes) -> None:
         if time.monotonic() > self._end:
             raise EnoughError
-        finding = self._examine(data)
+        finding = self.examine(data)
         if finding is None or finding.kind in self._known:
             return
         if self._smallest is None:
@@ -141,12 +141,13 @@ class Batch:
         raise AssertionError(finding.kind)
 
     def _report(self, data: bytes) -> None:
-        finding = self._examine(data)
+        finding = self.examine(data)
         if finding is not None and finding.kind not in self._known:
             self._known.add(finding.kind)
             self._reports.send((finding, data))
 
-    def _examine(self, data: bytes) -> Finding | None:
+    def examine(self, data: bytes) -> Finding | None:
+        """Examine one input in this process, which ends if that takes much too long."""
         data = data[:MOST_INPUT_BYTES]
         self._current.begin(data)
         used = resource.getrusage(resource.RUSAGE_SELF)
@@ -175,41 +176,59 @@ def _run_batch(
     target: Target, current: Current, seed: int, seconds: float, engine: Engine, known: frozenset[str]
 ) -> tuple[list[tuple[Finding, bytes]], str | None]:
     """Run a batch in a child process. Returns its findings, and how the process died if it did."""
+
+    def work(reports: Connection) -> None:
+        batch = Batch(target, current, reports, known)
+        (batch.with_atheris if engine == "atheris" else batch.with_hypothesis)(seed, seconds)
+
+    return in_child(target, current, work)
+
+
+def examine_all(target: Target, inputs: Mapping[str, bytes]) -> dict[str, str]:
+    """Examine some inputs in a child process. Returns what was found, by the name of the input."""
+    current = Current()
+
+    def work(reports: Connection) -> None:
+        batch = Batch(target, current, reports, frozenset())
+        for name, data in inputs.items():
+            if finding := batch.examine(data):
+                reports.send((name, finding.text))
+
+    found, death = in_child(target, current, work)
+    return dict(found) | ({list(inputs)[current.number - 1]: death} if death else {})
+
+
+def in_child(target: Target, current: Current, work: Callable[[Connection], None]) -> tuple[list[Any], str | None]:
+    """Call `work` in a child process with limits. Returns what it sent, and how the process died if it did."""
     ours, theirs = multiprocessing.Pipe(duplex=False)
 
-    def work() -> None:
+    def run() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         target.prepare()
-        batch = Batch(target, current, theirs, known)
         with limited_memory():
-            (batch.with_atheris if engine == "atheris" else batch.with_hypothesis)(seed, seconds)
+            work(theirs)
 
-    child = multiprocessing.get_context("fork").Process(target=work)
+    child = multiprocessing.get_context("fork").Process(target=run)
     child.start()
     theirs.close()
-    death = _watch(child, current)
-    findings = []
-    try:
-        while ours.poll():
-            findings.append(ours.recv())
-    except EOFError:
-        pass
-    return findings, death
+    sent: list[Any] = []
+    number, since, hangs = -1, time.monotonic(), False
+    with suppress(EOFError):  # the child has closed its end
+        while not hangs:
+            if ours.poll(1):
+                sent.append(ours.recv())
+            if current.number != number:
+                number, since = current.number, time.monotonic()
+            hangs = time.monotonic() - since > HANGING_SECONDS
+    if hangs:
+        child.kill()
+    child.join()
+    return sent, f"The process examined no new input for {HANGING_SECONDS:.0f} s." if hangs else _death(child.exitcode)
 
 
-def _watch(child: multiprocessing.process.BaseProcess, current: Current) -> str | None:
-    """Wait for the end of a child. Returns why it died; None if it ended its batch. Kills it when it hangs."""
-    number, since = current.number, time.monotonic()
-    while child.is_alive():
-        child.join(1)
-        if current.number != number:
-            number, since = current.number, time.monotonic()
-        elif time.monotonic() - since > HANGING_SECONDS:
-            os.kill(child.pid or 0, signal.SIGKILL)
-            child.join()
-            return f"The process examined no new input for {HANGING_SECONDS:.0f} s."
-    code = child.exitcode or 0
-    if code == 0:
+def _death(code: int | None) -> str | None:
+    """How a process died that ended with `code`. None if it ended its work."""
+    if not code:
         return None
     return f"The process died: {signal.Signals(-code).name}." if code < 0 else f"The process ended with {code}."
 

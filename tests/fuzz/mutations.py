@@ -6,10 +6,12 @@ import copy
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
+
+T = TypeVar("T")
 
 #: Values that parsers tend not to expect.
 EXTREMES: tuple[Any, ...] = (
@@ -43,29 +45,39 @@ class _Twin(str):
 
 
 def json_bytes(*examples: Any) -> SearchStrategy[bytes]:
-    """Mutants of JSON documents, as bytes. Some of them are mutated as bytes again."""
-    texts = documents(*examples).flatmap(lambda document: st.sampled_from(_encodings(document)))
-    return st.one_of(texts, texts, texts.flatmap(mutated_bytes))
+    """Mutants of JSON documents, as bytes. One in three is mutated as bytes again."""
+    return st.one_of(documents(*examples).map(encoded), documents(*examples).map(encoded), _broken_json(examples))
 
 
-def _encodings(document: Any) -> list[bytes]:
-    return [
-        json.dumps(document).encode(),
-        json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"),
-    ]
+def encoded(document: Any) -> bytes:
+    """The JSON of a document. Text that is not ASCII is escaped only where UTF-8 cannot encode it."""
+    try:
+        return json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return json.dumps(document).encode()
+
+
+@st.composite
+def _broken_json(draw: DrawFn, examples: Sequence[Any]) -> bytes:
+    return draw(mutated_bytes(encoded(draw(documents(*examples)))))
 
 
 @st.composite
 def documents(draw: DrawFn, *examples: Any) -> Any:
     """Mutants of JSON documents: fields dropped, renamed, doubled, moved, nested, or replaced with extreme values."""
-    root = [copy.deepcopy(draw(st.sampled_from(examples)))]
-    for _ in range(draw(st.integers(0, 4))):
+    root = [copy.deepcopy(_one_of(draw, examples))]
+    for _ in range(draw(_FEW)):
         places = list(_places(root))
-        container, key = places[draw(st.integers(0, len(places) - 1))]
-        draw(st.sampled_from(_MUTATIONS))(draw, container, key, places)
+        container, key = _one_of(draw, places)
+        _one_of(draw, _MUTATIONS)(draw, container, key, places)
         if not root:
             return None
     return root[0]
+
+
+def _one_of(draw: DrawFn, values: Sequence[T]) -> T:
+    """One of some values. A new `sampled_from` for each draw would take longer."""
+    return values[draw(_INDEX) % len(values)]
 
 
 def _places(container: Any) -> Iterator[tuple[Any, Any]]:
@@ -78,7 +90,7 @@ def _places(container: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _replace(draw: DrawFn, container: Any, key: Any, _places: Any) -> None:
-    container[key] = copy.deepcopy(draw(st.sampled_from(EXTREMES)))
+    container[key] = copy.deepcopy(_one_of(draw, EXTREMES))
 
 
 def _drop(_draw: DrawFn, container: Any, key: Any, _places: Any) -> None:
@@ -86,23 +98,24 @@ def _drop(_draw: DrawFn, container: Any, key: Any, _places: Any) -> None:
 
 
 def _move(draw: DrawFn, container: Any, key: Any, places: Any) -> None:
-    other, other_key = places[draw(st.integers(0, len(places) - 1))]
+    other, other_key = _one_of(draw, places)
     container[key] = copy.deepcopy(other[other_key])
 
 
 def _nest(draw: DrawFn, container: Any, key: Any, _places: Any) -> None:
     value = container[key]
-    container[key] = draw(st.sampled_from([[value], {"a": value}, [value, value], {str(key): value}]))
+    container[key] = _one_of(draw, [[value], {"a": value}, [value, value], {str(key): value}])
 
 
 def _rename(draw: DrawFn, container: Any, key: Any, _places: Any) -> None:
     if isinstance(container, dict):
-        container[draw(st.sampled_from([f"{key}x", str(key).upper(), "", "__proto__", "\ud800"]))] = container.pop(key)
+        name = _one_of(draw, [f"{key}x", str(key).upper(), "", "__proto__", "\ud800"])
+        container[name] = container.pop(key)
 
 
 def _double(draw: DrawFn, container: Any, key: Any, _places: Any) -> None:
     if isinstance(container, dict):
-        container[_Twin(key)] = copy.deepcopy(draw(st.sampled_from(EXTREMES)))
+        container[_Twin(key)] = copy.deepcopy(_one_of(draw, EXTREMES))
     else:
         container.insert(key, copy.deepcopy(container[key]))
 
@@ -113,14 +126,14 @@ def _nudge(draw: DrawFn, container: Any, key: Any, _places: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return
     if isinstance(value, str):
-        at = draw(st.integers(0, min(len(value), 200)))
-        insert = draw(st.sampled_from(["", "\0", "\n", " ", "\ud800", "é", "/", "%", '"', "..", value]))
-        container[key] = value[:at] + insert + value[at + draw(st.integers(0, 3)) :]
+        at = draw(_INDEX) % min(len(value) + 1, 200)
+        insert = _one_of(draw, ["", "\0", "\n", " ", "\ud800", "é", "/", "%", '"', "..", value])
+        container[key] = value[:at] + insert + value[at + draw(_FEW) :]
     else:
-        container[key] = draw(st.sampled_from([value + 1, value - 1, -value, value + 0.5, str(value), draw(_NUMBERS)]))
+        container[key] = _one_of(draw, [value + 1, value - 1, -value, str(value), draw(_NUMBERS)])
 
 
-_NUMBERS = st.one_of(st.integers(), st.floats())
+_FEW, _INDEX, _NUMBERS = st.integers(0, 4), st.integers(0, 2**20), st.one_of(st.integers(), st.floats())
 _MUTATIONS: list[Callable[[DrawFn, Any, Any, Any], None]] = [
     *(_replace, _replace, _replace, _nudge, _nudge),
     *(_drop, _move, _nest, _rename, _double),
@@ -130,24 +143,19 @@ _MUTATIONS: list[Callable[[DrawFn, Any, Any, Any], None]] = [
 @st.composite
 def mutated_bytes(draw: DrawFn, *examples: bytes, tokens: Sequence[bytes] = TOKENS) -> bytes:
     """Mutants of binary or text examples: parts cut off, dropped, doubled, overwritten, or tokens inserted."""
-    data = draw(st.sampled_from(examples))
-    for _ in range(draw(st.integers(0, 5))):
-        at = draw(st.integers(0, len(data)))
-        end = min(len(data), at + draw(st.sampled_from([0, 1, 2, 4, 8, 80, 512])))
-        edit = draw(st.sampled_from(["insert", "overwrite", "byte", "drop", "double", "cut", "repeat"]))
-        if edit == "insert":
-            data = data[:at] + draw(st.sampled_from(tokens)) + data[at:]
-        elif edit == "overwrite":
-            token = draw(st.sampled_from(tokens))[: max(1, end - at)]
-            data = data[:at] + token + data[at + len(token) :]
-        elif edit == "byte":
-            data = data[:at] + bytes([draw(st.integers(0, 255))]) + data[at + 1 :]
-        elif edit == "drop":
-            data = data[:at] + data[end:]
-        elif edit == "double":
-            data = data[:end] + data[at:end] + data[end:]
-        elif edit == "cut":
-            data = data[:at]
-        else:
-            data = data[:at] + data[at:end] * draw(st.sampled_from([10, 1_000])) + data[end:]
+    data = _one_of(draw, examples)
+    for _ in range(draw(_FEW)):
+        at = draw(_INDEX) % (len(data) + 1)
+        end = min(len(data), at + _one_of(draw, (0, 1, 2, 4, 8, 80, 512)))
+        part, token = data[at:end], _one_of(draw, tokens)
+        edits = {
+            "insert": data[:at] + token + data[at:],
+            "overwrite": data[:at] + token[: max(1, len(part))] + data[at + len(token[: max(1, len(part))]) :],
+            "byte": data[:at] + bytes([draw(_INDEX) % 256]) + data[at + 1 :],
+            "drop": data[:at] + data[end:],
+            "double": data[:end] + part + data[end:],
+            "repeat": data[:at] + part * 1_000 + data[end:],
+            "cut": data[:at],
+        }
+        data = _one_of(draw, [*edits.values()])
     return data

@@ -1,0 +1,116 @@
+"""Messages: the bodies of SQS messages, into the real handler of every process that takes messages.
+
+The examples are those of the pacts, one of every message that a service takes, and the events of AWS services.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from tests.fuzz.account import Process, empty
+from tests.fuzz.mutations import json_bytes
+from tests.fuzz.target import Target
+from tests.simulation.processes import Service, declared_services
+
+PACTS = Path(__file__).parents[3] / "contracts" / "pacts"
+#: The events of AWS services, by the process that takes them.
+AWS_EVENTS: dict[str, list[Any]] = {
+    "splitter": [
+        {
+            "version": "0",
+            "source": "aws.s3",
+            "detail-type": "Object Created",
+            "time": "2026-03-01T12:00:00Z",
+            "detail": {
+                "bucket": {"name": "prismline-sim-000000000000-us-east-1"},
+                "object": {"key": "manifests/a.json", "size": 100, "etag": "e", "sequencer": "00"},
+            },
+        }
+    ],
+    "status": [
+        {
+            "source": "aws.states",
+            "detail-type": "Step Functions Execution Status Change",
+            "detail": {
+                "executionArn": "arn:aws:states:us-east-1:000000000000:execution:prismline-sim:r",
+                "name": "2d8e8c2e-24e0-5baa-a51f-9247927e610e",
+                "status": "FAILED",
+                "error": "States.Timeout",
+                "cause": "It took too long.",
+                "input": "{}",
+            },
+        }
+    ],
+    "notifier": [
+        {
+            "Type": "Notification",
+            "TopicArn": "arn:aws:sns:us-east-1:1:alarms",
+            "Timestamp": "2026-03-01T12:00:00Z",
+            "Message": json.dumps(
+                {
+                    "AlarmName": "prismline-sim-chunks-dlq",
+                    "AlarmDescription": "Dead letters.",
+                    "NewStateValue": "ALARM",
+                    "NewStateReason": "Threshold crossed.",
+                    "StateChangeTime": "2026-03-01T12:00:00.000+0000",
+                    "Trigger": {"Threshold": 0, "Dimensions": [{"name": "QueueName", "value": "prismline-sim-chunks"}]},
+                }
+            ),
+        }
+    ],
+    "recovery": [{"source": "aws.events", "detail-type": "Scheduled Event", "time": "2026-03-01T12:00:00Z"}],
+}
+#: Processes whose handler another process has, too.
+SAME_HANDLER = {"slow-lane", "fetcher", "sweeper"}
+HOSTILE: dict[str, Any] = {
+    "an_empty_object": {},
+    "a_list": [],
+    "an_envelope_without_data": {"specversion": "1.0", "type": "prismline.run.split.v1"},
+    "an_event_that_could_not_be_delivered_and_has_no_detail": {"detail-type": "x", "detail": None},
+    "a_type_that_is_a_list": {"specversion": "1.0", "type": []},
+}
+
+
+@cache
+def process(service: Service) -> Process:
+    return Process(service)
+
+
+def take(data: bytes, service: Service) -> str | None:
+    """Let a process take `data` as the body of a message, in an empty account."""
+    empty()
+    return process(service).take(data.decode("utf-8", errors="replace"))
+
+
+def examples(service: Service) -> list[Any]:
+    """Valid messages of a process."""
+    name = service.package.removeprefix("prismline_").replace("_", "-")
+    pacts = [json.loads(path.read_text()) for path in sorted(PACTS.glob(f"{name}-*.json"))]
+    contents = [each["contents"]["content"] for pact in pacts for each in pact["interactions"]]
+    return contents + AWS_EVENTS.get(service.name, [])
+
+
+def corpus() -> dict[str, bytes]:
+    """Hostile bodies for every process."""
+    nested = {
+        "a_document_that_is_nested_a_hundred_thousand_times": b'{"specversion":' * 100_000,
+        "a_body_that_is_not_utf_8": b"\xff\xfe",
+        "a_number_of_five_thousand_digits": b'{"specversion": ' + b"9" * 5_000 + b"}",
+    }
+    return {name: json.dumps(document).encode() for name, document in HOSTILE.items()} | nested
+
+
+TARGETS = [
+    Target(
+        f"messages-{service.name}",
+        run=partial(take, service=service),
+        inputs=json_bytes(*examples(service)),
+        hostile=corpus(),
+        prepare=partial(process, service),
+    )
+    for service in declared_services().values()
+    if service.name not in SAME_HANDLER
+]
