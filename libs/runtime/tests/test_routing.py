@@ -173,6 +173,7 @@ def test_one_bad_message_of_a_batch_does_not_touch_the_others() -> None:
         ("", "not JSON"),
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
+        (r'{"specversion": "\ud800"}', "not JSON"),  # half of a surrogate pair
         ("[1]", "not a JSON object"),
         ("null", "not a JSON object"),
         ("{}", "neither an envelope nor an AWS event"),

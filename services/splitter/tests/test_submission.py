@@ -112,7 +112,16 @@ def test_each_upload_is_a_new_run_unless_it_repeats_an_idempotency_key() -> None
 def test_an_event_that_lacks_a_field_is_refused_by_name(field: str) -> None:
     detail = {"bucket": {"name": "b"}, "object": {"key": KEY, "etag": "e"}}
     del detail[field]
-    with pytest.raises(PermanentError, match=f"lacks the field '{field}'"):
+    with pytest.raises(
+        PermanentError, match=rf"The Object Created event is invalid: detail\.{field}: Field required\."
+    ):
+        on_object_created({"detail": detail}, DELIVERY, Splitter(KEY, manifest()).deps)
+
+
+@pytest.mark.parametrize("key", [None, 7, [], {}])
+def test_an_event_whose_key_is_no_text_is_refused(key: Any) -> None:
+    detail = {"bucket": {"name": "b"}, "object": {"key": key, "etag": "e"}}
+    with pytest.raises(PermanentError, match=r"invalid: detail\.object\.key: Input should be a valid string\."):
         on_object_created({"detail": detail}, DELIVERY, Splitter(KEY, manifest()).deps)
 
 

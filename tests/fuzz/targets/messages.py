@@ -63,6 +63,14 @@ AWS_EVENTS: dict[str, list[Any]] = {
     ],
     "recovery": [{"source": "aws.events", "detail-type": "Scheduled Event", "time": "2026-03-01T12:00:00Z"}],
 }
+
+
+def changed(document: Any, value: Any, *path: str) -> Any:
+    """A copy of `document` with another value at `path`."""
+    name, *rest = path
+    return document | {name: changed(document[name], value, *rest) if rest else value}
+
+
 #: Processes whose handler another process has, too.
 SAME_HANDLER = {"slow-lane", "fetcher", "sweeper"}
 HOSTILE: dict[str, Any] = {
@@ -71,6 +79,22 @@ HOSTILE: dict[str, Any] = {
     "an_envelope_without_data": {"specversion": "1.0", "type": "prismline.run.split.v1"},
     "an_event_that_could_not_be_delivered_and_has_no_detail": {"detail-type": "x", "detail": None},
     "a_type_that_is_a_list": {"specversion": "1.0", "type": []},
+}
+#: Past findings and their likes, by process. `\\ud800` is half of a surrogate pair, which no AWS service accepts.
+PAST: dict[str, dict[str, Any]] = {
+    "splitter": {
+        "an_object_without_a_key": changed(AWS_EVENTS["splitter"][0], None, "detail", "object", "key"),
+        "a_bucket_whose_name_is_an_object": changed(AWS_EVENTS["splitter"][0], {}, "detail", "bucket", "name"),
+        "a_key_with_half_of_a_surrogate_pair": changed(
+            AWS_EVENTS["splitter"][0], "manifests/\ud800.json", "detail", "object", "key"
+        ),
+    },
+    "status": {
+        "an_execution_whose_error_is_a_number": changed(AWS_EVENTS["status"][0], 7, "detail", "error"),
+        "an_execution_whose_arn_is_a_list": changed(AWS_EVENTS["status"][0], [[]], "detail", "executionArn"),
+        "an_execution_whose_name_is_no_run_id": changed(AWS_EVENTS["status"][0], "a b", "detail", "name"),
+        "an_execution_whose_status_is_a_list": changed(AWS_EVENTS["status"][0], [], "detail", "status"),
+    },
 }
 
 
@@ -93,14 +117,15 @@ def examples(service: Service) -> list[Any]:
     return contents + AWS_EVENTS.get(service.name, [])
 
 
-def corpus() -> dict[str, bytes]:
-    """Hostile bodies for every process."""
+def corpus(service: Service) -> dict[str, bytes]:
+    """Hostile bodies: the same for every process, and the past findings of this one."""
     nested = {
         "a_document_that_is_nested_a_hundred_thousand_times": b'{"specversion":' * 100_000,
         "a_body_that_is_not_utf_8": b"\xff\xfe",
         "a_number_of_five_thousand_digits": b'{"specversion": ' + b"9" * 5_000 + b"}",
     }
-    return {name: json.dumps(document).encode() for name, document in HOSTILE.items()} | nested
+    hostile = HOSTILE | PAST.get(service.name, {})
+    return {name: json.dumps(document).encode() for name, document in hostile.items()} | nested
 
 
 TARGETS = [
@@ -108,7 +133,7 @@ TARGETS = [
         f"messages-{service.name}",
         run=partial(take, service=service),
         inputs=json_bytes(*examples(service)),
-        hostile=corpus(),
+        hostile=corpus(service),
         prepare=partial(process, service),
     )
     for service in declared_services().values()

@@ -15,7 +15,6 @@ raises anything else            is delivered again after a backoff; SQS moves it
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse
 from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
 
 from prismline_contracts import Envelope
 from prismline_runtime.delivery import Delivery
@@ -171,8 +171,8 @@ def _type_of(model: type[BaseModel]) -> str:
 
 def _parse(body: str) -> dict[str, Any]:
     try:
-        document = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        document = from_json(body)  # unlike `json`, it refuses unpaired surrogates, which no client of AWS can encode
+    except ValueError as error:
         raise PermanentError(f"The message is not JSON: {error}.") from error
     if not isinstance(document, dict):
         raise PermanentError("The message is not a JSON object.")

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from prismline_contracts import (
     DEFAULT_WORKLOAD,
@@ -28,13 +28,34 @@ from prismline_splitter.pinning import pin_manifest, pinned_manifest, read_manif
 from prismline_splitter.workload import workload_named, workload_names
 
 
+class _Bucket(BaseModel):
+    name: str
+
+
+class _Object(BaseModel):
+    key: str
+    #: Different for each upload to the key.
+    version: str = Field(validation_alias=AliasChoices("sequencer", "etag"))
+
+
+class _Created(BaseModel):
+    bucket: _Bucket
+    object: _Object
+
+
+class ObjectCreated(BaseModel):
+    """The fields that are used of S3's event about a new object."""
+
+    detail: _Created
+
+
 def on_object_created(event: dict[str, Any], _delivery: Delivery, deps: Dependencies) -> None:
     """Publish `run.submitted` for a new object `manifests/*.json`. Other objects are ignored."""
     try:
-        bucket_name, item = event["detail"]["bucket"]["name"], event["detail"]["object"]
-        key, version = item["key"], item.get("sequencer") or item["etag"]
-    except (KeyError, TypeError) as error:
-        raise PermanentError(f"The Object Created event lacks the field {error}.") from error
+        created = ObjectCreated.model_validate(event).detail
+    except ValidationError as error:
+        raise PermanentError(f"The Object Created event is invalid: {describe_invalid(error)}.") from error
+    bucket_name, key, version = created.bucket.name, created.object.key, created.object.version
     if not (key.startswith(MANIFEST_PREFIX) and key.endswith(".json")):
         return
     bucket = deps.open_bucket(bucket_name)

@@ -5,18 +5,21 @@ All other events about a run only cause a check of the run, by `settle`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field, ValidationError
 
 from prismline_contracts import (
     MessageData,
     RunCancelRequested,
     RunCleanupRequested,
+    RunId,
     RunStatus,
     RunSubmitted,
     StatusUpdate,
     timestamp,
 )
-from prismline_runtime import Delivery, Message, PermanentError, TransientError
+from prismline_runtime import Delivery, Message, PermanentError, TransientError, describe_invalid
 from prismline_status.dependencies import Dependencies
 from prismline_status.endings import CANCELLED, may_cancel_again
 from prismline_status.settling import settle
@@ -30,6 +33,20 @@ EXECUTION_ENDS = {
     "TIMED_OUT": "The state machine execution timed out before the run had ended",
     "ABORTED": "The state machine execution was stopped before the run had ended",
 }
+
+
+class _Ended(BaseModel):
+    run_id: RunId = Field(validation_alias="name")
+    arn: str = Field(validation_alias="executionArn", min_length=1, max_length=512)
+    status: Literal["FAILED", "TIMED_OUT", "ABORTED"]
+    error: str | None = None
+    cause: str | None = None
+
+
+class ExecutionChange(BaseModel):
+    """The fields that are used of Step Functions' event about an execution that ended."""
+
+    detail: _Ended
 
 
 def on_run_submitted(submitted: RunSubmitted, message: Message, deps: Dependencies) -> None:
@@ -112,25 +129,24 @@ def on_execution_ended(event: dict[str, Any], _delivery: Delivery, deps: Depende
     The status of a drained run follows from the ledger.
     """
     try:
-        detail = event["detail"]
-        run_id, arn, end = detail["name"], detail["executionArn"], EXECUTION_ENDS[detail["status"]]
-    except (KeyError, TypeError) as error:
-        raise PermanentError(f"The execution's status-change event is not as expected: {error}.") from error
-    run = deps.ledger.get_run(run_id)
+        ended = ExecutionChange.model_validate(event).detail
+    except ValidationError as error:
+        raise PermanentError(f"The execution's status-change event is invalid: {describe_invalid(error)}.") from error
+    run = deps.ledger.get_run(ended.run_id)
     if run is None or run.drained_at is None:
-        reason = ": ".join(part for part in (end, detail.get("error"), detail.get("cause")) if part)
+        reason = ": ".join(part for part in (EXECUTION_ENDS[ended.status], ended.error, ended.cause) if part)
         failed = StatusUpdate(
-            job_id=run_id,
+            job_id=ended.run_id,
             status="FAILED",
-            execution_arn=arn,
+            execution_arn=ended.arn,
             completed_at=timestamp(),
             error=f"{reason.removesuffix('.')}.",
         )
         state = _end_run(failed, deps)
         if state is None or not state.terminal:
-            deps.logger.info("execution_without_run", extra={"execution_arn": arn})
+            deps.logger.info("execution_without_run", extra={"execution_arn": ended.arn})
             return
-    settle(run_id, deps)
+    settle(ended.run_id, deps)
 
 
 def _end_run(update: StatusUpdate, deps: Dependencies) -> RunState | None:
