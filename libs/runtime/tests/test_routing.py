@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from aws_lambda_powertools import Logger
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prismline_contracts import Envelope, RunDrained, RunSubmitted, timestamp
+from prismline_contracts import ChunkFailed, Envelope, RunDrained, RunSubmitted, timestamp
 from prismline_ledger.testing import Context, lambda_event_of
 from prismline_runtime import (
     Delivery,
@@ -60,21 +62,26 @@ def drained() -> Envelope:
     return Envelope.wrap(data, source="prismline/test/test", traceparent=None)
 
 
+def chunk_envelope() -> Envelope:
+    data = ChunkFailed(run_id=RUN_ID, chunk_id="chunk-0000500", error="no")
+    return Envelope.wrap(data, source="prismline/test/test", traceparent=f"00-{1:032x}-{1:016x}-01")
+
+
 class Service:
     """A handler with a route for an event of Prismline and one for AWS events, whose functions raise `error`."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, *, logger: Logger | None = None) -> None:
         self.transport = FakeTransport()
         self.seen: list[Any] = []
         self._error = error
         self.handler = queue_handler(
             self.transport,  # type: ignore[arg-type]
-            service_logger("test"),
-            {RunDrained: self._on_drained},
+            logger or service_logger("test"),
+            {RunDrained: self._on_drained, ChunkFailed: self._on_drained},
             {"aws.s3/Object Created": self._on_aws_event, "aws.sns/Notification": self._on_aws_event},
         )
 
-    def _on_drained(self, event: RunDrained, message: Message) -> None:
+    def _on_drained(self, event: RunDrained | ChunkFailed, message: Message) -> None:
         self.seen.append((event, message))
         if self._error:
             raise self._error
@@ -157,6 +164,15 @@ def test_an_unexpected_error_is_treated_as_transient() -> None:
     [(_, seconds)] = service.transport.postponed
     assert 4 <= seconds <= 8
     assert not service.transport.dead
+
+
+def test_the_log_line_of_an_unexpected_error_names_the_run_and_the_chunk() -> None:
+    stream = io.StringIO()
+    service = Service(ZeroDivisionError(), logger=Logger(service="lines", stream=stream))
+    service.failed(record(chunk_envelope().to_json()))
+    line = json.loads(stream.getvalue())
+    assert (line["message"], line["exception_name"]) == ("message_postponed", "ZeroDivisionError")
+    assert (line["run_id"], line["chunk_id"], line["trace_id"]) == (RUN_ID, "chunk-0000500", f"{1:032x}")
 
 
 def test_one_bad_message_of_a_batch_does_not_touch_the_others() -> None:

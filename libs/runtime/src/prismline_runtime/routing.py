@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from aws_lambda_powertools import Logger
@@ -73,6 +75,15 @@ def backoff_seconds(receive_count: int) -> int:
     return max(1, round(random.uniform(0.5, 1.0) * longest))
 
 
+@dataclass(frozen=True)
+class _Call:
+    """The function for a message, with its arguments."""
+
+    function: Callable[[], None]
+    #: What every log line about the message has.
+    log_keys: Mapping[str, Any] = field(default_factory=dict)
+
+
 class Router:
     """The handler that `queue_handler` makes."""
 
@@ -99,9 +110,14 @@ class Router:
         )
 
     def _handle(self, delivery: Delivery) -> None:
-        with log_keys(self._logger, message_id=delivery.message_id, receive_count=delivery.receive_count):
+        with ExitStack() as keys:  # the lines about the errors below have all keys too
+            keys.enter_context(
+                log_keys(self._logger, message_id=delivery.message_id, receive_count=delivery.receive_count)
+            )
             try:
-                self.dispatch(delivery)
+                call = self._route(delivery)
+                keys.enter_context(log_keys(self._logger, **call.log_keys))
+                call.function()
             except PermanentError as error:
                 self._logger.warning("message_dead_lettered", extra={"reason": str(error), "queue": delivery.queue})
                 self.transport.dead_letter(delivery, {"error": str(error)})
@@ -121,13 +137,12 @@ class Router:
                 self.transport.postpone(delivery, wait)
                 raise
 
-    def dispatch(self, delivery: Delivery) -> None:
-        """Call the function for a message. Raises its errors, and PermanentError if the message is invalid."""
+    def _route(self, delivery: Delivery) -> _Call:
+        """Find the function for a message. Raises PermanentError if the message is invalid."""
         document = _parse(delivery.body)
         document = undelivered_envelope(document) or document
         if "specversion" not in document:
-            self._dispatch_aws_event(document, delivery)
-            return
+            return self._route_aws_event(document, delivery)
         try:
             envelope = Envelope.model_validate(document)
         except ValidationError as error:
@@ -136,21 +151,24 @@ class Router:
             raise NewerReleaseError(f"The message type {envelope.type} is not one that this service takes.")
         model, function = self.messages[envelope.type]
         keys = {"trace_id": envelope.trace_id, "run_id": envelope.runid, "chunk_id": envelope.data.get("chunk_id")}
-        with log_keys(self._logger, **{key: value for key, value in keys.items() if value}):
+
+        def call() -> None:
             try:
                 data = model.model_validate(envelope.data)
             except ValidationError as error:
                 raise PermanentError(f"The {envelope.type} message is invalid: {describe_invalid(error)}.") from error
             function(data, Message(envelope, delivery))
 
-    def _dispatch_aws_event(self, document: dict[str, Any], delivery: Delivery) -> None:
+        return _Call(call, {key: value for key, value in keys.items() if value})
+
+    def _route_aws_event(self, document: dict[str, Any], delivery: Delivery) -> _Call:
         if "TopicArn" in document:
             name = f"aws.sns/{document.get('Type')}"
         else:
             name = f"{document.get('source')}/{document.get('detail-type')}"
         if name not in self._aws_events:
             raise PermanentError("The message is neither an envelope nor an AWS event that this service takes.")
-        self._aws_events[name](document, delivery)
+        return _Call(partial(self._aws_events[name], document, delivery))
 
 
 def undelivered_envelope(document: Mapping[str, Any]) -> dict[str, Any] | None:
