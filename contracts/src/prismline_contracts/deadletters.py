@@ -43,6 +43,7 @@ class DeadLetterRecord(Contract):
 
     #: The message body, unchanged.
     body: str
+    #: Why the message is a dead letter. Absent only in records of older releases.
     error: str | None = None
     execution: str | None = None
     time: str | None = None

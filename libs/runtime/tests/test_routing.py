@@ -11,6 +11,7 @@ import pytest
 from aws_lambda_powertools import Logger
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from prismline_contracts import ChunkFailed, Envelope, RunDrained, RunSubmitted, timestamp
 from prismline_ledger.testing import Context, lambda_event_of
@@ -20,10 +21,12 @@ from prismline_runtime import (
     PermanentError,
     ResourceUnavailableError,
     TransientError,
+    UnavailableError,
+    describe_error,
     queue_handler,
     service_logger,
 )
-from prismline_runtime.routing import MAX_BACKOFF_SECONDS, backoff_seconds
+from prismline_runtime.routing import MAX_BACKOFF_SECONDS, MAX_ERROR_CHARS, backoff_seconds
 
 RUN_ID = "7b0b3f0e-2f5e-5d0c-8c39-9a1f3c1f7a11"
 OBJECT_CREATED = {
@@ -44,6 +47,9 @@ class FakeTransport:
 
     def dead_letter(self, delivery: Delivery, why: Mapping[str, str]) -> None:
         self.dead.append((delivery.body, why))
+
+    def is_last(self, delivery: Delivery) -> bool:
+        return delivery.receive_count >= 5
 
     def postpone(self, delivery: Delivery, seconds: int) -> None:
         self.postponed.append((delivery.body, seconds))
@@ -173,6 +179,47 @@ def test_the_log_line_of_an_unexpected_error_names_the_run_and_the_chunk() -> No
     line = json.loads(stream.getvalue())
     assert (line["message"], line["exception_name"]) == ("message_postponed", "ZeroDivisionError")
     assert (line["run_id"], line["chunk_id"], line["trace_id"]) == (RUN_ID, "chunk-0000500", f"{1:032x}")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (ZeroDivisionError("division by zero"), "ZeroDivisionError: division by zero"),
+        (MemoryError(), "MemoryError"),
+        (TransientError("The table is busy.", retry_after=17), "TransientError: The table is busy."),
+        (ValueError("first line\nsecond line"), "ValueError: first line"),
+        (
+            OSError("no answer from https://me:pass@host.example/key?X-Amz-Signature=abc, again"),
+            "OSError: no answer from https://host.example/key?..., again",
+        ),
+    ],
+)
+def test_a_message_that_raises_at_its_last_receive_is_dead_lettered_with_the_type_and_text_of_the_error(
+    error: Exception, said: str
+) -> None:
+    service = Service(error)
+    body = drained().to_json()
+    assert service.failed(record(body, receive_count=5)) == []
+    assert service.transport.dead == [(body, {"raised": said})]
+    assert not service.transport.postponed
+
+
+def test_a_message_whose_copy_is_refused_at_its_last_receive_stays_in_its_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise UnavailableError("Could not move a message.")
+
+    service = Service(ZeroDivisionError())
+    monkeypatch.setattr(service.transport, "dead_letter", refuse)
+    assert service.failed(record(drained().to_json(), receive_count=5)) == ["m"]
+
+
+def test_the_text_of_an_error_is_short_and_quotes_no_invalid_value() -> None:
+    with pytest.raises(ValidationError) as invalid:
+        RunDrained.model_validate({"run_id": RUN_ID, "jobs_total": "s3cret"})
+    assert "s3cret" not in describe_error(invalid.value)
+    assert len(describe_error(ValueError("x" * 10_000))) <= MAX_ERROR_CHARS
 
 
 def test_one_bad_message_of_a_batch_does_not_touch_the_others() -> None:

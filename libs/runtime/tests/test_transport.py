@@ -172,6 +172,23 @@ def test_a_dead_letter_of_a_runs_own_queue_goes_to_the_shared_one_and_back_to_it
     assert sent["MessageAttributes"]["source_queue"]["StringValue"] == "prismline-test-tasks"
 
 
+def test_a_reason_with_characters_that_sqs_refuses_is_sent_without_them() -> None:
+    aws = Recording()
+    delivery = Delivery("prismline-test-split", "m", "h", "body", 1)
+    make_transport(aws).dead_letter(delivery, {"error": "The card \x00 is \ud800 no text."})
+    ((sent,),) = aws.batches
+    assert sent["MessageAttributes"]["error"]["StringValue"] == "The card \ufffd is \ufffd no text."
+
+
+@pytest.mark.parametrize(("queue", "last"), [("split", 5), ("alerts", 100), ("tasks-run-1", 5)])
+def test_the_last_receive_is_the_one_after_which_sqs_would_move_the_message(queue: str, last: int) -> None:
+    transport = make_transport(Recording())
+    seen = [
+        transport.is_last(Delivery(f"prismline-test-{queue}", "m", "h", "body", count)) for count in (last - 1, last)
+    ]
+    assert seen == [False, True]
+
+
 @pytest.mark.parametrize("code", ["MessageNotInflight", "AWS.SimpleQueueService.MessageNotInflight"])
 def test_a_message_that_is_already_visible_is_not_hidden_again(code: str) -> None:
     """The emulators use the short name of the error code, AWS uses the long one."""

@@ -137,6 +137,19 @@ def test_the_reason_of_the_service_that_gave_up_is_the_error() -> None:
     assert archived(chunk_message("r", "chunk-0000000"), messageAttributes=attributes)["error"] == "There is no run r."
 
 
+@pytest.mark.parametrize(
+    ("attributes", "error"),
+    [
+        ({"raised": "ZeroDivisionError: division by zero"}, "ZeroDivisionError: division by zero"),
+        ({"waits_for": "gpu"}, "It waits for the resource gpu."),
+        ({}, "Its consumer died or did not answer: SQS moved the message after 7 receives."),
+    ],
+)
+def test_no_record_has_an_empty_error(attributes: dict[str, str], error: str) -> None:
+    given = {name: {"stringValue": text, "dataType": "String"} for name, text in attributes.items()}
+    assert archived(chunk_message("r", "chunk-0000000"), messageAttributes=given)["error"] == error
+
+
 def test_a_binary_attribute_is_kept() -> None:
     attributes = {"blob": {"binaryValue": b"\x00\xff", "dataType": "Binary"}}
     assert archived("{}", messageAttributes=attributes)["messageAttributes"]["blob"]["binaryValue"] == "AP8="

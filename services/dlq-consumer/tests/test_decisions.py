@@ -204,6 +204,9 @@ class TestResources:
 
 
 class TestPatience:
+    def test_an_error_that_a_message_raised_at_its_last_receive_does_not_give_it_up(self) -> None:
+        assert decided(letter(split(), raised="ZeroDivisionError: division by zero")).action is Action.RESEND
+
     @pytest.mark.parametrize("body", [split, refit, drained])
     def test_any_other_message_is_tried_for_three_days(self, body: Any) -> None:
         chunk = item("COMPLETED", n_timed_out=1)
@@ -211,6 +214,8 @@ class TestPatience:
             assert decided(letter(body(age=age)), chunk).action is Action.RESEND
         late = decided(letter(body(age=3.1 * DAY)), chunk)
         assert late == Decision(Action.FAIL, "Given up after 3.0 days.")
+        raising = decided(letter(body(age=3.1 * DAY), raised="ZeroDivisionError: division by zero"), chunk)
+        assert raising == Decision(Action.FAIL, "ZeroDivisionError: division by zero. Given up after 3.0 days.")
 
     def test_a_message_that_does_not_say_when_it_was_sent_is_as_old_as_sqs_says(self) -> None:
         alert = json.dumps({"Type": "Notification", "Message": "{}"})

@@ -27,7 +27,7 @@ from prismline_runtime.errors import (
 from prismline_runtime.faults import fault_point
 from prismline_runtime.instances import Instances
 from prismline_runtime.presigned import PresignedRanges
-from prismline_runtime.routing import Message, describe_invalid, queue_handler, undelivered_envelope
+from prismline_runtime.routing import Message, describe_error, describe_invalid, queue_handler, undelivered_envelope
 from prismline_runtime.settings import ServiceSettings
 from prismline_runtime.storage import Bucket, TooLargeError
 from prismline_runtime.telemetry import service_logger, service_metrics
@@ -58,6 +58,7 @@ __all__ = [
     "aws_errors",
     "batches",
     "decode",
+    "describe_error",
     "describe_invalid",
     "download_of",
     "encode",

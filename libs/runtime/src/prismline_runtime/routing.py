@@ -10,12 +10,14 @@ raises PermanentError           is moved to the dead-letter queue with the reaso
 does not exist for this type    is moved to the dead-letter queue, where it waits for a newer release of the service
 raises NewerReleaseError        likewise
 raises ResourceUnavailableError is moved to the dead-letter queue, where it waits for the resource
-raises anything else            is delivered again after a backoff; SQS moves it after `maxReceiveCount` receives
+raises anything else            is delivered again after a backoff; at its last receive, it is moved to the dead-letter
+                                queue with the error
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -67,6 +69,22 @@ def describe_invalid(error: ValidationError) -> str:
     if len(where) > LONGEST_PLACE:
         where = f"{where[:LONGEST_PLACE]}..."
     return f"{where}: {first['msg']}"
+
+
+#: Most characters of the text of an error.
+MAX_ERROR_CHARS = 500
+#: The user, and the query, of a URL. Either may be a secret.
+_CREDENTIALS = re.compile(r"(?<=://)[^\s/?#@]+@|(?<=\?)[^\s'\"<>,)]+")
+
+
+def describe_error(error: Exception) -> str:
+    """The type of an error and the first line of its text, e.g. `ZeroDivisionError: division by zero`.
+
+    Values that a validation error quotes, and users and queries of URLs, are left out.
+    """
+    text = describe_invalid(error) if isinstance(error, ValidationError) else str(error).partition("\n")[0]
+    shown = _CREDENTIALS.sub(lambda found: "" if found[0].endswith("@") else "...", text)
+    return (f"{type(error).__name__}: {shown}" if shown else type(error).__name__)[:MAX_ERROR_CHARS]
 
 
 def backoff_seconds(receive_count: int) -> int:
@@ -128,14 +146,24 @@ class Router:
                 self._logger.info("message_waits", extra={"reason": str(error), "resource": error.resource})
                 self.transport.dead_letter(delivery, {"waits_for": error.resource})
             except Exception as error:
-                wait = error.retry_after if isinstance(error, TransientError) else None
-                wait = backoff_seconds(delivery.receive_count) if wait is None else wait
-                expected = isinstance(error, TransientError)
-                self._logger.warning(
-                    "message_postponed", extra={"reason": str(error), "seconds": wait}, exc_info=not expected
-                )
-                self.transport.postpone(delivery, wait)
-                raise
+                if not self._postpone(delivery, error):
+                    raise
+
+    def _postpone(self, delivery: Delivery, error: Exception) -> bool:
+        """Hide a message that raised. At its last receive, move it to the dead-letter queue. Return whether it moved.
+
+        SQS would move it too, but without the error.
+        """
+        expected = isinstance(error, TransientError)
+        if self.transport.is_last(delivery):
+            self._logger.warning("message_moved", extra={"reason": str(error)}, exc_info=not expected)
+            self.transport.dead_letter(delivery, {"raised": describe_error(error)})
+            return True
+        wait = error.retry_after if isinstance(error, TransientError) else None
+        wait = backoff_seconds(delivery.receive_count) if wait is None else wait
+        self._logger.warning("message_postponed", extra={"reason": str(error), "seconds": wait}, exc_info=not expected)
+        self.transport.postpone(delivery, wait)
+        return False
 
     def _route(self, delivery: Delivery) -> _Call:
         """Find the function for a message. Raises PermanentError if the message is invalid."""

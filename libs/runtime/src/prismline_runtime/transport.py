@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
@@ -11,7 +12,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from botocore.exceptions import ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from prismline_contracts import Envelope, Queue, Wrappable, dead_letter_queue_name, queue_name, run_queue_prefix
+from prismline_contracts import (
+    LIMITS,
+    Envelope,
+    Queue,
+    Wrappable,
+    dead_letter_queue_name,
+    queue_name,
+    run_queue_prefix,
+)
 from prismline_runtime import clients
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.errors import PermanentError, TransientError, UnavailableError, aws_errors, error_code
@@ -41,6 +50,9 @@ TOKEN_GONE_CODES = frozenset({"TaskTimedOut", "TaskDoesNotExist", "InvalidToken"
 
 #: Message attributes that a message keeps when it moves from queue to queue: its history.
 CARRIED_ATTRIBUTES = frozenset({"attempt", "deferrals", "first_sent", "recovery"})
+
+#: Characters that SQS refuses in an attribute: those that XML does not allow.
+_REFUSED = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 T = TypeVar("T")
 
@@ -172,16 +184,14 @@ class Transport:
     def dead_letter(self, delivery: Delivery, why: Mapping[str, str]) -> None:
         """Copy a message unchanged to the dead-letter queue of its queue, with the reason `why` as an attribute.
 
-        `why` has one of these names: `error`, a permanent error; `unknown`, a message that another release of the
-        service may understand; `waits_for`, the resource that must be up first. The copy also keeps the
-        `CARRIED_ATTRIBUTES` of the message.
+        `why` has one of these names: `error`, a permanent error; `raised`, the error of the last receive; `unknown`, a
+        message that another release of the service may understand; `waits_for`, the resource that must be up first. The
+        copy also keeps the `CARRIED_ATTRIBUTES` of the message.
         """
-        # The queues that belong to one run have the dead-letter queue of the shared queue of tasks.
-        own = delivery.queue.startswith(run_queue_prefix(self.environment))
-        source = queue_name(self.environment, Queue.TASKS) if own else delivery.queue
+        source = self._source_of(delivery)
         url = self._queue_url(dead_letter_queue_name(source))
         carried = {name: value for name, value in delivery.attributes.items() if name in CARRIED_ATTRIBUTES}
-        reason = {name: value[:1024] or "unknown" for name, value in why.items()}
+        reason = {name: _REFUSED.sub("\ufffd", value[:1024]) or "unknown" for name, value in why.items()}
         attributes = {**reason, "source_queue": source, **carried}
         with aws_errors(f"move a message to {dead_letter_queue_name(source)}"):
             self._sqs.send_message(
@@ -189,6 +199,19 @@ class Transport:
                 MessageBody=delivery.body,
                 MessageAttributes=_string_attributes(attributes),
             )
+
+    def is_last(self, delivery: Delivery) -> bool:
+        """Whether SQS would move the message to the dead-letter queue if it was received once more."""
+        queue = self._source_of(delivery).removeprefix(queue_name(self.environment, ""))
+        return queue in set(Queue) and delivery.receive_count >= LIMITS[Queue(queue)].max_receives
+
+    def _source_of(self, delivery: Delivery) -> str:
+        """The full name of the queue to whose dead-letter queue the message belongs.
+
+        The queues that belong to one run have the dead-letter queue of the shared queue of tasks.
+        """
+        own = delivery.queue.startswith(run_queue_prefix(self.environment))
+        return queue_name(self.environment, Queue.TASKS) if own else delivery.queue
 
     def send_back(
         self, queue: str, messages: Iterable[tuple[str, Mapping[str, str]]], *, delay_seconds: int = 0

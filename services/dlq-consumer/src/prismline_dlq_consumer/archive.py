@@ -49,10 +49,14 @@ def dead_letter_record(
 ) -> DeadLetterRecord:
     """The archive's record of a dead letter. `record` is the message in Lambda's SQS event."""
     found = describe(letter.body, record.get("eventSourceARN") or "", environment)
-    undelivered = ": ".join(said[name] for name in EVENTBRIDGE_REASONS if (said := text_attributes(record)).get(name))
     return DeadLetterRecord.model_construct(  # without validation, because any message must be archived unchanged
         body=letter.body,
-        error=letter.error or letter.invalid or letter.unknown or found.error or undelivered or None,
+        error=letter.error
+        or letter.invalid
+        or letter.unknown
+        or letter.raised
+        or found.error
+        or _moved(record, letter),
         execution=found.execution,
         time=found.time,
         collection=found.collection,
@@ -73,6 +77,17 @@ def dead_letter_record(
         archived_at=archived_at,
         recovery=letter.recovery,
     )
+
+
+def _moved(record: Mapping[str, Any], letter: DeadLetterMessage) -> str:
+    """Why a message without an error of its own is a dead letter."""
+    said = text_attributes(record)
+    if undelivered := ": ".join(said[name] for name in EVENTBRIDGE_REASONS if said.get(name)):
+        return undelivered
+    if letter.waits_for is not None:
+        return f"It waits for the resource {letter.waits_for}."
+    receives = sqs_receive_count(record)
+    return f"Its consumer died or did not answer: SQS moved the message after {receives} receives."
 
 
 def to_json(record: DeadLetterRecord) -> bytes:

@@ -61,6 +61,8 @@ class DeadLetterMessage:
     receive_count: int = 1
     #: The permanent error for which its service moved it.
     error: str | None = None
+    #: The error that it raised at its last receive. A later attempt may succeed.
+    raised: str | None = None
     #: The resource that was down.
     waits_for: str | None = None
     #: Why the message matches no contract.
@@ -141,6 +143,7 @@ def read_dead_letter(record: Mapping[str, Any], source_queue: str) -> DeadLetter
         sent=sent,
         receive_count=_own_receipts(record, source_queue),
         error=carried.get("error"),
+        raised=carried.get("raised"),
         waits_for=carried.get("waits_for"),
         invalid=invalid,
         unknown=carried.get("unknown") or unknown,

@@ -129,9 +129,9 @@ def judge(letter: DeadLetterMessage, facts: Facts, now: datetime, patience: Lett
     if repeated and letter.unknown is None and letter.attempt > 1:
         return Decision(Action.SETTLE, "The sweeper repeats it until the end of the run is recorded.")
     if (now - letter.first_sent).total_seconds() >= patience.message_seconds:
-        last = letter.error or letter.unknown
+        last = letter.error or letter.unknown or letter.raised
         days = f"Given up after {patience.message_seconds / 86_400:.1f} days."
-        return Decision(Action.FAIL, f"{last} {days}" if last else days)
+        return Decision(Action.FAIL, f"{last.removesuffix('.')}. {days}" if last else days)
     return _again(letter, patience)
 
 

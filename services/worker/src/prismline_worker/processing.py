@@ -10,8 +10,6 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from pydantic import ValidationError
-
 from prismline_contracts import (
     ChunkItem,
     ChunkProcess,
@@ -33,7 +31,7 @@ from prismline_runtime import (
     ResourceUnavailableError,
     TransientError,
     UnavailableError,
-    describe_invalid,
+    describe_error,
     fault_point,
     service_metrics,
 )
@@ -214,14 +212,8 @@ def _give_back(chunk: ChunkItem, error: Exception, duration_ms: int, deps: Depen
 
 
 def reason_of(error: Exception) -> str:
-    """Why an attempt ended, in one line: for an unexpected exception, its type and message.
-
-    The values that a validation error quotes are left out.
-    """
-    if isinstance(error, PrismlineError):
-        return str(error)
-    message = describe_invalid(error) if isinstance(error, ValidationError) else str(error).partition("\n")[0]
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+    """Why an attempt ended, in one line: for an unexpected exception, its type and message."""
+    return str(error) if isinstance(error, PrismlineError) else describe_error(error)
 
 
 def announce(finished: Finished, command: ChunkProcess, message: Message, deps: Dependencies) -> None:
