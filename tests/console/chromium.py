@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from playwright.sync_api import Browser, Playwright
+from playwright.sync_api import Browser, BrowserType
 
 #: Names of Chromium's executable in distributions, and the command that installs it.
 NAMES = ("chromium", "chromium-browser", "google-chrome")
@@ -17,11 +17,13 @@ def find() -> str | None:
     return next(filter(None, map(shutil.which, NAMES)), None)
 
 
-def launch(playwright: Playwright) -> Browser:
-    """Chromium without a window. Raises RuntimeError, with the command that installs one, if there is none."""
+def launch(chromium: BrowserType, *options: str) -> Browser:
+    """Chromium without a window, started with these options. Raises RuntimeError, with the command that installs one,
+    if there is none.
+    """
     found = find()
     if found is None:
         raise RuntimeError(f"Chromium is not installed; run: {INSTALL_COMMAND}")
     # A sandbox needs privileges that containers do not have.
     sandbox = [] if os.geteuid() else ["--no-sandbox"]
-    return playwright.chromium.launch(executable_path=found, args=[*sandbox, "--disable-dev-shm-usage"])
+    return chromium.launch(executable_path=found, args=[*sandbox, "--disable-dev-shm-usage", *options])

@@ -70,7 +70,7 @@ def browser() -> Iterator[Browser]:
     if chromium.find() is None:
         pytest.skip(f"Chromium is not installed; run: {chromium.INSTALL_COMMAND}")
     with sync_playwright() as playwright:
-        started = chromium.launch(playwright)
+        started = chromium.launch(playwright.chromium)
         yield started
         started.close()
 

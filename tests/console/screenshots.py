@@ -106,7 +106,7 @@ def take_all(url: str, system: System, scene: Scene, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     expect.set_options(timeout=PATIENCE_MS)
     with sync_playwright() as playwright:
-        browser = launch(playwright)
+        browser = launch(playwright.chromium)
         for theme in ("light", "dark"):
             context = browser.new_context(
                 base_url=url,

@@ -55,7 +55,9 @@ def test_a_cube_is_submitted_by_drag_and_drop_watched_to_its_end_and_exported(
     expect(dialog).to_contain_text("1 completed chunk")
     dialog.get_by_role("button", name="Export").click()
     link = page.get_by_role("link", name=re.compile("download"))
-    assert page.request.get(link.get_attribute("href") or "").body()[:4] == b"PAR1"
+    with page.expect_download() as download:
+        link.click()
+    assert download.value.path().read_bytes()[:4] == b"PAR1"
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,8 @@ from ministack import app as ministack
 from ministack.core import persistence, responses
 from ministack.services import dynamodb, lambda_svc, s3, sqs, stepfunctions
 
-from prismline_localstack.endpoints import AGES_PATH, SAVE_PATH
+from prismline_localstack.endpoints import AGES_PATH, HOSTS_VARIABLE, ORIGINS_VARIABLE, SAVE_PATH
+from prismline_localstack.guard import Clients, guarded
 from prismline_localstack.permissions import LOG_VARIABLE, enforce_policies
 
 #: Seconds that an idle connection stays open, and that open requests have when the emulator stops. As in ministack.
@@ -339,8 +340,8 @@ def get_module(name: str) -> Any:
 load_module = ministack._get_module
 
 
-def install(folder: Path) -> Keeper:
-    """Make ministack store its state in `folder`. Call it before ministack starts."""
+def install(folder: Path, clients: Clients) -> Keeper:
+    """Make ministack store its state in `folder`, and answer only `clients`. Call it before ministack starts."""
     keeper = Keeper(folder, dynamodb.handle_request)
     inner, load_executions = ministack.app, stepfunctions.load_persisted_state
 
@@ -368,7 +369,7 @@ def install(folder: Path) -> Keeper:
     replace(yaml, SafeLoader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     replace(
         ministack,
-        app=app,
+        app=guarded(app, clients),
         _get_module=get_module,
         _load_persisted_state=keeper.restore,
         save_all=lambda _: keeper.stop(),
@@ -410,7 +411,10 @@ def serve(host: str, port: int) -> None:
 
 
 if __name__ == "__main__":
-    install(Path(os.environ["STATE_DIR"]))
+    install(
+        Path(os.environ["STATE_DIR"]),
+        Clients.of(os.environ.get(HOSTS_VARIABLE, ""), os.environ.get(ORIGINS_VARIABLE, "")),
+    )
     if iam_log := os.environ.get(LOG_VARIABLE):
         enforce_policies(Path(iam_log))
     serve(os.environ["BIND_HOST"], int(os.environ["GATEWAY_PORT"]))

@@ -8,7 +8,16 @@ import sys
 from pathlib import Path
 from urllib.request import Request, urlopen
 
-from prismline_localstack.endpoints import AGES_PATH, HEALTH_PATH, LOOPBACK, SAVE_PATH, answers, free_port
+from prismline_localstack.endpoints import (
+    AGES_PATH,
+    HEALTH_PATH,
+    LOOPBACK,
+    ORIGINS_VARIABLE,
+    SAVE_PATH,
+    answers,
+    free_port,
+    origins_of,
+)
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.processes import spawn, stop
 from prismline_localstack.settings import inherited_environment
@@ -37,24 +46,25 @@ class Emulator:
         self.endpoint = endpoint
 
     @classmethod
-    def start(cls, folder: Path, log: Path, *, port: int | None = None) -> Emulator:
+    def start(cls, folder: Path, log: Path, *, port: int | None = None, console: str | None = None) -> Emulator:
         """Start an emulator with its files in `folder`. Wait until it answers. Raises HarnessError if it does not.
 
-        port: the port to try first. Default: any free port.
+        port: the port to try first. Default: any free port. console: the URL of the pages that may call the emulator.
         """
         for attempt in range(PORT_ATTEMPTS):
-            emulator = cls._launch(folder, log, free_port(None if attempt else port))
+            emulator = cls._launch(folder, log, free_port(None if attempt else port), console)
             if emulator.wait_until_ready():
                 return emulator
             emulator.stop()
         raise HarnessError(f"The embedded emulator did not start. The reason is in its log, {log}.")
 
     @classmethod
-    def _launch(cls, folder: Path, log: Path, port: int) -> Emulator:
+    def _launch(cls, folder: Path, log: Path, port: int, console: str | None) -> Emulator:
         folder.mkdir(parents=True, exist_ok=True)
         environment = inherited_environment() | {
             "GATEWAY_PORT": str(port),
             "BIND_HOST": LOOPBACK,
+            ORIGINS_VARIABLE: origins_of(console) if console is not None else "",
             "IOT_MTLS_ENABLED": "0",
             "SFTP_ENABLED": "0",
             "PERSIST_STATE": "1",

@@ -11,6 +11,9 @@ from urllib.parse import urlsplit
 LOOPBACK = "127.0.0.1"
 #: Paths of the embedded emulator: its health check, the request to store its state, and the ages of its messages.
 HEALTH_PATH, SAVE_PATH, AGES_PATH = "/_ministack/health", "/_prismline/save", "/_prismline/ages"
+#: Environment variables of the embedded emulator, lists with commas: the host names under which clients know it, beside
+#: those of this machine, and the origins whose pages may call it.
+HOSTS_VARIABLE, ORIGINS_VARIABLE = "PRISMLINE_EMULATOR_HOSTS", "PRISMLINE_EMULATOR_ORIGINS"
 
 #: Time limit in seconds for the first answer of an external emulator, which may load its modules only then.
 FIRST_ANSWER_SECONDS = 60.0
@@ -53,6 +56,11 @@ def free_port(preferred: int | None = None) -> int:
 def listen(port: int = 0) -> socket.socket:
     """A socket that listens at `port`, or at any free port if it is 0. Raises OSError if the port is taken."""
     return socket.create_server((LOOPBACK, port))
+
+
+def origins_of(url: str) -> str:
+    """The origins of the pages at a URL of this machine, which browsers also know as localhost. A list with commas."""
+    return f"{url},{url.replace(LOOPBACK, 'localhost')}"
 
 
 def url_of(listener: socket.socket) -> str:

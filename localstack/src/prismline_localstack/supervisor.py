@@ -40,7 +40,7 @@ from prismline_localstack.registry import STANDINS, ServiceProcess, function_dri
 from prismline_localstack.reporting import Sign, report_of
 from prismline_localstack.resuming import resume
 from prismline_localstack.settings import client_environment, inherited_environment, is_aws
-from prismline_localstack.state import Phase, ProcessState, State, make_client
+from prismline_localstack.state import API, Phase, ProcessState, State, make_client
 from prismline_localstack.waiting import wait_until
 from prismline_runtime.telemetry import service_logger
 
@@ -171,7 +171,7 @@ class Supervisor:
         )
         listeners = _listen(definitions, self._ports_before)
         urls = _urls(definitions, listeners)
-        self._connect()
+        self._connect(urls.get(API))
         if self._plan.functions:
             outputs = self._deploy_functions(self._told(definitions, urls))
         else:
@@ -254,12 +254,13 @@ class Supervisor:
             for name, value in table.settings.items()
         }
 
-    def _connect(self) -> None:
-        """Start the emulator, or check the given endpoint."""
+    def _connect(self, console: str | None) -> None:
+        """Start the emulator, which pages at the URL `console` may call, or check the given endpoint."""
         endpoint = self._plan.endpoint
         if endpoint is None:
             log = self._home.log(EMULATOR)
-            self._emulator = Emulator.start(self._home.emulator, log, port=self._ports_before.get(EMULATOR))
+            port = self._ports_before.get(EMULATOR)
+            self._emulator = Emulator.start(self._home.emulator, log, port=port, console=console)
             endpoint = self._emulator.endpoint
             process = ProcessId.of(self._emulator.child.pid)
             self._state.processes[EMULATOR] = ProcessState(
