@@ -22,7 +22,9 @@ from prismline_runtime.errors import (
     TransientError,
     UnavailableError,
     aws_errors,
+    cause_of,
     error_code,
+    reader_errors,
 )
 from prismline_runtime.faults import fault_point
 from prismline_runtime.instances import Instances
@@ -57,6 +59,7 @@ __all__ = [
     "UnavailableError",
     "aws_errors",
     "batches",
+    "cause_of",
     "decode",
     "describe_error",
     "describe_invalid",
@@ -65,6 +68,7 @@ __all__ = [
     "error_code",
     "fault_point",
     "queue_handler",
+    "reader_errors",
     "service_logger",
     "service_metrics",
     "side_by_side",

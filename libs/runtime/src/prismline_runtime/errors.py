@@ -6,6 +6,7 @@ Transient: a later retry may succeed. If a resource is down, the retry waits unt
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -63,6 +64,11 @@ PERMANENT_CODES = frozenset(
     }
 )
 
+#: Most characters of a library's error text that a sentence of ours quotes. Libraries quote values of any length.
+LONGEST_CAUSE = 200
+#: Numbers of an OSError for which the input is to blame and not the disk: it named a position that no file can have.
+INPUT_ERRNOS = frozenset({None, errno.EINVAL, errno.EOVERFLOW})
+
 
 def classify(error: Exception, doing: str) -> PrismlineError:
     """Map `error` to one of the two families. `doing` names the action in the message: "read s3://bucket/key"."""
@@ -86,6 +92,37 @@ def aws_errors(doing: str) -> Iterator[None]:
         yield
     except (ClientError, BotoCoreError, HTTPError, OSError) as error:
         raise classify(error, doing) from error
+
+
+@contextmanager
+def reader_errors(failed: str) -> Iterator[None]:
+    """The boundary of a reader of bytes from outside: map whatever their parsing raises to `PermanentError`.
+
+    `failed` begins the sentence and names what is read: "The cube cubes/c.fits cannot be split". Prismline's own
+    errors, and errors of the disk, pass through. A parser should check its input, so that the sentence says what to do;
+    this boundary is for what no check expects.
+    """
+    try:
+        yield
+    except PrismlineError:
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno not in INPUT_ERRNOS:
+            raise
+        raise PermanentError(f"{failed}: {cause_of(error)}.") from error
+
+
+def cause_of(error: Exception) -> str:
+    """What an error of a library says, as one clause of a sentence: in one printable line of bounded length."""
+    if isinstance(error, MemoryError):
+        return "it needs more memory than there is"
+    if isinstance(error, RecursionError):
+        return "its parts are nested too deeply"
+    text = "".join(letter if letter.isprintable() else " " for letter in str(error)[: 4 * LONGEST_CAUSE])
+    text = " ".join(text.split()).rstrip(".")
+    if len(text) > LONGEST_CAUSE:
+        text = f"{text[:LONGEST_CAUSE]}..."
+    return text or f"it is damaged ({type(error).__name__})"
 
 
 def error_code(error: ClientError) -> str:

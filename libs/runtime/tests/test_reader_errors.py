@@ -1,0 +1,63 @@
+"""The boundary of a reader: whatever parsing raises is a permanent error with one sentence, except errors of I/O."""
+
+from __future__ import annotations
+
+import builtins
+import errno
+
+import pytest
+
+from prismline_runtime import PermanentError, UnavailableError, reader_errors
+
+FAILED = "The cube cubes/c.fits cannot be split"
+#: Exceptions of the standard library that take one text.
+STANDARD = sorted(
+    {
+        kind
+        for kind in vars(builtins).values()
+        if isinstance(kind, type)
+        and issubclass(kind, Exception)
+        and not issubclass(kind, UnicodeError | BaseExceptionGroup)
+    }
+    | {UnicodeError},
+    key=lambda kind: kind.__name__,
+)
+
+
+@pytest.mark.parametrize("kind", STANDARD)
+def test_no_exception_of_the_standard_library_leaves_a_reader(kind: type[Exception]) -> None:
+    with pytest.raises(PermanentError) as caught, reader_errors(FAILED):
+        raise kind("bad\nbytes\x1b[2J \ud800 here.")
+    said = str(caught.value)
+    assert said.startswith(f"{FAILED}: ")
+    assert said.endswith(".")
+    assert not said.endswith("..")
+    assert said.isprintable()
+
+
+def test_a_long_or_empty_text_of_a_library_becomes_a_short_clause() -> None:
+    with pytest.raises(PermanentError) as caught, reader_errors(FAILED):
+        raise ValueError("x" * 100_000)
+    assert len(str(caught.value)) < 300
+    with pytest.raises(PermanentError, match=r"cannot be split: it is damaged \(AssertionError\)\.$"):
+        with reader_errors(FAILED):
+            raise AssertionError
+
+
+def test_a_lack_of_memory_is_said_in_words() -> None:
+    with pytest.raises(PermanentError, match="it needs more memory than there is"), reader_errors(FAILED):
+        raise MemoryError
+
+
+@pytest.mark.parametrize(
+    "error", [UnavailableError("S3 is down."), OSError(errno.ENOSPC, "full"), ConnectionResetError(errno.ECONNRESET, "")]
+)
+def test_errors_of_storage_and_network_pass_through(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, reader_errors(FAILED):
+        raise error
+    assert caught.value is error
+
+
+def test_a_position_that_no_file_can_have_is_the_inputs_fault() -> None:
+    with pytest.raises(PermanentError), reader_errors(FAILED):
+        raise OSError(errno.EINVAL, "Invalid argument")
