@@ -39,9 +39,9 @@ def test_a_long_or_empty_text_of_a_library_becomes_a_short_clause() -> None:
     with pytest.raises(PermanentError) as caught, reader_errors(FAILED):
         raise ValueError("x" * 100_000)
     assert len(str(caught.value)) < 300
-    with pytest.raises(PermanentError, match=r"cannot be split: it is damaged \(AssertionError\)\.$"):
-        with reader_errors(FAILED):
-            raise AssertionError
+    unnamed = pytest.raises(PermanentError, match=r"cannot be split: it is damaged \(AssertionError\)\.$")
+    with unnamed, reader_errors(FAILED):
+        raise AssertionError
 
 
 def test_a_lack_of_memory_is_said_in_words() -> None:
@@ -50,7 +50,8 @@ def test_a_lack_of_memory_is_said_in_words() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [UnavailableError("S3 is down."), OSError(errno.ENOSPC, "full"), ConnectionResetError(errno.ECONNRESET, "")]
+    "error",
+    [UnavailableError("S3 is down."), OSError(errno.ENOSPC, "full"), ConnectionResetError(errno.ECONNRESET, "")],
 )
 def test_errors_of_storage_and_network_pass_through(error: Exception) -> None:
     with pytest.raises(type(error)) as caught, reader_errors(FAILED):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import itertools
 import json
 import math
 import zipfile
@@ -23,22 +24,21 @@ import zarr
 from numpy.typing import NDArray
 from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, Store
 from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import StorePath
 
 from prismline_cube.grid import ZIP_MAGIC, Grid
 from prismline_cube.layout import Layout
+from prismline_cube.limits import DECODED_BYTES, MAX_DESCRIPTION_BYTES, MAX_DESCRIPTIONS
 from prismline_cube.reading import SLAB_BYTES, ReadRange, Slab
+from prismline_cube.zarr_description import Description, describe
+from prismline_cube.zip_members import open_zip
 
 #: Bytes of the fixed part of a member's header, and bytes to read in advance for the extra field after its name.
 HEADER_BYTES, EXTRA_BYTES = 30, 64
-#: Bytes of the longest description of an array that is read.
-MAX_DESCRIPTION_BYTES = 2**20
 #: The name of the object that describes an array or a group.
 DESCRIPTION = "zarr.json"
 #: Characters of the longest keyword of a FITS header.
 KEYWORD_LENGTH = 8
-
-#: Zarr's data type -> BITPIX.
-BITPIX = {"uint8": 8, "int16": 16, "int32": 32, "int64": 64, "float32": -32, "float64": -64}
 
 
 @dataclass(frozen=True)
@@ -46,25 +46,49 @@ class ZarrCube:
     """The array that holds a cube. `axes` are the lengths of its axes, the fastest first."""
 
     array: zarr.Array[Any]
+    description: Description
     cards: Mapping[str, str | int | float | bool]
-    bitpix: int
     axes: tuple[int, ...]
+
+    @property
+    def bitpix(self) -> int:
+        """BITPIX of the values."""
+        return self.description.bitpix
 
     def grid(self, spectral_axis: int) -> Grid:
         """How the array is stored in pieces. spectral_axis: its number in the header, from 1."""
-        array = self.array
         # zarr reads a shard by its inner chunks
-        return Grid(tuple(reversed(array.shape)), tuple(reversed(array.chunks)), spectral_axis)
+        return Grid(self.axes, tuple(reversed(self.description.chunks)), spectral_axis)
 
     def values(self, *axis_ranges: slice) -> NDArray[Any]:
         """The stored values in these ranges of the array's axes, the slowest first.
 
-        Raises ValueError, whose text is a clause, if they are damaged.
+        Raises ValueError, whose text is a clause, if they are damaged. Zarr decodes ten stored chunks at a time,
+        however large they are, so parts with large chunks are read one after the other.
         """
+        ranges = [range(*of.indices(length)) for of, length in zip(axis_ranges, self.array.shape, strict=True)]
+        parts = list(self._parts(ranges))
         try:
-            return np.asarray(self.array[axis_ranges])
-        except (ValueError, RuntimeError, TypeError, KeyError, zlib.error) as error:
+            if len(parts) == 1:
+                return np.asarray(self.array[axis_ranges])
+            values = np.empty([len(of) for of in ranges], self.array.dtype)
+            for part in parts:
+                place = tuple(slice(p.start - of.start, p.stop - of.start) for p, of in zip(part, ranges, strict=True))
+                values[place] = self.array[tuple(slice(p.start, p.stop) for p in part)]
+        except (ValueError, RuntimeError, TypeError, KeyError, IndexError, zlib.error) as error:
             raise ValueError(f"its values cannot be read ({error})") from error
+        return values
+
+    def _parts(self, ranges: list[range]) -> Iterator[tuple[range, ...]]:
+        """The ranges in parts of whole stored chunks that take at most `DECODED_BYTES`, or one chunk."""
+        at_once, of_axis = max(1, DECODED_BYTES // self.description.chunk_bytes), []
+        for of, length in zip(reversed(ranges), reversed(self.description.chunks), strict=True):
+            n_chunks = max(1, -(-of.stop // length) - of.start // length)
+            step = min(n_chunks, at_once)
+            at_once //= step
+            cuts = [of.start, *range((of.start // length + step) * length, of.stop, step * length), of.stop]
+            of_axis.append([range(start, stop) for start, stop in itertools.pairwise(cuts)])
+        return itertools.product(*reversed(of_axis))
 
 
 class ZarrReader:
@@ -81,8 +105,11 @@ class ZarrReader:
 
     def slabs(self, start: int, stop: int) -> Iterator[Slab]:
         """The spectra `start` to `stop` in slabs. Raises the errors of the read function."""
-        nx, row_bytes = self._grid.nx, self._grid.nx * self.layout.n_channels * self.layout.stored.dtype.itemsize
-        most = max(1, SLAB_BYTES // row_bytes)
+        nx, spectrum_bytes = self._grid.nx, self.layout.n_channels * self.layout.stored.dtype.itemsize
+        most = SLAB_BYTES // (nx * spectrum_bytes)
+        if most == 0:
+            yield from self._parts_of_rows(start, stop, max(1, SLAB_BYTES // spectrum_bytes))
+            return
         band = most // self._grid.rows * self._grid.rows or most
         while start < stop:
             first = start // nx
@@ -91,6 +118,15 @@ class ZarrReader:
             end = min(stop, last * nx)
             yield Slab(start, spectra[start - first * nx : end - first * nx])
             start = end
+
+    def _parts_of_rows(self, start: int, stop: int, width: int) -> Iterator[Slab]:
+        """The spectra `start` to `stop` in slabs of at most `width` spectra of one row."""
+        nx = self._grid.nx
+        while start < stop:
+            row, left = divmod(start, nx)
+            right = min(left + width, nx, left + stop - start)
+            yield Slab(start, self._rows(row, row + 1, left, right))
+            start += right - left
 
     def gather(self, index: NDArray[np.int64]) -> NDArray[np.floating[Any]]:
         """The spectra (n, n_channels) with the indices `index`, which ascend."""
@@ -127,47 +163,65 @@ def open_zarr(file: BinaryIO, read: ReadRange) -> ZarrCube:
 
     Raises ValueError, whose text is a clause, if the file does not hold one, and the errors of `read`.
     """
-    store = _ZipStore(_members(file), read)
-    name, description = _find(store)
-    kind = description.get("data_type")
-    if kind not in BITPIX:
-        raise ValueError(f"its values are {kind} and not one of {', '.join(BITPIX)}")
+    file_bytes = file.seek(0, io.SEEK_END)
+
+    def read_inside(start: int, stop: int) -> bytes:
+        return read(start, min(stop, file_bytes))
+
+    store = _ZipStore(_members(file, file_bytes), read_inside)
+    name, document = _find(store)
+    description = describe(document, file_bytes)
+    store.longest_member, store.longest_part = description.longest_member, description.longest_part
     try:
-        array = zarr.open_array(store, path=name.removesuffix(DESCRIPTION).rstrip("/"), mode="r", zarr_format=3)
+        path = StorePath(store, name.removesuffix(DESCRIPTION).rstrip("/"))
+        array = zarr.Array(zarr.AsyncArray(cast("Any", document | {"codecs": description.codecs}), path))
     except (ValueError, TypeError, KeyError) as error:
         raise ValueError(f"its description cannot be read ({error})") from error
-    return ZarrCube(array, _cards(description["attributes"]), BITPIX[kind], tuple(reversed(array.shape)))
+    return ZarrCube(array, description, _cards(document["attributes"]), tuple(reversed(array.shape)))
 
 
-def _members(file: BinaryIO) -> dict[str, zipfile.ZipInfo]:
+def _members(file: BinaryIO, file_bytes: int) -> dict[str, zipfile.ZipInfo]:
+    """The members of the ZIP file by name. All of them lie inside the file."""
     try:
-        with zipfile.ZipFile(file) as archive:
+        with open_zip(file) as archive:
             members = {member.filename: member for member in archive.infolist() if not member.is_dir()}
     except zipfile.BadZipFile as error:
         raise ValueError(f"it is not a complete ZIP file ({error})") from error
-    if packed := [name for name, member in members.items() if member.compress_type != zipfile.ZIP_STORED]:
-        raise ValueError(f"its file compresses {packed[0]}; write it uncompressed, as zarr's ZipStore does")
+    for name, member in members.items():
+        if member.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"its file compresses {name}; write it uncompressed, as zarr's ZipStore does")
+        if not 0 <= member.header_offset <= file_bytes - HEADER_BYTES - member.file_size:
+            raise ValueError(f"its member {name} claims {member.file_size:,} bytes, but the file has {file_bytes:,}")
     return members
 
 
 def _find(store: _ZipStore) -> tuple[str, dict[str, Any]]:
     """The name and content of the description of the array that holds the cube."""
+    names = sorted(name for name in store.members if name == DESCRIPTION or name.endswith(f"/{DESCRIPTION}"))
+    if len(names) > MAX_DESCRIPTIONS:
+        raise ValueError(f"it has {len(names):,} arrays and groups; at most {MAX_DESCRIPTIONS} are looked through")
+    if (total := sum(store.members[name].file_size for name in names)) > MAX_DESCRIPTION_BYTES:
+        raise ValueError(f"its descriptions have {total:,} bytes; at most {MAX_DESCRIPTION_BYTES:,} are read")
     arrays = []
-    for name in sorted(store.members):
-        if name == DESCRIPTION or name.endswith(f"/{DESCRIPTION}"):
-            try:
-                description = json.loads(store.read_member(name, most=MAX_DESCRIPTION_BYTES))
-            except ValueError as error:
-                raise ValueError(f"its {name} is damaged") from error
-            if isinstance(description, dict) and description.get("node_type") == "array":
-                arrays.append((name, description))
-    with_header = [(name, found) for name, found in arrays if "CTYPE1" in (found.get("attributes") or {})]
+    for name in names:
+        try:
+            document = json.loads(store.read_member(name))
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"its {name} is damaged") from error
+        if isinstance(document, dict) and document.get("node_type") == "array":
+            arrays.append((name, document))
+    with_header = [(name, found) for name, found in arrays if _has_header(found)]
     if len(with_header) != 1:
         raise ValueError(
             f"{len(with_header)} of its {len(arrays)} arrays have a FITS header as attributes (CTYPE1, ...), instead"
             " of one"
         )
     return with_header[0]
+
+
+def _has_header(document: dict[str, Any]) -> bool:
+    attributes = document.get("attributes")
+    return isinstance(attributes, dict) and "CTYPE1" in attributes
 
 
 def _cards(attributes: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
@@ -191,21 +245,23 @@ class _ZipStore(Store):
         self.members = members
         self._read = read
         self._begins: dict[str, int] = {}
+        #: Most bytes of a member, and of a part of it, that the array's values can need.
+        self.longest_member = self.longest_part = MAX_DESCRIPTION_BYTES
 
     def __eq__(self, other: object) -> bool:
         return self is other
 
     __hash__ = object.__hash__
 
-    def read_member(self, name: str, *, most: int | None = None) -> bytes:
-        """A complete member. Raises ValueError if it is damaged, or has more than `most` bytes."""
+    def read_member(self, name: str) -> bytes:
+        """A complete member. Raises ValueError if it is damaged, or longer than the values of a stored chunk."""
         member = self.members[name]
-        if most is not None and member.file_size > most:
-            raise ValueError(f"it has {member.file_size} bytes")
+        if member.file_size > self.longest_member:
+            raise ValueError(f"{name} has {member.file_size:,} bytes, which is more than a stored chunk takes")
         start = member.header_offset
         # The header's length is in the header. To read a few bytes too many saves a request.
         length = HEADER_BYTES + len(member.filename.encode()) + EXTRA_BYTES + member.file_size
-        body = self._read(start, start + length)  # stays inside the file: the list of members follows the members
+        body = self._read(start, start + length)
         skip = _header_length(body)
         if len(body) - skip < member.file_size:
             body = body[:skip] + self._read(start + skip, start + skip + member.file_size)
@@ -215,18 +271,20 @@ class _ZipStore(Store):
         return content
 
     def _part(self, name: str, request: ByteRequest) -> bytes:
-        """A part of a member, for example a chunk of a shard."""
+        """A part of a member, for example a chunk of a shard. Raises ValueError if the member has no such part."""
         size = self.members[name].file_size
         if isinstance(request, RangeByteRequest):
-            start, stop = request.start, min(request.end, size)
+            start, stop = request.start, request.end
         elif isinstance(request, OffsetByteRequest):
             start, stop = request.offset, size
         else:
-            start, stop = max(0, size - request.suffix), size
+            start, stop = size - request.suffix, size
+        if not 0 <= start < stop <= size or stop - start > self.longest_part:
+            raise ValueError(f"{name} is damaged: its index names the bytes {start} to {stop}")
         if name not in self._begins:
             at = self.members[name].header_offset
             self._begins[name] = at + _header_length(self._read(at, at + HEADER_BYTES))
-        return self._read(self._begins[name] + start, self._begins[name] + stop) if start < stop else b""
+        return self._read(self._begins[name] + start, self._begins[name] + stop)
 
     async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
         """A member or a part of it; None if there is none."""
