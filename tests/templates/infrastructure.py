@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
 from typing import Any
 
+from prismline_api.uploads import LONGEST_WAIT, WAITING_TAG
 from prismline_contracts import LIMITS
 from prismline_contracts.delivery import DEAD_LETTER_FUNCTION_SECONDS
 from tests.templates.damage import Case, changed, properties, removed, without
@@ -198,9 +200,36 @@ def kept_for_ever(stacks: Stacks) -> Iterator[str]:
     for prefix in ("chunks/", "dead-letter-archive/", "exports/", "athena-results/"):
         if "ExpirationInDays" not in expire.get(prefix, {}):
             yield f"platform: objects under {prefix} do not expire"
+    if "AbortIncompleteMultipartUpload" not in expire.get(None, {}):
+        yield "platform: the parts of uploads that were given up do not expire"
     parameters = stacks["platform"]["Parameters"]
     if parameters["ChunkDays"]["Default"] < parameters["DeadLetterArchiveDays"]["Default"]:
         yield "platform: a dead letter outlives the input of its chunk"
+
+
+def lost_uploads(stacks: Stacks) -> Iterator[str]:
+    """The bucket expires every upload that waits for a job, after the api has ceased to give it to one, and no other.
+
+    An upload that a job has taken has no tag, and neither has an upload of an earlier release.
+    """
+    ((_, _, bucket),) = [each for each in of_kind(stacks, "S3::Bucket") if each[1] == "Bucket"]
+    rules = [rule for rule in bucket["LifecycleConfiguration"]["Rules"] if "ExpirationInDays" in rule]
+    if not any(_expires(rule, "uploads/acme/1", WAITING_TAG) for rule in rules):
+        yield "platform: an upload that no job takes is kept for ever"
+    if any(_expires(rule, "uploads/acme/1", {}) for rule in rules):
+        yield "platform: the bucket expires the upload of a job"
+    least = stacks["platform"]["Parameters"]["UploadDays"]["MinValue"]
+    if timedelta(days=least) < LONGEST_WAIT + timedelta(days=1):
+        yield "platform: an upload may expire while a job takes it"
+    for rule in bucket["CorsConfiguration"]["Fn::If"][1]["CorsRules"]:
+        if not {"if-none-match", "x-amz-tagging"} <= set(rule["AllowedHeaders"]):
+            yield "platform: the console cannot upload a file"
+
+
+def _expires(rule: Any, key: str, tags: Mapping[str, str]) -> bool:
+    """Whether a rule of a lifecycle applies to an object."""
+    wanted = {each["Key"]: each["Value"] for each in rule.get("TagFilters", [])}
+    return rule["Status"] == "Enabled" and key.startswith(rule.get("Prefix", "")) and wanted.items() <= tags.items()
 
 
 def homeless_buckets(stacks: Stacks) -> Iterator[str]:
@@ -317,6 +346,10 @@ def _unreserved_by_default(stacks: Stacks) -> None:
     stacks["dlq-consumer"]["Parameters"]["ReserveConcurrency"]["Default"] = "false"
 
 
+def _short_wait(stacks: Stacks) -> None:
+    stacks["platform"]["Parameters"]["UploadDays"]["MinValue"] = 6
+
+
 def _whole_bucket(stacks: Stacks) -> None:
     policy = properties(stacks, "splitter", "FunctionRole")["Policies"][1]
     statement = next(each for each in policy["PolicyDocument"]["Statement"] if "s3:PutObject" in each["Action"])
@@ -351,6 +384,10 @@ CASES: list[Case] = [
     (silent_functions, without("splitter", "FunctionLogs", "RetentionInDays")),
     (silent_functions, without("status", "StateMachine", "LoggingConfiguration")),
     (kept_for_ever, without("platform", "Bucket", "LifecycleConfiguration", "Rules", 3)),
+    (kept_for_ever, without("platform", "Bucket", "LifecycleConfiguration", "Rules", 0)),
+    (lost_uploads, without("platform", "Bucket", "LifecycleConfiguration", "Rules", 5)),
+    (lost_uploads, without("platform", "Bucket", "LifecycleConfiguration", "Rules", 5, "TagFilters")),
+    (lost_uploads, _short_wait),
     (homeless_buckets, changed("platform", "Bucket", {"Fn::Sub": "prismline-${Environment}"}, "BucketName")),
     (fixed_partitions, changed("worker", "ChunksQueue", "arn:aws:sqs:x", "QueueName")),
     (unheard_alarms, without("alerting", "DeadLetterAlarm", "AlarmActions", 1)),

@@ -21,6 +21,7 @@ JOB_SK = "JOB"
 JOB_RUN_SK = "RUN"
 IDEMPOTENCY_SK = "IDEMPOTENCY"
 API_KEY_SK = "APIKEY"
+UPLOAD_SK = "UPLOAD"
 #: Partition key of the tenants.
 TENANTS_PK = "TENANTS"
 #: Prefixes of sort keys. The index of the first task, the export's id, or the event's id follows.
@@ -141,8 +142,13 @@ def rejects_key(job_id: str, run_id: str) -> str:
 
 
 def upload_key(tenant: str, upload_id: str) -> str:
-    """S3 key of a list that a tenant uploads."""
+    """S3 key of a list or a cube that a tenant uploads."""
     return f"{UPLOADS_PREFIX}{tenant}/{upload_id}"
+
+
+def upload_item_key(tenant: str, upload_id: str) -> dict[str, str]:
+    """The key of the item of an upload."""
+    return {"PK": f"TENANT#{tenant}#UPLOAD#{upload_id}", "SK": UPLOAD_SK}
 
 
 def export_object_key(run_id: str, export_id: str, suffix: Literal["zip", "parquet"]) -> str:
@@ -185,6 +191,8 @@ class JobItem(Contract):
     n_batches: Count = 0
     #: Parameters of the workload, as JSON.
     params: str | None = None
+    #: The upload that the job has taken, and that is deleted with the last job that has taken it.
+    upload_id: Name | None = None
     tolerated_failure_percent: Annotated[float, Field(ge=0, le=100)] = 0.0
     max_concurrency: Annotated[int, Field(ge=1)] | None = None
     priority: Annotated[int, Field(ge=1, le=9)] | None = None
@@ -256,6 +264,19 @@ class ApiKeyItem(Contract):
     scopes: Annotated[list[Annotated[str, Open(*get_args(Scope))]], Field(min_length=1)]
     created_at: Timestamp
     revoked_at: Timestamp | None = None
+
+
+class UploadItem(Contract):
+    """The item of an upload. Absent for an upload of an earlier release, which no deletion removes."""
+
+    PK: Name
+    SK: Literal["UPLOAD"] = "UPLOAD"
+    #: The jobs that have taken the upload and were not deleted. Absent: none.
+    job_ids: Annotated[frozenset[RunId], Field(strict=False)] | None = None
+    #: The upload is being deleted, and no job may take it.
+    deleted_at: Timestamp | None = None
+    #: Absent once a job has taken the upload.
+    expires_at: EpochSeconds | None = None
 
 
 class TenantItem(Contract):

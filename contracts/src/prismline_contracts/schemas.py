@@ -23,6 +23,7 @@ from prismline_contracts.jobs import (
     JobItem,
     JobRunItem,
     TenantItem,
+    UploadItem,
     WebhookItem,
 )
 from prismline_contracts.manifest import SpectraManifest
@@ -55,6 +56,7 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "idempotency_item.v1": IdempotencyItem,
     "api_key_item.v1": ApiKeyItem,
     "tenant_item.v1": TenantItem,
+    "upload_item.v1": UploadItem,
     "export_item.v1": ExportItem,
     "webhook_item.v1": WebhookItem,
     "workflow_state_item.v1": WorkflowStateItem,

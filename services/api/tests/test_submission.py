@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 from api_world import Api, ApiWorld, urls, urls_job
+from fastapi.testclient import TestClient
 
 from prismline_api import submission
-from prismline_contracts import Queue
+from prismline_api.app import build_app
+from prismline_contracts import Queue, now, upload_item_key, upload_key
 
 pytestmark = pytest.mark.emulator
 
@@ -95,6 +99,75 @@ class TestLongList:
 def put(upload: dict[str, object], body: bytes) -> httpx.Response:
     """Upload a file with the URL and the headers from the api."""
     return httpx.put(str(upload["url"]), content=body, headers=upload["headers"])  # type: ignore[arg-type]
+
+
+class TestLifeOfAnUpload:
+    def sent(self, api: Api) -> str:
+        """The id of an upload whose file was sent."""
+        upload = api.post("/uploads", {"format": "fits", "size_bytes": 4})
+        assert put(upload, b"cube").status_code == 200
+        return str(upload["upload_id"])
+
+    def job(self, upload_id: str) -> dict[str, Any]:
+        return {"workload": "spectra", "name": "grs", "upload": upload_id}
+
+    def tags(self, world: ApiWorld, upload_id: str) -> list[Any]:
+        bucket = world.deps.bucket.name
+        return list(world.deps.s3.get_object_tagging(Bucket=bucket, Key=upload_key("acme", upload_id))["TagSet"])
+
+    def test_the_bucket_expires_an_upload_until_a_job_takes_it(self, world: ApiWorld, acme: Api) -> None:
+        upload_id = self.sent(acme)
+        assert self.tags(world, upload_id) == [{"Key": "prismline-upload", "Value": "waiting"}]
+        acme.post("/jobs", self.job(upload_id), expect=202)
+        assert self.tags(world, upload_id) == []
+
+    def test_a_file_can_be_sent_once(self, world: ApiWorld, acme: Api) -> None:
+        """A second file under the same key would have the tag again, and the bucket would expire it."""
+        upload = acme.post("/uploads", {"format": "fits", "size_bytes": 4})
+        assert put(upload, b"cube").status_code == 200
+        acme.post("/jobs", self.job(upload["upload_id"]), expect=202)
+        assert put(upload, b"cube").status_code == 412
+        assert self.tags(world, upload["upload_id"]) == []
+        unconditional = {name: value for name, value in upload["headers"].items() if name != "If-None-Match"}
+        assert put(upload | {"headers": unconditional}, b"cube").status_code == 403
+
+    def test_an_upload_that_the_bucket_is_about_to_expire_is_not_taken(self, world: ApiWorld, acme: Api) -> None:
+        upload_id = self.sent(acme)
+        assert "6 days" in self.later(world, acme, 6).post("/jobs", self.job(upload_id), expect=422)["detail"]
+
+    def test_an_upload_that_a_job_has_taken_may_be_taken_by_another_one_at_any_time(
+        self, world: ApiWorld, acme: Api
+    ) -> None:
+        upload_id = self.sent(acme)
+        acme.post("/jobs", self.job(upload_id), expect=202)
+        self.later(world, acme, 300).post("/jobs", self.job(upload_id), expect=202)
+
+    def test_an_upload_that_is_deleted_with_its_job_is_not_taken(self, world: ApiWorld, acme: Api) -> None:
+        upload_id = self.sent(acme)
+        world.change("jobs", upload_item_key("acme", upload_id), deleted_at="2026-03-01T12:00:00.000Z")
+        assert "no such upload" in acme.post("/jobs", self.job(upload_id), expect=422)["detail"]
+
+    def test_an_upload_that_is_deleted_while_a_job_takes_it_is_not_taken(
+        self, world: ApiWorld, acme: Api, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        upload_id = self.sent(acme)
+
+        def delete(*_: Any) -> None:
+            world.change("jobs", upload_item_key("acme", upload_id), deleted_at="2026-03-01T12:00:00.000Z")
+
+        monkeypatch.setattr(submission, "keep_upload", delete)
+        assert "no such upload" in acme.post("/jobs", self.job(upload_id), expect=422)["detail"]
+        assert acme.get("/jobs")["items"] == []
+
+    def test_an_upload_of_an_earlier_release_may_be_taken(self, world: ApiWorld, acme: Api) -> None:
+        world.deps.bucket.write(upload_key("acme", "0" * 32), b"cube")
+        self.later(world, acme, 300).post("/jobs", self.job("0" * 32), expect=202)
+
+    @staticmethod
+    def later(world: ApiWorld, api: Api, days: int) -> Api:
+        """The client of an api whose clock is ahead."""
+        deps = replace(world.deps, clock=lambda: now() + timedelta(days=days))
+        return Api(TestClient(build_app(deps)), api.api_key)
 
 
 def job_of(source: str, folder: str, *, own: str | None = None) -> dict[str, Any]:

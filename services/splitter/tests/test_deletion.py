@@ -8,6 +8,7 @@ from typing import Any
 
 import boto3
 import pytest
+from boto3.dynamodb.conditions import Key
 from splitter_world import SplitterWorld
 
 from prismline_contracts import (
@@ -22,7 +23,10 @@ from prismline_contracts import (
     output_key,
     result_key,
     timestamp,
+    upload_item_key,
+    upload_key,
 )
+from prismline_runtime import Change
 
 pytestmark = pytest.mark.emulator
 
@@ -63,8 +67,9 @@ def put_job(world: SplitterWorld, job_id: str, tasks: str, chunks: str) -> None:
         table.put_item(Item=key)
 
 
-def delete(world: SplitterWorld, *, age: timedelta = timedelta(), **attributes: str) -> bool:
-    request = JobDeleteRequested(run_id=RUNS[-1], job_id="job", run_ids=list(RUNS), tenant="acme")
+def delete(world: SplitterWorld, *, age: timedelta = timedelta(), job_id: str = "job", **attributes: str) -> bool:
+    runs = list(RUNS) if job_id == "job" else [f"{job_id}-1", f"{job_id}-2"]
+    request = JobDeleteRequested(run_id=runs[-1], job_id=job_id, run_ids=runs, tenant="acme")
     envelope = Envelope.wrap(request, source="test", traceparent=None)
     return world.deliver(envelope.model_copy(update={"time": timestamp(now() - age)}).to_json(), **attributes)
 
@@ -138,6 +143,57 @@ def test_a_run_of_a_deleted_job_that_is_opened_late_is_stopped(world: SplitterWo
     assert world.split("run-1", KEY)
     assert [error for error, _ in world.state_machine.refusals] == ["RunEnded"]
     assert world.tasks("run-1") == []
+
+
+UPLOAD_ID = "0" * 32
+UPLOAD = upload_key("acme", UPLOAD_ID)
+
+
+def put_upload(world: SplitterWorld, *job_ids: str) -> None:
+    """An upload that these jobs have taken."""
+    world.s3.put_object(Bucket=world.bucket, Key=UPLOAD, Body=b"cube")
+    key = upload_item_key("acme", UPLOAD_ID)
+    world.deps.jobs.create({**key, "job_ids": set(job_ids)}, key="PK")
+    for job_id in job_ids:
+        world.deps.jobs.update(job_key("acme", job_id), Change({"upload_id": UPLOAD_ID}))
+
+
+def test_a_job_is_deleted_with_its_upload(jobs: SplitterWorld) -> None:
+    put_upload(jobs, "job")
+    before = left(jobs)
+    assert delete(jobs)
+    assert left(jobs) == of_others(before) - {UPLOAD}
+    (item,) = jobs.deps.jobs.query(Key("PK").eq(upload_item_key("acme", UPLOAD_ID)["PK"]))
+    assert "deleted_at" in item, "no job takes a file that is sent again"
+    assert now().timestamp() < item["expires_at"] < now().timestamp() + 100_000
+
+
+def test_an_upload_stays_until_the_last_job_that_has_taken_it_is_deleted(jobs: SplitterWorld) -> None:
+    put_upload(jobs, "job", "other")
+    assert delete(jobs)
+    assert jobs.objects(UPLOAD) == [UPLOAD]
+    assert delete(jobs, job_id="other")
+    assert jobs.objects(UPLOAD) == []
+
+
+@pytest.mark.parametrize("point", ["delete.upload_released", "delete.upload_marked", "delete.upload_deleted"])
+def test_the_next_delivery_continues_the_deletion_of_an_upload(jobs: SplitterWorld, point: str) -> None:
+    put_upload(jobs, "job")
+    jobs.die_at(point)
+    assert not delete(jobs)
+    assert delete(jobs)
+    assert jobs.objects(UPLOAD) == []
+
+
+def test_an_upload_that_a_job_takes_during_the_deletion_of_another_one_stays(jobs: SplitterWorld) -> None:
+    put_upload(jobs, "job")
+
+    def take() -> None:
+        jobs.deps.jobs.update(upload_item_key("acme", UPLOAD_ID), Change(includes={"job_ids": {"late"}}))
+
+    jobs.hooks["delete.upload_released"] = take
+    assert delete(jobs)
+    assert jobs.objects(UPLOAD) == [UPLOAD]
 
 
 @pytest.fixture

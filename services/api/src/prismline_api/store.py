@@ -20,6 +20,7 @@ from prismline_contracts import (
     JobItem,
     JobRunItem,
     TenantItem,
+    UploadItem,
     api_key_key,
     export_key,
     idempotency_key,
@@ -28,6 +29,7 @@ from prismline_contracts import (
     tenant_key,
     tenant_runs_key,
     timestamp,
+    upload_item_key,
 )
 from prismline_runtime import Change, RefusedError, Table, unchanged
 
@@ -98,8 +100,17 @@ class JobStore:
         return self._get(IdempotencyItem, idempotency_key(tenant, key))
 
     def create_job(self, job: JobItem, run: JobRunItem, request: IdempotencyItem | None) -> bool:
-        """Write a job, its run's owner, and the idempotency key in one transaction. False if one of them exists."""
-        return self._create([job, run, *filter(None, [request])])
+        """Write a job, its run's owner, and the idempotency key in one transaction, in which the job takes its upload.
+
+        False if one of them exists, or if the upload is being deleted.
+        """
+        takes = [] if job.upload_id is None else [self._taking(job, job.upload_id)]
+        return self._create([job, run, *filter(None, [request])], *takes)
+
+    def _taking(self, job: JobItem, upload_id: str) -> Any:
+        there = Attr("PK").exists() & Attr("deleted_at").not_exists()
+        change = Change(includes={"job_ids": {job.job_id}}, removes=("expires_at",), condition=there)
+        return self._table.changing(upload_item_key(job.tenant, upload_id), change)
 
     def add_run(self, job: JobItem, run: JobRunItem, request: IdempotencyItem | None) -> bool:
         """Add a run to the job as it was read. False if the job has changed since, or the run or the key exists."""
@@ -127,7 +138,15 @@ class JobStore:
             return None
         return JobItem.model_validate(item)
 
-    # ---- exports
+    # ---- uploads and exports
+
+    def upload(self, tenant: str, upload_id: str) -> UploadItem | None:
+        """The item of the tenant's upload, or None."""
+        return self._get(UploadItem, upload_item_key(tenant, upload_id))
+
+    def create_upload(self, item: UploadItem) -> None:
+        """Write the item of a new upload."""
+        self._create([item])
 
     def export(self, run_id: str, export_id: str) -> ExportItem | None:
         """An export of the run, or None."""

@@ -31,6 +31,7 @@ from prismline_api.manifests import (
 )
 from prismline_api.models import CaptionsJob, SpectraJob, UrlsJob
 from prismline_api.problems import conflict, invalid
+from prismline_api.uploads import find_upload, keep_upload
 from prismline_contracts import (
     CaptionsManifest,
     Envelope,
@@ -108,11 +109,15 @@ def submit(
         if key is None and manifest is not None:
             _see_to_its_start(job, run, manifest, deps)
         asked = None if key is None else idempotency_item(caller.tenant, key, SUBMIT, digest, job, run, deps.clock())
+        if job.upload_id is not None:
+            keep_upload(job.tenant, job.upload_id, deps)
         if deps.store.create_job(job, run, asked):
             fault_point("api.job_created", run_id=run.run_id)
             _start(path, job, run, manifest, deps, stored=key is None)
             return Submitted(job, run, path, replayed=False)
         known = deps.store.idempotency(caller.tenant, key) if key else None
+        if known is None:
+            _check_sources(request, caller.tenant, deps)  # the upload may have been deleted in the meantime
     check_repeated(known, SUBMIT, digest)
     assert known is not None, "check_repeated refuses a key that is not there"
     return _repeated(known, request, path, caller, deps)
@@ -150,6 +155,7 @@ def _prepared(
         manifest_key=job_manifest_key(job_id, run_id),
         run_ids=[run_id],
         params=request.params.model_dump_json(exclude_unset=True),
+        upload_id=_managed_upload(request, caller.tenant, deps),
         tolerated_failure_percent=request.tolerated_failure_percent,
         max_concurrency=request.max_concurrency,
         priority=request.priority,
@@ -172,12 +178,10 @@ def _check_sources(request: UrlsJob | SpectraJob | CaptionsJob, tenant: str, dep
         check_urls(request.urls or ())
     else:
         check_keys(named_keys(request), deps.sources(tenant))
-    uploaded = _uploaded(request, tenant)
-    if uploaded is not None:
-        head = deps.head(uploaded)
-        if head is None:
-            raise invalid("There is no such upload. Send the file to the URL that POST /v1/uploads gave, then submit.")
-        return uploaded_list(uploaded, head) if isinstance(request, UrlsJob) else None
+    upload_id = _upload_id(request)
+    if upload_id is not None:
+        head = find_upload(tenant, upload_id, deps)
+        return uploaded_list(upload_key(tenant, upload_id), head) if isinstance(request, UrlsJob) else None
     if isinstance(request, SpectraJob) and request.cube_key and deps.head(request.cube_key) is None:
         raise invalid(f"There is no object {request.cube_key!r} in the bucket. Put the cube there first.")
     return None
@@ -216,8 +220,18 @@ def _manifest_again(
 
 def _uploaded(request: UrlsJob | SpectraJob | CaptionsJob, tenant: str) -> str | None:
     """The key of the upload that a request names."""
-    upload_id = getattr(request, "upload", None)
+    upload_id = _upload_id(request)
     return upload_key(tenant, upload_id) if upload_id is not None else None
+
+
+def _upload_id(request: UrlsJob | SpectraJob | CaptionsJob) -> str | None:
+    return None if isinstance(request, CaptionsJob) else request.upload
+
+
+def _managed_upload(request: UrlsJob | SpectraJob | CaptionsJob, tenant: str, deps: Dependencies) -> str | None:
+    """The id of the upload that the job takes. None for an upload of an earlier release, which has no item."""
+    upload_id = _upload_id(request)
+    return upload_id if upload_id is not None and deps.store.upload(tenant, upload_id) is not None else None
 
 
 def is_started(run: JobRunItem, deps: Dependencies) -> bool:

@@ -1,7 +1,7 @@
 """Deletes a job in the background: cancels its runs, waits for their end, then deletes items and objects.
 
 Every step may be repeated: it deletes what is left. The job's item is deleted last, so the job is shown as `deleting`
-until nothing else of it is left. The tenant's uploads stay, because other jobs may name them.
+until nothing else of it is left. Its upload is deleted unless another job has taken it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 
-from boto3.dynamodb.conditions import Key
+from boto3.dynamodb.conditions import Attr, Key
 
 from prismline_contracts import (
     CAPTIONS_PREFIX,
@@ -27,9 +27,11 @@ from prismline_contracts import (
     now,
     output_prefix,
     timestamp,
+    upload_item_key,
+    upload_key,
 )
 from prismline_ledger import seconds_since
-from prismline_runtime import Message, batches, fault_point
+from prismline_runtime import Change, Message, RefusedError, batches, fault_point
 from prismline_splitter.dependencies import Dependencies
 
 #: Seconds until a deletion checks again whether its runs have ended.
@@ -40,6 +42,8 @@ PATIENCE_SECONDS = 3600.0
 SECOND_PASS_SECONDS = 900
 #: Seconds of an invocation that are reserved for sending the deletion's message again.
 MARGIN_SECONDS = 60.0
+#: How long the item of a deleted upload is kept, in seconds: a day. Its presigned URL is valid for an hour.
+DELETED_UPLOAD_SECONDS = 86_400
 #: Objects that are deleted together.
 OBJECTS_BATCH = 1000
 
@@ -89,7 +93,29 @@ def _deletions(request: JobDeleteRequested, runs: dict[str, RunItem], deps: Depe
         yield from _jobs_items(job_run_key(run_id)["PK"], deps)
     yield from _objects([f"{JOBS_PREFIX}{request.job_id}/"], deps)
     fault_point("delete.job_objects_deleted", job_id=request.job_id)
+    yield from _upload(request.tenant, request.job_id, deps)
     yield from _jobs_items(job_key(request.tenant, request.job_id)["PK"], deps)
+
+
+def _upload(tenant: str, job_id: str, deps: Dependencies) -> Iterator[int]:
+    """Delete the upload of the job, unless another job has taken it. An upload of an earlier release has no item.
+
+    The item of the upload stays for a while, so that no job takes a file that is sent again under the same key.
+    """
+    upload_id = (deps.jobs.get(job_key(tenant, job_id)) or {}).get("upload_id")
+    if upload_id is None:
+        return
+    key = upload_item_key(tenant, upload_id)
+    try:
+        deps.jobs.update(key, Change(excludes={"job_ids": {job_id}}, condition=Attr("PK").exists()))
+        fault_point("delete.upload_released", job_id=job_id)
+        deleted = {"deleted_at": timestamp(), "expires_at": int(now().timestamp()) + DELETED_UPLOAD_SECONDS}
+        deps.jobs.update(key, Change(deleted, condition=Attr("job_ids").not_exists()))
+    except RefusedError:  # another job has taken it
+        return
+    fault_point("delete.upload_marked", job_id=job_id)
+    yield deps.bucket.delete([upload_key(tenant, upload_id)])
+    fault_point("delete.upload_deleted", job_id=job_id)
 
 
 def run_prefixes(run_id: str, surveys: Iterable[str]) -> Iterator[str]:
