@@ -226,6 +226,8 @@ def run_all_kinds(enforced: System, path: Path, site: str) -> None:
     )
     api.delete(f"/jobs/{uploaded['job_id']}").raise_for_status()
     wait_for(lambda: api.get(f"/jobs/{uploaded['job_id']}").status_code == 404, "the job to be deleted")
+    files = enforced.connection.s3.list_objects_v2(Bucket=enforced.connection.bucket, Prefix="uploads/")
+    assert "Contents" not in files
 
 
 def test_runs_of_all_kinds_need_no_right_that_a_role_lacks(decisions: set[Decision]) -> None:
