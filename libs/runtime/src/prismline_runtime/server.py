@@ -1,7 +1,8 @@
 """Serve an ASGI application over HTTP: `python -m prismline_runtime.server prismline_alerting.interactions:create_app`.
 
 On SIGTERM or SIGINT the server accepts no more connections, and open requests have the grace time to finish. The log of
-uvicorn goes to the service's structured log. Requests are not logged, because their URLs may contain secrets.
+uvicorn goes to the service's structured log. Requests are not logged, because their URLs may contain secrets. A
+connection whose request is not whole in time is closed.
 
 This is a separate module because only services that serve HTTP install uvicorn (`prismline-runtime[http]`).
 """
@@ -12,12 +13,14 @@ import argparse
 import signal
 import socket
 import sys
+from functools import partial
 from types import FrameType
 
 import uvicorn
 from aws_lambda_powertools.logging.utils import copy_config_to_registered_loggers
 
-from prismline_runtime.settings import ConsumerSettings
+from prismline_runtime.connections import Connection, Waiting, most_connections
+from prismline_runtime.settings import ConsumerSettings, ServerSettings
 from prismline_runtime.shutdown import stopping
 from prismline_runtime.telemetry import service_logger
 
@@ -31,12 +34,15 @@ def main() -> None:
     parser.add_argument("--fd", type=int, help="file descriptor of an inherited socket, instead of host and port")
     arguments = parser.parse_args()
 
+    settings = ServerSettings()
+    waiting = Waiting(settings.request_seconds, most_connections(settings.max_connections))
     copy_config_to_registered_loggers(source_logger=service_logger("runtime"), include={"uvicorn"})
     config = uvicorn.Config(
         arguments.factory,
         factory=True,
         host=arguments.host,
         port=arguments.port,
+        http=partial(Connection, waiting=waiting),  # type: ignore[arg-type]  # uvicorn calls it as a class
         log_config=None,
         access_log=False,
         server_header=False,

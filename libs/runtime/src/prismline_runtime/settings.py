@@ -31,6 +31,20 @@ class ConsumerSettings(BaseSettings, env_prefix="PRISMLINE_"):
     )
 
 
+class ServerSettings(BaseSettings, env_prefix="PRISMLINE_"):
+    """Settings of the HTTP server."""
+
+    request_seconds: float = Field(
+        default=20.0, gt=0, description="How long a client may take to send a whole request, its body included."
+    )
+    max_connections: int = Field(
+        default=2000,
+        ge=1,
+        description="Most connections, or half as many as the process may open files. A new one closes the one that has"
+        " waited longest for its request.",
+    )
+
+
 class TransportSettings(BaseSettings, env_prefix="PRISMLINE_"):
     """Settings of what a service sends."""
 
