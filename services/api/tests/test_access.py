@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 from dataclasses import replace
+from http.client import HTTPConnection, HTTPResponse
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from api_world import Api, ApiWorld, urls_job
@@ -97,6 +99,44 @@ class TestLimits:
         assert answer.status_code == 404
         assert "/openapi.json" in answer.json()["detail"]
         assert world.client.put("/v1/jobs").headers["Allow"] == "GET, POST"
+
+
+@emulator
+class TestBodies:
+    """What the service does before it reads the body of a request."""
+
+    @staticmethod
+    def answer_before_the_body(url: str, path: str, headers: dict[str, str]) -> HTTPResponse:
+        """The answer to a request that announces a large body and sends nothing of it."""
+        client = HTTPConnection(urlsplit(url).netloc, timeout=10)
+        client.putrequest("POST", path)
+        for name, value in (headers | {"Content-Type": "application/json", "Content-Length": "4900000"}).items():
+            client.putheader(name, value)
+        client.endheaders()
+        return client.getresponse()
+
+    def test_no_operation_reads_the_body_of_a_request_without_a_valid_key(self, world: ApiWorld, url: str) -> None:
+        paths = world.client.get("/openapi.json").json()["paths"]
+        operations = [path for path, methods in paths.items() if "requestBody" in methods.get("post", {})]
+        assert len(operations) >= 6
+        for path in operations:
+            for headers in ({}, {"Authorization": "Bearer prismline_nobody"}, {"Cookie": "prismline_session_x=y"}):
+                answer = self.answer_before_the_body(url, path, headers)
+                assert (answer.status, b"jobs keys create" in answer.read()) == (401, True), (path, headers)
+
+    def test_too_many_requests_of_a_tenant_are_refused_before_their_bodies_are_read(
+        self, world: ApiWorld, acme: Api, url: str
+    ) -> None:
+        slow = world.deps.settings.model_copy(update={"requests_per_second": 0.01, "request_burst": 1})
+        object.__setattr__(world.deps, "settings", slow)
+        acme.get("/jobs")
+        headers = {"Authorization": f"Bearer {acme.api_key}"}
+        assert self.answer_before_the_body(url, "/v1/jobs", headers).status == 429
+
+    def test_a_sign_in_form_that_is_too_large_is_refused(self, world: ApiWorld, url: str) -> None:
+        assert self.answer_before_the_body(url, "/console/login", {}).status == 413
+        parts = (b"key=" + b"x" * 4096 for _ in range(2))
+        assert world.client.post("/console/login", content=parts).status_code == 413
 
 
 @emulator

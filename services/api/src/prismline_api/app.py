@@ -59,6 +59,7 @@ from prismline_api.parameters import (
     ExportId,
     IdempotencyKey,
     JobId,
+    KeyRoute,
     Limit,
     MessageId,
     OperationId,
@@ -96,7 +97,7 @@ Send an API key with every request: `Authorization: Bearer <key>`. Send an `Idem
 changes something. If no answer comes, repeat the request with the same key: it takes effect once. Every error is a
 problem document (RFC 9457) whose `detail` says what to do."""
 
-api = APIRouter(prefix="/v1", responses=problems.RESPONSES)
+api = APIRouter(prefix="/v1", route_class=KeyRoute, responses=problems.RESPONSES)
 
 
 def create_app() -> FastAPI:

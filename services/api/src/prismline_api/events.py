@@ -21,12 +21,12 @@ from starlette.responses import StreamingResponse
 
 from prismline_api import problems
 from prismline_api.dependencies import Dependencies
-from prismline_api.parameters import Deps, Reader
+from prismline_api.parameters import Deps, KeyRoute, Reader
 from prismline_api.reading import AnyRun, find_run, run_view
 from prismline_runtime import TransientError
 from prismline_runtime.shutdown import stopping
 
-router = APIRouter(prefix="/v1", responses=problems.RESPONSES, include_in_schema=False)
+router = APIRouter(prefix="/v1", route_class=KeyRoute, responses=problems.RESPONSES, include_in_schema=False)
 
 #: Seconds between two looks at the run, and between two comments that keep a silent connection open.
 LOOK_SECONDS, HEARTBEAT_SECONDS = 1.0, 15.0

@@ -2,57 +2,57 @@
 
 from __future__ import annotations
 
+from fastapi import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from prismline_api.problems import problem_response
+from prismline_api.problems import ProblemError, problem_response
+
+_KIND = "body-too-large"
+_CLOSE = {"Connection": "close"}
 
 
 class BodyLimit:
-    """Reads the body of a request before the application sees it, and refuses one that is too large.
+    """Refuses a request whose body is too large: at once by its `Content-Length`, or else while it is read.
 
-    A body without a `Content-Length` is counted as it arrives, so that it never takes more memory than the limit.
+    Nothing is read before an operation asks for it, so a body without a valid key takes no memory.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int) -> None:
         self._app = app
         self._max_bytes = max_bytes
+        self._detail = f"The body is larger than {max_bytes} bytes. Upload a long list with POST /v1/uploads."
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = bytearray()
         announced = dict(scope["headers"]).get(b"content-length", b"0")
         if not announced.isdigit() or int(announced) > self._max_bytes:
-            await self._refuse(scope, receive, send)
+            response = problem_response(413, _KIND, self._detail, headers=_CLOSE)
+            await response(scope, receive, send)
             return
-        while True:
+        left = self._max_bytes
+
+        async def counted() -> Message:
+            nonlocal left
             message = await receive()
-            if message["type"] != "http.request":
-                return  # the client has disconnected
-            body += message.get("body", b"")
-            if len(body) > self._max_bytes:
-                await self._refuse(scope, receive, send)
-                return
-            if not message.get("more_body", False):
+            left -= len(message.get("body", b""))
+            if left < 0:
+                raise ProblemError(413, _KIND, self._detail, headers=_CLOSE)
+            return message
+
+        await self._app(scope, counted, send)
+
+
+async def short_body(request: Request, max_bytes: int) -> bytes:
+    """The body of a request that needs no key. Raises ProblemError (413) as soon as it is larger than `max_bytes`."""
+    body = b""
+    if int(request.headers.get("Content-Length", "0")) <= max_bytes:
+        async for part in request.stream():
+            body += part
+            if len(body) > max_bytes:
                 break
-        read = False
-
-        async def replay() -> Message:
-            nonlocal read
-            if read:
-                return await receive()
-            read = True
-            return {"type": "http.request", "body": bytes(body), "more_body": False}
-
-        await self._app(scope, replay, send)
-
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        response = problem_response(
-            413,
-            "body-too-large",
-            f"The body is larger than {self._max_bytes} bytes. Upload a long list with POST /v1/uploads.",
-            headers={"Connection": "close"},
-        )
-        await response(scope, receive, send)
+        else:
+            return body
+    raise ProblemError(413, _KIND, f"The body is larger than {max_bytes} bytes.", headers=_CLOSE)

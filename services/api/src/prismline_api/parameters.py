@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated, Literal
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Annotated, Any, Literal
 
-from fastapi import Depends, Header, Path, Query, Request
+from fastapi import Depends, Header, Path, Query, Request, Response
+from fastapi.concurrency import run_in_threadpool
+from fastapi.routing import APIRoute
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from prismline_api.auth import Caller
@@ -55,18 +57,41 @@ async def _dependencies(request: Request) -> Dependencies:
 Deps = Annotated[Dependencies, Depends(_dependencies)]
 
 
-def _caller_with(*scopes: Scope) -> Callable[..., Caller]:
-    """The dependency of an operation that needs a key with all of `scopes`."""
+class KeyRoute(APIRoute):
+    """A path that needs a key. The key, and the rate of its tenant, are checked before the body of the request is read.
 
-    def caller(
-        request: Request, deps: Deps, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-    ) -> Caller:
-        session = None if credentials else _session(request, deps)
-        if session is not None:
-            found = deps.keys.caller_by_hash(session.key_sha256)
-        else:
-            found = deps.keys.caller(credentials.credentials if credentials else None)
-        deps.admit(found.tenant)
+    FastAPI itself reads the body before it calls a dependency.
+    """
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The function that answers a request."""
+        handle = super().get_route_handler()
+
+        async def handle_caller(request: Request) -> Response:
+            credentials = await _bearer(request)
+            request.state.caller = await run_in_threadpool(_admitted, request, credentials)
+            return await handle(request)
+
+        return handle_caller
+
+
+def _admitted(request: Request, credentials: HTTPAuthorizationCredentials | None) -> Caller:
+    """The caller of a request. Raises ProblemError (401, 403, 429)."""
+    deps: Dependencies = request.app.state.deps
+    session = None if credentials else _session(request, deps)
+    if session is not None:
+        found = deps.keys.caller_by_hash(session.key_sha256)
+    else:
+        found = deps.keys.caller(credentials.credentials if credentials else None)
+    deps.admit(found.tenant)
+    return found
+
+
+def _caller_with(*scopes: Scope) -> Callable[..., Awaitable[Caller]]:
+    """The dependency of an operation that needs a key with all of `scopes`. The operation's path is a `KeyRoute`."""
+
+    async def caller(request: Request, _: Annotated[object, Depends(_bearer)]) -> Caller:
+        found: Caller = request.state.caller
         for scope in scopes:
             found.require(scope)
         return found

@@ -43,15 +43,15 @@ class ProblemDetails(BaseModel):
     errors: Annotated[list[InvalidField] | None, Field(description="The invalid fields of a request.")] = None
 
 
-class ProblemError(Exception):
-    """Ends a request with an error."""
+class ProblemError(HTTPException):
+    """Ends a request with an error.
+
+    It is an HTTPException because FastAPI replaces any other error that is raised while it reads a body by a 400.
+    """
 
     def __init__(self, status: int, kind: str, detail: str, *, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(detail)
-        self.status = status
+        super().__init__(status, detail, dict(headers or {}))
         self.kind = kind
-        self.detail = detail
-        self.headers = dict(headers or {})
 
 
 def not_found(what: str) -> ProblemError:
@@ -91,7 +91,7 @@ def install(app: FastAPI, logger: Logger) -> None:
 
     @app.exception_handler(ProblemError)
     async def _problem(_request: Request, error: ProblemError) -> JSONResponse:
-        return problem_response(error.status, error.kind, error.detail, headers=error.headers)
+        return problem_response(error.status_code, error.kind, error.detail, headers=error.headers)
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(_request: Request, error: RequestValidationError) -> JSONResponse:

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Header, Path, Response
 from prismline_api import problems
 from prismline_api.cells.detail import cell_view
 from prismline_api.cells.models import CellsView, CellView
-from prismline_api.parameters import Deps, Reader, RunId
+from prismline_api.parameters import Deps, KeyRoute, Reader, RunId
 from prismline_api.reading import find_run
 from prismline_contracts import MOST_INDEX
 
-router = APIRouter(prefix="/v1/runs/{run_id}/cells", tags=["cells"], responses=problems.RESPONSES)
+router = APIRouter(prefix="/v1/runs/{run_id}/cells", route_class=KeyRoute, tags=["cells"], responses=problems.RESPONSES)
 
 #: The number of a chunk has seven digits, or more in the largest cubes.
 Cell = Annotated[int, Path(ge=0, le=MOST_INDEX, description="The cell's number.")]

@@ -15,6 +15,7 @@ from starlette.templating import Jinja2Templates
 
 from prismline_api.auth import Caller
 from prismline_api.dependencies import Dependencies
+from prismline_api.limits import short_body
 from prismline_api.parameters import Deps
 from prismline_api.problems import ProblemError
 from prismline_api.sessions import SESSION_SECONDS, Session
@@ -176,12 +177,12 @@ async def login(request: Request, deps: Deps) -> Response:
     if deps.settings.console_sign_in != "key":
         return RedirectResponse(HOME, HTTPStatus.SEE_OTHER)
     _require_same_origin(request)
-    form = parse_qs((await request.body())[:MAX_FORM_BYTES].decode(errors="replace"))
+    form = parse_qs((await short_body(request, MAX_FORM_BYTES)).decode(errors="replace"))
     key = form.get("key", [""])[0].strip()
     try:
         await run_in_threadpool(deps.keys.caller, key)
     except ProblemError as error:
-        return _login(request, error=error.detail, status=error.status)
+        return _login(request, error=error.detail, status=error.status_code)
     response = RedirectResponse(_next(request), HTTPStatus.SEE_OTHER)
     _remember(response, request, await run_in_threadpool(lambda: deps.sessions.open(api_key_sha256(key))), deps)
     return response

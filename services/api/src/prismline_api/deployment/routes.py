@@ -8,11 +8,11 @@ from prismline_api import problems
 from prismline_api.deployment.alerts import AlertsView, MuteRequest, MuteView
 from prismline_api.deployment.contracts import ContractsView, contracts_view
 from prismline_api.deployment.system import SystemView
-from prismline_api.parameters import Deps, OverseeingOperator, Overseer, Reader
+from prismline_api.parameters import Deps, KeyRoute, OverseeingOperator, Overseer, Reader
 from prismline_api.problems import invalid
 from prismline_contracts.alerts import DurationError, parse_duration
 
-router = APIRouter(prefix="/v1", responses=problems.RESPONSES)
+router = APIRouter(prefix="/v1", route_class=KeyRoute, responses=problems.RESPONSES)
 
 
 @router.get("/alerts", tags=["alerts"], response_model_exclude_none=True)

@@ -14,7 +14,7 @@ from prismline_api import problems
 from prismline_api.auth import Caller
 from prismline_api.dependencies import Dependencies
 from prismline_api.maps.models import AxisView, DifferencesView, MapEntry, MapsView, MapView, SkyView, SpectrumView
-from prismline_api.parameters import Deps, Reader, RunId
+from prismline_api.parameters import Deps, KeyRoute, Reader, RunId
 from prismline_api.problems import ProblemError, conflict
 from prismline_api.reading import find_run
 from prismline_contracts.maps import FLAG_NAMES, ChunkShade, MapName
@@ -51,7 +51,7 @@ Row = Annotated[int, Path(ge=0, le=2**31, description="Row of the tile, from the
 PixelX = Annotated[int, Path(ge=0, le=2**31, description="Column of the pixel, from 0.")]
 PixelY = Annotated[int, Path(ge=0, le=2**31, description="Row of the pixel, from 0.")]
 
-router = APIRouter(prefix="/v1/runs/{run_id}", tags=["maps"], responses=problems.RESPONSES)
+router = APIRouter(prefix="/v1/runs/{run_id}", route_class=KeyRoute, tags=["maps"], responses=problems.RESPONSES)
 
 
 @router.get("/maps", response_model_exclude_none=True)
