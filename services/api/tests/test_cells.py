@@ -7,11 +7,14 @@ import base64
 import gzip
 import json
 import random
+import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
+from contextlib import ExitStack
 from datetime import datetime, timedelta
-from threading import Barrier
+from threading import Barrier, Event
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -19,12 +22,14 @@ import pytest
 from api_world import Api, ApiWorld, urls_job
 
 from prismline_api.cells import watching
-from prismline_api.cells.columns import STATES, columns_of, packed
+from prismline_api.cells.columns import STATES, Columns, columns_of, packed
+from prismline_api.cells.following import Look
 from prismline_api.cells.watching import RunCells
 from prismline_api.events import follow
 from prismline_api.reading import find_run
 from prismline_contracts import RunItem, task_id
 from prismline_ledger import Counts, GivenBackTask, TaskEnding
+from prismline_localstack.waiting import wait_until
 from prismline_runtime import Page, UnavailableError
 
 emulator = pytest.mark.emulator
@@ -99,6 +104,12 @@ def picture(cells: RunCells) -> dict[str, Any]:
     return document
 
 
+def since(cells: RunCells, version: str = "") -> tuple[str, Columns | None]:
+    """The present version, and the cells that changed since `version`."""
+    now, changes = cells.since_each([version])
+    return now, changes[version]
+
+
 class TestColumns:
     def test_a_column_comes_back_as_it_was(self) -> None:
         values = np.array([-1, 0, 5, 4, 2**31 - 1, -1, 70_000], np.int32)
@@ -158,7 +169,7 @@ class TestReading:
         cells = watch(ledger, clock)
         for _ in range(50):
             cells.picture()
-            cells.since(None)
+            since(cells)
         assert ledger.requests == 1
         clock.now += watching.LOOK_SECONDS
         cells.picture()
@@ -255,36 +266,36 @@ class TestFollowing:
     def test_exactly_the_changes_since_a_version_are_returned(self) -> None:
         ledger, clock = PaperLedger(paper(50), 50), Clock()
         cells = watch(ledger, clock)
-        version, missed = cells.since(None)
+        version, missed = since(cells)
         assert missed is None
         ledger.chunks[30]["status"] = "IN_PROGRESS"
         clock.now += 1
-        second, changed = cells.since(version)
+        second, changed = since(cells, version)
         assert changed is not None
         assert changed.cell.tolist() == [30]
-        assert cells.since(second)[1] is not None
-        assert len(cells.since(second)[1] or ()) == 0
+        assert since(cells, second)[1] is not None
+        assert len(since(cells, second)[1] or ()) == 0
         ledger.chunks[40]["status"] = "COMPLETED"
         clock.now += 1
-        both = cells.since(version)[1]
+        both = since(cells, version)[1]
         assert both is not None
         assert both.cell.tolist() == [30, 40]
 
     @pytest.mark.parametrize("version", ["", "x", "00000000-1", "00000000-", "é-1"])
     def test_a_version_of_another_process_leads_to_a_reset(self, version: str) -> None:
-        assert watch(PaperLedger(paper(5), 5), Clock()).since(version)[1] is None
+        assert since(watch(PaperLedger(paper(5), 5), Clock()), version)[1] is None
 
     def test_forgotten_changes_lead_to_a_reset(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(watching, "MOST_CHANGES", 3)
         ledger, clock = PaperLedger(paper(50), 50), Clock()
         cells = watch(ledger, clock)
-        versions = [cells.since(None)[0]]
+        versions = [since(cells)[0]]
         for cell in (0, 10, 20, 30, 40):
             ledger.chunks[cell]["status"] = "IN_PROGRESS"
             clock.now += 1
-            versions.append(cells.since(None)[0])
-        assert cells.since(versions[0])[1] is None
-        recent = cells.since(versions[-2])[1]
+            versions.append(since(cells)[0])
+        assert since(cells, versions[0])[1] is None
+        recent = since(cells, versions[-2])[1]
         assert recent is not None
         assert recent.cell.tolist() == [40]
 
@@ -380,7 +391,7 @@ class TestEvents:
         run = find_run(world.deps.keys.caller(acme.api_key), run_id, world.deps)
 
         async def scene() -> None:
-            stream = follow(run, None, world.deps)
+            stream = follow(run, "", world.deps)
             assert (await until(stream, "run"))[1]["run_id"] == run_id
             version, _ = await until(stream, "reset")
             await asyncio.to_thread(world.complete, run_id, task_id(run_id, 2), b"x")
@@ -403,7 +414,7 @@ class TestEvents:
             raise UnavailableError("no answer")
 
         async def scene() -> None:
-            stream = follow(run, None, world.deps)
+            stream = follow(run, "", world.deps)
             await until(stream, "reset")
             with monkeypatch.context() as outage:
                 outage.setattr(world.deps.ledger, "get_run", fails)
@@ -424,3 +435,85 @@ class TestEvents:
                 if since:
                     world.complete(run_id, task_id(run_id, 1), b"x")
                 assert next(kind for kind in kinds if kind != "run") == second
+
+
+@emulator
+class TestManyStreams:
+    @staticmethod
+    def stream(url: str, api: Api, run_id: str) -> socket.socket:
+        """A connection that has requested the events of a run."""
+        connection = socket.create_connection((urlsplit(url).hostname or "", urlsplit(url).port or 0), timeout=20)
+        head = f"GET /v1/events?run={run_id} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {api.api_key}\r\n\r\n"
+        connection.sendall(head.encode())
+        return connection
+
+    def test_many_streams_of_a_slow_run_do_not_delay_other_requests(
+        self, world: ApiWorld, acme: Api, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        run_id, real = acme.post("/jobs", urls_job(2))["run"]["run_id"], world.deps.ledger.page_of_cells
+        slow, answer = Event(), Event()
+
+        def page_of_cells(*arguments: Any, **options: Any) -> Page:
+            slow.set()
+            answer.wait(30)
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(world.deps.ledger, "page_of_cells", page_of_cells)
+        other = {"Authorization": f"Bearer {world.key('other')}"}
+        with ExitStack() as stack:
+            streams = [stack.enter_context(self.stream(url, acme, run_id)) for _ in range(60)]
+            for each in streams:
+                assert each.recv(15) == b"HTTP/1.1 200 OK"
+            assert slow.wait(20)
+            assert httpx.get(f"{url}/v1/jobs", headers=other, timeout=10).status_code == 200
+            answer.set()
+            for each in streams:
+                said = b""
+                while b"event: reset" not in said:
+                    said += each.recv(65_536)
+
+    def test_streams_that_ask_at_the_same_time_share_one_look_and_one_text(self, world: ApiWorld, acme: Api) -> None:
+        run_id = acme.post("/jobs", urls_job(3))["run"]["run_id"]
+        asked: list[int] = []
+
+        def take(versions: Collection[str]) -> Look:
+            asked.append(len(versions))
+            return Look(run="event: run\n\n", changes=dict.fromkeys(versions, ("now", "")))
+
+        async def scene() -> None:
+            with world.deps.feeds.following(run_id, take) as feed:
+                looks = await asyncio.gather(*(feed.look(f"v-{number % 3}") for number in range(600)))
+                assert all(look is looks[0] for look in looks)
+                assert looks[0].changes.keys() == {"v-0", "v-1", "v-2"}
+                first, _ = (asyncio.create_task(feed.look("now")) for _ in range(2))
+                await asyncio.sleep(0)
+                first.cancel()
+                assert (await feed.look("now")).run, "a stream that ends does not end the look of the others"
+
+        asyncio.run(asyncio.wait_for(scene(), 30))
+        assert asked == [3, 1]
+
+    def test_a_tenant_with_too_many_streams_is_refused_until_one_ends(
+        self, world: ApiWorld, acme: Api, url: str
+    ) -> None:
+        few = world.deps.settings.model_copy(update={"event_streams": 2})
+        object.__setattr__(world.deps, "settings", few)
+        run_id = acme.post("/jobs", urls_job(2))["run"]["run_id"]
+        first, second = (self.stream(url, acme, run_id) for _ in range(2))
+        assert [each.recv(15) for each in (first, second)] == [b"HTTP/1.1 200 OK"] * 2
+        headers, asked = {"Authorization": f"Bearer {acme.api_key}"}, {"run": run_id}
+        refused = httpx.get(f"{url}/v1/events", params=asked, headers=headers)
+        assert (refused.status_code, refused.json()["type"]) == (429, "urn:prismline:problem:too-many-streams")
+        assert int(refused.headers["Retry-After"]) > 0
+        other = world.caller("other")
+        theirs = self.stream(url, other, other.post("/jobs", urls_job(2))["run"]["run_id"])
+        assert theirs.recv(15) == b"HTTP/1.1 200 OK"
+        first.close()
+
+        def accepted() -> bool:
+            with httpx.stream("GET", f"{url}/v1/events", params=asked, headers=headers) as answer:
+                return answer.status_code == 200
+
+        assert wait_until(accepted, 20)
+        second.close()
+        theirs.close()

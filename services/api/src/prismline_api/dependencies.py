@@ -17,6 +17,7 @@ from botocore.exceptions import ClientError
 from prismline_api.all_runs import AllRuns
 from prismline_api.archive_counts import ArchiveCounts
 from prismline_api.auth import Keys
+from prismline_api.cells.following import Feeds
 from prismline_api.cursors import ForgedCursorError, seal, unseal
 from prismline_api.deployment.alerts import Alerts
 from prismline_api.deployment.system import System
@@ -93,6 +94,11 @@ class Dependencies:
         from prismline_api.cells.watching import Watched  # noqa: PLC0415  it loads NumPy, which few requests need
 
         return Watched(self.ledger)
+
+    @cached_property
+    def feeds(self) -> Feeds:
+        """The runs that streams follow."""
+        return Feeds(self.settings.event_streams)
 
     @cached_property
     def recent(self) -> Recent:

@@ -4,40 +4,62 @@ A stream has the events `run` (the run, when it has changed), `cells` (the cells
 changes are no longer known: get the cells again) and `trouble` (a dependency does not answer). Its ids are versions of
 the cells, so a browser that was cut off continues where it was. Another instance answers with `reset`.
 
-Each stream asks the shared picture of the run once a second. A slow client gets fewer events with more changes in each.
+All streams of a run share a look at it once a second. A slow client gets fewer events with more changes in each.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
-from typing import Annotated, Any
+from collections.abc import AsyncIterator, Collection
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from prismline_api import problems
+from prismline_api.cells.following import Look
 from prismline_api.dependencies import Dependencies
 from prismline_api.parameters import Deps, KeyRoute, Reader
 from prismline_api.reading import AnyRun, find_run, run_view
 from prismline_runtime import TransientError
 from prismline_runtime.shutdown import stopping
 
+if TYPE_CHECKING:
+    from prismline_api.cells.columns import Columns
+
 router = APIRouter(prefix="/v1", route_class=KeyRoute, responses=problems.RESPONSES, include_in_schema=False)
 
-#: Seconds between two looks at the run, and between two comments that keep a silent connection open.
-LOOK_SECONDS, HEARTBEAT_SECONDS = 1.0, 15.0
+#: Seconds between two comments that keep a silent connection open.
+HEARTBEAT_SECONDS = 15.0
 #: How long one stream lasts, in seconds. Then the browser connects again, and its key is checked again.
 STREAM_SECONDS = 300.0
 #: How long a browser waits before it connects again, in ms.
 RETRY_MS = 2000
 
 
+class _Stream(StreamingResponse):
+    """The answer with the events of a run. It counts among the streams of the tenant until it ends, however it ends."""
+
+    def __init__(self, tenant: str, run: AnyRun, version: str, deps: Dependencies) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(follow(run, version, deps), media_type="text/event-stream", headers=headers)
+        self._tenant = tenant
+        self._feeds = deps.feeds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._feeds.leave(self._tenant)
+
+
 @router.get("/events")
-def get_events(
+async def get_events(
     run: Annotated[str, Query(max_length=80, description="The run's id.")],
     caller: Reader,
     deps: Deps,
@@ -45,48 +67,56 @@ def get_events(
     last_event_id: Annotated[str | None, Header(max_length=80)] = None,
 ) -> Response:
     """Follow a run by server-sent events. 204: this service cannot keep a stream open, so poll instead."""
-    found = find_run(caller, run, deps)
+    found = await run_in_threadpool(find_run, caller, run, deps)
     if not deps.settings.events:
         return Response(status_code=204)
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(
-        follow(found, last_event_id or since, deps), media_type="text/event-stream", headers=headers
-    )
+    deps.feeds.admit(caller.tenant)
+    return _Stream(caller.tenant, found, last_event_id or since, deps)
 
 
-async def follow(run: AnyRun, version: str | None, deps: Dependencies) -> AsyncIterator[str]:
+async def follow(run: AnyRun, version: str, deps: Dependencies) -> AsyncIterator[str]:
     """The events of a run since a version of its cells. Without one they begin with `reset`."""
     ends_at = time.monotonic() + STREAM_SECONDS
     shown, spoke_at, troubled = "", time.monotonic(), False
     yield f"retry: {RETRY_MS}\n\n"
-    while not stopping.is_set() and time.monotonic() < ends_at:
-        events = []
-        try:
-            view = await run_in_threadpool(
-                lambda: deps.recent.share(
-                    ("run", run.run_id), lambda: run_view(run, deps).model_dump(exclude_none=True)
-                )
-            )
-            now, cells = await run_in_threadpool(deps.cells.run(run.run_id).since, version)
-        except TransientError as error:
-            if not troubled:
-                events.append(_event("trouble", {"detail": f"A dependency does not answer: {error}"}))
-            troubled = True
-        else:
-            if (text := json.dumps(view)) != shown or troubled:
-                events.append(_event("run", view))
-            if cells is None:
-                events.append(_event("reset", {"version": now}, now))
-            elif len(cells):
-                columns = zip(("cell", "state", "attempts", "started", "duration"), cells.arrays, strict=True)
-                events.append(_event("cells", {name: column.tolist() for name, column in columns}, now))
-            shown, version, troubled = text, now, False
-        if not events and time.monotonic() - spoke_at >= HEARTBEAT_SECONDS:
-            events.append(": still here\n\n")
-        for event in events:
-            yield event
-            spoke_at = time.monotonic()
-        await asyncio.sleep(LOOK_SECONDS)
+    with deps.feeds.following(run.run_id, partial(_look, run, deps)) as feed:
+        while not stopping.is_set() and time.monotonic() < ends_at:
+            look = await feed.look(version)
+            if look.trouble:
+                events = [] if troubled else [look.trouble]
+            else:
+                now, changes = look.changes[version]
+                events = [look.run] if look.run != shown or troubled else []
+                events += [changes] if changes else []
+                shown, version = look.run, now
+            troubled = bool(look.trouble)
+            if not events and time.monotonic() - spoke_at >= HEARTBEAT_SECONDS:
+                events.append(": still here\n\n")
+            for event in events:
+                yield event
+                spoke_at = time.monotonic()
+
+
+def _look(run: AnyRun, deps: Dependencies, versions: Collection[str]) -> Look:
+    """Look at a run for streams that have sent the cells of these versions."""
+    try:
+        view = run_view(run, deps).model_dump(exclude_none=True)
+        now, changes = deps.cells.run(run.run_id).since_each(versions)
+    except TransientError as error:
+        return Look(trouble=_event("trouble", {"detail": f"A dependency does not answer: {error}"}))
+    return Look(
+        run=_event("run", view), changes={version: (now, _changes(now, cells)) for version, cells in changes.items()}
+    )
+
+
+def _changes(now: str, cells: Columns | None) -> str:
+    """The event that leads to the version `now`. Empty: nothing has changed."""
+    if cells is None:
+        return _event("reset", {"version": now}, now)
+    if not len(cells):
+        return ""
+    columns = zip(("cell", "state", "attempts", "started", "duration"), cells.arrays, strict=True)
+    return _event("cells", {name: column.tolist() for name, column in columns}, now)
 
 
 def _event(kind: str, data: Any, version: str | None = None) -> str:

@@ -64,6 +64,9 @@ class ApiSettings(ServiceSettings):
     events: bool = Field(
         default=True, description="Whether GET /v1/events keeps streams open. A Lambda function cannot."
     )
+    event_streams: int = Field(
+        default=100, ge=1, description="Most streams of GET /v1/events that one tenant has open at a process."
+    )
     console_sign_in: Literal["none", "key", "proxy"] = Field(
         default="key",
         description="How people sign in to the console: with an API key; through a proxy that signs them in; or not at"

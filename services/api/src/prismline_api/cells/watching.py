@@ -12,7 +12,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -129,23 +129,25 @@ class RunCells:
                 self._picture = self._draw()
             return self._picture
 
-    def since(self, version: str | None) -> tuple[str, Columns | None]:
-        """The present version, and the cells that changed since `version`. None: they are unknown; get the picture.
+    def since_each(self, versions: Iterable[str]) -> tuple[str, dict[str, Columns | None]]:
+        """The present version, and the cells that changed since each version. None: unknown; get the picture.
 
         Raises UnavailableError.
         """
         with self._lock:
             self._look()
-            now = self._version
-            epoch, _, text = (version or "").partition("-")
-            if epoch != self._epoch or not text.isdecimal():
-                return now, None
-            number = int(text)
-            if number == self._number:
-                return now, EMPTY
-            if number > self._number or not self._changes or self._changes[0][0] > number + 1:
-                return now, None
-            return now, joined(cells for changed, cells in self._changes if changed > number)
+            return self._version, {version: self._changed_since(version) for version in versions}
+
+    def _changed_since(self, version: str) -> Columns | None:
+        epoch, _, text = version.partition("-")
+        if epoch != self._epoch or not text.isdecimal():
+            return None
+        number = int(text)
+        if number == self._number:
+            return EMPTY
+        if number > self._number or not self._changes or self._changes[0][0] > number + 1:
+            return None
+        return joined(cells for changed, cells in self._changes if changed > number)
 
     @property
     def _version(self) -> str:
