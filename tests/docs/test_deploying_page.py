@@ -127,7 +127,7 @@ def test_the_first_deployment_makes_a_whole_environment(account: dict[str, Any])
         assert f"/prismline/{release['service']}@sha256:" in release["image"]
 
 
-RESERVED = {"interactions": 5, "dlq-consumer": 4, "dead-letters": 24}
+RESERVED = {"api": 50, "interactions": 5, "dlq-consumer": 4, "dead-letters": 24}
 
 
 def reserved(environment: str) -> dict[str, int | None]:

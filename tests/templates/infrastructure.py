@@ -16,7 +16,7 @@ from tests.templates.reading import Stacks, branches, exports, imports, leaves, 
 #: The value that omits a property.
 NO_VALUE = {"Ref": "AWS::NoValue"}
 #: Functions that reserve concurrency, so that a large run cannot use it up.
-RESERVED = {"InteractionsFunction", "DeadLettersFunction", "Function of dlq-consumer"}
+RESERVED = {"ApiFunction", "InteractionsFunction", "DeadLettersFunction", "Function of dlq-consumer"}
 
 
 def function_of(stacks: Stacks, stack: str, mapping: dict[str, Any]) -> dict[str, Any]:
@@ -57,7 +57,10 @@ def unbounded_mappings(stacks: Stacks) -> Iterator[str]:
 
 
 def unreserved_functions(stacks: Stacks) -> Iterator[str]:
-    """The Discord endpoint and the dead-letter consumer keep working while everything else is busy."""
+    """The Discord endpoint and the dead-letter consumer keep working while everything else is busy.
+
+    A flood of requests to the api's public URL uses no more than what the api reserves.
+    """
     wanted: dict[str, int] = {}
     for stack, _, mapping in of_kind(stacks, "Lambda::EventSourceMapping"):
         function = function_of(stacks, stack, mapping)["FunctionName"]["Fn::Sub"]
@@ -73,6 +76,8 @@ def unreserved_functions(stacks: Stacks) -> Iterator[str]:
         if stacks[stack]["Parameters"]["ReserveConcurrency"]["Default"] != "true":
             yield f"{stack}: reserved concurrency is not the default"
         reserved.add(f"Function of {stack}" if logical_id == "Function" else logical_id)
+        if isinstance(amount, dict):
+            amount = stacks[stack]["Parameters"][amount["Ref"]]["Default"]
         if amount < wanted.get(function["FunctionName"]["Fn::Sub"], 0):
             yield f"{stack}: {logical_id} reserves less concurrency than its mappings use"
     for missing in sorted(RESERVED - reserved):
