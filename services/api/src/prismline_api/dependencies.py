@@ -211,10 +211,11 @@ class Dependencies:
         s3 = clients.s3()
         ssm, cloudwatch = clients.ssm(), boto3.client("cloudwatch", config=clients.CONFIG)
         store, valkey = JobStore(dynamodb, settings.jobs_table), Server.from_environment()
+        limit = RateLimit(valkey)
         return cls(
             settings=settings,
             store=store,
-            keys=Keys(store, settings.key_cache_seconds),
+            keys=Keys(store, settings.key_cache_seconds, limit),
             ledger=Ledger(dynamodb, settings.runs_table),
             operations=Operations(dynamodb, settings.runs_table),
             states=Table(dynamodb, settings.workflow_state_table),
@@ -236,6 +237,6 @@ class Dependencies:
                 process_reports=settings.process_reports,
             ),
             logger=service_logger(SERVICE),
-            limit=RateLimit(valkey),
+            limit=limit,
             cache=Cache(valkey),
         )

@@ -80,9 +80,9 @@ def _admitted(request: Request, credentials: HTTPAuthorizationCredentials | None
     deps: Dependencies = request.app.state.deps
     session = None if credentials else _session(request, deps)
     if session is not None:
-        found = deps.keys.caller_by_hash(session.key_sha256)
+        found = deps.keys.caller_by_hash(session.key_sha256, address_of(request))
     else:
-        found = deps.keys.caller(credentials.credentials if credentials else None)
+        found = deps.keys.caller(credentials.credentials if credentials else None, address_of(request))
     deps.admit(found.tenant)
     return found
 
@@ -97,6 +97,11 @@ def _caller_with(*scopes: Scope) -> Callable[..., Awaitable[Caller]]:
         return found
 
     return caller
+
+
+def address_of(request: Request) -> str:
+    """The address of the client, for limits. A server behind a proxy has to name the proxy in FORWARDED_ALLOW_IPS."""
+    return request.client.host if request.client else ""
 
 
 def _session(request: Request, deps: Dependencies) -> Session | None:

@@ -16,7 +16,7 @@ from starlette.templating import Jinja2Templates
 from prismline_api.auth import Caller
 from prismline_api.dependencies import Dependencies
 from prismline_api.limits import short_body
-from prismline_api.parameters import Deps
+from prismline_api.parameters import Deps, address_of
 from prismline_api.problems import ProblemError
 from prismline_api.sessions import SESSION_SECONDS, Session
 from prismline_contracts import Queue, api_key_sha256
@@ -59,7 +59,7 @@ def _session(request: Request, deps: Deps) -> tuple[Session, Caller]:
     if session is None:
         raise SignInRequiredError
     try:
-        return session, deps.keys.caller_by_hash(session.key_sha256)
+        return session, deps.keys.caller_by_hash(session.key_sha256, address_of(request))
     except ProblemError as error:
         if own is None:
             raise SignInRequiredError from error  # the key was revoked
@@ -180,7 +180,7 @@ async def login(request: Request, deps: Deps) -> Response:
     form = parse_qs((await short_body(request, MAX_FORM_BYTES)).decode(errors="replace"))
     key = form.get("key", [""])[0].strip()
     try:
-        await run_in_threadpool(deps.keys.caller, key)
+        await run_in_threadpool(deps.keys.caller, key, address_of(request))
     except ProblemError as error:
         return _login(request, error=error.detail, status=error.status_code)
     response = RedirectResponse(_next(request), HTTPStatus.SEE_OTHER)
