@@ -21,6 +21,10 @@ RUN_SK = "RUN"
 OPEN_RUNS: Literal["OPEN"] = "OPEN"
 #: Sort key of the item that records that a run was stopped before the splitter opened it.
 STOP_SK = "STOP"
+#: Prefix of the sort key of the item of a repeated error. The message type follows, and the chunk, task or export.
+ERROR_SK_PREFIX = "ERROR#"
+#: A run shows an unexpected error when the same message has raised it, or another one, so often in a row.
+REPEATED_FROM = 3
 #: Prefix of the sort key of a chunk item. The chunk id follows.
 CHUNK_SK_PREFIX = "CHUNK#"
 #: Longest `error` and `last_error` of a chunk item, in UTF-8 bytes.
@@ -302,6 +306,27 @@ class ChunkItem(Contract):
     def cube_reference(self) -> CubeReference | None:
         """The reference to the chunk's input; None if the input is a copy."""
         return None if self.reference is None else CubeReference.model_validate_json(self.reference)
+
+
+class RepeatedErrorItem(Contract):
+    """The item of a run's message that raised an error which its consumer did not expect."""
+
+    PK: RunId
+    SK: Annotated[str, StringConstraints(pattern=r"^ERROR#.+")]
+    #: The service that raised the latest error, and the type of the message that it handled.
+    service: Name
+    message_type: Name
+    #: What the message is about, if it is not the whole run: a chunk, an export, or the first of its tasks.
+    part: Name | None = None
+    #: The type and text of the latest error.
+    error: str
+    #: How often in a row the message raised an unexpected error. An error of a dependency does not count.
+    count: Annotated[int, Field(ge=1)]
+    #: When it raised the first of these errors, and the latest one.
+    first_at: Timestamp
+    last_at: Timestamp
+    #: When the message succeeded or was given up. Absent: it is delivered again.
+    over_at: Timestamp | None = None
 
 
 class WorkflowStateItem(Contract):

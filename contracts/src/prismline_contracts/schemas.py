@@ -14,7 +14,7 @@ from prismline_contracts.commands import COMMANDS
 from prismline_contracts.deadletters import DeadLetterRecord, RecoveryOperationItem
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import EVENTS
-from prismline_contracts.items import ChunkItem, RunItem, WorkflowStateItem
+from prismline_contracts.items import ChunkItem, RepeatedErrorItem, RunItem, WorkflowStateItem
 from prismline_contracts.jobs import (
     ApiKeyItem,
     BatchItem,
@@ -50,6 +50,7 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "chunk_item.v1": ChunkItem,
     "task_item.v1": TaskItem,
     "shard_item.v1": ShardItem,
+    "repeated_error_item.v1": RepeatedErrorItem,
     "job_item.v1": JobItem,
     "job_run_item.v1": JobRunItem,
     "batch_item.v1": BatchItem,

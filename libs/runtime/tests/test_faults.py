@@ -62,6 +62,12 @@ def test_rules_can_come_and_go_while_the_service_runs(rules: Path) -> None:
     fault_point("p")
 
 
+def test_an_unexpected_error_is_of_neither_family(rules: Path) -> None:
+    write(rules, {"point": "p", "action": "unexpected"})
+    with pytest.raises(RuntimeError, match="p"):
+        fault_point("p")
+
+
 def test_a_rule_applies_to_its_point_and_context_only(rules: Path) -> None:
     write(rules, {"point": "p", "action": "transient", "where": {"chunk_id": "7"}})
     fault_point("q", chunk_id="7")

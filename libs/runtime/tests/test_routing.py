@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aws_lambda_powertools import Logger
+from botocore.exceptions import ClientError, EndpointConnectionError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -16,12 +17,14 @@ from pydantic import ValidationError
 from prismline_contracts import ChunkFailed, Envelope, RunDrained, RunSubmitted, timestamp
 from prismline_ledger.testing import Context, lambda_event_of
 from prismline_runtime import (
+    SENT_AGAIN,
     Delivery,
     Message,
     PermanentError,
     ResourceUnavailableError,
     TransientError,
     UnavailableError,
+    Work,
     describe_error,
     queue_handler,
     service_logger,
@@ -41,6 +44,8 @@ NOTIFICATION = {"Type": "Notification", "TopicArn": "arn:aws:sns:us-east-1:1:ala
 class FakeTransport:
     """Records the calls."""
 
+    source = "prismline/test/tester"
+
     def __init__(self) -> None:
         self.dead: list[tuple[str, Mapping[str, str]]] = []
         self.postponed: list[tuple[str, int]] = []
@@ -53,6 +58,24 @@ class FakeTransport:
 
     def postpone(self, delivery: Delivery, seconds: int) -> None:
         self.postponed.append((delivery.body, seconds))
+
+
+class FakeNotes:
+    """Records the notes about errors, or raises `lost`."""
+
+    def __init__(self, lost: Exception | None = None) -> None:
+        self.said: list[tuple[Work, str | None]] = []
+        self._lost = lost
+
+    def note_error(self, work: Work, *, service: str, error: str) -> None:
+        self.said.append((work, f"{service}: {error}"))
+        if self._lost:
+            raise self._lost
+
+    def forget_error(self, work: Work) -> None:
+        self.said.append((work, None))
+        if self._lost:
+            raise self._lost
 
 
 def record(body: str, message_id: str = "m", receive_count: int = 1) -> dict[str, Any]:
@@ -76,8 +99,17 @@ def chunk_envelope() -> Envelope:
 class Service:
     """A handler with a route for an event of Prismline and one for AWS events, whose functions raise `error`."""
 
-    def __init__(self, error: Exception | None = None, *, logger: Logger | None = None) -> None:
+    def __init__(
+        self,
+        error: Exception | None = None,
+        *,
+        answer: str | None = None,
+        logger: Logger | None = None,
+        lost: Exception | None = None,
+    ) -> None:
         self.transport = FakeTransport()
+        self.notes = FakeNotes(lost)
+        self._answer = answer
         self.seen: list[Any] = []
         self._error = error
         self.handler = queue_handler(
@@ -85,12 +117,14 @@ class Service:
             logger or service_logger("test"),
             {RunDrained: self._on_drained, ChunkFailed: self._on_drained},
             {"aws.s3/Object Created": self._on_aws_event, "aws.sns/Notification": self._on_aws_event},
+            errors=self.notes,
         )
 
-    def _on_drained(self, event: RunDrained | ChunkFailed, message: Message) -> None:
+    def _on_drained(self, event: RunDrained | ChunkFailed, message: Message) -> str | None:
         self.seen.append((event, message))
         if self._error:
             raise self._error
+        return self._answer
 
     def _on_aws_event(self, event: dict[str, Any], delivery: Delivery) -> None:
         self.seen.append((event, delivery))
@@ -220,6 +254,78 @@ def test_the_text_of_an_error_is_short_and_quotes_no_invalid_value() -> None:
         RunDrained.model_validate({"run_id": RUN_ID, "jobs_total": "s3cret"})
     assert "s3cret" not in describe_error(invalid.value)
     assert len(describe_error(ValueError("x" * 10_000))) <= MAX_ERROR_CHARS
+
+
+CHUNK_FAILED = Work(RUN_ID, ChunkFailed.TYPE, "chunk-0000500")
+
+
+@pytest.mark.parametrize("receive_count", [1, 5])
+def test_an_unexpected_error_is_noted_for_the_run_with_the_service_and_the_chunk(receive_count: int) -> None:
+    service = Service(ZeroDivisionError("division by zero"))
+    service.failed(record(chunk_envelope().to_json(), receive_count=receive_count))
+    assert service.notes.said == [(CHUNK_FAILED, "tester: ZeroDivisionError: division by zero")]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PermanentError("No."),
+        TransientError("The table is busy."),
+        UnavailableError("Could not read."),
+        ResourceUnavailableError("There is no GPU.", resource="gpu"),
+        ClientError({"Error": {"Code": "ThrottlingException"}}, "GetItem"),
+        EndpointConnectionError(endpoint_url="http://127.0.0.1:1"),
+        ConnectionResetError(),
+        TimeoutError(),
+    ],
+)
+def test_a_foreseen_error_or_an_outage_is_not_noted(error: Exception) -> None:
+    service = Service(error)
+    service.failed(record(drained().to_json()))
+    assert service.notes.said == []
+
+
+def test_a_request_that_aws_calls_invalid_is_an_unexpected_error() -> None:
+    service = Service(ClientError({"Error": {"Code": "ValidationException", "Message": "no"}}, "PutItem"))
+    service.failed(record(drained().to_json()))
+    assert len(service.notes.said) == 1
+
+
+def test_a_message_that_succeeds_after_it_may_have_raised_is_noted_too() -> None:
+    service = Service()
+    body = chunk_envelope().to_json()
+    service.failed(record(body))
+    assert service.notes.said == [], "it is new"
+    service.failed(record(body, receive_count=2))
+    sent_back = record(body) | {"messageAttributes": {"attempt": {"stringValue": "2", "dataType": "String"}}}
+    service.failed(sent_back)
+    assert service.notes.said == [(CHUNK_FAILED, None)] * 2
+
+
+def test_a_message_that_its_function_sent_again_has_not_succeeded() -> None:
+    service = Service(answer=SENT_AGAIN)
+    assert service.failed(record(drained().to_json(), receive_count=2)) == []
+    assert service.notes.said == []
+
+
+@pytest.mark.parametrize("receive_count", [2, 5])
+@pytest.mark.parametrize("error", [None, ZeroDivisionError("division by zero")])
+def test_a_note_that_cannot_be_written_changes_nothing_for_the_message(
+    error: Exception | None, receive_count: int
+) -> None:
+    outcomes, body = [], drained().to_json()
+    for lost in (None, UnavailableError("The table does not answer."), RuntimeError("a bug")):
+        service = Service(error, lost=lost)
+        failed = service.failed(record(body, receive_count=receive_count))
+        assert len(service.notes.said) == 1
+        outcomes.append((failed, service.transport.dead, len(service.transport.postponed)))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def test_the_end_of_an_execution_is_work_for_the_run_that_the_execution_is_named_after() -> None:
+    event = {"source": "aws.states", "detail-type": "Step Functions Execution Status Change", "detail": {"name": "r"}}
+    assert Work.of(event) == Work("r", "aws.states/Step Functions Execution Status Change")
+    assert Work.of(OBJECT_CREATED) is None
 
 
 def test_one_bad_message_of_a_batch_does_not_touch_the_others() -> None:

@@ -17,6 +17,7 @@ from aws_lambda_powertools import Logger
 from dlq_world import DlqConsumerWorld, chunk_message
 
 from prismline_contracts import (
+    ChunkProcess,
     ChunkStatus,
     Envelope,
     ExportRequested,
@@ -30,7 +31,7 @@ from prismline_contracts import (
 )
 from prismline_dlq_consumer.archive import Archive
 from prismline_dlq_consumer.decisions import Resource
-from prismline_runtime import TransientError
+from prismline_runtime import TransientError, Work
 
 pytestmark = pytest.mark.emulator
 
@@ -172,6 +173,21 @@ def test_a_chunk_that_an_attempt_begins_at_while_it_is_judged_is_judged_again(
     assert world.ledger.chunk("r", chunk_id).state is ChunkStatus.IN_PROGRESS
     (call,) = world.clients["sqs"].calls("change_message_visibility")
     assert call["VisibilityTimeout"] == 1
+
+
+@pytest.mark.parametrize(
+    ("attributes", "going"), [({"raised": "KeyError"}, True), ({"error": "The chunk file is no archive."}, False)]
+)
+def test_a_run_shows_the_error_of_a_message_until_the_message_is_given_up(
+    world: DlqConsumerWorld, attributes: dict[str, str], going: bool
+) -> None:
+    (chunk_id,) = world.run("r")
+    for _ in range(3):
+        world.ledger.note_error(Work("r", ChunkProcess.TYPE, chunk_id), service="worker", error="KeyError")
+    world.send("chunks-dlq", chunk_message("r", chunk_id), **attributes)
+    assert world.handle("chunks-dlq") == []
+    assert (world.ledger.repeated_error("r") is not None) == going
+    assert world.depth("chunks") == going
 
 
 def test_a_permanent_error_fails_its_chunk_though_its_worker_died_before_it_could(world: DlqConsumerWorld) -> None:

@@ -179,25 +179,26 @@ class SplitterWorld:
     def deliver_notification(self, notification: dict[str, Any]) -> bool:
         return self.deliver(json.dumps(notification))
 
-    def split(self, run_id: str, manifest_key: str, *, token: str | None = TOKEN) -> bool:
+    def split(self, run_id: str, manifest_key: str, *, token: str | None = TOKEN, receive_count: int = 1) -> bool:
         """Deliver the command to split a run. Return whether it was acknowledged; False if the splitter died."""
         command = RunSplit(run_id=run_id, job_id="job", bucket=self.bucket, manifest_key=manifest_key)
         envelope = Envelope.wrap(command, source="test", traceparent=traceparent_of(run_id), tasktoken=token)
-        return self.deliver(envelope.to_json())
+        return self.deliver(envelope.to_json(), receive_count)
 
     def assert_split_by_another(self, run_id: str, manifest_key: str) -> None:
         """Another splitter gets the same command, and completes it."""
         assert self.split(run_id, manifest_key)
 
-    def ingest_job(self, run_id: str, manifest_key: str, *, in_advance: bool = False) -> bool:
+    def ingest_job(self, run_id: str, manifest_key: str, *, in_advance: bool = False, receive_count: int = 1) -> bool:
         """Deliver the command to start the run of a job."""
         command = JobIngest(
             run_id=run_id, job_id="job", bucket=self.bucket, manifest_key=manifest_key, in_advance=in_advance
         )
-        return self.deliver(Envelope.wrap(command, source="test", traceparent=traceparent_of(run_id)).to_json())
+        envelope = Envelope.wrap(command, source="test", traceparent=traceparent_of(run_id))
+        return self.deliver(envelope.to_json(), receive_count)
 
-    def deliver(self, body: str, **attributes: str) -> bool:
-        event = lambda_event_of(body, self.deps.transport.environment, "split")
+    def deliver(self, body: str, receive_count: int = 1, **attributes: str) -> bool:
+        event = lambda_event_of(body, self.deps.transport.environment, "split", receive_count=receive_count)
         event["Records"][0]["messageAttributes"] = {
             name: {"stringValue": value, "dataType": "String"} for name, value in attributes.items()
         }

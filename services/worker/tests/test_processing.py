@@ -209,6 +209,32 @@ def test_an_attempt_that_fails_without_an_outage_gives_the_chunk_back_and_counts
     assert world.said() == []
 
 
+def test_a_run_shows_the_error_of_a_chunk_that_raised_three_times_until_the_chunk_succeeds(
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.open_run()
+
+    def fit(*_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("division by zero")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.fitter, "fit", fit)
+        for world.receive_count in (1, 2, 3):
+            assert world.ledger.repeated_error(RUN_ID) is None
+            assert not world.process()
+    shown = world.ledger.repeated_error(RUN_ID)
+    assert shown is not None
+    assert (shown.item.service, shown.item.part, shown.item.error, shown.item.count) == (
+        "worker",
+        FIRST,
+        "ZeroDivisionError: division by zero",
+        3,
+    )
+    world.receive_count = 4
+    assert world.process()
+    assert world.ledger.repeated_error(RUN_ID) is None
+
+
 def test_if_the_chunk_cannot_be_given_back_the_message_is_delivered_again(
     world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

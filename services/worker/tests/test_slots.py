@@ -9,10 +9,11 @@ import pytest
 import valkey
 from worker_world import FIRST, RUN_ID, SECOND, WorkerWorld, spectra_world
 
-from prismline_contracts import RunItem, now
+from prismline_contracts import ChunkProcess, RunItem, now
 from prismline_coordination import Lease, Leases, Server
 from prismline_ledger import Ledger, waiting_for
 from prismline_localstack.testing import ValkeyServer
+from prismline_runtime import Work
 from prismline_worker.run_queues import RunQueues, queues_of
 
 pytestmark = pytest.mark.emulator
@@ -63,6 +64,16 @@ def test_a_chunk_without_a_slot_is_sent_again_and_uses_up_nothing(world: WorkerW
     assert attributes["slot_waits"] == "1"
     assert world.deliver(body, "chunks")
     assert world.chunk(FIRST).status == "COMPLETED"
+
+
+def test_a_chunk_that_raised_and_waits_for_a_slot_still_counts_as_raising(world: WorkerWorld, leases: Leases) -> None:
+    for _ in range(3):
+        world.ledger.note_error(Work(RUN_ID, ChunkProcess.TYPE, FIRST), service="worker", error="KeyError")
+    held = take_slot(leases)
+    world.receive_count = 4
+    assert world.process(FIRST, max_concurrency=1)
+    assert world.ledger.repeated_error(RUN_ID) is not None
+    leases.release(held)
 
 
 def test_while_valkey_is_down_a_limited_chunk_waits_and_another_is_processed(

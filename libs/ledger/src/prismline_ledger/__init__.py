@@ -4,6 +4,7 @@ from prismline_ledger.base import COUNTERS, STUCK_AFTER, ChunkPage
 from prismline_ledger.judgement import Patience, attempts_used, exhausted, leased, seconds_since, waiting_for
 from prismline_ledger.ledger import Ledger
 from prismline_ledger.operations import LeaseLostError, Operations
+from prismline_ledger.repeated_errors import RepeatedError
 from prismline_ledger.splitting import NewChunk
 from prismline_ledger.tasks import GivenBackTask, TaskEnding, TaskPage, TasksEnded
 from prismline_ledger.transitions import Costs, Counts, Finished, Skipped, Started, truncate
@@ -21,6 +22,7 @@ __all__ = [
     "NewChunk",
     "Operations",
     "Patience",
+    "RepeatedError",
     "Skipped",
     "Started",
     "TaskEnding",

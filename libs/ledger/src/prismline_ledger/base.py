@@ -17,6 +17,7 @@ from prismline_contracts import (
     TASK_SK_PREFIX,
     ChunkItem,
     ChunkStatus,
+    RepeatedErrorItem,
     RunItem,
     ShardItem,
     TaskItem,
@@ -78,7 +79,7 @@ def shard_key(run_id: str, shard: int) -> dict[str, str]:
     return {"PK": partition(run_id, shard, SEVERAL), "SK": SHARD_SK}
 
 
-def as_read(item: RunItem | ChunkItem | TaskItem | ShardItem, *names: str) -> ConditionBase:
+def as_read(item: RunItem | ChunkItem | TaskItem | ShardItem | RepeatedErrorItem, *names: str) -> ConditionBase:
     """The condition that the fields `names` still have the values in `item`.
 
     An absent attribute equals its field's default.

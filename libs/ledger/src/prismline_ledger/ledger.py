@@ -2,8 +2,9 @@
 
 Every write is conditional, so any message may be delivered twice, late or out of order. There is one module for each
 writer: `splitting` (the splitter), `attempts` (the worker and its slow lane), `stopping` (the status service),
-`recovering` and `sweeping` (the dead-letter consumer). `tasks` has all writes of tasks, `deleting` deletes whole runs.
-`base` holds the reads, the end of a chunk, and the drain, which they share.
+`recovering` and `sweeping` (the dead-letter consumer). `tasks` has all writes of tasks, `repeated_errors` those of any
+consumer whose message raised, `deleting` deletes whole runs. `base` holds the reads, the end of a chunk, and the drain,
+which they share.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 from prismline_ledger.attempts import Attempts
 from prismline_ledger.deleting import Deleting
 from prismline_ledger.recovering import Recovering
+from prismline_ledger.repeated_errors import RepeatedErrors
 from prismline_ledger.stopping import Stopping
 from prismline_ledger.sweeping import Sweeping
 from prismline_ledger.tasks import Tasks
 
 
-class Ledger(Stopping, Attempts, Recovering, Sweeping, Tasks, Deleting):
+class Ledger(Stopping, Attempts, Recovering, Sweeping, Tasks, RepeatedErrors, Deleting):
     """Reads and conditional writes of the ledger's table.
 
     Raises UnavailableError if DynamoDB does not answer, TransientError if a collision outlasts the retries, and

@@ -29,7 +29,15 @@ from prismline_runtime.errors import (
 from prismline_runtime.faults import fault_point
 from prismline_runtime.instances import Instances
 from prismline_runtime.presigned import PresignedRanges
-from prismline_runtime.routing import Message, describe_error, describe_invalid, queue_handler, undelivered_envelope
+from prismline_runtime.routing import (
+    SENT_AGAIN,
+    Message,
+    Work,
+    describe_error,
+    describe_invalid,
+    queue_handler,
+    undelivered_envelope,
+)
 from prismline_runtime.settings import ServiceSettings
 from prismline_runtime.storage import Bucket, TooLargeError
 from prismline_runtime.telemetry import service_logger, service_metrics
@@ -37,6 +45,7 @@ from prismline_runtime.transport import Transport, batches
 
 __all__ = [
     "CALLS_SIDE_BY_SIDE",
+    "SENT_AGAIN",
     "Bucket",
     "Change",
     "Delivery",
@@ -57,6 +66,7 @@ __all__ = [
     "TransientError",
     "Transport",
     "UnavailableError",
+    "Work",
     "aws_errors",
     "batches",
     "cause_of",

@@ -10,7 +10,8 @@ import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
+from botocore.exceptions import ConnectionError as BotoConnectionError
 from urllib3.exceptions import HTTPError
 
 
@@ -48,6 +49,8 @@ class NewerReleaseError(PrismlineError):
     """The message, or the item that it names, is from a newer release. It waits in the DLQ for that release."""
 
 
+#: What clients raise if a dependency does not answer.
+_OUTAGES = (BotoConnectionError, HTTPClientError, HTTPError, ConnectionError, TimeoutError)
 #: Prefix of the SQS error codes that are older than its JSON protocol. Emulators omit it.
 SQS_PREFIX = "AWS.SimpleQueueService."
 #: Error codes of AWS for which a retry is useless: the object does not exist, or the request is invalid.
@@ -123,6 +126,13 @@ def cause_of(error: Exception) -> str:
     if len(text) > LONGEST_CAUSE:
         text = f"{text[:LONGEST_CAUSE]}..."
     return text or f"it is damaged ({type(error).__name__})"
+
+
+def is_unexpected(error: Exception) -> bool:
+    """Whether no author of a service foresaw `error`: it is of neither family, and no outage of AWS or the network."""
+    if isinstance(error, ClientError):
+        return isinstance(classify(error, "call AWS"), PermanentError)
+    return not isinstance(error, (PrismlineError, *_OUTAGES))
 
 
 def error_code(error: ClientError) -> str:

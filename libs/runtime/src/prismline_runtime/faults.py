@@ -6,9 +6,9 @@ A service calls `fault_point("split.items_written", run_id=...)` between two ste
     [{"point": "split.items_written", "action": "kill", "times": 1},
      {"point": "chunk.started", "where": {"chunk_id": "chunk-0000010"}, "action": "transient", "times": 2}]
 
-`kill` sends SIGKILL to the service's own process. `transient` and `permanent` raise an error of that family. `hang`
-waits for `seconds`, or until its rule is removed. `times` (default: no limit) counts over all processes, by marker
-files beside the rules file.
+`kill` sends SIGKILL to the service's own process. `transient` and `permanent` raise an error of that family,
+`unexpected` one of neither. `hang` waits for `seconds`, or until its rule is removed. `times` (default: no limit) counts
+over all processes, by marker files beside the rules file.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FaultRule(BaseModel):
     """One rule of the faults file: where to fail, how, and how often."""
 
     point: str
-    action: Literal["kill", "transient", "permanent", "hang"]
+    action: Literal["kill", "transient", "permanent", "unexpected", "hang"]
     where: dict[str, str] = {}
     times: int | None = None
     seconds: float = 0.0
@@ -81,6 +81,8 @@ def _act(rule: FaultRule, path: Path) -> None:
             raise TransientError(f"Injected transient fault at {rule.point}.")
         case "permanent":
             raise PermanentError(f"Injected permanent fault at {rule.point}.")
+        case "unexpected":
+            raise RuntimeError(f"Injected unexpected fault at {rule.point}.")
         case "hang":
             until = time.monotonic() + rule.seconds
             while time.monotonic() < until and rule in _rules(path):

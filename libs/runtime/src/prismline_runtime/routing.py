@@ -11,18 +11,19 @@ does not exist for this type    is moved to the dead-letter queue, where it wait
 raises NewerReleaseError        likewise
 raises ResourceUnavailableError is moved to the dead-letter queue, where it waits for the resource
 raises anything else            is delivered again after a backoff; at its last receive, it is moved to the dead-letter
-                                queue with the error
+                                queue with the error. An error that is neither permanent nor transient, nor an outage,
+                                is also noted for the run (`ErrorNotes`), until the message succeeds
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, Self
 
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
@@ -32,7 +33,13 @@ from pydantic_core import from_json
 
 from prismline_contracts import Envelope
 from prismline_runtime.delivery import Delivery
-from prismline_runtime.errors import NewerReleaseError, PermanentError, ResourceUnavailableError, TransientError
+from prismline_runtime.errors import (
+    NewerReleaseError,
+    PermanentError,
+    ResourceUnavailableError,
+    TransientError,
+    is_unexpected,
+)
 from prismline_runtime.telemetry import log_keys
 from prismline_runtime.transport import Transport
 
@@ -52,8 +59,46 @@ class Message:
     delivery: Delivery
 
 
+@dataclass(frozen=True)
+class Work:
+    """What a message of a run asks for. A message that is sent again, perhaps with another id, asks for the same."""
+
+    run_id: str
+    #: The type of the message. For an AWS event: its source and detail type.
+    type: str
+    #: What it is about, if that is not the whole run: a chunk, an export, or the first of its tasks.
+    part: str | None = None
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Self | None:
+        """The work of a valid message: an envelope, or an event of an AWS service. None if it names no run."""
+        inner = document.get("data") or document.get("detail")
+        data = inner if isinstance(inner, dict) else {}
+        if "specversion" in document:
+            run_id, kind = document.get("runid"), document["type"]
+        else:  # the execution of a run has the run's id as its name
+            run_id, kind = data.get("name"), f"{document.get('source')}/{document.get('detail-type')}"
+        tasks = data.get("task_ids")
+        named = (data.get("chunk_id"), data.get("export_id"), *(tasks[:1] if isinstance(tasks, list) else ()))
+        part = next((each for each in named if isinstance(each, str)), None)
+        return cls(run_id, kind, part) if isinstance(run_id, str) else None
+
+
+class ErrorNotes(Protocol):
+    """Where the router writes down the unexpected errors of a run's messages, for people. The ledger has them."""
+
+    def note_error(self, work: Work, *, service: str, error: str) -> None:
+        """Count an error that `service` raised for a message."""
+
+    def forget_error(self, work: Work) -> None:
+        """Record that a message which may have raised has succeeded."""
+
+
+#: A function returns this if it has sent its message again, so that the message is acknowledged but its work not done.
+SENT_AGAIN = "sent again"
+
 #: Takes the data of a Prismline command or event, and the message.
-MessageFunction = Callable[[Any, Message], None]
+MessageFunction = Callable[[Any, Message], str | None]
 #: Takes a whole EventBridge event of an AWS service, and its delivery.
 AwsEventFunction = Callable[[dict[str, Any], Delivery], None]
 
@@ -97,7 +142,8 @@ def backoff_seconds(receive_count: int) -> int:
 class _Call:
     """The function for a message, with its arguments."""
 
-    function: Callable[[], None]
+    function: Callable[[], str | None]
+    work: Work | None
     #: What every log line about the message has.
     log_keys: Mapping[str, Any] = field(default_factory=dict)
 
@@ -111,8 +157,10 @@ class Router:
         logger: Logger,
         messages: Mapping[type[BaseModel], MessageFunction],
         aws_events: Mapping[str, AwsEventFunction],
+        errors: ErrorNotes | None,
     ) -> None:
         self.transport = transport
+        self._errors = errors
         self._logger = logger
         #: The model and the function of each message type.
         self.messages = {_type_of(model): (model, function) for model, function in messages.items()}
@@ -132,10 +180,13 @@ class Router:
             keys.enter_context(
                 log_keys(self._logger, message_id=delivery.message_id, receive_count=delivery.receive_count)
             )
+            work = None
             try:
                 call = self._route(delivery)
+                work = call.work
                 keys.enter_context(log_keys(self._logger, **call.log_keys))
-                call.function()
+                if call.function() != SENT_AGAIN:
+                    self._forget_error(work, delivery)
             except PermanentError as error:
                 self._logger.warning("message_dead_lettered", extra={"reason": str(error), "queue": delivery.queue})
                 self.transport.dead_letter(delivery, {"error": str(error)})
@@ -146,8 +197,31 @@ class Router:
                 self._logger.info("message_waits", extra={"reason": str(error), "resource": error.resource})
                 self.transport.dead_letter(delivery, {"waits_for": error.resource})
             except Exception as error:
+                self._note_error(work, error)
                 if not self._postpone(delivery, error):
                     raise
+
+    def _note_error(self, work: Work | None, error: Exception) -> None:
+        """Write down an unexpected error, while no other consumer can receive the message."""
+        if self._errors is not None and work is not None and is_unexpected(error):
+            with self._without_harm():
+                service = self.transport.source.rpartition("/")[2]
+                self._errors.note_error(work, service=service, error=describe_error(error))
+
+    def _forget_error(self, work: Work | None, delivery: Delivery) -> None:
+        """Write down that a message which may have raised before has succeeded."""
+        again = delivery.receive_count > 1 or delivery.attributes
+        if self._errors is not None and work is not None and again:
+            with self._without_harm():
+                self._errors.forget_error(work)
+
+    @contextmanager
+    def _without_harm(self) -> Iterator[None]:
+        """Only log an error of the block: what becomes of the message does not depend on a note for people."""
+        try:
+            yield
+        except Exception as lost:
+            self._logger.warning("error_not_noted", extra={"reason": str(lost)})
 
     def _postpone(self, delivery: Delivery, error: Exception) -> bool:
         """Hide a message that raised. At its last receive, move it to the dead-letter queue. Return whether it moved.
@@ -180,14 +254,14 @@ class Router:
         model, function = self.messages[envelope.type]
         keys = {"trace_id": envelope.trace_id, "run_id": envelope.runid, "chunk_id": envelope.data.get("chunk_id")}
 
-        def call() -> None:
+        def call() -> str | None:
             try:
                 data = model.model_validate(envelope.data)
             except ValidationError as error:
                 raise PermanentError(f"The {envelope.type} message is invalid: {describe_invalid(error)}.") from error
-            function(data, Message(envelope, delivery))
+            return function(data, Message(envelope, delivery))
 
-        return _Call(call, {key: value for key, value in keys.items() if value})
+        return _Call(call, Work.of(document), {key: value for key, value in keys.items() if value})
 
     def _route_aws_event(self, document: dict[str, Any], delivery: Delivery) -> _Call:
         if "TopicArn" in document:
@@ -196,7 +270,7 @@ class Router:
             name = f"{document.get('source')}/{document.get('detail-type')}"
         if name not in self._aws_events:
             raise PermanentError("The message is neither an envelope nor an AWS event that this service takes.")
-        return _Call(partial(self._aws_events[name], document, delivery))
+        return _Call(partial(self._aws_events[name], document, delivery), Work.of(document))
 
 
 def undelivered_envelope(document: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -230,10 +304,12 @@ def queue_handler(
     logger: Logger,
     messages: Mapping[type[BaseModel], MessageFunction],
     aws_events: Mapping[str, AwsEventFunction] | None = None,
+    *,
+    errors: ErrorNotes | None = None,
 ) -> LambdaHandler:
     """Make a Lambda handler for SQS events that answers with `batchItemFailures`.
 
     `messages` maps contract models to functions. `aws_events` maps `source/detail-type` of EventBridge events to
-    functions; the name of an SNS message is `aws.sns/Notification`.
+    functions; the name of an SNS message is `aws.sns/Notification`. `errors` takes notes of unexpected errors.
     """
-    return Router(transport, logger, messages, aws_events or {})
+    return Router(transport, logger, messages, aws_events or {}, errors)

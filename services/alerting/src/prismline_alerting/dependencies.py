@@ -52,6 +52,7 @@ class NotifierDependencies:
     posts: Posts
     alarms: Alarms
     facts: FactFinder
+    ledger: Ledger
     webhook: Webhook
     sqs: SQSClient
     logger: Logger
@@ -82,18 +83,15 @@ class NotifierDependencies:
         quiet_http_logs()
         settings = NotifierSettings()
         logger = service_logger(SERVICE)
+        ledger = Ledger(boto3.client("dynamodb", config=HELP_CONFIG), settings.runs_table)
         return cls(
             settings=settings,
             transport=Transport.connect(settings.environment, SERVICE),
             parameters=AlertParameters(boto3.client("ssm", config=HELP_CONFIG), settings.environment, logger),
             posts=Posts(Bucket(clients.s3(), settings.bucket), settings.claim_seconds),
             alarms=Alarms(boto3.client("cloudwatch", config=HELP_CONFIG)),
-            facts=FactFinder(
-                boto3.client("sqs", config=HELP_CONFIG),
-                Ledger(boto3.client("dynamodb", config=HELP_CONFIG), settings.runs_table),
-                settings.environment,
-                logger,
-            ),
+            facts=FactFinder(boto3.client("sqs", config=HELP_CONFIG), ledger, settings.environment, logger),
+            ledger=ledger,
             webhook=Webhook(httpx.Client(), settings.post_seconds),
             sqs=clients.sqs(),
             logger=logger,

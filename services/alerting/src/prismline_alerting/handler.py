@@ -19,6 +19,7 @@ def build_handler(deps: NotifierDependencies) -> LambdaHandler:
         deps.logger,
         {RunFailed: partial(on_run_failed, deps=deps)},
         {"aws.sns/Notification": partial(on_notification, deps=deps)},
+        errors=deps.ledger,
     )
 
 

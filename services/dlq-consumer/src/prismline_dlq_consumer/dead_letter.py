@@ -26,7 +26,7 @@ from prismline_contracts import (
     state_machine_name,
 )
 from prismline_contracts.schemas import MESSAGES
-from prismline_runtime import describe_invalid, undelivered_envelope
+from prismline_runtime import Work, describe_invalid, undelivered_envelope
 
 #: The AWS events that queues of Prismline subscribe to, as source and detail type.
 AWS_EVENTS = (
@@ -88,6 +88,11 @@ class DeadLetterMessage:
         if isinstance(self.data, ChunkProcess | SpectraRefit):
             return self.data.run_id, self.data.chunk_id
         return None
+
+    @property
+    def work(self) -> Work | None:
+        """What the message asks for. None if it is invalid or belongs to no run."""
+        return Work.of(json.loads(self.content)) if self.invalid is None else None
 
     @property
     def workload(self) -> str | None:

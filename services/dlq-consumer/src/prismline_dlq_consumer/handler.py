@@ -22,6 +22,7 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
         deps.logger,
         {DeadlettersRecover: recover, DeadlettersRecoverRequested: recover},
         {"aws.events/Scheduled Event": partial(on_sweep, deps=deps.sweeper)},
+        errors=deps.ledger,
     )
 
     def handle(event: dict[str, Any], context: Any) -> Any:

@@ -128,6 +128,17 @@ def _heal(received: _Case, look_up: LookUp, deps: Dependencies) -> None:
             dispatch = Dispatch.next_of(letter, facts.chunk)
             send_back(letter.source_queue, [dispatch], deps.transport, delay=decision.delay)
             fault_point("deadletter.sent", message_id=letter.message_id)
+    if decision.action is not Action.RESEND:
+        _forget_error(letter, deps)
+
+
+def _forget_error(letter: DeadLetterMessage, deps: Dependencies) -> None:
+    """Record that the message, which may have raised, is not delivered again. A failure of this is only logged."""
+    try:
+        if letter.work is not None:
+            deps.ledger.forget_error(letter.work)
+    except Exception as lost:
+        deps.logger.warning("error_not_noted", extra={"reason": str(lost)})
 
 
 def _give_up(

@@ -14,7 +14,8 @@ from prismline_runtime.routing import LambdaHandler
 
 def build_handler(deps: Dependencies) -> LambdaHandler:
     """The exporter's handler with its dependencies."""
-    return queue_handler(deps.transport, deps.logger, {ExportRequested: partial(on_export_requested, deps=deps)})
+    requested = partial(on_export_requested, deps=deps)
+    return queue_handler(deps.transport, deps.logger, {ExportRequested: requested}, errors=deps.ledger)
 
 
 @cache

@@ -25,6 +25,7 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
             JobDeleteRequested: partial(on_job_delete, deps=deps),
         },
         {"aws.s3/Object Created": partial(on_object_created, deps=deps)},
+        errors=deps.ledger,
     )
 
 

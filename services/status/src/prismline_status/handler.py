@@ -73,6 +73,7 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
             RunCleanupRequested: partial(on_cleanup_requested, deps=deps),
         },
         {"aws.states/Step Functions Execution Status Change": partial(on_execution_ended, deps=deps)},
+        errors=deps.ledger,
     )
 
 

@@ -29,6 +29,7 @@ def build_handler(deps: Dependencies) -> LambdaHandler:
             SpectraRefit: partial(on_spectra_refit, deps=deps),
             TasksProcess: partial(on_tasks_process, deps=deps, urls=UrlTasks.connect(deps), going=going),
         },
+        errors=deps.ledger,
     )
 
 

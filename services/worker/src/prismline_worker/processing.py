@@ -24,6 +24,7 @@ from prismline_contracts import (
 from prismline_coordination import Leases
 from prismline_ledger import Finished, Skipped
 from prismline_runtime import (
+    SENT_AGAIN,
     Message,
     NewerReleaseError,
     PermanentError,
@@ -52,18 +53,21 @@ def on_chunk_process(
     deps: Dependencies,
     workloads: Mapping[str, Workload],
     going: GoingRuns,
-) -> None:
-    """Process the chunk, unless it has ended or its run was stopped. A permanent error fails the chunk."""
+) -> str | None:
+    """Process the chunk, unless it has ended or its run was stopped. A permanent error fails the chunk.
+
+    Returns SENT_AGAIN if the chunk has to wait for a slot of its run.
+    """
     workload = workloads.get(command.workload)
     missing = None if workload is None else _missing(workload, command)
     if going.stopped(command.run_id):
         _skip(deps.ledger.chunk(command.run_id, command.chunk_id), "its run was stopped", command, message, deps)
-        return
+        return None
     if missing is not None:
         chunk = deps.ledger.chunk(command.run_id, command.chunk_id)
         if chunk.state.terminal:
             _skip(chunk, f"it is {chunk.status} already", command, message, deps)
-            return
+            return None
         deps.ledger.record_error(command.run_id, command.chunk_id, str(missing))
         raise missing
     with ExitStack() as stack:
@@ -72,8 +76,9 @@ def on_chunk_process(
             if missing_slot is not None:
                 going.waits(command.run_id, missing_slot)
                 _wait_for_slot(message, deps)
-                return
+                return SENT_AGAIN
         _process(workload, command, message, deps, workloads, going)
+        return None
 
 
 def _take_slot(stack: ExitStack, limit: int, command: ChunkProcess, deps: Dependencies) -> str | None:

@@ -83,7 +83,12 @@ def _body(event: RunEnded, message: Message, job: JobItem, deps: WebhookDependen
 def build_handler(deps: WebhookDependencies) -> LambdaHandler:
     """The handler with its dependencies."""
     ended = partial(on_run_ended, deps=deps)
-    return queue_handler(deps.transport, deps.logger, {RunCompleted: ended, RunFailed: ended, RunCancelled: ended})
+    return queue_handler(
+        deps.transport,
+        deps.logger,
+        {RunCompleted: ended, RunFailed: ended, RunCancelled: ended},
+        errors=deps.ledger,
+    )
 
 
 @cache
