@@ -11,7 +11,7 @@ from typing import Any
 
 from prismline_cli.connection import Connection
 from prismline_contracts import RunItem, WorkflowStateItem
-from prismline_ledger import waiting_for
+from prismline_ledger import RepeatedError, waiting_for
 from prismline_runtime import decode
 
 #: Statuses that a run does not leave by itself.
@@ -20,13 +20,15 @@ ENDED = frozenset({"completed", "failed", "cancelled"})
 
 @dataclass(frozen=True)
 class RunView:
-    """A run. Either part may be missing while the run is being submitted, or if it was refused."""
+    """A run. State and item may be missing while the run is being submitted, or if it was refused."""
 
     run_id: str
     state: WorkflowStateItem | None
     item: RunItem | None
     #: Finished items of chunks that are in progress. 0 unless `watching.follow` has counted them.
     underway: int = 0
+    #: The unexpected error that a message of the run repeats.
+    repeated_error: RepeatedError | None = None
 
     @property
     def status(self) -> str:
@@ -98,6 +100,13 @@ class RunView:
         return params
 
     @property
+    def retried(self) -> str | None:
+        """That a message of the run is retried, and after which error. None if no message repeats an error."""
+        if self.repeated_error is None:
+            return None
+        return f"Being retried after an unexpected error: {self.repeated_error.sentence}"
+
+    @property
     def warnings(self) -> list[str]:
         """Warnings for readers of the results, one sentence each."""
         item, found = self.item, []
@@ -145,6 +154,7 @@ class RunView:
             "unit": self.unit,
             "n_rejected": item.n_rejected if item else 0,
             "waiting_for": waiting_for(item, datetime.now(UTC)) if item else None,
+            "repeated_error": self.repeated_error.as_document() if self.repeated_error else None,
             "params": self.params,
             "warnings": self.warnings,
             "created_at": state.created_at if state else (item and item.created_at),
@@ -161,8 +171,8 @@ def load_run(connection: Connection, run_id: str) -> RunView | None:
         TableName=connection.workflow_state_table, Key={"run_id": {"S": run_id}}, ConsistentRead=True
     )
     state = _state(answer["Item"]) if "Item" in answer else None
-    item = _counted(connection, run_id)
-    return RunView(run_id, state, item) if state or item else None
+    view = _with_item(connection, run_id, state)
+    return view if view.state or view.item or view.repeated_error else None
 
 
 def list_runs(connection: Connection, survey: str | None, limit: int) -> list[RunView]:
@@ -172,7 +182,7 @@ def list_runs(connection: Connection, survey: str | None, limit: int) -> list[Ru
         return [view for view in views if view is not None]
     pages = connection.dynamodb.get_paginator("scan").paginate(TableName=connection.workflow_state_table)
     states = [_state(item) for page in pages for item in page["Items"]]
-    return [_with_item(connection, state) for state in _newest(states, limit)]
+    return [_with_item(connection, state.run_id, state) for state in _newest(states, limit)]
 
 
 def run_ids(connection: Connection) -> Iterator[str]:
@@ -200,8 +210,9 @@ def _newest(states: Iterable[WorkflowStateItem], limit: int) -> list[WorkflowSta
     return sorted(states, key=lambda state: state.created_at or "", reverse=True)[:limit]
 
 
-def _with_item(connection: Connection, state: WorkflowStateItem) -> RunView:
-    return RunView(state.run_id, state, _counted(connection, state.run_id))
+def _with_item(connection: Connection, run_id: str, state: WorkflowStateItem | None) -> RunView:
+    repeated = connection.ledger.repeated_error(run_id, after=state.completed_at if state else None)
+    return RunView(run_id, state, _counted(connection, run_id), repeated_error=repeated)
 
 
 def _counted(connection: Connection, run_id: str) -> RunItem | None:

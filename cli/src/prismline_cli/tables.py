@@ -22,7 +22,11 @@ def show_run(view: RunView, *, as_json: bool) -> None:
     else:
         table = Table(box=None, show_header=False)
         for name, value in view.as_json().items():
-            if value not in (None, {}) and name not in {"warnings", "unit"} and (value or name != "n_rejected"):
+            if (
+                value not in (None, {})
+                and name not in {"warnings", "unit", "repeated_error"}
+                and (value or name != "n_rejected")
+            ):
                 name = name.replace("chunks_", f"{view.unit}s_")  # noqa: PLW2901
                 table.add_row(name, coloured(value) if name == "status" else _shown(value))
         console.print(table)
@@ -32,7 +36,9 @@ def show_run(view: RunView, *, as_json: bool) -> None:
 
 
 def warn(view: RunView) -> None:
-    """Print the warnings about an ended run to standard error."""
+    """Print the error that a run repeats, and the warnings about an ended run, to standard error."""
+    if view.retried is not None:
+        stderr.print(view.retried, style="yellow", markup=False, soft_wrap=True)
     if view.ended:
         for warning in view.warnings:
             stderr.print(f"Warning: {warning}", style="yellow", soft_wrap=True)

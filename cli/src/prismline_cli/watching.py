@@ -92,8 +92,9 @@ def _show_live(views: Iterator[RunView]) -> RunView:
     )
     with Progress(*columns, console=stderr) as progress:
         task = progress.add_task("submitted", total=None, detail="", unit="chunk")
-        clock = _Clock()
+        clock, retried = _Clock(), _Retried()
         for view in views:
+            retried.show(view)
             progress.update(
                 task,
                 description=view.status,
@@ -106,14 +107,28 @@ def _show_live(views: Iterator[RunView]) -> RunView:
 
 
 def _show_lines(views: Iterator[RunView]) -> RunView:
-    clock, last = _Clock(), ""
+    clock, retried, last = _Clock(), _Retried(), ""
     for view in views:
+        retried.show(view)
         head = f"{view.status}: {view.completed + view.failed}/{view.total or '?'} {view.unit}s"
         slow = (view.item.n_timed_out, view.item.n_refit_failed) if view.item else ()
         if (mark := f"{head} {slow} {view.underway}") != last:
             stderr.print(f"{head}, {clock.detail(view)}", markup=False, soft_wrap=True)
             last = mark
     return view
+
+
+class _Retried:
+    """Prints the error that the run repeats when there is one, and when it is another one. A repetition is no news."""
+
+    def __init__(self) -> None:
+        self._shown: str | None = None
+
+    def show(self, view: RunView) -> None:
+        error = view.repeated_error.item.error if view.repeated_error else None
+        if error is not None and error != self._shown:
+            stderr.print(view.retried, style="yellow", markup=False, soft_wrap=True)
+        self._shown = error
 
 
 class _Clock:

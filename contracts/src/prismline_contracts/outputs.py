@@ -48,6 +48,26 @@ class SubmittedOutput(Output):
     run_id: RunId
 
 
+class RepeatedErrorOutput(Output):
+    """An unexpected error that a message of the run has raised three times in a row or more."""
+
+    #: Who raised the latest error, and the type of the message.
+    service: str
+    message_type: str
+    #: The chunk, the export, or the first of the tasks that the message is about.
+    part: str | None
+    #: The type and text of the latest error.
+    error: str
+    #: How often in a row the message raised, and when it did so first and last.
+    count: Count
+    first_at: Timestamp
+    last_at: Timestamp
+    #: Other messages of the run that are in the same position.
+    others: Count
+    #: All of this as a sentence.
+    sentence: str
+
+
 class RunOutput(Output):
     """A run. Counts are null while they are unknown."""
 
@@ -70,6 +90,8 @@ class RunOutput(Output):
     n_rejected: Count = 0
     #: What the run's work waits for now, for example a free slot.
     waiting_for: str | None = None
+    #: Why the run makes no progress, although it has not failed: a message is being retried.
+    repeated_error: RepeatedErrorOutput | None = None
     #: All parameters in force.
     params: dict[str, Any]
     #: Sentences that a person who uses the results has to know.

@@ -17,6 +17,7 @@ from prismline_api.dependencies import Dependencies
 from prismline_api.store import encoded
 from prismline_contracts import (
     RunItem,
+    RunSplit,
     Scope,
     TaskResult,
     dead_letter_queue_name,
@@ -27,7 +28,7 @@ from prismline_contracts import (
 )
 from prismline_ledger import TaskEnding
 from prismline_localstack.testing import create_runs_table, drained, observe_bus
-from prismline_runtime import Change, Table, decode
+from prismline_runtime import Change, Table, Work, decode
 
 ALL_SCOPES: tuple[Scope, ...] = ("read", "submit", "operate")
 QUEUES = ("split", "tasks")
@@ -114,6 +115,12 @@ class ApiWorld:
         """The keys of the objects below a prefix of the bucket."""
         listing = self.deps.s3.list_objects_v2(Bucket=self.deps.bucket.name, Prefix=prefix)
         return [entry["Key"] for entry in listing.get("Contents", [])]
+
+    def raise_errors(self, run_id: str, times: int) -> None:
+        """Raise an unexpected error when the run is split, as a splitter does."""
+        for _ in range(times):
+            work = Work(run_id, RunSplit.TYPE)
+            self.deps.ledger.note_error(work, service="splitter", error="ZeroDivisionError: division by zero")
 
     def set_status(self, run_id: str, status: str) -> None:
         """Set the status of a run, as the status service does."""

@@ -272,6 +272,22 @@ class RunProgress(Response):
 COSTS = Field(description="Absent until something has ended, and for runs of older releases.")
 
 
+class RepeatedErrorView(Response):
+    """An unexpected error that a message of the run has raised three times in a row or more."""
+
+    service: Annotated[str, Field(description="Who raised it.", examples=["splitter"])]
+    message_type: Annotated[str, Field(examples=["prismline.run.split.v1"])]
+    part: Annotated[
+        str | None, Field(description="The chunk, the export, or the first of the tasks that the message is about.")
+    ] = None
+    error: Annotated[str, Field(description="Type and text of the latest error.")]
+    count: Annotated[int, Field(description="How often in a row the message raised an unexpected error.")]
+    first_at: str
+    last_at: str
+    others: Annotated[int, Field(description="Other messages of the run that are in the same position.")]
+    sentence: Annotated[str, Field(description="All of this for a person.")]
+
+
 class RunView(Response):
     """One execution of a job."""
 
@@ -294,6 +310,10 @@ class RunView(Response):
     error: Annotated[str | None, Field(description="Why the run failed.")] = None
     waiting_for: Annotated[
         str | None, Field(description="What the run waits for now, such as a free slot of `max_concurrency`.")
+    ] = None
+    repeated_error: Annotated[
+        RepeatedErrorView | None,
+        Field(description="Why the run makes no progress, although it has not failed: a message is being retried."),
     ] = None
     priority: int | None = None
     max_concurrency: int | None = None

@@ -18,6 +18,7 @@ from prismline_api.models import (
     JobSummary,
     JobView,
     Page,
+    RepeatedErrorView,
     ResultLink,
     RunPage,
     RunProgress,
@@ -236,6 +237,8 @@ def run_view(run: AnyRun, deps: Dependencies) -> RunView:
     found = deps.states.get({"run_id": run.run_id})
     state = None if found is None else WorkflowStateItem.model_validate(found)
     item = deps.ledger.get_run(run.run_id)
+    completed_at = state.completed_at if state else None
+    repeated = deps.ledger.repeated_error(run.run_id, after=completed_at)
     shown = RunView(
         run_id=run.run_id,
         job_id=run.job_id,
@@ -245,8 +248,9 @@ def run_view(run: AnyRun, deps: Dependencies) -> RunView:
         created_at=run.created_at,
         unit=item.unit if item else "task" if run.workload == "urls" else "chunk",
         started_at=state.started_at if state else None,
-        completed_at=state.completed_at if state else None,
+        completed_at=completed_at,
         error=state.error_message if state else None,
+        repeated_error=RepeatedErrorView(**repeated.as_document()) if repeated else None,
     )
     if item is None:
         return shown

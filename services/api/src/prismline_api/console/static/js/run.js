@@ -57,6 +57,8 @@ function showRun(view) {
   replace(place,
     el("progress", { class: "wide", max: 1, value: share, "aria-label": `${count(completed + failed)} of ${count(total)} ${run.unit}s have ended` }),
     el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
+    run.repeated_error ? el("p", { class: "notice", id: "retried" },
+      `Being retried after an unexpected error: ${run.repeated_error.sentence}`) : null,
     run.error ? el("p", { class: "notice error" }, run.error) : null);
   place.setAttribute("aria-busy", "false");
   const links = byId("links");
