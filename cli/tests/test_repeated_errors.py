@@ -44,6 +44,7 @@ def test_a_run_that_no_service_has_opened_is_shown_with_its_error(world: CliWorl
     world.run("run", "run-1", expect=2)
     split_raises(world, "run-1", times=1)
     assert SAID in world.run("run", "run-1").stderr
+    assert f"has no chunks: {SAID}" in world.run("chunks", "run-1", expect=2).stderr
 
 
 def test_watch_says_once_that_a_chunk_is_being_retried_and_after_which_error(

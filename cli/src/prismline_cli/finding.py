@@ -74,5 +74,5 @@ def chunked(view: RunView) -> RunItem:
 def item_of(view: RunView) -> RunItem:
     """The run's item in the ledger. Ends the command with the reason if there is none."""
     if view.item is None:
-        fail(f"Run {view.run_id} has no chunks: {view.error or 'it is being submitted'}")
+        fail(f"Run {view.run_id} has no chunks: {view.error or view.retried or 'it is being submitted'}")
     return view.item

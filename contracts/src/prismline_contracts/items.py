@@ -23,7 +23,7 @@ OPEN_RUNS: Literal["OPEN"] = "OPEN"
 STOP_SK = "STOP"
 #: Prefix of the sort key of the item of a repeated error. The message type follows, and the chunk, task or export.
 ERROR_SK_PREFIX = "ERROR#"
-#: A run shows an unexpected error when the same message has raised it, or another one, so often in a row.
+#: A run shows an unexpected error when the same message has raised this many unexpected errors in a row.
 REPEATED_FROM = 3
 #: Prefix of the sort key of a chunk item. The chunk id follows.
 CHUNK_SK_PREFIX = "CHUNK#"

@@ -29,6 +29,7 @@ from prismline_contracts import (
     now,
     timestamp,
 )
+from prismline_dlq_consumer import healing
 from prismline_dlq_consumer.archive import Archive
 from prismline_dlq_consumer.decisions import Resource
 from prismline_runtime import TransientError, Work
@@ -188,6 +189,24 @@ def test_a_run_shows_the_error_of_a_message_until_the_message_is_given_up(
     assert world.handle("chunks-dlq") == []
     assert (world.ledger.repeated_error("r") is not None) == going
     assert world.depth("chunks") == going
+
+
+def test_a_run_shows_an_unexpected_error_of_the_dead_letter_consumer_itself(
+    world: DlqConsumerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def judge(*_: Any) -> Any:
+        raise KeyError("attempt")
+
+    (chunk_id,) = world.run("r")
+    world.send("chunks-dlq", chunk_message("r", chunk_id))
+    with monkeypatch.context() as patch:
+        patch.setattr(healing, "judge", judge)
+        for _ in range(3):
+            assert world.ledger.repeated_error("r") is None
+            assert len(world.handle("chunks-dlq") or []) == 1
+    shown = world.ledger.repeated_error("r")
+    assert shown is not None
+    assert (shown.item.service, shown.item.error, shown.item.part) == ("dlq-consumer", "KeyError: 'attempt'", chunk_id)
 
 
 def test_a_permanent_error_fails_its_chunk_though_its_worker_died_before_it_could(world: DlqConsumerWorld) -> None:

@@ -704,8 +704,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "what raised is acknowledged",
         f"{RUNTIME}/routing.py",
-        "self.transport.postpone(delivery, wait)\n                raise",
-        "self.transport.postpone(delivery, wait)",
+        "if not self._postpone(delivery, error):\n                    raise",
+        "self._postpone(delivery, error)",
         "Every message whose handler fails is lost.",
     ),
     Mutant(

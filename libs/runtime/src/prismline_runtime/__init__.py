@@ -24,6 +24,7 @@ from prismline_runtime.errors import (
     aws_errors,
     cause_of,
     error_code,
+    is_unexpected,
     reader_errors,
 )
 from prismline_runtime.faults import fault_point
@@ -77,6 +78,7 @@ __all__ = [
     "encode",
     "error_code",
     "fault_point",
+    "is_unexpected",
     "queue_handler",
     "reader_errors",
     "service_logger",

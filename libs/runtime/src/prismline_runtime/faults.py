@@ -7,8 +7,8 @@ A service calls `fault_point("split.items_written", run_id=...)` between two ste
      {"point": "chunk.started", "where": {"chunk_id": "chunk-0000010"}, "action": "transient", "times": 2}]
 
 `kill` sends SIGKILL to the service's own process. `transient` and `permanent` raise an error of that family,
-`unexpected` one of neither. `hang` waits for `seconds`, or until its rule is removed. `times` (default: no limit) counts
-over all processes, by marker files beside the rules file.
+`unexpected` one of neither. `hang` waits for `seconds`, or until its rule is removed. `times` (default: no limit)
+counts over all processes, by marker files beside the rules file.
 """
 
 from __future__ import annotations

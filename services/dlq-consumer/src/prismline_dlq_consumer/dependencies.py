@@ -14,6 +14,9 @@ from prismline_dlq_consumer.sweeper import SweeperDependencies
 from prismline_ledger import Ledger, Operations
 from prismline_runtime import Bucket, Instances, Transport, clients, service_logger
 
+#: Name of the service in logs and as the source of messages.
+SERVICE = "dlq-consumer"
+
 
 @dataclass(frozen=True)
 class Dependencies:
@@ -34,8 +37,8 @@ class Dependencies:
         settings = DlqConsumerSettings()
         dynamodb, s3, sqs = clients.dynamodb(), clients.s3(), clients.sqs()
         ledger = Ledger(dynamodb, settings.runs_table)
-        transport = Transport.connect(settings.environment, "dlq-consumer")
-        logger = service_logger("dlq-consumer")
+        transport = Transport.connect(settings.environment, SERVICE)
+        logger = service_logger(SERVICE)
         return cls(
             settings=settings,
             ledger=ledger,

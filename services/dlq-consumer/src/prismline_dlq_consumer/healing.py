@@ -32,12 +32,21 @@ from prismline_contracts import (
 from prismline_dlq_consumer.archive import dead_letter_record
 from prismline_dlq_consumer.dead_letter import DeadLetterMessage, read_dead_letter, source_queue_of
 from prismline_dlq_consumer.decisions import Action, Decision, Facts, Resource, judge
-from prismline_dlq_consumer.dependencies import Dependencies
+from prismline_dlq_consumer.dependencies import SERVICE, Dependencies
 from prismline_dlq_consumer.facts import LookUp
 from prismline_dlq_consumer.resources import asked_once
 from prismline_dlq_consumer.sending import Dispatch, send_back
 from prismline_dlq_consumer.tasks import divide, give_up_tasks, say_drained
-from prismline_runtime import Delivery, PrismlineError, TransientError, fault_point, service_metrics
+from prismline_runtime import (
+    Delivery,
+    PrismlineError,
+    TransientError,
+    Work,
+    describe_error,
+    fault_point,
+    is_unexpected,
+    service_metrics,
+)
 
 #: Error name for a state machine's task whose message was given up.
 GIVEN_UP = "DeadLetterGivenUp"
@@ -98,6 +107,8 @@ def _left_in_queue(received: _Case, deps: Dependencies) -> Iterator[None]:
         deps.logger.warning(
             "dead_letter_postponed", extra={"reason": str(error), "seconds": seconds}, exc_info=unexpected
         )
+        if is_unexpected(error):
+            _note(received.letter, deps, partial(deps.ledger.note_error, service=SERVICE, error=describe_error(error)))
         with suppress(Exception):  # SQS itself may be down
             deps.transport.postpone(received.delivery, seconds)
         raise TransientError(str(error)) from error
@@ -129,14 +140,14 @@ def _heal(received: _Case, look_up: LookUp, deps: Dependencies) -> None:
             send_back(letter.source_queue, [dispatch], deps.transport, delay=decision.delay)
             fault_point("deadletter.sent", message_id=letter.message_id)
     if decision.action is not Action.RESEND:
-        _forget_error(letter, deps)
+        _note(letter, deps, deps.ledger.forget_error)
 
 
-def _forget_error(letter: DeadLetterMessage, deps: Dependencies) -> None:
-    """Record that the message, which may have raised, is not delivered again. A failure of this is only logged."""
+def _note(letter: DeadLetterMessage, deps: Dependencies, note: Callable[[Work], None]) -> None:
+    """Note something about the errors of the message, if it belongs to a run. A failure of this is only logged."""
     try:
         if letter.work is not None:
-            deps.ledger.forget_error(letter.work)
+            note(letter.work)
     except Exception as lost:
         deps.logger.warning("error_not_noted", extra={"reason": str(lost)})
 
