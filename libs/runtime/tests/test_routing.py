@@ -299,7 +299,9 @@ def test_a_message_that_succeeds_after_it_may_have_raised_is_noted_too() -> None
     service.failed(record(body, receive_count=2))
     sent_back = record(body) | {"messageAttributes": {"attempt": {"stringValue": "2", "dataType": "String"}}}
     service.failed(sent_back)
-    assert service.notes.said == [(CHUNK_FAILED, None)] * 2
+    sweeper_sent = chunk_envelope().model_copy(update={"data": chunk_envelope().data | {"attempt": 2}})
+    service.failed(record(sweeper_sent.to_json()))
+    assert service.notes.said == [(CHUNK_FAILED, None)] * 3
 
 
 def test_a_message_that_its_function_sent_again_has_not_succeeded() -> None:

@@ -144,6 +144,8 @@ class _Call:
 
     function: Callable[[], str | None]
     work: Work | None
+    #: Whether the message was sent before, so that an earlier delivery may have raised.
+    sent_before: bool = False
     #: What every log line about the message has.
     log_keys: Mapping[str, Any] = field(default_factory=dict)
 
@@ -185,8 +187,8 @@ class Router:
                 call = self._route(delivery)
                 work = call.work
                 keys.enter_context(log_keys(self._logger, **call.log_keys))
-                if call.function() != SENT_AGAIN:
-                    self._forget_error(work, delivery)
+                if call.function() != SENT_AGAIN and (call.sent_before or delivery.receive_count > 1):
+                    self._forget_error(work)
             except PermanentError as error:
                 self._logger.warning("message_dead_lettered", extra={"reason": str(error), "queue": delivery.queue})
                 self.transport.dead_letter(delivery, {"error": str(error)})
@@ -208,10 +210,9 @@ class Router:
                 service = self.transport.source.rpartition("/")[2]
                 self._errors.note_error(work, service=service, error=describe_error(error))
 
-    def _forget_error(self, work: Work | None, delivery: Delivery) -> None:
+    def _forget_error(self, work: Work | None) -> None:
         """Write down that a message which may have raised before has succeeded."""
-        again = delivery.receive_count > 1 or delivery.attributes
-        if self._errors is not None and work is not None and again:
+        if self._errors is not None and work is not None:
             with self._without_harm():
                 self._errors.forget_error(work)
 
@@ -261,7 +262,8 @@ class Router:
                 raise PermanentError(f"The {envelope.type} message is invalid: {describe_invalid(error)}.") from error
             return function(data, Message(envelope, delivery))
 
-        return _Call(call, Work.of(document), {key: value for key, value in keys.items() if value})
+        sent_before = bool(delivery.attributes) or envelope.data.get("attempt", 1) != 1
+        return _Call(call, Work.of(document), sent_before, {key: value for key, value in keys.items() if value})
 
     def _route_aws_event(self, document: dict[str, Any], delivery: Delivery) -> _Call:
         if "TopicArn" in document:
@@ -270,7 +272,7 @@ class Router:
             name = f"{document.get('source')}/{document.get('detail-type')}"
         if name not in self._aws_events:
             raise PermanentError("The message is neither an envelope nor an AWS event that this service takes.")
-        return _Call(partial(self._aws_events[name], document, delivery), Work.of(document))
+        return _Call(partial(self._aws_events[name], document, delivery), Work.of(document), bool(delivery.attributes))
 
 
 def undelivered_envelope(document: Mapping[str, Any]) -> dict[str, Any] | None:
