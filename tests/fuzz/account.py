@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from tempfile import mkdtemp
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import boto3
@@ -100,7 +100,7 @@ class Process:
                 logger = logging.getLogger(name)
                 logger.handlers, logger.propagate = [self._outcome], False
 
-    def take(self, body: str, **attributes: str) -> str | None:
+    def take(self, body: str, attributes: Mapping[str, str] = MappingProxyType({})) -> str | None:
         """Let the process take a message. Returns why it refused the message, and raises what it did not expect."""
         self._outcome.error = self._outcome.refusal = None
         event = lambda_event_of(body, ENVIRONMENT, self._queue)

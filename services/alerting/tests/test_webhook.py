@@ -96,6 +96,11 @@ def test_a_message_that_discord_refuses_is_a_permanent_error_with_its_reason(sta
         refusing.post("https://discord.test/w", HELLO)
 
 
+def test_a_refusal_whose_reason_is_nested_too_deep_has_no_reason() -> None:
+    with pytest.raises(PermanentError, match="Discord refused the alert: 400, no reason given"):
+        answering(400, content=b"[" * 100_000).post("https://discord.test/api/webhooks/1/t", HELLO)
+
+
 def test_a_wrong_webhook_is_refused_for_good(discord: DiscordStandIn) -> None:
     with pytest.raises(PermanentError, match="Unknown Webhook"):
         webhook().post(discord.webhook_url + "x", HELLO)

@@ -98,6 +98,17 @@ def test_a_refused_request_is_a_permanent_error_with_the_reason(server: ModelSer
     assert len(server.requests) == 1
 
 
+def test_a_refusal_whose_reason_is_nested_too_deep_has_no_reason(server: ModelServer) -> None:
+    server.replies.append(Reply(400, b"[" * 100_000))
+    with pytest.raises(PermanentError, match="it gave no reason"):
+        ask(server)
+
+
+def test_an_answer_with_a_header_that_is_not_ascii_is_read(server: ModelServer) -> None:
+    server.replies.append(Reply(headers={"X-Server": "caf\u00e9"}))
+    assert ask(server).caption == "A cat sits on a wall."
+
+
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_a_misconfigured_server_fails_no_chunk(server: ModelServer, status: int) -> None:
     server.replies.append(Reply(status))

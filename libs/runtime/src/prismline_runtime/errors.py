@@ -14,9 +14,18 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 from botocore.exceptions import ConnectionError as BotoConnectionError
 from urllib3.exceptions import HTTPError
 
+#: Most characters of an error's message.
+LONGEST_MESSAGE = 600
+
 
 class PrismlineError(Exception):
-    """Base of both families. The message is one sentence that tells a person what to do or what is wrong."""
+    """Base of both families. The message is one sentence that tells a person what to do or what is wrong.
+
+    The message is made one short line, because it may quote names from outside, such as keys and headers.
+    """
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(one_line(message))
 
 
 class PermanentError(PrismlineError):
@@ -83,6 +92,13 @@ def classify(error: Exception, doing: str) -> PrismlineError:
             return PermanentError(f"Could not {doing}: {error.response['Error'].get('Message', code)}")
         return UnavailableError(f"Could not {doing}: {code}.")
     return UnavailableError(f"Could not {doing}: {error}")
+
+
+def one_line(text: str) -> str:
+    """`text` with escapes in place of characters that cannot be printed, such as line ends, and without a long rest."""
+    if not text.isprintable():
+        text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[: LONGEST_MESSAGE - 3]}..."
 
 
 @contextmanager

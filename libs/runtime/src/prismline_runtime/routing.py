@@ -39,6 +39,7 @@ from prismline_runtime.errors import (
     ResourceUnavailableError,
     TransientError,
     is_unexpected,
+    one_line,
 )
 from prismline_runtime.telemetry import log_keys
 from prismline_runtime.transport import Transport
@@ -113,7 +114,7 @@ def describe_invalid(error: ValidationError) -> str:
     where = ".".join(str(part) for part in first["loc"]) or "document"
     if len(where) > LONGEST_PLACE:
         where = f"{where[:LONGEST_PLACE]}..."
-    return f"{where}: {first['msg']}"
+    return one_line(f"{where}: {first['msg']}")
 
 
 #: Most characters of the text of an error.

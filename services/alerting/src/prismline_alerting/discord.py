@@ -103,6 +103,6 @@ def _said(answer: httpx.Response) -> str:
 def _document(answer: httpx.Response) -> dict[str, Any]:
     try:
         document = answer.json()
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}

@@ -208,7 +208,7 @@ def _whole(streamed: httpx.Response) -> httpx.Response:
         body += part
         if len(body) > MAX_ANSWER_BYTES:
             raise TransientError(f"The caption model's answer is larger than {MAX_ANSWER_BYTES >> 20} MiB.")
-    headers = [(name, value) for name, value in streamed.headers.multi_items() if name != "content-encoding"]
+    headers = [(name, value) for name, value in streamed.headers.raw if name.lower() != b"content-encoding"]
     return httpx.Response(streamed.status_code, headers=headers, content=bytes(body))
 
 
@@ -240,7 +240,7 @@ def _reason(answer: httpx.Response) -> str:
     """The error message in the format of the API, if the answer has one."""
     try:
         return str(answer.json()["error"]["message"])[:500]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "it gave no reason"
 
 
