@@ -42,7 +42,8 @@ def account() -> Aws:
     aws = deployed(PlainHub(time.time()), ENVIRONMENT)
     credentials = {"AWS_ACCESS_KEY_ID": "fuzz", "AWS_SECRET_ACCESS_KEY": "fuzz", "AWS_DEFAULT_REGION": "us-east-1"}
     os.environ.update(credentials, **aws.outputs)
-    os.environ.update(ENVIRONMENT=ENVIRONMENT, WORKDIR=mkdtemp(prefix="fuzz-"), KEY_CACHE_SECONDS="0")
+    os.environ.update(ENVIRONMENT=ENVIRONMENT, WORKDIR=mkdtemp(prefix="fuzz-"), LINKS_ENDPOINT="http://127.0.0.1:1")
+    os.environ.update(KEY_CACHE_SECONDS="0", REQUESTS_PER_SECOND="1e9", REQUEST_BURST="1000000000")
     fakes = {name: getattr(aws, name) for name in _CLIENTS} | {"cloudwatch": _CLOUDWATCH}
     real: Any = boto3.client  # it makes the client that signs links to S3, which needs no network
     setattr(boto3, "client", lambda name, **options: fakes[name] if name in fakes else real(name, **options))  # noqa: B010
@@ -87,6 +88,14 @@ class _Outcome(logging.Handler):
             self.refusal = getattr(record, "reason", "")
 
 
+def quiet(*handlers: logging.Handler) -> None:
+    """Let the loggers of the services write to `handlers` only."""
+    for name in list(logging.Logger.manager.loggerDict):
+        if name.startswith("prismline-"):
+            logger = logging.getLogger(name)
+            logger.handlers, logger.propagate = [*handlers], False
+
+
 class Process:
     """A process of a service, with its real handler."""
 
@@ -95,10 +104,7 @@ class Process:
         self._outcome = _Outcome()
         self._queue = service.queues[0]
         self._handler: Callable[[Any, Any], Any] = import_module(service.handler.partition(":")[0]).process_handler()
-        for name in list(logging.Logger.manager.loggerDict):
-            if name.startswith("prismline-"):
-                logger = logging.getLogger(name)
-                logger.handlers, logger.propagate = [self._outcome], False
+        quiet(self._outcome)
 
     def take(self, body: str, attributes: Mapping[str, str] = MappingProxyType({})) -> str | None:
         """Let the process take a message. Returns why it refused the message, and raises what it did not expect."""

@@ -27,6 +27,10 @@ EXTREMES: tuple[Any, ...] = (
     json.loads("[" * 150 + "]" * 150),
     json.loads('{"a":' * 150 + "1" + "}" * 150),
 )
+_NUMERIC = [value for value in EXTREMES if isinstance(value, int | float)]
+_TEXTS = [value for value in EXTREMES if isinstance(value, str)]
+#: The extremes of the same type: they pass the first check of a value.
+_ALIKE: dict[type, Sequence[Any]] = {int: _NUMERIC, float: _NUMERIC, str: _TEXTS}
 #: Pieces of text that mean something to a parser of JSON, headers, URLs, lines or numbers.
 TOKENS: tuple[bytes, ...] = (
     *(b"{", b"}", b"[", b"]", b'"', b"'", b":", b",", b";", b"\\", b"\\u0000", b"\\ud800", b"null", b"NaN", b"-", b"."),
@@ -90,7 +94,8 @@ def _places(container: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _replace(draw: DrawFn, container: Any, key: Any, _places: Any) -> None:
-    container[key] = copy.deepcopy(_one_of(draw, EXTREMES))
+    alike = _ALIKE.get(type(container[key]), EXTREMES)
+    container[key] = copy.deepcopy(_one_of(draw, alike if draw(st.booleans()) else EXTREMES))
 
 
 def _drop(_draw: DrawFn, container: Any, key: Any, _places: Any) -> None:

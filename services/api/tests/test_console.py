@@ -106,8 +106,9 @@ class TestSignIn:
         answer = browser(world).post("/console/login", params={"next": elsewhere}, data={"key": world.key()})
         assert answer.headers["Location"] == "/console/runs"
 
-    def test_another_site_cannot_sign_somebody_in(self, world: ApiWorld) -> None:
-        headers = {"Origin": "https://evil.example"}
+    @pytest.mark.parametrize("origin", ["https://evil.example", "null", "", "http://[::1"])
+    def test_another_site_cannot_sign_somebody_in(self, world: ApiWorld, origin: str) -> None:
+        headers = {"Origin": origin}
         assert browser(world).post("/console/login", data={"key": world.key()}, headers=headers).status_code == 403
 
 

@@ -29,6 +29,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
         ("soon", None),
         ("1.5", None),
         ("\u0661", None),
+        (f"Sun, 01 Mar {'9' * 40} 12:01:40 GMT", None),
     ],
 )
 def test_retry_after_is_a_number_or_a_date_within_bounds(header: str | None, seconds: float | None) -> None:

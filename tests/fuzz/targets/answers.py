@@ -163,6 +163,9 @@ HOSTILE = {
     "a_date_to_wait_for_in_a_time_zone_that_does_not_exist": answer(
         "503 Service Unavailable", "Retry-After: Fri, 31 Dec 9999 23:59:59 -9999"
     ),
+    "a_date_to_wait_for_in_a_year_of_forty_digits": answer(
+        "503 Service Unavailable", f"Retry-After: Fri, 31 Dec {'9' * 40} 23:59:59 GMT"
+    ),
     "a_wait_of_ten_thousand_digits": answer("429 Too Many Requests", f"Retry-After: {'9' * 10_000}"),
     "a_redirect_to_half_of_an_address": answer("302 Found", "Location: http://[::1"),
     "a_redirect_to_a_port_that_does_not_exist": answer("302 Found", "Location: http://a:99999999/"),

@@ -114,7 +114,7 @@ class ArchiveCounts:
         """The run of a record. None: it names none, or a recovery has removed it meanwhile."""
         try:
             record = json.loads(self._bucket.read(key))
-        except (PermanentError, ValueError):
+        except (PermanentError, ValueError, RecursionError):
             return None
         run_id = record.get("run_id") if isinstance(record, dict) else None
         return run_id if isinstance(run_id, str) else None

@@ -157,10 +157,14 @@ def _rank(folder: str) -> tuple[int, str]:
 
 
 def _read(key: str, deps: Dependencies) -> dict[str, Any]:
-    """A record of the archive. Empty if it is not a record, or does not exist: a recovery may remove it at any time."""
+    """A record of the archive. Empty if it is not a record, or does not exist: a recovery may remove it at any time.
+
+    Unpaired surrogates, which the archive keeps and no answer can hold, are replaced by question marks.
+    """
     try:
-        record = json.loads(deps.bucket.read(key))
-    except (PermanentError, ValueError):
+        text = json.dumps(json.loads(deps.bucket.read(key)), ensure_ascii=False)
+        record = json.loads(text.encode(errors="replace"))
+    except (PermanentError, ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
 

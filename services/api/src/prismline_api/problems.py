@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
 from prismline_runtime import TransientError
+from prismline_runtime.errors import one_line
 
 #: Media type of all errors.
 MEDIA_TYPE = "application/problem+json"
@@ -81,7 +82,11 @@ def problem_response(
 ) -> JSONResponse:
     """The response of an error."""
     body = ProblemDetails(
-        type=f"{TYPE_PREFIX}{kind}", title=HTTPStatus(status).phrase, status=status, detail=detail, errors=errors
+        type=f"{TYPE_PREFIX}{kind}",
+        title=HTTPStatus(status).phrase,
+        status=status,
+        detail=one_line(detail),
+        errors=errors,
     )
     return JSONResponse(body.model_dump(exclude_none=True), status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
 

@@ -66,7 +66,7 @@ def asked_wait(retry_after: str | None, now: datetime) -> float | None:
     else:
         try:
             moment = parsedate_to_datetime(text)
-        except ValueError:
+        except (ValueError, OverflowError):
             return None
         seconds = (moment.replace(tzinfo=moment.tzinfo or UTC) - now).total_seconds()
     return min(max(0.0, seconds), LONGEST_WAIT_SECONDS)
