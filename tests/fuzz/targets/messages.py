@@ -5,15 +5,22 @@ The examples are those of the pacts, one of every message that a service takes, 
 
 from __future__ import annotations
 
+import copy
 import json
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
+from prismline_contracts import RunSubmitted
+from prismline_ledger import Ledger, NewChunk
+from prismline_ledger.testing import ingest_run, split_run
 from tests.fuzz.account import Process, empty
 from tests.fuzz.mutations import json_bytes
 from tests.fuzz.target import Target
 from tests.simulation.processes import Service, declared_services
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
 
 PACTS = Path(__file__).parents[3] / "contracts" / "pacts"
 #: The events of AWS services, by the process that takes them.
@@ -103,9 +110,30 @@ def process(service: Service) -> Process:
     return Process(service)
 
 
+@cache
+def scene(service: Service) -> dict[str, Any]:
+    """The tables of an account that knows the runs of the examples, with their chunks and tasks."""
+    aws = empty()
+    ledger = Ledger(cast("DynamoDBClient", aws.dynamodb), aws.outputs["RUNS_TABLE"])
+    data = [each["data"] for each in examples(service) if "run_id" in each.get("data", {})]
+    for run_id in {each["run_id"] for each in data}:
+        of_run = [each for each in data if each["run_id"] == run_id]
+        if any("task_ids" in each for each in of_run):
+            ingest_run(ledger, run_id, ["https://example.com/"] * 3)
+            continue
+        found = {each["chunk_id"]: each for each in of_run if "chunk_id" in each}
+        chunks = [NewChunk(name, each["chunk_key"], each.get("n_items", 1)) for name, each in found.items()]
+        split_run(ledger, run_id, chunks or 1)
+    for example in examples(service):
+        if example.get("type") == RunSubmitted.TYPE:
+            process(service).take(json.dumps(example))
+    return copy.deepcopy(aws.tables)
+
+
 def take(data: bytes, service: Service) -> str | None:
-    """Let a process take `data` as the body of a message, in an empty account."""
-    empty()
+    """Let a process take `data` as the body of a message, in an account that knows the runs of the examples."""
+    tables = scene(service)
+    empty().tables.update(copy.deepcopy(tables))
     return process(service).take(data.decode("utf-8", errors="replace"))
 
 
@@ -134,7 +162,7 @@ TARGETS = [
         run=partial(take, service=service),
         inputs=json_bytes(*examples(service)),
         hostile=corpus(service),
-        prepare=partial(process, service),
+        prepare=partial(scene, service),
     )
     for service in declared_services().values()
     if service.name not in SAME_HANDLER
