@@ -13,6 +13,7 @@ import pytest
 from astropy.io import fits
 
 from prismline_contracts import derived_id
+from prismline_cube.testing import empty_hdus, forged_member, grid, no_groups, zarr_file
 from tests.cubes import header, write_cube
 from tests.invariants import assert_invariants
 from tests.system import System, wait_for
@@ -39,6 +40,13 @@ BAD_CUBES: dict[str, tuple[Callable[[Path], object], str]] = {
     "five axes": (_write(np.ones((1, 1, 60, 2, 2), "f4")), "5 axes"),
     "no data": (lambda path: fits.PrimaryHDU(header=header()).writeto(path), "no "),
     "broken gzip": (lambda path: path.write_bytes(gzip.compress(bytes(9999))[:-20]), "gzip"),
+    "no groups": (lambda path: path.write_bytes(no_groups()), "GCOUNT is 0 and must be 1"),
+    "forged member": (lambda path: path.write_bytes(forged_member()), "claims 1,000,000,000,000,000 bytes"),
+    "empty chunks": (
+        lambda path: path.write_bytes(zarr_file(chunk_grid=grid([6, 0, 5]))),
+        "chunk shape has the length 0",
+    ),
+    "empty HDUs": (lambda path: path.write_bytes(empty_hdus(7000)), "first 100 HDUs"),
 }
 
 

@@ -12,8 +12,9 @@ from astropy.io import fits
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prismline_cube import limits
 from prismline_splitter import cube as cube_module
-from prismline_splitter import fpack, plain_fits
+from prismline_splitter import fpack, gunzip, plain_fits
 from prismline_splitter.cube import Cube, SpectralAxis, is_blank, open_cube
 from prismline_splitter.cube_errors import CubeError
 
@@ -310,8 +311,8 @@ def test_a_damaged_gzip_file_is_refused(damage: str, small: Path, tmp_path: Path
 
 @pytest.mark.parametrize("first", [b"", b"SIMPLE  =                    T".ljust(2880)])
 def test_a_gzip_bomb_is_refused_while_it_is_read(first: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cube_module, "ALWAYS_EXPANDED_BYTES", 2**20)
-    monkeypatch.setattr(cube_module, "COPY_BYTES", 2**16)
+    monkeypatch.setattr(limits, "ALWAYS_EXPANDED_BYTES", 2**20)
+    monkeypatch.setattr(gunzip, "COPY_BYTES", 2**16)
     bomb, workdir = tmp_path / "bomb.fits.gz", tmp_path / "work"
     workdir.mkdir()
     bomb.write_bytes(gzip.compress(first + bytes(64 * 2**20)))
@@ -433,8 +434,8 @@ def test_a_damaged_tile_is_refused_with_the_reason(tmp_path: Path):
 
 
 def test_tiles_that_expand_too_far_are_refused_before_they_are_read(tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(fpack, "ALWAYS_EXPANDED_BYTES", 0)
-    monkeypatch.setattr(fpack, "MAX_EXPANSION", 1)
+    monkeypatch.setattr(limits, "ALWAYS_EXPANDED_BYTES", 0)
+    monkeypatch.setattr(limits, "MAX_EXPANSION", 1)
     path = packed_cube(tmp_path / "bomb.fits.fz", np.zeros((100, 100, 100), np.int16))
     assert "expands to 2,000,000 bytes" in refusal(path, tmp_path)
 

@@ -10,6 +10,7 @@ import pytest
 from splitter_world import SplitterWorld, cube_file, die
 
 from prismline_contracts import FitParams, run_id_of
+from prismline_cube.testing import forged_member, grid, no_groups, zarr_file
 from prismline_splitter import chunking
 from prismline_splitter.workloads import spectra
 
@@ -215,6 +216,31 @@ def test_a_manifest_that_is_gone_after_the_run_was_announced_changes_nothing(
     assert world.split(run_id, KEY)
     assert_split(world, run_id, data, size=2)
     assert world.ledger.run(run_id).survey == "grs"
+
+
+HOSTILE = {
+    "no groups": (no_groups(), "the header's GCOUNT is 0 and must be 1 in an image"),
+    "a forged member": (forged_member(), "its member c/0/0/0 claims 1,000,000,000,000,000 bytes"),
+    "a chunk shape of 0": (zarr_file(chunk_grid=grid([6, 0, 5])), "its chunk shape has the length 0"),
+    "an empty file": (b"", ""),
+}
+
+
+@pytest.mark.parametrize("chunk_input", ["copy", "reference", "auto"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_cube_fails_its_run_at_the_first_delivery_with_one_sentence(
+    world: SplitterWorld, name: str, chunk_input: str
+) -> None:
+    body, said = HOSTILE[name]
+    world.s3.put_object(Bucket=world.bucket, Key="cubes/c.fits", Body=body)
+    world.put_manifest(KEY, chunk_input=chunk_input)
+    assert world.split(RUN, KEY), "the message is acknowledged, so that it is not delivered again"
+    ((error, cause),) = world.state_machine.refusals
+    assert error == "ValidationFailed"
+    assert cause.startswith("The cube cubes/c.fits cannot be split: ")
+    assert said in cause
+    assert cause.isprintable()
+    assert world.dead_letters() == []
 
 
 def test_two_runs_that_were_submitted_under_one_manifest_key_are_each_split_from_their_own(

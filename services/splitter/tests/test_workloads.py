@@ -234,7 +234,7 @@ def test_every_chunk_gets_the_noise_of_the_channels(bucket: FolderBucket, source
         (put_fits, np.ones((6, 4)), r"its shape is \(6, 4\), but the cube has \(y, x\) = \(4, 6\) and 5 channels"),
         (put_text, np.ones(24), r"its shape is \(24,\)"),
         (put_fits, np.full((4, 6), np.nan), "none of its values is a positive number"),
-        (lambda path, _: path.write_bytes(b"SIMPLE  = T"), None, "it is damaged"),
+        (lambda path, _: path.write_bytes(b"SIMPLE  = T"), None, "the header at byte 0 is damaged"),
         (lambda path, _: path.write_text("0.1 or so"), None, "it is neither FITS nor a text file"),
     ],
 )

@@ -29,9 +29,10 @@ BYTES: dict[str, Any] = {"name": "bytes", "configuration": {"endian": "little"}}
 # ---- FITS
 
 
-def fits_header(**cards: Any) -> bytes:
-    """A header of these cards and no others, in whole records. A value is written as it is, so it may be wrong."""
-    text = "".join(f"{name:8}= {_card_value(value):>20}".ljust(80) for name, value in cards.items()) + "END".ljust(80)
+def fits_header(more: int = 0, **cards: Any) -> bytes:
+    """A header of these cards and `more` comments, in whole records. Values are written as they are, right or wrong."""
+    text = "".join(f"{name:8}= {_card_value(value):>20}".ljust(80) for name, value in cards.items())
+    text += more * "COMMENT".ljust(80) + "END".ljust(80)
     return text.ljust(-(-len(text) // RECORD) * RECORD).encode("ascii")
 
 
@@ -210,7 +211,37 @@ BAD_CHUNKS: dict[str, tuple[bytes, str]] = {
     "a gzip bomb": (zarr_file(gzip.compress(bytes(2**26)), codecs=[BYTES, GZIP]), "gzip data decode to another size"),
     "a chunk that is too long": (zarr_file(bytes(2**20)), "which is more than a stored chunk takes"),
     "a shard whose index lies": (
-        zarr_file(bytes(100) + struct.pack("<QQ", 2**63, 2**63), **sharded(SHAPE, SHAPE, index_codecs=[BYTES])),
-        "",
+        zarr_file(bytes(100) + struct.pack("<QQ", 50, 2**40), **sharded([12, 4, 5], SHAPE, index_codecs=[BYTES])),
+        "is damaged: its index names the bytes",
     ),
+}
+
+#: FITS files, plain or compressed, that no reader takes, with a part of the sentence.
+BAD_FITS: dict[str, tuple[bytes, str]] = {
+    "no groups": (no_groups(), "header's GCOUNT is 0 and must be 1"),
+    "many groups": (fits_file(GCOUNT=2), "header's GCOUNT is 2 and must be 1"),
+    "parameters of groups": (fits_file(PCOUNT=7), "header's PCOUNT is 7 and must be 0"),
+    "an axis that the file does not hold": (fits_file(NAXIS3=10**60), "truncated: its header promises more bytes than"),
+    "a million axes": (fits_file(NAXIS=10**6), "header's NAXIS4 is missing"),
+    "too many channels": (
+        fits_file(bytes(2**21), BITPIX=8, NAXIS1=1, NAXIS2=1, NAXIS3=2**21),
+        "has 2,097,152 channels; submit at most 1,048,576",
+    ),
+    "thousands of empty HDUs": (empty_hdus(7000), "the first 100 HDUs of the file hold no image data"),
+    "a header without an end": (
+        fits_file(more=40_000).replace(b"END".ljust(80), b"COMMENT".ljust(80)),
+        "the header at byte 0 is damaged or endless",
+    ),
+    "a header that is too long": (fits_file(more=40_000), "the header at byte 0 is damaged or endless"),
+    "a gzip bomb": (gzip_bomb(2**27), "the file expands to more than 67,108,864 bytes"),
+    "a gzip file of empty members": (gzip.compress(fits_file()) + gzip.compress(b"") * 100_000, "gzip members with"),
+    "tiles that corrupt the memory": (
+        tiles(ZCMPTYPE="HCOMPRESS_1"),
+        "compressed with HCOMPRESS_1, and not with one of",
+    ),
+    "tiles of a terabyte": (tiles(ZNAXIS3=10**12), "the file expands to 80,000,000,000,000 bytes"),
+    "tiles without an extent": (tiles(ZTILE1=0), "ZTILEn are [0, 1, 1], and must be positive"),
+    "more tiles than rows": (tiles(ZNAXIS3=7), "has 28 tiles, but 24 are stored"),
+    "tiles of four axes that the header lacks": (tiles(ZNAXIS=4), "tile compression of the file is damaged"),
+    "tiles of an unknown type": (tiles(ZBITPIX=3), "its ZBITPIX or its ZNAXIS"),
 }

@@ -10,13 +10,9 @@ Greisen et al. 2006 (A&A 446, 747).
 
 from __future__ import annotations
 
-import gzip
 import io
 import math
-import os
-import tempfile
 import warnings
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,8 +25,10 @@ from numpy.typing import NDArray
 
 from prismline_contracts import FITS_LAYOUT, ZARR_LAYOUT
 from prismline_cube import STORED_TYPES, ZIP_MAGIC, Grid, ReadRange, StoredValues, sky_coordinates, spectra_type
-from prismline_splitter.cube_errors import CubeError, TileCompressedError
+from prismline_cube.limits import MAX_AXIS_LENGTH, MAX_CHANNELS, MAX_HDUS, MAX_HEADER_BYTES, MAX_TEXT_LENGTH
+from prismline_splitter.cube_errors import NOT_FITS, CubeError, TileCompressedError
 from prismline_splitter.fpack import unpack_tiles
+from prismline_splitter.gunzip import decompress
 from prismline_splitter.plain_fits import RECORD_BYTES
 from prismline_splitter.zarr_header import open_zarr_file, unpack_zarr, zarr_header
 
@@ -58,25 +56,17 @@ CUBE_AXES = (2, 3, 4)
 #: times this, well under 512 MB; a smaller slab means more and shorter reads (one for each channel).
 SLAB_BYTES = 64 * 2**20
 
-
-#: Bytes of the longest header that is accepted (36,000 cards). Without a limit, a missing END card would cost a read of
-#: the whole file.
-MAX_HEADER_BYTES = 1000 * RECORD_BYTES
-
 #: Bytes that hold nearly every header (800 cards).
 HEADER_BYTES = 64 * 2**10
 
-#: Bytes copied at a time when a .gz is decompressed.
-COPY_BYTES = 2**20
-
 GZIP_MAGIC = b"\x1f\x8b"
+#: No file system has files of this many bytes.
+LONGEST_FILE = 2**63
 #: Number of bytes at the start of a file that identify its format.
 MAGIC_BYTES = 4
-#: A gzip file may expand to this many bytes, or to `MAX_EXPANSION` times its size if that is more. A cube of noise
-#: expands to twice its size.
-ALWAYS_EXPANDED_BYTES, MAX_EXPANSION = 2**30, 100
-#: The error for a file of another format.
-NOT_FITS = "the file is not FITS: it does not begin with SIMPLE; upload a FITS cube"
+#: Most axes for which the keywords of coordinates may be given, and highest order of a polynomial of distortion (SIP).
+#: The libraries allocate and look up its square before they look at the values.
+MAX_COORDINATE_AXES, MAX_DISTORTION_ORDER = 9, 9
 
 
 @dataclass(frozen=True)
@@ -208,6 +198,26 @@ class Cube(CubeHeader):
         return first, slab.transpose(0, 2, 1).reshape(-1, self.n_channels)
 
 
+@dataclass(frozen=True)
+class Image:
+    """An image in the uncompressed FITS file `path`. `shape` has the lengths of its axes, the slowest first."""
+
+    path: Path
+    bitpix: int
+    stored: StoredValues
+    shape: tuple[int, ...]
+
+    def values(self) -> NDArray[np.float64]:
+        """All values in the order of the file, NaN where there is none. The caller checks `shape` first."""
+        raw = np.empty((1, math.prod(self.shape)), self.stored.dtype)
+        with self.path.open("rb", buffering=0) as file:
+            _read_exactly(file, raw, self.stored.offset)
+        values = np.empty(raw.shape, spectra_type(self.bitpix))
+        self.stored.physical(raw, values)
+        found: NDArray[np.float64] = values[0].astype(np.float64)
+        return found
+
+
 def is_gzip(magic: bytes) -> bool:
     """Whether a file that begins with these bytes is compressed with gzip."""
     return magic.startswith(GZIP_MAGIC)
@@ -250,15 +260,27 @@ def open_cube(path: Path, workdir: Path) -> Cube:
     if is_zip(magic):
         path = unpack_zarr(path, workdir)
     elif is_gzip(magic):
-        path = _decompress(path, workdir)
+        path = decompress(path, workdir)
     if path.stat().st_size == 0:
         raise CubeError("the file is empty; upload the cube again")
+    path, header, offset = _plain_image(path, workdir)
+    return Cube(path=path, **vars(_describe(header, offset)))
+
+
+def open_image(path: Path, workdir: Path) -> Image:
+    """The first image with data in a FITS file, which may be tile-compressed. Raises as `open_cube` does."""
+    path, header, offset = _plain_image(path, workdir)
+    bitpix, axes = _layout(header)
+    return Image(path, bitpix, _stored(header, offset, inner=1), tuple(reversed(axes)))
+
+
+def _plain_image(path: Path, workdir: Path) -> tuple[Path, fits.Header, int]:
+    """The uncompressed file, the header of its first image with data, and the offset of the data."""
     try:
-        header, offset = _find_image_in(path)
+        return path, *_find_image_in(path)
     except TileCompressedError:
         path = unpack_tiles(path, workdir)
-        header, offset = _find_image_in(path)
-    return Cube(path=path, **vars(_describe(header, offset)))
+        return path, *_find_image_in(path)
 
 
 def _find_image_in(path: Path) -> tuple[fits.Header, int]:
@@ -272,64 +294,57 @@ def is_blank(spectra: NDArray[np.floating[Any]]) -> NDArray[np.bool_]:
     return blank
 
 
-def _decompress(path: Path, workdir: Path) -> Path:
-    """Decompress a file. Raises CubeError while reading, as soon as it is clear that the file is not FITS or expands
-    too far.
-    """
-    most = max(ALWAYS_EXPANDED_BYTES, MAX_EXPANSION * path.stat().st_size)
-    descriptor, name = tempfile.mkstemp(suffix=".fits", dir=workdir)
-    with os.fdopen(descriptor, "wb") as plain, gzip.open(path) as packed:
-        try:
-            while block := packed.read(COPY_BYTES):
-                if plain.tell() == 0 and not block.startswith(b"SIMPLE"):
-                    raise CubeError(NOT_FITS)
-                if plain.tell() + len(block) > most:
-                    raise CubeError(f"the file expands to more than {most:,} bytes; upload the cube uncompressed")
-                plain.write(block)
-        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-            raise CubeError(
-                f"the gzip compression of the file is damaged or cut short ({error}); "
-                "compress the cube and upload it again"
-            ) from error
-    return Path(name)
-
-
 def _read_exactly(file: io.FileIO, array: NDArray[Any], position: int) -> None:
     """Fill the C-contiguous `array` from byte `position` of the file on."""
     file.seek(position)
     if file.readinto(array.data) != array.nbytes:
-        raise CubeError("the file became shorter while it was read; submit the cube again")
+        raise CubeError("the file became shorter while it was read; submit it again")
 
 
 def _find_image(file: BinaryIO, file_bytes: int) -> tuple[fits.Header, int]:
     """The header of the first HDU with image data, and the offset of its data. Raises CubeError if data are cut off."""
     if file.read(len(b"SIMPLE")) != b"SIMPLE":
         raise CubeError(NOT_FITS)
-    start = 0
-    while start < file_bytes:
-        header, offset = _read_header(file, start)
+    start, header_bytes = 0, 0
+    for _ in range(MAX_HDUS):
+        if start >= file_bytes:
+            raise CubeError("the file holds no image data; submit a FITS file with a spectral cube in it")
+        header, offset = _read_header(file, start, MAX_HEADER_BYTES - header_bytes)
+        header_bytes += offset - start
         bitpix, axes = _layout(header)
-        if _value(header, "ZIMAGE"):
-            raise TileCompressedError("the cube is tile-compressed; its values have to be unpacked")
         if _value(header, "GROUPS"):
             raise CubeError("the data are FITS random groups and not an image; submit an image cube")
         groups, parameters = _count(header, "GCOUNT", 1), _count(header, "PCOUNT", 0)
         values = groups * (parameters + math.prod(axes)) if axes else 0
         stop = offset + values * abs(bitpix) // 8
         if stop > file_bytes:
+            promised = f"{stop} bytes" if stop < LONGEST_FILE else "more bytes than a file can have"
             raise CubeError(
-                f"the file is truncated: its header promises {stop} bytes and it holds {file_bytes}; "
-                "upload the cube again"
+                f"the file is truncated: its header promises {promised} and it holds {file_bytes}; "
+                "upload the file again"
             )
+        if _value(header, "ZIMAGE"):
+            raise TileCompressedError("the cube is tile-compressed; its values have to be unpacked")
         if axes and _text(header, "XTENSION") in ("", "IMAGE"):
+            _check_groups(groups, parameters)
             return header, offset
         start = -(-stop // RECORD_BYTES) * RECORD_BYTES
-    raise CubeError("the file holds no image data; submit a FITS file with a spectral cube in it")
+    raise CubeError(
+        f"the first {MAX_HDUS} HDUs of the file hold no image data; submit a FITS file that begins with the cube"
+    )
 
 
-def _read_header(file: BinaryIO, start: int) -> tuple[fits.Header, int]:
-    """The header that begins at byte `start`, and the offset of the data after it."""
-    for size in (HEADER_BYTES, MAX_HEADER_BYTES):  # few headers need the longer read
+def _check_groups(groups: int, parameters: int) -> None:
+    """Raise CubeError if an image has groups or parameters. With GCOUNT = 0 it would promise no data at all."""
+    if groups != 1:
+        raise _unusable("GCOUNT", f"is {groups} and must be 1 in an image")
+    if parameters != 0:
+        raise _unusable("PCOUNT", f"is {parameters} and must be 0 in an image")
+
+
+def _read_header(file: BinaryIO, start: int, most: int) -> tuple[fits.Header, int]:
+    """The header that begins at byte `start`, and the offset of the data after it. most: bytes that it may have."""
+    for size in (min(HEADER_BYTES, most), most):  # few headers need the longer read
         file.seek(start)
         window = io.BytesIO(file.read(size))
         try:
@@ -340,7 +355,7 @@ def _read_header(file: BinaryIO, start: int) -> tuple[fits.Header, int]:
             failed = error
         else:
             return header, start + window.tell()
-    raise CubeError(f"the header at byte {start} is damaged or endless; upload the cube again") from failed
+    raise CubeError(f"the header at byte {start} is damaged or endless; upload the file again") from failed
 
 
 def _layout(header: fits.Header) -> tuple[int, list[int]]:
@@ -354,6 +369,8 @@ def _layout(header: fits.Header) -> tuple[int, list[int]]:
 def _describe(header: fits.Header, offset: int) -> CubeHeader:
     bitpix, axes = _layout(header)
     spectral = _spectral_axis(header, axes)
+    if axes[spectral - 1] > MAX_CHANNELS:
+        raise CubeError(f"the cube has {axes[spectral - 1]:,} channels; submit at most {MAX_CHANNELS:,} of them")
     spatial = [n for n, length in enumerate(axes, start=1) if n != spectral and length > 1]
     if len(spatial) > 2:
         extra = spatial[2]
@@ -362,16 +379,6 @@ def _describe(header: fits.Header, offset: int) -> CubeHeader:
             "in addition to two other axes and the spectral one; submit one plane at a time"
         )
     nx, ny = [*(axes[n - 1] for n in spatial), 1, 1][:2]
-    stored = StoredValues(
-        offset=offset,
-        inner=math.prod(axes[: spectral - 1]),
-        dtype=np.dtype(STORED_TYPES[bitpix]),
-        bscale=_number(header, "BSCALE", 1.0),
-        bzero=_number(header, "BZERO", 0.0),
-        blank=_integer(header, "BLANK") if bitpix > 0 and _value(header, "BLANK") is not None else None,
-    )
-    if stored.bscale == 0:
-        raise _unusable("BSCALE", "is 0, which makes all values equal")
     ctype = _text(header, f"CTYPE{spectral}").upper()
     return CubeHeader(
         bitpix=bitpix,
@@ -390,7 +397,7 @@ def _describe(header: fits.Header, offset: int) -> CubeHeader:
         ),
         bunit=_text(header, "BUNIT"),
         object_name=_text(header, "OBJECT"),
-        stored=stored,
+        stored=_stored(header, offset, inner=math.prod(axes[: spectral - 1])),
         celestial=_celestial(header, [n for n in spatial if axes[n - 1] > 1]),
         rest_frequency=_rest_frequency(header),
     )
@@ -407,6 +414,22 @@ def _rest_frequency(header: fits.Header) -> float | None:
     return None
 
 
+def _stored(header: fits.Header, offset: int, *, inner: int) -> StoredValues:
+    """How the values of an image are stored."""
+    bitpix = _integer(header, "BITPIX")
+    stored = StoredValues(
+        offset=offset,
+        inner=inner,
+        dtype=np.dtype(STORED_TYPES[bitpix]),
+        bscale=_number(header, "BSCALE", 1.0),
+        bzero=_number(header, "BZERO", 0.0),
+        blank=_integer(header, "BLANK") if bitpix > 0 and _value(header, "BLANK") is not None else None,
+    )
+    if stored.bscale == 0:
+        raise _unusable("BSCALE", "is 0, which makes all values equal")
+    return stored
+
+
 def _celestial(header: fits.Header, spatial: list[int]) -> dict[str, str | int | float | bool] | None:
     """The keywords of the celestial coordinates of the pixels, whose axes are `spatial` (from 1, x first).
 
@@ -416,6 +439,8 @@ def _celestial(header: fits.Header, spatial: list[int]) -> dict[str, str | int |
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
+            if not _bounded_coordinates(header):
+                return None
             whole = WCS(header, fix=False)
             kinds = (axis["coordinate_type"] for axis in whole.get_axis_types())
             celestial = [n for n, kind in enumerate(kinds, start=1) if kind == "celestial"]
@@ -428,6 +453,18 @@ def _celestial(header: fits.Header, spatial: list[int]) -> dict[str, str | int |
             return None
 
 
+def _bounded_coordinates(header: fits.Header) -> bool:
+    """Whether the keywords of the coordinates name no more axes and no higher orders than real cubes have."""
+    most = {"WCSAXES": MAX_COORDINATE_AXES} | dict.fromkeys(
+        (f"{name}_ORDER" for name in ("A", "B", "AP", "BP")), MAX_DISTORTION_ORDER
+    )
+    return all(
+        isinstance(value, int) and 0 <= value <= limit
+        for name, limit in most.items()
+        for value in header[f"{name}*"].values()
+    )
+
+
 def _spectral_axis(header: fits.Header, axes: list[int]) -> int:
     """The number (from 1) of the spectral axis of data that can be a cube."""
     if len(axes) not in CUBE_AXES:
@@ -435,6 +472,8 @@ def _spectral_axis(header: fits.Header, axes: list[int]) -> int:
     for n, length in enumerate(axes, start=1):
         if length == 0:
             raise CubeError(f"the cube holds no spectra: NAXIS{n} is 0; submit a cube with data")
+        if length > MAX_AXIS_LENGTH:
+            raise CubeError(f"axis {n} is longer than {MAX_AXIS_LENGTH:,}; submit a part of the cube")
     ctypes = [_text(header, f"CTYPE{n}") for n in range(1, len(axes) + 1)]
     spectral = [n for n, ctype in enumerate(ctypes, start=1) if ctype[:4].upper() in SPECTRAL_TYPES]
     if not spectral:
@@ -465,7 +504,7 @@ def _number(header: fits.Header, key: str, default: float) -> float:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise _unusable(key, f"is {value!r} and not a finite number")
+        raise _unusable(key, f"is {value!r:.80} and not a finite number")
     return float(value)
 
 
@@ -475,21 +514,24 @@ def _integer(header: fits.Header, key: str, default: int | None = None) -> int:
     if value is None and default is not None:
         return default
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not float(value).is_integer():
-        raise _unusable(key, "is missing" if value is None else f"is {value!r} and not an integer")
+        raise _unusable(key, "is missing" if value is None else f"is {value!r:.80} and not an integer")
     return int(value)
 
 
 def _count(header: fits.Header, key: str, default: int | None = None) -> int:
     value = _integer(header, key, default)
     if value < 0:
-        raise _unusable(key, f"is {value} and must not be negative")
+        raise _unusable(key, f"is {value!s:.20} and must not be negative")
     return value
 
 
 def _text(header: fits.Header, key: str) -> str:
     value = _value(header, key)
-    return "" if value is None else str(value).strip()
+    text = "" if value is None else str(value).strip()
+    if len(text) > MAX_TEXT_LENGTH:
+        raise _unusable(key, f"has {len(text):,} characters; at most {MAX_TEXT_LENGTH:,} are read")
+    return text
 
 
 def _unusable(key: str, what: str) -> CubeError:
-    return CubeError(f"the header's {key} {what}; correct the header and submit the cube again")
+    return CubeError(f"the header's {key} {what}; correct the header and submit the file again")

@@ -9,17 +9,39 @@ import math
 import os
 import tempfile
 import warnings
+import zlib
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from astropy.io import fits
+from numpy.typing import NDArray
 
+from prismline_cube import STORED_TYPES
+from prismline_cube.limits import MAX_AXES, MAX_TILE_BYTES, most_expanded
+from prismline_runtime import cause_of
 from prismline_splitter.cube_errors import CubeError
 from prismline_splitter.plain_fits import write_values
 
-#: Largest tile, in bytes.
-MAX_TILE_BYTES = 256 * 2**20
-#: The values may take this many bytes, or `MAX_EXPANSION` times the size of the file if that is more.
-ALWAYS_EXPANDED_BYTES, MAX_EXPANSION = 2**30, 100
+#: Compressions of tiles that are read. HCOMPRESS_1 and PLIO_1 are not: astropy's decoders of them believe the sizes in
+#: the compressed bytes, and a damaged tile corrupts the memory of the process.
+COMPRESSIONS = ("GZIP_1", "GZIP_2", "RICE_1", "RICE_ONE", "NOCOMPRESS")
+#: Columns of a table that may hold a tile.
+TILE_COLUMNS = ("COMPRESSED_DATA", "GZIP_COMPRESSED_DATA", "UNCOMPRESSED_DATA")
+#: Parameters of the compressions, and the values that are read: astropy passes them to code in C unchecked.
+PARAMETERS = {"BLOCKSIZE": (16, 32), "BYTEPIX": (1, 2, 4, 8)}
+#: Largest seed of the dithering of quantized values, which selects one of so many random numbers.
+MAX_DITHER_SEED = 10_000
+#: Tiles that an image may have, however small they are. More of them hold at least `LEAST_TILE_BYTES` on average: to
+#: decompress a tile takes some 50 microseconds. fpack makes a tile of each row.
+ALWAYS_TILES, LEAST_TILE_BYTES = 20_000, 64
+#: A compressed tile may be longer than its values by a sixteenth and this many bytes.
+TILE_OVERHEAD_BYTES = 2**10
+#: A compressed tile of this many bytes decodes to at most 64 MiB, because deflate reaches 1,032 times. The size of a
+#: longer one is checked first.
+SAFE_DEFLATED_BYTES = 64 * 2**10
+#: Argument of zlib for the format of gzip.
+GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 def unpack_tiles(path: Path, workdir: Path) -> Path:
@@ -32,9 +54,12 @@ def unpack_tiles(path: Path, workdir: Path) -> Path:
     with os.fdopen(descriptor, "wb") as plain, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
+            with fits.open(path, memmap=True, disable_image_compression=True) as units:
+                table = next(unit for unit in units if unit.header.get("ZIMAGE"))
+                _check_header(table.header, path.stat().st_size)
+                _check_tiles(table, path)
             with fits.open(path, do_not_scale_image_data=True, memmap=True) as units:
                 packed = next(unit for unit in units if isinstance(unit, fits.CompImageHDU))
-                _check(packed, path.stat().st_size)
                 plain.write(fits.PrimaryHDU().header.tostring().encode("ascii"))
                 plain.write(packed.header.tostring().encode("ascii"))
                 write_values(
@@ -51,14 +76,98 @@ def unpack_tiles(path: Path, workdir: Path) -> Path:
     return Path(name)
 
 
-def _check(packed: fits.CompImageHDU, file_bytes: int) -> None:
-    itemsize = abs(packed.header["BITPIX"]) // 8
-    n_bytes = math.prod(packed.shape) * itemsize
-    if n_bytes > max(ALWAYS_EXPANDED_BYTES, MAX_EXPANSION * file_bytes):
+def _check_header(header: fits.Header, file_bytes: int) -> None:
+    """Raise CubeError if the image is compressed in a way that is not read, or is too large."""
+    compression = header["ZCMPTYPE"]
+    if compression not in COMPRESSIONS:
+        raise CubeError(
+            f"its tiles are compressed with {compression!s:.20}, and not with one of {', '.join(COMPRESSIONS)};"
+            " compress it with one of them"
+        )
+    for card, name in header["ZNAME*"].items():
+        if name in PARAMETERS and (value := header[f"ZVAL{card[5:]}"]) not in PARAMETERS[name]:
+            raise CubeError(f"its tiles have the {name} {value!s:.20}, which cannot be read; compress it again")
+    if header.get("ZDITHER0", 0) not in range(MAX_DITHER_SEED + 1):
+        raise CubeError(f"its ZDITHER0 is not a number from 0 to {MAX_DITHER_SEED:,}; compress it again")
+    if header["ZBITPIX"] not in STORED_TYPES or header["ZNAXIS"] not in range(1, MAX_AXES + 1):
+        raise CubeError("its ZBITPIX or its ZNAXIS is not one of a cube; compress it again")
+    shape, tile = _lengths(header, "ZNAXIS"), _tile(header)
+    itemsize = abs(header["ZBITPIX"]) // 8
+    n_bytes, tile_bytes = math.prod(shape) * itemsize, math.prod(tile) * itemsize
+    if n_bytes > most_expanded(file_bytes):
         raise CubeError(f"the file expands to {n_bytes:,} bytes; upload the cube uncompressed")
-    if (tile := math.prod(packed.tile_shape) * itemsize) > MAX_TILE_BYTES:
-        raise CubeError(f"a tile of the compressed cube has {tile:,} bytes; compress it with smaller tiles")
+    if tile_bytes > MAX_TILE_BYTES:
+        raise CubeError(f"a tile of the compressed cube has {tile_bytes:,} bytes; compress it with smaller tiles")
+    n_tiles = math.prod(-(-length // part) for length, part in zip(shape, tile, strict=True))
+    if n_tiles > max(ALWAYS_TILES, n_bytes // LEAST_TILE_BYTES):
+        raise CubeError(f"the cube has {n_tiles:,} tiles; compress it with larger ones")
+    if header["NAXIS2"] != n_tiles:
+        raise CubeError(f"the cube has {n_tiles:,} tiles, but {header['NAXIS2']:,} are stored; compress it again")
+    if header["PCOUNT"] > n_tiles * _longest(tile_bytes):
+        raise CubeError(
+            f"its compressed tiles have {header['PCOUNT']:,} bytes, more than its values; compress it again"
+        )
+
+
+def _lengths(header: fits.Header, name: str) -> list[int]:
+    """The lengths of the axes of the image, or of a tile: the cards `name`1, `name`2, ..."""
+    lengths = [header[f"{name}{n}"] for n in range(1, header["ZNAXIS"] + 1)]
+    if any(length < 1 for length in lengths):
+        raise CubeError(f"its {name}n are {lengths!s:.40}, and must be positive; compress it again")
+    return lengths
+
+
+def _tile(header: fits.Header) -> list[int]:
+    """The lengths of a tile. Without cards for them, a tile is a row."""
+    if "ZTILE1" in header:
+        return _lengths(header, "ZTILE")
+    return [header["ZNAXIS1"], *[1] * (header["ZNAXIS"] - 1)]
+
+
+def _longest(tile_bytes: int) -> int:
+    """Most bytes of a compressed tile whose values take `tile_bytes`."""
+    return tile_bytes + tile_bytes // 16 + TILE_OVERHEAD_BYTES
+
+
+def _check_tiles(table: Any, path: Path) -> None:
+    """Raise CubeError if the bytes of a tile lie outside the file's heap, or are more than the tile takes."""
+    header = table.header
+    tile_bytes = math.prod(_tile(header)) * max(4, abs(header["ZBITPIX"]) // 8)  # quantized values are integers
+    rows: NDArray[np.void] = np.asarray(table.data)
+    for name in TILE_COLUMNS:
+        if name not in (rows.dtype.names or ()):
+            continue
+        lengths, offsets = (rows[name][:, n].astype(np.int64) for n in (0, 1))
+        n_bytes = lengths * _itemsize(table.columns[name].format)
+        if (n_bytes > _longest(tile_bytes)).any():
+            raise CubeError("a compressed tile is longer than its values; compress the cube and upload it again")
+        if (n_bytes < 0).any() or (offsets < 0).any() or (offsets + n_bytes > header["PCOUNT"]).any():
+            raise CubeError(
+                "a tile of the compressed cube lies outside the file; compress the cube and upload it again"
+            )
+        if name == "UNCOMPRESSED_DATA" or (name == "COMPRESSED_DATA" and not header["ZCMPTYPE"].startswith("GZIP")):
+            continue
+        heap = table.fileinfo()["datLoc"] + header.get("THEAP", header["NAXIS1"] * header["NAXIS2"])
+        large = n_bytes > SAFE_DEFLATED_BYTES
+        with path.open("rb") as file:
+            for offset, length in zip(offsets[large], n_bytes[large], strict=True):
+                file.seek(heap + int(offset))
+                if _expands(file.read(int(length)), 2 * tile_bytes):
+                    raise CubeError("a tile of the compressed cube expands too far; upload the cube uncompressed")
+
+
+def _itemsize(form: str) -> int:
+    """Bytes of an element of a column of arrays of variable length, by its format: 1PB(100), QI."""
+    return {"B": 1, "I": 2, "J": 4, "E": 4, "K": 8, "D": 8}[form.lstrip("0123456789")[1]]
+
+
+def _expands(packed: bytes, most: int) -> bool:
+    """Whether gzip data decode to more than `most` bytes, or to several members."""
+    stream = zlib.decompressobj(GZIP_WINDOW)
+    return len(stream.decompress(packed, most + 1)) > most or bool(stream.unused_data)
 
 
 def _damaged(error: Exception) -> CubeError:
-    return CubeError(f"the tile compression of the file is damaged ({error}); compress the cube and upload it again")
+    return CubeError(
+        f"the tile compression of the file is damaged ({cause_of(error)}); compress the cube and upload it again"
+    )

@@ -12,6 +12,7 @@ from astropy.io import fits
 from numpy.typing import NDArray
 
 from prismline_cube import ReadRange
+from prismline_runtime import cause_of
 from prismline_splitter.cube_errors import CubeError
 from prismline_splitter.plain_fits import write_values
 
@@ -26,7 +27,7 @@ def open_zarr_file(file: BinaryIO, read: ReadRange) -> ZarrCube:
     try:
         return open_zarr(file, read)
     except ValueError as error:
-        raise CubeError(f"it is not a Zarr array with a cube: {error}") from error
+        raise CubeError(f"it is not a Zarr array with a cube: {cause_of(error)}") from error
 
 
 def zarr_header(cube: ZarrCube) -> fits.Header:
@@ -41,7 +42,9 @@ def zarr_header(cube: ZarrCube) -> fits.Header:
             try:
                 header[name] = value
             except ValueError as error:
-                raise CubeError(f"its attribute {name} cannot be a card of a FITS header ({error})") from error
+                raise CubeError(
+                    f"its attribute {name} cannot be a card of a FITS header ({cause_of(error)})"
+                ) from error
     return header
 
 
@@ -64,7 +67,7 @@ def unpack_zarr(path: Path, workdir: Path) -> Path:
             try:
                 return cube.values(*part)
             except ValueError as error:
-                raise CubeError(f"{error}; upload the cube again") from error
+                raise CubeError(f"{cause_of(error)}; upload the cube again") from error
 
-        write_values(plain, cube.bitpix, tuple(reversed(cube.axes)), cube.array.chunks, values)
+        write_values(plain, cube.bitpix, tuple(reversed(cube.axes)), cube.description.chunks, values)
     return Path(name)

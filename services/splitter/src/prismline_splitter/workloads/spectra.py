@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from prismline_contracts import (
 )
 from prismline_cube import Layout
 from prismline_ledger import NewChunk
-from prismline_runtime import Bucket, PermanentError, UnavailableError, fault_point
+from prismline_runtime import Bucket, PermanentError, UnavailableError, fault_point, reader_errors
 from prismline_splitter.chunking import MAX_CHUNK_BYTES, MAX_CHUNKS, choose_chunk_size, choose_reference_size
 from prismline_splitter.cube import (
     HEADER_BYTES,
@@ -60,6 +60,8 @@ DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 UPLOADS = 2
 #: Modification time of everything in a chunk's file, so that the same spectra give the same bytes.
 EPOCH = (1980, 1, 1, 0, 0, 0)
+
+T = TypeVar("T")
 
 
 class Spectra:
@@ -105,7 +107,7 @@ class Original:
     def header(self) -> CubeHeader | None:
         """The cube's header, which takes a few ranged requests. None if the file is compressed."""
         with (
-            _cube_errors(f"The cube {self.key} cannot be split"),
+            _cube_errors(_failed(self)),
             self.bucket.open_version(self.key, etag=self.etag, size=self.size(), part_bytes=HEADER_BYTES) as file,
         ):
             magic = file.peek(MAGIC_BYTES)
@@ -150,11 +152,17 @@ class AboutCube:
 
 @contextmanager
 def _cube_errors(failed: str) -> Iterator[None]:
-    """Map a CubeError to a PermanentError that begins with `failed`."""
-    try:
-        yield
-    except CubeError as error:
-        raise PermanentError(f"{failed}: {error}.") from error
+    """Map a CubeError, and any other error of parsing, to a PermanentError that begins with `failed`."""
+    with reader_errors(failed):
+        try:
+            yield
+        except CubeError as error:
+            raise PermanentError(f"{failed}: {error}.") from error
+
+
+def _failed(original: Original) -> str:
+    """The beginning of the sentence with which the run fails."""
+    return f"The cube {original.key} cannot be split"
 
 
 @contextmanager
@@ -181,7 +189,8 @@ def _cheaper_input(original: Original, manifest: SpectraManifest, source: Source
     """`copy` or `reference`, whichever costs less. Raises PermanentError for a file that cannot be a cube."""
     if original.size() <= SMALL_CUBE_BYTES or (header := original.header()) is None:
         return "copy"
-    layout = Layout.of(original.reference(header, source.bucket.name))
+    with _cube_errors(_failed(original)):
+        layout = Layout.of(original.reference(header, source.bucket.name))
     return cost_of(
         layout,
         copied_chunk=_chunk_size(header, manifest),
@@ -199,9 +208,11 @@ def _refer(original: Original, manifest: SpectraManifest, source: Source) -> Spl
             f"The cube {original.key} cannot be split: it is compressed, so chunks cannot refer to its values;"
             " submit it with the chunk input copy or auto."
         )
-    whole = original.reference(header, source.bucket.name)
-    size = source.pinned("chunk_size", lambda: _referring_chunk_size(Layout.of(whole), header, manifest))
-    source.bucket.write(geometry_key(source.run_id), _geometry_json(header, original.key))
+    with _cube_errors(_failed(original)):
+        whole = original.reference(header, source.bucket.name)
+        layout, geometry = Layout.of(whole), _geometry_json(header, original.key)
+    size = source.pinned("chunk_size", lambda: _referring_chunk_size(layout, header, manifest))
+    source.bucket.write(geometry_key(source.run_id), geometry)
     with TemporaryDirectory(prefix="prismline-noise-", dir=source.workdir) as directory:
         noise = _noise(header, manifest, Path(directory), source)
         if noise is not None:
@@ -219,19 +230,20 @@ def _refer(original: Original, manifest: SpectraManifest, source: Source) -> Spl
 
 def _copy(original: Original, manifest: SpectraManifest, source: Source) -> Split:
     """Copied chunks: each has a `.npz` file."""
-    failed = f"The cube {original.key} cannot be split"
+    failed = _failed(original)
     with TemporaryDirectory(prefix="prismline-cube-", dir=source.workdir) as directory:
         folder = Path(directory)
         path = folder / "cube"
-        with _cube_errors(failed), _disk_errors(failed, folder):
+        with _disk_errors(failed, folder):
             original.bucket.download(original.key, path, etag=original.etag)
-            cube = open_cube(path, folder)
+            with _cube_errors(failed):
+                cube = open_cube(path, folder)
+                geometry = _geometry_json(cube, original.key)
         size = source.pinned("chunk_size", lambda: _chunk_size(cube, manifest))
-        geometry = _geometry_json(cube, original.key)
         source.bucket.write(geometry_key(source.run_id), geometry)
         about = AboutCube(cube, geometry, _noise(cube, manifest, folder, source))
-        with _cube_errors(failed), _disk_errors(failed, folder):
-            chunks, n_blank = _write_chunks(about, size, folder, source)
+        with _disk_errors(failed, folder):
+            chunks, n_blank = _write_chunks(about, size, folder, source, failed)
     return Split(chunks, n_items=cube.n_spectra, n_blank=n_blank)
 
 
@@ -244,7 +256,7 @@ def _noise(cube: CubeHeader, manifest: SpectraManifest, folder: Path, source: So
     path = folder / "noise"
     source.bucket.download(key, path, etag=etag)
     with _cube_errors(f"The noise {key} cannot be used"):
-        return read_noise(path, cube)
+        return read_noise(path, cube, folder)
 
 
 def _referring_chunk_size(layout: Layout, cube: CubeHeader, manifest: SpectraManifest) -> int:
@@ -272,7 +284,13 @@ def _chunk_size(cube: CubeHeader, manifest: SpectraManifest) -> int:
     return size
 
 
-def _write_chunks(about: AboutCube, size: int, folder: Path, source: Source) -> tuple[list[NewChunk], int]:
+def _parsed(items: Iterator[T], failed: str) -> Iterator[T]:
+    """The items. An error of parsing that ends them becomes a PermanentError; errors of who takes them do not."""
+    with _cube_errors(failed):
+        yield from items
+
+
+def _write_chunks(about: AboutCube, size: int, folder: Path, source: Source, failed: str) -> tuple[list[NewChunk], int]:
     """The cube's chunks, and how many of its spectra are blank. A chunk is uploaded while the next one is written.
 
     A chunk that an earlier delivery uploaded is not uploaded again: S3 shows an object only when it is complete.
@@ -288,7 +306,7 @@ def _write_chunks(about: AboutCube, size: int, folder: Path, source: Source) -> 
 
     sending: deque[Future[None]] = deque()
     with ThreadPoolExecutor(UPLOADS) as senders:
-        blocks = cube.blocks(rows, cut_at=size)
+        blocks = _parsed(cube.blocks(rows, cut_at=size), failed)
         for start, own in groupby(blocks, key=lambda block: block.start // size * size):
             n = min(size, cube.n_spectra - start)
             identifier = chunk_id(start)
@@ -297,7 +315,7 @@ def _write_chunks(about: AboutCube, size: int, folder: Path, source: Source) -> 
             if key in there:
                 n_blank += sum(int(is_blank(block.spectra).sum()) for block in own)
                 continue
-            with path.open("wb") as file:
+            with _cube_errors(failed), path.open("wb") as file:
                 n_blank += write_npz(file, own, start, n, about)
             if len(sending) == UPLOADS:
                 sending.popleft().result()
