@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from prismline_cli.connection import Connection
 from prismline_contracts import ChunkItem, ChunkStatus, CubeReference, RunItem
 from prismline_cube import CubeReader, reader_of
-from prismline_runtime import Bucket
+from prismline_runtime import Bucket, reader_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -67,7 +67,8 @@ class ChunkInputs:
         for name, (whole, members) in referred.items():
             ordered = sorted(set(members), key=self._index)
             places = np.array([self._index(pixel) for pixel in ordered], dtype=np.int64)
-            found.update(zip(ordered, _read(self._reader(name, whole), places), strict=True))
+            with reader_errors(f"The cube {whole.key} cannot be read"):
+                found.update(zip(ordered, _read(self._reader(name, whole), places), strict=True))
         return found
 
     def _index(self, pixel: Pixel) -> int:
@@ -84,7 +85,10 @@ class ChunkInputs:
     def _read_copy(self, key: str) -> tuple[dict[Pixel, int], NDArray[np.floating]]:
         """The row of each pixel in the file of a chunk, and the file's spectra (n, n_channels)."""
         body = self._connection.s3.get_object(Bucket=self._connection.bucket, Key=key)["Body"].read()
-        with np.load(io.BytesIO(body), allow_pickle=False) as chunk:
+        with (
+            reader_errors(f"The chunk file {key} cannot be read"),
+            np.load(io.BytesIO(body), allow_pickle=False) as chunk,
+        ):
             pixels = zip(chunk["x"].tolist(), chunk["y"].tolist(), strict=True)
             return {pixel: n for n, pixel in enumerate(pixels)}, chunk["spectra"]
 

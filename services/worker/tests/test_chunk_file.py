@@ -152,17 +152,40 @@ def reads_of_a_chunk():
         ConnectionResetError("reset by peer"),
         OSError(errno.EIO, "Input/output error"),
         OSError(errno.ENOSPC, "No space left on device"),
-        MemoryError(),
     ],
     ids=lambda error: type(error).__name__,
 )
 def test_an_error_while_reading_the_file_is_not_the_chunks_fault(error):
     for after in range(reads_of_a_chunk()):
-        with pytest.raises((TransientError, MemoryError)) as caught:
+        with pytest.raises(TransientError) as caught:
             list(ChunkFile(Failing(npz(), error, after)).blocks())
         if isinstance(error, OSError):
             assert isinstance(caught.value, UnavailableError)
             assert type(error).__name__ in str(caught.value)
+
+
+def test_a_chunk_that_needs_more_memory_than_there_is_fails_with_a_sentence():
+    with pytest.raises(PermanentError, match="it needs more memory than there is"):
+        list(ChunkFile(Failing(npz(), MemoryError())).blocks())
+
+
+def test_an_array_whose_header_claims_four_gigabytes_is_refused_before_it_is_read():
+    body = with_member(npz(x=None), "x.npy", b"\x93NUMPY\2\0" + b"\xff" * 4 + bytes(1000))
+    with pytest.raises(PermanentError, match=r"array x cannot be read: its format has the version \(2, 0\)"):
+        read_chunk(body)
+
+
+def test_a_list_of_members_that_is_too_long_is_refused():
+    body = npz()
+    for n in range(2):
+        body = with_member(body, f"{n}" + "x" * 60_000, b"")
+    with pytest.raises(PermanentError, match="its list of members has"):
+        read_chunk(body)
+
+
+def test_more_channels_than_a_cube_may_have_are_refused():
+    with pytest.raises(PermanentError, match="spectra have 1048577 channels"):
+        read_chunk(npz(np.savez_compressed, spectra=np.zeros((3, 2**20 + 1), np.float32)))
 
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,9 +72,9 @@ def _looked_up(cunit: str) -> tuple[str, float]:
 
     try:
         parsed = units.Unit(cunit)
-    except ValueError:  # a header may hold any text; then the axis is labelled with that text
-        return cunit, 1.0
-    for shown in _SHOWN_UNITS:
-        if parsed.is_equivalent(units.Unit(shown)):
-            return shown, float(parsed.to(units.Unit(shown)))
-    return cunit, 1.0
+        for shown in _SHOWN_UNITS:
+            if parsed.is_equivalent(units.Unit(shown)) and math.isfinite(factor := float(parsed.to(units.Unit(shown)))):
+                return shown, factor
+    except Exception:  # a header may hold any text, and astropy does not document what it raises for it
+        pass
+    return cunit, 1.0  # the axis is labelled with that text

@@ -6,9 +6,7 @@ A newer splitter adds the cube's geometry, the pixels' celestial coordinates and
 from __future__ import annotations
 
 import math
-import struct
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +17,10 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from prismline_contracts import CHUNK_GEOMETRY_MEMBER, CubeGeometry
-from prismline_runtime import describe_invalid
-from prismline_runtime.errors import PermanentError, UnavailableError
+from prismline_cube.limits import MAX_CHANNELS
+from prismline_cube.zip_members import open_zip
+from prismline_runtime import cause_of, describe_invalid
+from prismline_runtime.errors import PermanentError, PrismlineError, UnavailableError
 
 #: Size of a block of spectra, in bytes. Fitting one takes a fraction of a second.
 BLOCK_BYTES = 8 * 2**20
@@ -32,21 +32,8 @@ _PIXELS = ("x", "y")
 #: Most bytes of the JSON that describes the cube; a celestial header has some 20 cards.
 _MAX_GEOMETRY_BYTES = 2**16
 
-#: Exceptions of zipfile and numpy for damaged bytes. For example, a bad number is a ValueError, a password or too deep
-#: nesting is a RuntimeError, and an unknown format version is a KeyError. Errors of the network, the disk and the
-#: memory are not in this list.
-_DAMAGED = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    EOFError,
-    ValueError,
-    KeyError,
-    IndexError,
-    TypeError,
-    OverflowError,
-    RuntimeError,
-)
+#: Most bytes of the list of members of a chunk file, which has seven.
+_MAX_DIRECTORY_BYTES = 64 * 2**10
 
 #: Compression methods of `numpy.savez` and `numpy.savez_compressed`.
 _PACKED = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
@@ -78,7 +65,7 @@ class ChunkFile:
         """Open the chunk in `file`. If `n_items` is given, the chunk must have that many spectra."""
         self._max_bytes = max_bytes
         with _whole():
-            self._archive = zipfile.ZipFile(file)
+            self._archive = open_zip(file, most=_MAX_DIRECTORY_BYTES)
         members = [f"{name}.npy" for name in ("spectra", *_PIXELS)]
         missing = [name for name in members if name not in self._archive.NameToInfo]
         if missing:
@@ -90,7 +77,7 @@ class ChunkFile:
         n, channels = shape
         if n_items is not None and n != n_items:
             raise PermanentError(f"The chunk file holds {n} spectra, but its message says {n_items}.")
-        if channels * dtype.itemsize > max_bytes:
+        if channels > MAX_CHANNELS or channels * dtype.itemsize > max_bytes:
             raise PermanentError(f"The chunk file's spectra have {channels} channels; that is more than can be read.")
         self.x, self.y = (self._pixels(name) for name in _PIXELS)
         self.longitude, self.latitude = (self._floats(name, [(n,)]) for name in ("longitude", "latitude"))
@@ -210,22 +197,24 @@ class ChunkFile:
 def _whole(array: str | None = None) -> Iterator[None]:
     """Map damaged bytes to PermanentError and failed reads to UnavailableError.
 
-    array: the array whose header is read, for the error text. Prismline's own errors and MemoryError pass through.
+    array: the array whose header is read, for the error text. Prismline's own errors pass through.
     """
     try:
         yield
+    except PrismlineError:
+        raise
     except OSError as error:
         raise _unreadable(error) from error
-    except _DAMAGED as error:
+    except Exception as error:  # zipfile, zlib and numpy do not document what they raise for damaged bytes
         if isinstance(error.__context__, OSError):  # zipfile says "not a zip file" if it cannot read the file's end
             raise _unreadable(error.__context__) from error
         if array is not None:
-            raise PermanentError(f"The chunk file's array {array} cannot be read: {error}.") from error
-        raise PermanentError("The chunk file is not a complete .npz file.") from error
+            raise PermanentError(f"The chunk file's array {array} cannot be read: {cause_of(error)}.") from error
+        raise PermanentError(f"The chunk file is not a complete .npz file: {cause_of(error)}.") from error
 
 
 def _unreadable(error: OSError) -> UnavailableError:
-    return UnavailableError(f"The chunk file could not be read: {type(error).__name__}: {error}.")
+    return UnavailableError(f"The chunk file could not be read: {type(error).__name__}: {cause_of(error)}.")
 
 
 def _read_exactly(member: Any, size: int) -> bytes:
@@ -238,9 +227,9 @@ def _read_exactly(member: Any, size: int) -> bytes:
 def _header(member: Any, name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read an array's header: its shape, whether it has Fortran order, and its type."""
     with _whole(name):
-        version = np.lib.format.read_magic(member)
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        shape, fortran_order, dtype = read(member)
+        if (version := np.lib.format.read_magic(member)) != (1, 0):  # the header of a later one may have 4 GB
+            raise ValueError(f"its format has the version {version}, not (1, 0)")
+        shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(member)
     if dtype.hasobject:
         raise PermanentError(f"The chunk file's array {name} cannot be read: it holds Python objects.")
     if math.prod(shape) > np.iinfo(np.int64).max // 8:

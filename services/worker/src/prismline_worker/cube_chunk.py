@@ -7,7 +7,7 @@ copied chunk, so that both inputs give the same output, byte by byte.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import lru_cache
 
 import numpy as np
@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from prismline_contracts import CubeGeometry, CubeReference, geometry_key
 from prismline_cube import Slab, UnknownLayoutError, reader_of, sky_coordinates
-from prismline_runtime import Bucket, PermanentError, describe_invalid
+from prismline_runtime import Bucket, PermanentError, describe_invalid, reader_errors
 from prismline_worker.chunk_file import BLOCK_BYTES, Spectra
 from prismline_worker.overlap import prefetched
 
@@ -33,14 +33,14 @@ class CubeChunk:
 
     def __init__(self, reference: CubeReference, geometry: CubeGeometry, cube: Bucket, own: Bucket) -> None:
         """cube: the bucket of the cube. own: the bucket of the run, which has the noise."""
-        try:
-            self._reader = reader_of(reference, cube)
-        except UnknownLayoutError as error:
-            raise PermanentError(
-                f"The cube {reference.key} has the layout {reference.layout}, which this worker cannot read; update it."
-            ) from error
-        except ValueError as error:
-            raise PermanentError(f"The reference to the cube {reference.key} is wrong: {error}.") from error
+        with reader_errors(f"The reference to the cube {reference.key} is wrong"):
+            try:
+                self._reader = reader_of(reference, cube)
+            except UnknownLayoutError as error:
+                raise PermanentError(
+                    f"The cube {reference.key} has the layout {reference.layout}, which this worker cannot read;"
+                    " update it."
+                ) from error
         self._layout = self._reader.layout
         self._reference = reference
         self.geometry = geometry
@@ -49,7 +49,8 @@ class CubeChunk:
         self.longitude: NDArray[np.float64] | None = None
         self.latitude: NDArray[np.float64] | None = None
         if geometry.celestial is not None:
-            self.longitude, self.latitude = sky_coordinates(geometry.celestial, self.x, self.y)
+            with reader_errors(f"The coordinates of the cube {reference.key} cannot be read"):
+                self.longitude, self.latitude = sky_coordinates(geometry.celestial, self.x, self.y)
         self.noise = self._noise(own)
 
     def __len__(self) -> int:
@@ -76,7 +77,7 @@ class CubeChunk:
     def take(self, rows: Sequence[int]) -> Spectra:
         """The spectra with the row indices `rows`, which must be in ascending order."""
         wanted = np.asarray(rows, dtype=np.int64)
-        with self._damage_is_permanent():
+        with self._reader_errors():
             spectra = self._reader.gather(self._reference.first + wanted)
         return self._with_pixels(spectra, wanted)
 
@@ -93,21 +94,17 @@ class CubeChunk:
         return self.noise if refers is not None and refers.per_spectrum else None
 
     def _slabs(self, start: int, stop: int) -> Iterator[Slab]:
-        with self._damage_is_permanent():
+        with self._reader_errors():
             yield from self._reader.slabs(start, stop)
 
-    @contextmanager
-    def _damage_is_permanent(self) -> Iterator[None]:
-        try:
-            yield
-        except ValueError as error:
-            raise PermanentError(f"The cube {self._reference.key} is damaged: {error}.") from error
+    def _reader_errors(self) -> AbstractContextManager[None]:
+        return reader_errors(f"The cube {self._reference.key} is damaged")
 
     def _noise(self, own: Bucket) -> NDArray[np.float64] | None:
         refers = self._reference.noise
         if refers is None:
             return None
-        with own.open(refers.key) as file:
+        with reader_errors(f"The noise {refers.key} cannot be read"), own.open(refers.key) as file:
             if not refers.per_spectrum:
                 return np.frombuffer(file.read(), "<f8").astype(np.float64)[None, :]
             file.seek(self._reference.first * NOISE_BYTES)

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from prismline_contracts import ChunkItem, CubeReference
 from prismline_cube import reader_of
-from prismline_runtime import Bucket
+from prismline_cube.limits import MAX_CHANNELS
+from prismline_cube.zip_members import open_zip
+from prismline_runtime import Bucket, reader_errors
 
 #: Bytes of neighbouring spectra that are read with the requested one: people move from pixel to pixel, and a request
 #: takes as long for a hundred neighbours as for one.
@@ -34,18 +36,23 @@ def read_spectra(
 ) -> NDArray[np.floating[Any]]:
     """The spectra with these numbers in the chunk, (n, n_channels).
 
-    Raises PermanentError if the source was replaced, and ValueError if the chunk's file is damaged.
+    Raises PermanentError if the source was replaced or is damaged.
     """
+    with reader_errors("The spectra of the chunk cannot be read"):
+        return _spectra(chunk, numbers, bucket, open_bucket)
+
+
+def _spectra(
+    chunk: ChunkItem, numbers: range, bucket: Bucket, open_bucket: Callable[[str], Bucket]
+) -> NDArray[np.floating[Any]]:
+    """The same. Raises whatever zipfile, numpy and zarr raise for damaged bytes."""
     if (reference := chunk.cube_reference) is not None:
         cube = bucket if reference.bucket is None else open_bucket(reference.bucket)
         return _from_cube(reference, numbers, cube)
     version = bucket.version(chunk.chunk_key)
     size = bucket.size(chunk.chunk_key, etag=version)
     with bucket.open_version(chunk.chunk_key, etag=version, size=size, part_bytes=PART_BYTES) as file:
-        try:
-            return rows_of_file(file, numbers)
-        except (zipfile.BadZipFile, KeyError, EOFError) as error:
-            raise ValueError(f"The chunk's file is damaged: {error}") from error
+        return rows_of_file(file, numbers)
 
 
 def _from_cube(reference: CubeReference, numbers: range, cube: Bucket) -> NDArray[np.floating[Any]]:
@@ -56,15 +63,15 @@ def _from_cube(reference: CubeReference, numbers: range, cube: Bucket) -> NDArra
 def rows_of_file(file: BinaryIO, numbers: range) -> NDArray[np.floating[Any]]:
     """Rows of the array `spectra` of a `.npz` file. If it is not compressed, the rows before them are not read.
 
-    Raises ValueError, KeyError, EOFError or BadZipFile if the file does not have them.
+    Raises ValueError, KeyError, EOFError or BadZipFile, among others, if the file does not have them.
     """
-    archive = zipfile.ZipFile(file)
+    archive = open_zip(file)
     entry = archive.getinfo("spectra.npy")
     with archive.open(entry) as member:
-        version = np.lib.format.read_magic(member)
-        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-        shape, _, dtype = read(member)
-        if len(shape) != 2 or dtype.kind != "f" or numbers.stop > shape[0]:
+        if (version := np.lib.format.read_magic(member)) != (1, 0):  # the header of a later one may have 4 GB
+            raise ValueError(f"its format has the version {version}, not (1, 0)")
+        shape, _, dtype = np.lib.format.read_array_header_1_0(member)
+        if len(shape) != 2 or dtype.kind != "f" or numbers.stop > shape[0] or not 0 < shape[1] <= MAX_CHANNELS:
             raise ValueError(f"the spectra are {dtype} of shape {shape}")
         row_bytes = shape[1] * dtype.itemsize
         at = member.tell() + numbers.start * row_bytes

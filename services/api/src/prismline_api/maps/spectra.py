@@ -90,10 +90,7 @@ class Spectra:
                 lambda: read_spectra(chunk, block, self._bucket, self._open_bucket),
                 lambda found: found.nbytes,
             )
-        except (
-            PrismlineError,
-            ValueError,
-        ) as error:  # for example a bucket that this service may not read: the fit is shown
+        except PrismlineError as error:  # for example a bucket that this service may not read: the fit is shown
             return None, str(error)
         return spectra[number - block.start], None
 
