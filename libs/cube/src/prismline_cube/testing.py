@@ -61,14 +61,18 @@ def empty_hdus(n: int) -> bytes:
 
 
 def tiles(**cards: Any) -> bytes:
-    """A tile-compressed cube of `VALUES`, with cards of its table replaced."""
+    """A tile-compressed cube of `VALUES`, with cards of its table replaced or added."""
     body = io.BytesIO()
     unit = fits.CompImageHDU(VALUES.astype(">f4"), fits.Header(CTYPES), compression_type="GZIP_1", quantize_level=0)
     fits.HDUList([fits.PrimaryHDU(), unit]).writeto(body)
     found = body.getvalue()
     for name, value in cards.items():
-        at = found.index(f"{name:8}=".encode())
-        found = found[:at] + f"{name:8}= {_card_value(value):>20}".ljust(80).encode() + found[at + 80 :]
+        card = f"{name:8}= {_card_value(value):>20}".ljust(80).encode()
+        if (at := found.find(card[:9])) >= 0:
+            found = found[:at] + card + found[at + 80 :]
+        else:
+            at = found.index(b"END".ljust(80), RECORD)
+            found = found[:at] + card + found[at : at + 80] + found[at + 160 :]
     return found
 
 
