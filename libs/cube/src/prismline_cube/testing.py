@@ -247,5 +247,6 @@ BAD_FITS: dict[str, tuple[bytes, str]] = {
     "tiles without an extent": (tiles(ZTILE1=0), "ZTILEn are [0, 1, 1], and must be positive"),
     "more tiles than rows": (tiles(ZNAXIS3=7), "has 28 tiles, but 24 are stored"),
     "tiles of four axes that the header lacks": (tiles(ZNAXIS=4), "tile compression of the file is damaged"),
+    "a table of tiles with 2^63 columns": (tiles(TFIELDS=2**63), "does not have 1 to 999 columns"),
     "tiles of an unknown type": (tiles(ZBITPIX=3), "its ZBITPIX or its ZNAXIS"),
 }

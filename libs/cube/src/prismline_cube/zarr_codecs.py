@@ -99,7 +99,7 @@ def codecs_of(documents: Any, *, of_shard: bool = False) -> list[Codec]:
     """
     named = [_named(document) for document in documents]
     if unknown := [name for name, _ in named if name not in NAMES]:
-        raise ValueError(f"its codec {unknown[0]} is not one of {', '.join(NAMES)}")
+        raise ValueError(f"its codec {unknown[0]:.40} is not one of {', '.join(NAMES)}")
     if sum(name in DECODERS for name, _ in named) > 1:
         raise ValueError("its values are compressed more than once")
     if "sharding_indexed" in (name for name, _ in named):

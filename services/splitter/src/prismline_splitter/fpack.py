@@ -26,6 +26,8 @@ from prismline_splitter.plain_fits import write_values
 #: Compressions of tiles that are read. HCOMPRESS_1 and PLIO_1 are not: astropy's decoders of them believe the sizes in
 #: the compressed bytes, and a damaged tile corrupts the memory of the process.
 COMPRESSIONS = ("GZIP_1", "GZIP_2", "RICE_1", "RICE_ONE", "NOCOMPRESS")
+#: Most columns of a table in FITS. astropy makes an object for each that TFIELDS claims.
+MAX_COLUMNS = 999
 #: Columns of a table that may hold a tile.
 TILE_COLUMNS = ("COMPRESSED_DATA", "GZIP_COMPRESSED_DATA", "UNCOMPRESSED_DATA")
 #: Parameters of the compressions, and the values that are read: astropy passes them to code in C unchecked.
@@ -34,7 +36,7 @@ PARAMETERS = {"BLOCKSIZE": (16, 32), "BYTEPIX": (1, 2, 4, 8)}
 MAX_DITHER_SEED = 10_000
 #: Tiles that an image may have, however small they are. More of them hold at least `LEAST_TILE_BYTES` on average: to
 #: decompress a tile takes some 50 microseconds. fpack makes a tile of each row.
-ALWAYS_TILES, LEAST_TILE_BYTES = 20_000, 64
+ALWAYS_TILES, LEAST_TILE_BYTES = 20_000, 32
 #: A compressed tile may be longer than its values by a sixteenth and this many bytes.
 TILE_OVERHEAD_BYTES = 2**10
 #: A compressed tile of this many bytes decodes to at most 64 MiB, because deflate reaches 1,032 times. The size of a
@@ -89,6 +91,8 @@ def _check_header(header: fits.Header, file_bytes: int) -> None:
             raise CubeError(f"its tiles have the {name} {value!s:.20}, which cannot be read; compress it again")
     if header.get("ZDITHER0", 0) not in range(MAX_DITHER_SEED + 1):
         raise CubeError(f"its ZDITHER0 is not a number from 0 to {MAX_DITHER_SEED:,}; compress it again")
+    if header["TFIELDS"] not in range(1, MAX_COLUMNS + 1):
+        raise CubeError(f"its table of tiles does not have 1 to {MAX_COLUMNS} columns; compress it again")
     if header["ZBITPIX"] not in STORED_TYPES or header["ZNAXIS"] not in range(1, MAX_AXES + 1):
         raise CubeError("its ZBITPIX or its ZNAXIS is not one of a cube; compress it again")
     shape, tile = _lengths(header, "ZNAXIS"), _tile(header)
