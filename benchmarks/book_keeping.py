@@ -50,12 +50,11 @@ def main() -> None:
         return
     from prismline_localstack.emulator import Emulator
     from prismline_localstack.processes import processor_seconds
-    from prismline_localstack.settings import client_environment
 
     with tempfile.TemporaryDirectory(prefix="book-keeping-") as directory:
         emulator = Emulator.start(Path(directory), Path(directory) / "log")
         try:
-            os.environ.update(client_environment(emulator.endpoint))
+            os.environ.update(emulator.environment)
             rounds: list[dict[str, dict[str, float]]] = []
             for number in range(args.rounds):
                 measured = {}

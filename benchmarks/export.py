@@ -38,7 +38,6 @@ from prismline_exporter.dependencies import Dependencies
 from prismline_exporter.handler import build_handler
 from prismline_ledger import Ledger
 from prismline_localstack.emulator import Emulator
-from prismline_localstack.settings import client_environment
 from prismline_localstack.testing import create_runs_table
 from prismline_runtime import clients, encode
 from prismline_runtime.consumer import InvocationContext, lambda_record
@@ -60,7 +59,7 @@ def main() -> None:
         emulator = Emulator.start(Path(directory), Path(directory) / "emulator.log")
         try:
             settings = {"ENVIRONMENT": ENVIRONMENT, "BUCKET": BUCKET, "RUNS_TABLE": RUNS}
-            os.environ.update(client_environment(emulator.endpoint) | settings | {"POWERTOOLS_LOG_LEVEL": "WARNING"})
+            os.environ.update(emulator.environment | settings | {"POWERTOOLS_LOG_LEVEL": "WARNING"})
             prepare(args)
             measure(args)
         finally:

@@ -50,7 +50,6 @@ def main() -> None:
         return
 
     from prismline_localstack.emulator import Emulator
-    from prismline_localstack.settings import client_environment
     from prismline_localstack.testing import ValkeyServer
 
     with tempfile.TemporaryDirectory(prefix="fetch-") as directory:
@@ -58,7 +57,7 @@ def main() -> None:
         emulator, valkey = Emulator.start(folder, folder / "log"), ValkeyServer(folder / "valkey.log")
         valkey.start()
         site, url = start_site(folder)
-        os.environ.update(client_environment(emulator.endpoint) | {"PRISMLINE_VALKEY_URL": valkey.url})
+        os.environ.update(emulator.environment | {"PRISMLINE_VALKEY_URL": valkey.url})
         rates: dict[str, list[float]] = {name: [] for name in CHILDREN}
         try:
             for _ in range(args.rounds):

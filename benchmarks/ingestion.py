@@ -104,12 +104,11 @@ def report_small_runs(n_urls: int) -> None:
 def on_new_emulator(child: str, n_urls: int, *, serving: bool = False, large: bool = False) -> dict[str, Any]:
     from prismline_localstack.emulator import Emulator
     from prismline_localstack.processes import processor_seconds
-    from prismline_localstack.settings import client_environment
 
     with tempfile.TemporaryDirectory(prefix="ingestion-") as directory:
         emulator = Emulator.start(Path(directory), Path(directory) / "log")
         try:
-            os.environ.update(client_environment(emulator.endpoint))
+            os.environ.update(emulator.environment)
             os.environ.update(
                 ENVIRONMENT="bench",
                 RUNS_TABLE="prismline-bench-runs",

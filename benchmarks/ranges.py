@@ -20,7 +20,6 @@ from pathlib import Path
 from book_keeping import processor_of
 
 from prismline_localstack.emulator import Emulator
-from prismline_localstack.settings import client_environment
 from prismline_runtime import Bucket, PresignedRanges, clients
 
 #: Bytes of the object.
@@ -37,7 +36,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ranges-") as directory:
         emulator = Emulator.start(Path(directory), Path(directory) / "log")
         try:
-            os.environ.update(client_environment(emulator.endpoint))
+            os.environ.update(emulator.environment)
             s3 = clients.s3()
             s3.create_bucket(Bucket="ranges")
             s3.put_object(Bucket="ranges", Key="cube", Body=bytes(SIZE))

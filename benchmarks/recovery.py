@@ -53,12 +53,11 @@ def main() -> None:
         print("result", json.dumps(CHILDREN[args.child](args.records)))
         return
     from prismline_localstack.emulator import Emulator
-    from prismline_localstack.settings import client_environment
 
     with tempfile.TemporaryDirectory(prefix="recovery-") as directory:
         emulator = Emulator.start(Path(directory), Path(directory) / "log")
         try:
-            os.environ.update(client_environment(emulator.endpoint))
+            os.environ.update(emulator.environment)
             turns: dict[str, list[dict[str, float]]] = {SUBJECT: [], PEER: [], BOUND: []}
             for number in range(args.rounds):
                 for name, measured in turns.items():

@@ -33,7 +33,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from prismline_contracts import ChunkItem, timestamp
 from prismline_ledger import Ledger
 from prismline_localstack.emulator import Emulator
-from prismline_localstack.settings import client_environment
 from prismline_localstack.testing import create_runs_table
 from prismline_runtime import encode
 from tests.simulation.aws import Aws, PlainHub
@@ -211,7 +210,7 @@ def emulator() -> Iterator[Any]:
     with tempfile.TemporaryDirectory(prefix="shards-") as directory:
         started = Emulator.start(Path(directory), Path(directory) / "log")
         try:
-            environment = client_environment(started.endpoint)
+            environment = started.environment
             dynamodb = boto3.client(
                 "dynamodb",
                 endpoint_url=started.endpoint,

@@ -16,17 +16,27 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import pytest
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
 from prismline_localstack.emulator import Emulator
+from prismline_localstack.settings import EMULATOR_KEY_ID, EMULATOR_REGION
 
 #: Headers that belong to one connection and are not passed on.
 HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length"})
 
 
 class RedeliveringProxy:
-    """An HTTP proxy to `upstream`. `redelivered` counts the dropped acknowledgements."""
+    """An HTTP proxy to `upstream`. `redelivered` counts the dropped acknowledgements.
 
-    def __init__(self, upstream: str) -> None:
+    secret: the secret access key of the emulator, with which the proxy signs the requests that it changes.
+    """
+
+    def __init__(self, upstream: str, secret: str) -> None:
         self._upstream = urlsplit(upstream).netloc
+        self._secret = secret
         self._message_of: dict[str, str] = {}
         self._swallowed: set[str] = set()
         self._lock = threading.Lock()
@@ -61,11 +71,13 @@ class RedeliveringProxy:
     def before_emulator(cls, folder: Path) -> Iterator[RedeliveringProxy]:
         """Start an emulator behind a proxy."""
         emulator = Emulator.start(folder / "emulator", folder / "emulator.log")
-        proxy = cls(emulator.endpoint)
+        proxy = cls(emulator.endpoint, emulator.secret)
         thread = threading.Thread(target=proxy._server.serve_forever, daemon=True)
         thread.start()
         try:
-            yield proxy
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("PRISMLINE_EMULATOR_SECRET", emulator.secret)
+                yield proxy
         finally:
             proxy._server.shutdown()
             proxy._server.server_close()
@@ -92,7 +104,8 @@ class RedeliveringProxy:
             if len(kept) < len(request["Entries"]):
                 done = [{"Id": entry["Id"]} for entry in request["Entries"]]
                 if kept:
-                    self._forward(method, path, headers, json.dumps(request | {"Entries": kept}).encode())
+                    changed = json.dumps(request | {"Entries": kept}).encode()
+                    self._forward(method, path, self._signed(path, headers, changed), changed)
                 return 200, JSON, json.dumps({"Successful": done, "Failed": []}).encode()
         if operation.endswith(".DeleteMessage") and self._swallow(json.loads(body)["ReceiptHandle"]):
             return 200, JSON, b"{}"
@@ -100,6 +113,15 @@ class RedeliveringProxy:
         if operation.endswith(".ReceiveMessage") and status == 200:
             self._remember(json.loads(answer or b"{}").get("Messages", []))
         return status, answer_headers, answer
+
+    def _signed(self, path: str, headers: dict[str, str], body: bytes) -> dict[str, str]:
+        """The headers of a request to SQS with another body."""
+        told = {
+            name: value for name, value in headers.items() if name.lower() in {"host", "content-type", "x-amz-target"}
+        }
+        request = AWSRequest("POST", f"{self.endpoint}{path}", told, body)
+        SigV4Auth(Credentials(EMULATOR_KEY_ID, self._secret), "sqs", EMULATOR_REGION).add_auth(request)
+        return dict(request.headers)
 
     def _remember(self, messages: list[dict[str, Any]]) -> None:
         with self._lock:

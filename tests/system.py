@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -139,6 +140,7 @@ class System:
         """
         home, faults_file = folder / "home", folder / "faults.json"
         patch.setenv("PRISMLINE_HOME", str(home))
+        patch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps the credentials of another system
         patch.delenv("AWS_ENDPOINT_URL", raising=False)
         if endpoint := endpoint or (None if functions else SHARED_ENDPOINT):
             patch.setenv("AWS_ENDPOINT_URL", endpoint)

@@ -12,7 +12,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from prismline_localstack.emulator import Emulator
-from prismline_localstack.settings import client_environment
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table
 from prismline_localstack.waiting import wait_until
@@ -30,8 +29,8 @@ class Machine:
         self.start()
 
     def start(self) -> None:
-        self.emulator = Emulator.start(self.folder / "emulator", self.folder / "emulator.log")
-        self.environment = client_environment(self.emulator.endpoint)
+        self.emulator = Emulator.start(self.folder / "emulator", self.folder / "emulator.log", functions=True)
+        self.environment = self.emulator.environment
 
     def kill(self) -> None:
         self.emulator.child.kill()

@@ -10,7 +10,7 @@ import pytest
 
 from prismline_localstack.emulator import Emulator
 from prismline_localstack.endpoints import HEALTH_PATH
-from prismline_localstack.guard import Clients, attaches
+from prismline_localstack.guard import Clients, guarded_headers
 
 CONSOLE = "http://127.0.0.1:8123"
 CLIENTS = Clients.of("aws", f"{CONSOLE},http://localhost:8123")
@@ -30,7 +30,11 @@ def test_the_emulator_answers_to_its_own_names_at_any_port(host: str) -> None:
 )
 def test_a_request_to_another_host_name_is_refused(host: str) -> None:
     refusal = CLIENTS.refusal("POST", {"host": host})
-    assert refusal == "The Host of the request is not a name of this emulator, which is 127.0.0.1 or aws or localhost."
+    assert refusal is not None
+    assert (
+        refusal.sentence
+        == "The Host of the request is not a name of this emulator, which is 127.0.0.1 or aws or localhost."
+    )
 
 
 @pytest.mark.parametrize(
@@ -39,7 +43,9 @@ def test_a_request_to_another_host_name_is_refused(host: str) -> None:
 @pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS"])
 def test_a_page_of_another_origin_is_refused(method: str, origin: str) -> None:
     headers = {"host": "127.0.0.1", "origin": origin, "sec-fetch-site": "same-site"}
-    assert CLIENTS.refusal(method, headers) == "The emulator answers no web page but the console."
+    refusal = CLIENTS.refusal(method, headers)
+    assert refusal is not None
+    assert refusal.sentence == "The emulator answers no web page but the console."
 
 
 def test_the_console_is_answered_under_both_names_of_this_machine() -> None:
@@ -61,19 +67,19 @@ def test_an_address_that_a_person_typed_is_answered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("headers", "saved"),
+    ("headers", "disposition"),
     [
-        ({"Content-Type": "text/html"}, True),
-        ({"Content-Type": "image/svg+xml"}, True),
-        ({"Content-Type": "application/vnd.apache.parquet"}, True),
-        ({}, True),
-        ({"Content-Type": "text/plain; charset=utf-8"}, False),
-        ({"Content-Type": "IMAGE/PNG"}, False),
-        ({"Content-Type": "text/html", "Content-Disposition": "inline"}, False),
+        ([(b"Content-Type", b"text/html")], b"attachment"),
+        ([(b"Content-Disposition", b"inline")], b"inline"),
+        ([(b"content-disposition", b"attachment; filename=a")], b"attachment; filename=a"),
     ],
 )
-def test_a_browser_saves_an_object_unless_its_type_is_harmless(headers: dict[str, str], saved: bool) -> None:
-    assert attaches([(name.encode(), value.encode()) for name, value in headers.items()]) is saved
+def test_a_browser_saves_an_object_unless_the_link_names_another_disposition(
+    headers: list[tuple[bytes, bytes]], disposition: bytes
+) -> None:
+    sent = guarded_headers(headers, None, linked=True)
+    assert [value for name, value in sent if name.lower() == b"content-disposition"] == [disposition]
+    assert guarded_headers(headers, None, linked=False)[: len(headers)] == headers
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +117,7 @@ def test_only_the_console_learns_before_an_upload_that_it_may_send_it(emulator: 
         "Access_Control_Request_Headers": "content-type,x-amz-meta-format",
     }
     status, _, sent = ask(emulator, "OPTIONS", "/bucket/key", Origin=CONSOLE, **wanted)
-    assert (status, sent["access-control-allow-origin"]) == (204, CONSOLE)
+    assert (status, sent["access-control-allow-origin"]) == (200, CONSOLE)
     assert sent["access-control-allow-headers"] == "content-type,x-amz-meta-format"
     assert "PUT" in sent["access-control-allow-methods"]
     assert ask(emulator, "OPTIONS", "/bucket/key", Origin="http://127.0.0.1:1", **wanted)[0] == 403

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -204,6 +205,18 @@ def test_a_service_gets_its_settings_and_processes_a_message(system: EchoSystem)
     }
     assert {name: note["env"].get(name) for name in expected} == expected
     assert wait_until(lambda: system.queue() == (0, 0, 0), 5)
+
+
+def test_a_shell_takes_the_variables_for_aws_tools_from_a_file_while_the_system_runs(system: EchoSystem) -> None:
+    state = system.up()
+    file = system.home / "environment"
+    program = "import boto3; print(boto3.client('sqs').list_queues()['QueueUrls'])"
+    command = f'. "{file}" && "{sys.executable}" -c "{program}"'
+    printed = subprocess.run(["sh", "-c", command], env={}, capture_output=True, text=True, check=True).stdout
+    assert "prismline-local-echo" in printed
+    assert state.env["AWS_SECRET_ACCESS_KEY"] not in {"test", ""}
+    down(system.home)
+    assert not file.exists()
 
 
 def test_a_second_up_changes_nothing_and_down_leaves_no_process(system: EchoSystem) -> None:
@@ -572,6 +585,7 @@ def test_an_external_endpoint_is_used_and_not_stopped(
     emulator = Emulator.start(tmp_path / "theirs", tmp_path / "theirs.log")
     try:
         monkeypatch.setenv("LOCALSTACK_HOST", emulator.endpoint.removeprefix("http://"))
+        monkeypatch.setenv("PRISMLINE_EMULATOR_SECRET", emulator.secret)
         for attempt in ("first", "second"):
             state = system.up()
             assert (state.endpoint, state.embedded) == (emulator.endpoint, False)

@@ -31,7 +31,11 @@ def test_the_job_deploys_every_stack_and_changes_nothing_when_it_runs_again(aws_
     environment = aws_env["ENVIRONMENT"]
     cloudformation = make_client("cloudformation", aws_env)
     for _ in range(2):
-        done = run_job(AWS_ENDPOINT_URL=aws_env["AWS_ENDPOINT_URL"], ENVIRONMENT=environment)
+        done = run_job(
+            AWS_ENDPOINT_URL=aws_env["AWS_ENDPOINT_URL"],
+            PRISMLINE_EMULATOR_SECRET=aws_env["AWS_SECRET_ACCESS_KEY"],
+            ENVIRONMENT=environment,
+        )
         assert done.returncode == 0, done.stderr
         assert '"message":"deployed"' in done.stdout
         (platform,) = cloudformation.describe_stacks(StackName=f"prismline-{environment}-platform")["Stacks"]

@@ -46,7 +46,8 @@ def test_depths_are_published_to_any_emulator_until_sigterm(aws_env: dict[str, s
         sqs.send_message(QueueUrl=url, MessageBody="x")
     sqs.receive_message(QueueUrl=url, VisibilityTimeout=600)
 
-    child = subprocess.Popen([sys.executable, "-m", "prismline_localstack.metrics"], env=os.environ | aws_env)
+    secret = {"PRISMLINE_EMULATOR_SECRET": aws_env["AWS_SECRET_ACCESS_KEY"]}
+    child = subprocess.Popen([sys.executable, "-m", "prismline_localstack.metrics"], env=os.environ | aws_env | secret)
     try:
         assert wait_until(lambda: set(metric_values(cloudwatch, name, "Prismline/Queues", name)) == {2.0}, 20)
     finally:

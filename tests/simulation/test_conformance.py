@@ -68,8 +68,8 @@ LAX_ABOUT = ("overlap", "document path", "incorrect data type", "Incorrect opera
 
 
 @pytest.fixture(scope="session")
-def emulated(emulator_endpoint: str) -> Emulated:
-    return Emulated(emulator_endpoint)
+def emulated(emulator_env: dict[str, str]) -> Emulated:
+    return Emulated(emulator_env)
 
 
 @pytest.fixture(params=["fake", pytest.param("emulator", marks=pytest.mark.emulator)])

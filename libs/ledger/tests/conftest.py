@@ -11,7 +11,6 @@ import pytest
 
 from prismline_contracts import timestamp
 from prismline_ledger import Ledger
-from prismline_localstack.settings import client_environment
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table
 from prismline_runtime import Table
@@ -26,9 +25,9 @@ from scenes import Scene
 
 
 @pytest.fixture(scope="session")
-def dynamodb(emulator_endpoint: str) -> DynamoDBClient:
+def dynamodb(emulator_env: dict[str, str]) -> DynamoDBClient:
     """A client of the emulator's DynamoDB."""
-    return make_client("dynamodb", client_environment(emulator_endpoint))
+    return make_client("dynamodb", emulator_env)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ import signal
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
@@ -41,9 +41,17 @@ from ministack import app as ministack
 from ministack.core import persistence, responses
 from ministack.services import dynamodb, lambda_svc, s3, sqs, stepfunctions
 
-from prismline_localstack.endpoints import AGES_PATH, HOSTS_VARIABLE, ORIGINS_VARIABLE, SAVE_PATH
+from prismline_localstack.emulated import OWN_SERVICE, offered
+from prismline_localstack.endpoints import (
+    AGES_PATH,
+    FUNCTIONS_VARIABLE,
+    HOSTS_VARIABLE,
+    ORIGINS_VARIABLE,
+    SAVE_PATH,
+)
 from prismline_localstack.guard import Clients, guarded
 from prismline_localstack.permissions import LOG_VARIABLE, enforce_policies
+from prismline_localstack.signatures import LINKED_SERVICE
 
 #: Seconds that an idle connection stays open, and that open requests have when the emulator stops. As in ministack.
 IDLE_SECONDS, GRACE_SECONDS = 75, 3
@@ -139,10 +147,11 @@ class Keeper:
             self._journaled += os.write(self._journal, json.dumps(entry).encode() + b"\n")
         return answer
 
-    def note(self, method: str, headers: dict[str, str]) -> None:
+    def note(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Note that a request was answered."""
-        if method not in {"GET", "HEAD"} and not is_read(headers.get("x-amz-target", "")):
-            self._changed = True
+        if method not in {"GET", "HEAD"}:
+            target = next((value for name, value in headers if name == b"x-amz-target"), b"")
+            self._changed = self._changed or not is_read(target.decode("latin-1"))
 
     def save(self) -> None:
         """Write a base and begin a new journal. After the first base, changes are written as they happen."""
@@ -340,8 +349,31 @@ def get_module(name: str) -> Any:
 load_module = ministack._get_module
 
 
-def install(folder: Path, clients: Clients) -> Keeper:
-    """Make ministack store its state in `folder`, and answer only `clients`. Call it before ministack starts."""
+def service_of(method: str, path: str, headers: dict[str, str], query: dict[str, Any]) -> str:
+    """The service of a request. A link is for S3 only, whatever its other headers and its body ask for."""
+    found: str = detect_service(method, path, headers, query) if "authorization" in headers else LINKED_SERVICE
+    return found
+
+
+detect_service = ministack.detect_service
+
+
+async def answer_health(_method: str, path: str, _headers: Any, _query: Any, request_id: str) -> Any:
+    """The answer to the health check. ministack's other pages need no signature, and nothing needs them."""
+    return ministack._handle_health_request(path, request_id)
+
+
+async def answer_nothing(*_: Any, **__: Any) -> None:
+    """Leave a request to the services. It replaces ministack's entrances for services that are not offered."""
+
+
+def refuse_to_run(*_: Any, **__: Any) -> Any:
+    """Replaces ministack's executor of functions: `prismline_localstack.functions` runs them."""
+    raise PermissionError("This emulator runs no functions. `prismline up --functions` runs those of the stacks.")
+
+
+def install(folder: Path, clients: Clients, services: frozenset[str]) -> Keeper:
+    """Make ministack store its state in `folder`, and offer `services` to `clients`. Call it before it starts."""
     keeper = Keeper(folder, dynamodb.handle_request)
     inner, load_executions = ministack.app, stepfunctions.load_persisted_state
 
@@ -357,19 +389,23 @@ def install(folder: Path, clients: Clients) -> Keeper:
             return
         await inner(scope, receive, send)
         if scope["type"] == "http":
-            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            keeper.note(scope["method"], headers)
+            keeper.note(scope["method"], scope["headers"])
 
     replace(dynamodb, handle_request=keeper.handle, _query=query)
     replace(s3, _get_object=get_object, _read_body=read_body)
     # ministack stores event source mappings and does not poll for them: `prismline_localstack.functions` does.
-    replace(lambda_svc, _ensure_poller=lambda: None)
+    replace(lambda_svc, _ensure_poller=lambda: None, _execute_function=refuse_to_run, acquire_worker=refuse_to_run)
     replace(stepfunctions, load_persisted_state=lambda data: forget_executions(load_executions, data))
     # ministack's CloudFormation derives its template loader from `yaml.SafeLoader`. libyaml parses ten times as fast.
     replace(yaml, SafeLoader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     replace(
         ministack,
-        app=guarded(app, clients),
+        app=guarded(app, clients, services | {OWN_SERVICE}),
+        SERVICE_HANDLERS={name: ministack.SERVICE_HANDLERS[name] for name in services},
+        detect_service=service_of,
+        _handle_pre_body_request=answer_health,
+        _handle_post_body_shortcuts=answer_nothing,
+        _handle_special_data_plane_request=answer_nothing,
         _get_module=get_module,
         _load_persisted_state=keeper.restore,
         save_all=lambda _: keeper.stop(),
@@ -414,6 +450,7 @@ if __name__ == "__main__":
     install(
         Path(os.environ["STATE_DIR"]),
         Clients.of(os.environ.get(HOSTS_VARIABLE, ""), os.environ.get(ORIGINS_VARIABLE, "")),
+        offered(functions=bool(os.environ.get(FUNCTIONS_VARIABLE))),
     )
     if iam_log := os.environ.get(LOG_VARIABLE):
         enforce_policies(Path(iam_log))

@@ -30,6 +30,11 @@ class Home:
         return self.path / "state.json"
 
     @property
+    def environment(self) -> Path:
+        """The environment variables for AWS tools, in the syntax of a shell. The file exists while the system runs."""
+        return self.path / "environment"
+
+    @property
     def api_key(self) -> Path:
         """The API key of the user of this system."""
         return self.path / "api-key"

@@ -17,9 +17,9 @@ _PACKAGE = Path(__file__).resolve().parent
 #: checkout around it: this file is `<repository>/localstack/src/prismline_localstack/settings.py`.
 REPOSITORY = carried if (carried := _PACKAGE / "checkout").is_dir() else _PACKAGE.parents[2]
 
-#: Region and credentials for an emulator. Its account id follows from the key: 000000000000.
+#: Region and access key id for an emulator. Its account id follows from the key id: 000000000000.
 EMULATOR_REGION = "us-east-1"
-EMULATOR_CREDENTIALS = "test"
+EMULATOR_KEY_ID = "test"
 
 
 class HarnessSettings(BaseSettings):
@@ -27,6 +27,7 @@ class HarnessSettings(BaseSettings):
 
     prismline_home: Path = Field(default=Path(".prismline"), description="Folder of state and logs.")
     aws_endpoint_url: str = Field(default="", description="Use this endpoint instead of the embedded emulator.")
+    prismline_emulator_secret: str = Field(default="test", description="The secret access key for this endpoint.")
     localstack_host: str = Field(default="", description="The same, in the form of localstack-client: host[:port].")
 
     @property
@@ -44,18 +45,19 @@ def is_aws(endpoint: str) -> bool:
     return host.endswith((".amazonaws.com", ".amazonaws.com.cn", ".api.aws"))
 
 
-def client_environment(endpoint: str) -> dict[str, str]:
+def client_environment(endpoint: str, secret: str | None = None) -> dict[str, str]:
     """The environment variables that point AWS clients at `endpoint`.
 
-    An emulator never sees the user's credentials or AWS configuration.
+    An emulator never sees the user's credentials or AWS configuration. secret: its secret access key. Default: the one
+    that the settings name, which LocalStack does not check.
     """
     if is_aws(endpoint):
         return {"AWS_ENDPOINT_URL": endpoint}
     direct = filter(None, (urlsplit(endpoint).hostname, LOOPBACK, os.environ.get("NO_PROXY")))
     return {
         "AWS_ENDPOINT_URL": endpoint,
-        "AWS_ACCESS_KEY_ID": EMULATOR_CREDENTIALS,
-        "AWS_SECRET_ACCESS_KEY": EMULATOR_CREDENTIALS,
+        "AWS_ACCESS_KEY_ID": EMULATOR_KEY_ID,
+        "AWS_SECRET_ACCESS_KEY": secret or HarnessSettings().prismline_emulator_secret,
         "AWS_REGION": EMULATOR_REGION,
         "AWS_DEFAULT_REGION": EMULATOR_REGION,
         "AWS_CONFIG_FILE": os.devnull,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from enum import StrEnum
 from functools import cache
@@ -96,6 +97,11 @@ class State(BaseModel):
         environment = inherited_environment(self.endpoint) | self.env
         os.environ.clear()
         os.environ.update(environment)
+
+    @property
+    def exports(self) -> str:
+        """Shell commands that export `env`."""
+        return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in self.env.items())
 
     def kill_leftovers(self) -> None:
         """End processes that outlived the supervisor. On Linux the kernel has ended them already."""

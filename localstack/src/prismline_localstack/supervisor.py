@@ -211,6 +211,7 @@ class Supervisor:
             self._save()
         for service in self._services:
             service.wait_until_ready()
+        self._home.environment.write_text(self._state.exports)
         self._state.phase = Phase.READY
         self._save()
 
@@ -260,7 +261,9 @@ class Supervisor:
         if endpoint is None:
             log = self._home.log(EMULATOR)
             port = self._ports_before.get(EMULATOR)
-            self._emulator = Emulator.start(self._home.emulator, log, port=port, console=console)
+            self._emulator = Emulator.start(
+                self._home.emulator, log, port=port, console=console, functions=self._plan.functions
+            )
             endpoint = self._emulator.endpoint
             process = ProcessId.of(self._emulator.child.pid)
             self._state.processes[EMULATOR] = ProcessState(
@@ -272,7 +275,8 @@ class Supervisor:
             )
         self._state.endpoint = endpoint
         self._state.embedded = self._emulator is not None
-        self._state.env = client_environment(endpoint) | {"ENVIRONMENT": self._plan.environment}
+        secret = self._emulator.secret if self._emulator is not None else None
+        self._state.env = client_environment(endpoint, secret) | {"ENVIRONMENT": self._plan.environment}
         self._save()
 
     def watch(self) -> NoReturn:
@@ -328,6 +332,7 @@ class Supervisor:
             children = [service.child for service in self._services if service.serves is serving]
             stop(children, self._plan.stop_seconds)
         self._home.clear_scratch()
+        self._home.environment.unlink(missing_ok=True)
         if self._emulator is not None:
             self._emulator.stop()
         self._home.state.unlink(missing_ok=True)

@@ -27,29 +27,30 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def emulator_endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The endpoint of an embedded emulator that the whole test session shares."""
+def emulator_env(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment variables that point AWS clients at an emulator that the whole test session shares."""
     from prismline_localstack.emulator import Emulator  # noqa: PLC0415  the plugin is imported in every test session
 
     folder = tmp_path_factory.mktemp("emulator")
-    emulator = Emulator.start(folder, folder / "emulator.log")
-    yield emulator.endpoint
+    emulator = Emulator.start(folder, folder / "emulator.log", functions=True)
+    yield emulator.environment
     emulator.stop()
 
 
 @pytest.fixture
-def aws_env(emulator_endpoint: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def aws_env(emulator_env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Point `os.environ` at the emulator, with an `ENVIRONMENT` that no other test has.
 
     Resource names contain the environment, so tests can share the emulator. Returns the variables that were set.
     """
-    from prismline_localstack.settings import client_environment  # noqa: PLC0415
+    import boto3  # noqa: PLC0415
 
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
-    environment = client_environment(emulator_endpoint) | {"ENVIRONMENT": f"t{secrets.token_hex(4)}"}
+    environment = emulator_env | {"ENVIRONMENT": f"t{secrets.token_hex(4)}"}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)  # it keeps the credentials of another emulator
     return environment
 
 

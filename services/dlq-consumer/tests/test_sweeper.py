@@ -19,7 +19,6 @@ from prismline_dlq_consumer.sweep_decisions import SweepLimits
 from prismline_dlq_consumer.sweeper import SweeperDependencies, on_sweep, sweep
 from prismline_ledger import Ledger, NewChunk, Patience, Started, TaskEnding
 from prismline_ledger.testing import Context, lambda_event_of, split_run
-from prismline_localstack.settings import client_environment
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table, drained, observe_bus
 from prismline_runtime import Change, Table, Transport, UnavailableError, queue_handler, service_logger
@@ -167,9 +166,8 @@ class SweeperWorld:
 
 
 @pytest.fixture(scope="module")
-def clients(emulator_endpoint: str) -> dict[str, Any]:
-    env = client_environment(emulator_endpoint)
-    return {name: make_client(name, env) for name in ("dynamodb", "sqs", "events", "stepfunctions")}
+def clients(emulator_env: dict[str, str]) -> dict[str, Any]:
+    return {name: make_client(name, emulator_env) for name in ("dynamodb", "sqs", "events", "stepfunctions")}
 
 
 @pytest.fixture

@@ -26,7 +26,6 @@ from prismline_contracts.envelope import Wrappable
 from prismline_ledger import Ledger
 from prismline_ledger.testing import split_run
 from prismline_localstack.deploy import deploy
-from prismline_localstack.settings import client_environment
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import observe_bus, stacks_around
 from prismline_runtime import service_logger
@@ -158,10 +157,10 @@ class RunningStatus:
 
 @pytest.fixture(scope="module")
 def running(
-    emulator_endpoint: str, tmp_path_factory: pytest.TempPathFactory
+    emulator_env: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[dict[str, str], RunningStatus]]:
     """The running service and its environment variables. Deployed once per module; each test has its own runs."""
-    variables = client_environment(emulator_endpoint) | {"ENVIRONMENT": f"t{secrets.token_hex(4)}"}
+    variables = emulator_env | {"ENVIRONMENT": f"t{secrets.token_hex(4)}"}
     cloudformation, s3 = make_client("cloudformation", variables), make_client("s3", variables)
     root = stacks_around(Path(__file__).parents[1], tmp_path_factory.mktemp("stacks"))
     outputs = deploy(cloudformation, s3, root, variables["ENVIRONMENT"])

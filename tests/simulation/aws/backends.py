@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from botocore.exceptions import ClientError
 
-from prismline_localstack.settings import client_environment
 from prismline_localstack.state import make_client
 from tests.simulation.aws import Aws, Instance, PlainHub
 
@@ -111,10 +110,10 @@ class Emulated(Backend):
 
     name = "emulator"
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, emulator: dict[str, str]) -> None:
         super().__init__()
         # On AWS the default stays: a download requests the size first.
-        environment = client_environment(endpoint) | {"AWS_RESPONSE_CHECKSUM_VALIDATION": "when_supported"}
+        environment = emulator | {"AWS_RESPONSE_CHECKSUM_VALIDATION": "when_supported"}
         for service in ("dynamodb", "sqs", "s3", "events", "stepfunctions", "ssm", "ec2"):
             setattr(self, service, make_client(service, environment))
 
