@@ -6,18 +6,19 @@ import builtins
 import errno
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from prismline_runtime import PermanentError, UnavailableError, reader_errors
 
 FAILED = "The cube cubes/c.fits cannot be split"
-#: Exceptions of the standard library that take one text.
+#: Exceptions of the standard library that take one text and are no outage of the network.
 STANDARD = sorted(
     {
         kind
         for kind in vars(builtins).values()
         if isinstance(kind, type)
         and issubclass(kind, Exception)
-        and not issubclass(kind, UnicodeError | BaseExceptionGroup)
+        and not issubclass(kind, UnicodeError | BaseExceptionGroup | ConnectionError | TimeoutError)
     }
     | {UnicodeError},
     key=lambda kind: kind.__name__,
@@ -51,7 +52,13 @@ def test_a_lack_of_memory_is_said_in_words() -> None:
 
 @pytest.mark.parametrize(
     "error",
-    [UnavailableError("S3 is down."), OSError(errno.ENOSPC, "full"), ConnectionResetError(errno.ECONNRESET, "")],
+    [
+        UnavailableError("S3 is down."),
+        OSError(errno.ENOSPC, "full"),
+        ConnectionResetError(errno.ECONNRESET, ""),
+        TimeoutError("timed out"),  # a socket's has no number
+        EndpointConnectionError(endpoint_url="http://127.0.0.1:1"),
+    ],
 )
 def test_errors_of_storage_and_network_pass_through(error: Exception) -> None:
     with pytest.raises(type(error)) as caught, reader_errors(FAILED):

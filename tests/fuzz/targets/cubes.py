@@ -262,8 +262,20 @@ KEYWORDS = (
 )
 #: Cards of a cube with coordinates, scaling and names.
 FULL_CARDS: dict[str, Any] = {
-    "CRVAL1": 30.0, "CRPIX1": 1.0, "CDELT1": -0.01, "CUNIT1": "deg", "CRVAL2": 0.0, "CRPIX2": 1.0, "CDELT2": 0.01,
-    "CUNIT2": "deg", "CRVAL3": 1.0, "CRPIX3": 1.0, "CDELT3": 2.0, "CUNIT3": "m/s", "BUNIT": "K", "OBJECT": "W43",
+    "CRVAL1": 30.0,
+    "CRPIX1": 1.0,
+    "CDELT1": -0.01,
+    "CUNIT1": "deg",
+    "CRVAL2": 0.0,
+    "CRPIX2": 1.0,
+    "CDELT2": 0.01,
+    "CUNIT2": "deg",
+    "CRVAL3": 1.0,
+    "CRPIX3": 1.0,
+    "CDELT3": 2.0,
+    "CUNIT3": "m/s",
+    "BUNIT": "K",
+    "OBJECT": "W43",
 }
 
 

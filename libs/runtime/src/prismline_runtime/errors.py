@@ -118,12 +118,12 @@ def reader_errors(failed: str) -> Iterator[None]:
     """The boundary of a reader of bytes from outside: map whatever their parsing raises to `PermanentError`.
 
     `failed` begins the sentence and names what is read: "The cube cubes/c.fits cannot be split". Prismline's own
-    errors, and errors of the disk, pass through. A parser should check its input, so that the sentence says what to do;
-    this boundary is for what no check expects.
+    errors, and errors of the disk, the network and AWS, pass through. A parser should check its input, so that the
+    sentence says what to do; this boundary is for what no check expects.
     """
     try:
         yield
-    except PrismlineError:
+    except (PrismlineError, ClientError, BotoCoreError, *_OUTAGES):
         raise
     except Exception as error:
         if isinstance(error, OSError) and error.errno not in INPUT_ERRNOS:
@@ -137,8 +137,7 @@ def cause_of(error: Exception) -> str:
         return "it needs more memory than there is"
     if isinstance(error, RecursionError):
         return "its parts are nested too deeply"
-    text = "".join(letter if letter.isprintable() else " " for letter in str(error)[: 4 * LONGEST_CAUSE])
-    text = " ".join(text.split()).rstrip(".")
+    text = one_line(" ".join(str(error)[: 4 * LONGEST_CAUSE].split())).rstrip(".")
     if len(text) > LONGEST_CAUSE:
         text = f"{text[:LONGEST_CAUSE]}..."
     return text or f"it is damaged ({type(error).__name__})"
