@@ -16,7 +16,7 @@ TENANTS = ("local", "a", "ab", "acme", "Acme")
 PIECES = st.sampled_from(
     [
         *("cubes", "noise", "frames", "results", *TENANTS, "ACME", "\uff41cme", "acme\u0301", "grs", "x.fits"),
-        *("/", "//", ".", "..", "%2e", "%2E%2e", "%2f", "%252e", "\\", " ", "\n", "\x00"),
+        *("/", "//", ".", "..", "%2e", "%2E%2e", "%2f", "%252e", "%61", "\\", " ", "\n", "\x00"),
     ]
 )
 KEYS = st.one_of(st.text(max_size=40), st.lists(PIECES, max_size=9).map("".join), st.lists(PIECES).map("/".join))
@@ -78,6 +78,7 @@ def test_a_tenant_may_name_what_it_owns(tenant: str, key: str) -> None:
         ("local", "cubes/acme/x"),
         ("local", "cubes//acme/x"),
         ("local", "cubes/./acme/x"),
+        ("local", "cubes/%61cme/x"),
         ("local", "uploads/local/x"),
     ],
 )

@@ -238,6 +238,16 @@ class TestCubesAndRecordings:
         assert "cubes/other/" in other.post(path, {}, expect=422)["detail"]
         assert "cubes/other/" in other.get(path, expect=422)["detail"]
 
+    def test_a_job_that_was_not_started_is_not_run_again(
+        self, world: ApiWorld, acme: Api, fail_at: Callable[[str], None]
+    ) -> None:
+        world.deps.bucket.write("cubes/x", b"a cube")
+        fail_at("api.job_created")
+        assert acme("POST", "/jobs", job_of("cube", ""), key="k").status_code == 503
+        (job,) = acme.get("/jobs")["items"]
+        assert "Repeat the request" in acme.post(f"/jobs/{job['job_id']}/rerun", {}, expect=409)["detail"]
+        assert acme.get("/jobs")["items"] == [job]
+
     def test_a_cube_that_is_not_there_is_refused(self, acme: Api) -> None:
         body = {"workload": "spectra", "name": "grs", "cube_key": "cubes/none.fits"}
         assert "There is no object" in acme.post("/jobs", body, expect=422)["detail"]

@@ -31,9 +31,9 @@ def download_of(content_type: str | None) -> Download:
     No text of `content_type` gets into the headers: the type is taken from `INERT_TYPES`, and of its parameters only
     the charset UTF-8 is kept.
     """
-    named, _, parameters = (content_type or "").partition(";")
-    for inert in INERT_TYPES:
-        if named.strip().lower() == inert:
-            is_utf8 = parameters.strip().lower().replace('"', "") == "charset=utf-8"
-            return Download(f"{inert}; charset=utf-8" if is_utf8 else inert, "inline")
-    return Download()
+    named, _, parameters = (content_type or "").lower().partition(";")
+    inert = named.strip()
+    if inert not in INERT_TYPES:
+        return Download()
+    is_utf8 = parameters.strip().replace('"', "") == "charset=utf-8"
+    return Download(f"{inert}; charset=utf-8" if is_utf8 else inert, "inline")

@@ -39,6 +39,7 @@ from prismline_contracts import (
     WorkflowStateItem,
     derived_id,
     export_key,
+    job_manifest_key,
     timestamp,
     upload_key,
 )
@@ -190,7 +191,15 @@ def _manifest_again(request: RerunRequest, job: JobItem, deps: Dependencies) -> 
         of = RerunOf(run_id=_source(request, job), only=request.only)
         params = {"params": json.loads(job.params or "{}")}
         return UrlsManifest.model_validate(common_fields(job) | params | {"rerun": of, "deadline_at": None})
-    return stored_manifest(job, job.run_ids[0], deps.bucket).model_copy(update={"deadline_at": None})
+    return _first_manifest(job, deps).model_copy(update={"deadline_at": None})
+
+
+def _first_manifest(job: JobItem, deps: Dependencies) -> Manifest:
+    """The manifest of the job's first run. Raises ProblemError (409) if that run was not started."""
+    key = job_manifest_key(job.job_id, job.run_ids[0])
+    if deps.head(key) is None:
+        raise conflict("run-not-started", "The job was not started. Repeat the request that submitted it.")
+    return stored_manifest(job, job.run_ids[0], deps.bucket)
 
 
 def _check_sources_again(job: JobItem, deps: Dependencies) -> None:
@@ -200,7 +209,7 @@ def _check_sources_again(job: JobItem, deps: Dependencies) -> None:
     """
     if job.workload == "urls":
         return
-    manifest = stored_manifest(job, job.run_ids[0], deps.bucket)
+    manifest = _first_manifest(job, deps)
     assert isinstance(manifest, SpectraManifest | CaptionsManifest), "MANIFESTS has these for the other workloads"
     own_uploads = upload_key(job.tenant, "")
     keys = (key for key in named_keys(manifest) if not key.startswith(own_uploads))

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-#: Folders that a client or a proxy might resolve, and encoded characters that it might decode. S3 does neither.
+#: Folders that a client or a proxy might resolve, and characters that it might decode or convert. S3 does neither.
 _RESOLVED = frozenset({"", ".", ".."})
-_DECODED = re.compile(r"%(2e|2f|5c)|[\\\x00-\x1f\x7f]", re.IGNORECASE)
+_DECODED = re.compile(r"%[0-9A-Fa-f]{2}|[\\\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
