@@ -150,12 +150,14 @@ class TestLifeOfAnUpload:
     def test_an_upload_that_is_deleted_while_a_job_takes_it_is_not_taken(
         self, world: ApiWorld, acme: Api, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        upload_id = self.sent(acme)
+        upload_id, keep = self.sent(acme), submission.keep_upload
 
-        def delete(*_: Any) -> None:
+        def delete_first(*arguments: Any) -> None:
             world.change("jobs", upload_item_key("acme", upload_id), deleted_at="2026-03-01T12:00:00.000Z")
+            world.deps.bucket.delete([upload_key("acme", upload_id)])
+            keep(*arguments)
 
-        monkeypatch.setattr(submission, "keep_upload", delete)
+        monkeypatch.setattr(submission, "keep_upload", delete_first)
         assert "no such upload" in acme.post("/jobs", self.job(upload_id), expect=422)["detail"]
         assert acme.get("/jobs")["items"] == []
 

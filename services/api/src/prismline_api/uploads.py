@@ -12,13 +12,15 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import uuid4
 
+from botocore.exceptions import ClientError
+
 from prismline_api.auth import Caller
 from prismline_api.dependencies import UPLOAD_SECONDS, Dependencies
 from prismline_api.manifests import CONTENT_TYPES, upload_metadata
 from prismline_api.models import Upload, UploadRequest
 from prismline_api.problems import invalid
 from prismline_contracts import UploadItem, timestamp, upload_item_key, upload_key
-from prismline_runtime import aws_errors
+from prismline_runtime import aws_errors, error_code
 
 #: The tag of a file that waits for a job. The lifecycle of the bucket (platform/template.yaml) has the same one.
 WAITING_TAG = {"prismline-upload": "waiting"}
@@ -89,4 +91,8 @@ def keep_upload(tenant: str, upload_id: str, deps: Dependencies) -> None:
     """Keep an upload for a job that takes it: the bucket does not expire it any more."""
     key = upload_key(tenant, upload_id)
     with aws_errors(f"remove the tag of s3://{deps.bucket.name}/{key}"):
-        deps.s3.put_object_tagging(Bucket=deps.bucket.name, Key=key, Tagging={"TagSet": []})
+        try:
+            deps.s3.put_object_tagging(Bucket=deps.bucket.name, Key=key, Tagging={"TagSet": []})
+        except ClientError as error:
+            if error_code(error) != "NoSuchKey":  # if it was just deleted, the job's transaction fails
+                raise
