@@ -7,10 +7,12 @@ import io
 import re
 import tracemalloc
 import zipfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from numcodecs import Blosc, Zstd
 
 from prismline_contracts import ZARR_LAYOUT, CubeReference
@@ -20,6 +22,7 @@ from prismline_cube.testing import (
     BAD_ZARR,
     BLOSC,
     BYTES,
+    CTYPES,
     GZIP,
     SHAPE,
     VALUES,
@@ -113,6 +116,17 @@ def test_large_stored_chunks_are_decoded_one_after_the_other(monkeypatch: pytest
         monkeypatch.setattr(zarr_zip, "DECODED_BYTES", most)
         np.testing.assert_array_equal(spectra(body), SPECTRA)
         np.testing.assert_array_equal(reader(body).gather(np.array([3, 7, 8])), SPECTRA[[3, 7, 8]])
+
+
+@pytest.mark.parametrize("most", [1, 100, 10 * 8 * 4, 3 * 10 * 8 * 4, 10**6])
+def test_the_chunks_of_few_shards_are_decoded_at_the_same_time(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zarr_zip, "DECODED_BYTES", most)
+    with zarr.storage.ZipStore(tmp_path / "cube.zarr.zip", mode="w") as store:
+        cards = {"attributes": CTYPES, "shape": SHAPE, "dtype": "f4"}
+        zarr.create_array(store, chunks=(2, 2, 2), shards=(2, 4, 4), **cards)[...] = VALUES  # type: ignore[arg-type]
+    np.testing.assert_array_equal(spectra((tmp_path / "cube.zarr.zip").read_bytes()), SPECTRA)
 
 
 def _piece(c: int, y: int, x: int) -> np.ndarray[Any, Any]:

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any, BinaryIO, cast
 
+import google_crc32c
 import numpy as np
 from astropy.io import fits
 from hypothesis import strategies as st
@@ -32,7 +33,6 @@ from prismline_cube.testing import (
     BYTES,
     CTYPES,
     GZIP,
-    RECORD,
     SHAPE,
     VALUES,
     ZSTD,
@@ -107,16 +107,21 @@ class Folder:
         shutil.copy(path, self._path(key))
 
 
-def split_cube(data: bytes, *, noise: bytes | None = None) -> None:
+def split_cube(data: bytes) -> None:
     """Split a cube into copies and into references, and read what the workers and the console read."""
     refusals = []
     for chunk_input in ("copy", "reference"):
         try:
-            _split(data, noise, chunk_input)
+            _split(data, None, chunk_input)
         except PermanentError as error:
             refusals.append(error)
     if refusals:
         raise refusals[0]
+
+
+def split_copy(data: bytes) -> None:
+    """Split a cube into copies, and read them."""
+    _split(data, None, "copy")
 
 
 def _split(data: bytes, noise: bytes | None, chunk_input: str) -> None:
@@ -359,8 +364,18 @@ def zarr_examples() -> tuple[tuple[Any, Mapping[str, bytes]], ...]:
         (description(shape=[6, 8, 5], chunk_grid=grid([3, 4, 5])), {"c/0/0/0": raw[:240], "c/1/1/0": raw[:240]})
     ]
     transposed = {"name": "transpose", "configuration": {"order": [2, 0, 1]}}
-    examples += [(description(codecs=[transposed, BYTES, {"name": "crc32c"}]), {"c/0/0/0": raw + bytes(4)})]
+    examples += [
+        (
+            description(codecs=[transposed, BYTES, {"name": "crc32c"}]),
+            {"c/0/0/0": raw + struct.pack("<I", google_crc32c.value(raw))},
+        )
+    ]
     return tuple(examples)
+
+
+def zip_of(document: Any, chunks: Mapping[str, bytes], name: str = "zarr.json") -> bytes:
+    """A Zarr file of a description and stored chunks."""
+    return zip_file({name: encoded(document)[: 2**21], **chunks})
 
 
 @st.composite
@@ -374,7 +389,7 @@ def zarr_files(draw: DrawFn) -> bytes:
     if what in (4, 5, 6, 7):
         members = {name: draw(mutated_bytes(chunk)) for name, chunk in chunks.items()}
     name = draw(st.sampled_from(["zarr.json"] * 8 + ["a/zarr.json", "a//zarr.json", "../zarr.json", "/zarr.json"]))
-    data = zip_file({name: encoded(document)[: 2**21]} | members)
+    data = zip_of(document, members, name)
     return draw(forged_zip(data)) if what >= 8 else data
 
 
@@ -466,11 +481,11 @@ def _target(
 def _prepare() -> None:
     """Import what readers import for their first file."""
     split_cube(fits_file(**FULL_CARDS))
-    split_cube(zip_file({"zarr.json": encoded(description()), "c/0/0/0": VALUES.tobytes()}))
+    split_cube(zip_of(*zarr_examples()[0]))
 
 
 PLAIN = fits_file(**FULL_CARDS), fits_file(VALUES.astype(">i2").tobytes(), BITPIX=16, BLANK=3, BSCALE=0.5, BZERO=1.0)
-NOISE_MAP = {"NAXIS": 2, "NAXIS1": 5, "NAXIS2": 4}
+NOISE_FITS = fits_file(np.ones(20, ">f4").tobytes(), NAXIS=2, NAXIS1=5, NAXIS2=4)
 NOISE_TEXT = b"0.1\n0.2\n0.3\n0.4\n0.5\n0.6\n"
 
 TARGETS = [
@@ -499,7 +514,7 @@ TARGETS = [
         "noise",
         read_noise,
         st.one_of(
-            changed_cards(fits_file(np.ones(20, ">f4").tobytes(), **NOISE_MAP), tiles()),
+            changed_cards(NOISE_FITS, tiles()),
             mutated_bytes(
                 NOISE_TEXT, tokens=(b"nan", b"1e999", b"#", b",", b"0x1", b"1_0", b"\xff", b"\0", b"9" * 5000)
             ),
@@ -525,4 +540,3 @@ TARGETS = [
         },
     ),
 ]
-assert len(PLAIN[0]) % RECORD == 0

@@ -32,13 +32,18 @@ INDEX_ENTRY_BYTES = 16
 
 @dataclass(frozen=True)
 class Description:
-    """An array that can be read: its type, and how its values are stored. `chunks` are lengths, the slowest first."""
+    """An array that can be read: its type, and how its values are stored. Lengths of the slowest axis come first."""
 
     bitpix: int
+    #: Lengths of a chunk, and of the object that holds it: a shard, or the chunk itself.
     chunks: tuple[int, ...]
+    objects: tuple[int, ...]
     codecs: tuple[Codec, ...]
-    #: Chunks of a shard; 1 without shards.
-    chunks_of_shard: int
+
+    @property
+    def chunks_of_shard(self) -> int:
+        """Chunks in an object; 1 without shards."""
+        return math.prod(self.objects) // math.prod(self.chunks)
 
     @property
     def chunk_bytes(self) -> int:
@@ -79,13 +84,12 @@ def describe(document: dict[str, Any], file_bytes: int) -> Description:
         codecs = tuple(codecs_of(document.get("codecs")))
     except (TypeError, KeyError) as error:
         raise ValueError(f"its codecs have a wrong configuration ({error})") from error
-    inner, of_shard = outer, 1
+    inner = outer
     if codecs and isinstance(sharding := codecs[0], ShardingCodec):
         inner = _lengths(sharding.chunk_shape, "chunk shape")
         if len(inner) != len(outer) or any(whole % part for whole, part in zip(outer, inner, strict=True)):
             raise ValueError(f"its shards of {outer} cannot be divided into chunks of {inner}")
-        of_shard = math.prod(outer) // math.prod(inner)
-    found = Description(BITPIX[kind], inner, codecs, of_shard)
+    found = Description(BITPIX[kind], inner, outer, codecs)
     if refusal := _refusal(shape, found, file_bytes):
         raise ValueError(refusal)
     return found

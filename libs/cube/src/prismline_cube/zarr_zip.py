@@ -15,7 +15,7 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
@@ -63,32 +63,44 @@ class ZarrCube:
     def values(self, *axis_ranges: slice) -> NDArray[Any]:
         """The stored values in these ranges of the array's axes, the slowest first.
 
-        Raises ValueError, whose text is a clause, if they are damaged. Zarr decodes ten stored chunks at a time,
-        however large they are, so parts with large chunks are read one after the other.
+        Raises ValueError, whose text is a clause, if they are damaged. Zarr decodes some stored chunks at the same
+        time, however large they are. Where they are large, parts of the ranges are read one after the other.
         """
-        ranges = [range(*of.indices(length)) for of, length in zip(axis_ranges, self.array.shape, strict=True)]
-        parts = list(self._parts(ranges))
         try:
-            if len(parts) == 1:
+            if (group := self._group()) is None:
                 return np.asarray(self.array[axis_ranges])
+            ranges = [range(*of.indices(length)) for of, length in zip(axis_ranges, self.array.shape, strict=True)]
             values = np.empty([len(of) for of in ranges], self.array.dtype)
-            for part in parts:
+            for part in _parts(ranges, *group):
                 place = tuple(slice(p.start - of.start, p.stop - of.start) for p, of in zip(part, ranges, strict=True))
                 values[place] = self.array[tuple(slice(p.start, p.stop) for p in part)]
         except (ValueError, RuntimeError, TypeError, KeyError, IndexError, zlib.error) as error:
             raise ValueError(f"its values cannot be read ({error})") from error
         return values
 
-    def _parts(self, ranges: list[range]) -> Iterator[tuple[range, ...]]:
-        """The ranges in parts of whole stored chunks that take at most `DECODED_BYTES`, or one chunk."""
-        at_once, of_axis = max(1, DECODED_BYTES // self.description.chunk_bytes), []
-        for of, length in zip(reversed(ranges), reversed(self.description.chunks), strict=True):
-            n_chunks = max(1, -(-of.stop // length) - of.start // length)
-            step = min(n_chunks, at_once)
-            at_once //= step
-            cuts = [of.start, *range((of.start // length + step) * length, of.stop, step * length), of.stop]
-            of_axis.append([range(start, stop) for start, stop in itertools.pairwise(cuts)])
-        return itertools.product(*reversed(of_axis))
+    def _group(self) -> tuple[tuple[int, ...], int] | None:
+        """The stored objects to read at the same time: their lengths, and how many. None: zarr may read all of them.
+
+        Zarr reads `async.concurrency` objects at the same time and, of each, so many chunks.
+        """
+        at_once, found = zarr.config.get("async.concurrency"), self.description
+        if at_once * found.chunk_bytes > DECODED_BYTES:
+            return found.chunks, max(1, DECODED_BYTES // found.chunk_bytes)
+        if at_once * min(at_once, found.chunks_of_shard) * found.chunk_bytes > DECODED_BYTES:
+            return found.objects, DECODED_BYTES // (at_once * found.chunk_bytes)
+        return None
+
+
+def _parts(ranges: Sequence[range], stored: Sequence[int], at_once: int) -> Iterator[tuple[range, ...]]:
+    """The ranges in parts that touch at most `at_once` objects, which have the lengths `stored`."""
+    of_axis = []
+    for of, length in zip(reversed(ranges), reversed(stored), strict=True):
+        n_objects = max(1, -(-of.stop // length) - of.start // length)
+        step = min(n_objects, at_once)
+        at_once //= step
+        cuts = [of.start, *range((of.start // length + step) * length, of.stop, step * length), of.stop]
+        of_axis.append([range(start, stop) for start, stop in itertools.pairwise(cuts)])
+    return itertools.product(*reversed(of_axis))
 
 
 class ZarrReader:
