@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -217,6 +219,32 @@ def test_a_shell_takes_the_variables_for_aws_tools_from_a_file_while_the_system_
     assert state.env["AWS_SECRET_ACCESS_KEY"] not in {"test", ""}
     down(system.home)
     assert not file.exists()
+
+
+def readable_by_others(home: Path) -> list[str]:
+    """The files and folders of a home that other accounts of the machine may read or write."""
+    paths = [home, *home.rglob("*")]
+    return [str(path.relative_to(home)) for path in paths if path.lstat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)]
+
+
+def test_other_accounts_may_read_nothing_in_the_home(system: EchoSystem) -> None:
+    before = os.umask(0o022)
+    try:
+        state = system.up()
+        state.client("s3").put_object(Bucket=state.outputs["BUCKET"], Key="object", Body=b"object")
+        system.send("hello")
+        system.wait_for("hello", "end")
+        assert readable_by_others(system.home) == []
+        assert len(list(system.home.rglob("*"))) > 20
+    finally:
+        os.umask(before)
+
+
+def test_a_home_that_an_earlier_version_left_open_is_closed(system: EchoSystem) -> None:
+    system.home.mkdir(mode=0o755)
+    system.home.chmod(0o755)
+    system.up()
+    assert stat.S_IMODE(system.home.stat().st_mode) == 0o700
 
 
 def test_a_second_up_changes_nothing_and_down_leaves_no_process(system: EchoSystem) -> None:

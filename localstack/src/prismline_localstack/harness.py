@@ -17,7 +17,7 @@ from pathlib import Path
 from botocore.exceptions import BotoCoreError, ClientError
 
 from prismline_localstack.errors import HarnessError, NotRunningError
-from prismline_localstack.home import SUPERVISOR, Home
+from prismline_localstack.home import PRIVATE_FILE, PRIVATE_UMASK, SUPERVISOR, Home
 from prismline_localstack.log_files import LogFiles, LogLine
 from prismline_localstack.plan import HOME_TAKEN, Plan
 from prismline_localstack.processes import stop
@@ -113,8 +113,10 @@ def up(
 
 
 def _start_supervisor(place: Home, plan: Plan) -> subprocess.Popen[bytes]:
-    place.logs.mkdir(parents=True, exist_ok=True)
-    with place.log(SUPERVISOR).open("ab") as log:
+    place.close()
+    log_file = place.log(SUPERVISOR)
+    log_file.touch(PRIVATE_FILE)
+    with log_file.open("ab") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "prismline_localstack.supervisor", plan.model_dump_json()],
             env=inherited_environment(plan.endpoint),
@@ -122,6 +124,7 @@ def _start_supervisor(place: Home, plan: Plan) -> subprocess.Popen[bytes]:
             stdout=log,
             stderr=log,
             start_new_session=True,
+            umask=PRIVATE_UMASK,
         )
 
 

@@ -7,10 +7,13 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from prismline_localstack.errors import HarnessError
 from prismline_localstack.settings import HarnessSettings
 
 #: The supervisor's own log, among those of its processes.
 SUPERVISOR = "supervisor"
+#: Rights of folders and files in it, and the umask of its processes: the account that runs the system has all.
+PRIVATE_FOLDER, PRIVATE_FILE, PRIVATE_UMASK = 0o700, 0o600, 0o077
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,18 @@ class Home:
     def log(self, process: str) -> Path:
         """The log file of a process."""
         return self.logs / f"{process}.log"
+
+    def close(self) -> None:
+        """Create the folder, or close an existing one, so that other accounts of the machine can read nothing in it.
+
+        Raises HarnessError if it belongs to another account.
+        """
+        self.path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        try:
+            self.path.chmod(PRIVATE_FOLDER)
+        except PermissionError as error:
+            raise HarnessError(f"{self.path} belongs to another account. Choose a folder of your own.") from error
+        self.logs.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
 
     def clear_scratch(self) -> None:
         """Delete the temporary files of the services. A process that is killed leaves its files behind."""
