@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from prismline_cube.testing import zip_file
 from prismline_runtime import PermanentError
 from tests.fuzz.rule import sentence_problem
 from tests.fuzz.target import Target
@@ -46,6 +47,6 @@ def test_the_compressed_cubes_that_are_mutated_can_be_copied(body: bytes) -> Non
 
 
 def test_the_other_files_that_are_mutated_can_be_read() -> None:
-    cubes.read_chunk_file(cubes.zip_file(cubes.CHUNK))
+    cubes.read_chunk_file(zip_file(cubes.CHUNK))
     cubes.read_noise(cubes.NOISE_TEXT)
     cubes.read_noise(cubes.NOISE_FITS)
