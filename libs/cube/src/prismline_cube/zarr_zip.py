@@ -13,6 +13,7 @@ import io
 import itertools
 import json
 import math
+import re
 import zipfile
 import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -37,8 +38,8 @@ from prismline_cube.zip_members import open_zip
 HEADER_BYTES, EXTRA_BYTES = 30, 64
 #: The name of the object that describes an array or a group.
 DESCRIPTION = "zarr.json"
-#: Characters of the longest keyword of a FITS header.
-KEYWORD_LENGTH = 8
+#: A keyword of a FITS header.
+KEYWORD = re.compile(r"[A-Z0-9_-]{1,8}")
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,7 @@ def _cards(attributes: Mapping[str, Any]) -> dict[str, str | int | float | bool]
     return {
         name: value
         for name, value in attributes.items()
-        if name.isupper() and len(name) <= KEYWORD_LENGTH and isinstance(value, (str, int, float, bool))
+        if KEYWORD.fullmatch(name) and isinstance(value, (str, int, float, bool))
     }
 
 

@@ -18,7 +18,7 @@ from astropy.io import fits
 from numpy.typing import NDArray
 
 from prismline_cube import STORED_TYPES
-from prismline_cube.limits import MAX_AXES, MAX_TILE_BYTES, most_expanded
+from prismline_cube.limits import MAX_AXES, MAX_AXIS_LENGTH, MAX_TILE_BYTES, most_expanded
 from prismline_runtime import cause_of
 from prismline_splitter.cube_errors import CubeError
 from prismline_splitter.plain_fits import write_values
@@ -80,7 +80,7 @@ def unpack_tiles(path: Path, workdir: Path) -> Path:
 
 def _check_header(header: fits.Header, file_bytes: int) -> None:
     """Raise CubeError if the image is compressed in a way that is not read, or is too large."""
-    compression = header["ZCMPTYPE"]
+    compression = header.get("ZCMPTYPE")
     if compression not in COMPRESSIONS:
         raise CubeError(
             f"its tiles are compressed with {compression!s:.20}, and not with one of {', '.join(COMPRESSIONS)};"
@@ -89,12 +89,12 @@ def _check_header(header: fits.Header, file_bytes: int) -> None:
     for card, name in header["ZNAME*"].items():
         if name in PARAMETERS and (value := header[f"ZVAL{card[5:]}"]) not in PARAMETERS[name]:
             raise CubeError(f"its tiles have the {name} {value!s:.20}, which cannot be read; compress it again")
-    if header.get("ZDITHER0", 0) not in range(MAX_DITHER_SEED + 1):
-        raise CubeError(f"its ZDITHER0 is not a number from 0 to {MAX_DITHER_SEED:,}; compress it again")
-    if header["TFIELDS"] not in range(1, MAX_COLUMNS + 1):
-        raise CubeError(f"its table of tiles does not have 1 to {MAX_COLUMNS} columns; compress it again")
-    if header["ZBITPIX"] not in STORED_TYPES or header["ZNAXIS"] not in range(1, MAX_AXES + 1):
-        raise CubeError("its ZBITPIX or its ZNAXIS is not one of a cube; compress it again")
+    if "ZDITHER0" in header:
+        _integer(header, "ZDITHER0", range(MAX_DITHER_SEED + 1))
+    _integer(header, "TFIELDS", range(1, MAX_COLUMNS + 1))
+    _integer(header, "ZNAXIS", range(1, MAX_AXES + 1))
+    if _integer(header, "ZBITPIX", range(-64, 65)) not in STORED_TYPES:
+        raise CubeError(f"its ZBITPIX is not one of {', '.join(map(str, STORED_TYPES))}; compress it again")
     shape, tile = _lengths(header, "ZNAXIS"), _tile(header)
     itemsize = abs(header["ZBITPIX"]) // 8
     n_bytes, tile_bytes = math.prod(shape) * itemsize, math.prod(tile) * itemsize
@@ -115,17 +115,24 @@ def _check_header(header: fits.Header, file_bytes: int) -> None:
 
 def _lengths(header: fits.Header, name: str) -> list[int]:
     """The lengths of the axes of the image, or of a tile: the cards `name`1, `name`2, ..."""
-    lengths = [header[f"{name}{n}"] for n in range(1, header["ZNAXIS"] + 1)]
-    if any(length < 1 for length in lengths):
-        raise CubeError(f"its {name}n are {lengths!s:.40}, and must be positive; compress it again")
-    return lengths
+    return [_integer(header, f"{name}{n}", range(1, MAX_AXIS_LENGTH + 1)) for n in range(1, header["ZNAXIS"] + 1)]
+
+
+def _integer(header: fits.Header, name: str, allowed: range) -> int:
+    """The value of a card. Raises CubeError if it is not one of `allowed`."""
+    value = header.get(name)
+    if type(value) is not int or value not in allowed:
+        raise CubeError(
+            f"its {name} is {value!s:.20}, and not an integer from {allowed[0]:,} to {allowed[-1]:,}; compress it again"
+        )
+    return value
 
 
 def _tile(header: fits.Header) -> list[int]:
     """The lengths of a tile. Without cards for them, a tile is a row."""
     if "ZTILE1" in header:
         return _lengths(header, "ZTILE")
-    return [header["ZNAXIS1"], *[1] * (header["ZNAXIS"] - 1)]
+    return [_lengths(header, "ZNAXIS")[0], *[1] * (header["ZNAXIS"] - 1)]
 
 
 def _longest(tile_bytes: int) -> int:
