@@ -23,7 +23,8 @@ import boto3
 from prismline_ledger.testing import Context, lambda_event_of
 from prismline_runtime import clients
 from prismline_runtime.errors import TransientError
-from tests.simulation.aws import Aws, PlainHub, deployed
+from tests.simulation.aws import Aws, PlainHub
+from tests.simulation.aws.loader import blueprint
 from tests.simulation.processes import Service
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 #: The deployment's name.
 ENVIRONMENT = "sim"
+#: The templates are read here, before a process has children: that takes longer than all else.
+BLUEPRINT = blueprint(ENVIRONMENT)
 _CLIENTS = ("dynamodb", "ec2", "events", "sqs", "ssm", "stepfunctions")
 #: The parts of the account that hold state.
 _STATE = ("tables", "queues", "objects", "rules", "executions", "parameters")
@@ -39,7 +42,7 @@ _STATE = ("tables", "queues", "objects", "rules", "executions", "parameters")
 @cache
 def account() -> Aws:
     """The account of this process. The first call replaces the clients and the settings of all services."""
-    aws = deployed(PlainHub(time.time()), ENVIRONMENT)
+    aws = BLUEPRINT.build(PlainHub(time.time()))
     credentials = {"AWS_ACCESS_KEY_ID": "fuzz", "AWS_SECRET_ACCESS_KEY": "fuzz", "AWS_DEFAULT_REGION": "us-east-1"}
     os.environ.update(credentials, **aws.outputs)
     os.environ.update(ENVIRONMENT=ENVIRONMENT, WORKDIR=mkdtemp(prefix="fuzz-"), LINKS_ENDPOINT="http://127.0.0.1:1")
@@ -65,7 +68,7 @@ _CLOUDWATCH = SimpleNamespace(
 
 def empty() -> Aws:
     """Remove everything that an earlier input left in the account."""
-    aws, fresh = account(), deployed(PlainHub(), ENVIRONMENT)
+    aws, fresh = account(), BLUEPRINT.build(PlainHub())
     for name in _STATE:
         state = getattr(aws, name)
         state.clear()

@@ -31,7 +31,7 @@ Engine = Literal["hypothesis", "atheris"]
 #: Seconds of a batch, and of making a finding smaller.
 BATCH_SECONDS, SHRINK_SECONDS = 20.0, 15.0
 #: Processor seconds after which an input ends its process, and seconds without a new input after which a process hangs.
-DEADLY_SECONDS, HANGING_SECONDS = 10, 60.0
+DEADLY_SECONDS, HANGING_SECONDS = 10, 120.0
 #: A target is given up after so many inputs that ended their process, and after so many findings.
 MOST_DEATHS, MOST_FINDINGS = 3, 20
 #: Longest input.
@@ -156,11 +156,13 @@ class Batch:
         return examine(self._target, data)
 
 
-def fuzz(target: Target, seconds: float, seed: int, engine: Engine = "hypothesis") -> Report:
-    """Fuzz a target for some seconds."""
+def fuzz(
+    target: Target, seconds: float, seed: int, engine: Engine = "hypothesis", *, most: int = MOST_FINDINGS
+) -> Report:
+    """Fuzz a target for some seconds, or until there are `most` findings."""
     began = time.monotonic()
     inputs, deaths, found = 0, 0, dict[str, Found]()
-    while (left := began + seconds - time.monotonic()) > 0 and deaths < MOST_DEATHS and len(found) < MOST_FINDINGS:
+    while (left := began + seconds - time.monotonic()) > 0 and deaths < MOST_DEATHS and len(found) < most:
         current = Current()
         findings, death = _run_batch(target, current, seed, min(left, BATCH_SECONDS), engine, frozenset(found))
         inputs, seed = inputs + current.number, seed + 1
