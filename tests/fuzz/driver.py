@@ -29,7 +29,7 @@ from tests.fuzz.target import Target
 
 Engine = Literal["hypothesis", "atheris"]
 #: Seconds of a batch, and of making a finding smaller.
-BATCH_SECONDS, SHRINK_SECONDS = 20.0, 15.0
+BATCH_SECONDS, SHRINK_SECONDS = 60.0, 15.0
 #: Processor seconds after which an input ends its process, and seconds without a new input after which a process hangs.
 DEADLY_SECONDS, HANGING_SECONDS = 10, 120.0
 #: A target is given up after so many inputs that ended their process, and after so many findings.
