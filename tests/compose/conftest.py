@@ -43,7 +43,7 @@ def engine() -> Iterator[None]:
 def connected(stack: Stack) -> Iterator[System]:
     """The system in the containers of a stack, used from the host."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in client_environment(stack.endpoint).items():
+        for name, value in client_environment(stack.endpoint, stack.secret).items():
             patch.setenv(name, value)
         yield System.connected("local", stack.faults_file)
 

@@ -98,7 +98,7 @@ class Stack:
             "PRISMLINE_API_PORT": str(free_port()),
             "PRISMLINE_DATA": str(folder),
             "PRISMLINE_TEST_FAULTS": str(folder),
-            "PRISMLINE_TEST_SECRET": secret,
+            "PRISMLINE_EMULATOR_SECRET": secret,
         }
         project = f"prismline-test-{secrets.token_hex(3)}"
         return cls(project, environment, folder / "faults.json", f"http://{LOOPBACK}:{port}", secret)

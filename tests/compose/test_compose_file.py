@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from botocore.exceptions import ClientError
 
 from prismline_localstack.deploy import deploy
+from prismline_localstack.endpoints import HEALTH_PATH, LOOPBACK, answers, free_port
 from prismline_localstack.registry import ServiceProcess, service_processes
+from prismline_localstack.settings import client_environment
 from prismline_localstack.state import make_client
 from tests.compose.stack import REPOSITORY
+from tests.system import wait_for
 
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())["services"]
 #: A third-party server has its own image and its own command.
@@ -72,3 +84,67 @@ def test_containers_are_told_the_names_that_the_stacks_give(emulator_env: dict[s
     names = sorted(set(outputs) & set(told))
     assert names == ["BUCKET", "JOBS_TABLE", "RUNS_TABLE", "STATE_MACHINE_ARN", "WORKFLOW_STATE_TABLE"]
     assert {name: told[name] for name in names} == {name: outputs[name] for name in names}
+
+
+def substituted(value: str, variables: dict[str, str]) -> str:
+    """A value of the compose file, with its variables as compose substitutes them."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda found: variables.get(found[1], found[2]), value)
+
+
+@contextmanager
+def light_emulator(data: Path, port: int, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The process of the container `ministack`, at a port of this machine and with its files in `data`."""
+    service = SERVICES["ministack"]
+    environment = {name: substituted(value, variables) for name, value in service["environment"].items()}
+    assert environment["BIND_HOST"] == "0.0.0.0"
+    environment |= {"BIND_HOST": LOOPBACK, "GATEWAY_PORT": str(port)}
+    environment = {name: value.replace("/data/", f"{data}/") for name, value in environment.items()}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    command = [sys.executable if part == "python" else part for part in service["command"]]
+    with subprocess.Popen(command, env=inherited | environment) as process:
+        try:
+            wait_for(lambda: answers(f"http://{LOOPBACK}:{port}", HEALTH_PATH), "the emulator to answer")
+            yield process
+        finally:
+            process.send_signal(signal.SIGTERM)
+
+
+def status_of(port: int, **headers: str) -> int:
+    """The status of the answer to a health check with these headers."""
+    connection = http.client.HTTPConnection(LOOPBACK, port, timeout=20)
+    connection.request("GET", HEALTH_PATH, headers=headers)
+    try:
+        return connection.getresponse().status
+    finally:
+        connection.close()
+
+
+@pytest.mark.emulator
+def test_the_light_emulator_answers_containers_and_the_console_and_nobody_else(tmp_path: Path) -> None:
+    port = free_port()
+    with light_emulator(tmp_path, port, PRISMLINE_API_PORT="8999"):
+        for host in ("aws:4566", "localhost:4566", f"{LOOPBACK}:4599"):
+            assert status_of(port, Host=host) == 200
+        assert status_of(port, Host="evil.example:4566") == 403
+        assert status_of(port, Origin=f"http://{LOOPBACK}:8999") == 200
+        assert status_of(port, Origin=f"http://{LOOPBACK}:8998") == 403
+
+
+@pytest.mark.emulator
+def test_the_light_emulator_keeps_its_state_and_checks_the_secret_of_the_stack(tmp_path: Path) -> None:
+    port = free_port()
+    environment = client_environment(f"http://{LOOPBACK}:{port}", "secret of the stack")
+    with light_emulator(tmp_path, port, PRISMLINE_EMULATOR_SECRET="secret of the stack"):
+        make_client("sqs", environment).create_queue(QueueName="kept")
+    with light_emulator(tmp_path, port, PRISMLINE_EMULATOR_SECRET="secret of the stack"):
+        (url,) = make_client("sqs", environment).list_queues()["QueueUrls"]
+        assert url.endswith("/kept")
+        with pytest.raises(ClientError, match="not signed with the secret access key"):
+            make_client("sqs", environment | {"AWS_SECRET_ACCESS_KEY": "test"}).list_queues()
+
+
+@pytest.mark.parametrize("name", ["ministack", "worker", "deploy", "metrics"])
+def test_the_emulator_and_its_clients_get_one_secret(name: str) -> None:
+    told = SERVICES[name]["environment"]
+    assert substituted(told["AWS_SECRET_ACCESS_KEY"], {}) == "test"
+    assert substituted(told["AWS_SECRET_ACCESS_KEY"], {"PRISMLINE_EMULATOR_SECRET": "mine"}) == "mine"

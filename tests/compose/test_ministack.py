@@ -38,7 +38,7 @@ def test_an_emulator_restarted_in_the_middle_of_a_run_loses_no_chunk(
 
 def test_the_end_to_end_tests_take_the_stack_s_emulator_by_one_variable(stack: Stack) -> None:
     command = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/e2e/test_runs.py")
-    assert " passed" in run(*command, AWS_ENDPOINT_URL=stack.endpoint).stdout
+    assert " passed" in run(*command, AWS_ENDPOINT_URL=stack.endpoint, PRISMLINE_EMULATOR_SECRET=stack.secret).stdout
 
 
 def test_down_and_up_again_finds_everything_as_it_was(stack: Stack, system: System, tmp_path: Path) -> None:

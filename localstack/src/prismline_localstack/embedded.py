@@ -46,6 +46,7 @@ from prismline_localstack.endpoints import (
     AGES_PATH,
     FUNCTIONS_VARIABLE,
     HOSTS_VARIABLE,
+    KEEP_VARIABLE,
     ORIGINS_VARIABLE,
     SAVE_PATH,
 )
@@ -76,11 +77,15 @@ Handler = Callable[
 
 
 class Keeper:
-    """Stores the state of the emulator in numbered folders below `folder`. The highest number is the current one."""
+    """Stores the state of the emulator in numbered folders below `folder`. The highest number is the current one.
 
-    def __init__(self, folder: Path, handle: Handler) -> None:
+    at_once: store it from the start, without a request. Then an interrupted deployment is stored, too.
+    """
+
+    def __init__(self, folder: Path, handle: Handler, *, at_once: bool) -> None:
         self._folder = folder
         self._handle = handle
+        self._at_once = at_once
         self._base: Path | None = None
         self._journal: int | None = None
         self._journaled = 0
@@ -88,6 +93,12 @@ class Keeper:
         self._buckets: dict[Any, dict[str, Any]] = {}
         self._saving: asyncio.Task[None] | None = None
         self._changed = False
+
+    def start(self) -> None:
+        """Load the stored state."""
+        self.restore()
+        if self._at_once:
+            self.save()
 
     def restore(self) -> None:
         """Load the base, as ministack's own start does, and replay the journal."""
@@ -372,9 +383,12 @@ def refuse_to_run(*_: Any, **__: Any) -> Any:
     raise PermissionError("This emulator runs no functions. `prismline up --functions` runs those of the stacks.")
 
 
-def install(folder: Path, clients: Clients, services: frozenset[str]) -> Keeper:
-    """Make ministack store its state in `folder`, and offer `services` to `clients`. Call it before it starts."""
-    keeper = Keeper(folder, dynamodb.handle_request)
+def install(folder: Path, clients: Clients, services: frozenset[str], *, at_once: bool) -> None:
+    """Make ministack store its state in `folder`, and offer `services` to `clients`. Call it before it starts.
+
+    at_once: store the state from the start, without a request.
+    """
+    keeper = Keeper(folder, dynamodb.handle_request, at_once=at_once)
     inner, load_executions = ministack.app, stepfunctions.load_persisted_state
 
     async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -407,10 +421,9 @@ def install(folder: Path, clients: Clients, services: frozenset[str]) -> Keeper:
         _handle_post_body_shortcuts=answer_nothing,
         _handle_special_data_plane_request=answer_nothing,
         _get_module=get_module,
-        _load_persisted_state=keeper.restore,
+        _load_persisted_state=keeper.start,
         save_all=lambda _: keeper.stop(),
     )
-    return keeper
 
 
 def replace(module: ModuleType, **functions: Any) -> None:
@@ -451,6 +464,7 @@ if __name__ == "__main__":
         Path(os.environ["STATE_DIR"]),
         Clients.of(os.environ.get(HOSTS_VARIABLE, ""), os.environ.get(ORIGINS_VARIABLE, "")),
         offered(functions=bool(os.environ.get(FUNCTIONS_VARIABLE))),
+        at_once=bool(os.environ.get(KEEP_VARIABLE)),
     )
     if iam_log := os.environ.get(LOG_VARIABLE):
         enforce_policies(Path(iam_log))

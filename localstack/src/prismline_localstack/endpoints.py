@@ -14,8 +14,9 @@ HEALTH_PATH, SAVE_PATH, AGES_PATH = "/_ministack/health", "/_prismline/save", "/
 #: Environment variables of the embedded emulator, lists with commas: the host names under which clients know it, beside
 #: those of this machine, and the origins whose pages may call it.
 HOSTS_VARIABLE, ORIGINS_VARIABLE = "PRISMLINE_EMULATOR_HOSTS", "PRISMLINE_EMULATOR_ORIGINS"
-#: Environment variable of the embedded emulator: set if it offers what functions need.
-FUNCTIONS_VARIABLE = "PRISMLINE_EMULATOR_FUNCTIONS"
+#: Environment variables of the embedded emulator: set if it offers what functions need, and if it stores its state
+#: without a request to do so.
+FUNCTIONS_VARIABLE, KEEP_VARIABLE = "PRISMLINE_EMULATOR_FUNCTIONS", "PRISMLINE_EMULATOR_KEEP"
 
 #: Time limit in seconds for the first answer of an external emulator, which may load its modules only then.
 FIRST_ANSWER_SECONDS = 60.0
