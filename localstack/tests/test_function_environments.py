@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
 import sys
@@ -31,6 +32,8 @@ def handler(event, context):
                     "left": context.get_remaining_time_in_millis()}
         case "answer":
             return "x" * event["size"]
+        case "api":
+            return os.environ["AWS_LAMBDA_RUNTIME_API"]
         case "raise":
             raise LookupError("nothing there")
         case "exit":
@@ -65,6 +68,18 @@ def start(tmp_path: Path) -> Iterator[Callable[..., ExecutionEnvironment]]:
 
 def event(do: str, **fields: Any) -> bytes:
     return json.dumps({"do": do, **fields}).encode()
+
+
+@pytest.mark.parametrize("header", [{"Host": "evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "same-site"}])
+def test_a_web_page_gets_no_event_of_a_function(
+    start: Callable[..., ExecutionEnvironment], header: dict[str, str]
+) -> None:
+    environment = start()
+    connection = http.client.HTTPConnection(environment.invoke(event("api"), 20.0).json(), timeout=5)
+    connection.request("GET", "/2018-06-01/runtime/invocation/next", headers=header)
+    assert connection.getresponse().status == 403
+    connection.close()
+    assert environment.invoke(event("answer", size=1), 20.0).json() == "x"
 
 
 def test_a_handler_gets_the_context_of_lambda(start: Callable[..., ExecutionEnvironment]) -> None:

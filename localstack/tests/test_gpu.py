@@ -57,6 +57,12 @@ def caption(client: httpx.Client, *urls: str) -> str:
     return text
 
 
+@pytest.mark.parametrize("header", [{"Origin": "http://127.0.0.1:1"}, {"Sec-Fetch-Site": "same-site"}])
+def test_a_web_page_sets_no_fault(client: httpx.Client, header: dict[str, str]) -> None:
+    assert client.post("/_standin/faults", json={"status": 500}, headers=header).status_code == 403
+    assert client.post("/v1/chat/completions", json=request(image("red"))).status_code == 200
+
+
 def test_it_is_healthy_and_names_its_model(client: httpx.Client) -> None:
     assert client.get("/health").status_code == 200
     models = client.get("/v1/models").json()

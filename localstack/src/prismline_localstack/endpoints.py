@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import socket
+from collections.abc import Iterable
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -59,6 +60,14 @@ def free_port(preferred: int | None = None) -> int:
 def listen(port: int = 0) -> socket.socket:
     """A socket that listens at `port`, or at any free port if it is 0. Raises OSError if the port is taken."""
     return socket.create_server((LOOPBACK, port))
+
+
+def is_from_page(headers: Iterable[str]) -> bool:
+    """Whether a web page sent a request with headers of these names.
+
+    Browsers send no such header with a GET to a domain that resolves to this machine: check the Host as well.
+    """
+    return not {"origin", "sec-fetch-site"}.isdisjoint(name.lower() for name in headers)
 
 
 def origins_of(url: str) -> str:

@@ -25,7 +25,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from prismline_localstack.endpoints import LOOPBACK
+from prismline_localstack.endpoints import LOOPBACK, is_from_page
 from prismline_localstack.processes import processor_seconds
 
 #: Maximum size in bytes of the answer of an invocation: 6 MB, and 100 bytes that Lambda allows in addition.
@@ -227,6 +227,17 @@ def _serve(environment: ExecutionEnvironment) -> ThreadingHTTPServer:
 
         def log_message(self, *_: object) -> None:
             """Write nothing: the driver logs invocations."""
+
+        def parse_request(self) -> bool:
+            """Refuse requests that are not from the process: a web page could take an event, or answer it."""
+            if not super().parse_request():
+                return False
+            own = self.headers.get("Host", "").partition(":")[0] == LOOPBACK
+            if not own or is_from_page(self.headers.keys()):
+                self.close_connection = True
+                self._answer(403, {}, b"")
+                return False
+            return True
 
         def _answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
             self.send_response(status)

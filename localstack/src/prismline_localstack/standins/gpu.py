@@ -24,11 +24,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from fastapi import FastAPI, Request
+from fastapi import Depends, FastAPI, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import JSONResponse, Response
 from PIL import Image, ImageStat
 from pydantic import BaseModel, Field, ValidationError
+
+from prismline_localstack.endpoints import is_from_page
 
 #: The only model that is served.
 MODEL = "prismline-standin"
@@ -184,9 +186,17 @@ def describe(frames: Sequence[Frame]) -> str:
     return f"{len(frames)} frames {caption}, {trend}."
 
 
+def refuse_pages(request: Request) -> None:
+    """Raise RefusedError if a web page sent the request: every page could set faults."""
+    if is_from_page(request.headers.keys()):
+        raise RefusedError(403, "PermissionDeniedError", "This server answers no web page.")
+
+
 def create_app() -> FastAPI:
     """The server, without faults."""
-    app = FastAPI(title="GPU stand-in", docs_url=None, redoc_url=None, openapi_url=None)
+    app = FastAPI(
+        title="GPU stand-in", docs_url=None, redoc_url=None, openapi_url=None, dependencies=[Depends(refuse_pages)]
+    )
     faults: list[Fault] = []
 
     @app.exception_handler(RefusedError)
