@@ -11,7 +11,7 @@ from uuid import uuid4
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.submission import checked, put_manifest
-from prismline_contracts import CaptionsManifest, ChunkItem, ChunkStatus, NewerStatus, run_id_of
+from prismline_contracts import FRAMES_PREFIX, CaptionsManifest, ChunkItem, ChunkStatus, NewerStatus, run_id_of
 from prismline_runtime import Bucket
 
 #: Suffixes of the files that are frames.
@@ -72,7 +72,7 @@ def submit_frames(connection: Connection, folder: Path, window_size: int, fields
         fail(f"There is no PNG or JPEG file in {folder}.")
     idempotency_key = fields.get("idempotency_key") or str(uuid4())
     run_id = run_id_of(connection.bucket, idempotency_key)
-    keys = [f"frames/{fields['session_id']}/{run_id}/{path.name}" for path in frames]
+    keys = [f"{FRAMES_PREFIX}{fields['session_id']}/{run_id}/{path.name}" for path in frames]
     windows = [keys[start : start + window_size] for start in range(0, len(keys), window_size)]
     manifest = checked(
         CaptionsManifest,

@@ -11,11 +11,8 @@ from pydantic import ValidationError
 
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
-from prismline_contracts import DEFAULT_WORKLOAD, MANIFEST_PREFIX, Manifest, run_id_of
+from prismline_contracts import DEFAULT_WORKLOAD, MANIFEST_PREFIX, SOURCES_PREFIX, Manifest, run_id_of
 from prismline_runtime import Bucket, describe_invalid
-
-#: Root of the files that are uploaded for one submission.
-SOURCES_PREFIX = "sources/"
 
 
 def submit_manifest(connection: Connection, path: Path, files: list[str], idempotency_key: str | None = None) -> str:

@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.runs import ENDED, RunView
-from prismline_contracts import MANIFEST_PREFIX, manifest_copy_key, now, output_prefix, run_id_of
+from prismline_contracts import CHUNKS_PREFIX, MANIFEST_PREFIX, manifest_copy_key, now, output_prefix, run_id_of
 from prismline_runtime import error_code
 
 #: For this long after its end, a run without an item in the ledger may still get one, so it is not pruned.
@@ -115,7 +115,7 @@ class Pruning:
         outputs = [chunk.output_key for chunk in self._connection.ledger.chunks(run_id) if chunk.output_key]
         texts = [*outputs, *_texts(self._document(manifest_copy_key(run_id)))]
         folders = {f"{text.partition(f'/{run_id}/')[0]}/{run_id}/" for text in texts if f"/{run_id}/" in text}
-        folders |= {f"chunks/{run_id}/", *([output_prefix(survey, run_id)] if survey else [])}
+        folders |= {f"{CHUNKS_PREFIX}{run_id}/", *([output_prefix(survey, run_id)] if survey else [])}
         for folder in sorted(folders):
             yield from ((key, size) for key, size in self._list(folder) if key not in needed)
         for key in [*outputs, *self._manifest_keys(view)]:

@@ -10,7 +10,16 @@ from pydantic import ValidationError
 
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
-from prismline_contracts import MANIFEST_PREFIX, SURVEY_RULE, Manifest, SpectraManifest, is_survey, run_id_of
+from prismline_contracts import (
+    CUBES_PREFIX,
+    MANIFEST_PREFIX,
+    NOISE_PREFIX,
+    SURVEY_RULE,
+    Manifest,
+    SpectraManifest,
+    is_survey,
+    run_id_of,
+)
 from prismline_runtime import Bucket, describe_invalid
 
 M = TypeVar("M", bound=Manifest)
@@ -28,13 +37,15 @@ def submit(connection: Connection, cube: str, fields: dict[str, Any], *, noise: 
     check_survey(fields["survey"])
     run_id = run_id_of(connection.bucket, idempotency_key)
     folder = f"{fields['survey']}/{run_id}"
-    bucket, cube_key, uploads = _placed(connection, cube, f"cubes/{folder}")
+    bucket, cube_key, uploads = _placed(connection, cube, f"{CUBES_PREFIX}{folder}")
     document = {**fields, "cube_key": cube_key, "idempotency_key": idempotency_key}
     if bucket != connection.bucket:
         document["cube_bucket"] = bucket
     if noise is not None:
         number = _number(noise)
-        bucket, noise_key, more = _placed(connection, noise, f"noise/{folder}") if number is None else ("", "", {})
+        bucket, noise_key, more = (
+            _placed(connection, noise, f"{NOISE_PREFIX}{folder}") if number is None else ("", "", {})
+        )
         if bucket not in ("", connection.bucket):
             fail(f"{noise} is not in s3://{connection.bucket}; upload it there or give a local file.")
         document["params"] = {**fields.get("params", {}), "noise": noise_key if number is None else number}

@@ -8,11 +8,10 @@ from pydantic import Field, field_validator, model_validator
 
 from prismline_contracts.base import MOST_INDEX, Contract, Count, Key, Name, RunId, Submitted, Survey, Timestamp
 from prismline_contracts.manifest import Manifest, Params
+from prismline_contracts.prefixes import CAPTIONS_PREFIX
 
 #: Most frames in a window. One request to the model carries one window.
 MAX_FRAMES = 256
-#: Prefix of all captions in the bucket.
-CAPTIONS_PREFIX = "captions/"
 
 
 class CaptionParams(Params):

@@ -14,15 +14,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from prismline_contracts.base import ChunkId, Contract, Count, Key, Name, Open, RunId, Timestamp
+from prismline_contracts.prefixes import ARCHIVE_PREFIX, DEAD_LETTERS_PREFIX
 
-#: Prefix of the whole archive.
-ARCHIVE_PREFIX = "dead-letter-archive/"
-#: Records of all dead letters, by date.
-DEAD_LETTERS_PREFIX = f"{ARCHIVE_PREFIX}sqs/"
-#: Records that a recovery could not send back, or whose chunk failed again, by date.
-FAILED_DEAD_LETTERS_PREFIX = f"{ARCHIVE_PREFIX}failed-sqs/"
-#: Records whose messages a recovery has sent and whose chunks have not ended yet, by operation.
-RECOVERING_PREFIX = f"{ARCHIVE_PREFIX}recovering/"
 #: Chunks that one retry can name.
 MAX_RETRIED_CHUNKS = 1000
 #: Records that one recovery can name.
@@ -30,7 +23,7 @@ MAX_RECOVERED_RECORDS = 500
 #: Sort key of a recovery operation in the ledger's table.
 OPERATION_SK = "OPERATION"
 #: Key of a record in the archive, or a prefix of keys.
-RecordKey = Annotated[str, Field(pattern=r"^dead-letter-archive/", max_length=1024)]
+RecordKey = Annotated[str, Field(pattern=rf"^{ARCHIVE_PREFIX}", max_length=1024)]
 
 
 def dead_letter_key(date: str, message_id: str) -> str:

@@ -15,6 +15,7 @@ from typing import Annotated, Literal, get_args
 from pydantic import Field, StringConstraints
 
 from prismline_contracts.base import Contract, Count, Key, Name, Open, RunId, Survey, Tenant, Timestamp
+from prismline_contracts.prefixes import EXPORTS_PREFIX, JOBS_PREFIX, UPLOADS_PREFIX
 
 #: Sort keys of the items.
 JOB_SK = "JOB"
@@ -32,10 +33,6 @@ WEBHOOK_SK_PREFIX = "WEBHOOK#"
 API_KEY_PREFIX = "prismline_"
 #: The tenant of a deployment with one tenant. It owns all sources that are not in the folder of another tenant.
 DEFAULT_TENANT = "local"
-#: Prefixes in the bucket.
-JOBS_PREFIX = "jobs/"
-UPLOADS_PREFIX = "uploads/"
-EXPORTS_PREFIX = "exports/"
 
 #: SHA-256 in hexadecimal digits.
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]

@@ -8,15 +8,12 @@ from typing import Annotated
 from pydantic import Field
 
 from prismline_contracts.base import Contract, Count, Name
+from prismline_contracts.prefixes import CHUNKS_PREFIX, DECOMPOSITIONS_PREFIX
 
 #: CTYPE with an algorithm code: two of the letters that stand for a spectral variable, or a table, logarithm or grism.
 _ALGORITHM = re.compile(r"^.{4}-([FWVA]2[FWVA]|LOG|TAB|GRI|GRA)")
 #: Name of the `CubeGeometry` inside a chunk's input, the `.npz` file.
 CHUNK_GEOMETRY_MEMBER = "geometry.json"
-#: Prefix of manifests. Creating an object here submits a job.
-MANIFEST_PREFIX = "manifests/"
-#: Prefix of the Hive-partitioned dataset of all decompositions.
-DECOMPOSITIONS_PREFIX = "decompositions/"
 
 
 class CubeGeometry(Contract):
@@ -62,22 +59,22 @@ def is_linear_axis(ctype: str) -> bool:
 
 def chunk_key(run_id: str, chunk_id: str, suffix: str = "npz") -> str:
     """Key of the input of a chunk."""
-    return f"chunks/{run_id}/{chunk_id}.{suffix}"
+    return f"{CHUNKS_PREFIX}{run_id}/{chunk_id}.{suffix}"
 
 
 def manifest_copy_key(run_id: str) -> str:
     """Key of the run's copy of its manifest. The splitter creates it once, when it first reads the manifest."""
-    return f"chunks/{run_id}/manifest.json"
+    return f"{CHUNKS_PREFIX}{run_id}/manifest.json"
 
 
 def geometry_key(run_id: str) -> str:
     """Key of the `CubeGeometry` of a run."""
-    return f"chunks/{run_id}/geometry.json"
+    return f"{CHUNKS_PREFIX}{run_id}/geometry.json"
 
 
 def noise_key(run_id: str) -> str:
     """Key of the noise of a run whose chunks refer to the cube: a float64 for each spectrum, or for each channel."""
-    return f"chunks/{run_id}/noise.f8"
+    return f"{CHUNKS_PREFIX}{run_id}/noise.f8"
 
 
 def output_prefix(survey: str, run_id: str) -> str:

@@ -15,6 +15,7 @@ from pydantic import Field, StringConstraints, model_validator
 from prismline_contracts.base import Contract, Count, Key, Name, RunId, Submitted, Timestamp
 from prismline_contracts.items import AttemptError, ChunkStatus, NewerStatus, StoredStatus, read_status
 from prismline_contracts.manifest import Manifest, Params
+from prismline_contracts.prefixes import RESULTS_PREFIX
 
 #: Most tasks of one message.
 MAX_TASKS_PER_MESSAGE = 100
@@ -30,8 +31,6 @@ KEPT_HEADERS = ["content-type", "etag", "last-modified"]
 TASK_SK_PREFIX = "TASK#"
 #: Sort key of the counters of a shard.
 SHARD_SK = "SHARD"
-#: Prefix of all result bodies in the bucket.
-RESULTS_PREFIX = "results/"
 
 #: `sha256(run_id:index)` in hexadecimal digits.
 TaskId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]

@@ -15,10 +15,8 @@ from pydantic import ValidationError
 
 from prismline_alerting.alerts import Alert
 from prismline_alerting.decisions import Claim, Memory, Told
+from prismline_contracts import POSTED_ALERTS_PREFIX
 from prismline_runtime import Bucket
-
-#: Prefix of the objects.
-PREFIX = "alerts/posted/"
 
 
 class Posts:
@@ -54,7 +52,7 @@ class Posts:
 
 
 def _key(subject: str) -> str:
-    return f"{PREFIX}{quote(subject)}.json"
+    return f"{POSTED_ALERTS_PREFIX}{quote(subject)}.json"
 
 
 def _body(memory: Memory) -> bytes:

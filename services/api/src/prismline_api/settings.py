@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from prismline_contracts import DEFAULT_TENANT
+from prismline_contracts import CUBES_PREFIX, DEFAULT_TENANT, FRAMES_PREFIX, NOISE_PREFIX
 from prismline_contracts.base import Tenant
 from prismline_runtime import ServiceSettings
 
@@ -44,7 +44,7 @@ class ApiSettings(ServiceSettings):
         default=256 * 2**20, ge=2**20, description="Memory for tiles, values, footers and spectra, in bytes."
     )
     source_prefixes: list[Annotated[str, Field(pattern=r"/$")]] = Field(
-        default=["cubes/", "noise/", "frames/"],
+        default=[CUBES_PREFIX, NOISE_PREFIX, FRAMES_PREFIX],
         description="Prefixes below which a job may name objects that its tenant did not upload, as JSON. Each tenant"
         " owns the folder with its name below each of them.",
     )
