@@ -28,7 +28,7 @@ from prismline_contracts import (
 )
 from prismline_ledger import TaskEnding
 from prismline_localstack.testing import create_runs_table, drained, observe_bus
-from prismline_runtime import Change, Table, Work, decode
+from prismline_runtime import Bucket, Change, Table, UnavailableError, Work, decode
 
 ALL_SCOPES: tuple[Scope, ...] = ("read", "submit", "operate")
 QUEUES = ("split", "tasks")
@@ -206,6 +206,18 @@ class Api:
             cursor = page.get("next_cursor")
             if cursor is None:
                 return items
+
+
+def refuse_reads(patch: pytest.MonkeyPatch, refused: str) -> None:
+    """Let S3 refuse to give the object with this key, as it does if the role does not allow it."""
+    read = Bucket.read
+
+    def refusing(bucket: Bucket, key: str, **options: Any) -> bytes:
+        if key == refused:
+            raise UnavailableError(f"Could not read {key}: AccessDenied.")
+        return read(bucket, key, **options)
+
+    patch.setattr(Bucket, "read", refusing)
 
 
 def urls(number: int, start: int = 0) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import boto3
 import httpx
 import pytest
-from api_world import Api, ApiWorld, urls_job
+from api_world import Api, ApiWorld, refuse_reads, urls_job
 from cube_world import CubeRun
 
 from prismline_api import dead_letters
@@ -268,6 +268,21 @@ class TestDeadLetters:
         assert [letter["message_id"] for letter in everybody.walk("/dead-letters", limit=9)] == ["m001"]
         everybody.get("/dead-letters/2026-03-01/m001")
         acme.get("/dead-letters/2026-03-01/m001", expect=404)
+
+    def test_a_record_that_cannot_be_read_is_listed_with_the_reason_and_hides_no_other(
+        self, world: ApiWorld, acme: Api, run_id: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for number in (1, 2):
+            self.archive(world, run_id, number)
+        refuse_reads(monkeypatch, dead_letter_key("2026-03-01", "m001"))
+        letters = world.caller("ops", ("read", "all")).walk("/dead-letters", limit=9)
+        assert [(letter["message_id"], letter.get("run_id")) for letter in letters] == [
+            ("m001", None),
+            ("m002", run_id),
+        ]
+        assert "AccessDenied" in letters[0]["error"]
+        own = acme.walk("/dead-letters", limit=9)
+        assert [letter["message_id"] for letter in own] == ["m002"], "nothing tells whose the first one is"
 
     def test_a_recovery_takes_chosen_dead_letters(self, world: ApiWorld, acme: Api, run_id: str) -> None:
         keys = [dead_letter_key(f"2026-03-0{day}", "m") for day in (2, 1)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from api_world import Api, ApiWorld, urls_job
+from api_world import Api, ApiWorld, refuse_reads, urls_job
 
 from prismline_api import archive_counts
 from prismline_api.archive_counts import ArchiveCounts
@@ -74,6 +74,24 @@ def test_an_archive_of_more_than_is_read_is_not_listed_all_the_time(world: ApiWo
     assert "new" not in counts.now().by_run
     clock.now += archive_counts.LOOK_SECONDS
     assert counts.now().by_run["new"] == 1
+
+
+def test_a_record_that_cannot_be_read_leaves_only_its_day_and_earlier_ones_uncounted(
+    world: ApiWorld, acme: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = acme.post("/jobs", urls_job())["run"]["run_id"]
+    (unread,) = archive(world, "2026-03-01", ["a"])
+    archive(world, "2099-03-01", [run_id])
+    clock = Clock(step=0.001)
+    with monkeypatch.context() as patch:
+        refuse_reads(patch, unread)
+        counts = ArchiveCounts(world.deps.s3, world.deps.bucket, clock=clock)
+        assert counts.now().of("a", "2026-03-01T00:00:00Z") is None
+        assert counts.now().of("b", "2026-03-02T00:00:00Z") == 0
+        (run,) = acme.get("/runs")["items"]
+        assert run["dead_letters"] == 1
+    clock.now += archive_counts.LOOK_SECONDS
+    assert counts.now().of("a", "2026-03-01T00:00:00Z") == 1
 
 
 def test_the_list_of_runs_has_the_number_of_dead_letters(world: ApiWorld, acme: Api) -> None:

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from prismline_contracts import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX
-from prismline_runtime import Bucket, PermanentError, aws_errors
+from prismline_runtime import Bucket, PermanentError, UnavailableError, aws_errors
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -85,12 +85,14 @@ class ArchiveCounts:
         unread = (key for key in keys if key not in self._run_of)
         with ThreadPoolExecutor(READERS) as pool:
             while self._clock() < until and (some := list(islice(unread, READERS))):
-                self._run_of.update(zip(some, pool.map(self._run_in, some), strict=True))
+                for found in pool.map(self._run_in, some):
+                    self._run_of.update(found)
+            tried_all = next(unread, None) is None
         self._run_of = {key: self._run_of[key] for key in keys if key in self._run_of}
         unread_days = [_day(key) for key in keys if key not in self._run_of]
         left = unread_days + ([_day(keys[-1])] if more else [])
         by_run = Counter(run_id for run_id in self._run_of.values() if run_id is not None)
-        return Counted(by_run, _after(max(left)) if left else ""), bool(unread_days)
+        return Counted(by_run, _after(max(left)) if left else ""), not tried_all
 
     def _keys(self) -> tuple[list[str], bool]:
         """The keys of the newest records, the newest day first, and whether there are more."""
@@ -110,14 +112,17 @@ class ArchiveCounts:
                         return keys[: self._most_records], True
         return keys, False
 
-    def _run_in(self, key: str) -> str | None:
-        """The run of a record. None: it names none, or a recovery has removed it meanwhile."""
+    def _run_in(self, key: str) -> dict[str, str | None]:
+        """The run of a record, by its key. None: it names none, or a recovery has removed it meanwhile. Empty: S3 does
+        not give the record now; a later look tries again."""
         try:
             record = json.loads(self._bucket.read(key))
+        except UnavailableError:
+            return {}
         except (PermanentError, ValueError, RecursionError):
-            return None
+            return {key: None}
         run_id = record.get("run_id") if isinstance(record, dict) else None
-        return run_id if isinstance(run_id, str) else None
+        return {key: run_id if isinstance(run_id, str) else None}
 
 
 def _day(key: str) -> str:

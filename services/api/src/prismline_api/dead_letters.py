@@ -24,7 +24,7 @@ from prismline_contracts import (
     derived_id,
     timestamp,
 )
-from prismline_runtime import PermanentError, aws_errors
+from prismline_runtime import PermanentError, UnavailableError, aws_errors
 
 #: Most records of the archive that are read for one part of a list, and how many at a time.
 MOST_RECORDS, READERS = 200, 8
@@ -77,7 +77,7 @@ def list_dead_letters(
     after = deps.unseal(subject, cursor)
     keys, more = _next_keys(wanted, after, deps)
     with ThreadPoolExecutor(READERS) as pool:
-        records = list(pool.map(lambda key: _read(key, deps), keys))
+        records = list(pool.map(lambda key: _read_for_list(key, deps), keys))
     errors = _errors_of_chunks(records, deps)
     owned: dict[str | None, bool] = {}
     found: list[DeadLetterView] = []
@@ -167,6 +167,15 @@ def _read(key: str, deps: Dependencies) -> dict[str, Any]:
     except (PermanentError, ValueError, RecursionError):
         return {}
     return record if isinstance(record, dict) else {}
+
+
+def _read_for_list(key: str, deps: Dependencies) -> dict[str, Any]:
+    """A record as `_read` gives it. A record that S3 does not give now has only an error, so the list goes on."""
+    try:
+        return _read(key, deps)
+    except UnavailableError as error:
+        deps.logger.warning("dead_letter_not_read", extra={"error": str(error)})
+        return {"error": f"This record cannot be read now. {error}"}
 
 
 def _errors_of_chunks(records: Iterable[dict[str, Any]], deps: Dependencies) -> Mapping[tuple[str, str], str | None]:
