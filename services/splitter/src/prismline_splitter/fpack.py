@@ -21,6 +21,7 @@ from prismline_cube import STORED_TYPES
 from prismline_cube.limits import MAX_AXES, MAX_AXIS_LENGTH, MAX_TILE_BYTES, most_expanded
 from prismline_runtime import cause_of
 from prismline_splitter.cube_errors import CubeError
+from prismline_splitter.gunzip import GZIP_WINDOW
 from prismline_splitter.plain_fits import write_values
 
 #: Compressions of tiles that are read. HCOMPRESS_1 and PLIO_1 are not: astropy's decoders of them believe the sizes in
@@ -42,8 +43,6 @@ TILE_OVERHEAD_BYTES = 2**10
 #: A compressed tile of this many bytes decodes to at most 64 MiB, because deflate reaches 1,032 times. The size of a
 #: longer one is checked first.
 SAFE_DEFLATED_BYTES = 64 * 2**10
-#: Argument of zlib for the format of gzip.
-GZIP_WINDOW = 16 + zlib.MAX_WBITS
 
 
 def unpack_tiles(path: Path, workdir: Path) -> Path:
