@@ -24,14 +24,14 @@ from prismline_splitter.cube_errors import CubeError
 from prismline_splitter.gunzip import GZIP_WINDOW
 from prismline_splitter.plain_fits import write_values
 
-#: Compressions of tiles that are read. HCOMPRESS_1 and PLIO_1 are not: astropy's decoders of them believe the sizes in
-#: the compressed bytes, and a damaged tile corrupts the memory of the process.
+#: Compressions of tiles that are read. HCOMPRESS_1 is not: a damaged tile corrupts the memory of astropy's decoder.
+#: PLIO_1 is not: it is for masks of integers.
 COMPRESSIONS = ("GZIP_1", "GZIP_2", "RICE_1", "RICE_ONE", "NOCOMPRESS")
 #: Most columns of a table in FITS. astropy makes an object for each that TFIELDS claims.
 MAX_COLUMNS = 999
 #: Columns of a table that may hold a tile.
 TILE_COLUMNS = ("COMPRESSED_DATA", "GZIP_COMPRESSED_DATA", "UNCOMPRESSED_DATA")
-#: Parameters of the compressions, and the values that are read: astropy passes them to code in C unchecked.
+#: Parameters of the compressions, and the values that are read: astropy passes them to code in C.
 PARAMETERS = {"BLOCKSIZE": (16, 32), "BYTEPIX": (1, 2, 4, 8)}
 #: Largest seed of the dithering of quantized values, which selects one of so many random numbers.
 MAX_DITHER_SEED = 10_000
