@@ -153,7 +153,9 @@ class SQS(Client):
     # ---- queues
 
     @operation
-    def create_queue(self, *, QueueName: str, Attributes: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def create_queue(
+        self, *, QueueName: str, Attributes: Mapping[str, str] | None = None, tags: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
         existing = self._queues.get(QueueName)
         wanted = dict(Attributes or {})
         if existing is None:
