@@ -144,12 +144,23 @@ def test_a_link_leads_to_its_object_until_it_expires_or_is_changed(emulator: Emu
 
 def test_a_link_for_an_upload_gives_access_to_no_other_service(emulator: Emulator) -> None:
     link = signing_s3(emulator).generate_presigned_url("put_object", Params={"Bucket": "bucket", "Key": "upload"})
-    ask("PUT", link, b"{}", **LIST_TABLES)
+    form = b"Action=CreateQueue&QueueName=evil"
+    ask("PUT", link, form, **{"Content-Type": "application/x-www-form-urlencoded"})
     stored = client(emulator, "s3").get_object(Bucket="bucket", Key="upload")["Body"].read()
-    assert stored == b"{}", "the request was an upload, and no request to DynamoDB"
+    assert stored == form, "the request was an upload, and no request to SQS"
+    assert ask("PUT", link, b"{}", **LIST_TABLES)[0] == 403
     request = AWSRequest("GET", f"{emulator.endpoint}/?Action=ListQueues")
     SigV4QueryAuth(Credentials("test", emulator.secret), "sqs", "us-east-1").add_auth(request)
     assert ask("GET", str(request.url))[0] == 403
+
+
+def test_a_link_for_an_upload_copies_no_other_object(emulator: Emulator) -> None:
+    s3 = signing_s3(emulator)
+    s3.put_object(Bucket="bucket", Key="private", Body=b"private")
+    link = s3.generate_presigned_url("put_object", Params={"Bucket": "bucket", "Key": "copy"})
+    status, body = ask("PUT", link, **{"x-amz-copy-source": "/bucket/private"})
+    assert (status, "x-amz-copy-source" in body) == (403, True)
+    assert [found["Key"] for found in s3.list_objects_v2(Bucket="bucket", Prefix="copy").get("Contents", [])] == []
 
 
 def test_services_that_prismline_does_not_use_are_off(emulator: Emulator) -> None:

@@ -124,8 +124,8 @@ class Emulator:
 
 
 def ensure_secret(file: Path) -> str:
-    """The secret access key in `file`. If there is no file, it gets a new one, which only its owner can read."""
-    if not file.exists():
+    """The secret access key in `file`. If there is none yet, it gets a new one, which only its owner can read."""
+    if not file.exists() or not file.stat().st_size:
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as writer:
             writer.write(secrets.token_urlsafe(SECRET_BYTES))
     return file.read_text()

@@ -67,6 +67,11 @@ class SignedRequest:
         found = parse_query_signature(self.query) if self.linked else parse_header_signature(self.headers)
         return found if isinstance(found, HeaderSignature) and found.region_set is None else None
 
+    def unsigned(self, signature: HeaderSignature) -> list[str]:
+        """The headers that change what S3 does, for instance copy another object, and that the signature leaves out."""
+        signed = signature.signed_headers.split(";")
+        return [name for name in self.headers if name.startswith("x-amz-") and name not in signed]
+
     def token(self) -> str:
         """The token of temporary credentials. Empty if there is none."""
         return (
@@ -95,6 +100,8 @@ class Claim:
             return Refusal(f"This emulator does not run the service {service}.", service)
         if request.linked and service != LINKED_SERVICE:
             return Refusal("Only links to objects in S3 may be signed in the query.", service)
+        if request.linked and (unsigned := request.unsigned(signature)):
+            return Refusal(f"The link is not signed for the header {unsigned[0]}.", service)
         credential = resolve_credential(signature.access_key_id, session_token=request.token())
         if isinstance(credential, CredentialResolutionError):
             return Refusal("The access key of the request is unknown, or has expired.", service)
