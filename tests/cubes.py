@@ -40,3 +40,18 @@ def write_cube(path: Path, ny: int = 4, nx: int = 5, n_channels: int = 60, seed:
     """A cube file of ny * nx spectra."""
     fits.writeto(path, spectra(ny, nx, n_channels, seed), header(**cards), overwrite=True)
     return path
+
+
+def write_large_cube(path: Path, n_bytes: int, lines: int = 4, n_channels: int = 64) -> Path:
+    """A cube file of at least `n_bytes` that is fitted quickly: only `lines` of its spectra are not blank.
+
+    The spectral axis is the first one, so the spectra of a chunk are one range of the file.
+    """
+    ny, nx = 64, -(-n_bytes // (64 * n_channels * 4))
+    data = np.full((ny, nx, n_channels), np.nan, np.float32)
+    data[0, :lines] = spectra(1, lines, n_channels).reshape(n_channels, lines).T
+    axes = {"CTYPE1": "VRAD", "CTYPE2": "GLON-CAR", "CTYPE3": "GLAT-CAR"}
+    velocity = {f"{name}1": header()[f"{name}3"] for name in ("CRPIX", "CRVAL", "CDELT", "CUNIT")}
+    rest = dict.fromkeys(("CRPIX3", "CRVAL3", "CDELT3", "CUNIT3"))
+    fits.writeto(path, data, header(**axes, **velocity, **rest), overwrite=True)
+    return path

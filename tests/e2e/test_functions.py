@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
+from prismline_contracts import UPLOADS_PREFIX
+from prismline_localstack.api_keys import read_api_key
 from prismline_localstack.deployment.deploying import CODE_TYPES
 from prismline_localstack.home import Home
 from prismline_localstack.permissions import LOG_VARIABLE, read_decisions
 from prismline_localstack.settings import REPOSITORY
-from tests.cubes import write_cube
+from prismline_splitter.inputs import SMALL_CUBE_BYTES
+from tests.cubes import write_cube, write_large_cube
 from tests.invariants import assert_invariants
 from tests.system import System, wait_for
 
@@ -50,6 +55,44 @@ def test_a_cube_is_decomposed_by_functions(functions: System, tmp_path: Path) ->
     for function in ("splitter", "worker", "status"):
         assert [each for each in invocations(function) if "error" in each] == []
         assert invocations(function), "each service did its part as a function"
+
+
+@pytest.fixture(scope="module")
+def api(functions: System) -> Iterator[httpx.Client]:
+    """A client of the API, with the key of the local user."""
+    key = read_api_key(Home.at(None).api_key)
+    url, headers = f"{os.environ['PRISMLINE_API_URL']}/v1", {"Authorization": f"Bearer {key}"}
+    with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+        yield client
+
+
+def test_the_workers_read_a_large_cube_that_was_uploaded_through_the_api(
+    functions: System, api: httpx.Client, tmp_path: Path
+) -> None:
+    cube = write_large_cube(tmp_path / "cube.fits", SMALL_CUBE_BYTES + 1).read_bytes()
+    upload = api.post("/uploads", json={"format": "fits", "size_bytes": len(cube)}).raise_for_status().json()
+    httpx.put(upload["url"], content=cube, headers=upload["headers"], timeout=60).raise_for_status()
+    job = {"workload": "spectra", "name": "large", "upload": upload["upload_id"], "chunk_size": 40_000}
+    run_id = api.post("/jobs", json=job).raise_for_status().json()["run"]["run_id"]
+    view = functions.wait(run_id)
+    assert (view.status, view.completed, view.failed, view.total) == ("completed", 2, 0, 2)
+    assert all(chunk.chunk_key.startswith(UPLOADS_PREFIX) for chunk in functions.chunks(run_id)), "by reference"
+
+
+def test_the_api_lists_a_dead_letter_whose_recovery_failed(functions: System, api: httpx.Client) -> None:
+    url = functions.sqs.get_queue_url(QueueName="prismline-local-chunks")["QueueUrl"]
+    functions.sqs.send_message(QueueUrl=url, MessageBody="This is not a message.")
+
+    def letters() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = api.get("/dead-letters").raise_for_status().json()["items"]
+        return found
+
+    wait_for(lambda: [each for each in letters() if each["source_queue"] == "chunks"], "the archived dead letter")
+    functions.cli("deadletters", "recover", "--wait", expect=1)
+    failed = [each for each in letters() if each["recovery_failed"]]
+    assert [each["source_queue"] for each in failed] == ["chunks"]
+    shown = api.get(f"/dead-letters/{failed[0]['day']}/{failed[0]['message_id']}").raise_for_status().json()
+    assert shown["record"]["body"] == "This is not a message."
 
 
 def release(folder: Path, version: str) -> Path:

@@ -7,11 +7,11 @@ import copy
 import pytest
 
 from prismline_contracts.delivery import VISIBILITY_PER_TIMEOUT
-from tests.templates import infrastructure, roles, worker_compute
+from tests.templates import infrastructure, rights, roles, worker_compute
 from tests.templates.damage import Damage, Rule
 from tests.templates.reading import Stacks, imports, of_kind, read_stacks
 
-CASES = [*infrastructure.CASES, *roles.CASES, *worker_compute.CASES]
+CASES = [*infrastructure.CASES, *rights.CASES, *roles.CASES, *worker_compute.CASES]
 RULES = list(dict.fromkeys(rule for rule, _ in CASES))
 
 
