@@ -67,7 +67,7 @@ ARCHIVE = (prefixes.DEAD_LETTERS_PREFIX, prefixes.FAILED_DEAD_LETTERS_PREFIX, pr
 KNOWN: dict[str, tuple[str, ...]] = {
     "prismline_contracts.manifest.SpectraManifest.cube_key": SOURCES,
     "prismline_contracts.manifest.FitParams.noise": SOURCES,
-    "prismline_contracts.captions.CaptionWindow.frames": SOURCES,
+    "prismline_contracts.captions.FrameWindow.frames": SOURCES,
     "prismline_contracts.tasks.TaskList.key": SOURCES,
     "prismline_contracts.jobs.ExportItem.key": (prefixes.EXPORTS_PREFIX,),
     "prismline_contracts.deadletters.RecoveryOperationItem.prefix": ARCHIVE,

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+import re
+from importlib import import_module
 
 import pytest
 
 from prismline_contracts.delivery import VISIBILITY_PER_TIMEOUT
 from tests.templates import infrastructure, rights, roles, worker_compute
 from tests.templates.damage import Damage, Rule
+from tests.templates.needs import KNOWN
 from tests.templates.reading import Stacks, imports, of_kind, read_stacks
 
 CASES = [*infrastructure.CASES, *rights.CASES, *roles.CASES, *worker_compute.CASES]
@@ -30,6 +33,14 @@ def test_a_broken_fact_is_said(rule: Rule, damage: Damage, stacks: Stacks) -> No
     broken = copy.deepcopy(stacks)
     damage(broken)
     assert list(rule(broken)) != []
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_value_whose_origin_is_declared_exists(name: str) -> None:
+    module, *path = re.split(r"\.(?=[A-Z])", name) if re.search("[A-Z]", name) else name.rsplit(".", 1)
+    owner, _, field = path[0].partition(".")
+    found = getattr(import_module(module), owner)
+    assert not field or field in found.__annotations__
 
 
 def test_the_table_of_limits_hides_messages_long_enough() -> None:
