@@ -23,6 +23,7 @@ OBJECT_CALLS: dict[str, tuple[set[str], str | int]] = {
     "head_object": ({"s3:GetObject"}, "Key"),
     "download_file": ({"s3:GetObject"}, 1),
     "put_object": ({"s3:PutObject"}, "Key"),
+    "put_object_tagging": ({"s3:PutObjectTagging"}, "Key"),
     "upload_file": ({"s3:PutObject", "s3:AbortMultipartUpload"}, 2),
     "create_multipart_upload": ({"s3:PutObject"}, "Key"),
     "upload_part": ({"s3:PutObject"}, "Key"),

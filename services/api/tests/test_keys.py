@@ -34,6 +34,9 @@ class PaperStore:
         self.reads += 1
         return self.items.get(f"APIKEY#{digest}")
 
+    def note_tenant(self, tenant: str) -> None:
+        """The tenants have no part in these tests."""
+
     def create(self, key: str | None = None) -> str:
         key, item = new_api_key("acme", "test", ("read",), NOW, key=key)
         self.items[item.PK] = item

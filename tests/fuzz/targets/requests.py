@@ -30,7 +30,7 @@ from prismline_alerting.signatures import SIGNATURE_HEADER, TIMESTAMP_HEADER
 from prismline_api.app import build_app
 from prismline_api.dependencies import Dependencies
 from prismline_api.store import encoded as item_of
-from prismline_contracts import api_key_sha256, new_api_key, now, timestamp
+from prismline_contracts import DEFAULT_TENANT, api_key_sha256, new_api_key, now, timestamp
 from prismline_ledger.testing import split_run
 from prismline_runtime import Table, clients
 from tests.fuzz.account import account, empty, quiet
@@ -95,7 +95,7 @@ def world() -> World:
     deps = Dependencies.from_environment()
     quiet()
     aws, app, loop = empty(), build_app(deps), asyncio.new_event_loop()
-    key, item = new_api_key("acme", "fuzz", ("read", "submit", "operate", "all"), timestamp())
+    key, item = new_api_key(DEFAULT_TENANT, "fuzz", ("read", "submit", "operate", "all"), timestamp())
     Table(clients.dynamodb(), deps.settings.jobs_table).create(item_of(item), key="PK")
     aws.s3.put_object(Bucket=deps.bucket.name, Key="cubes/c.fits", Body=b"SIMPLE")
     start = partial(World, app, key, {}, loop, {}, {})
