@@ -9,7 +9,7 @@ from typing import Any
 from prismline_contracts import RunSplit
 from prismline_contracts.envelope import Envelope
 from tests.fuzz.account import Process, empty
-from tests.fuzz.mutations import json_bytes
+from tests.fuzz.mutations import encoded, json_bytes
 from tests.fuzz.target import Target
 from tests.simulation.processes import declared_services
 
@@ -50,6 +50,9 @@ EXAMPLES: list[dict[str, Any]] = [
     {"workload": "urls", "survey": "pages", "batches": {"prefix": "jobs/j/batches/", "count": 3}},
 ]
 HOSTILE = {
+    "a_number_of_tasks_with_four_hundred_digits": encoded(
+        {"workload": "urls", "survey": "pages", "batches": {"prefix": "jobs/j/batches/", "count": 10**400}}
+    ),
     "nested_a_hundred_thousand_times": b"[" * 100_000,
     "an_empty_object_in_storage": b"",
     "a_survey_with_half_of_a_surrogate_pair": b'{"survey": "\\ud800", "cube_key": "c"}',

@@ -90,6 +90,7 @@ def shard_count_of(n_tasks: int) -> int:
     """Shards of a run of about `n_tasks` tasks: one for a small run, else a power of two that is at least four."""
     if n_tasks <= TASKS_OF_ONE_SHARD:
         return 1
+    n_tasks = min(n_tasks, MAX_SHARDS * TASKS_PER_SHARD)  # a manifest may claim more than a float can hold
     return min(MAX_SHARDS, 1 << max(2, math.ceil(math.log2(n_tasks / TASKS_PER_SHARD))))
 
 
