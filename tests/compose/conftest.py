@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+import boto3
 import pytest
 
 from prismline_localstack.settings import client_environment
@@ -43,6 +44,7 @@ def engine() -> Iterator[None]:
 def connected(stack: Stack) -> Iterator[System]:
     """The system in the containers of a stack, used from the host."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(boto3, "DEFAULT_SESSION", None)  # it may hold the credentials of another system
         for name, value in client_environment(stack.endpoint, stack.secret).items():
             patch.setenv(name, value)
         yield System.connected("local", stack.faults_file)

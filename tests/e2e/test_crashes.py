@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import boto3
 import pytest
 
 from prismline_localstack import harness
@@ -43,6 +44,7 @@ class Machine:
             "SWEEP_LEASE_SECONDS": "15",
         }
         self.state = harness.up(self.home, workers=2, services=CHUNK_SERVICES, settings=settings)
+        self._patch.setattr(boto3, "DEFAULT_SESSION", None)  # it may hold the credentials of another system
         for name, value in self.state.env.items():
             self._patch.setenv(name, value)
         return System.connected(self.state.environment, self.faults)

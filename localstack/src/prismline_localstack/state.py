@@ -97,6 +97,7 @@ class State(BaseModel):
         environment = inherited_environment(self.endpoint) | self.env
         os.environ.clear()
         os.environ.update(environment)
+        boto3.DEFAULT_SESSION = None  # it may hold the credentials of another system
 
     @property
     def exports(self) -> str:
