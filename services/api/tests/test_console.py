@@ -5,6 +5,7 @@ from __future__ import annotations
 import html.parser
 import posixpath
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,24 +16,35 @@ from fastapi.testclient import TestClient
 
 from prismline_api import console
 from prismline_api.app import build_app
+from prismline_api.peers import is_own_account
 from prismline_api.sessions import CSRF_HEADER, SESSION_SECONDS, Sessions
 from prismline_contracts import api_key_key, api_key_sha256, timestamp
 
 emulator = pytest.mark.emulator
 
 
-def browser(world: ApiWorld, host: str = "http://127.0.0.1:8123", **settings: Any) -> TestClient:
+def browser(
+    world: ApiWorld,
+    host: str = "http://127.0.0.1:8123",
+    is_own_account: Callable[[tuple[str, int] | None], bool] = is_own_account,
+    **settings: Any,
+) -> TestClient:
     """A browser without cookies, for a console with these settings."""
-    deps = replace(world.deps, settings=world.deps.settings.model_copy(update=settings))
+    settings = world.deps.settings.model_copy(update=settings)
+    deps = replace(world.deps, settings=settings, is_own_account=is_own_account)
     return TestClient(build_app(deps), base_url=host, follow_redirects=False)
 
 
 def local(
-    world: ApiWorld, host: str = "http://127.0.0.1:8123", scopes: Any = ("read", "submit", "operate")
+    world: ApiWorld,
+    host: str = "http://127.0.0.1:8123",
+    scopes: Any = ("read", "submit", "operate"),
+    *,
+    own: bool = True,
 ) -> TestClient:
-    """A browser for the console of a local system, which needs no sign-in."""
+    """A browser for the console of a local system, which needs no sign-in. own: whether its account runs the system."""
     digest = api_key_sha256(world.key("acme", scopes))
-    return browser(world, host, console_sign_in="none", console_key_sha256=digest)
+    return browser(world, host, is_own_account=lambda _: own, console_sign_in="none", console_key_sha256=digest)
 
 
 def token(page: str) -> str:
@@ -138,6 +150,14 @@ class TestLocalSystem:
 @emulator
 class TestProxy:
     SECRET = "a secret that only the proxy has"
+
+    def test_another_account_of_this_machine_gets_no_session_without_sign_in(self, world: ApiWorld) -> None:
+        answer = local(world, own=False).get("/console/runs")
+        assert (answer.status_code, "answers only the account that started it" in answer.json()["detail"]) == (
+            403,
+            True,
+        )
+        assert "Set-Cookie" not in answer.headers
 
     def test_only_requests_through_the_proxy_are_answered(self, world: ApiWorld) -> None:
         digest = api_key_sha256(world.key())

@@ -22,6 +22,7 @@ from prismline_api.cursors import ForgedCursorError, seal, unseal
 from prismline_api.deployment.alerts import Alerts
 from prismline_api.deployment.system import System
 from prismline_api.ownership import Sources, sources_of
+from prismline_api.peers import is_own_account
 from prismline_api.problems import ProblemError
 from prismline_api.recent import Recent
 from prismline_api.sessions import Sessions
@@ -73,6 +74,8 @@ class Dependencies:
     limit: RateLimit
     cache: Cache
     clock: Callable[[], datetime] = now
+    #: Whether a connection from this address belongs to the account that runs this process.
+    is_own_account: Callable[[tuple[str, int] | None], bool] = is_own_account
 
     @cached_property
     def _cursor_secret(self) -> bytes:

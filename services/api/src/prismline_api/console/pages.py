@@ -49,7 +49,7 @@ def _session(request: Request, deps: Deps) -> tuple[Session, Caller]:
     """The session of the request. A new one is opened if the sign-in mode has no form."""
     settings = deps.settings
     if settings.console_sign_in == "none":
-        _require_loopback(request)
+        _require_this_account(request, deps)
     elif settings.console_sign_in == "proxy":
         _require_proxy(request, settings.console_proxy_secret or "")
     session = deps.sessions.find(request.cookies)
@@ -69,14 +69,21 @@ def _session(request: Request, deps: Deps) -> tuple[Session, Caller]:
 Opened = Annotated[tuple[Session, Caller], Depends(_session)]
 
 
-def _require_loopback(request: Request) -> None:
-    """Refuse a request whose `Host` is not this machine. Raises ProblemError (403)."""
+def _require_this_account(request: Request, deps: Dependencies) -> None:
+    """Refuse a request whose `Host` is not this machine, or that another account sent. Raises ProblemError (403)."""
     if (urlsplit(f"//{request.headers.get('Host', '')}").hostname or "") not in LOOPBACK_NAMES:
         raise ProblemError(
             403,
             "foreign-host",
             "This console has no sign-in, so it answers only on this machine: open it at 127.0.0.1. To serve others,"
             " set CONSOLE_SIGN_IN to key or proxy.",
+        )
+    if not deps.is_own_account(request.client):
+        raise ProblemError(
+            403,
+            "other-account",
+            "This console has no sign-in, so it answers only the account that started it. To let other accounts of this"
+            " machine in, set CONSOLE_SIGN_IN to key.",
         )
 
 
