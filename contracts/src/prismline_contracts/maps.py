@@ -38,7 +38,17 @@ class ChunkShade(StrEnum):
 
 
 #: Names of the bits of the column `flags`, from the lowest one on, as in `prismline_gaussline.Flag`.
-FLAG_NAMES = ("CONVERGED", "AT_BOUND", "BLENDED", "LIMIT_HIT", "TIME_LIMIT", "BLANK", "NO_DATA", "NO_NOISE")
+FLAG_NAMES = (
+    "CONVERGED",
+    "AT_BOUND",
+    "BLENDED",
+    "LIMIT_HIT",
+    "TIME_LIMIT",
+    "BLANK",
+    "NO_DATA",
+    "NO_NOISE",
+    "NOT_FINITE",
+)
 
 
 def flag_names(flags: int) -> list[str]:

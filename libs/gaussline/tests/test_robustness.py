@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from prismline_gaussline import ComponentFlag, Decomposition, Flag, Params, Preset, decompose
-from prismline_gaussline.synthetic import model
+from prismline_gaussline.synthetic import NOISE_K, make_noise, model
 
 pytestmark = pytest.mark.filterwarnings("ignore::prismline_gaussline.NoDataWarning")
 
@@ -18,7 +18,7 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def assert_nan_only_with_a_flag(table: Decomposition) -> None:
-    fitted = table.flags & (Flag.NO_DATA | Flag.NO_NOISE) == 0
+    fitted = table.flags & (Flag.NO_DATA | Flag.NO_NOISE | Flag.NOT_FINITE) == 0
     assert np.isfinite(table.chi2_reduced[fitted]).all()
     assert np.isfinite(table.aicc[fitted]).all()
     assert (table.rms[fitted] > 0).all()
@@ -79,6 +79,45 @@ def test_degenerate_spectra_come_back_with_flags_and_no_exception(kind: str, pre
 )
 def test_a_spectrum_that_cannot_be_fitted_has_a_flag_with_the_reason(kind: str, flag: Flag) -> None:
     assert Flag(int(decompose(hostile()[kind][None]).flags[0])) & flag == flag
+
+
+def spikes_on_correlated_noise(count: int) -> NDArray[np.float64]:
+    """Noise smoothed by 1.5 channels, with three lines and two spikes of one channel."""
+    rng = np.random.default_rng(9204)
+    spectra = make_noise(rng, (count, 424), 1.5) / NOISE_K
+    for i in range(count):
+        lines = np.stack((rng.uniform(5.0, 25.0, 3), rng.uniform(0.0, 424.0, 3), rng.uniform(2.0, 10.0, 3)), axis=1)
+        spectra[i] += model(lines, 424)
+        spectra[i, rng.integers(0, 424, 2)] += 10.0 ** rng.uniform(2.3, 5.0, 2)
+    return spectra
+
+
+@pytest.mark.parametrize(
+    "params", [Params(preset=Preset.COMPATIBLE), Params(fwhm_min=0.0), Params(preset=Preset.COMPATIBLE, fwhm_min=0.0)]
+)
+def test_a_spike_of_one_channel_gives_no_component_below_the_least_width(params: Params) -> None:
+    table = decompose(spikes_on_correlated_noise(500), params)
+    assert_nan_only_with_a_flag(table)
+    assert table.n_components.min() >= 1
+    assert table.stddev.min() >= 0.3
+    assert table.stddev.max() <= 212.0
+
+
+def test_a_flux_beyond_the_largest_number_has_a_flag_and_no_component() -> None:
+    spectrum = (hostile()["spike in noise"] + model(np.array([[20.0, 210.0, 30.0]]), 424)) * 1e306
+    table = decompose(spectrum[None])
+    assert Flag(int(table.flags[0])) == Flag.NOT_FINITE
+    assert table.n_components[0] == 0
+    assert np.isnan(table.rms[0])
+
+
+def test_blanks_between_the_largest_numbers_of_both_signs_are_blank() -> None:
+    spectrum = hostile()["spike in noise"] * 1e306
+    spectrum[[100, 102]] = 1.7e308, -1.7e308
+    spectrum[[101, 300]] = np.nan
+    table = decompose(spectrum[None], {"mf_snr_min": 1e3})
+    assert Flag(int(table.flags[0])) & Flag.NOT_FINITE == 0
+    assert np.isfinite(table.chi2_reduced[0])
 
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e300])

@@ -25,13 +25,13 @@ INLINE double window_reach(double height)
     return sqrt(2.0 * 0.69314718055994531 * (octaves + WINDOW_FLOOR_OCTAVES));
 }
 
+/* The channels of a component within [lo, hi). */
 static Window window_of(Comp c, int lo, int hi)
 {
     double half = c.s * window_reach(c.a);
-    double left = floor(c.mu - half), right = ceil(c.mu + half) + 1.0;
     Window win;
-    win.lo = left < lo ? lo : left > hi ? hi : (int)left / VW * VW;
-    win.hi = right > hi ? hi : right < lo ? lo : ((int)right + VW - 1) / VW * VW;
+    win.lo = (int)clamp(floor(c.mu - half), lo, hi) / VW * VW;
+    win.hi = ((int)clamp(ceil(c.mu + half) + 1.0, lo, hi) + VW - 1) / VW * VW;
     if (win.hi > hi) win.hi = hi;
     if (win.hi < win.lo) win.hi = win.lo;
     return win;
@@ -41,6 +41,7 @@ static Window window_of(Comp c, int lo, int hi)
  * g(z + d) = g(z) q(z), q(z + d) = q(z) r with d the block in widths, q(z) = exp(-d z - d^2/2), r = exp(-d^2). */
 INLINE void bell_add(Comp c, double factor, Window win, double *bell, double *target)
 {
+    INVARIANT(c.s >= WIDTH_MIN && c.a <= AMPLITUDE_MAX);
     double inv = 1.0 / c.s, d = VW * inv;
     vd r = vexp(vset(-d * d)), offset = viota() * vset(inv), a = vset(factor);
     for (int start = win.lo; start < win.hi; start += RESTART_BLOCKS * VW) {

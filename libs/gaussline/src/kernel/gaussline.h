@@ -22,7 +22,8 @@ enum {
     GL_TIME_LIMIT = 16,    /* the time budget ended the search */
     GL_BLANK = 32,         /* some channels were blank (not finite, or noise not positive) and had weight zero */
     GL_NO_DATA = 64,       /* too few channels that are not blank: nothing was fitted */
-    GL_NO_NOISE = 128      /* the noise could not be estimated: nothing was fitted */
+    GL_NO_NOISE = 128,     /* the noise could not be estimated: nothing was fitted */
+    GL_NOT_FINITE = 256    /* a number of the fit or of the result was not finite: no component is returned */
 };
 
 /* Bits of the flag column of a component; the Python enumeration ComponentFlag repeats them. */

@@ -41,13 +41,14 @@ static void residual_add(gl_workspace *ws, Comp c, double factor)
     bell_add(c, factor * c.a, win, ws->bells, ws->residual);
 }
 
-/* 0 if the model is full: it is at the limit, or has as many parameters as AICc can judge. */
+/* Adds a component, with its parameters within their bounds. 0 if the model is full: it is at the limit, or has as many parameters as AICc can judge. */
 static int add_component(gl_workspace *ws, Comp c)
 {
     if (ws->n_comp >= ws->params->max_components || 3 * ws->n_comp + 4 >= ws->n_valid) {
         ws->full = 1;
         return 0;
     }
+    c = within_bounds(ws, c);
     ws->comp[ws->n_comp] = c;
     ws->dirty[ws->n_comp] = 1;
     ws->unconverged[ws->n_comp] = ws->tested[ws->n_comp] = 0;

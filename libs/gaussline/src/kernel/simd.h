@@ -7,12 +7,27 @@
 #define SIMD_H
 
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 typedef double vd __attribute__((vector_size(8 * VW)));
 typedef double vdu __attribute__((vector_size(8 * VW), aligned(8), may_alias));
 typedef int64_t vi __attribute__((vector_size(8 * VW)));
 
 #define INLINE static inline __attribute__((always_inline))
+
+/* In a build with GAUSSLINE_CHECKS, such as the fuzz driver's, a broken invariant ends the process. */
+#ifdef GAUSSLINE_CHECKS
+#define INVARIANT(condition)                                                      \
+    do {                                                                          \
+        if (!(condition)) {                                                       \
+            fprintf(stderr, "%s:%d: not %s\n", __FILE__, __LINE__, #condition);   \
+            abort();                                                              \
+        }                                                                         \
+    } while (0)
+#else
+#define INVARIANT(condition) ((void)0)
+#endif
 
 /* For loops over a few parameters, where gcc's vectorisation costs more than it saves. */
 #if defined(__GNUC__) && !defined(__clang__)
@@ -52,6 +67,7 @@ INLINE double vsum(vd v)
  * degree 12 on |r| <= ln2/2, whose remainder is below 2e-16 relative. */
 INLINE vd vexp(vd x)
 {
+    for (int j = 0; j < VW; j++) INVARIANT(x[j] <= 700.0);
     const vd low = vset(-700.0), magic = vset(6755399441055744.0);
     vi under = x < low;
     x = (vd)(((vi)low & under) | ((vi)x & ~under));

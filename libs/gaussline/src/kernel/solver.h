@@ -10,8 +10,6 @@
 #include "linear.h"
 #include "workspace.h"
 
-/* Least width of a fit, channels (phspectra's bound). */
-#define WIDTH_MIN 0.3
 /* Largest change of a width in one step, as a factor, and of a mean, in widths. */
 #define WIDTH_STEP 2.5
 #define MEAN_STEP 2.0
@@ -213,14 +211,17 @@ SHORT_LOOPS static double predicted_fall(gl_workspace *ws, int k, int use_second
     return 2.0 * linear - quadratic;
 }
 
+/* The component with every parameter moved to its bound if it is beyond it. */
+INLINE Comp within_bounds(const gl_workspace *ws, Comp c)
+{
+    return (Comp){clamp(c.a, 0.0, AMPLITUDE_MAX), clamp(c.mu, 0.0, ws->n), clamp(c.s, WIDTH_MIN, 0.5 * ws->n)};
+}
+
 INLINE Comp bounded_step(const gl_workspace *ws, Comp c, const double *d)
 {
-    Comp next;
     double mean = clamp(d[1], -MEAN_STEP * c.s, MEAN_STEP * c.s);
-    next.a = c.a + d[0] > 0.0 ? c.a + d[0] : 0.0;
-    next.mu = clamp(c.mu + mean, 0.0, (double)ws->n);
-    next.s = clamp(clamp(c.s + d[2], c.s / WIDTH_STEP, c.s * WIDTH_STEP), WIDTH_MIN, ws->n > 1 ? 0.5 * ws->n : 0.5);
-    return next;
+    double width = clamp(c.s + d[2], c.s / WIDTH_STEP, c.s * WIDTH_STEP);
+    return within_bounds(ws, (Comp){c.a + d[0], c.mu + mean, width});
 }
 
 INLINE int at_bound(const gl_workspace *ws, Comp c)
@@ -256,9 +257,16 @@ static void sort_by_mean(const gl_workspace *ws, int *idx, int k)
     }
 }
 
+INLINE int all_finite(const double *x, int n)
+{
+    double zero = 0.0;
+    for (int i = 0; i < n; i++) zero += x[i] - x[i];
+    return zero == 0.0;
+}
+
 /* Minimise chi-square over the k components members[] of the model, with the others fixed. Levenberg-Marquardt with the
  * exact Newton matrix; with Gauss-Newton's far from the minimum, or if Newton's is not positive definite. Sets
- * ws->unconverged of the members. */
+ * ws->unconverged of the members. A step to a number that is not finite is refused. */
 static void fit_cluster(gl_workspace *ws, const int *members, int k, double tolerance)
 {
     int n = 3 * k;
@@ -287,6 +295,7 @@ static void fit_cluster(gl_workspace *ws, const int *members, int k, double tole
             bell_add(now[j], now[j].a, win, ws->bells, ws->base);
         }
         double chi2 = evaluate(ws, now, k, lo, hi), lambda = LAMBDA_START;
+        ws->not_finite |= !isfinite(chi2);
         int clipped = 0, stuck_at_bound = 0, near = tolerance <= TOL_FINAL;
         converged = 0;
         for (int it = 0; it < FIT_ITERATIONS && !converged; it++) {
@@ -311,6 +320,10 @@ static void fit_cluster(gl_workspace *ws, const int *members, int k, double tole
                 for (int i = 0; i < n; i++) ws->step[i] = ws->frozen[i] ? 0.0 : ws->gradient[i] * ws->scale[i];
                 cholesky_solve(ws->system, n, n, ws->envelope, ws->step);
                 for (int i = 0; i < n; i++) ws->step[i] *= ws->scale[i];
+                if (!all_finite(ws->step, n)) {
+                    ws->not_finite = 1;
+                    break;
+                }
                 for (int j = 0; j < k; j++) {
                     double *d = ws->step + 3 * j;
                     next[j] = bounded_step(ws, now[j], d);

@@ -100,7 +100,7 @@ static gl_workspace *workspace_new(int32_t channels, int32_t max_components)
 }
 
 /* Interpolates blank channels linearly, so that the search for starting peaks finds no gap. Their weight is zero: no
- * fit and no statistic uses them. */
+ * fit and no statistic uses them. Called with the spectrum scaled, because differences of unscaled ones can overflow. */
 static void bridge_blanks(gl_workspace *ws)
 {
     for (int i = 0, last = -1; i <= ws->n; i++) {
@@ -129,8 +129,9 @@ static uint32_t load_shaped(gl_workspace *ws, const gl_batch *batch, int exponen
 {
     double shrink = ldexp(1.0, -(exponent < -1000 ? -1000 : exponent));
     int count = 0;
+    for (int i = 0; i < ws->n_pad; i++) ws->y[i] *= shrink;
+    if (ws->n_valid < ws->n) bridge_blanks(ws);
     for (int i = 0; i < ws->n_pad; i++) {
-        ws->y[i] *= shrink;
         ws->trial[i] = ws->y[i] * sqrt(ws->w[i]);
         if (i < ws->n && ws->w[i] > 0.0) ws->valid[count++] = ws->trial[i];
     }
@@ -182,7 +183,6 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
     ws->unit = NAN;
     if (valid < n) *flags |= GL_BLANK;
     if (valid < MIN_VALID) return GL_NO_DATA;
-    if (valid < n) bridge_blanks(ws);
     int exponent = 0;
     if (top > 0.0) (void)frexp(top, &exponent);
     double rms;
@@ -207,6 +207,7 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
         if (batch->noise_is_shape && rms > 0.0 && isfinite(rms)) return load_shaped(ws, batch, exponent);
         if (!(rms > 0.0) || !isfinite(rms) || !isfinite(top / rms) || top / rms > 1.0 / NOISE_LEAST) return GL_NO_NOISE;
         for (int i = 0; i < n; i++) ws->y[i] /= rms;
+        if (valid < n) bridge_blanks(ws);
         if (batch->correlation_mode != GL_CORRELATION_WHITE) {
             for (int i = 0; i < ws->n_pad; i++) ws->trial[i] = ws->y[i] * sqrt(ws->w[i]);
             (void)learn_correlation(ws, batch, ws->trial);
@@ -217,6 +218,7 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
     /* a power of two keeps squares finite and changes no digit */
     double shrink = ldexp(1.0, -(exponent < -1000 ? -1000 : exponent));
     for (int i = 0; i < ws->n_pad; i++) ws->y[i] *= shrink;
+    if (valid < n) bridge_blanks(ws);
     const double *with_data = ws->y;
     if (valid < n) {
         int count = 0;
@@ -377,6 +379,26 @@ static void widening(const gl_workspace *ws, Comp c, const double v[4], double f
     for (int p = 0; p < 3; p++) factor[p] = square[p] > 1.0 && square[p] < INFINITY ? sqrt(square[p]) : 1.0;
 }
 
+/* Whether every number of the result is finite in the unit of the input. */
+static int is_representable(const gl_workspace *ws, const gl_summary *summary)
+{
+    double largest = 0.0;
+    for (int i = 0; i < ws->n_comp; i++) {
+        Comp c = ws->comp[i];
+        largest = fmax(largest, c.a * fmax(1.0, c.s * SQRT_2PI));
+    }
+    return isfinite(largest * ws->unit) && isfinite(summary->rms) && isfinite(summary->chi2_reduced) &&
+           isfinite(summary->aicc);
+}
+
+/* The result of a spectrum whose fit or result is not finite: the flag that says so, and no component. */
+static void drop_result(gl_workspace *ws, gl_summary *summary)
+{
+    ws->n_comp = 0;
+    summary->rms = summary->chi2_reduced = summary->aicc = summary->correlation = summary->effective_channels = NAN;
+    summary->flags = (summary->flags & ~(uint32_t)GL_CONVERGED) | GL_NOT_FINITE;
+}
+
 /* Writes the components to the arena, in input units and by rising mean, and sets the summary's flags for them. */
 static int store(gl_workspace *ws, gl_summary *summary, gl_arena *arena)
 {
@@ -438,7 +460,7 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
     ws->params = &batch->params;
     ws->deadline_s = start + batch->params.time_budget_s;
     ws->work = 0.0;
-    ws->out_of_time = ws->full = ws->n_comp = ws->order = 0;
+    ws->out_of_time = ws->not_finite = ws->full = ws->n_comp = ws->order = 0;
     uint32_t refused = load_spectrum(ws, batch, row, &out->flags);
     out->rms = ws->unit;
     out->chi2_reduced = out->aicc = out->correlation = out->effective_channels = NAN;
@@ -471,6 +493,7 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
         if (ws->order) chi2 /= ws->whitened_variance;
         out->chi2_reduced = ws->n_valid > k ? chi2 / (ws->n_valid - k) : NAN;
         out->aicc = aicc_of(chi2, ws->unit, ws->n_valid, k);
+        if (ws->not_finite || !is_representable(ws, out)) drop_result(ws, out);
     }
     int failed = store(ws, out, arena);
     out->work = ws->work;

@@ -30,6 +30,12 @@
 #define ORDER_MAX 7
 #define LAGS 32
 
+/* Least width of a component, channels (phspectra's bound). */
+#define WIDTH_MIN 0.3
+/* Largest amplitude of a component, noise units: a thousand times that of any channel. With it and WIDTH_MIN, no
+ * exponent of bell_add() leaves the range of vexp(). */
+#define AMPLITUDE_MAX 1e18
+
 /* Scales of the search; enough for 2^30 channels. */
 #define SCALES_LIMIT 32
 
@@ -57,6 +63,7 @@ struct gl_workspace {
     double work;
     double deadline_s;
     int out_of_time;
+    int not_finite;  /* a fit came to a number that is not finite */
     const gl_params *params;
     /* spectrum, residual, weight and fit buffers, n_pad items each */
     double *y, *w, *residual, *base, *trial, *other_trial, *saved_residual;
@@ -128,5 +135,6 @@ static int out_of_budget(gl_workspace *ws)
 /* Row of n_pad items between their margins. */
 INLINE double *tap_row(const gl_workspace *ws, int t) { return ws->taps + (ptrdiff_t)t * (ws->n_pad + 2 * ROW_MARGIN); }
 
-INLINE double clamp(double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi : x; }
+/* lo if x is NaN. */
+INLINE double clamp(double x, double lo, double hi) { return x > lo ? x < hi ? x : hi : lo; }
 #endif

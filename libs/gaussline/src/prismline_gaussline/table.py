@@ -35,6 +35,9 @@ class Flag(IntFlag):
     """Fewer than five channels with data: nothing was fitted."""
     NO_NOISE = 128
     """No noise could be estimated, for example from a constant spectrum: nothing was fitted. Give ``noise``."""
+    NOT_FINITE = 256
+    """A number of the fit or of the result was not finite, for example a flux beyond the largest float64: nothing is
+    returned. Scale the spectrum."""
 
 
 class ComponentFlag(IntFlag):
