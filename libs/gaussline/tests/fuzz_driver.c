@@ -77,7 +77,8 @@ static int bad_component(const gl_component *c, const gl_summary *s, int n)
 {
     if (!isfinite(c->amplitude) || !isfinite(c->flux)) return 1;
     if (!(c->mean >= 0.0 && c->mean <= n && c->stddev >= 0.3 && c->stddev <= 0.5 * n)) return 1;
-    if (!(c->flags & GL_COMPONENT_NO_ERROR) && !(isfinite(c->mean_err) && isfinite(c->flux_err))) return 1;
+    int sure = isfinite(c->amplitude_err) && isfinite(c->mean_err) && isfinite(c->stddev_err) && isfinite(c->flux_err);
+    if (!sure && !(c->flags & GL_COMPONENT_NO_ERROR)) return 1;
     return !(s->rms > 0.0);
 }
 
@@ -87,7 +88,7 @@ static int bad_result(const gl_batch *batch, const gl_result *result)
     for (size_t r = 0; r < batch->n; r++) {
         const gl_summary *s = result->summaries + r;
         int broken = s->n_components > (s->flags & nothing ? 0 : batch->params.max_components);
-        broken |= !(s->flags & nothing) && !(isfinite(s->chi2_reduced) && isfinite(s->aicc));
+        broken |= s->flags & nothing ? !isnan(s->rms) : !(isfinite(s->chi2_reduced) && isfinite(s->aicc));
         for (int k = 0; k < s->n_components; k++)
             broken |= bad_component(result->arenas[s->arena].items + s->first + k, s, batch->channels);
         if (broken) {

@@ -9,7 +9,7 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Iterator
-from importlib import import_module
+from importlib import import_module, metadata
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prismline_gaussline import ComponentFlag, Flag, decompose
+from prismline_gaussline import ComponentFlag, Flag, __version__, decompose
 from prismline_gaussline.synthetic import model
 
 LIBRARY = Path(__file__).resolve().parent.parent
@@ -129,3 +129,8 @@ def test_a_failed_build_removes_the_kernel_of_earlier_sources(source: Path) -> N
     _without_a_compiler(source, "setup.py", "build_ext", "--inplace")
     assert not earlier.exists()
     assert (earlier.parent / "_kernel.pyi").exists()
+
+
+@pytest.mark.without_kernel
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert __version__ == metadata.version("prismline-gaussline")

@@ -24,6 +24,7 @@ typedef struct {
     size_t *order;          /* rows, expensive ones first; NULL for the order of the rows */
     size_t estimated;       /* both are drawn from atomically */
     size_t next;
+    int working;            /* threads that have a workspace, counted atomically */
     int failed;             /* set atomically */
 } Shared;
 
@@ -100,7 +101,7 @@ static void *work(void *argument)
     /* its counters change with every component, so they must not share a cache line with another thread's */
     gl_arena arena = {NULL, 0, 0, 0.0};
     gl_workspace *ws = s->kernel->workspace_new(batch->channels, batch->params.max_components);
-    if (!ws) __atomic_store_n(&s->failed, 1, __ATOMIC_RELAXED);
+    if (ws) __atomic_fetch_add(&s->working, 1, __ATOMIC_RELAXED);
     while (ws && !__atomic_load_n(&s->failed, __ATOMIC_RELAXED)) {
         size_t from = __atomic_fetch_add(&s->next, DRAW, __ATOMIC_RELAXED);
         if (from >= batch->n) break;
@@ -121,7 +122,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* The caller's thread works too. If a thread cannot be started, the others do its work. */
+/* The caller's thread works too. If a thread cannot be started or gets no workspace, the others do its work. */
 static void run_on_threads(void *(*task)(void *), Worker *workers, int threads)
 {
     pthread_t handles[THREADS_MAX];
@@ -146,15 +147,15 @@ int gl_decompose_batch(const gl_batch *batch, gl_result *result)
     if ((size_t)threads > (batch->n + DRAW - 1) / DRAW) threads = batch->n ? (int)((batch->n + DRAW - 1) / DRAW) : 1;
     memset(result, 0, sizeof *result);
     Shared shared = {batch, kernel_for(batch->isa == GL_ISA_AUTO ? gl_best_isa() : batch->isa), result, NULL, NULL,
-                     0, 0, 0};
+                     0, 0, 0, 0};
     result->n_arenas = threads;
     result->summaries = calloc(batch->n + 1, sizeof *result->summaries);
     result->arenas = calloc((size_t)threads, sizeof *result->arenas);
     if (threads > 1) {
         shared.classes = malloc(batch->n);
-        shared.order = malloc(batch->n * sizeof *shared.order);
+        shared.order = shared.classes ? malloc(batch->n * sizeof *shared.order) : NULL;
     }
-    if (!result->summaries || !result->arenas || (threads > 1 && (!shared.classes || !shared.order))) {
+    if (!result->summaries || !result->arenas) {
         free(shared.classes);
         free(shared.order);
         gl_result_free(result);
@@ -162,14 +163,14 @@ int gl_decompose_batch(const gl_batch *batch, gl_result *result)
     }
     Worker workers[THREADS_MAX];
     for (int i = 0; i < threads; i++) workers[i] = (Worker){&shared, i};
-    if (threads > 1) {
+    if (shared.order) { /* without memory for it, rows are taken in their order */
         run_on_threads(estimate, workers, threads);
         order_rows(&shared);
     }
     run_on_threads(work, workers, threads);
     free(shared.classes);
     free(shared.order);
-    if (shared.failed) {
+    if (shared.failed || !shared.working) {
         gl_result_free(result);
         return -1;
     }

@@ -50,6 +50,9 @@
 /* A blended component is removed if chi-square rises by less than this without it. */
 #define REMOVAL_COST 12.0
 
+/* Largest amplitude of a given component, in the largest channel. Beyond 10^16 the residual would lose the spectrum. */
+#define START_HEIGHT 1e6
+
 /* Removes invalid components, the weakest first, and fits the neighbours after each: of two that share a line, one may
  * be valid without the other. */
 static void prune(gl_workspace *ws, double tolerance)
@@ -367,9 +370,12 @@ static void refine_best(gl_workspace *ws)
 /* The model of the k given components, three numbers each, without those that are not possible in this spectrum. */
 static void start_from_given(gl_workspace *ws, const double *given, int64_t k)
 {
+    double largest = 1.0;
+    for (int i = 0; i < ws->n; i++) largest = fmax(largest, fabs(ws->y[i]));
     set_model(ws, NULL, 0);
     for (int64_t i = 0; i < k; i++) {
         Comp c = {given[3 * i] / ws->unit, given[3 * i + 1], given[3 * i + 2]};
+        if (c.a < INFINITY) c.a = fmin(c.a, START_HEIGHT * largest);
         if (!(c.a > 0.0 && c.a < INFINITY && c.mu >= 0.0 && c.mu < ws->n && c.s >= WIDTH_MIN && c.s <= 0.5 * ws->n))
             continue;
         if (!add_component(ws, c)) break;

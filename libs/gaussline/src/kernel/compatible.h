@@ -21,6 +21,8 @@
 #define AICC_SPLIT_GAIN 6.5
 /* Residual candidates may fall short of mf_snr_min by this factor; AICc decides. */
 #define AICC_SNR 0.9
+/* Without a component chi-square rises by the square of its matched-filter S/N. Below this one AICc falls. */
+#define WORTHLESS_SNR 2.0
 
 static double aicc_of(double chi2, double unit, int n, int k)
 {
@@ -163,6 +165,18 @@ static void lower_aicc(gl_workspace *ws)
     }
 }
 
+/* Removes the components that AICc does not pay for, down to those of amplitude zero. Returns how many. */
+static int remove_worthless(gl_workspace *ws)
+{
+    int removed = 0;
+    for (int i = ws->n_comp - 1; i >= 0; i--) {
+        if (local_sensitivity(ws, ws->comp[i]) * matched_filter_snr(ws, ws->comp[i]) >= WORTHLESS_SNR) continue;
+        remove_component(ws, i);
+        removed++;
+    }
+    return removed;
+}
+
 static void decompose_compatible(gl_workspace *ws)
 {
     for (int i = 0; i < ws->n; i++) ws->scratch[i] = ws->residual[i] * ws->root_weight[i];
@@ -193,5 +207,6 @@ static void decompose_compatible(gl_workspace *ws)
     lower_aicc(ws);
     if (!(model_aicc(ws) < first_aicc)) set_model(ws, first_model, n_first);
     polish(ws);
+    if (remove_worthless(ws)) polish(ws);
 }
 #endif

@@ -27,7 +27,13 @@ enum {
 };
 
 /* Bits of the flag column of a component; the Python enumeration ComponentFlag repeats them. */
-enum { GL_COMPONENT_AT_BOUND = 1, GL_COMPONENT_BLENDED = 2, GL_COMPONENT_NO_ERROR = 4, GL_COMPONENT_NARROW = 8 };
+enum {
+    GL_COMPONENT_AT_BOUND = 1,
+    GL_COMPONENT_BLENDED = 2,
+    GL_COMPONENT_NO_ERROR = 4,
+    GL_COMPONENT_NARROW = 8,
+    GL_COMPONENT_BELOW_THRESHOLD = 16 /* AICc pays for it, but snr_min, mf_snr_min or fwhm_min would not keep it */
+};
 
 typedef struct {
     double beta;            /* persistence threshold, noise units */

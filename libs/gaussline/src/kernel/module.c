@@ -130,8 +130,8 @@ static PyObject *py_decompose(PyObject *self, PyObject *args)
     }
     if (noise_object != Py_None) {
         if (PyObject_GetBuffer(noise_object, &noise, PyBUF_SIMPLE) != 0) goto done;
-        Py_ssize_t last = (n > 0 ? (n - 1) * row_stride : 0) + (channels - 1) * channel_stride;
-        if (row_stride < 0 || channel_stride < 0 || noise.len / 8 < last + 1) {
+        Py_ssize_t needed = n > 0 ? (n - 1) * row_stride + (channels - 1) * channel_stride + 1 : 0;
+        if (row_stride < 0 || channel_stride < 0 || noise.len / 8 < needed) {
             PyErr_SetString(PyExc_ValueError, "the noise buffer is smaller than its strides require");
             goto done;
         }

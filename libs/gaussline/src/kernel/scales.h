@@ -27,21 +27,19 @@ INLINE double *scale_row(const gl_workspace *ws, int j)
     return ws->scale_rows + (size_t)j * ws->scale_stride + ws->scale_pad;
 }
 
-/* Norm of each smoothing kernel (of its response to one channel) and its width. */
+/* Norm of each smoothing kernel (of its response to one channel) and its width. The response is computed in the memory
+ * of the scale space, which has room for it (a smoothing kernel is far shorter than the spectrum) and is zero after. */
 static void set_scale_norms(gl_workspace *ws)
 {
-    memset(ws->scale_rows, 0, sizeof(double) * (size_t)ws->scale_stride * (size_t)(ws->scales_max + 1));
+    size_t items = (size_t)ws->scale_stride * (size_t)(ws->scales_max + 1);
     const double kernel[5] = {0.0625, 0.25, 0.375, 0.25, 0.0625};
     for (int j = 0; j < ws->scales_max; j++) {
         ws->scale_sigma[j] = scale_width(j);
         /* response of the chain to one channel, computed on a line that is long enough */
         int reach = 4 << j, length = 2 * reach + 1;
-        double *line = calloc(2 * (size_t)length, sizeof *line);
-        if (!line) {
-            ws->scale_inv_norm[j] = 0.0;
-            continue;
-        }
-        double *other = line + length;
+        double *line = ws->scale_rows, *other = line + length;
+        INVARIANT(2 * (size_t)length <= items);
+        memset(line, 0, (size_t)length * sizeof *line);
         line[reach] = 1.0;
         for (int level = 0; level <= j; level++) {
             for (int i = 0; i < length; i++) {
@@ -60,9 +58,9 @@ static void set_scale_norms(gl_workspace *ws)
             ws->scale_overlap[j][lag] = 0.0;
             for (int i = 0; i + lag < length; i++) ws->scale_overlap[j][lag] += line[i] * line[i + lag];
         }
-        free(line);
         ws->scale_inv_norm[j] = 1.0 / sqrt(norm);
     }
+    memset(ws->scale_rows, 0, items * sizeof(double));
 }
 
 /* The B3 kernel with a step, at one vector. */

@@ -23,10 +23,13 @@
 /* Largest factor by which amplitude and width are varied to see how the errors change. */
 #define WIDENING_REACH 2.0
 
+/* Every buffer starts at a multiple of this, bytes: the widest vector. */
+#define ALIGNMENT 64
+
 static double *carve(char **at, size_t count)
 {
     double *p = (double *)*at;
-    *at += (count * sizeof(double) + 63) / 64 * 64;
+    *at += (count * sizeof(double) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return p;
 }
 
@@ -88,13 +91,12 @@ static gl_workspace *workspace_new(int32_t channels, int32_t max_components)
     ws->scales_max = scale_count(channels);
     ws->scale_pad = ((2 << (ws->scales_max - 1)) + 15) / 16 * 16;
     ws->scale_stride = ws->n_pad + 2 * ws->scale_pad;
-    size_t size = lay_out(ws, NULL);
-    if (posix_memalign(&ws->memory, 64, size) != 0) {
+    ws->memory = calloc(1, lay_out(ws, NULL) + ALIGNMENT);
+    if (!ws->memory) {
         free(ws);
         return NULL;
     }
-    lay_out(ws, ws->memory);
-    memset(ws->memory, 0, size);
+    lay_out(ws, (char *)(((uintptr_t)ws->memory + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT));
     set_scale_norms(ws);
     return ws;
 }
@@ -425,6 +427,7 @@ static int store(gl_workspace *ws, gl_summary *summary, gl_arena *arena)
         for (int j = 0; j < ws->n_comp; j++)
             if (j != k && are_blended(ws, c, ws->comp[j])) flags |= GL_COMPONENT_BLENDED;
         if (FWHM_PER_SIGMA * c.s < ws->response_fwhm) flags |= GL_COMPONENT_NARROW;
+        if (!is_valid(ws, c)) flags |= GL_COMPONENT_BELOW_THRESHOLD;
         double variance = c.s * c.s * v[0] + c.a * c.a * v[2] + 2.0 * c.a * c.s * v[3];
         gl_component out = {c.a * u, c.mu, c.s, NAN, NAN, NAN, c.a * u * c.s * SQRT_2PI, NAN, 0};
         if (!bad) {
@@ -436,7 +439,8 @@ static int store(gl_workspace *ws, gl_summary *summary, gl_arena *arena)
             out.stddev_err = sqrt(v[2]) * scale * wider[2];
             out.flux_err = u * SQRT_2PI * scale * sqrt(variance > 0.0 ? variance : v[0] * c.s * c.s);
         }
-        if (bad || !isfinite(out.flux_err) || !isfinite(out.mean_err)) flags |= GL_COMPONENT_NO_ERROR;
+        double errors[4] = {out.amplitude_err, out.mean_err, out.stddev_err, out.flux_err};
+        if (!all_finite(errors, 4)) flags |= GL_COMPONENT_NO_ERROR;
         out.flags = flags;
         if (flags & GL_COMPONENT_AT_BOUND) summary->flags |= GL_AT_BOUND;
         if (flags & GL_COMPONENT_BLENDED) summary->flags |= GL_BLENDED;
@@ -462,7 +466,7 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
     ws->work = 0.0;
     ws->out_of_time = ws->not_finite = ws->full = ws->n_comp = ws->order = 0;
     uint32_t refused = load_spectrum(ws, batch, row, &out->flags);
-    out->rms = ws->unit;
+    out->rms = refused ? NAN : ws->unit;
     out->chi2_reduced = out->aicc = out->correlation = out->effective_channels = NAN;
     if (refused) {
         out->flags |= refused;

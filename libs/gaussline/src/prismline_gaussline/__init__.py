@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 from .axis import SpectralAxis
 from .batch import INSTRUCTION_SETS, NoDataWarning, decompose, kernel_available
 from .cube import CubeSpectra, cube_spectra, decompose_cube
@@ -20,7 +22,7 @@ from .params import Params, Preset
 from .spatial import refit_from_neighbours
 from .table import COMPONENT_COLUMNS, SPECTRUM_COLUMNS, ComponentFlag, Decomposition, Flag
 
-__version__ = "0.3.0"
+__version__ = version("prismline-gaussline")
 
 __all__ = [
     "COMPONENT_COLUMNS",

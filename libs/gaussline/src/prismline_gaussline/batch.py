@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .axis import SpectralAxis
+from .inputs import doubles, numbers, whole_number
+from .noise import LAGS
 from .params import Params, Preset
 from .table import Decomposition, Flag
 
@@ -30,6 +32,9 @@ _COLUMN_TYPES = {"flags": np.uint32, "component_flags": np.uint32, "n_components
 
 #: The kernel's codes for `correlation`: by name, and for a correlation that the caller gives.
 _CORRELATION_CODES, _CORRELATION_GIVEN = {"white": 0, "estimate": 1}, 2
+
+#: White noise that the kernel adds to a correlation, as a fraction of its variance.
+_CORRELATION_FLOOR = 0.05
 
 #: Longest spectrum the kernel takes, channels.
 _CHANNELS_LIMIT = 1 << 26
@@ -67,21 +72,22 @@ def decompose(
     Parameters
     ----------
     spectra:
-        Shape (n, channels), float32 or float64 of any byte order and layout. Channels that are not finite are blank:
-        they have weight zero.
+        Shape (n, channels), float32 or float64 of any byte order and layout. Channels that are not finite or masked
+        (``numpy.ma``) are blank: they have weight zero.
     params:
         :class:`Params`, or a mapping of its fields. Default: the defaults of :class:`Params`.
     noise:
         Standard deviation of the noise in the unit of the spectra, in any shape that broadcasts to (n, channels): one
-        number, one for each channel, one for each spectrum (n, 1), or all. Channels where it is not positive and finite
-        are blank. None: estimated from each spectrum.
+        number, one for each channel, one for each spectrum (n, 1), or all. Channels where it is masked, or not positive
+        and finite, are blank. None: estimated from each spectrum.
     noise_is_shape:
         Whether ``noise`` describes only how the noise varies, for example along the spectrum. Its scale is then
         estimated from each spectrum.
     correlation:
         Correlation of the noise of neighbouring channels. ``"estimate"``: estimated from each spectrum. ``"white"``:
         none. Otherwise the values at lags 0, 1, ... (the first one is 1, at least two; lags above seven are not used),
-        for example from :func:`estimate_correlation` of a whole cube.
+        for example from :func:`estimate_correlation` of a whole cube. They must be positive definite, if only with the
+        white noise of five percent that the kernel adds.
     starts:
         Components (k, 3) of each spectrum: amplitude, mean and width. These are fitted, and those that do not pass the
         thresholds are dropped. There is no search for others. Only for the preset ``best``, and only with the kernel.
@@ -100,11 +106,14 @@ def decompose(
     ImportError
         If neither the kernel nor phspectra is installed.
     """
-    settings = params if isinstance(params, Params) else Params.from_mapping(params or {})
-    if isinstance(threads, bool) or int(threads) != threads or not 1 <= threads <= 256:
-        raise ValueError(f"threads must be a whole number from 1 to 256, not {threads!r}")
-    if instruction_set not in INSTRUCTION_SETS:
+    settings = params if isinstance(params, Params) else Params.from_mapping({} if params is None else params)
+    threads = whole_number(threads, "threads", 1, 256)
+    if not isinstance(instruction_set, str) or instruction_set not in INSTRUCTION_SETS:
         raise ValueError(f"instruction_set must be one of {', '.join(INSTRUCTION_SETS)}, not {instruction_set!r}")
+    if not isinstance(noise_is_shape, (bool, np.bool_)):
+        raise ValueError(f"noise_is_shape must be true or false, not {noise_is_shape!r}")
+    if axis is not None and not isinstance(axis, SpectralAxis):
+        raise ValueError(f"axis must be a SpectralAxis, not {axis!r}")
     array = _as_batch(spectra)
     sigma = None if noise is None else _as_noise(noise, array.shape)
     if _kernel is None:
@@ -136,7 +145,7 @@ def decompose(
             _PRESET_CODES[settings.preset],
             settings.second_start,
         ),
-        int(threads),
+        threads,
         INSTRUCTION_SETS[instruction_set],
     )
     arrays: dict[str, Any] = {
@@ -158,7 +167,7 @@ def _warned(table: Decomposition) -> Decomposition:
 
 
 def _as_batch(spectra: ArrayLike) -> NDArray[np.float32] | NDArray[np.float64]:
-    array = np.asarray(spectra)
+    array = numbers(spectra, "spectra")
     if array.ndim != 2 or array.shape[1] == 0:
         raise ValueError(f"spectra must have the shape (n, channels) with at least one channel, not {array.shape}")
     if array.shape[1] > _CHANNELS_LIMIT:
@@ -170,7 +179,7 @@ def _as_batch(spectra: ArrayLike) -> NDArray[np.float32] | NDArray[np.float64]:
 
 def _as_noise(noise: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """The noise as a float64 array. Axes of length one broadcast over the batch."""
-    array = np.asarray(noise, dtype=np.float64)
+    array = doubles(noise, "noise")
     try:
         np.broadcast_to(array, shape)
     except ValueError:
@@ -184,11 +193,15 @@ def _correlation_mode(correlation: str | ArrayLike) -> tuple[int, NDArray[np.flo
         if correlation not in _CORRELATION_CODES:
             raise ValueError(f"correlation must be 'estimate', 'white' or lags, not {correlation!r}")
         return _CORRELATION_CODES[correlation], None
-    lags = np.ascontiguousarray(correlation, dtype=np.float64)
+    lags = np.ascontiguousarray(doubles(correlation, "correlation"))
     if lags.ndim != 1 or len(lags) < 1 or not np.isfinite(lags).all() or lags[0] != 1.0 or (np.abs(lags) > 1.0).any():
         raise ValueError("a given correlation is a row of lags from -1 to 1, the first one (lag zero) 1")
     if not lags[1:].any():
         return _CORRELATION_CODES["white"], None
+    used = lags[:LAGS]
+    distances = np.abs(np.subtract.outer(range(len(used)), range(len(used))))
+    if np.linalg.eigvalsh(used[distances])[0] <= -_CORRELATION_FLOOR:
+        raise ValueError(f"no noise has the given correlation {used.tolist()}: it is not positive definite")
     return _CORRELATION_GIVEN, lags
 
 
@@ -213,9 +226,13 @@ def _start_buffers(
         return None, None
     if settings.preset is not Preset.BEST:
         raise ValueError("starts are for the preset 'best'")
-    if len(starts) != shape[0]:
-        raise ValueError(f"starts must be one for each of the {shape[0]} spectra, not {len(starts)}")
-    rows = [np.asarray(start, dtype=np.float64).reshape(-1, 3) for start in starts]
+    if not isinstance(starts, (Sequence, np.ndarray)) or len(starts) != shape[0]:
+        raise ValueError(f"starts must be a sequence of components (k, 3) for each of the {shape[0]} spectra")
+    rows = [doubles(start, f"starts[{i}]") for i, start in enumerate(starts)]
+    rows = [row.reshape(0, 3) if row.size == 0 else row for row in rows]
+    wrong = next((i for i, row in enumerate(rows) if row.ndim != 2 or row.shape[1] != 3), None)
+    if wrong is not None:
+        raise ValueError(f"starts[{wrong}] must have the shape (k, 3), not {rows[wrong].shape}")
     offsets = np.cumsum([0, *(len(row) for row in rows)], dtype=np.int64)
     return np.concatenate([*rows, np.zeros((1, 3))]), offsets  # one extra row, so that the buffer is never empty
 

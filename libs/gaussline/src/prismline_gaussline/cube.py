@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .axis import SpectralAxis, spectral_axes
 from .batch import decompose
+from .inputs import numbers
 from .params import Params
 from .table import Decomposition
 
@@ -39,7 +40,7 @@ def cube_spectra(data: ArrayLike, header: Mapping[str, object]) -> CubeSpectra:
 
     Raises ValueError, with advice, for data that are not such a cube.
     """
-    array = np.asarray(data)
+    array = numbers(data, "the cube")
     if not 2 <= array.ndim <= 4:
         raise ValueError(f"a cube has two to four axes, not {array.ndim}")
     lengths = array.shape[::-1]

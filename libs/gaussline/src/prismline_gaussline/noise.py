@@ -11,6 +11,8 @@ import warnings
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .inputs import doubles
+
 #: Lags that the kernel uses: zero to seven channels.
 LAGS = 8
 
@@ -32,13 +34,19 @@ def estimate_correlation(spectra: ArrayLike, noise: ArrayLike | None = None) -> 
     """Correlation of the noise at lags 0 to 7 channels, for ``decompose(correlation=...)``. Shape (8,), the first is 1.
 
     It is the mean product of channels without signal, each spectrum in units of its own noise, over ``spectra`` (n,
-    channels). Channels that are not finite are ignored. ``noise`` broadcasts to the spectra and gives its shape if it
-    varies along them; its scale does not matter. Raises ValueError if there are too few channels without signal.
+    channels). Channels that are not finite, or masked, are ignored. ``noise`` broadcasts to the spectra and gives its
+    shape if it varies along them; its scale does not matter. Raises ValueError if there are too few channels without
+    signal.
     """
-    x = np.array(spectra, dtype=np.float64, ndmin=2)
+    x = _scaled(spectra)
     if noise is not None:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            x /= np.broadcast_to(np.asarray(noise, dtype=np.float64), x.shape)
+        sigma = doubles(noise, "noise")
+        try:
+            sigma = np.broadcast_to(sigma, x.shape)
+        except ValueError:
+            raise ValueError(f"noise of shape {sigma.shape} does not broadcast to the spectra's {x.shape}") from None
+        with np.errstate(all="ignore"):
+            x = _scaled(np.where(sigma > 0.0, x / sigma, np.nan))
     quiet = _quiet(x)
     x[~quiet] = 0.0
     counts = quiet.sum(axis=1)
@@ -64,7 +72,7 @@ def estimate_noise_shape(spectra: ArrayLike) -> NDArray[np.float64]:
     do not affect, each spectrum in units of its own noise, smoothed by a running median of five channels. Some fifty
     spectra give a precision of ten percent. Channels without a finite value are NaN, and blank for ``decompose``.
     """
-    x = np.array(spectra, dtype=np.float64, ndmin=2)
+    x = _scaled(spectra)
     x[~(x < 0.0)] = np.nan
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # all-NaN slices come out NaN
@@ -75,6 +83,20 @@ def estimate_noise_shape(spectra: ArrayLike) -> NDArray[np.float64]:
         if len(level) > half:
             level = np.nanmedian(np.lib.stride_tricks.sliding_window_view(padded, _SHAPE_WINDOW), axis=1)
         return np.asarray(level / np.nanmedian(level), dtype=np.float64)
+
+
+def _scaled(spectra: ArrayLike) -> NDArray[np.float64]:
+    """The spectra (n, channels), each divided by its largest finite channel, so that no square overflows.
+
+    The factor is a power of two, which changes no digit. Channels that are not finite are NaN.
+    """
+    x = doubles(spectra, "spectra")
+    if x.ndim > 2 or x.size == 0:
+        raise ValueError(f"spectra must have the shape (n, channels) with at least one channel, not {x.shape}")
+    x = np.array(x, ndmin=2)
+    x[~np.isfinite(x)] = np.nan
+    top = np.max(np.abs(x), axis=1, keepdims=True, initial=0.0, where=np.isfinite(x))
+    return np.asarray(np.ldexp(x, -np.frexp(top)[1]))
 
 
 def _quiet(spectra: NDArray[np.float64]) -> NDArray[np.bool_]:

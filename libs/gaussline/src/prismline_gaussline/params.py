@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
+
+from .inputs import finite_number, whole_number
 
 
 class Preset(StrEnum):
@@ -64,30 +65,25 @@ class Params:
     """Wall-clock limit for one spectrum, seconds; reaching it sets the flag TIME_LIMIT."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.preset, str) or self.preset not in list(Preset):
+            raise ValueError(f"preset must be one of {', '.join(Preset)}, not {self.preset!r}")
         object.__setattr__(self, "preset", Preset(self.preset))
         for name in ("beta", "snr_min", "mf_snr_min", "f_sep", "neg_thresh", "time_budget_s"):
-            value = float(getattr(self, name))
-            if not math.isfinite(value) or value < 0.0:
-                raise ValueError(f"{name} must be a finite number that is not negative, not {value!r}")
-            object.__setattr__(self, name, value)
+            object.__setattr__(self, name, finite_number(getattr(self, name), name))
         if self.fwhm_min is not None:
-            least_width = float(self.fwhm_min)
-            if not math.isfinite(least_width) or least_width < 0.0:
-                raise ValueError(f"fwhm_min must be a finite number that is not negative, not {least_width!r}")
-            object.__setattr__(self, "fwhm_min", least_width)
+            object.__setattr__(self, "fwhm_min", finite_number(self.fwhm_min, "fwhm_min"))
         if not isinstance(self.second_start, bool):
             raise ValueError(f"second_start must be true or false, not {self.second_start!r}")
         for name, least, most in (("max_refine_iter", 0, 1000), ("max_components", 1, MAX_COMPONENTS_LIMIT)):
-            count = getattr(self, name)
-            if isinstance(count, bool) or int(count) != count or not least <= count <= most:
-                raise ValueError(f"{name} must be a whole number from {least} to {most}, not {count!r}")
-            object.__setattr__(self, name, int(count))
+            object.__setattr__(self, name, whole_number(getattr(self, name), name, least, most))
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, object]) -> Params:
         """Parameters from names and values, for example of a job description. Raises ValueError for an unknown name."""
+        if not isinstance(values, Mapping):
+            raise ValueError(f"params must be Params or a mapping of its fields, not {values!r}")
         known = {field.name for field in fields(cls)}
-        unknown = sorted(set(values) - known)
+        unknown = sorted(str(name) for name in values if name not in known)
         if unknown:
             raise ValueError(f"unknown parameter {', '.join(unknown)}; known are {', '.join(sorted(known))}")
         return cls(**values)  # type: ignore[arg-type]

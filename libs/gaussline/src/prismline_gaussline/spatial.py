@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .batch import decompose
+from .inputs import doubles, numbers
 from .params import Params
 from .table import COMPONENT_COLUMNS, SPECTRUM_COLUMNS, Decomposition
 
@@ -50,10 +51,10 @@ def refit_from_neighbours(
     parts of a cube with such a margin give the same bits. Raises ValueError if the numbers of spectra do not agree, and
     for arguments that ``decompose`` refuses.
     """
-    array = np.asarray(spectra)
+    array = numbers(spectra, "spectra")
     if array.ndim != 2 or len(array) != len(table) or len(table) != shape[0] * shape[1]:
         raise ValueError(f"{array.shape} spectra, {len(table)} rows and an image of {shape} are not the same spectra")
-    sigma = None if noise is None else np.asarray(noise, dtype=np.float64)
+    sigma = None if noise is None else doubles(noise, "noise")
     by_row = sigma is not None and sigma.ndim == 2 and len(sigma) == len(table)
     there = np.isfinite(array)
     if sigma is not None:

@@ -49,6 +49,8 @@ class ComponentFlag(IntFlag):
     """The normal matrix is singular or a parameter lies on its bound: its uncertainty is NaN."""
     NARROW = 8
     """Narrower than the response that the correlation of the noise implies: more likely a spike than a line."""
+    BELOW_THRESHOLD = 16
+    """Below ``snr_min``, ``mf_snr_min`` or ``fwhm_min``; ``compatible`` keeps such a component if AICc falls."""
 
 
 @dataclass(frozen=True, eq=False)
