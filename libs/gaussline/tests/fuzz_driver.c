@@ -153,6 +153,10 @@ static int fuzz_round(int round)
         failed = gl_decompose_batch(&batch, &result) != 0 || bad_result(&batch, &result);
         gl_result_free(&result);
     }
+    gl_batch_watch over = {.ended = 1};
+    gl_result nothing;
+    batch.watch = &over;
+    failed |= gl_decompose_batch(&batch, &nothing) != GL_ENDED || nothing.summaries || nothing.arenas;
     free(data);
     free(small);
     free(noise);

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "watch.h"
+
 /* Number of spectra whose cost a thread estimates at a time. */
 #define ESTIMATE_DRAW 256
 /* Number of spectra that a thread draws at a time: so many that threads rarely contend for the counter, so few that
@@ -26,11 +28,15 @@ typedef struct {
     size_t next;
     int working;            /* threads that have a workspace, counted atomically */
     int failed;             /* set atomically */
+    pthread_mutex_t lock;   /* of busy */
+    pthread_cond_t ended;   /* a thread has ended */
+    int busy;               /* threads other than the caller's that have not ended */
 } Shared;
 
 typedef struct {
     Shared *shared;
-    int index;
+    int index; /* zero is the thread that called */
+    void (*task)(Shared *, int);
 } Worker;
 
 int gl_best_isa(void)
@@ -62,14 +68,19 @@ static int class_of(double cost)
     return class;
 }
 
-static void *estimate(void *argument)
+/* Whether the batch ends early. The thread that called asks. */
+static int is_over(Shared *s, int index)
 {
-    Worker *me = argument;
-    Shared *s = me->shared;
+    if (index == 0) watch_ask(s->batch->watch, seconds_now());
+    return watch_ended(s->batch->watch) || __atomic_load_n(&s->failed, __ATOMIC_RELAXED);
+}
+
+static void estimate(Shared *s, int index)
+{
     const gl_batch *batch = s->batch;
-    for (;;) {
+    while (!is_over(s, index)) {
         size_t from = __atomic_fetch_add(&s->estimated, ESTIMATE_DRAW, __ATOMIC_RELAXED);
-        if (from >= batch->n) return NULL;
+        if (from >= batch->n) return;
         size_t to = from + ESTIMATE_DRAW < batch->n ? from + ESTIMATE_DRAW : batch->n;
         for (size_t row = from; row < to; row++)
             s->classes[row] = (unsigned char)class_of(s->kernel->expected_cost(batch, row));
@@ -85,24 +96,15 @@ static void order_rows(Shared *s)
     for (size_t row = 0; row < n; row++) s->order[at[s->classes[row]]++] = row;
 }
 
-static double thread_seconds(void)
+static void work(Shared *s, int index)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void *work(void *argument)
-{
-    Worker *me = argument;
-    Shared *s = me->shared;
     const gl_batch *batch = s->batch;
     double start = thread_seconds();
     /* its counters change with every component, so they must not share a cache line with another thread's */
     gl_arena arena = {NULL, 0, 0, 0.0};
-    gl_workspace *ws = s->kernel->workspace_new(batch->channels, batch->params.max_components);
+    gl_workspace *ws = s->kernel->workspace_new(batch, index == 0);
     if (ws) __atomic_fetch_add(&s->working, 1, __ATOMIC_RELAXED);
-    while (ws && !__atomic_load_n(&s->failed, __ATOMIC_RELAXED)) {
+    while (ws && !is_over(s, index)) {
         size_t from = __atomic_fetch_add(&s->next, DRAW, __ATOMIC_RELAXED);
         if (from >= batch->n) break;
         size_t to = from + DRAW < batch->n ? from + DRAW : batch->n;
@@ -113,23 +115,57 @@ static void *work(void *argument)
                 __atomic_store_n(&s->failed, 1, __ATOMIC_RELAXED);
                 break;
             }
-            summary->arena = me->index;
+            summary->arena = index;
         }
     }
     s->kernel->workspace_free(ws);
     arena.seconds = thread_seconds() - start;
-    s->result->arenas[me->index] = arena;
+    s->result->arenas[index] = arena;
+}
+
+static void *run_task(void *argument)
+{
+    Worker *me = argument;
+    Shared *s = me->shared;
+    me->task(s, me->index);
+    pthread_mutex_lock(&s->lock);
+    s->busy--;
+    pthread_cond_signal(&s->ended);
+    pthread_mutex_unlock(&s->lock);
     return NULL;
 }
 
+/* Waits until the other threads have ended, and asks meanwhile whether to end the batch. */
+static void wait_for_others(Shared *s)
+{
+    pthread_mutex_lock(&s->lock);
+    while (s->busy) {
+        double until = clock_seconds(CLOCK_REALTIME) + WATCH_INTERVAL_S;
+        struct timespec at = {(time_t)until, (long)((until - (double)(time_t)until) * 1e9)};
+        pthread_cond_timedwait(&s->ended, &s->lock, &at);
+        pthread_mutex_unlock(&s->lock);
+        (void)is_over(s, 0);
+        pthread_mutex_lock(&s->lock);
+    }
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* The caller's thread works too. If a thread cannot be started or gets no workspace, the others do its work. */
-static void run_on_threads(void *(*task)(void *), Worker *workers, int threads)
+static void run_on_threads(Shared *s, void (*task)(Shared *, int), int threads)
 {
     pthread_t handles[THREADS_MAX];
+    Worker workers[THREADS_MAX];
     int started = 0;
-    for (int i = 1; i < threads; i++)
-        if (pthread_create(&handles[started], NULL, task, &workers[i]) == 0) started++;
-    task(&workers[0]);
+    s->busy = threads - 1;
+    for (int i = 1; i < threads; i++) {
+        workers[i] = (Worker){s, i, task};
+        if (pthread_create(&handles[started], NULL, run_task, &workers[i]) == 0) started++;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->busy -= threads - 1 - started;
+    pthread_mutex_unlock(&s->lock);
+    task(s, 0);
+    wait_for_others(s);
     for (int i = 0; i < started; i++) pthread_join(handles[i], NULL);
 }
 
@@ -147,7 +183,8 @@ int gl_decompose_batch(const gl_batch *batch, gl_result *result)
     if ((size_t)threads > (batch->n + DRAW - 1) / DRAW) threads = batch->n ? (int)((batch->n + DRAW - 1) / DRAW) : 1;
     memset(result, 0, sizeof *result);
     Shared shared = {batch, kernel_for(batch->isa == GL_ISA_AUTO ? gl_best_isa() : batch->isa), result, NULL, NULL,
-                     0, 0, 0, 0};
+                     0, 0, 0, 0, PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, 0};
+    if (batch->watch) batch->watch->asked_s = seconds_now();
     result->n_arenas = threads;
     result->summaries = calloc(batch->n + 1, sizeof *result->summaries);
     result->arenas = calloc((size_t)threads, sizeof *result->arenas);
@@ -159,20 +196,16 @@ int gl_decompose_batch(const gl_batch *batch, gl_result *result)
         free(shared.classes);
         free(shared.order);
         gl_result_free(result);
-        return -1;
+        return GL_NO_MEMORY;
     }
-    Worker workers[THREADS_MAX];
-    for (int i = 0; i < threads; i++) workers[i] = (Worker){&shared, i};
     if (shared.order) { /* without memory for it, rows are taken in their order */
-        run_on_threads(estimate, workers, threads);
-        order_rows(&shared);
+        run_on_threads(&shared, estimate, threads);
+        if (!watch_ended(batch->watch)) order_rows(&shared); /* else some rows have no class */
     }
-    run_on_threads(work, workers, threads);
+    run_on_threads(&shared, work, threads);
     free(shared.classes);
     free(shared.order);
-    if (shared.failed || !shared.working) {
-        gl_result_free(result);
-        return -1;
-    }
-    return 0;
+    int outcome = watch_ended(batch->watch) ? GL_ENDED : shared.failed || !shared.working ? GL_NO_MEMORY : GL_OK;
+    if (outcome != GL_OK) gl_result_free(result);
+    return outcome;
 }

@@ -86,7 +86,7 @@ static int pursue(gl_workspace *ws)
         scale_space(ws);
         for (;;) {
             Candidate c = strongest(ws);
-            if (c.snr < ws->mf_snr_min) break;
+            if (c.snr < ws->mf_snr_min || out_of_budget(ws)) break;
             double reach = SUPPRESS_REACH * ws->scale_sigma[c.scale] + 1.0;
             int dead = 0;
             for (int i = 0; i < ws->n_dead; i++) dead |= fabs(ws->dead[i].mu - c.channel) < 1.0 + ws->dead[i].s;

@@ -202,10 +202,12 @@ static void decompose_compatible(gl_workspace *ws)
     int n_first = ws->n_comp;
     memcpy(first_model, ws->comp, (size_t)n_first * sizeof *first_model);
     double first_aicc = model_aicc(ws);
-    set_model(ws, NULL, 0);
-    start_from_peaks(ws);
-    lower_aicc(ws);
-    if (!(model_aicc(ws) < first_aicc)) set_model(ws, first_model, n_first);
+    if (!out_of_budget(ws)) {
+        set_model(ws, NULL, 0);
+        start_from_peaks(ws);
+        lower_aicc(ws);
+        if (!(model_aicc(ws) < first_aicc)) set_model(ws, first_model, n_first);
+    }
     polish(ws);
     if (remove_worthless(ws)) polish(ws);
 }

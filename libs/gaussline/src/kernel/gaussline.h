@@ -42,7 +42,7 @@ typedef struct {
     double f_sep;           /* blended-pair separation, FWHM of the narrower */
     double neg_thresh;      /* depth of a residual dip that triggers a split, noise units */
     double fwhm_min;        /* least FWHM, channels; negative: from the correlation of the noise */
-    double time_budget_s;   /* wall-clock limit for one spectrum, seconds */
+    double time_budget_s;   /* limit of processor time for one spectrum, seconds */
     int32_t max_refine_iter;
     int32_t max_components;
     int32_t preset;
@@ -68,6 +68,14 @@ typedef struct {
     size_t first;           /* index of the first one there */
 } gl_summary;
 
+/* Ends a batch early. The thread that called for the batch asks now and then whether to end it. */
+typedef struct {
+    int (*ask)(void *state);
+    void *state;
+    double asked_s;          /* wall-clock time of the last question */
+    int ended;               /* set and read atomically */
+} gl_batch_watch;
+
 /* One batch: (n, channels) row-major, native-endian; noise strides are in elements and may be zero (broadcast). */
 typedef struct {
     const void *data;
@@ -84,6 +92,7 @@ typedef struct {
     const int64_t *start_offsets; /* n + 1: those of row i are start_offsets[i] to start_offsets[i + 1] */
     gl_params params;
     int threads;
+    gl_batch_watch *watch;  /* NULL: nothing ends the batch */
     int isa;                /* GL_ISA_*; GL_ISA_AUTO takes the widest one this machine has */
 } gl_batch;
 
@@ -106,7 +115,7 @@ enum { GL_ISA_AUTO = 0, GL_ISA_BASELINE = 1, GL_ISA_AVX2 = 2, GL_ISA_AVX512 = 3 
 typedef struct gl_workspace gl_workspace;
 
 typedef struct {
-    gl_workspace *(*workspace_new)(int32_t channels, int32_t max_components);
+    gl_workspace *(*workspace_new)(const gl_batch *, int is_caller);
     void (*workspace_free)(gl_workspace *);
     double (*expected_cost)(const gl_batch *, size_t row);
     /* Returns 0, or -1 when the arena cannot grow. */
@@ -120,7 +129,10 @@ extern const gl_kernel gl_kernel_avx512;
 #endif
 
 int gl_best_isa(void);
-/* Returns 0, or -1 if there is not enough memory (the result is then empty). Free the result with gl_result_free(). */
+enum { GL_OK = 0, GL_NO_MEMORY = -1, GL_ENDED = -2 };
+
+/* Returns GL_OK, GL_NO_MEMORY, or GL_ENDED if the watch ended the batch; then the result is empty. Free the result with
+ * gl_result_free(). */
 int gl_decompose_batch(const gl_batch *, gl_result *);
 void gl_result_free(gl_result *);
 #endif

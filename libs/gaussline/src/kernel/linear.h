@@ -7,11 +7,11 @@
 
 #include "simd.h"
 
-/* In-place Cholesky of the lower triangle inside its envelope (row i starts at column first[i]); 0 when positive
- * definite. ld is the row length. */
-SHORT_LOOPS static int cholesky(double *a, int n, int ld, const int *first)
+/* Rows from to n of an in-place Cholesky of the lower triangle inside its envelope (row i starts at column first[i]),
+ * those before from being factored; 0 when positive definite. ld is the row length. */
+SHORT_LOOPS static int cholesky(double *a, int from, int n, int ld, const int *first)
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = from; i < n; i++) {
         double *row = a + (size_t)i * ld;
         for (int j = first[i]; j <= i; j++) {
             const double *other = a + (size_t)j * ld;

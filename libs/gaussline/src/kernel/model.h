@@ -114,13 +114,17 @@ static int cluster_of(gl_workspace *ws, int seed, double coupling, int *members)
     return count;
 }
 
-/* Fits every cluster that holds a touched component. */
+/* Fits every cluster that holds a touched component. Once a limit has ended the spectrum, no fit is begun. */
 static void fit_touched(gl_workspace *ws, double tolerance, double coupling)
 {
     memset(ws->label, 0, (size_t)ws->n_comp * sizeof *ws->label);
     for (int i = 0; i < ws->n_comp; i++) {
         if (!ws->dirty[i]) continue;
         if (ws->label[i]) continue;
+        if (is_ended(ws)) {
+            ws->unconverged[i] = 1;
+            continue;
+        }
         int k = cluster_of(ws, i, coupling, ws->cluster);
         for (int j = 0; j < k; j++) ws->dirty[ws->cluster[j]] = ws->tested[ws->cluster[j]] = 0;
         fit_cluster(ws, ws->cluster, k, tolerance);

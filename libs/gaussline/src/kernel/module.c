@@ -97,6 +97,17 @@ static int starts_fit(const gl_batch *batch, Py_ssize_t n, Py_ssize_t starts, Py
     return 1;
 }
 
+/* Handles signals in the thread of the call. Returns whether a handler raised an exception, such as
+ * KeyboardInterrupt. Python runs handlers only in the main thread. */
+static int handle_signals(void *state)
+{
+    PyThreadState **saved = state;
+    PyEval_RestoreThread(*saved);
+    int raised = PyErr_CheckSignals() != 0;
+    *saved = PyEval_SaveThread();
+    return raised;
+}
+
 static PyObject *py_decompose(PyObject *self, PyObject *args)
 {
     Py_buffer data, noise, lags, starts, offsets;
@@ -161,12 +172,13 @@ static PyObject *py_decompose(PyObject *self, PyObject *args)
     batch.channels = (int32_t)channels;
     batch.noise_row_stride = row_stride;
     batch.noise_channel_stride = channel_stride;
-    int failed;
-    Py_BEGIN_ALLOW_THREADS
-    failed = gl_decompose_batch(&batch, &result);
-    Py_END_ALLOW_THREADS
-    if (failed) {
-        PyErr_NoMemory();
+    PyThreadState *saved = PyEval_SaveThread();
+    gl_batch_watch watch = {handle_signals, &saved, 0.0, 0};
+    batch.watch = &watch;
+    int outcome = gl_decompose_batch(&batch, &result);
+    PyEval_RestoreThread(saved);
+    if (outcome != GL_OK) {
+        if (outcome == GL_NO_MEMORY && !PyErr_Occurred()) PyErr_NoMemory();
         goto done;
     }
     columns = to_columns(&result, batch.n);

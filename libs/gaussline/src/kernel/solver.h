@@ -19,6 +19,8 @@
 #define FINAL_COUPLING 4.0
 /* Iterations of one fit. */
 #define FIT_ITERATIONS 40
+/* Rows of a factorisation between two looks at the limits. */
+#define FACTOR_ROWS 96
 /* Dampings tried for one step. */
 #define FIT_ATTEMPTS 12
 /* Fits of one cluster, each with a wider buffer, when its components outgrow the first one. */
@@ -73,11 +75,13 @@ INLINE void set_gradient(gl_workspace *ws, Comp c, Moments m, int j)
     second[5] = t * (m.c[4] - 3.0 * m.c[2]);
 }
 
-/* trial = base - model of the cluster over [lo, hi). Keeps bells and windows. Returns chi-square. */
+/* trial = base - model of the cluster over [lo, hi). Keeps bells and windows. Returns chi-square; infinite if a limit
+ * ends the spectrum before the trial is complete. */
 static double evaluate(gl_workspace *ws, const Comp *c, int k, int lo, int hi)
 {
     memcpy(ws->trial + lo, ws->base + lo, (size_t)(hi - lo) * sizeof(double));
     for (int j = 0; j < k; j++) {
+        if (out_of_budget_now(ws)) return INFINITY;
         ws->window[j] = window_of(c[j], lo, hi);
         bell_add(c[j], -c[j].a, ws->window[j], ws->bells + (size_t)j * ws->n_pad, ws->trial);
         ws->work += ws->window[j].hi - ws->window[j].lo;
@@ -100,12 +104,13 @@ static void pull_of_fit(gl_workspace *ws, int lo, int hi)
 }
 
 /* Normal matrix, gradient and second-order blocks under correlated noise. The matrix is that of a spectrum without
- * edge or blank, times the local weights; the gradient is exact. */
-static void assemble_correlated(gl_workspace *ws, const Comp *c, int k, int lo, int hi)
+ * edge or blank, times the local weights; the gradient is exact. Returns -1 if a limit ends the spectrum before. */
+static int assemble_correlated(gl_workspace *ws, const Comp *c, int k, int lo, int hi)
 {
     int n = 3 * k;
     pull_of_fit(ws, lo, hi);
     for (int j = 0; j < k; j++) {
+        if (out_of_budget_now(ws)) return -1;
         Window win = ws->window[j];
         Moments m = pull_moments(c[j], win, ws->bells + (size_t)j * ws->n_pad, ws->pull);
         set_gradient(ws, c[j], m, j);
@@ -128,10 +133,12 @@ static void assemble_correlated(gl_workspace *ws, const Comp *c, int k, int lo, 
         ws->envelope[3 * j + 1] = ws->envelope[3 * j + 2] = ws->envelope[3 * j];
         ws->work += win.hi - win.lo;
     }
+    return 0;
 }
 
-/* Normal matrix, gradient and second-order blocks at the components last evaluated. */
-static void assemble(gl_workspace *ws, const Comp *c, int k)
+/* Normal matrix, gradient and second-order blocks at the components last evaluated. Returns -1 if a limit ends the
+ * spectrum before. */
+static int assemble(gl_workspace *ws, const Comp *c, int k)
 {
     int n = 3 * k;
     for (int j = 0; j < k; j++) {
@@ -156,6 +163,7 @@ static void assemble(gl_workspace *ws, const Comp *c, int k)
                     for (int p = 0; p < 3; p++) memset(ws->normal + (size_t)(3 * j + p) * n + 3 * i, 0, 24);
                 continue;
             }
+            if (out_of_budget_now(ws)) return -1;
             if (ws->envelope[3 * j] == 3 * j) ws->envelope[3 * j] = 3 * i;
             double block[3][3];
             const double *gi = ws->bells + (size_t)i * ws->n_pad, *gj = ws->bells + (size_t)j * ws->n_pad;
@@ -170,6 +178,17 @@ static void assemble(gl_workspace *ws, const Comp *c, int k)
         ws->envelope[3 * j + 1] = ws->envelope[3 * j + 2] = ws->envelope[3 * j];
         ws->work += 2 * (win.hi - win.lo);
     }
+    return 0;
+}
+
+/* Factors the system. Returns -1 if it is not positive definite, or if a limit ends the spectrum before. */
+static int factor(gl_workspace *ws, int n)
+{
+    for (int row = 0; row < n; row += FACTOR_ROWS) {
+        if (row && out_of_budget(ws)) return -1;
+        if (cholesky(ws->system, row, row + FACTOR_ROWS < n ? row + FACTOR_ROWS : n, n, ws->envelope) != 0) return -1;
+    }
+    return 0;
 }
 
 /* system = S (normal - use_second * second) S + damping, S the unit scaling of the normal matrix, frozen ones cut. */
@@ -273,6 +292,7 @@ static void fit_cluster(gl_workspace *ws, const int *members, int k, double tole
     int *idx = ws->member;
     memmove(idx, members, (size_t)k * sizeof *idx);
     sort_by_mean(ws, idx, k);
+    for (int j = 0; j < k; j++) ws->unconverged[idx[j]] = 1;
     Comp *now = ws->params_now, *next = ws->params_try;
     int converged = 0;
     for (int round = 0; round < FIT_ROUNDS; round++) {
@@ -295,24 +315,27 @@ static void fit_cluster(gl_workspace *ws, const int *members, int k, double tole
             bell_add(now[j], now[j].a, win, ws->bells, ws->base);
         }
         double chi2 = evaluate(ws, now, k, lo, hi), lambda = LAMBDA_START;
-        ws->not_finite |= !isfinite(chi2);
+        if (!isfinite(chi2)) { /* the model stays as it is */
+            ws->not_finite |= !is_ended(ws);
+            return;
+        }
         int clipped = 0, stuck_at_bound = 0, near = tolerance <= TOL_FINAL;
         converged = 0;
         for (int it = 0; it < FIT_ITERATIONS && !converged; it++) {
             if (out_of_budget(ws)) break;
-            if (ws->order) assemble_correlated(ws, now, k, lo, hi);
-            else assemble(ws, now, k);
+            if ((ws->order ? assemble_correlated(ws, now, k, lo, hi) : assemble(ws, now, k)) != 0) break;
             freeze_and_scale(ws, now, k);
             int done = 0;
             double grow = 4.0;
             for (int attempt = 0; attempt < FIT_ATTEMPTS && !done; attempt++) {
+                if (out_of_budget_now(ws)) break;
                 int newton = near;
                 ws->work += FACTOR_WORK * n * n * n;
                 build_system(ws, k, lambda, newton);
-                if (cholesky(ws->system, n, n, ws->envelope) != 0) {
+                if (factor(ws, n) != 0) {
                     newton = 0;
                     build_system(ws, k, fmax(lambda, LAMBDA_RETRY), 0);
-                    if (cholesky(ws->system, n, n, ws->envelope) != 0) {
+                    if (factor(ws, n) != 0) {
                         lambda = fmax(10.0 * lambda, LAMBDA_START);
                         continue;
                     }
@@ -355,7 +378,7 @@ static void fit_cluster(gl_workspace *ws, const int *members, int k, double tole
                     grow *= 2.0;
                 }
             }
-            if (!done) converged = 1; /* no step lowers chi-square: this is the minimum within rounding errors */
+            if (!done) converged = !is_ended(ws); /* no step lowers chi-square: this is the minimum within rounding errors */
             int bound = 0;
             for (int j = 0; j < k; j++) bound |= now[j].s <= WIDTH_MIN;
             stuck_at_bound = bound ? stuck_at_bound + 1 : 0;

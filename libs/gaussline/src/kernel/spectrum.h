@@ -81,13 +81,16 @@ static void workspace_free(gl_workspace *ws)
     free(ws);
 }
 
-static gl_workspace *workspace_new(int32_t channels, int32_t max_components)
+static gl_workspace *workspace_new(const gl_batch *batch, int is_caller)
 {
+    int32_t channels = batch->channels;
     gl_workspace *ws = calloc(1, sizeof *ws);
     if (!ws) return NULL;
     ws->n = channels;
     ws->n_pad = (channels + 15) / 16 * 16;
-    ws->capacity = max_components;
+    ws->capacity = batch->params.max_components;
+    ws->watch = batch->watch;
+    ws->is_caller = is_caller;
     ws->scales_max = scale_count(channels);
     ws->scale_pad = ((2 << (ws->scales_max - 1)) + 15) / 16 * 16;
     ws->scale_stride = ws->n_pad + 2 * ws->scale_pad;
@@ -243,8 +246,8 @@ static uint32_t load_spectrum(gl_workspace *ws, const gl_batch *batch, size_t ro
 }
 
 /* Normal matrix of the components last evaluated, as a sum over whitened channels. The errors need it near an edge or a
- * blank, and for a width of less than a channel. */
-static void exact_normal(gl_workspace *ws, const Comp *c, int k)
+ * blank, and for a width of less than a channel. Returns -1 if a limit ends the spectrum before. */
+static int exact_normal(gl_workspace *ws, const Comp *c, int k)
 {
     int n = 3 * k;
     for (int j = 0; j < k; j++) {
@@ -253,6 +256,7 @@ static void exact_normal(gl_workspace *ws, const Comp *c, int k)
         int hi = win.hi < ws->n_pad - WHITENING_REACH ? win.hi + WHITENING_REACH : ws->n_pad;
         const double *bell = ws->bells + (size_t)j * ws->n_pad;
         for (int p = 0; p < 3; p++) { /* g, g z, g z^2, whitened twice */
+            if (out_of_budget_now(ws)) return -1;
             memset(ws->base + lo - (lo ? WHITENING_REACH : 0), 0, (size_t)(hi - lo + WHITENING_REACH) * sizeof(double));
             for (int i = win.lo; i < win.hi; i++) {
                 double z = (i - c[j].mu) / c[j].s;
@@ -277,6 +281,7 @@ static void exact_normal(gl_workspace *ws, const Comp *c, int k)
         }
         ws->work += 6 * (hi - lo);
     }
+    return 0;
 }
 
 /* Variances from the inverse of the normal matrix of each cluster (the Fisher information). */
@@ -285,7 +290,7 @@ static void covariances(gl_workspace *ws)
     memset(ws->label, 0, (size_t)ws->n_comp * sizeof *ws->label);
     for (int seed = 0; seed < ws->n_comp; seed++) {
         if (ws->label[seed]) continue;
-        int k = cluster_of(ws, seed, FINAL_COUPLING, ws->cluster), n = 3 * k;
+        int k = cluster_of(ws, seed, FINAL_COUPLING, ws->cluster), n = 3 * k, bad;
         int *idx = ws->cluster;
         sort_by_mean(ws, idx, k);
         for (int j = 0; j < k; j++) {
@@ -297,17 +302,19 @@ static void covariances(gl_workspace *ws)
         memcpy(ws->trial, ws->residual, (size_t)ws->n_pad * sizeof(double));
         if (ws->order) {
             whiten(ws, ws->trial, 0, ws->n_pad, ws->white);
-            assemble_correlated(ws, ws->params_now, k, 0, ws->n_pad);
-            exact_normal(ws, ws->params_now, k);
+            bad = assemble_correlated(ws, ws->params_now, k, 0, ws->n_pad) || exact_normal(ws, ws->params_now, k);
         } else {
-            assemble(ws, ws->params_now, k);
+            bad = assemble(ws, ws->params_now, k);
         }
-        freeze_and_scale(ws, ws->params_now, k);
-        build_system(ws, k, 0.0, 0);
-        int bad = cholesky(ws->system, n, n, ws->envelope) != 0;
+        if (!bad) {
+            freeze_and_scale(ws, ws->params_now, k);
+            build_system(ws, k, 0.0, 0);
+            bad = factor(ws, n);
+        }
         for (int j = 0; j < k; j++) {
             double *out = ws->covariance + 4 * idx[j];
-            ws->covariance_bad[idx[j]] = (unsigned char)bad;
+            if (n > FACTOR_ROWS && out_of_budget(ws)) bad = 1;
+            ws->covariance_bad[idx[j]] = (unsigned char)(bad != 0);
             if (bad) continue;
             /* columns 3j..3j+2 of the inverse factor; the inverse's entries are their products */
             double *x = ws->inverse;
@@ -456,15 +463,20 @@ static void fit_given(gl_workspace *ws, const gl_batch *batch, size_t row)
     decompose_best(ws, batch->starts + 3 * at[0], at[1] - at[0]);
 }
 
+static void add_limit_flags(const gl_workspace *ws, gl_summary *out)
+{
+    if (ws->full || ws->out_of_work || ws->work > ws->work_limit) out->flags |= GL_LIMIT_HIT;
+    if (ws->out_of_time) out->flags |= GL_TIME_LIMIT;
+}
+
 /* One row, from load to store. */
 static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl_summary *out, gl_arena *arena)
 {
     double start = seconds_now();
     memset(out, 0, sizeof *out);
     ws->params = &batch->params;
-    ws->deadline_s = start + batch->params.time_budget_s;
-    ws->work = 0.0;
-    ws->out_of_time = ws->not_finite = ws->full = ws->n_comp = ws->order = 0;
+    start_budget(ws, start, batch->params.time_budget_s);
+    ws->not_finite = ws->full = ws->n_comp = ws->order = 0;
     uint32_t refused = load_spectrum(ws, batch, row, &out->flags);
     out->rms = refused ? NAN : ws->unit;
     out->chi2_reduced = out->aicc = out->correlation = out->effective_channels = NAN;
@@ -484,12 +496,13 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
         if (batch->params.preset == GL_PRESET_COMPATIBLE) decompose_compatible(ws);
         else if (batch->starts) fit_given(ws, batch, row);
         else decompose_best(ws, NULL, 0);
-        if (ws->full || ws->work > WORK_LIMIT) out->flags |= GL_LIMIT_HIT;
-        if (ws->out_of_time) out->flags |= GL_TIME_LIMIT;
+        add_limit_flags(ws, out);
+        extend_budget(ws);
+        covariances(ws);
+        add_limit_flags(ws, out);
         int converged = !(out->flags & (GL_LIMIT_HIT | GL_TIME_LIMIT));
         for (int i = 0; i < ws->n_comp; i++) converged &= !ws->unconverged[i];
         if (converged) out->flags |= GL_CONVERGED;
-        covariances(ws);
         out->correlation = ws->order ? ws->lags[1] : 0.0;
         out->effective_channels = ws->order ? ws->n_valid * ws->zero_frequency : ws->n_valid;
         double chi2 = chi_square(ws);

@@ -6,13 +6,14 @@
 #ifndef WORKSPACE_H
 #define WORKSPACE_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <time.h>
 
 #include "gaussline.h"
 #include "persistence.h"
 #include "simd.h"
+#include "watch.h"
 
 #define SQRT_PI 1.7724538509055160
 #define SQRT_2PI 2.5066282746310002
@@ -21,6 +22,12 @@
 
 /* Channel-by-component evaluations of one spectrum: about half a second on one core. */
 #define WORK_LIMIT 2e8
+/* Work between two looks at the limits within one step of a fit: about a millisecond. */
+#define CHECK_WORK 1e6
+/* Wall-clock time after which the thread's clock is read for the first time. Most spectra have ended by then. */
+#define FIRST_LOOK_S 1e-3
+/* Share of the limits that the uncertainties may take in addition. */
+#define GRACE 0.3
 /* Cost of a factorisation in the same unit, for each cubed parameter. */
 #define FACTOR_WORK (1.0 / 16.0)
 
@@ -61,8 +68,15 @@ struct gl_workspace {
     int plain;    /* uniform, and no channel is blank */
     double unit;  /* noise of the loaded spectrum, input units */
     double work;
-    double deadline_s;
-    int out_of_time;
+    double work_limit;
+    double checked_work;   /* at the latest look at the limits */
+    double start_s;        /* wall-clock time at which the spectrum was loaded */
+    double budget_s;       /* processor time that it may take */
+    double deadline_s;     /* processor time of the thread at which that is used up; infinite before the first look */
+    double look_s;         /* wall-clock time before which it cannot be used up */
+    int out_of_time, out_of_work;
+    gl_batch_watch *watch; /* ends the batch early */
+    int is_caller;         /* this thread called for the batch, and asks whether to end it */
     int not_finite;  /* a fit came to a number that is not finite */
     const gl_params *params;
     /* spectrum, residual, weight and fit buffers, n_pad items each */
@@ -119,17 +133,55 @@ struct gl_workspace {
     void *memory;
 };
 
-static double seconds_now(void)
+/* Whether the processor time of the spectrum is used up. It is at most the wall-clock time, which is cheap to read, so
+ * the thread's clock is read only when enough of that has passed. The first reading starts the measurement. */
+static int is_time_up(gl_workspace *ws, double now)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    if (now < ws->look_s) return 0;
+    double used = thread_seconds();
+    if (ws->deadline_s == INFINITY) ws->deadline_s = used + ws->budget_s - fmin(now - ws->start_s, FIRST_LOOK_S);
+    ws->look_s = now + (ws->deadline_s - used);
+    return used > ws->deadline_s;
 }
 
+INLINE int is_ended(const gl_workspace *ws) { return ws->out_of_time || ws->out_of_work || watch_ended(ws->watch); }
+
+/* Whether the spectrum has to end: its time or its work is used up, or the batch ends. */
 static int out_of_budget(gl_workspace *ws)
 {
-    if (!ws->out_of_time && seconds_now() > ws->deadline_s) ws->out_of_time = 1;
-    return ws->out_of_time || ws->work > WORK_LIMIT;
+    double now = seconds_now();
+    ws->checked_work = ws->work;
+    if (ws->work > ws->work_limit) ws->out_of_work = 1;
+    if (!ws->out_of_time) ws->out_of_time = is_time_up(ws, now);
+    if (ws->is_caller) watch_ask(ws->watch, now);
+    return is_ended(ws);
+}
+
+/* The same, for loops of many short steps: looks at the limits only after CHECK_WORK. */
+INLINE int out_of_budget_now(gl_workspace *ws)
+{
+    return is_ended(ws) || (ws->work - ws->checked_work > CHECK_WORK && out_of_budget(ws));
+}
+
+static void start_budget(gl_workspace *ws, double start, double budget_s)
+{
+    ws->work = ws->checked_work = 0.0;
+    ws->work_limit = WORK_LIMIT;
+    ws->start_s = start;
+    ws->budget_s = budget_s;
+    ws->deadline_s = INFINITY;
+    ws->look_s = start + fmin(budget_s, FIRST_LOOK_S);
+    ws->out_of_time = ws->out_of_work = 0;
+}
+
+/* Gives the end of a spectrum, its uncertainties, a further share of both limits. */
+static void extend_budget(gl_workspace *ws)
+{
+    ws->work_limit = WORK_LIMIT * (1.0 + GRACE);
+    ws->deadline_s += GRACE * ws->budget_s;
+    ws->budget_s *= 1.0 + GRACE;
+    ws->look_s = 0.0;
+    ws->out_of_time = ws->out_of_work = 0;
 }
 
 /* Row of n_pad items between their margins. */

@@ -67,7 +67,8 @@ def decompose(
     """Decompose each spectrum of a batch into a sum of Gaussians.
 
     One call processes the whole batch in C without the GIL. The same spectrum gives the same bits at any number of
-    threads and in any batch, on one machine; another instruction set rounds differently.
+    threads and in any batch, on one machine, unless it has the flag TIME_LIMIT; another instruction set rounds
+    differently. An exception of a signal handler, such as KeyboardInterrupt, ends the call.
 
     Parameters
     ----------

@@ -62,7 +62,7 @@ class Params:
     """Most components of a spectrum; more set the flag LIMIT_HIT."""
 
     time_budget_s: float = 1.0
-    """Wall-clock limit for one spectrum, seconds; reaching it sets the flag TIME_LIMIT."""
+    """Processor time that one spectrum may take, seconds; reaching it sets the flag TIME_LIMIT."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.preset, str) or self.preset not in list(Preset):

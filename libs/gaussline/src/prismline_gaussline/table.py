@@ -28,7 +28,7 @@ class Flag(IntFlag):
     LIMIT_HIT = 8
     """The component limit or the work limit ended the search; the table has the components found so far."""
     TIME_LIMIT = 16
-    """The time budget ended the search; the table has the components found so far."""
+    """The time budget ended the search; the table has the components found so far. Another run may differ."""
     BLANK = 32
     """Some channels were not finite, or had a noise that is not positive: they had weight zero."""
     NO_DATA = 64
