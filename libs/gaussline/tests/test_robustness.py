@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,9 +17,12 @@ from prismline_gaussline import (
     Flag,
     Params,
     Preset,
+    SpectralAxis,
     decompose,
     estimate_correlation,
     estimate_noise_shape,
+    evaluate,
+    refit_from_neighbours,
 )
 from prismline_gaussline.synthetic import NOISE_K, make_noise, make_spectra, model
 
@@ -149,6 +154,27 @@ def test_any_length_is_accepted(channels: int) -> None:
     assert len(table) == 3
     if channels >= 100:
         assert all(np.abs(table.components(i)[:, 1] - 0.4 * channels).min() < 0.01 * channels for i in range(3))
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda table: SpectralAxis(None, 1.0), "a spectral axis needs finite start and step"),  # type: ignore[arg-type]
+        (lambda table: SpectralAxis(0.0, 10**400), "a spectral axis needs finite start and step"),
+        (lambda table: evaluate(table, 1j), "channels must be an array of numbers"),  # type: ignore[arg-type]
+        (lambda table: evaluate(table, -1), "channels must be a whole number"),
+        (lambda table: evaluate(table, np.zeros((2, 2))), "channels must be their number"),
+        (lambda table: refit_from_neighbours(np.zeros((1, 64)), table, None), r"shape must be \(ny, nx\)"),  # type: ignore[arg-type]
+        (lambda table: refit_from_neighbours(np.zeros((1, 64)), table, (1, 1), rounds=None), "rounds must be a whole"),  # type: ignore[arg-type]
+        (lambda table: estimate_correlation(np.ones((1, 64)), np.ones(63)), "noise of shape"),
+        (lambda table: estimate_noise_shape(np.ones((1, 2, 64))), "spectra must have the shape"),
+    ],
+)
+def test_misuse_of_the_other_functions_is_a_clear_value_error(
+    call: Callable[[Decomposition], object], says: str
+) -> None:
+    with pytest.raises(ValueError, match=says):
+        call(decompose(np.zeros((1, 64))))
 
 
 def test_an_empty_batch_gives_an_empty_table() -> None:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .inputs import any_number
+
 #: First four letters of the CTYPEn of a spectral axis, and the unit that it has when the header gives no CUNITn
 #: (Greisen et al. 2006, A&A 446, 747, table 1; FELO is AIPS's optical velocity on a grid that is regular in frequency).
 SPECTRAL_TYPES = {
@@ -39,8 +41,11 @@ class SpectralAxis:
     unit: str = ""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.start) and math.isfinite(self.step)) or self.step == 0.0:
+        start, step = any_number(self.start), any_number(self.step)
+        if not (math.isfinite(start) and math.isfinite(step)) or step == 0.0:
             raise ValueError(f"a spectral axis needs finite start and step and a step that is not zero, not {self}")
+        object.__setattr__(self, "start", start)
+        object.__setattr__(self, "step", step)
 
     @classmethod
     def from_header(cls, header: Mapping[str, object], axis: int | None = None) -> SpectralAxis | None:
@@ -56,10 +61,9 @@ class SpectralAxis:
         kind = str(header.get(f"CTYPE{number}", "")).strip().upper()
         if start is None or step is None or kind.startswith("FELO") or _ALGORITHM.match(kind):
             return None
-        reference = float(str(header.get(f"CRPIX{number}", 1.0)))
-        width = float(str(step))
+        reference, width = any_number(header.get(f"CRPIX{number}", 1.0)), any_number(step)
         unit = str(header.get(f"CUNIT{number}", "")).strip() or SPECTRAL_TYPES.get(kind[:4], "")
-        return cls(float(str(start)) + (1.0 - reference) * width, width, unit)
+        return cls(any_number(start) + (1.0 - reference) * width, width, unit)
 
 
 def spectral_axes(header: Mapping[str, object]) -> list[int]:

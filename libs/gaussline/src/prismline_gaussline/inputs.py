@@ -1,6 +1,6 @@
 """Reads the arguments of the public functions: arrays of numbers, masked or not, and single numbers.
 
-Every function here raises ValueError that names the argument and says what it must be.
+A function that refuses a value raises ValueError, which names the argument and says what it must be.
 """
 
 from __future__ import annotations
@@ -36,12 +36,17 @@ def doubles(values: ArrayLike, name: str) -> NDArray[np.float64]:
     return numbers(values, name).astype(np.float64)
 
 
+def any_number(value: object) -> float:
+    """``value`` as a float; NaN if it is not a number."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
+
+
 def finite_number(value: object, name: str) -> float:
     """``value`` as a finite float that is not negative."""
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
+    number = any_number(value)
     if not math.isfinite(number) or number < 0.0:
         raise ValueError(f"{name} must be a finite number that is not negative, not {value!r}")
     return number

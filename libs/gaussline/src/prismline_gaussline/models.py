@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from .inputs import doubles, whole_number
 from .table import Decomposition
 
 #: Most values that are computed at a time, so that memory does not depend on the number of components.
@@ -27,7 +28,7 @@ def evaluate(table: Decomposition | Any, channels: int | ArrayLike) -> NDArray[n
     they need not be integers. Returns the shape (n, len(channels)), float64; a spectrum without components is zero.
     Raises ValueError if the table has no columns of components.
     """
-    at = np.arange(channels, dtype=np.float64) if isinstance(channels, int) else np.asarray(channels, dtype=np.float64)
+    at = _channels(channels)
     n, owner, (amplitude, mean, stddev) = _components(table)
     model = np.zeros((n, len(at)))
     block = max(1, _BLOCK_VALUES // max(len(at), 1))
@@ -36,6 +37,15 @@ def evaluate(table: Decomposition | Any, channels: int | ArrayLike) -> NDArray[n
         z = (at - mean[rows, None]) / stddev[rows, None]
         np.add.at(model, owner[rows], amplitude[rows, None] * np.exp(-0.5 * z**2))
     return model
+
+
+def _channels(channels: int | ArrayLike) -> NDArray[np.float64]:
+    if isinstance(channels, int):
+        return np.arange(whole_number(channels, "channels", 0, 1 << 32), dtype=np.float64)
+    at = doubles(channels, "channels")
+    if at.ndim != 1:
+        raise ValueError(f"channels must be their number, or have the shape (channels,), not {at.shape}")
+    return at
 
 
 def _components(table: Decomposition | Any) -> tuple[int, NDArray[np.int64], list[NDArray[np.float64]]]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .batch import decompose
-from .inputs import doubles, numbers
+from .inputs import doubles, numbers, whole_number
 from .params import Params
 from .table import COMPONENT_COLUMNS, SPECTRUM_COLUMNS, Decomposition
 
@@ -52,6 +52,9 @@ def refit_from_neighbours(
     for arguments that ``decompose`` refuses.
     """
     array = numbers(spectra, "spectra")
+    rounds = whole_number(rounds, "rounds", 0, 1000)
+    if not isinstance(shape, tuple) or len(shape) != 2:
+        raise ValueError(f"shape must be (ny, nx), not {shape!r}")
     if array.ndim != 2 or len(array) != len(table) or len(table) != shape[0] * shape[1]:
         raise ValueError(f"{array.shape} spectra, {len(table)} rows and an image of {shape} are not the same spectra")
     sigma = None if noise is None else doubles(noise, "noise")
