@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from prismline_contracts import Envelope
 from prismline_runtime import Delivery, TransientError, undelivered_envelope
-from prismline_runtime.routing import Message, Router
+from prismline_runtime.routing import Message, MessageFunction, Router
 from tests.contracts import jobs
 from tests.contracts.estate import Estate
 from tests.simulation.plan import HOUR, Plan, RunPlan
@@ -160,15 +160,15 @@ def _service(source: object) -> str:
 def _watching(sightings: dict[Link, Sighting], replace: Replace) -> Iterator[None]:
     dispatch = Router.dispatch
 
-    def watched_dispatch(router: Router, delivery: Delivery) -> None:
+    def watched_dispatch(router: Router, delivery: Delivery, keys: ExitStack) -> None:
         document = json.loads(delivery.body)
         document = undelivered_envelope(document) or document
         if document.get("type") not in router.messages or "specversion" not in document:
-            dispatch(router, delivery)
+            dispatch(router, delivery, keys)
             return
         link = Link(_service(router.transport.source), _service(document["source"]), document["type"])
         if link in sightings and not sightings[link].postponed:
-            dispatch(router, delivery)
+            dispatch(router, delivery, keys)
             return
         body = replace(link, json.dumps(document))
         sighting = sightings[link] = Sighting(link, json.loads(body))
@@ -177,7 +177,7 @@ def _watching(sightings: dict[Link, Sighting], replace: Replace) -> Iterator[Non
         sighting.data |= {name for name in _wire_names(model) if _field(model, name).is_required()}
         router.messages = {**messages, link.type: (model, _reading(function, sighting))}
         try:
-            dispatch(router, dataclasses.replace(delivery, body=body))
+            dispatch(router, dataclasses.replace(delivery, body=body), keys)
         except Exception as error:
             sighting.refused, sighting.postponed = str(error), isinstance(error, TransientError)
             raise
@@ -188,11 +188,11 @@ def _watching(sightings: dict[Link, Sighting], replace: Replace) -> Iterator[Non
         yield
 
 
-def _reading(function: Callable[[Any, Message], None], sighting: Sighting) -> Callable[[Any, Message], None]:
+def _reading(function: MessageFunction, sighting: Sighting) -> MessageFunction:
     """Wrap `function` so that `sighting` records which fields of its message it reads."""
 
-    def call(data: BaseModel, message: Message) -> None:
-        function(
+    def call(data: BaseModel, message: Message) -> str | None:
+        return function(
             _watched(data, sighting.data),
             dataclasses.replace(message, envelope=_watched(message.envelope, sighting.envelope)),
         )

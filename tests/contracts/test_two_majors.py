@@ -46,7 +46,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         data = {"items" if name == "n_items" else name: value for name, value in message.data.items()}
         return message.model_copy(update={"type": ChunkProcessV2.TYPE, "data": data})
 
-    def worker_takes(transport: Transport, logger: Any, messages: dict[Any, Any], **more: Any) -> Any:
+    def worker_takes(transport: Transport, logger: Any, messages: dict[Any, Any], **options: Any) -> Any:
         process = messages[ChunkProcess]
 
         def counted(data: ChunkProcess, message: Message) -> None:
@@ -55,7 +55,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         newer = began and now() >= began[0] + timedelta(seconds=DEPLOYED - 10)
         known = {ChunkProcess: counted} | ({ChunkProcessV2: counted} if newer else {})
-        return queue_handler(transport, logger, messages | known, **more)
+        return queue_handler(transport, logger, messages | known, **options)
 
     def refused(self: Transport, delivery: Any, why: dict[str, str]) -> None:
         seen[f"{json.loads(delivery.body)['type']} {next(iter(why))}"] += 1

@@ -183,13 +183,8 @@ class Router:
             keys.enter_context(
                 log_keys(self._logger, message_id=delivery.message_id, receive_count=delivery.receive_count)
             )
-            work = None
             try:
-                call = self._route(delivery)
-                work = call.work
-                keys.enter_context(log_keys(self._logger, **call.log_keys))
-                if call.function() != SENT_AGAIN and (call.sent_before or delivery.receive_count > 1):
-                    self._forget_error(work)
+                self.dispatch(delivery, keys)
             except PermanentError as error:
                 self._logger.warning("message_dead_lettered", extra={"reason": str(error), "queue": delivery.queue})
                 self.transport.dead_letter(delivery, {"error": str(error)})
@@ -200,16 +195,27 @@ class Router:
                 self._logger.info("message_waits", extra={"reason": str(error), "resource": error.resource})
                 self.transport.dead_letter(delivery, {"waits_for": error.resource})
             except Exception as error:
-                self._note_error(work, error)
+                self._note_error(delivery, error)
                 if not self._postpone(delivery, error):
                     raise
 
-    def _note_error(self, work: Work | None, error: Exception) -> None:
+    def dispatch(self, delivery: Delivery, keys: ExitStack) -> None:
+        """Call the function for a message. Raises its errors, and PermanentError if the message is invalid.
+
+        keys: gets the keys of the message's log lines.
+        """
+        call = self._route(delivery)
+        keys.enter_context(log_keys(self._logger, **call.log_keys))
+        if call.function() != SENT_AGAIN and (call.sent_before or delivery.receive_count > 1):
+            self._forget_error(call.work)
+
+    def _note_error(self, delivery: Delivery, error: Exception) -> None:
         """Write down an unexpected error, while no other consumer can receive the message."""
-        if self._errors is not None and work is not None and is_unexpected(error):
+        if self._errors is not None and is_unexpected(error):
             with self._without_harm():
                 service = self.transport.source.rpartition("/")[2]
-                self._errors.note_error(work, service=service, error=describe_error(error))
+                if (work := Work.of(_document(delivery))) is not None:
+                    self._errors.note_error(work, service=service, error=describe_error(error))
 
     def _forget_error(self, work: Work | None) -> None:
         """Write down that a message which may have raised before has succeeded."""
@@ -243,8 +249,7 @@ class Router:
 
     def _route(self, delivery: Delivery) -> _Call:
         """Find the function for a message. Raises PermanentError if the message is invalid."""
-        document = _parse(delivery.body)
-        document = undelivered_envelope(document) or document
+        document = _document(delivery)
         if "specversion" not in document:
             return self._route_aws_event(document, delivery)
         try:
@@ -292,14 +297,17 @@ def _type_of(model: type[BaseModel]) -> str:
     return str(getattr(model, "TYPE"))  # noqa: B009
 
 
-def _parse(body: str) -> dict[str, Any]:
+def _document(delivery: Delivery) -> dict[str, Any]:
+    """The message: an envelope, or an event of an AWS service. Raises PermanentError if it is not a JSON object."""
     try:
-        document = from_json(body)  # unlike `json`, it refuses unpaired surrogates, which no client of AWS can encode
+        document = from_json(
+            delivery.body
+        )  # unlike `json`, it refuses unpaired surrogates, which no client of AWS can encode
     except ValueError as error:
         raise PermanentError(f"The message is not JSON: {error}.") from error
     if not isinstance(document, dict):
         raise PermanentError("The message is not a JSON object.")
-    return document
+    return undelivered_envelope(document) or document
 
 
 def queue_handler(
