@@ -300,9 +300,8 @@ def _type_of(model: type[BaseModel]) -> str:
 def _document(delivery: Delivery) -> dict[str, Any]:
     """The message: an envelope, or an event of an AWS service. Raises PermanentError if it is not a JSON object."""
     try:
-        document = from_json(
-            delivery.body
-        )  # unlike `json`, it refuses unpaired surrogates, which no client of AWS can encode
+        # Unlike `json`, it refuses unpaired surrogates, which no client of AWS can encode.
+        document = from_json(delivery.body)
     except ValueError as error:
         raise PermanentError(f"The message is not JSON: {error}.") from error
     if not isinstance(document, dict):
