@@ -9,7 +9,7 @@ import pytest
 from botocore.config import Config
 from botocore.stub import Stubber
 
-from prismline_runtime import Bucket, PermanentError, PresignedRanges, UnavailableError
+from prismline_runtime import Bucket, PermanentError, PresignedRanges, UnavailableError, clients
 
 pytestmark = pytest.mark.emulator
 BODY = bytes(range(256)) * 4
@@ -27,7 +27,7 @@ def name(aws_env: dict[str, str]) -> str:
 @pytest.fixture
 def silent() -> Stubber:
     """An S3 client that signs URLs, but cannot make a request."""
-    stubber = Stubber(boto3.client("s3"))
+    stubber = Stubber(clients.s3())
     stubber.activate()
     return stubber
 
@@ -49,7 +49,7 @@ def removed(name: str) -> None:
 
 @pytest.mark.parametrize(("change", "said"), [(replaced, "was replaced"), (removed, "does not exist")])
 def test_the_error_of_the_client_says_what_is_wrong(name: str, change: Callable[[str], None], said: str) -> None:
-    s3 = boto3.client("s3")
+    s3 = clients.s3()
     bucket = Bucket(s3, name, PresignedRanges(s3))
     etag = bucket.version("k")
     assert bucket.read_range("k", 0, 10, etag=etag) == BODY[:10]
@@ -75,7 +75,7 @@ def test_an_unreachable_server_is_an_unavailable_error() -> None:
 
 
 def test_no_presigned_request_is_made_if_a_proxy_is_configured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    s3 = boto3.client("s3")
+    s3 = clients.s3()
     etag = Bucket(s3, name).version("k")
     assert PresignedRanges(s3).read(name, "k", 0, 10, etag=etag) == BODY[:10]
     monkeypatch.delenv("NO_PROXY", raising=False)

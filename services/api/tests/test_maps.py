@@ -289,7 +289,9 @@ class TestDifferences:
     def test_runs_that_cannot_be_compared_are_refused(self, cube: CubeRun) -> None:
         path, other = f"/runs/{cube.run_id}/maps", cube.world.caller("other")
         assert "not compared" in cube.api.get(f"{path}/chunks/differences/{cube.run_id}", expect=409)["detail"]
-        theirs = other.post("/jobs", {"workload": "spectra", "name": "grs", "cube_key": CUBE}, expect=202)["run"]
+        job = {"workload": "spectra", "name": "grs", "cube_key": "cubes/other/field.fits"}
+        cube.world.deps.bucket.write(job["cube_key"], b"a cube")
+        theirs = other.post("/jobs", job, expect=202)["run"]
         cube.api.get(f"{path}/rms/differences/{theirs['run_id']}", expect=404)
 
 
