@@ -104,6 +104,7 @@ mutants: $(VENV)/.installed-dev  ## Put deliberate bugs into a copy of the code;
 
 fuzz: $(VENV)/.installed-dev  ## Search inputs from outside that break a parser; SECONDS=600 for each target, TARGET=manifest, CORES=2.
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60) --cores $(or $(CORES),1) $(addprefix --target ,$(TARGET)) $(addprefix --engine ,$(ENGINE))
+	$(if $(TARGET),,$(BIN)/python libs/gaussline/tests/fuzz_api.py $(or $(ROUNDS),100000))
 
 install: $(VENV)/.installed  ## Install everything that the services and the command need.
 
