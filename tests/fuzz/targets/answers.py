@@ -156,6 +156,7 @@ DISCORD = [
     answer("400 Bad Request", body='{"message": "Invalid Form Body", "code": 50035}'),
 ]
 HOSTILE = {
+    "a_redirect_to_an_address_without_a_host": answer("302 Found", "Location: https:}/example.org/other"),
     "an_answer_that_is_not_http": b"\x16\x03\x01\x00\x00",
     "an_empty_answer": b"",
     "a_length_of_twenty_digits": b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n",

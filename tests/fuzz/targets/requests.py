@@ -337,6 +337,7 @@ HOSTILE = {
 RECORDS = {
     "a_record_that_is_a_list": b"[]",
     "a_record_nested_a_hundred_thousand_times": b"[" * 100_000,
+    "a_record_nested_three_hundred_times": b'{"a": ' * 300 + b"1" + b"}" * 300,
     "a_record_with_half_of_a_surrogate_pair": b'{"run_id": "\\ud800", "error": "\\ud800"}',
     "a_record_with_a_number_that_is_none": b'{"run_id": "r", "receive_count": NaN, "time": Infinity}',
     "a_record_whose_fields_have_other_types": b'{"run_id": [], "error": {}, "collection": 1, "receive_count": "x"}',

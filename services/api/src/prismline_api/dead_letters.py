@@ -28,6 +28,8 @@ from prismline_runtime import PermanentError, UnavailableError, aws_errors
 
 #: Most records of the archive that are read for one part of a list, and how many at a time.
 MOST_RECORDS, READERS = 200, 8
+#: Most levels of objects and lists in a record that is shown. An answer with more than 255 cannot be written.
+MOST_LEVELS = 100
 #: Prefixes of the folders of days: records that no recovery has taken, and records that a recovery could not send.
 ROOTS = (DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX)
 #: Fields of a record that are text and have the same names in the answer.
@@ -166,7 +168,23 @@ def _read(key: str, deps: Dependencies) -> dict[str, Any]:
         record = json.loads(text.encode(errors="replace"))
     except (PermanentError, ValueError, RecursionError):
         return {}
-    return record if isinstance(record, dict) else {}
+    return record if isinstance(record, dict) and not _is_deeper_than(MOST_LEVELS, record) else {}
+
+
+def _is_deeper_than(levels: int, value: Any) -> bool:
+    """Whether objects and lists are nested in more than `levels` levels."""
+    level = [value]
+    for _ in range(levels):
+        level = [child for each in level for child in _children(each)]
+        if not level:
+            return False
+    return True
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _read_for_list(key: str, deps: Dependencies) -> dict[str, Any]:

@@ -189,7 +189,7 @@ class CaptionClient:
                 answer = _whole(streamed)
         except httpx.TransportError as error:
             raise self._down(f"could not be reached: {type(error).__name__}") from error
-        except httpx.RequestError as error:
+        except (httpx.RequestError, httpx.InvalidURL) as error:  # a redirect may name such a URL
             raise TransientError(f"The caption model's answer could not be read: {type(error).__name__}.") from error
         if answer.status_code >= httpx.codes.INTERNAL_SERVER_ERROR:
             down = self._down(f"answered {answer.status_code}")

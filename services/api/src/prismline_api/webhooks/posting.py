@@ -32,7 +32,7 @@ class Poster:
             return Answer(error=f"The target did not answer within {self._seconds:g} s.")
         except RefusedAddressError as error:
             return Answer(error=str(error), final=True)
-        except httpx.TransportError as error:
+        except (httpx.TransportError, httpx.InvalidURL) as error:  # a redirect may name such a URL
             return Answer(error=f"The target cannot be reached: {type(error).__name__}.")
 
     async def _post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
