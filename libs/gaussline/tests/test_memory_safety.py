@@ -16,7 +16,7 @@ UNITS = ("batch", "kernel_baseline", "kernel_avx2", "kernel_avx512")
 SANITIZE = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 
 #: Seeds are run ten at a time, with this many batches of each on every instruction set of the machine.
-SEEDS, ROUNDS = 10, 15
+SEEDS, ROUNDS = 10, 6
 
 
 def build(folder: Path, program: str, optimisation: str, *link: str) -> Path:
