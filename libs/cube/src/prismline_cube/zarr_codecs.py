@@ -82,7 +82,7 @@ class Compressor(BytesBytesCodec):
         return chunk_spec.prototype.buffer.from_bytes(plain)
 
     def compute_encoded_size(self, input_byte_length: int, chunk_spec: ArraySpec) -> int:
-        """Refuse it: the size depends on the content."""
+        """Refused, as by zarr's own compressors: the size depends on the content."""
         raise NotImplementedError
 
 

@@ -119,7 +119,7 @@ def reader_errors(failed: str) -> Iterator[None]:
 
     `failed` begins the sentence and names what is read: "The cube cubes/c.fits cannot be split". Prismline's own
     errors, and errors of the disk, the network and AWS, pass through. A parser should check its input, so that the
-    sentence says what to do; this boundary is for what no check expects.
+    sentence says what to do. This boundary maps the errors that no check has foreseen.
     """
     try:
         yield
