@@ -32,7 +32,9 @@ import httpx
 
 from prismline_api.dependencies import Dependencies
 from prismline_api.store import encoded
-from prismline_contracts import new_api_key, task_id, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.jobs import new_api_key
+from prismline_contracts.tasks import task_id
 from prismline_localstack import harness
 from prismline_localstack.api_keys import read_api_key
 from prismline_runtime import Change, Table

@@ -108,7 +108,9 @@ def prepare(n_chunks: int, n_spectra: int) -> dict[str, float]:
     """A run of copied chunks whose messages wait in the queue."""
     import numpy as np
 
-    from prismline_contracts import ChunkProcess, chunk_id, chunk_key
+    from prismline_contracts.base import chunk_id
+    from prismline_contracts.commands import ChunkProcess
+    from prismline_contracts.objects import chunk_key
     from prismline_ledger import Ledger, NewChunk
     from prismline_localstack.testing import create_runs_table
     from prismline_runtime import Transport, clients

@@ -35,7 +35,8 @@ import boto3
 from astropy.io import fits
 from botocore.config import Config
 
-from prismline_contracts import CubeGeometry, SpectraManifest
+from prismline_contracts.manifest import SpectraManifest
+from prismline_contracts.objects import CubeGeometry
 from prismline_runtime import Bucket
 from prismline_splitter.workload import Source
 from prismline_splitter.workloads.spectra import Spectra

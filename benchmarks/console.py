@@ -29,7 +29,7 @@ import boto3
 from playwright.sync_api import Page, sync_playwright
 
 from prismline_api.dependencies import Dependencies
-from prismline_contracts import timestamp
+from prismline_contracts.base import timestamp
 from prismline_localstack import harness
 from prismline_runtime import encode
 

@@ -34,8 +34,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from prismline_api.dependencies import Dependencies
-from prismline_contracts import CubeGeometry, CubeReference, chunk_id, geometry_key, output_key
+from prismline_contracts.base import chunk_id
 from prismline_contracts.decomposition import arrow_schema
+from prismline_contracts.objects import CubeGeometry, geometry_key, output_key
+from prismline_contracts.references import CubeReference
 from prismline_ledger import NewChunk, Started
 from prismline_localstack import harness
 from prismline_localstack.api_keys import read_api_key

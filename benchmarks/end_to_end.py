@@ -37,7 +37,7 @@ from prismline_cli import synthetic
 from prismline_cli.connection import Connection
 from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import submit
-from prismline_contracts import ChunkStatus
+from prismline_contracts.items import ChunkStatus
 from prismline_gaussline import decompose
 from prismline_localstack import harness
 from prismline_localstack.processes import processor_seconds

@@ -24,16 +24,9 @@ from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
-from prismline_contracts import (
-    ExportRequested,
-    TaskItem,
-    TaskResult,
-    export_object_key,
-    jobs_table_name,
-    partition,
-    shard_of,
-    task_id,
-)
+from prismline_contracts.events import ExportRequested
+from prismline_contracts.jobs import export_object_key, jobs_table_name
+from prismline_contracts.tasks import TaskItem, TaskResult, partition, shard_of, task_id
 from prismline_exporter.dependencies import Dependencies
 from prismline_exporter.handler import build_handler
 from prismline_ledger import Ledger

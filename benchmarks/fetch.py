@@ -137,7 +137,7 @@ class NoS3:
 def fetcher(urls: list[str], concurrency: int) -> float:
     import httpx
 
-    from prismline_contracts import UrlParams
+    from prismline_contracts.tasks import UrlParams
     from prismline_web import guarded_async_client
     from prismline_worker.body_store import BodyStore
     from prismline_worker.fetcher import Fetcher
@@ -192,7 +192,8 @@ def prepare(urls: list[str], concurrency: int) -> tuple[Any, Any, str, dict[int,
 
 
 def worker(urls: list[str], concurrency: int) -> float:
-    from prismline_contracts import Envelope, TasksProcess
+    from prismline_contracts.commands import TasksProcess
+    from prismline_contracts.envelope import Envelope
     from prismline_ledger.testing import Context, lambda_event_of
     from prismline_runtime import batches
     from prismline_worker.handler import build_handler
@@ -220,7 +221,7 @@ def worker(urls: list[str], concurrency: int) -> float:
 
 
 def aws(urls: list[str], concurrency: int) -> float:
-    from prismline_contracts import TaskResult, result_key
+    from prismline_contracts.tasks import TaskResult, result_key
     from prismline_ledger import TaskEnding
     from prismline_localstack.standins.site import page_body
     from prismline_runtime import batches, clients

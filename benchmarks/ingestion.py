@@ -181,7 +181,8 @@ def splitter(n_urls: int) -> dict[str, Any]:
     """Deliver the command and its successors, like the runtime, until the run is latched."""
     import boto3
 
-    from prismline_contracts import Envelope, RunSplit
+    from prismline_contracts.commands import RunSplit
+    from prismline_contracts.envelope import Envelope
     from prismline_ledger import Ledger
     from prismline_ledger.testing import Context
     from prismline_runtime import Transport
@@ -213,7 +214,8 @@ def small(_: int) -> dict[str, Any]:
     """Submit small runs one after the other, and wait for the latch of each."""
     import boto3
 
-    from prismline_contracts import Envelope, RunSplit
+    from prismline_contracts.commands import RunSplit
+    from prismline_contracts.envelope import Envelope
     from prismline_runtime import Transport
     from prismline_splitter.dependencies import Dependencies
 
@@ -258,7 +260,8 @@ def timed(call: Callable[..., Any], name: str, spent: dict[str, float]) -> Calla
 
 def bare(n_urls: int) -> dict[str, Any]:
     """Write the same tasks in the same blocks with only the two calls."""
-    from prismline_contracts import partition, shard_of, task_id, timestamp
+    from prismline_contracts.base import timestamp
+    from prismline_contracts.tasks import partition, shard_of, task_id
     from prismline_runtime import clients
     from prismline_splitter.ingestion import block_size, shard_count_of
     from prismline_splitter.settings import SplitterSettings

@@ -113,7 +113,9 @@ def run_child(name: str, environment: str, n_records: int, latency_ms: float = 0
 
 
 def recover(n_records: int) -> dict[str, float]:
-    from prismline_contracts import DeadlettersRecover, Envelope, timestamp
+    from prismline_contracts.base import timestamp
+    from prismline_contracts.deadletters import DeadlettersRecover
+    from prismline_contracts.envelope import Envelope
     from prismline_dlq_consumer.dependencies import Dependencies
     from prismline_dlq_consumer.recovery import on_recover
     from prismline_runtime import Delivery, Message

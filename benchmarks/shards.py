@@ -30,7 +30,8 @@ from botocore.config import Config
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from prismline_contracts import ChunkItem, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.items import ChunkItem
 from prismline_ledger import Ledger
 from prismline_localstack.emulator import Emulator
 from prismline_localstack.testing import create_runs_table

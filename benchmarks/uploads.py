@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import math
 
-from prismline_contracts import CubeReference
+from prismline_contracts.references import CubeReference
 from prismline_cube import reader_of
 
 HEADER_BYTES = 2880

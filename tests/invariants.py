@@ -7,8 +7,11 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 
-from prismline_contracts import CAPTIONS_PREFIX, Caption, ChunkItem, ChunkStatus, RunItem, chunk_id
+from prismline_contracts.base import chunk_id
+from prismline_contracts.captions import Caption
 from prismline_contracts.decomposition import SpectrumStatus, arrow_schema
+from prismline_contracts.items import ChunkItem, ChunkStatus, RunItem
+from prismline_contracts.prefixes import CAPTIONS_PREFIX
 from tests.system import System, wait_for
 
 #: Types of the events that end a run.

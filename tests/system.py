@@ -25,7 +25,8 @@ from prismline_cli import results
 from prismline_cli.connection import Connection
 from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import submit
-from prismline_contracts import ChunkItem, ChunkStatus, RunItem, run_id_of
+from prismline_contracts.items import ChunkItem, ChunkStatus, RunItem
+from prismline_contracts.manifest import run_id_of
 from prismline_localstack import harness
 from prismline_localstack.settings import REPOSITORY
 from prismline_localstack.testing import observe_bus

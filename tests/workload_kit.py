@@ -22,7 +22,9 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any, BinaryIO, cast
 
-from prismline_contracts import ChunkProcess, Envelope, Manifest
+from prismline_contracts.commands import ChunkProcess
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.manifest import Manifest
 from prismline_ledger import NewChunk
 from prismline_runtime import Bucket, Delivery, Message, PermanentError, service_logger
 from prismline_splitter import workloads as splitter_workloads

@@ -12,7 +12,8 @@ from typer.testing import CliRunner, Result
 
 from prismline_cli.connection import Connection
 from prismline_cli.main import app
-from prismline_contracts import jobs_table_name, partition, shard_of, task_id
+from prismline_contracts.jobs import jobs_table_name
+from prismline_contracts.tasks import partition, shard_of, task_id
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from cli_world import CliWorld
 
-from prismline_contracts import Envelope, RunCancelRequested
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.events import RunCancelRequested
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import observe_bus
 

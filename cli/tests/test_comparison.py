@@ -13,7 +13,7 @@ from prismline_cli import comparing, comparison, panels
 from prismline_cli.comparison import Spread, compare, mismatch, model_distance
 from prismline_cli.panels import PixelKind
 from prismline_cli.titles import Title
-from prismline_contracts import CubeGeometry
+from prismline_contracts.objects import CubeGeometry
 from prismline_contracts.outputs import checked_output
 from prismline_cube import gaussians
 

@@ -14,7 +14,8 @@ from typer.testing import CliRunner, Result
 
 from prismline_cli.main import app
 from prismline_cli.recovering import progress_of
-from prismline_contracts import DeadlettersRecover, Envelope, RecoveryCounts, RecoveryOperationItem
+from prismline_contracts.deadletters import DeadlettersRecover, RecoveryCounts, RecoveryOperationItem
+from prismline_contracts.envelope import Envelope
 from prismline_ledger import Operations
 from prismline_localstack.state import make_client
 

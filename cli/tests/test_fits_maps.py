@@ -13,7 +13,7 @@ from astropy.io import fits
 from astropy.wcs import WCS
 
 from prismline_cli import fits_maps
-from prismline_contracts import CubeGeometry
+from prismline_contracts.objects import CubeGeometry
 
 NX, NY, CHANNELS = 4, 3, 40
 HEADER = fits.Header(

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from prismline_cli import api_client
-from prismline_contracts import TENANTS_PK, jobs_table_name
+from prismline_contracts.jobs import TENANTS_PK, jobs_table_name
 from prismline_localstack.testing import serving
 from prismline_runtime import Table
 

@@ -13,7 +13,7 @@ from matplotlib.text import Text
 from prismline_cli import panels, picture, titles
 from prismline_cli.panels import PixelKind
 from prismline_cli.titles import Title
-from prismline_contracts import CubeGeometry
+from prismline_contracts.objects import CubeGeometry
 from prismline_cube import SpectralAxis
 
 nan = math.nan

@@ -13,7 +13,8 @@ from prismline_cli.main import app
 from prismline_cli.results import Decomposition
 from prismline_cli.runs import RunView
 from prismline_cli.tables import runs_table
-from prismline_contracts import CubeGeometry, RunItem, WorkflowStateItem
+from prismline_contracts.items import RunItem, WorkflowStateItem
+from prismline_contracts.objects import CubeGeometry
 
 
 @pytest.mark.parametrize(

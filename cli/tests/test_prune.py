@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cli_world import CliWorld
 
-from prismline_contracts import run_id_of
+from prismline_contracts.manifest import run_id_of
 
 pytestmark = pytest.mark.emulator
 

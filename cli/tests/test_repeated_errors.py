@@ -9,7 +9,7 @@ from cli_world import CliWorld
 
 from prismline_cli import watching
 from prismline_cli.runs import RunView
-from prismline_contracts import ChunkProcess, RunSplit
+from prismline_contracts.commands import ChunkProcess, RunSplit
 from prismline_runtime import Work
 
 pytestmark = pytest.mark.emulator

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from cli_world import CliWorld
 
-from prismline_contracts import DeadlettersRecover, Envelope
+from prismline_contracts.deadletters import DeadlettersRecover
+from prismline_contracts.envelope import Envelope
 from prismline_localstack.state import make_client
 
 pytestmark = pytest.mark.emulator

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from cli_world import CliWorld
 
-from prismline_contracts import now, timestamp
+from prismline_contracts.base import now, timestamp
 
 pytestmark = pytest.mark.emulator
 

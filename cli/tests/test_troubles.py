@@ -9,7 +9,8 @@ import pytest
 from cli_world import CliWorld
 
 from prismline_cli.troubles import trouble
-from prismline_contracts import ChunkItem, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.items import ChunkItem
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 BEFORE = timestamp(NOW - timedelta(minutes=2))

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prismline_contracts import Queue
+from prismline_contracts.commands import Queue
 from prismline_contracts.compatibility import Schema, differences
 from prismline_contracts.registry import NEXT, Kind, read_registry
 from prismline_contracts.release import (

@@ -15,28 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from prismline_contracts import (
-    CaptionsManifest,
-    CaptionWindow,
-    ChunkCompleted,
-    ChunkItem,
-    Envelope,
-    FitParams,
-    Manifest,
-    NewerStatus,
-    SpectraManifest,
-    TaskItem,
-    UrlsManifest,
-    derived_id,
-    partition,
-    run_queue_name,
-    run_queue_prefix,
-    shard_of,
-    task_id,
-    traceparent_of,
-)
+from prismline_contracts.base import derived_id
+from prismline_contracts.captions import CaptionsManifest, CaptionWindow
+from prismline_contracts.commands import run_queue_name, run_queue_prefix
+from prismline_contracts.envelope import Envelope, traceparent_of
+from prismline_contracts.events import ChunkCompleted
+from prismline_contracts.items import ChunkItem, NewerStatus
+from prismline_contracts.manifest import FitParams, Manifest, SpectraManifest
 from prismline_contracts.outputs import OUTPUT_MODELS
 from prismline_contracts.schemas import DOCUMENTS, MESSAGES, MODELS, OUTPUTS_FOLDER, output_schema_of, schema_of
+from prismline_contracts.tasks import TaskItem, UrlsManifest, partition, shard_of, task_id
 
 ROOT = Path(__file__).parents[1]
 NAMES = sorted(MODELS)

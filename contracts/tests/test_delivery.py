@@ -17,8 +17,15 @@ from typing import Any
 import pytest
 import yaml
 
-from prismline_contracts import DEAD_LETTER_RETENTION_SECONDS, LIMITS, Queue, QueueLimits, state_machine_name
-from prismline_contracts.delivery import DEAD_LETTER_FUNCTION_SECONDS, VISIBILITY_PER_TIMEOUT
+from prismline_contracts.commands import Queue
+from prismline_contracts.delivery import (
+    DEAD_LETTER_FUNCTION_SECONDS,
+    DEAD_LETTER_RETENTION_SECONDS,
+    LIMITS,
+    VISIBILITY_PER_TIMEOUT,
+    QueueLimits,
+    state_machine_name,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 TEMPLATES = sorted(REPOSITORY.glob("services/*/template.yaml"))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prismline_contracts import normalize_instance_id
+from prismline_contracts.resources import normalize_instance_id
 
 
 @given(st.from_regex(r"\s*([nN][oO][nN][eE])?\s*", fullmatch=True) | st.none())

@@ -9,7 +9,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from prismline_contracts import api_key_key, api_key_sha256
+from prismline_contracts.jobs import api_key_key, api_key_sha256
 from prismline_localstack.api_keys import API_KEY_VARIABLE, ensure_api_key, read_api_key
 from prismline_localstack.testing import create_runs_table
 from prismline_runtime import Table

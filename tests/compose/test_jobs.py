@@ -8,7 +8,9 @@ from typing import Any
 import httpx
 import pytest
 
-from prismline_contracts import ChunkStatus, new_api_key, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.items import ChunkStatus
+from prismline_contracts.jobs import new_api_key
 from prismline_localstack.endpoints import LOOPBACK
 from prismline_runtime import Table
 from tests.compose.stack import Stack

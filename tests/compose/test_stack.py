@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prismline_contracts import ChunkStatus
+from prismline_contracts.items import ChunkStatus
 from tests.compose.conftest import connected, measured
 from tests.compose.stack import Stack, docker
 from tests.cubes import write_cube

@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from prismline_api.app import create_app
-from prismline_contracts import timestamp
+from prismline_contracts.base import timestamp
 from prismline_localstack import harness
 from prismline_localstack.testing import serving
 from tests.console.conftest import Console

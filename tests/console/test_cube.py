@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from prismline_contracts import ChunkStatus
+from prismline_contracts.items import ChunkStatus
 from tests.console.conftest import Console
 from tests.console.watching import violations
 from tests.cubes import write_cube

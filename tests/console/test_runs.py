@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
-from prismline_contracts import ChunkStatus
+from prismline_contracts.items import ChunkStatus
 from tests.console import stage
 from tests.console.conftest import Console
 from tests.console.stage import Scene

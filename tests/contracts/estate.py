@@ -26,7 +26,8 @@ from fastapi.testclient import TestClient
 
 from prismline_api.app import build_app
 from prismline_api.dependencies import Dependencies
-from prismline_contracts import Scope, new_api_key, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.jobs import Scope, new_api_key
 from prismline_ledger.testing import Context, lambda_event
 from prismline_runtime import Table, clients
 from tests.simulation import virtual, world

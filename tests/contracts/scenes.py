@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 from pydantic import BaseModel
 
-from prismline_contracts import Envelope
+from prismline_contracts.envelope import Envelope
 from prismline_runtime import Delivery, TransientError, undelivered_envelope
 from prismline_runtime.routing import Message, MessageFunction, Router
 from tests.contracts import jobs

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from prismline_contracts import timestamp
+from prismline_contracts.base import timestamp
 from prismline_contracts.deploying import Verifications, pact_digest, read_deployed
 from prismline_contracts.registry import read_registry
 from prismline_contracts.release import main

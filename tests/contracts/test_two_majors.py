@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import Field
 
-from prismline_contracts import ChunkProcess, Envelope, Queue, now
+from prismline_contracts.base import now
+from prismline_contracts.commands import ChunkProcess, Queue
+from prismline_contracts.envelope import Envelope
 from prismline_runtime import Message, queue_handler
 from prismline_runtime.transport import Transport
 from prismline_worker import handler as worker

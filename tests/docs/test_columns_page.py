@@ -14,8 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 from astropy.io import fits
 
-from prismline_contracts import ChunkProcess, FitParams, SpectraManifest, output_key
+from prismline_contracts.commands import ChunkProcess
 from prismline_contracts.decomposition import COLUMNS, MetadataKey
+from prismline_contracts.manifest import FitParams, SpectraManifest
+from prismline_contracts.objects import output_key
 from prismline_splitter.cube import open_cube
 from prismline_splitter.workloads.spectra import AboutCube, geometry_of, write_npz
 from prismline_worker.chunk_file import ChunkFile

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from astropy.io import fits
 
-from prismline_contracts import derived_id
+from prismline_contracts.base import derived_id
 from prismline_cube.testing import empty_hdus, forged_member, grid, no_groups, zarr_file
 from tests.cubes import header, write_cube
 from tests.invariants import assert_invariants

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from astropy.io import fits
 
-from prismline_contracts import ChunkStatus, FitParams
+from prismline_contracts.items import ChunkStatus
+from prismline_contracts.manifest import FitParams
 from tests.cubes import write_cube
 from tests.system import System, wait_for
 

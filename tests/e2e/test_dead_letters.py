@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from prismline_contracts import ARCHIVE_PREFIX, ChunkStatus
+from prismline_contracts.items import ChunkStatus
+from prismline_contracts.prefixes import ARCHIVE_PREFIX
 from prismline_localstack.demos import faults as demo_faults
 from prismline_localstack.demos.faults import CHUNKS, GARBAGE, KILLED, PERMANENT, TRANSIENT
 from tests.cubes import write_cube

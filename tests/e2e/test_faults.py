@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prismline_contracts import DEAD_LETTERS_PREFIX, ChunkStatus
+from prismline_contracts.items import ChunkStatus
+from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
 from tests.redelivery import RedeliveringProxy

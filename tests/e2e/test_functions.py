@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from prismline_contracts import UPLOADS_PREFIX
+from prismline_contracts.prefixes import UPLOADS_PREFIX
 from prismline_localstack.api_keys import read_api_key
 from prismline_localstack.deployment.deploying import CODE_TYPES
 from prismline_localstack.home import Home

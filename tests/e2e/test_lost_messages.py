@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from prismline_contracts import ChunkStatus
+from prismline_contracts.items import ChunkStatus
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants
 from tests.system import CHUNK_SERVICES, System, wait_for

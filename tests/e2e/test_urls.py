@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from prismline_contracts import TaskStatus, run_queue_name
+from prismline_contracts.commands import run_queue_name
+from prismline_contracts.tasks import TaskStatus
 from prismline_localstack.harness import load_state
 from prismline_localstack.standins.site import Site, page_body
 from tests.system import PATIENCE, URL_SERVICES, System, wait_for

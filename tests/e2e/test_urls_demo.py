@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from prismline_contracts import ChunkStatus
+from prismline_contracts.items import ChunkStatus
 from prismline_localstack.demos import urls as demo
 from prismline_localstack.home import Home
 from tests.system import URL_SERVICES, System

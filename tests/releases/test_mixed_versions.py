@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import releases
-from prismline_contracts import ChunkStatus
+from prismline_contracts.items import ChunkStatus
 from prismline_localstack.settings import REPOSITORY
 from tests.cubes import write_cube
 from tests.invariants import assert_invariants

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from prismline_cli.recovering import load_operation
 from prismline_cli.runs import load_run
-from prismline_contracts import dead_letter_queue_name
+from prismline_contracts.commands import dead_letter_queue_name
 from tests.simulation.plan import DAY, SERVICES
 from tests.simulation.processes import declared_services
 from tests.simulation.safety import index_of, unfitted

@@ -33,7 +33,8 @@ from boto3.dynamodb.conditions import (
 from boto3.dynamodb.types import TypeSerializer
 from pydantic import BaseModel
 
-from prismline_contracts import CubeGeometry, base, decomposition
+from prismline_contracts import base, decomposition
+from prismline_contracts.objects import CubeGeometry
 from prismline_runtime import dynamodb, errors, routing, telemetry
 from prismline_splitter.workloads import spectra
 from prismline_worker import chunk_file, decompose, inputs, located, output, workload

@@ -15,7 +15,11 @@ from typing import Any
 from prismline_cli.captions import submit_frames
 from prismline_cli.recovering import request_recovery, request_retry
 from prismline_cli.submission import submit
-from prismline_contracts import DEAD_LETTERS_PREFIX, Envelope, RunCancelRequested, run_id_of, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.events import RunCancelRequested
+from prismline_contracts.manifest import run_id_of
+from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX
 from tests.simulation.plan import RunPlan
 from tests.simulation.scheduler import START, Process
 from tests.simulation.workloads import cube_file, frames_folder

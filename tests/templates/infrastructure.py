@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from prismline_api.uploads import LONGEST_WAIT, WAITING_TAG
-from prismline_contracts import LIMITS
-from prismline_contracts.delivery import DEAD_LETTER_FUNCTION_SECONDS
+from prismline_contracts.delivery import DEAD_LETTER_FUNCTION_SECONDS, LIMITS
 from tests.templates.damage import Case, changed, properties, removed, without
 from tests.templates.reading import Stacks, branches, exports, imports, leaves, of_kind, referred
 

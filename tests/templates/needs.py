@@ -13,7 +13,8 @@ from functools import cache
 
 from mypy import nodes
 
-from prismline_contracts import Queue, prefixes
+from prismline_contracts import prefixes
+from prismline_contracts.commands import Queue
 from tests.templates.reading import REPOSITORY
 from tests.templates.sources import Sources, infos_of, is_own, result_of
 

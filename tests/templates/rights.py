@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
-from prismline_contracts import ARCHIVE_PREFIX, POSTED_ALERTS_PREFIX, Queue
+from prismline_contracts.commands import Queue
+from prismline_contracts.prefixes import ARCHIVE_PREFIX, POSTED_ALERTS_PREFIX
 from tests.templates.damage import Case, Damage, properties
 from tests.templates.needs import ALL_QUEUES, DEAD_LETTERS, OWN_QUEUES, PREFIXES, RUN_QUEUES, Need, needs_of
 from tests.templates.reading import Stacks, branches, deployed, referred, statements, text_of

@@ -11,7 +11,10 @@ from uuid import uuid4
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.submission import checked, put_manifest
-from prismline_contracts import FRAMES_PREFIX, CaptionsManifest, ChunkItem, ChunkStatus, NewerStatus, run_id_of
+from prismline_contracts.captions import CaptionsManifest
+from prismline_contracts.items import ChunkItem, ChunkStatus, NewerStatus
+from prismline_contracts.manifest import run_id_of
+from prismline_contracts.prefixes import FRAMES_PREFIX
 from prismline_runtime import Bucket
 
 #: Suffixes of the files that are frames.

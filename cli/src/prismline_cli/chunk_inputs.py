@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from prismline_cli.connection import Connection
-from prismline_contracts import ChunkItem, ChunkStatus, CubeReference, RunItem
+from prismline_contracts.items import ChunkItem, ChunkStatus, RunItem
+from prismline_contracts.references import CubeReference
 from prismline_cube import CubeReader, reader_of
 from prismline_runtime import Bucket, reader_errors
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from prismline_cli.picture import Maps, maps
-from prismline_contracts import CubeGeometry
+from prismline_contracts.objects import CubeGeometry
 from prismline_cube import SpectralAxis, flat_components
 
 Values = NDArray[np.float64]

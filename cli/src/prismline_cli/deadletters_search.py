@@ -22,12 +22,8 @@ from botocore.exceptions import ClientError
 from pydantic import ValidationError
 
 from prismline_cli.connection import Connection
-from prismline_contracts import (
-    DEAD_LETTERS_PREFIX,
-    FAILED_DEAD_LETTERS_PREFIX,
-    RECOVERING_PREFIX,
-    DeadLetterRecord,
-)
+from prismline_contracts.deadletters import DeadLetterRecord
+from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX, RECOVERING_PREFIX
 from prismline_runtime import batches, describe_invalid, error_code
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.recovering import load_operation, operation_ids
 from prismline_cli.runs import RunView, load_run, run_ids, surveys
-from prismline_contracts import RunItem
+from prismline_contracts.items import RunItem
 
 #: Candidates that are shown for an ambiguous id.
 MAX_CANDIDATES = 20

@@ -27,8 +27,8 @@ import pyarrow.parquet as pq
 from astropy.io import fits
 from numpy.typing import NDArray
 
-from prismline_contracts import CubeGeometry
 from prismline_contracts.decomposition import MetadataKey
+from prismline_contracts.objects import CubeGeometry
 from prismline_cube import SpectralAxis
 
 #: Bytes of a FITS block. Headers and data are padded to whole blocks.

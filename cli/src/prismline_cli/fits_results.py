@@ -12,7 +12,7 @@ from prismline_cli import fits_maps, outputs, results
 from prismline_cli.chunk_inputs import ChunkInputs
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
-from prismline_contracts import RunItem
+from prismline_contracts.items import RunItem
 from prismline_runtime import Bucket
 
 #: First bytes of a gzip file.

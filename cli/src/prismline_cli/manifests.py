@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
-from prismline_contracts import DEFAULT_WORKLOAD, MANIFEST_PREFIX, SOURCES_PREFIX, Manifest, run_id_of
+from prismline_contracts.manifest import DEFAULT_WORKLOAD, Manifest, run_id_of
+from prismline_contracts.prefixes import MANIFEST_PREFIX, SOURCES_PREFIX
 from prismline_runtime import Bucket, describe_invalid
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
-from prismline_contracts import ChunkStatus, RunItem
+from prismline_contracts.items import ChunkStatus, RunItem
 
 
 def download(connection: Connection, run: RunItem, to: Path) -> list[Path]:

@@ -21,7 +21,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from prismline_contracts import CubeGeometry
+from prismline_contracts.objects import CubeGeometry
 
 Map = NDArray[np.float64]
 """Shape (ny, nx), NaN where there is no value."""

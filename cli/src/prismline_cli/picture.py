@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from prismline_cli import panels, titles
 from prismline_cli.panels import ROUND_STEPS, Map, PixelKind, draw_counts, draw_map, robust_scale
 from prismline_cli.titles import Title
-from prismline_contracts import CubeGeometry
 from prismline_contracts.maps import MapName
+from prismline_contracts.objects import CubeGeometry
 from prismline_cube import SpectralAxis, flat_components, gaussians, map_values
 
 Pixel = tuple[int, int]

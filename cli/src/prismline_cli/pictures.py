@@ -11,7 +11,8 @@ from botocore.exceptions import ClientError
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.runs import RunView
-from prismline_contracts import RunItem, geometry_key
+from prismline_contracts.items import RunItem
+from prismline_contracts.objects import geometry_key
 from prismline_runtime import error_code
 
 #: Group of the entry points that draw runs. The name is a workload, the object a `Draw`.

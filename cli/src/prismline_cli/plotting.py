@@ -14,7 +14,7 @@ from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.runs import RunView
 from prismline_cli.titles import Title
-from prismline_contracts import RunItem
+from prismline_contracts.items import RunItem
 
 #: Suffixes of the files that a picture can be written to.
 FORMATS = (".png", ".pdf", ".svg")

@@ -20,7 +20,10 @@ from botocore.exceptions import ClientError
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_cli.runs import ENDED, RunView
-from prismline_contracts import CHUNKS_PREFIX, MANIFEST_PREFIX, manifest_copy_key, now, output_prefix, run_id_of
+from prismline_contracts.base import now
+from prismline_contracts.manifest import run_id_of
+from prismline_contracts.objects import manifest_copy_key, output_prefix
+from prismline_contracts.prefixes import CHUNKS_PREFIX, MANIFEST_PREFIX
 from prismline_runtime import error_code
 
 #: For this long after its end, a run without an item in the ledger may still get one, so it is not pruned.

@@ -13,14 +13,10 @@ from urllib3.exceptions import HTTPError
 
 from prismline_cli.connection import Connection
 from prismline_cli.output import CommandError, ExitCode, stderr
-from prismline_contracts import (
-    OPERATION_SK,
-    DeadlettersRecover,
-    Envelope,
-    Queue,
-    RecoveryOperationItem,
-    timestamp,
-)
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import Queue
+from prismline_contracts.deadletters import OPERATION_SK, DeadlettersRecover, RecoveryOperationItem
+from prismline_contracts.envelope import Envelope
 from prismline_ledger import Operations
 from prismline_runtime import TransientError
 

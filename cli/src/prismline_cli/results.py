@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from prismline_cli.connection import Connection
-from prismline_contracts import CubeGeometry, RunItem, geometry_key, output_prefix
 from prismline_contracts.decomposition import arrow_schema, current
+from prismline_contracts.items import RunItem
+from prismline_contracts.objects import CubeGeometry, geometry_key, output_prefix
 
 
 @dataclass(frozen=True)

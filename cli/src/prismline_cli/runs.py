@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from prismline_cli.connection import Connection
-from prismline_contracts import RunItem, WorkflowStateItem
+from prismline_contracts.items import RunItem, WorkflowStateItem
 from prismline_ledger import RepeatedError, waiting_for
 from prismline_runtime import decode
 

@@ -10,16 +10,9 @@ from pydantic import ValidationError
 
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
-from prismline_contracts import (
-    CUBES_PREFIX,
-    MANIFEST_PREFIX,
-    NOISE_PREFIX,
-    SURVEY_RULE,
-    Manifest,
-    SpectraManifest,
-    is_survey,
-    run_id_of,
-)
+from prismline_contracts.base import SURVEY_RULE, is_survey
+from prismline_contracts.manifest import Manifest, SpectraManifest, run_id_of
+from prismline_contracts.prefixes import CUBES_PREFIX, MANIFEST_PREFIX, NOISE_PREFIX
 from prismline_runtime import Bucket, describe_invalid
 
 M = TypeVar("M", bound=Manifest)

@@ -12,7 +12,8 @@ from rich.text import Text
 
 from prismline_cli.output import ExitCode, console, print_json, stderr
 from prismline_cli.runs import RunView
-from prismline_contracts import ChunkItem, ChunkStatus, TaskItem
+from prismline_contracts.items import ChunkItem, ChunkStatus
+from prismline_contracts.tasks import TaskItem
 
 
 def show_run(view: RunView, *, as_json: bool) -> None:

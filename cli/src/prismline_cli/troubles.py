@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from prismline_contracts import ChunkItem, ChunkStatus
+from prismline_contracts.items import ChunkItem, ChunkStatus
 
 #: Number of attempts without a result after which a chunk is assumed to crash its workers.
 CRASHES = 2

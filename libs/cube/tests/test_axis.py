@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prismline_contracts import CubeGeometry
+from prismline_contracts.objects import CubeGeometry
 from prismline_cube import SpectralAxis
 
 

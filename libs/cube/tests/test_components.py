@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from astropy import units
 
-from prismline_contracts import CubeGeometry
 from prismline_contracts.maps import MapName
+from prismline_contracts.objects import CubeGeometry
 from prismline_cube import MAP_COLUMNS, SpectralAxis, map_values
 
 AXIS = SpectralAxis("Velocity", "km/s", start=-5.0, step=-0.5)

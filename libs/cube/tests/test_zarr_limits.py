@@ -15,7 +15,7 @@ import pytest
 import zarr
 from numcodecs import Blosc, Zstd
 
-from prismline_contracts import ZARR_LAYOUT, CubeReference
+from prismline_contracts.references import ZARR_LAYOUT, CubeReference
 from prismline_cube import CubeReader, limits, reader_of, zarr_zip
 from prismline_cube.testing import (
     BAD_CHUNKS,

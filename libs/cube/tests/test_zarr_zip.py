@@ -14,7 +14,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prismline_contracts import ZARR_LAYOUT, CubeReference
+from prismline_contracts.references import ZARR_LAYOUT, CubeReference
 from prismline_cube import CubeReader, Grid, UnknownLayoutError, reader_of, zarr_zip
 
 NY, NX, CHANNELS = 9, 7, 11

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from prismline_contracts import timestamp
+from prismline_contracts.base import timestamp
 from prismline_ledger import Ledger
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from prismline_contracts import CHUNK_SK_PREFIX, RUN_SK, ChunkItem, ChunkStatus, RunItem
+from prismline_contracts.items import CHUNK_SK_PREFIX, RUN_SK, ChunkItem, ChunkStatus, RunItem
 from prismline_ledger import Finished, Ledger, NewChunk, Started
 from prismline_runtime import Change, Table
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenes import Scene, before_request, dying
 
-from prismline_contracts import (
+from prismline_contracts.items import (
     MAX_CHUNK_ERROR_BYTES,
     MAX_KEPT_ERROR_BYTES,
     MAX_KEPT_ERRORS,

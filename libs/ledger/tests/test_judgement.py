@@ -9,7 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prismline_contracts import LIMITS, ChunkItem, Queue, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import Queue
+from prismline_contracts.delivery import LIMITS
+from prismline_contracts.items import ChunkItem
 from prismline_ledger import Patience, attempts_used, exhausted, leased, seconds_since
 from prismline_ledger import testing as kit
 

@@ -23,7 +23,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ledger_model import UNENDED, ImpossibleError, Item, Model, Steps, TooEarlyError, broken_rules
 
-from prismline_contracts import ChunkItem, RunItem, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.items import ChunkItem, RunItem
 from prismline_ledger import COUNTERS, Finished, Ledger, NewChunk, Started
 from prismline_runtime import PermanentError, Table, TransientError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from prismline_contracts import ChunkItem
+from prismline_contracts.items import ChunkItem
 
 #: Attributes that no call in the model's stories changes: keys, and values that splitter or worker only pass on.
 CONSTANT = {"PK", "SK", "chunk_key", "n_blank", "n_items", "reference", "shard", "summary"}

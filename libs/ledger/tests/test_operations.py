@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from scenes import before_request
 
-from prismline_contracts import DeadlettersRecover, RecoveryCounts
+from prismline_contracts.deadletters import DeadlettersRecover, RecoveryCounts
 from prismline_ledger import LeaseLostError, Operations
 from prismline_runtime import Table
 

@@ -9,7 +9,8 @@ import pytest
 from botocore.exceptions import ClientError
 from scenes import Scene, before_request
 
-from prismline_contracts import MAX_CHUNK_ERROR_BYTES, ChunkStatus, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.items import MAX_CHUNK_ERROR_BYTES, ChunkStatus
 from prismline_ledger import Ledger
 from prismline_runtime import PermanentError, UnavailableError
 

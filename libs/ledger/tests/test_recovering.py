@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scenes import Scene, before_request, dying
 
-from prismline_contracts import ChunkStatus
+from prismline_contracts.items import ChunkStatus
 from prismline_ledger import Skipped
 
 pytestmark = pytest.mark.emulator

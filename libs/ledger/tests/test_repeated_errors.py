@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scenes import Scene, before_request
 
-from prismline_contracts import RepeatedErrorItem
+from prismline_contracts.items import RepeatedErrorItem
 from prismline_ledger import Ledger, RepeatedError
 from prismline_ledger.repeated_errors import after_error, latest
 from prismline_runtime import Work

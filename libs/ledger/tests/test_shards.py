@@ -28,7 +28,8 @@ from hypothesis.stateful import (
 )
 from scenes import DiedError, before_request
 
-from prismline_contracts import ChunkItem, RunItem, TaskItem, TaskResult, TaskStatus
+from prismline_contracts.items import ChunkItem, RunItem
+from prismline_contracts.tasks import TaskItem, TaskResult, TaskStatus
 from prismline_ledger import GivenBackTask, Ledger, NewChunk, TaskEnding
 from prismline_runtime import Table
 

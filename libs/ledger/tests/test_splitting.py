@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from scenes import Scene, before_request, new_chunks
 
-from prismline_contracts import ChunkStatus
+from prismline_contracts.items import ChunkStatus
 from prismline_runtime import PermanentError
 
 pytestmark = pytest.mark.emulator

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from scenes import Scene, before_request
 
-from prismline_contracts import ChunkStatus
+from prismline_contracts.items import ChunkStatus
 from prismline_ledger import COUNTERS, Ledger
 
 pytestmark = pytest.mark.emulator

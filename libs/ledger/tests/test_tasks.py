@@ -9,17 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from scenes import DiedError, before_request, dying
 
-from prismline_contracts import (
-    RunItem,
-    TaskItem,
-    TaskResult,
-    TaskStatus,
-    partition,
-    result_key,
-    shard_of,
-    task_id,
-    timestamp,
-)
+from prismline_contracts.base import timestamp
+from prismline_contracts.items import RunItem
+from prismline_contracts.tasks import TaskItem, TaskResult, TaskStatus, partition, result_key, shard_of, task_id
 from prismline_ledger import Costs, Counts, GivenBackTask, Ledger, TaskEnding
 from prismline_runtime import Change, PermanentError, Table
 

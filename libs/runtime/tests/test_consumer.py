@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from prismline_contracts import ChunkProcess, Envelope, dead_letter_queue_name, queue_name
+from prismline_contracts.commands import ChunkProcess, dead_letter_queue_name, queue_name
+from prismline_contracts.envelope import Envelope
 from prismline_runtime import (
     Message,
     PermanentError,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from prismline_contracts import queue_name
+from prismline_contracts.commands import queue_name
 from prismline_localstack.waiting import wait_until
 from prismline_runtime import clients, consumer, service_logger
 from prismline_runtime.consumer import Consumer

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from prismline_contracts import ChunkFailed, Envelope, RunDrained, RunSubmitted, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.events import ChunkFailed, RunDrained, RunSubmitted
 from prismline_ledger.testing import Context, lambda_event_of
 from prismline_runtime import (
     SENT_AGAIN,

@@ -9,7 +9,10 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prismline_contracts import Envelope, Queue, RunFailed, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import Queue
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.events import RunFailed
 from prismline_runtime import Delivery, PermanentError, TransientError, Transport, batches, transport
 from prismline_runtime.errors import aws_errors
 

@@ -6,7 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from prismline_contracts import DEFAULT_TENANT, Scope, new_api_key, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.jobs import DEFAULT_TENANT, Scope, new_api_key
 from prismline_runtime import Change, Table
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from prismline_contracts import Queue, dead_letter_queue_name, queue_name
+from prismline_contracts.commands import Queue, dead_letter_queue_name, queue_name
 from prismline_localstack.state import QueueStatus
 
 if TYPE_CHECKING:

@@ -13,17 +13,12 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from prismline_contracts import (
-    DEFAULT_WORKLOAD,
-    MANIFEST_PREFIX,
-    Queue,
-    RunStatus,
-    RunSubmitted,
-    WorkflowStateItem,
-    derived_id,
-    queue_name,
-    run_id_of,
-)
+from prismline_contracts.base import derived_id
+from prismline_contracts.commands import Queue, RunStatus, queue_name
+from prismline_contracts.events import RunSubmitted
+from prismline_contracts.items import WorkflowStateItem
+from prismline_contracts.manifest import DEFAULT_WORKLOAD, run_id_of
+from prismline_contracts.prefixes import MANIFEST_PREFIX
 from prismline_localstack.state import State
 from prismline_runtime import Transport
 from prismline_runtime.dynamodb import decode

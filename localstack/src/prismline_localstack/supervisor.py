@@ -23,7 +23,8 @@ from urllib.parse import urlsplit
 from aws_lambda_powertools import Logger
 from botocore.exceptions import BotoCoreError, ClientError
 
-from prismline_contracts import api_key_sha256, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.jobs import api_key_sha256
 from prismline_contracts.processes import PROCESSES_PARAMETER
 from prismline_localstack.api_keys import ensure_api_key
 from prismline_localstack.deploy import deploy, merge_outputs

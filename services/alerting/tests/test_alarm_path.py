@@ -12,7 +12,9 @@ from alert_world import AlertingWorld
 from cfnlint.decode import cfn_yaml
 
 from prismline_alerting.embeds import GREEN, RED
-from prismline_contracts import Envelope, RunFailed, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.events import RunFailed
 from prismline_localstack.deploy import deploy
 from prismline_localstack.queues import depths, publish_depths
 from prismline_localstack.settings import REPOSITORY

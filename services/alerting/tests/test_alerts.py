@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prismline_alerting.alerts import State, alert_of_failed_run, alert_of_metric_alarm, alert_of_notification
-from prismline_contracts import RunFailed
+from prismline_contracts.events import RunFailed
 from prismline_runtime import PermanentError
 
 CHANGE = {

@@ -12,7 +12,7 @@ from botocore.config import Config
 
 from prismline_alerting.alerts import Alert, State
 from prismline_alerting.facts import PUT_OFF, FactFinder, Facts, most_frequent, trouble_of
-from prismline_contracts import ChunkItem
+from prismline_contracts.items import ChunkItem
 from prismline_ledger import Ledger
 
 

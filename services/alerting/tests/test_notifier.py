@@ -22,8 +22,9 @@ from prismline_alerting.dependencies import NotifierDependencies
 from prismline_alerting.discord import Webhook
 from prismline_alerting.embeds import GREEN, RED
 from prismline_alerting.parameters import AlertParameters
-from prismline_contracts import Envelope, RunFailed
 from prismline_contracts.alerts import webhook_url_parameter
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.events import RunFailed
 from prismline_localstack.standins.discord import DiscordStandIn
 
 pytestmark = pytest.mark.emulator

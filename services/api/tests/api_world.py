@@ -15,17 +15,11 @@ from fastapi.testclient import TestClient
 from prismline_api.app import build_app
 from prismline_api.dependencies import Dependencies
 from prismline_api.store import encoded
-from prismline_contracts import (
-    RunItem,
-    RunSplit,
-    Scope,
-    TaskResult,
-    dead_letter_queue_name,
-    new_api_key,
-    queue_name,
-    result_key,
-    timestamp,
-)
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import RunSplit, dead_letter_queue_name, queue_name
+from prismline_contracts.items import RunItem
+from prismline_contracts.jobs import Scope, new_api_key
+from prismline_contracts.tasks import TaskResult, result_key
 from prismline_ledger import TaskEnding
 from prismline_localstack.testing import create_runs_table, drained, observe_bus
 from prismline_runtime import Bucket, Change, Table, UnavailableError, Work, decode

@@ -13,16 +13,11 @@ from api_world import Api, ApiWorld
 from astropy.io import fits
 from numpy.typing import NDArray
 
-from prismline_contracts import (
-    CubeGeometry,
-    CubeReference,
-    RunItem,
-    chunk_id,
-    chunk_key,
-    geometry_key,
-    output_key,
-)
+from prismline_contracts.base import chunk_id
 from prismline_contracts.decomposition import arrow_schema
+from prismline_contracts.items import RunItem
+from prismline_contracts.objects import CubeGeometry, chunk_key, geometry_key, output_key
+from prismline_contracts.references import CubeReference
 from prismline_ledger import NewChunk, Started
 
 CUBE = "cubes/grs/field.fits"

@@ -14,7 +14,8 @@ from fastapi.testclient import TestClient
 
 from prismline_api.app import build_app
 from prismline_api.cursors import ForgedCursorError, seal, unseal
-from prismline_contracts import DeadLetterRecord, api_key_key, api_key_sha256, dead_letter_key
+from prismline_contracts.deadletters import DeadLetterRecord, dead_letter_key
+from prismline_contracts.jobs import api_key_key, api_key_sha256
 from prismline_coordination import RateLimit, Server
 from prismline_localstack.testing import ValkeyServer
 

@@ -12,16 +12,12 @@ from api_world import Api, ApiWorld, refuse_reads, urls_job
 from cube_world import CubeRun
 
 from prismline_api import dead_letters
-from prismline_contracts import (
-    FAILED_DEAD_LETTERS_PREFIX,
-    DeadLetterRecord,
-    Queue,
-    UrlsManifest,
-    dead_letter_key,
-    export_key,
-    rejects_key,
-    timestamp,
-)
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import Queue
+from prismline_contracts.deadletters import DeadLetterRecord, dead_letter_key
+from prismline_contracts.jobs import export_key, rejects_key
+from prismline_contracts.prefixes import FAILED_DEAD_LETTERS_PREFIX
+from prismline_contracts.tasks import UrlsManifest
 from prismline_ledger import NewChunk, TaskEnding
 
 pytestmark = pytest.mark.emulator

@@ -9,7 +9,8 @@ from api_world import Api, ApiWorld, refuse_reads, urls_job
 
 from prismline_api import archive_counts
 from prismline_api.archive_counts import ArchiveCounts
-from prismline_contracts import dead_letter_key, task_id
+from prismline_contracts.deadletters import dead_letter_key
+from prismline_contracts.tasks import task_id
 
 pytestmark = pytest.mark.emulator
 

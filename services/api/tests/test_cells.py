@@ -27,7 +27,8 @@ from prismline_api.cells.following import Look
 from prismline_api.cells.watching import RunCells
 from prismline_api.events import follow
 from prismline_api.reading import find_run
-from prismline_contracts import RunItem, task_id
+from prismline_contracts.items import RunItem
+from prismline_contracts.tasks import task_id
 from prismline_ledger import Counts, GivenBackTask, TaskEnding
 from prismline_localstack.waiting import wait_until
 from prismline_runtime import Page, UnavailableError

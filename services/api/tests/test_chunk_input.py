@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from prismline_api.maps.inputs import read_spectra
-from prismline_contracts import ZARR_LAYOUT, CubeReference
+from prismline_contracts.references import ZARR_LAYOUT, CubeReference
 from prismline_cube.testing import BAD_CHUNKS, BAD_ZARR, zip_file
 from prismline_runtime import PermanentError
 

@@ -18,7 +18,8 @@ from prismline_api import console
 from prismline_api.app import build_app
 from prismline_api.peers import is_own_account
 from prismline_api.sessions import CSRF_HEADER, SESSION_SECONDS, Sessions
-from prismline_contracts import api_key_key, api_key_sha256, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.jobs import api_key_key, api_key_sha256
 
 emulator = pytest.mark.emulator
 

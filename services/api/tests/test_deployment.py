@@ -11,8 +11,8 @@ import pytest
 from api_world import ALL_SCOPES, Api, ApiWorld
 
 from prismline_api.deployment.processes import FUNCTIONS, measured, reported
-from prismline_contracts import queue_name
 from prismline_contracts.alerts import muted_until_parameter
+from prismline_contracts.commands import queue_name
 from prismline_contracts.processes import PROCESSES_PARAMETER, ProcessesReport, ProcessReport
 
 pytestmark = pytest.mark.emulator

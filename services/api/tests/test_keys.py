@@ -8,7 +8,7 @@ import pytest
 
 from prismline_api.auth import UNKNOWN_BURST, UNKNOWN_SECONDS, Keys
 from prismline_api.problems import ProblemError
-from prismline_contracts import ApiKeyItem, new_api_key
+from prismline_contracts.jobs import ApiKeyItem, new_api_key
 from prismline_coordination import RateLimit, Server
 from prismline_localstack.testing import ValkeyServer
 

@@ -9,7 +9,8 @@ import pytest
 from api_world import ApiWorld, urls_job
 
 from prismline_api import app
-from prismline_contracts import UrlsManifest, job_manifest_key
+from prismline_contracts.jobs import job_manifest_key
+from prismline_contracts.tasks import UrlsManifest
 from prismline_ledger.testing import Context
 
 pytestmark = pytest.mark.emulator

@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from api_world import Api, ApiWorld, urls
 
-from prismline_contracts import Queue, UrlsManifest
+from prismline_contracts.commands import Queue
+from prismline_contracts.tasks import UrlsManifest
 
 pytestmark = pytest.mark.emulator
 

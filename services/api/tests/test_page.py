@@ -13,7 +13,8 @@ import pytest
 from api_world import ALL_SCOPES, ApiWorld
 from cube_world import CubeRun
 
-from prismline_contracts import DeadLetterRecord, Scope, dead_letter_key
+from prismline_contracts.deadletters import DeadLetterRecord, dead_letter_key
+from prismline_contracts.jobs import Scope
 
 PAGE = Path(__file__).parents[3] / "docs/api.md"
 

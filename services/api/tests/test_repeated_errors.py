@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from api_world import Api, ApiWorld, urls_job
 
-from prismline_contracts import RunSplit
+from prismline_contracts.commands import RunSplit
 from prismline_runtime import Work
 
 pytestmark = pytest.mark.emulator

@@ -16,7 +16,9 @@ from fastapi.testclient import TestClient
 
 from prismline_api import submission
 from prismline_api.app import build_app
-from prismline_contracts import Queue, now, upload_item_key, upload_key
+from prismline_contracts.base import now
+from prismline_contracts.commands import Queue
+from prismline_contracts.jobs import upload_item_key, upload_key
 
 pytestmark = pytest.mark.emulator
 

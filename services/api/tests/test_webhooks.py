@@ -22,7 +22,8 @@ from prismline_api.webhooks import handler as handler_module
 from prismline_api.webhooks.posting import Poster
 from prismline_api.webhooks.retrying import PATIENCE, Answer, Delivered, GiveUp, TryAgain, decide
 from prismline_api.webhooks.signing import SecretError, signed_headers
-from prismline_contracts import WebhookItem, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.jobs import WebhookItem
 from prismline_runtime import Delivery, Transport
 from prismline_web import guarded_async_client
 

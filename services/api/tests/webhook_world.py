@@ -17,18 +17,9 @@ from boto3.dynamodb.conditions import Key
 from prismline_api.webhooks.deliveries import Deliveries
 from prismline_api.webhooks.dependencies import WebhookDependencies
 from prismline_api.webhooks.handler import build_handler
-from prismline_contracts import (
-    JobItem,
-    JobRunItem,
-    RunCancelled,
-    RunCompleted,
-    RunFailed,
-    Webhook,
-    job_key,
-    job_run_key,
-    jobs_table_name,
-    traceparent_of,
-)
+from prismline_contracts.envelope import traceparent_of
+from prismline_contracts.events import RunCancelled, RunCompleted, RunFailed
+from prismline_contracts.jobs import JobItem, JobRunItem, Webhook, job_key, job_run_key, jobs_table_name
 from prismline_ledger.testing import Clock, Context, lambda_event, split_run
 from prismline_localstack.testing import create_runs_table
 from prismline_runtime import Table

@@ -12,7 +12,11 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from prismline_contracts import ARCHIVE_PREFIX, ChunkItem, ChunkProcess, Envelope, RunItem, now, timestamp
+from prismline_contracts.base import now, timestamp
+from prismline_contracts.commands import ChunkProcess
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.items import ChunkItem, RunItem
+from prismline_contracts.prefixes import ARCHIVE_PREFIX
 from prismline_dlq_consumer.dependencies import Dependencies
 from prismline_dlq_consumer.handler import build_handler
 from prismline_ledger import Ledger, Started

@@ -10,7 +10,7 @@ from dlq_world import DlqConsumerWorld, chunk_message
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from prismline_contracts import DeadLetterRecord
+from prismline_contracts.deadletters import DeadLetterRecord
 from prismline_dlq_consumer.archive import dead_letter_record, record_key, to_json
 from prismline_dlq_consumer.dead_letter import describe, read_dead_letter
 

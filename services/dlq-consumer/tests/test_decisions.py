@@ -12,18 +12,13 @@ from dlq_world import chunk_message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prismline_contracts import (
-    ChunkItem,
-    ChunkStatus,
-    DeadlettersRecover,
-    Envelope,
-    FitParams,
-    RunDrained,
-    RunItem,
-    RunSplit,
-    SpectraRefit,
-    timestamp,
-)
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import RunSplit, SpectraRefit
+from prismline_contracts.deadletters import DeadlettersRecover
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.events import RunDrained
+from prismline_contracts.items import ChunkItem, ChunkStatus, RunItem
+from prismline_contracts.manifest import FitParams
 from prismline_dlq_consumer.dead_letter import DeadLetterMessage, read_archived, read_dead_letter
 from prismline_dlq_consumer.decisions import (
     Action,

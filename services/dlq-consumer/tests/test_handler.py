@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 from dlq_world import DlqConsumerWorld, chunk_message
 
-from prismline_contracts import DeadlettersRecoverRequested, Envelope, Queue, dead_letter_queue_name, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import Queue, dead_letter_queue_name
+from prismline_contracts.deadletters import DeadlettersRecoverRequested
+from prismline_contracts.envelope import Envelope
 
 SERVICE = Path(__file__).parents[1]
 

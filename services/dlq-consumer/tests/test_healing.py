@@ -16,19 +16,12 @@ import pytest
 from aws_lambda_powertools import Logger
 from dlq_world import DlqConsumerWorld, chunk_message
 
-from prismline_contracts import (
-    ChunkProcess,
-    ChunkStatus,
-    Envelope,
-    ExportRequested,
-    FitParams,
-    RunDrained,
-    RunSplit,
-    SpectraRefit,
-    derived_id,
-    now,
-    timestamp,
-)
+from prismline_contracts.base import derived_id, now, timestamp
+from prismline_contracts.commands import ChunkProcess, RunSplit, SpectraRefit
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.events import ExportRequested, RunDrained
+from prismline_contracts.items import ChunkStatus
+from prismline_contracts.manifest import FitParams
 from prismline_dlq_consumer import healing
 from prismline_dlq_consumer.archive import Archive
 from prismline_dlq_consumer.decisions import Resource

@@ -18,18 +18,13 @@ import boto3
 import pytest
 from dlq_world import DlqConsumerWorld, chunk_message
 
-from prismline_contracts import (
-    ChunkStatus,
-    DeadLetterRecord,
-    DeadlettersRecover,
-    Envelope,
-    FitParams,
-    RecoveryOperationItem,
-    RunDrained,
-    RunSplit,
-    SpectraRefit,
-    timestamp,
-)
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import RunSplit, SpectraRefit
+from prismline_contracts.deadletters import DeadLetterRecord, DeadlettersRecover, RecoveryOperationItem
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.events import RunDrained
+from prismline_contracts.items import ChunkStatus
+from prismline_contracts.manifest import FitParams
 from prismline_ledger import LeaseLostError, Operations
 
 pytestmark = pytest.mark.emulator

@@ -9,7 +9,8 @@ import duckdb
 import pytest
 import yaml
 
-from prismline_contracts import DEAD_LETTERS_PREFIX, DeadLetterRecord
+from prismline_contracts.deadletters import DeadLetterRecord
+from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX
 
 TEMPLATE = Path(__file__).parents[1] / "template.yaml"
 #: DuckDB's type for each type of the table.

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prismline_contracts import LIMITS as QUEUE_LIMITS
-from prismline_contracts import ChunkItem, ChunkProcess, Queue, RunItem, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import ChunkProcess, Queue
+from prismline_contracts.delivery import LIMITS as QUEUE_LIMITS
+from prismline_contracts.items import ChunkItem, RunItem
 from prismline_dlq_consumer.sweep_decisions import (
     Census,
     GiveUp,

@@ -13,7 +13,9 @@ from typing import Any
 
 import pytest
 
-from prismline_contracts import RUN_SK, ChunkItem, ChunkStatus, Envelope, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.items import RUN_SK, ChunkItem, ChunkStatus
 from prismline_dlq_consumer import sweeper
 from prismline_dlq_consumer.sweep_decisions import SweepLimits
 from prismline_dlq_consumer.sweeper import SweeperDependencies, on_sweep, sweep

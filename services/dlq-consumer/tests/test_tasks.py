@@ -10,21 +10,12 @@ from typing import Any
 import pytest
 from dlq_world import DlqConsumerWorld
 
-from prismline_contracts import (
-    RUN_QUEUE_TAG,
-    DeadLetterRecord,
-    DeadlettersRecover,
-    Envelope,
-    RecoveryOperationItem,
-    RunItem,
-    TaskItem,
-    TaskResult,
-    TasksProcess,
-    now,
-    run_queue_name,
-    shard_of,
-    timestamp,
-)
+from prismline_contracts.base import now, timestamp
+from prismline_contracts.commands import RUN_QUEUE_TAG, TasksProcess, run_queue_name
+from prismline_contracts.deadletters import DeadLetterRecord, DeadlettersRecover, RecoveryOperationItem
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.items import RunItem
+from prismline_contracts.tasks import TaskItem, TaskResult, shard_of
 from prismline_dlq_consumer import recovery
 from prismline_dlq_consumer.sweeper import Tally, sweep
 from prismline_ledger import GivenBackTask, TaskEnding

@@ -14,16 +14,11 @@ from typing import Any
 import boto3
 import pytest
 
-from prismline_contracts import (
-    ExportItem,
-    ExportRequested,
-    RunItem,
-    TaskResult,
-    export_object_key,
-    jobs_table_name,
-    result_key,
-    traceparent_of,
-)
+from prismline_contracts.envelope import traceparent_of
+from prismline_contracts.events import ExportRequested
+from prismline_contracts.items import RunItem
+from prismline_contracts.jobs import ExportItem, export_object_key, jobs_table_name
+from prismline_contracts.tasks import TaskResult, result_key
 from prismline_exporter.dependencies import Dependencies
 from prismline_exporter.exports import Exports
 from prismline_exporter.handler import build_handler

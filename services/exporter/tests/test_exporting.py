@@ -13,15 +13,13 @@ import pytest
 from botocore.exceptions import EndpointConnectionError
 from export_world import EXPORT_ID, RUN_ID, ExportWorld, body_of
 
-from prismline_contracts import (
-    ExportRequested,
-    caption_key,
-    chunk_id,
-    export_object_key,
-    output_key,
-    task_address,
-)
+from prismline_contracts.base import chunk_id
+from prismline_contracts.captions import caption_key
 from prismline_contracts.decomposition import MetadataKey, arrow_schema
+from prismline_contracts.events import ExportRequested
+from prismline_contracts.jobs import export_object_key
+from prismline_contracts.objects import output_key
+from prismline_contracts.tasks import task_address
 from prismline_exporter import exporting, objects, parquet_file, zip_archive
 from prismline_exporter.exports import LeaseLostError
 from prismline_ledger import NewChunk, Started

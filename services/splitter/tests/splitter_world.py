@@ -20,17 +20,11 @@ from astropy.io import fits
 from botocore.exceptions import ClientError
 
 from prismline_cli.submission import submit
-from prismline_contracts import (
-    CHUNK_SK_PREFIX,
-    Envelope,
-    JobIngest,
-    RunSplit,
-    TaskItem,
-    TaskResult,
-    TasksProcess,
-    jobs_table_name,
-    traceparent_of,
-)
+from prismline_contracts.commands import JobIngest, RunSplit, TasksProcess
+from prismline_contracts.envelope import Envelope, traceparent_of
+from prismline_contracts.items import CHUNK_SK_PREFIX
+from prismline_contracts.jobs import jobs_table_name
+from prismline_contracts.tasks import TaskItem, TaskResult
 from prismline_cube import Layout, gather
 from prismline_ledger import Ledger, Started, TaskEnding
 from prismline_ledger.testing import Context, lambda_event_of

@@ -11,21 +11,20 @@ import pytest
 from boto3.dynamodb.conditions import Key
 from splitter_world import SplitterWorld
 
-from prismline_contracts import (
-    Envelope,
-    JobDeleteRequested,
+from prismline_contracts.base import now, timestamp
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.events import JobDeleteRequested
+from prismline_contracts.jobs import (
     batch_key,
     export_key,
     job_key,
     job_run_key,
     jobs_table_name,
-    now,
-    output_key,
-    result_key,
-    timestamp,
     upload_item_key,
     upload_key,
 )
+from prismline_contracts.objects import output_key
+from prismline_contracts.tasks import result_key
 from prismline_runtime import Change
 
 pytestmark = pytest.mark.emulator

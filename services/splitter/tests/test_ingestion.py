@@ -13,7 +13,10 @@ import boto3
 import pytest
 from splitter_world import SplitterWorld, die
 
-from prismline_contracts import LIMITS, Queue, job_run_key, partition, rejects_key, run_queue_name, shard_of, task_id
+from prismline_contracts.commands import Queue, run_queue_name
+from prismline_contracts.delivery import LIMITS
+from prismline_contracts.jobs import job_run_key, rejects_key
+from prismline_contracts.tasks import partition, shard_of, task_id
 from prismline_splitter import ingestion
 
 pytestmark = pytest.mark.emulator

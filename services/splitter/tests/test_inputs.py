@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prismline_contracts import CubeReference
+from prismline_contracts.references import CubeReference
 from prismline_cube import Grid, Layout
 from prismline_splitter.chunking import choose_chunk_size, choose_reference_size
 from prismline_splitter.inputs import cost_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from splitter_world import SplitterWorld, cube_file, die
 
-from prismline_contracts import FitParams, run_id_of
+from prismline_contracts.manifest import FitParams, run_id_of
 from prismline_cube.testing import forged_member, grid, no_groups, zarr_file
 from prismline_splitter import chunking
 from prismline_splitter.workloads import spectra

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from prismline_contracts import CaptionsManifest, Envelope, RunSubmitted, SpectraManifest, run_id_of, traceparent_of
+from prismline_contracts.captions import CaptionsManifest
+from prismline_contracts.envelope import Envelope, traceparent_of
+from prismline_contracts.events import RunSubmitted
+from prismline_contracts.manifest import SpectraManifest, run_id_of
 from prismline_runtime import Bucket, Delivery, PermanentError, TooLargeError, service_logger
 from prismline_splitter import pinning
 from prismline_splitter.dependencies import Dependencies

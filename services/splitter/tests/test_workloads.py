@@ -16,7 +16,9 @@ import pytest
 from astropy.io import fits
 from astropy.wcs import WCS
 
-from prismline_contracts import CaptionsManifest, CaptionWindow, CubeGeometry, SpectraManifest
+from prismline_contracts.captions import CaptionsManifest, CaptionWindow
+from prismline_contracts.manifest import SpectraManifest
+from prismline_contracts.objects import CubeGeometry
 from prismline_runtime import PermanentError
 from prismline_splitter.workload import Source, workload_named, workload_names
 from prismline_splitter.workloads import spectra as spectra_module

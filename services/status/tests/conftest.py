@@ -21,8 +21,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from status_scene import StatusScene, make_scene
 
-from prismline_contracts import Envelope, Queue, RunItem, RunSubmitted, queue_name, traceparent_of
-from prismline_contracts.envelope import Wrappable
+from prismline_contracts.commands import Queue, queue_name
+from prismline_contracts.envelope import Envelope, Wrappable, traceparent_of
+from prismline_contracts.events import RunSubmitted
+from prismline_contracts.items import RunItem
 from prismline_ledger import Ledger
 from prismline_ledger.testing import split_run
 from prismline_localstack.deploy import deploy

@@ -11,17 +11,10 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from prismline_contracts import (
-    Envelope,
-    Queue,
-    RunCheckRequested,
-    RunDrained,
-    RunItem,
-    RunSubmitted,
-    StatusUpdate,
-    Wrappable,
-    queue_name,
-)
+from prismline_contracts.commands import Queue, StatusUpdate, queue_name
+from prismline_contracts.envelope import Envelope, Wrappable
+from prismline_contracts.events import RunCheckRequested, RunDrained, RunSubmitted
+from prismline_contracts.items import RunItem
 from prismline_ledger import Ledger
 from prismline_ledger.testing import Context, lambda_event_of, split_run
 from prismline_localstack.testing import create_runs_table, observe_bus

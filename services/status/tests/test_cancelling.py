@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from prismline_contracts import Queue, RunCancelRequested, RunSplitCompleted, queue_name, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import Queue, queue_name
+from prismline_contracts.events import RunCancelRequested, RunSplitCompleted
 
 
 def cancel(stage: Any, run_id: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prismline_contracts import RunItem
+from prismline_contracts.items import RunItem
 from prismline_status.endings import (
     ending,
     ending_after_cancel,

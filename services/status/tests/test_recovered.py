@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-from prismline_contracts import Envelope, Queue, RunCancelRequested, RunDrained, RunRecovered, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import Queue
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.events import RunCancelRequested, RunDrained, RunRecovered
 
 pytestmark = pytest.mark.emulator
 

@@ -11,14 +11,14 @@ import pytest
 from botocore.exceptions import ClientError
 from status_scene import Crash, StatusScene, refused
 
-from prismline_contracts import (
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import StatusUpdate
+from prismline_contracts.events import (
     RunCancelRequested,
     RunCleanupRequested,
     RunDrained,
     RunRecovered,
     RunTasksRecovered,
-    StatusUpdate,
-    timestamp,
 )
 
 pytestmark = pytest.mark.emulator

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from prismline_contracts import RunCancelRequested, RunDrained, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.events import RunCancelRequested, RunDrained
 
 DEFINITION = Path(__file__).parents[1] / "statemachine" / "run.asl.json"
 SEND = "arn:aws:states:::sqs:sendMessage.waitForTaskToken"

@@ -9,7 +9,7 @@ from boto3.dynamodb.conditions import BuiltConditionExpression, ConditionExpress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prismline_contracts import RunStatus, StatusUpdate, StepFunctionsError
+from prismline_contracts.commands import RunStatus, StatusUpdate, StepFunctionsError
 from prismline_status.transitions import (
     ALLOWED_FROM,
     NO_REASON,

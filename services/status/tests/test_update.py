@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prismline_contracts import WorkflowStateItem
+from prismline_contracts.items import WorkflowStateItem
 from prismline_status.transitions import ALLOWED_FROM
 from prismline_status.update import update_status
 

@@ -11,7 +11,10 @@ from typing import Any
 
 import boto3
 
-from prismline_contracts import Envelope, RunItem, TaskItem, TasksProcess, queue_name, task_id
+from prismline_contracts.commands import TasksProcess, queue_name
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.items import RunItem
+from prismline_contracts.tasks import TaskItem, task_id
 from prismline_coordination import Leases, Server
 from prismline_ledger import Ledger
 from prismline_ledger.testing import Context, ingest_run, lambda_event_of

@@ -10,15 +10,11 @@ import boto3
 import pytest
 from model_server import PNG, ModelServer, Reply, model_server
 
-from prismline_contracts import (
-    Caption,
-    CaptionWindow,
-    ChunkItem,
-    ChunkProcess,
-    ChunkStatus,
-    Envelope,
-    chunk_key,
-)
+from prismline_contracts.captions import Caption, CaptionWindow
+from prismline_contracts.commands import ChunkProcess
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.items import ChunkItem, ChunkStatus
+from prismline_contracts.objects import chunk_key
 from prismline_ledger import Ledger, NewChunk
 from prismline_ledger.testing import Clock, Context, lambda_event_of, split_run
 from prismline_localstack.testing import create_environment

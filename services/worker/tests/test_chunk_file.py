@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from prismline_contracts import CubeGeometry
+from prismline_contracts.objects import CubeGeometry
 from prismline_runtime.errors import PermanentError, TransientError, UnavailableError
 from prismline_worker.chunk_file import ChunkFile, Spectra
 

@@ -13,7 +13,9 @@ from botocore.exceptions import ClientError
 from botocore.response import StreamingBody
 from worker_world import CUBE, FIRST, GOOD, HOPELESS, RUN_ID, SLOW, WorkerWorld
 
-from prismline_contracts import ChunkStatus, CubeReference, chunk_id
+from prismline_contracts.base import chunk_id
+from prismline_contracts.items import ChunkStatus
+from prismline_contracts.references import CubeReference
 from prismline_runtime import Bucket
 from prismline_worker.handler import build_handler
 

@@ -7,7 +7,7 @@ import phspectra
 import pytest
 import worker_kernels as kernels
 
-from prismline_contracts import FitParams
+from prismline_contracts.manifest import FitParams
 from prismline_runtime.errors import PermanentError, TransientError
 from prismline_worker.decompose import decompose
 from prismline_worker.schema import FIT_SCHEMA

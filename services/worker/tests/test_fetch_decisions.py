@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from prismline_contracts import TaskItem, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.tasks import TaskItem
 from prismline_runtime import TransientError
 from prismline_worker.fetch_decisions import ThrottledError, asked_wait, backoff, given_up
 

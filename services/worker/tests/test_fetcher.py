@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from prismline_contracts import TaskResult, UrlParams
+from prismline_contracts.tasks import TaskResult, UrlParams
 from prismline_localstack.standins.site import Site, page_body
 from prismline_runtime import PermanentError, PrismlineError, TransientError, UnavailableError, clients
 from prismline_web import RefusedAddressError, guarded_async_client

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from prismline_contracts import FitParams
+from prismline_contracts.manifest import FitParams
 from prismline_gaussline import decompose as decompose_directly
 from prismline_gaussline import kernel_available
 from prismline_runtime import PermanentError

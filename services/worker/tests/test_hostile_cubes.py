@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from prismline_contracts import ZARR_LAYOUT, CubeGeometry, CubeReference
+from prismline_contracts.objects import CubeGeometry
+from prismline_contracts.references import ZARR_LAYOUT, CubeReference
 from prismline_cube.testing import BAD_CHUNKS, BAD_ZARR, zarr_file
 from prismline_runtime import PermanentError, UnavailableError
 from prismline_worker.cube_chunk import CubeChunk

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from prismline_contracts import CubeGeometry
+from prismline_contracts.objects import CubeGeometry
 from prismline_worker.chunk_file import Spectra
 from prismline_worker.located import located
 from prismline_worker.schema import FIT_SCHEMA, SCHEMA

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prismline_contracts import ChunkProcess, CubeGeometry, FitParams
+from prismline_contracts.commands import ChunkProcess
 from prismline_contracts.decomposition import arrow_schema
+from prismline_contracts.manifest import FitParams
+from prismline_contracts.objects import CubeGeometry
 from prismline_runtime.errors import PermanentError
 from prismline_worker.output import OutputFile, from_parquet, metadata_of, patch, timed_out_rows, to_parquet
 from prismline_worker.schema import SCHEMA

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from prismline_contracts import FitParams
+from prismline_contracts.manifest import FitParams
 from prismline_runtime import PermanentError, UnavailableError
 from prismline_worker.params import read_params
 

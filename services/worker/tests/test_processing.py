@@ -10,7 +10,9 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from worker_world import FIRST, GOOD, HOPELESS, RUN_ID, SECOND, WorkerWorld
 
-from prismline_contracts import ChunkStatus, Envelope, now
+from prismline_contracts.base import now
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.items import ChunkStatus
 from prismline_runtime import (
     Bucket,
     Change,

@@ -9,7 +9,9 @@ import pytest
 import valkey
 from worker_world import FIRST, RUN_ID, SECOND, WorkerWorld, spectra_world
 
-from prismline_contracts import ChunkProcess, RunItem, now
+from prismline_contracts.base import now
+from prismline_contracts.commands import ChunkProcess
+from prismline_contracts.items import RunItem
 from prismline_coordination import Lease, Leases, Server
 from prismline_ledger import Ledger, waiting_for
 from prismline_localstack.testing import ValkeyServer

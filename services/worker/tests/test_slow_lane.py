@@ -8,8 +8,8 @@ import boto3
 import pytest
 from worker_world import FIRST, GOOD, HOPELESS, RUN_ID, SLOW, WorkerWorld
 
-from prismline_contracts import ChunkStatus
 from prismline_contracts.decomposition import arrow_schema
+from prismline_contracts.items import ChunkStatus
 from prismline_ledger import Ledger
 from prismline_runtime import Bucket
 from prismline_worker.output import from_parquet, to_parquet

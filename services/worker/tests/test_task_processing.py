@@ -19,7 +19,8 @@ import pytest
 import valkey
 from tasks_world import RUN_ID, TasksWorld, tasks_world
 
-from prismline_contracts import Envelope, now, timestamp
+from prismline_contracts.base import now, timestamp
+from prismline_contracts.envelope import Envelope
 from prismline_coordination import Server, Stats
 from prismline_ledger import GivenBackTask, TaskEnding, waiting_for
 from prismline_localstack.endpoints import free_port

@@ -16,17 +16,12 @@ import pyarrow.parquet as pq
 from astropy.io import fits
 from botocore.exceptions import EndpointConnectionError
 
-from prismline_contracts import (
-    ChunkItem,
-    ChunkProcess,
-    CubeGeometry,
-    CubeReference,
-    Envelope,
-    RunItem,
-    chunk_id,
-    chunk_key,
-    geometry_key,
-)
+from prismline_contracts.base import chunk_id
+from prismline_contracts.commands import ChunkProcess
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.items import ChunkItem, RunItem
+from prismline_contracts.objects import CubeGeometry, chunk_key, geometry_key
+from prismline_contracts.references import CubeReference
 from prismline_ledger import Ledger, NewChunk
 from prismline_ledger.testing import Context, lambda_event_of, split_run
 from prismline_localstack.testing import create_environment, drained, observe_bus

@@ -18,7 +18,7 @@ import httpx
 
 from prismline_alerting.discord import Webhook
 from prismline_api.webhooks.posting import Poster
-from prismline_contracts import UrlParams
+from prismline_contracts.tasks import UrlParams
 from prismline_runtime import PrismlineError
 from prismline_web import guarded_async_client, guarded_client
 from prismline_worker.body_store import BodyStore

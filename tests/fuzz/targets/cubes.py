@@ -23,7 +23,8 @@ from hypothesis.strategies import DrawFn, SearchStrategy
 from numcodecs import Blosc, Zstd
 
 from prismline_api.maps.inputs import neighbours, read_spectra
-from prismline_contracts import CubeGeometry, SpectraManifest, geometry_key
+from prismline_contracts.manifest import SpectraManifest
+from prismline_contracts.objects import CubeGeometry, geometry_key
 from prismline_cube import SpectralAxis
 from prismline_cube.testing import (
     BAD_CHUNKS,

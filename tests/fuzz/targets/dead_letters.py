@@ -7,7 +7,7 @@ import re
 from functools import cache
 from typing import Any
 
-from prismline_contracts import DeadlettersRecover
+from prismline_contracts.deadletters import DeadlettersRecover
 from prismline_contracts.envelope import Envelope
 from tests.fuzz.account import Process, empty
 from tests.fuzz.mutations import encoded, json_bytes

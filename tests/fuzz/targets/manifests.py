@@ -6,7 +6,7 @@ import json
 from functools import cache
 from typing import Any
 
-from prismline_contracts import RunSplit
+from prismline_contracts.commands import RunSplit
 from prismline_contracts.envelope import Envelope
 from tests.fuzz.account import Process, empty
 from tests.fuzz.mutations import encoded, json_bytes

@@ -11,7 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from prismline_contracts import RunSubmitted
+from prismline_contracts.events import RunSubmitted
 from prismline_ledger import Ledger, NewChunk
 from prismline_ledger.testing import ingest_run, split_run
 from tests.fuzz.account import Process, empty

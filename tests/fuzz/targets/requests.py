@@ -30,7 +30,8 @@ from prismline_alerting.signatures import SIGNATURE_HEADER, TIMESTAMP_HEADER
 from prismline_api.app import build_app
 from prismline_api.dependencies import Dependencies
 from prismline_api.store import encoded as item_of
-from prismline_contracts import DEFAULT_TENANT, api_key_sha256, new_api_key, now, timestamp
+from prismline_contracts.base import now, timestamp
+from prismline_contracts.jobs import DEFAULT_TENANT, api_key_sha256, new_api_key
 from prismline_ledger.testing import split_run
 from prismline_runtime import Table, clients
 from tests.fuzz.account import account, empty, quiet

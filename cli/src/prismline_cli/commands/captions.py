@@ -14,7 +14,7 @@ from prismline_cli.commands.options import AsJson, IdempotencyKey
 from prismline_cli.connection import Connection
 from prismline_cli.finding import find_session
 from prismline_cli.output import ExitCode, console, print_json
-from prismline_contracts import MAX_FRAMES
+from prismline_contracts.captions import MAX_FRAMES
 
 Session = Annotated[str, typer.Option("--session", help="The id of the recording.")]
 

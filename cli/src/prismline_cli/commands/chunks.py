@@ -14,7 +14,8 @@ from prismline_cli.finding import chunked, find_run, item_of
 from prismline_cli.output import ExitCode, console, fail, print_json
 from prismline_cli.tables import chunk_json, duration_of, show_chunks, show_tasks, task_json
 from prismline_cli.troubles import troubles
-from prismline_contracts import ChunkStatus, TaskStatus
+from prismline_contracts.items import ChunkStatus
+from prismline_contracts.tasks import TaskStatus
 
 #: Failed tasks that `failures` shows. `tasks --status failed` shows more.
 MOST_FAILED_TASKS = 100

@@ -16,12 +16,8 @@ from prismline_cli.finding import find_operation, find_run, match
 from prismline_cli.output import ExitCode, console, fail, print_json, stderr
 from prismline_cli.recovering import load_operation, looking_again, request_recovery, wait_for_operation
 from prismline_cli.submission import check_survey
-from prismline_contracts import (
-    ARCHIVE_PREFIX,
-    DEAD_LETTERS_PREFIX,
-    RecoveryCounts,
-    RecoveryOperationItem,
-)
+from prismline_contracts.deadletters import RecoveryCounts, RecoveryOperationItem
+from prismline_contracts.prefixes import ARCHIVE_PREFIX, DEAD_LETTERS_PREFIX
 
 #: Days that are searched unless `--from` says otherwise, today included.
 DEFAULT_DAYS = 7

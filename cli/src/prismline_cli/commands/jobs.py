@@ -15,7 +15,8 @@ from prismline_cli.api_client import Api, part
 from prismline_cli.commands.options import AsJson, IdempotencyKey
 from prismline_cli.connection import Connection
 from prismline_cli.output import console, fail, print_json
-from prismline_contracts import Scope, TenantItem, jobs_table_name, new_api_key, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.jobs import Scope, TenantItem, jobs_table_name, new_api_key
 from prismline_runtime import Table as DynamoTable
 from prismline_runtime import describe_invalid
 

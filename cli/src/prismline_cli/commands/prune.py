@@ -15,7 +15,7 @@ from prismline_cli.finding import find_run
 from prismline_cli.output import console, fail, print_json
 from prismline_cli.pruning import Belongings, Pruning, ended_at
 from prismline_cli.runs import RunView, load_run, run_ids
-from prismline_contracts import now
+from prismline_contracts.base import now
 
 #: Units of an age.
 UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}

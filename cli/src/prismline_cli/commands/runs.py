@@ -13,7 +13,9 @@ from prismline_cli.output import console, fail, print_json
 from prismline_cli.runs import list_runs
 from prismline_cli.tables import runs_table, show_run
 from prismline_cli.watching import watch as watch_run
-from prismline_contracts import Envelope, RunCancelRequested, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.events import RunCancelRequested
 
 
 def runs(

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from prismline_contracts import CubeGeometry
+from prismline_contracts.objects import CubeGeometry
 
 _AXIS_NAMES = {
     "VRAD": "Velocity",

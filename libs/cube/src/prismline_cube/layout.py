@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prismline_contracts import CubeReference
+from prismline_contracts.references import CubeReference
 
 #: BITPIX -> NumPy type of the values in the file, which FITS stores as big-endian.
 STORED_TYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}

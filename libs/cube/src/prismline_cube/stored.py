@@ -9,7 +9,7 @@ from typing import Any, BinaryIO, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from prismline_contracts import FITS_LAYOUT, ZARR_LAYOUT, CubeReference
+from prismline_contracts.references import FITS_LAYOUT, ZARR_LAYOUT, CubeReference
 from prismline_cube.layout import Layout
 from prismline_cube.reading import ReadRange, Slab, gather, slabs
 

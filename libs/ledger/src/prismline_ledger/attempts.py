@@ -6,7 +6,7 @@ from typing import Any
 
 from boto3.dynamodb.conditions import Attr
 
-from prismline_contracts import MAX_SUMMARY_BYTES, ChunkItem, ChunkStatus, RunItem
+from prismline_contracts.items import MAX_SUMMARY_BYTES, ChunkItem, ChunkStatus, RunItem
 from prismline_ledger.base import LedgerBase, as_read, chunk_key_of, run_key
 from prismline_ledger.transitions import ALLOWED_FROM, Finished, Skipped, Started, truncate, with_error
 from prismline_runtime import Change, RefusedError, TransientError

@@ -9,21 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 
-from prismline_contracts import (
+from prismline_contracts.base import timestamp
+from prismline_contracts.items import (
     CHUNK_SK_PREFIX,
     OPEN_RUNS,
     RUN_SK,
-    SHARD_SK,
-    TASK_SK_PREFIX,
     ChunkItem,
     ChunkStatus,
     RepeatedErrorItem,
     RunItem,
-    ShardItem,
-    TaskItem,
-    partition,
-    timestamp,
 )
+from prismline_contracts.tasks import SHARD_SK, TASK_SK_PREFIX, ShardItem, TaskItem, partition
 from prismline_ledger.transitions import (
     ALLOWED_FROM,
     ENDED_ON,

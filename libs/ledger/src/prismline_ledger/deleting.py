@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from boto3.dynamodb.conditions import Key
 
-from prismline_contracts import RUN_SK, STOP_SK, RunItem, partition
+from prismline_contracts.items import RUN_SK, STOP_SK, RunItem
+from prismline_contracts.tasks import partition
 from prismline_ledger.base import LedgerBase, run_key
 from prismline_runtime import batches
 

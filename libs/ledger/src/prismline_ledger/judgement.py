@@ -9,7 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from prismline_contracts import LIMITS, ChunkItem, ChunkStatus, NewerStatus, Queue, RunItem, TaskItem
+from prismline_contracts.commands import Queue
+from prismline_contracts.delivery import LIMITS
+from prismline_contracts.items import ChunkItem, ChunkStatus, NewerStatus, RunItem
+from prismline_contracts.tasks import TaskItem
 
 #: By how much a lease outlasts the timeout of the function that holds it, in seconds: clocks may differ.
 LEASE_MARGIN_SECONDS = 300.0

@@ -8,14 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from boto3.dynamodb.conditions import Attr
 
-from prismline_contracts import (
-    OPERATION_SK,
-    DeadlettersRecover,
-    RecoveryCounts,
-    RecoveryOperationItem,
-    now,
-    timestamp,
-)
+from prismline_contracts.base import now, timestamp
+from prismline_contracts.deadletters import OPERATION_SK, DeadlettersRecover, RecoveryCounts, RecoveryOperationItem
 from prismline_runtime import Change, RefusedError, Table, TransientError
 
 if TYPE_CHECKING:

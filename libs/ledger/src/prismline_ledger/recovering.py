@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from boto3.dynamodb.conditions import Attr
 
-from prismline_contracts import STOP_SK, ChunkItem, ChunkStatus, NewerStatus, RunItem
+from prismline_contracts.items import STOP_SK, ChunkItem, ChunkStatus, NewerStatus, RunItem
 from prismline_ledger.base import END, LedgerBase, as_read, chunk_key_of
 from prismline_ledger.transitions import ALLOWED_FROM, counter_changes
 from prismline_runtime import Change, RefusedError

@@ -13,7 +13,7 @@ from typing import Any
 
 from boto3.dynamodb.conditions import Attr, Key
 
-from prismline_contracts import ERROR_SK_PREFIX, REPEATED_FROM, RepeatedErrorItem
+from prismline_contracts.items import ERROR_SK_PREFIX, REPEATED_FROM, RepeatedErrorItem
 from prismline_ledger.base import LedgerBase, as_read
 from prismline_runtime import Change, RefusedError, Work
 

@@ -10,15 +10,8 @@ from typing import Literal
 
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
-from prismline_contracts import (
-    CHUNK_SK_PREFIX,
-    DEFAULT_PRIORITY,
-    STOP_SK,
-    ChunkItem,
-    ChunkStatus,
-    CubeReference,
-    RunItem,
-)
+from prismline_contracts.items import CHUNK_SK_PREFIX, DEFAULT_PRIORITY, STOP_SK, ChunkItem, ChunkStatus, RunItem
+from prismline_contracts.references import CubeReference
 from prismline_ledger.base import LedgerBase, as_read, shard_key
 from prismline_runtime import Change, PermanentError, RefusedError, batches, side_by_side, unchanged
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from boto3.dynamodb.conditions import Attr
 
-from prismline_contracts import STOP_SK, RunItem
+from prismline_contracts.items import STOP_SK, RunItem
 from prismline_ledger.base import as_read
 from prismline_ledger.splitting import Splitting
 from prismline_runtime import Change

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from boto3.dynamodb.conditions import Attr, Key
 
-from prismline_contracts import OPEN_RUNS, ChunkItem, ChunkStatus, RunItem, ShardItem
+from prismline_contracts.items import OPEN_RUNS, ChunkItem, ChunkStatus, RunItem
+from prismline_contracts.tasks import ShardItem
 from prismline_ledger.base import COUNTERS, LedgerBase, as_read
 from prismline_ledger.transitions import ALLOWED_FROM, truncate
 from prismline_runtime import Change, RefusedError

@@ -14,17 +14,8 @@ from typing import Any
 
 from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 
-from prismline_contracts import (
-    TASK_SK_PREFIX,
-    NewerStatus,
-    RunItem,
-    TaskItem,
-    TaskResult,
-    TaskStatus,
-    partition,
-    shard_of,
-    task_id,
-)
+from prismline_contracts.items import NewerStatus, RunItem
+from prismline_contracts.tasks import TASK_SK_PREFIX, TaskItem, TaskResult, TaskStatus, partition, shard_of, task_id
 from prismline_ledger.base import as_read
 from prismline_ledger.splitting import Splitting
 from prismline_ledger.transitions import ALLOWED_FROM, ENDED_ON, charges, counter_changes, truncate, with_error

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from prismline_contracts import ChunkItem, chunk_id, timestamp
+from prismline_contracts.base import chunk_id, timestamp
+from prismline_contracts.items import ChunkItem
 from prismline_ledger import Ledger, NewChunk
 from prismline_runtime.consumer import lambda_record
 

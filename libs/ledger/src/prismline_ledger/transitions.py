@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from prismline_contracts import (
+from prismline_contracts.items import (
     MAX_CHUNK_ERROR_BYTES,
     MAX_KEPT_ERROR_BYTES,
     MAX_KEPT_ERRORS,
@@ -19,8 +19,8 @@ from prismline_contracts import (
     ChunkStatus,
     NewerStatus,
     RunItem,
-    TaskItem,
 )
+from prismline_contracts.tasks import TaskItem
 
 #: The statuses from which a chunk may enter each status. FAILED -> COMPLETED is a late success of a worker that was
 #: presumed dead. IN_PROGRESS -> PENDING means that an attempt ended without a result, or that its lease ran out.

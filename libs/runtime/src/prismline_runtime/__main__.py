@@ -21,7 +21,7 @@ import threading
 import time
 from typing import Any
 
-from prismline_contracts import queue_name
+from prismline_contracts.commands import queue_name
 from prismline_runtime import clients
 from prismline_runtime.consumer import Consumer, Handler, MoreQueues
 from prismline_runtime.settings import ConsumerSettings, ServiceSettings

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from prismline_contracts import instance_id_parameter
+from prismline_contracts.resources import instance_id_parameter
 from prismline_runtime.errors import aws_errors, error_code
 
 if TYPE_CHECKING:

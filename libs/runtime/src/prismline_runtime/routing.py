@@ -31,7 +31,7 @@ from aws_lambda_powertools.utilities.batch.types import PartialItemFailureRespon
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
-from prismline_contracts import Envelope
+from prismline_contracts.envelope import Envelope
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.errors import (
     NewerReleaseError,

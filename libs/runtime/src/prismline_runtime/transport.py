@@ -12,15 +12,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from botocore.exceptions import ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from prismline_contracts import (
-    LIMITS,
-    Envelope,
-    Queue,
-    Wrappable,
-    dead_letter_queue_name,
-    queue_name,
-    run_queue_prefix,
-)
+from prismline_contracts.commands import Queue, dead_letter_queue_name, queue_name, run_queue_prefix
+from prismline_contracts.delivery import LIMITS
+from prismline_contracts.envelope import Envelope, Wrappable
 from prismline_runtime import clients
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.errors import PermanentError, TransientError, UnavailableError, aws_errors, error_code

@@ -24,7 +24,7 @@ from prismline_cli.connection import Connection
 from prismline_cli.output import console, stderr
 from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import put_manifest
-from prismline_contracts import SpectraManifest
+from prismline_contracts.manifest import SpectraManifest
 from prismline_localstack.demos import DemoResult
 from prismline_localstack.demos.own_system import own_system
 from prismline_localstack.demos.waiting import wait_for

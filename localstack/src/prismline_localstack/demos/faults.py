@@ -21,18 +21,13 @@ from prismline_cli.output import console
 from prismline_cli.recovering import request_recovery, wait_for_operation
 from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import submit
-from prismline_contracts import (
-    DEAD_LETTERS_PREFIX,
-    GPU,
-    LIMITS,
-    NO_INSTANCE,
-    ChunkStatus,
-    Queue,
-    RecoveryOperationItem,
-    chunk_id,
-    instance_id_parameter,
-    queue_name,
-)
+from prismline_contracts.base import chunk_id
+from prismline_contracts.commands import Queue, queue_name
+from prismline_contracts.deadletters import RecoveryOperationItem
+from prismline_contracts.delivery import LIMITS
+from prismline_contracts.items import ChunkStatus
+from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX
+from prismline_contracts.resources import GPU, NO_INSTANCE, instance_id_parameter
 from prismline_localstack.demos import DemoResult
 from prismline_localstack.demos.own_system import own_system
 from prismline_localstack.demos.waiting import wait_for

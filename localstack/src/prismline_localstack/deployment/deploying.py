@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from prismline_contracts import timestamp
+from prismline_contracts.base import timestamp
 from prismline_localstack.deploy import upload_state_machines
 from prismline_localstack.deployment.change_sets import ChangeSet, Stacks
 from prismline_localstack.deployment.containers import version_of

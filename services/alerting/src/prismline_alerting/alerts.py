@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
-from prismline_contracts import RunFailed
+from prismline_contracts.events import RunFailed
 from prismline_runtime import PermanentError, describe_invalid
 
 

@@ -18,7 +18,8 @@ from aws_lambda_powertools import Logger
 from pydantic import ValidationError
 
 from prismline_alerting.alerts import Alert
-from prismline_contracts import ChunkItem, ChunkStatus, Queue, dead_letter_queue_name, queue_name
+from prismline_contracts.commands import Queue, dead_letter_queue_name, queue_name
+from prismline_contracts.items import ChunkItem, ChunkStatus
 from prismline_ledger import Ledger
 from prismline_runtime import PrismlineError, aws_errors
 

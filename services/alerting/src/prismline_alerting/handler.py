@@ -7,7 +7,7 @@ from typing import Any
 
 from prismline_alerting.dependencies import NotifierDependencies
 from prismline_alerting.notifier import on_notification, on_run_failed
-from prismline_contracts import RunFailed
+from prismline_contracts.events import RunFailed
 from prismline_runtime import queue_handler
 from prismline_runtime.routing import LambdaHandler
 

@@ -9,7 +9,7 @@ from prismline_alerting import embeds
 from prismline_alerting.alerts import Alert, alert_of_failed_run, alert_of_notification
 from prismline_alerting.decisions import Ignore, Memory, Post, Suppress, Wait, decide
 from prismline_alerting.dependencies import RECHECK, NotifierDependencies
-from prismline_contracts import RunFailed
+from prismline_contracts.events import RunFailed
 from prismline_runtime import Delivery, Message, TransientError, fault_point
 
 #: Age up to which a message about an alarm is trusted without asking CloudWatch.

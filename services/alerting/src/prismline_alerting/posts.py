@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from prismline_alerting.alerts import Alert
 from prismline_alerting.decisions import Claim, Memory, Told
-from prismline_contracts import POSTED_ALERTS_PREFIX
+from prismline_contracts.prefixes import POSTED_ALERTS_PREFIX
 from prismline_runtime import Bucket
 
 

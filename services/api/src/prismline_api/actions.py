@@ -23,26 +23,13 @@ from prismline_api.submission import (
     put_manifest,
     stored_manifest,
 )
-from prismline_contracts import (
-    CaptionsManifest,
-    ExportItem,
-    ExportRequested,
-    JobDeleteRequested,
-    JobItem,
-    JobRunItem,
-    Manifest,
-    RerunOf,
-    RunCancelRequested,
-    RunItem,
-    SpectraManifest,
-    UrlsManifest,
-    WorkflowStateItem,
-    derived_id,
-    export_key,
-    job_manifest_key,
-    timestamp,
-    upload_key,
-)
+from prismline_contracts.base import derived_id, timestamp
+from prismline_contracts.captions import CaptionsManifest
+from prismline_contracts.events import ExportRequested, JobDeleteRequested, RunCancelRequested
+from prismline_contracts.items import RunItem, WorkflowStateItem
+from prismline_contracts.jobs import ExportItem, JobItem, JobRunItem, export_key, job_manifest_key, upload_key
+from prismline_contracts.manifest import Manifest, SpectraManifest
+from prismline_contracts.tasks import RerunOf, UrlsManifest
 from prismline_runtime import fault_point
 
 #: Status of a run that has ended.

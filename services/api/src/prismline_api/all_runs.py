@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from prismline_contracts import WorkflowStateItem
+from prismline_contracts.items import WorkflowStateItem
 from prismline_runtime import Table
 
 #: Shortest time between two scans: in seconds, and as a multiple of the duration of a scan. The longer one counts.

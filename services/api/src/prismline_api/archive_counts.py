@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from prismline_contracts import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX
+from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX
 from prismline_runtime import Bucket, PermanentError, UnavailableError, aws_errors
 
 if TYPE_CHECKING:

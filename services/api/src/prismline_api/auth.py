@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from prismline_api.problems import ProblemError
 from prismline_api.store import JobStore
-from prismline_contracts import API_KEY_PREFIX, Scope, api_key_sha256
+from prismline_contracts.jobs import API_KEY_PREFIX, Scope, api_key_sha256
 from prismline_coordination import RateLimit
 
 T = TypeVar("T")

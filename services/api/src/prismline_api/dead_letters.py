@@ -16,14 +16,9 @@ from prismline_api.manifests import request_hash
 from prismline_api.models import Accepted, DeadLetterRecordView, DeadLetterView, Page, RecoverRequest, RecoveryView
 from prismline_api.problems import ProblemError, not_found
 from prismline_api.reading import find_run
-from prismline_contracts import (
-    DEAD_LETTERS_PREFIX,
-    FAILED_DEAD_LETTERS_PREFIX,
-    DeadlettersRecoverRequested,
-    RecoveryCounts,
-    derived_id,
-    timestamp,
-)
+from prismline_contracts.base import derived_id, timestamp
+from prismline_contracts.deadletters import DeadlettersRecoverRequested, RecoveryCounts
+from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX, FAILED_DEAD_LETTERS_PREFIX
 from prismline_runtime import PermanentError, UnavailableError, aws_errors
 
 #: Most records of the archive that are read for one part of a list, and how many at a time.

@@ -28,7 +28,7 @@ from prismline_api.recent import Recent
 from prismline_api.sessions import Sessions
 from prismline_api.settings import ApiSettings
 from prismline_api.store import JobStore
-from prismline_contracts import now
+from prismline_contracts.base import now
 from prismline_coordination import Cache, RateLimit, Server
 from prismline_ledger import Ledger, Operations
 from prismline_runtime import Bucket, Table, Transport, aws_errors, clients, download_of, error_code, service_logger

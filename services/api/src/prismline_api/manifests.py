@@ -13,7 +13,10 @@ from pydantic import BaseModel
 from prismline_api.models import CaptionsJob, SpectraJob, UrlsJob
 from prismline_api.ownership import Sources
 from prismline_api.problems import ProblemError, invalid
-from prismline_contracts import CaptionsManifest, JobItem, Manifest, SpectraManifest, TaskList, UrlsManifest
+from prismline_contracts.captions import CaptionsManifest
+from prismline_contracts.jobs import JobItem
+from prismline_contracts.manifest import Manifest, SpectraManifest
+from prismline_contracts.tasks import TaskList, UrlsManifest
 
 #: Content types of uploads by format.
 CONTENT_TYPES = {"jsonl": "application/jsonl", "text": "text/plain", "csv": "text/csv", "fits": "application/fits"}

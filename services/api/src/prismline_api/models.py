@@ -10,17 +10,11 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from prismline_api.webhooks.signing import signing_key
-from prismline_contracts import (
-    MAX_INLINE_URLS,
-    GivenCaptionParams,
-    GivenFitParams,
-    GivenFrameWindow,
-    GivenUrlParams,
-    Submitted,
-    TaskSource,
-)
-from prismline_contracts.base import ChunkId, Key, RunId, Survey, Timestamp
+from prismline_contracts.base import ChunkId, Key, RunId, Submitted, Survey, Timestamp
+from prismline_contracts.captions import GivenCaptionParams, GivenFrameWindow
 from prismline_contracts.deadletters import MAX_RECOVERED_RECORDS, MAX_RETRIED_CHUNKS
+from prismline_contracts.manifest import GivenFitParams
+from prismline_contracts.tasks import MAX_INLINE_URLS, GivenUrlParams, TaskSource
 
 #: Most tasks of one batch of an open job.
 MAX_BATCH_TASKS = 1000

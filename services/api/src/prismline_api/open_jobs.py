@@ -27,21 +27,20 @@ from prismline_api.submission import (
     job_run_item,
     open_task_run,
 )
-from prismline_contracts import (
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import Queue
+from prismline_contracts.jobs import (
     BATCH_SK_PREFIX,
     BatchItem,
     IdempotencyItem,
     JobItem,
     JobRunItem,
-    Queue,
-    TaskBatches,
-    UrlsManifest,
     batch_key,
     batch_list_key,
     batches_prefix,
     job_manifest_key,
-    timestamp,
 )
+from prismline_contracts.tasks import TaskBatches, UrlsManifest
 from prismline_runtime import TransientError, aws_errors, fault_point
 
 #: Shards of the run of an open job, whose number of tasks is not known in advance.

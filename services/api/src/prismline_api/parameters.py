@@ -14,7 +14,8 @@ from prismline_api.auth import Caller
 from prismline_api.dependencies import Dependencies
 from prismline_api.problems import ProblemError
 from prismline_api.sessions import CSRF_HEADER, SAFE_METHODS, Session, carries_token
-from prismline_contracts import Scope, TaskStatus
+from prismline_contracts.jobs import Scope
+from prismline_contracts.tasks import TaskStatus
 
 #: Items of a page: the default and the maximum.
 PAGE_ITEMS, MOST_PAGE_ITEMS = 100, 1000

@@ -28,16 +28,10 @@ from prismline_api.models import (
     TaskView,
 )
 from prismline_api.problems import conflict, not_found
-from prismline_contracts import (
-    ChunkItem,
-    JobItem,
-    JobRunItem,
-    RunItem,
-    TaskItem,
-    TaskStatus,
-    WorkflowStateItem,
-    timestamp,
-)
+from prismline_contracts.base import timestamp
+from prismline_contracts.items import ChunkItem, RunItem, WorkflowStateItem
+from prismline_contracts.jobs import JobItem, JobRunItem
+from prismline_contracts.tasks import TaskItem, TaskStatus
 from prismline_ledger import waiting_for
 
 #: Most requests to DynamoDB for one page. If few items pass a filter, the page may end early.

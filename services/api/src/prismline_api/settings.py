@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from prismline_contracts import CUBES_PREFIX, DEFAULT_TENANT, FRAMES_PREFIX, NOISE_PREFIX
 from prismline_contracts.base import Tenant
+from prismline_contracts.jobs import DEFAULT_TENANT
+from prismline_contracts.prefixes import CUBES_PREFIX, FRAMES_PREFIX, NOISE_PREFIX
 from prismline_runtime import ServiceSettings
 
 

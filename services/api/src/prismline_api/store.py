@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from boto3.dynamodb.conditions import Attr, ConditionBase, Key
 
-from prismline_contracts import (
+from prismline_contracts.base import Contract, timestamp
+from prismline_contracts.jobs import (
     BATCH_SK_PREFIX,
     TENANTS_PK,
     ApiKeyItem,
     BatchItem,
-    Contract,
     ExportItem,
     IdempotencyItem,
     JobItem,
@@ -28,7 +28,6 @@ from prismline_contracts import (
     job_run_key,
     tenant_key,
     tenant_runs_key,
-    timestamp,
     upload_item_key,
 )
 from prismline_runtime import Change, RefusedError, Table, unchanged

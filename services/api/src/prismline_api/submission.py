@@ -32,34 +32,27 @@ from prismline_api.manifests import (
 from prismline_api.models import CaptionsJob, SpectraJob, UrlsJob
 from prismline_api.problems import conflict, invalid
 from prismline_api.uploads import find_upload, keep_upload
-from prismline_contracts import (
-    CaptionsManifest,
-    Envelope,
+from prismline_contracts.base import derived_id, timestamp
+from prismline_contracts.captions import CaptionsManifest
+from prismline_contracts.commands import JobIngest, Queue, TasksProcess
+from prismline_contracts.envelope import Envelope, traceparent_of
+from prismline_contracts.events import RunSubmitted
+from prismline_contracts.items import RunItem
+from prismline_contracts.jobs import (
     IdempotencyItem,
-    JobIngest,
     JobItem,
     JobRunItem,
-    Manifest,
-    Queue,
-    RunItem,
-    RunSubmitted,
-    SpectraManifest,
-    TaskList,
-    TasksProcess,
-    UrlParams,
-    UrlsManifest,
     Webhook,
-    derived_id,
     idempotency_key,
     job_key,
     job_manifest_key,
     job_run_key,
     tenant_key,
     tenant_runs_key,
-    timestamp,
-    traceparent_of,
     upload_key,
 )
+from prismline_contracts.manifest import Manifest, SpectraManifest
+from prismline_contracts.tasks import TaskList, UrlParams, UrlsManifest
 from prismline_runtime import Bucket, Transport, batches, describe_invalid, fault_point
 
 #: Tasks in one message if a request enqueues them. Short messages spread a small run over workers.

@@ -11,13 +11,9 @@ from functools import cached_property
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from prismline_contracts import (
-    FAILED_DEAD_LETTERS_PREFIX,
-    RECOVERING_PREFIX,
-    ChunkProcess,
-    DeadLetterRecord,
-    dead_letter_key,
-)
+from prismline_contracts.commands import ChunkProcess
+from prismline_contracts.deadletters import DeadLetterRecord, dead_letter_key
+from prismline_contracts.prefixes import FAILED_DEAD_LETTERS_PREFIX, RECOVERING_PREFIX
 from prismline_dlq_consumer.dead_letter import (
     EVENTBRIDGE_REASONS,
     DeadLetterMessage,

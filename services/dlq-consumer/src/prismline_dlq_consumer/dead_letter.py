@@ -13,18 +13,17 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from prismline_contracts import (
-    LIMITS,
+from prismline_contracts.base import now
+from prismline_contracts.commands import (
     ChunkProcess,
-    Envelope,
     Queue,
     RunSplit,
     SpectraRefit,
     TasksProcess,
     dead_letter_queue_name,
-    now,
-    state_machine_name,
 )
+from prismline_contracts.delivery import LIMITS, state_machine_name
+from prismline_contracts.envelope import Envelope
 from prismline_contracts.schemas import MESSAGES
 from prismline_runtime import Work, describe_invalid, undelivered_envelope
 

@@ -10,23 +10,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
-from prismline_contracts import (
-    ChunkItem,
-    ChunkProcess,
-    ChunkStatus,
-    DeadlettersRecover,
-    Queue,
-    RunCheckRequested,
-    RunDrained,
-    RunItem,
-    RunRecovered,
-    RunSplitCompleted,
-    RunTasksRecovered,
-    SpectraRefit,
-    TaskItem,
-    TasksProcess,
-    TaskStatus,
-)
+from prismline_contracts.commands import ChunkProcess, Queue, SpectraRefit, TasksProcess
+from prismline_contracts.deadletters import DeadlettersRecover
+from prismline_contracts.events import RunCheckRequested, RunDrained, RunRecovered, RunSplitCompleted, RunTasksRecovered
+from prismline_contracts.items import ChunkItem, ChunkStatus, RunItem
+from prismline_contracts.tasks import TaskItem, TaskStatus
 from prismline_dlq_consumer.dead_letter import DeadLetterMessage
 from prismline_ledger import Patience, exhausted, leased, seconds_since
 

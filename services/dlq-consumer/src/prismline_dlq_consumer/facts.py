@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from prismline_contracts import ChunkItem, RunItem, TasksProcess
+from prismline_contracts.commands import TasksProcess
+from prismline_contracts.items import ChunkItem, RunItem
 from prismline_dlq_consumer.dead_letter import DeadLetterMessage
 from prismline_dlq_consumer.decisions import Facts, Resource
 from prismline_ledger import Ledger

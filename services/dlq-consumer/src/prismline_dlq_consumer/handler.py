@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import Any
 
-from prismline_contracts import DeadlettersRecover, DeadlettersRecoverRequested, dead_letter_queue_name
+from prismline_contracts.commands import dead_letter_queue_name
+from prismline_contracts.deadletters import DeadlettersRecover, DeadlettersRecoverRequested
 from prismline_dlq_consumer.dependencies import Dependencies
 from prismline_dlq_consumer.healing import on_dead_letters
 from prismline_dlq_consumer.recovery import on_recover

@@ -14,21 +14,11 @@ from typing import Any
 from aws_lambda_powertools.utilities.batch.types import PartialItemFailureResponse, PartialItemFailures
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 
-from prismline_contracts import (
-    ChunkItem,
-    ChunkProcess,
-    DeadletterArchived,
-    DeadLetterRecord,
-    ExportRequested,
-    Queue,
-    RunDrained,
-    RunItem,
-    SpectraRefit,
-    TasksProcess,
-    ending_of,
-    now,
-    timestamp,
-)
+from prismline_contracts.base import now, timestamp
+from prismline_contracts.commands import ChunkProcess, Queue, SpectraRefit, TasksProcess
+from prismline_contracts.deadletters import DeadletterArchived, DeadLetterRecord
+from prismline_contracts.events import ExportRequested, RunDrained, ending_of
+from prismline_contracts.items import ChunkItem, RunItem
 from prismline_dlq_consumer.archive import dead_letter_record
 from prismline_dlq_consumer.dead_letter import DeadLetterMessage, read_dead_letter, source_queue_of
 from prismline_dlq_consumer.decisions import Action, Decision, Facts, Resource, judge

@@ -27,25 +27,18 @@ from datetime import timedelta
 from functools import partial
 from itertools import islice
 
-from prismline_contracts import (
-    MAX_TASKS_PER_MESSAGE,
-    RECOVERING_PREFIX,
-    ChunkItem,
-    ChunkProcess,
-    ChunkStatus,
+from prismline_contracts.base import now, timestamp
+from prismline_contracts.commands import ChunkProcess, Queue, TasksProcess, task_queue_of
+from prismline_contracts.deadletters import (
     DeadLetterRecord,
     DeadlettersRecover,
     DeadlettersRecovered,
-    Queue,
     RecoveryCounts,
     RecoveryOperationItem,
-    RunItem,
-    TasksProcess,
-    TaskStatus,
-    now,
-    task_queue_of,
-    timestamp,
 )
+from prismline_contracts.items import ChunkItem, ChunkStatus, RunItem
+from prismline_contracts.prefixes import RECOVERING_PREFIX
+from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, TaskStatus
 from prismline_dlq_consumer.archive import ArchivedRecord, recovering_chunk, recovering_prefix, to_json
 from prismline_dlq_consumer.decisions import Action, Step, Wish, cancelled, judge_record, judge_wish, next_step
 from prismline_dlq_consumer.dependencies import Dependencies

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Protocol
 
-from prismline_contracts import normalize_instance_id
+from prismline_contracts.resources import normalize_instance_id
 from prismline_dlq_consumer.decisions import Resource
 from prismline_runtime import Instances
 

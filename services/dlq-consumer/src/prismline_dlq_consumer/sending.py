@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from prismline_contracts import ChunkItem, ChunkProcess, TasksProcess, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import ChunkProcess, TasksProcess
+from prismline_contracts.items import ChunkItem
 from prismline_dlq_consumer.dead_letter import DeadLetterMessage
 from prismline_runtime import Transport
 

@@ -13,20 +13,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
 
-from prismline_contracts import (
-    ChunkItem,
-    ChunkStatus,
-    FitParams,
-    JobIngest,
-    NewerStatus,
-    RunItem,
-    RunSplit,
-    ShardItem,
-    SpectraRefit,
-    StatusUpdate,
-    StepFunctionsError,
-    timestamp,
-)
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import JobIngest, RunSplit, SpectraRefit, StatusUpdate, StepFunctionsError
+from prismline_contracts.items import ChunkItem, ChunkStatus, NewerStatus, RunItem
+from prismline_contracts.manifest import FitParams
+from prismline_contracts.tasks import ShardItem
 from prismline_ledger import COUNTERS, Patience, exhausted, leased, seconds_since
 
 

@@ -21,28 +21,21 @@ from typing import TYPE_CHECKING, Any
 from aws_lambda_powertools import Logger
 from botocore.exceptions import ClientError
 
-from prismline_contracts import (
-    MAX_TASKS_PER_MESSAGE,
+from prismline_contracts.base import now, timestamp
+from prismline_contracts.commands import (
     RUN_QUEUE_TAG,
-    ChunkCompleted,
-    ChunkFailed,
-    ChunkItem,
     ChunkProcess,
-    Envelope,
     Queue,
-    RunCheckRequested,
-    RunDrained,
-    RunItem,
-    ShardItem,
     TasksProcess,
     dead_letter_queue_name,
-    ending_of,
-    now,
     queue_name,
     run_queue_prefix,
     task_queue_of,
-    timestamp,
 )
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.events import ChunkCompleted, ChunkFailed, RunCheckRequested, RunDrained, ending_of
+from prismline_contracts.items import ChunkItem, RunItem
+from prismline_contracts.tasks import MAX_TASKS_PER_MESSAGE, ShardItem
 from prismline_dlq_consumer.sweep_decisions import (
     DEADLINE_EXCEEDED,
     Census,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from prismline_contracts import RunDrained, RunItem, TaskItem, TasksProcess, now, task_queue_of
+from prismline_contracts.base import now
+from prismline_contracts.commands import TasksProcess, task_queue_of
+from prismline_contracts.events import RunDrained
+from prismline_contracts.items import RunItem
+from prismline_contracts.tasks import TaskItem
 from prismline_dlq_consumer.dead_letter import DeadLetterMessage
 from prismline_dlq_consumer.decisions import Facts
 from prismline_dlq_consumer.dependencies import Dependencies

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from aws_lambda_powertools import Logger
 
-from prismline_contracts import jobs_table_name
+from prismline_contracts.jobs import jobs_table_name
 from prismline_exporter.exports import Exports
 from prismline_exporter.settings import ExporterSettings
 from prismline_ledger import Ledger

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from prismline_contracts import ChunkItem, ChunkStatus, NewerStatus, RunItem, TaskItem
+from prismline_contracts.items import ChunkItem, ChunkStatus, NewerStatus, RunItem
+from prismline_contracts.tasks import TaskItem
 
 #: File name extensions by media type. The system's own tables are not read, so every machine gives the same names.
 _TYPES = mimetypes.MimeTypes()

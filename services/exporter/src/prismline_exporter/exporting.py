@@ -14,17 +14,13 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Literal, Protocol
 
-from prismline_contracts import (
-    EXPORTS_PREFIX,
-    ExportCompleted,
-    ExportItem,
-    ExportRequested,
-    Queue,
-    RunItem,
-    TaskItem,
-    export_object_key,
-    timestamp,
-)
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import Queue
+from prismline_contracts.events import ExportCompleted, ExportRequested
+from prismline_contracts.items import RunItem
+from prismline_contracts.jobs import ExportItem, export_object_key
+from prismline_contracts.prefixes import EXPORTS_PREFIX
+from prismline_contracts.tasks import TaskItem
 from prismline_exporter.dependencies import Dependencies
 from prismline_exporter.entries import chunk_entries, task_entries
 from prismline_exporter.exports import ENDED, LeaseLostError, export_id_of

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
-from prismline_contracts import ExportItem, ExportRequested, export_key, now, timestamp
+from prismline_contracts.base import now, timestamp
+from prismline_contracts.events import ExportRequested
+from prismline_contracts.jobs import ExportItem, export_key
 from prismline_runtime import Change, RefusedError, Table, TransientError
 
 if TYPE_CHECKING:

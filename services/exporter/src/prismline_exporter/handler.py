@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import Any
 
-from prismline_contracts import ExportRequested
+from prismline_contracts.events import ExportRequested
 from prismline_exporter.dependencies import Dependencies
 from prismline_exporter.exporting import on_export_requested
 from prismline_runtime import queue_handler

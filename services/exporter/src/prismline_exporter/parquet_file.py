@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel
 
-from prismline_contracts import ChunkItem, ChunkStatus
 from prismline_contracts.decomposition import COLUMNS, MetadataKey, current
+from prismline_contracts.items import ChunkItem, ChunkStatus
 from prismline_runtime import PermanentError
 
 #: Bytes of Arrow data in a row group. They are in memory until the row group is written.

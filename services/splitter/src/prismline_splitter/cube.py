@@ -23,7 +23,7 @@ from astropy.io import fits
 from astropy.wcs import WCS
 from numpy.typing import NDArray
 
-from prismline_contracts import FITS_LAYOUT, ZARR_LAYOUT
+from prismline_contracts.references import FITS_LAYOUT, ZARR_LAYOUT
 from prismline_cube import STORED_TYPES, ZIP_MAGIC, Grid, ReadRange, StoredValues, sky_coordinates, spectra_type
 from prismline_cube.limits import MAX_AXIS_LENGTH, MAX_CHANNELS, MAX_HDUS, MAX_HEADER_BYTES, MAX_TEXT_LENGTH
 from prismline_splitter.cube_errors import NOT_FITS, CubeError, TileCompressedError

@@ -11,25 +11,13 @@ from collections.abc import Iterable, Iterator
 
 from boto3.dynamodb.conditions import Attr, Key
 
-from prismline_contracts import (
-    CAPTIONS_PREFIX,
-    EXPORTS_PREFIX,
-    JOB_SK,
-    JOBS_PREFIX,
-    RESULTS_PREFIX,
-    JobDeleteRequested,
-    Queue,
-    RunCancelRequested,
-    RunItem,
-    job_key,
-    job_run_key,
-    manifest_copy_key,
-    now,
-    output_prefix,
-    timestamp,
-    upload_item_key,
-    upload_key,
-)
+from prismline_contracts.base import now, timestamp
+from prismline_contracts.commands import Queue
+from prismline_contracts.events import JobDeleteRequested, RunCancelRequested
+from prismline_contracts.items import RunItem
+from prismline_contracts.jobs import JOB_SK, job_key, job_run_key, upload_item_key, upload_key
+from prismline_contracts.objects import manifest_copy_key, output_prefix
+from prismline_contracts.prefixes import CAPTIONS_PREFIX, EXPORTS_PREFIX, JOBS_PREFIX, RESULTS_PREFIX
 from prismline_ledger import seconds_since
 from prismline_runtime import Change, Message, RefusedError, batches, fault_point
 from prismline_splitter.dependencies import Dependencies

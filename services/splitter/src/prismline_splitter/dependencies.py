@@ -9,7 +9,7 @@ from typing import Self
 
 from aws_lambda_powertools import Logger
 
-from prismline_contracts import jobs_table_name
+from prismline_contracts.jobs import jobs_table_name
 from prismline_ledger import Ledger
 from prismline_runtime import Bucket, Table, Transport, clients, service_logger
 from prismline_splitter.run_queue import RunQueues

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import Any
 
-from prismline_contracts import JobDeleteRequested, JobIngest, RunSplit
+from prismline_contracts.commands import JobIngest, RunSplit
+from prismline_contracts.events import JobDeleteRequested
 from prismline_runtime import queue_handler
 from prismline_runtime.routing import LambdaHandler
 from prismline_splitter.deletion import on_job_delete

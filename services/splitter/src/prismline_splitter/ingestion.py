@@ -20,16 +20,11 @@ from tempfile import TemporaryDirectory
 
 from pydantic import TypeAdapter
 
-from prismline_contracts import (
-    MAX_SHARDS,
-    MAX_TASKS_PER_MESSAGE,
-    Envelope,
-    RunItem,
-    RunSplit,
-    TasksProcess,
-    rejects_key,
-    task_queue_of,
-)
+from prismline_contracts.commands import RunSplit, TasksProcess, task_queue_of
+from prismline_contracts.envelope import Envelope
+from prismline_contracts.items import RunItem
+from prismline_contracts.jobs import rejects_key
+from prismline_contracts.tasks import MAX_SHARDS, MAX_TASKS_PER_MESSAGE
 from prismline_runtime import Bucket, PermanentError, TransientError, fault_point
 from prismline_splitter.dependencies import Dependencies
 from prismline_splitter.lists import Reject

@@ -23,7 +23,7 @@ from itertools import islice
 from typing import BinaryIO, Literal
 from urllib.parse import urlsplit
 
-from prismline_contracts import MAX_SOURCE_CHARS
+from prismline_contracts.tasks import MAX_SOURCE_CHARS
 from prismline_runtime import PermanentError
 
 #: Longest line, in bytes, and longest CSV record. A longer one is rejected without being held in memory.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from prismline_contracts import RunItem, manifest_copy_key
+from prismline_contracts.items import RunItem
+from prismline_contracts.objects import manifest_copy_key
 from prismline_ledger import Ledger
 from prismline_runtime import Bucket, PermanentError
 from prismline_splitter.workload import T

@@ -8,7 +8,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from prismline_contracts import LIMITS, RUN_QUEUE_TAG, Queue, dead_letter_queue_name, queue_name, run_queue_name
+from prismline_contracts.commands import RUN_QUEUE_TAG, Queue, dead_letter_queue_name, queue_name, run_queue_name
+from prismline_contracts.delivery import LIMITS
 from prismline_runtime import aws_errors
 
 if TYPE_CHECKING:

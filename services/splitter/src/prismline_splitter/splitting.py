@@ -13,16 +13,11 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from prismline_contracts import (
-    ChunkProcess,
-    Manifest,
-    Queue,
-    RunDrained,
-    RunItem,
-    RunSplit,
-    RunSplitCompleted,
-    Wrappable,
-)
+from prismline_contracts.commands import ChunkProcess, Queue, RunSplit
+from prismline_contracts.envelope import Wrappable
+from prismline_contracts.events import RunDrained, RunSplitCompleted
+from prismline_contracts.items import RunItem
+from prismline_contracts.manifest import Manifest
 from prismline_runtime import Message, PermanentError, fault_point
 from prismline_splitter.chunking import shards_of
 from prismline_splitter.dependencies import Dependencies

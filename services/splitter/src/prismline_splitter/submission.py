@@ -10,18 +10,13 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
-from prismline_contracts import (
-    DEFAULT_WORKLOAD,
-    MANIFEST_PREFIX,
-    JobIngest,
-    Manifest,
-    RunSubmitted,
-    derived_id,
-    is_survey,
-    job_run_key,
-    run_id_of,
-    traceparent_of,
-)
+from prismline_contracts.base import derived_id, is_survey
+from prismline_contracts.commands import JobIngest
+from prismline_contracts.envelope import traceparent_of
+from prismline_contracts.events import RunSubmitted
+from prismline_contracts.jobs import job_run_key
+from prismline_contracts.manifest import DEFAULT_WORKLOAD, Manifest, run_id_of
+from prismline_contracts.prefixes import MANIFEST_PREFIX
 from prismline_runtime import Delivery, Message, PermanentError, TooLargeError, describe_invalid
 from prismline_splitter.dependencies import Dependencies
 from prismline_splitter.pinning import pin_manifest, pinned_manifest, read_manifest

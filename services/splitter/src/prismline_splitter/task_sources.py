@@ -13,15 +13,9 @@ from functools import cached_property
 
 from pydantic import TypeAdapter, ValidationError
 
-from prismline_contracts import (
-    JOBS_PREFIX,
-    RerunOf,
-    RunItem,
-    TaskBatches,
-    TaskList,
-    TaskStatus,
-    UrlsManifest,
-)
+from prismline_contracts.items import RunItem
+from prismline_contracts.prefixes import JOBS_PREFIX
+from prismline_contracts.tasks import RerunOf, TaskBatches, TaskList, TaskStatus, UrlsManifest
 from prismline_ledger import Ledger
 from prismline_runtime import Bucket, PermanentError, describe_invalid
 from prismline_splitter.lists import Position, UrlList, blocks

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from pydantic import JsonValue
 
-from prismline_contracts import Manifest
+from prismline_contracts.manifest import Manifest
 from prismline_ledger import Ledger, NewChunk
 from prismline_runtime import Bucket
 from prismline_splitter import workloads as package

@@ -6,7 +6,8 @@ next message about the run publishes the status from the item, with the same eve
 
 from __future__ import annotations
 
-from prismline_contracts import MessageData, RunCancelled, RunCompleted, RunFailed, RunStarted
+from prismline_contracts.envelope import MessageData
+from prismline_contracts.events import RunCancelled, RunCompleted, RunFailed, RunStarted
 from prismline_runtime import fault_point
 from prismline_status.dependencies import UpdateDependencies
 from prismline_status.transitions import NO_REASON

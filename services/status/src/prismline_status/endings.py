@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from prismline_contracts import RunDrained, RunItem, RunStatus, StatusUpdate, StepFunctionsError
+from prismline_contracts.commands import RunStatus, StatusUpdate, StepFunctionsError
+from prismline_contracts.events import RunDrained
+from prismline_contracts.items import RunItem
 from prismline_status.executions import percent_text
 from prismline_status.transitions import stored_status
 from prismline_status.workflow_state import RunState

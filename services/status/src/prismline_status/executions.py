@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from botocore.exceptions import ClientError
 
-from prismline_contracts import RunSubmitted, trace_id_of
+from prismline_contracts.envelope import trace_id_of
+from prismline_contracts.events import RunSubmitted
 from prismline_runtime import aws_errors, error_code
 
 if TYPE_CHECKING:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import Any
 
-from prismline_contracts import (
+from prismline_contracts.commands import RunStatus, StatusUpdate
+from prismline_contracts.events import (
     RunCancelRequested,
     RunCheckRequested,
     RunCleanupRequested,
     RunDrained,
     RunRecovered,
     RunSplitCompleted,
-    RunStatus,
     RunSubmitted,
     RunTasksRecovered,
-    StatusUpdate,
 )
 from prismline_runtime import Message, NewerReleaseError, PermanentError, queue_handler
 from prismline_runtime.routing import LambdaHandler

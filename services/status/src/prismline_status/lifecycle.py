@@ -9,16 +9,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, ValidationError
 
-from prismline_contracts import (
-    MessageData,
-    RunCancelRequested,
-    RunCleanupRequested,
-    RunId,
-    RunStatus,
-    RunSubmitted,
-    StatusUpdate,
-    timestamp,
-)
+from prismline_contracts.base import RunId, timestamp
+from prismline_contracts.commands import RunStatus, StatusUpdate
+from prismline_contracts.envelope import MessageData
+from prismline_contracts.events import RunCancelRequested, RunCleanupRequested, RunSubmitted
 from prismline_runtime import Delivery, Message, PermanentError, TransientError, describe_invalid
 from prismline_status.dependencies import Dependencies
 from prismline_status.endings import CANCELLED, may_cancel_again

@@ -11,7 +11,9 @@ about the run continues; the sweeper sends one until the ledger has recorded the
 
 from __future__ import annotations
 
-from prismline_contracts import RunDrained, RunItem, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.events import RunDrained
+from prismline_contracts.items import RunItem
 from prismline_runtime import TransientError, fault_point
 from prismline_status.announcements import announce
 from prismline_status.dependencies import Dependencies

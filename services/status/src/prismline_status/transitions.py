@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
-from prismline_contracts import MAX_RUN_ERROR_CHARS, RunStatus, StatusUpdate, StepFunctionsError
+from prismline_contracts.commands import RunStatus, StatusUpdate, StepFunctionsError
+from prismline_contracts.items import MAX_RUN_ERROR_CHARS
 from prismline_runtime import Change
 
 #: The statuses from which each status may be reached. A repeated update is always allowed.

@@ -8,7 +8,8 @@ from typing import Any
 from aws_lambda_powertools.metrics import MetricUnit
 from pydantic import ValidationError
 
-from prismline_contracts import RunCheckRequested, RunStatus, StatusUpdate
+from prismline_contracts.commands import RunStatus, StatusUpdate
+from prismline_contracts.events import RunCheckRequested
 from prismline_runtime import PrismlineError, describe_invalid, service_metrics
 from prismline_status.announcements import announce
 from prismline_status.dependencies import UpdateDependencies

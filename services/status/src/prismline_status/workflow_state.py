@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from boto3.dynamodb.conditions import Attr
 
-from prismline_contracts import RunStatus, StatusUpdate, WorkflowStateItem, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.commands import RunStatus, StatusUpdate
+from prismline_contracts.items import WorkflowStateItem
 from prismline_runtime import Change, RefusedError, Table, unchanged
 from prismline_status.transitions import TERMINAL, build_change, error_message, stored_status
 

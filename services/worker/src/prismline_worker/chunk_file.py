@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from prismline_contracts import CHUNK_GEOMETRY_MEMBER, CubeGeometry
+from prismline_contracts.objects import CHUNK_GEOMETRY_MEMBER, CubeGeometry
 from prismline_cube.limits import MAX_CHANNELS
 from prismline_cube.zip_members import open_zip
 from prismline_runtime import cause_of, describe_invalid

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from prismline_contracts import CubeGeometry, CubeReference, geometry_key
+from prismline_contracts.objects import CubeGeometry, geometry_key
+from prismline_contracts.references import CubeReference
 from prismline_cube import Slab, UnknownLayoutError, reader_of, sky_coordinates
 from prismline_runtime import Bucket, PermanentError, describe_invalid, reader_errors
 from prismline_worker.chunk_file import BLOCK_BYTES, Spectra

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from prismline_contracts import FitParams
 from prismline_contracts.decomposition import NOT_FITTED, SpectrumStatus
+from prismline_contracts.manifest import FitParams
 from prismline_gaussline import kernel_available
 from prismline_runtime.errors import PermanentError, TransientError
 from prismline_worker.fit_process import FitError, FitProcess, FitterCrashError, FitterUnavailableError, FitTimeoutError

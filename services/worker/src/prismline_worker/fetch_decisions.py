@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
-from prismline_contracts import TaskItem
+from prismline_contracts.tasks import TaskItem
 from prismline_runtime import PermanentError, TransientError
 
 #: Statuses besides 5xx after which the same request may succeed later: 408 Request Timeout and 425 Too Early.

@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Mapping
 
 import httpx
 
-from prismline_contracts import TaskResult, UrlParams, now
+from prismline_contracts.base import now
+from prismline_contracts.tasks import TaskResult, UrlParams
 from prismline_runtime import PermanentError, TransientError
 from prismline_worker.body_store import BodyStore, TooLongError
 from prismline_worker.fetch_decisions import check_status

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from prismline_contracts import FitParams
 from prismline_contracts.decomposition import NOT_FITTED, SpectrumStatus
+from prismline_contracts.manifest import FitParams
 from prismline_gaussline import Decomposition, Flag, NoDataWarning, Params, decompose
 from prismline_worker.schema import FIT_SCHEMA
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 
-from prismline_contracts import RunItem, now
+from prismline_contracts.base import now
+from prismline_contracts.items import RunItem
 from prismline_ledger import Ledger, seconds_since
 
 #: For this many seconds after it was read, a run counts as not stopped. A stop takes effect up to this much later.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prismline_contracts import normalize_instance_id
+from prismline_contracts.resources import normalize_instance_id
 from prismline_runtime import Instances, ResourceUnavailableError
 
 #: Port of the model's server on the instance: vLLM's default.

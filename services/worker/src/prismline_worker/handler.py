@@ -6,7 +6,7 @@ import threading
 from functools import cache, partial
 from typing import Any
 
-from prismline_contracts import ChunkProcess, SpectraRefit, TasksProcess
+from prismline_contracts.commands import ChunkProcess, SpectraRefit, TasksProcess
 from prismline_runtime import queue_handler
 from prismline_runtime.routing import LambdaHandler
 from prismline_worker.dependencies import Dependencies

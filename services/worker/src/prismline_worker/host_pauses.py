@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from prismline_contracts import now, timestamp
+from prismline_contracts.base import now, timestamp
 from prismline_coordination import Cache
 
 

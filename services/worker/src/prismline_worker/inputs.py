@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from prismline_contracts import ChunkProcess, SpectraRefit
+from prismline_contracts.commands import ChunkProcess, SpectraRefit
 from prismline_runtime import Bucket, PermanentError
 from prismline_worker.chunk_file import ChunkFile
 from prismline_worker.cube_chunk import CubeChunk, open_cube_chunk

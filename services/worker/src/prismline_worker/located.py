@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from prismline_contracts import CubeGeometry
+from prismline_contracts.objects import CubeGeometry
 from prismline_worker.chunk_file import Spectra
 from prismline_worker.schema import SCHEMA
 

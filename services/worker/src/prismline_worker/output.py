@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from prismline_contracts import ChunkProcess, CubeGeometry, FitParams
+from prismline_contracts.commands import ChunkProcess
 from prismline_contracts.decomposition import (
     OUTPUT_VERSION,
     MetadataKey,
@@ -20,6 +20,8 @@ from prismline_contracts.decomposition import (
     current,
     units_of,
 )
+from prismline_contracts.manifest import FitParams
+from prismline_contracts.objects import CubeGeometry
 from prismline_runtime.errors import PermanentError
 
 COMPRESSION = "zstd"

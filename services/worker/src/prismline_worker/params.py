@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from prismline_contracts import Params
+from prismline_contracts.manifest import Params
 from prismline_runtime import PermanentError, UnavailableError, describe_invalid
 
 P = TypeVar("P", bound=Params)

@@ -10,17 +10,9 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from prismline_contracts import (
-    ChunkItem,
-    ChunkProcess,
-    NewerStatus,
-    RunDrained,
-    RunItem,
-    RunRecovered,
-    ending_of,
-    queue_name,
-    with_reference,
-)
+from prismline_contracts.commands import ChunkProcess, queue_name, with_reference
+from prismline_contracts.events import RunDrained, RunRecovered, ending_of
+from prismline_contracts.items import ChunkItem, NewerStatus, RunItem
 from prismline_coordination import Leases
 from prismline_ledger import Finished, Skipped
 from prismline_runtime import (

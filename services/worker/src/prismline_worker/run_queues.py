@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 
-from prismline_contracts import RunItem
+from prismline_contracts.items import RunItem
 from prismline_ledger import Ledger
 from prismline_runtime import clients
 from prismline_worker.settings import WorkerSettings

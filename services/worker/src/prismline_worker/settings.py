@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field, SecretStr
 
-from prismline_contracts import GPU
+from prismline_contracts.resources import GPU
 from prismline_runtime import ServiceSettings
 
 

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from prismline_contracts import ChunkItem, ChunkProcess, ChunkStatus, FitParams, Queue, SpectraRefit, with_reference
+from prismline_contracts.commands import ChunkProcess, Queue, SpectraRefit, with_reference
+from prismline_contracts.items import ChunkItem, ChunkStatus
+from prismline_contracts.manifest import FitParams
 from prismline_runtime import Bucket, Message, PermanentError, TransientError, Transport, fault_point
 from prismline_worker.decompose import decompose
 from prismline_worker.dependencies import Dependencies

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import urlsplit
 
-from prismline_contracts import NewerStatus, TaskItem, TaskResult, timestamp
+from prismline_contracts.base import timestamp
+from prismline_contracts.items import NewerStatus
+from prismline_contracts.tasks import TaskItem, TaskResult
 from prismline_ledger import GivenBackTask, TaskEnding
 from prismline_runtime import PermanentError, TransientError, UnavailableError
 from prismline_worker.fetch_decisions import ThrottledError, backoff, given_up

@@ -10,16 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from prismline_contracts import (
-    RunDrained,
-    RunItem,
-    RunTasksRecovered,
-    TaskItem,
-    TasksProcess,
-    UrlParams,
-    now,
-    queue_name,
-)
+from prismline_contracts.base import now
+from prismline_contracts.commands import TasksProcess, queue_name
+from prismline_contracts.events import RunDrained, RunTasksRecovered
+from prismline_contracts.items import RunItem
+from prismline_contracts.tasks import TaskItem, UrlParams
 from prismline_coordination import Stats
 from prismline_ledger import TaskEnding
 from prismline_runtime import (

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import httpx
 
-from prismline_contracts import TaskItem, TaskResult, UrlParams, result_key
+from prismline_contracts.tasks import TaskItem, TaskResult, UrlParams, result_key
 from prismline_coordination import Cache, Leases, RateLimit
 from prismline_runtime import UnavailableError, clients
 from prismline_web import guarded_async_client

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, Self
 
-from prismline_contracts import ChunkProcess
+from prismline_contracts.commands import ChunkProcess
 from prismline_runtime import Message
 from prismline_worker import workloads as package
 from prismline_worker.dependencies import Dependencies

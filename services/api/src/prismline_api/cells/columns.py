@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from prismline_contracts import CHUNK_SK_PREFIX, MOST_INDEX
+from prismline_contracts.base import MOST_INDEX
+from prismline_contracts.items import CHUNK_SK_PREFIX
 
 #: The states of cells, by code. A deferred cell is PENDING and waits for a resource, or for a retry after an error.
 STATES = ("pending", "in_progress", "completed", "failed", "deferred")

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from prismline_api.models import Response
-from prismline_contracts import MOST_INDEX
+from prismline_contracts.base import MOST_INDEX
 
 _DIFFERENCES = (
     "base64 of the differences from cell to cell, as signed four-byte numbers, little-endian: the first bytes of all"

@@ -11,7 +11,7 @@ from prismline_api.cells.detail import cell_view
 from prismline_api.cells.models import CellsView, CellView
 from prismline_api.parameters import Deps, KeyRoute, Reader, RunId
 from prismline_api.reading import find_run
-from prismline_contracts import MOST_INDEX
+from prismline_contracts.base import MOST_INDEX
 
 router = APIRouter(prefix="/v1/runs/{run_id}/cells", route_class=KeyRoute, tags=["cells"], responses=problems.RESPONSES)
 

@@ -31,7 +31,8 @@ from prismline_api.cells.columns import (
     packed,
     result_bytes,
 )
-from prismline_contracts import CHUNK_SK_PREFIX, RunItem, chunk_id, timestamp
+from prismline_contracts.base import chunk_id, timestamp
+from prismline_contracts.items import CHUNK_SK_PREFIX, RunItem
 from prismline_ledger import Ledger
 from prismline_runtime import Page, side_by_side
 

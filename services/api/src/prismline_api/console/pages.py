@@ -19,7 +19,8 @@ from prismline_api.limits import short_body
 from prismline_api.parameters import Deps, address_of
 from prismline_api.problems import ProblemError
 from prismline_api.sessions import SESSION_SECONDS, Session
-from prismline_contracts import Queue, api_key_sha256
+from prismline_contracts.commands import Queue
+from prismline_contracts.jobs import api_key_sha256
 
 #: The first page of the console.
 HOME = "/console/runs"

@@ -16,7 +16,6 @@ from botocore.exceptions import ClientError
 from pydantic import Field
 
 from prismline_api.models import Request, Response
-from prismline_contracts import now, queue_name, timestamp
 from prismline_contracts.alerts import (
     DEFAULT_MUTE,
     MAX_MUTE_DAYS,
@@ -24,6 +23,8 @@ from prismline_contracts.alerts import (
     muted_until_parameter,
     parse_muted_until,
 )
+from prismline_contracts.base import now, timestamp
+from prismline_contracts.commands import queue_name
 from prismline_runtime import aws_errors, error_code
 
 if TYPE_CHECKING:

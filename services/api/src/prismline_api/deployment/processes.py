@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from pydantic import Field, ValidationError
 
 from prismline_api.models import Response
-from prismline_contracts import timestamp
+from prismline_contracts.base import timestamp
 from prismline_contracts.processes import PROCESSES_PARAMETER, ProcessesReport
 from prismline_runtime import aws_errors, error_code
 

@@ -15,7 +15,8 @@ from pydantic import Field
 
 from prismline_api.deployment.processes import ProcessView, measured, reported
 from prismline_api.models import Response
-from prismline_contracts import dead_letter_queue_name, now, queue_name, timestamp
+from prismline_contracts.base import now, timestamp
+from prismline_contracts.commands import dead_letter_queue_name, queue_name
 from prismline_contracts.deploying import DEPLOYED_PARAMETERS
 from prismline_runtime import aws_errors, batches
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prismline_contracts import ChunkItem, ChunkStatus, CubeGeometry, RunItem, geometry_key, output_prefix
+from prismline_contracts.items import ChunkItem, ChunkStatus, RunItem
+from prismline_contracts.objects import CubeGeometry, geometry_key, output_prefix
 from prismline_ledger import Ledger
 from prismline_runtime import Bucket, aws_errors
 

@@ -9,7 +9,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from prismline_contracts import ChunkItem, CubeReference
+from prismline_contracts.items import ChunkItem
+from prismline_contracts.references import CubeReference
 from prismline_cube import reader_of
 from prismline_cube.limits import MAX_CHANNELS
 from prismline_cube.zip_members import open_zip

@@ -14,7 +14,7 @@ from prismline_api.maps.chunks import Holder, RunChunks
 from prismline_api.maps.inputs import neighbours, read_spectra
 from prismline_api.maps.memory import Memory
 from prismline_api.maps.models import ComponentView, FitView, HolderView, Measured, SpectrumView
-from prismline_contracts import ChunkItem
+from prismline_contracts.items import ChunkItem
 from prismline_contracts.maps import flag_names
 from prismline_cube import SpectralAxis, gaussians, sky_coordinates
 from prismline_ledger import Ledger

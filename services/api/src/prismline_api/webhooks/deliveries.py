@@ -8,16 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from boto3.dynamodb.conditions import Attr
 
-from prismline_contracts import (
-    JobItem,
-    JobRunItem,
-    WebhookItem,
-    job_key,
-    job_run_key,
-    now,
-    timestamp,
-    webhook_key,
-)
+from prismline_contracts.base import now, timestamp
+from prismline_contracts.jobs import JobItem, JobRunItem, WebhookItem, job_key, job_run_key, webhook_key
 from prismline_runtime import Change, RefusedError, Table
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from aws_lambda_powertools import Logger
 from prismline_api.webhooks.deliveries import Deliveries
 from prismline_api.webhooks.posting import Poster
 from prismline_api.webhooks.settings import WebhookSettings
-from prismline_contracts import now
+from prismline_contracts.base import now
 from prismline_ledger import Ledger
 from prismline_runtime import Transport, clients, service_logger
 from prismline_web import guarded_async_client

@@ -14,7 +14,8 @@ from typing import Any
 from prismline_api.webhooks.dependencies import WebhookDependencies
 from prismline_api.webhooks.retrying import Answer, Delivered, GiveUp, TryAgain, decide
 from prismline_api.webhooks.signing import SecretError, signed_headers
-from prismline_contracts import JobItem, RunCancelled, RunCompleted, RunFailed, Webhook
+from prismline_contracts.events import RunCancelled, RunCompleted, RunFailed
+from prismline_contracts.jobs import JobItem, Webhook
 from prismline_runtime import Message, PermanentError, TransientError, fault_point, queue_handler
 from prismline_runtime.routing import LambdaHandler
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import httpx
 
-from prismline_contracts import WebhookItem
+from prismline_contracts.jobs import WebhookItem
 
 #: How long a post is tried again after its first attempt.
 PATIENCE = timedelta(hours=24)

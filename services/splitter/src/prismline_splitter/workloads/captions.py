@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-from prismline_contracts import CaptionsManifest, CaptionWindow, FrameWindow, chunk_id, chunk_key
+from prismline_contracts.base import chunk_id
+from prismline_contracts.captions import CaptionsManifest, CaptionWindow, FrameWindow
+from prismline_contracts.objects import chunk_key
 from prismline_ledger import NewChunk
 from prismline_splitter.workload import Source, Split
 

@@ -19,17 +19,10 @@ from typing import Any, BinaryIO, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from prismline_contracts import (
-    CHUNK_GEOMETRY_MEMBER,
-    CubeGeometry,
-    CubeReference,
-    NoiseReference,
-    SpectraManifest,
-    chunk_id,
-    chunk_key,
-    geometry_key,
-    noise_key,
-)
+from prismline_contracts.base import chunk_id
+from prismline_contracts.manifest import SpectraManifest
+from prismline_contracts.objects import CHUNK_GEOMETRY_MEMBER, CubeGeometry, chunk_key, geometry_key, noise_key
+from prismline_contracts.references import CubeReference, NoiseReference
 from prismline_cube import Layout
 from prismline_ledger import NewChunk
 from prismline_runtime import Bucket, PermanentError, UnavailableError, fault_point, reader_errors

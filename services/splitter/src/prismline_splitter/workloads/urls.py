@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prismline_contracts import UrlsManifest
+from prismline_contracts.tasks import UrlsManifest
 from prismline_splitter.task_sources import source_of
 from prismline_splitter.workload import TaskContext, TaskSource
 

@@ -12,14 +12,9 @@ from typing import Self
 import httpx
 from pydantic import ValidationError
 
-from prismline_contracts import (
-    Caption,
-    CaptionParams,
-    CaptionWindow,
-    ChunkProcess,
-    caption_key,
-    timestamp,
-)
+from prismline_contracts.base import timestamp
+from prismline_contracts.captions import Caption, CaptionParams, CaptionWindow, caption_key
+from prismline_contracts.commands import ChunkProcess
 from prismline_runtime import Bucket, Instances, Message, PermanentError, clients, describe_invalid, fault_point
 from prismline_worker.caption_client import CaptionClient
 from prismline_worker.dependencies import Dependencies

@@ -12,7 +12,9 @@ from typing import Self
 
 import numpy as np
 
-from prismline_contracts import ChunkProcess, FitParams, output_key
+from prismline_contracts.commands import ChunkProcess
+from prismline_contracts.manifest import FitParams
+from prismline_contracts.objects import output_key
 from prismline_gaussline import kernel_available
 from prismline_runtime import Bucket, Message, fault_point
 from prismline_worker.decompose import decompose
