@@ -334,3 +334,21 @@ def test_the_components_follow_shift_scale_and_reversal_of_a_spectrum(seed: int,
     np.testing.assert_allclose(reversed_ * [1.0, -1.0, 1.0] + [0.0, 423.0, 0.0], reference, rtol=5e-3, atol=5e-2)
     shifted = decompose(np.roll(spectrum, shift)[None], noise=1.0).components(0)
     np.testing.assert_allclose(shifted - [0.0, shift, 0.0], reference, rtol=5e-3, atol=5e-2)
+
+
+@pytest.mark.parametrize("preset", list(Preset))
+@pytest.mark.parametrize("beta", [3.5, 5.0])
+def test_two_lines_at_the_last_channels_do_not_leave_the_spectrum_empty(preset: Preset, beta: float) -> None:
+    for truth in ([[16.0, 88.5, 22.5], [11.0, 95.0, 10.0]], [[6.4, 81.4, 15.6], [15.0, 95.0, 1.8]]):
+        spectra = model(np.array(truth), 100) + np.random.default_rng(9420).normal(0.0, 1.0, (200, 100))
+        table = decompose(spectra, Params(preset=preset, beta=beta), noise=1.0)
+        assert (table.n_components > 0).all()
+        assert (spectra - evaluate(table, 100)).max() < 8.0  # the largest channel is 20
+        assert (table.mean <= 99.0).all()
+
+
+def test_a_narrow_line_is_not_lost_between_two_narrower_halves() -> None:
+    spectra = model(np.array([[7.0, 48.8, 11.7], [27.7, 90.7, 1.0]]), 200)
+    spectra = spectra + np.random.default_rng(9421).normal(0.0, 1.0, (8000, 200))
+    left = (spectra - evaluate(decompose(spectra, noise=1.0), 200)).max(axis=1)
+    assert (left < 8.0).all()

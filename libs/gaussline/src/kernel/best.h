@@ -50,8 +50,38 @@
 /* A blended component is removed if chi-square rises by less than this without it. */
 #define REMOVAL_COST 12.0
 
+/* A component that is too narrow may be part of a line whose other part is less than this many times as wide. */
+#define PART_WIDTH 3.0
 /* Largest amplitude of a given component, in the largest channel. Beyond 10^16 the residual would lose the spectrum. */
 #define START_HEIGHT 1e6
+
+/* The component with the flux, the mean and the variance of two. */
+static Comp merged(Comp a, Comp b)
+{
+    double p = a.a * a.s, q = b.a * b.s, share = p / (p + q), apart = a.mu - b.mu;
+    double variance = share * a.s * a.s + (1.0 - share) * (b.s * b.s + share * apart * apart);
+    double s = sqrt(variance);
+    return (Comp){(p + q) / s, b.mu + share * apart, s};
+}
+
+/* Removes the invalid component k. If it is strong but too narrow, and beside another narrow one, both are parts of one
+ * line of few channels: the other part alone would converge to a spike, so the sum of both takes its place. */
+static void remove_invalid(gl_workspace *ws, int k)
+{
+    Comp gone = ws->comp[k], other;
+    int partner = -1;
+    if (matched_filter_snr(ws, gone) * local_sensitivity(ws, gone) >= ws->mf_snr_min)
+        for (int i = 0; i < ws->n_comp; i++)
+            if (i != k && are_coupled(gone, ws->comp[i], COUPLING) && ws->comp[i].s < PART_WIDTH * gone.s &&
+                (partner < 0 || fabs(gone.mu - ws->comp[i].mu) < fabs(gone.mu - ws->comp[partner].mu)))
+                partner = i;
+    if (partner >= 0) other = ws->comp[partner];
+    else if (ws->n_dead < ws->capacity) ws->dead[ws->n_dead++] = gone;
+    remove_component(ws, k);
+    if (partner < 0) return;
+    remove_component(ws, partner > k ? partner - 1 : partner);
+    add_component(ws, merged(gone, other));
+}
 
 /* Removes invalid components, the weakest first, and fits the neighbours after each: of two that share a line, one may
  * be valid without the other. */
@@ -69,8 +99,7 @@ static void prune(gl_workspace *ws, double tolerance)
             }
         }
         if (worst < 0) return;
-        if (ws->n_dead < ws->capacity) ws->dead[ws->n_dead++] = ws->comp[worst];
-        remove_component(ws, worst);
+        remove_invalid(ws, worst);
         fit_touched(ws, tolerance, COUPLING);
     }
 }

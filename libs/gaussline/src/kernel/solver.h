@@ -233,7 +233,7 @@ SHORT_LOOPS static double predicted_fall(gl_workspace *ws, int k, int use_second
 /* The component with every parameter moved to its bound if it is beyond it. */
 INLINE Comp within_bounds(const gl_workspace *ws, Comp c)
 {
-    return (Comp){clamp(c.a, 0.0, AMPLITUDE_MAX), clamp(c.mu, 0.0, ws->n), clamp(c.s, WIDTH_MIN, 0.5 * ws->n)};
+    return (Comp){clamp(c.a, 0.0, AMPLITUDE_MAX), clamp(c.mu, 0.0, ws->n - 1.0), clamp(c.s, WIDTH_MIN, 0.5 * ws->n)};
 }
 
 INLINE Comp bounded_step(const gl_workspace *ws, Comp c, const double *d)
@@ -245,7 +245,7 @@ INLINE Comp bounded_step(const gl_workspace *ws, Comp c, const double *d)
 
 INLINE int at_bound(const gl_workspace *ws, Comp c)
 {
-    return c.s <= WIDTH_MIN || c.s >= 0.5 * ws->n || c.mu <= 0.0 || c.mu >= ws->n;
+    return c.s <= WIDTH_MIN || c.s >= 0.5 * ws->n || c.mu <= 0.0 || c.mu >= ws->n - 1.0;
 }
 
 /* Freeze the parameters on a bound whose gradient points outwards, and set the scaling. */
@@ -256,7 +256,7 @@ static void freeze_and_scale(gl_workspace *ws, const Comp *c, int k)
         unsigned char *f = ws->frozen + 3 * j;
         const double *g = ws->gradient + 3 * j;
         f[0] = c[j].a <= 0.0 && g[0] <= 0.0;
-        f[1] = (c[j].mu <= 0.0 && g[1] <= 0.0) || (c[j].mu >= ws->n && g[1] >= 0.0);
+        f[1] = (c[j].mu <= 0.0 && g[1] <= 0.0) || (c[j].mu >= ws->n - 1.0 && g[1] >= 0.0);
         f[2] = (c[j].s <= WIDTH_MIN && g[2] <= 0.0) || (c[j].s >= 0.5 * ws->n && g[2] >= 0.0);
     }
     for (int i = 0; i < n; i++) {
