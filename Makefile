@@ -40,7 +40,7 @@ test: check  ## Run all checks and all tests; SERVICE=worker for the tests of on
 ifdef SERVICE
 	$(BIN)/pytest -m 'not compose' services/$(SERVICE)
 else
-	$(PYTEST) -m '$(QUICK)' $(if $(COVERAGE),--cov --cov-report=)
+	$(PYTEST) -m '$(QUICK)' $(if $(COVERAGE),$(addprefix --cov=,$(SOURCES)) --cov-report=)
 	$(if $(COVERAGE),@echo "The quick tests cover $$($(BIN)/coverage report --format=total) % of the lines.")
 	$(WAITING) -m 'not compose and not browser and not ($(QUICK))'
 	$(BIN)/pytest -m browser tests/console
@@ -57,13 +57,14 @@ test-fast: check  ## Run the checks and the quick tests, which need no emulator 
 check: $(VENV)/.installed-dev  ## Check format, lint, types, imports, templates, versions, documentation.
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync check-types check-style check-templates check-versions check-docs
 
+check-types: export MYPYPATH := $(subst $() $(),:,$(SOURCES))
 check-types:
 	$(BIN)/mypy $(SOURCES) tests/simulation tests/fuzz
 
 check-style:
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/ruff check $(CHECKED)
-	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.imports
 
 check-templates:
 	$(BIN)/cfn-lint platform/template.yaml services/*/template.yaml

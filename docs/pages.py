@@ -55,8 +55,23 @@ def _listed(nav: Any) -> set[str]:
     return set().union(*(_listed(entry) for entry in entries))
 
 
+def _with_services(nav: Any, services: list[dict[str, str]]) -> Any:
+    """The navigation with the pages of the services under the heading `Services`."""
+    if isinstance(nav, list):
+        return [_with_services(each, services) for each in nav]
+    if isinstance(nav, dict):
+        return {
+            name: services if name == "Services" else _with_services(entries, services) for name, entries in nav.items()
+        }
+    return nav
+
+
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """List pages that `nav` does not name under a separate heading, so that every page can be reached."""
+    """Complete the navigation: the services of the checkout, and a heading for every page that has no place."""
+    services = [
+        {path.parent.name: path.relative_to(ROOT).as_posix()} for path in sorted(ROOT.glob("services/*/README.md"))
+    ]
+    config.nav = _with_services(config.nav, services)
     others = [path for path in page_paths() if path.endswith(".md") and path not in _listed(config.nav)]
     if others and config.nav is not None:
         config.nav.append({"More": others})

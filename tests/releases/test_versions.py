@@ -6,9 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from prismline_localstack.settings import REPOSITORY
 
@@ -121,6 +124,8 @@ def test_the_recorded_commits_hold_what_is_recorded(tmp_path: Path) -> None:
 
 
 def test_the_harness_brings_every_service() -> None:
-    needed = (REPOSITORY / "localstack" / "pyproject.toml").read_text()
+    needed = [Requirement(text) for text in metadata.requires("prismline-localstack") or []]
     for path in REPOSITORY.glob("services/*/pyproject.toml"):
-        assert f'"prismline-{path.parent.name}>=' in needed
+        project = tomllib.loads(path.read_text())["project"]
+        (found,) = [each for each in needed if each.name == project["name"]]
+        assert project["version"] in found.specifier
