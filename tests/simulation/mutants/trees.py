@@ -59,9 +59,9 @@ class Tree:
 
     def mutate(self, mutant: Mutant) -> None:
         """Put a mutant into the copy."""
-        path = self.folder / mutant.file
+        path, text = mutant.change.apply(self.folder)
         self._before[path] = path.read_text()
-        self._write(path, mutant.applied(self._before[path]))
+        self._write(path, text)
 
     def mend(self) -> None:
         """Restore the original files."""
