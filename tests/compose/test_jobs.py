@@ -18,7 +18,7 @@ from tests.system import System, wait_for
 
 pytestmark = [pytest.mark.compose, pytest.mark.timeout(900)]
 
-#: The default emulator. If its DynamoDB has no PartiQL, each task is written in a separate request.
+#: The default emulator. Its DynamoDB may accept only 10 writes in a transaction.
 EMULATOR = "localstack"
 
 #: URLs in the list: several blocks of an ingestion.

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from prismline_ledger import Counts, GivenBackTask, Ledger, NewChunk, Skipped, Started, TaskEnding
 from prismline_ledger.testing import ingest_run
 from prismline_localstack.testing import create_runs_table
-from prismline_runtime import Replacement, Table
+from prismline_runtime import Change, Table, unchanged
 from prismline_runtime.transport import TOKEN_GONE_CODES
 from tests.simulation.aws.backends import Backend, Emulated, Fake, refusal
 from tests.simulation.aws.loader import ROOT
@@ -859,19 +859,19 @@ def test_random_writes_do_the_same(
     assert left == right
 
 
-def test_statements_are_executed_each_for_itself(backend: Backend, table: str) -> None:
-    """The batch statements of a table for many items."""
+def test_independent_writes_are_executed_each_for_itself(backend: Backend, table: str) -> None:
+    """The writes of a table for many items."""
     items = Table(backend.dynamodb, table)
     keys = [{"PK": "p", "SK": f"row-{number}"} for number in range(30)]
     rows: list[dict[str, Any]] = [{**key, "n": number, "status": "PENDING"} for number, key in enumerate(keys)]
     assert items.create(rows[3], key="PK")
     assert items.create_each(rows, key="PK") == [number != 3 for number in range(30)]
-    done = items.replace_each(
+    done = items.change_each(
         [
-            Replacement(keys[0], {"n": 10, "status": "DONE"}, {"n": 0, "result": None}),
-            Replacement(keys[1], {"n": 10}, {"n": 7}),
-            Replacement(keys[2], {"n": 10}, {"n": 2, "status": None}),
-            Replacement({"PK": "p", "SK": "nothing"}, {"n": 10}, {"n": None}),
+            (keys[0], Change({"n": 10, "status": "DONE"}, condition=unchanged({"n": 0, "result": None}))),
+            (keys[1], Change({"n": 10}, condition=unchanged({"n": 7}))),
+            (keys[2], Change({"n": 10}, condition=unchanged({"n": 2, "status": None}))),
+            ({"PK": "p", "SK": "nothing"}, Change({"n": 10}, condition=unchanged({"n": 1}))),
         ]
     )
     assert done == [True, False, False, False]

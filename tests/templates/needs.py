@@ -58,8 +58,8 @@ TABLE_CALLS = {
     "update": {"dynamodb:UpdateItem"},
     "changing": {"dynamodb:UpdateItem"},
     "delete_each": {"dynamodb:BatchWriteItem"},
-    "create_each": {"dynamodb:PartiQLInsert", "dynamodb:PutItem"},
-    "replace_each": {"dynamodb:PartiQLUpdate", "dynamodb:UpdateItem"},
+    "create_each": {"dynamodb:PutItem"},
+    "change_each": {"dynamodb:UpdateItem"},
 }
 #: Queues of single runs, the queues whose messages the function receives, and the dead-letter queue of a queue.
 RUN_QUEUES, OWN_QUEUES, DEAD_LETTERS = "tasks-*", "own", "-dlq"

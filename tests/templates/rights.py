@@ -248,7 +248,7 @@ CASES: list[Case] = [
     (lacking_rights, _no("splitter", "FunctionRole", "s3:DeleteObject", "/exports/")),
     (lacking_rights, _no("worker", "FunctionRole", "sqs:SendMessage", "RefitsDeadLetterQueue")),
     (lacking_rights, _no("dlq-consumer", "FunctionRole", "sqs:SendMessage", "-webhooks")),
-    (lacking_rights, _without("worker", "FunctionRole", "dynamodb:PartiQLUpdate", "RunsTable")),
+    (lacking_rights, _without("worker", "FunctionRole", "dynamodb:UpdateItem", "RunsTable")),
     (lacking_rights, _without("worker", "FunctionRole", "dynamodb:Query", "GSI2")),  # only tasks on Fargate need it
     (lacking_rights, _without("api", "ApiRole", "dynamodb:Scan", "workflow-state")),
     (lacking_rights, _without("exporter", "ExporterRole", "sqs:ReceiveMessage", "")),

@@ -44,7 +44,9 @@ def ledger(dynamodb: DynamoDBClient, table: Table) -> Ledger:
     """A ledger on that table, whose clock advances by a second each time that it is read."""
     seconds = count()
     start = datetime(2026, 3, 1, 12, tzinfo=UTC)
-    return Ledger(dynamodb, table.name, clock=lambda: timestamp(start + timedelta(seconds=next(seconds))))
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("PRISMLINE_WRITES_PER_TRANSACTION", "10")  # so that 25 items need several transactions
+        return Ledger(dynamodb, table.name, clock=lambda: timestamp(start + timedelta(seconds=next(seconds))))
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,6 @@ from prismline_runtime import (
     Change,
     PermanentError,
     RefusedError,
-    Replacement,
     Table,
     TransientError,
     UnavailableError,
@@ -180,23 +179,24 @@ def test_a_wrong_request_is_permanent() -> None:
 
 
 class Answering:
-    """A client of DynamoDB that gives these answers to batches of statements, one after the other."""
+    """A client of DynamoDB that answers transactions with these reasons, one after the other. None: it executes them.
 
-    def __init__(self, *answers: list[str | None] | ClientError) -> None:
+    A reason stands for one write: None, or the code of what stopped it.
+    """
+
+    def __init__(self, *answers: list[str | None] | None) -> None:
         self.answers = list(answers)
         self.asked: list[int] = []
-        self.single = 0
 
-    def batch_execute_statement(self, *, Statements: list[Any]) -> dict[str, Any]:  # noqa: N803  boto3's parameter
-        self.asked.append(len(Statements))
-        answer = self.answers.pop(0)
-        if isinstance(answer, ClientError):
-            raise answer
-        return {"Responses": [{"Error": {"Code": code, "Message": "why"}} if code else {} for code in answer]}
-
-    def put_item(self, **_: Any) -> dict[str, Any]:
-        self.single += 1
-        return {}
+    def transact_write_items(self, *, TransactItems: list[Any]) -> None:  # noqa: N803  boto3's parameter
+        self.asked.append(len(TransactItems))
+        codes = self.answers.pop(0) if self.answers else None
+        if codes is not None:
+            response: Any = {
+                "Error": {"Code": "TransactionCanceledException"},
+                "CancellationReasons": [{"Code": code or "None"} for code in codes],
+            }
+            raise ClientError(response, "TransactWriteItems")
 
 
 def rows(n: int) -> list[dict[str, Any]]:
@@ -214,12 +214,12 @@ class TestManyWrites:
 
     def test_an_item_that_has_changed_since_it_was_read_is_not_replaced(self, table: Table) -> None:
         table.create_each(rows(3), key="PK")
-        done = table.replace_each(
+        done = table.change_each(
             [
-                Replacement(key("row-000"), {"n": 10, "status": "A"}, {"n": 0, "status": None}),
-                Replacement(key("row-001"), {"n": 10}, {"n": 7}),
-                Replacement(key("row-002"), {"n": 10}, {"n": 2, "missing": "x"}),
-                Replacement(key("nothing"), {"n": 10}, {"n": None}),
+                (key("row-000"), Change({"n": 10, "status": "A"}, condition=unchanged({"n": 0, "status": None}))),
+                (key("row-001"), Change({"n": 10}, condition=unchanged({"n": 7}))),
+                (key("row-002"), Change({"n": 10}, condition=unchanged({"n": 2, "missing": "x"}))),
+                (key("nothing"), Change({"n": 10}, condition=unchanged({"n": 1}))),
             ]
         )
         assert done == [True, False, False, False]
@@ -238,28 +238,45 @@ class TestManyWrites:
         assert rest.last_key is None
 
 
-def unknown_operation() -> ClientError:
-    return ClientError({"Error": {"Code": "UnknownOperationException", "Message": ""}}, "BatchExecuteStatement")
+REFUSED = "ConditionalCheckFailed"
 
 
-def test_only_statements_that_did_not_run_are_sent_again() -> None:
-    client: Any = Answering([None, "TransactionConflict", "DuplicateItem", "ThrottlingError"], [None, "DuplicateItem"])
-    assert Table(client, "t").create_each(rows(4), key="PK") == [True, True, False, False]
-    assert client.asked == [4, 2]
+def test_the_writes_of_a_refused_transaction_whose_condition_holds_are_sent_again() -> None:
+    client: Any = Answering([None, None, REFUSED, None], [None, REFUSED, None])
+    assert Table(client, "t").create_each(rows(4), key="PK") == [True, False, False, True]
+    assert client.asked == [4, 3, 2]
 
 
-def test_a_wrong_statement_is_permanent() -> None:
-    client: Any = Answering([None, "ValidationError"], [None, "ValidationError"])
-    with pytest.raises(PermanentError, match="why"):
-        Table(client, "t").create_each(rows(2), key="PK")
+def test_no_transaction_is_sent_if_every_condition_failed() -> None:
+    client: Any = Answering([REFUSED, REFUSED])
+    assert Table(client, "t").create_each(rows(2), key="PK") == [False, False]
+    assert client.asked == [2]
 
 
-def test_an_endpoint_that_refuses_an_item_as_a_parameter_gets_its_attributes() -> None:
-    client: Any = Answering(["ValidationError"] * 2, [None, None], [None, None])
-    table = Table(client, "t")
-    assert table.create_each(rows(2), key="PK") == [True, True]
-    assert table.create_each(rows(2), key="PK") == [True, True]
-    assert client.asked == [2, 2, 2]
+def test_a_transaction_that_collided_is_sent_again_whole() -> None:
+    client: Any = Answering(["TransactionConflict", None, None])
+    assert Table(client, "t").create_each(rows(3), key="PK") == [True, True, True]
+    assert client.asked == [3, 3]
+
+
+@pytest.mark.parametrize(("setting", "asked"), [(None, [100, 100, 50]), ("10", [10] * 25)])
+def test_a_transaction_has_as_many_writes_as_the_endpoint_accepts(
+    setting: str | None, asked: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if setting is not None:
+        monkeypatch.setenv("PRISMLINE_WRITES_PER_TRANSACTION", setting)
+    client: Any = Answering()
+    assert all(Table(client, "t", calls_at_a_time=1).create_each(rows(250), key="PK"))
+    assert client.asked == asked
+
+
+def test_an_endpoint_that_accepts_fewer_writes_is_an_error_and_no_reason_to_send_fewer() -> None:
+    client = Failing("ValidationException")
+    table = Table(client, "t")  # type: ignore[arg-type]
+    for calls in (1, 2):
+        with pytest.raises(PermanentError):
+            table.create_each(rows(50), key="PK")
+        assert client.calls == calls
 
 
 def test_items_are_deleted_whether_they_exist_or_not(table: Table) -> None:
@@ -268,17 +285,11 @@ def test_items_are_deleted_whether_they_exist_or_not(table: Table) -> None:
     assert [item["n"] for item in table.query(Key("PK").eq("p"))] == list(range(10))
 
 
-def test_statements_that_always_collide_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writes_that_always_collide_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prismline_runtime.dynamodb.CONFLICT_SECONDS", 0)
     client: Any = Answering(["TransactionConflict"])
     with pytest.raises(TransientError, match="collided"):
         Table(client, "t").create_each(rows(1), key="PK")
-
-
-def test_without_support_for_statements_each_item_is_written_in_its_own_request() -> None:
-    client: Any = Answering(unknown_operation())
-    assert Table(client, "t").create_each(rows(3), key="PK") == [True, True, True]
-    assert client.single == 3
 
 
 @pytest.mark.parametrize("at_a_time", [1, 2, 3])

@@ -1,11 +1,10 @@
 """Makes the embedded emulator enforce IAM policies, and records each decision: principal, action, resource, verdict.
 
-ministack checks three permissions differently from AWS. This module corrects them:
+ministack checks two permissions differently from AWS. This module corrects them:
 
 | call | ministack demands | AWS demands |
 | --- | --- | --- |
 | `SendMessageBatch` | an action of that name | `sqs:SendMessage` |
-| `BatchExecuteStatement` | an action of that name | `dynamodb:PartiQLInsert` or `PartiQLUpdate` on the table |
 | `DescribeAlarms` | the action on `*` | the action on the alarms that are described |
 """
 
@@ -21,7 +20,6 @@ LOG_VARIABLE = "PRISMLINE_IAM_LOG"
 #: Action that ministack demands on the resource `*` -> actions of which AWS demands one, on the resource itself.
 UNSPECIFIC = {
     "cloudwatch:DescribeAlarms": {"cloudwatch:DescribeAlarms"},
-    "dynamodb:BatchExecuteStatement": {"dynamodb:PartiQLInsert", "dynamodb:PartiQLUpdate"},
 }
 
 

@@ -6,7 +6,6 @@ Items are kept as immutable `Version`s, so an item that a reader holds never cha
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -35,13 +34,6 @@ _RETURN_VALUES = {
     "delete_item": frozenset({"NONE", "ALL_OLD"}),
     "update_item": frozenset({"NONE", "ALL_OLD", "ALL_NEW", "UPDATED_OLD", "UPDATED_NEW"}),
 }
-
-#: Patterns of the services' PartiQL statements and of their parts.
-_INSERT = re.compile(r'INSERT INTO "([^"]+)" VALUE (\?|\{.+\})')
-_MEMBER = re.compile(r"'([^']+)': \?")
-_UPDATE = re.compile(r'UPDATE "([^"]+)" ((?:SET "[^"]+" = \? ?)+) ?WHERE (.+)')
-_ASSIGNED = re.compile(r'SET "([^"]+)" = \?')
-_COMPARED = re.compile(r'"([^"]+)" (?:= \?|IS (MISSING))')
 
 Wire = dict[str, Any]
 Key = tuple[Any, ...]
@@ -634,40 +626,6 @@ class DynamoDB(Client):
         return {"UnprocessedItems": {}}
 
     @operation
-    def batch_execute_statement(self, *, Statements: Sequence[Mapping[str, Any]], **others: Any) -> dict[str, Any]:
-        """The statements that `prismline_runtime.dynamodb.Table` makes: INSERT of an item, UPDATE of one item."""
-        if not 1 <= len(Statements) <= MAX_BATCH_WRITE:
-            raise client_error(
-                "BatchExecuteStatement",
-                "ValidationException",
-                "1 validation error detected: Value at 'statements' failed to satisfy constraint",
-            )
-        return {"Responses": [self._execute(each["Statement"], each["Parameters"]) for each in Statements]}
-
-    def _execute(self, statement: str, parameters: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Execute one statement. The answer contains its error, if there is one."""
-        refused = {"Code": "ConditionalCheckFailed", "Message": "The conditional request failed"}
-        try:
-            if (insert := _INSERT.fullmatch(statement)) is not None:
-                refused = {"Code": "DuplicateItem", "Message": "Duplicate primary key exists in table"}
-                table = self._table("BatchExecuteStatement", insert[1])
-                whole = insert[2] == "?"
-                item = parameters[0]["M"] if whole else dict(zip(_MEMBER.findall(insert[2]), parameters, strict=True))
-                absent = {"ConditionExpression": "attribute_not_exists(#k)", "ExpressionAttributeNames": {"#k": "PK"}}
-                write = self._put(table, item, absent)
-            elif (update := _UPDATE.fullmatch(statement)) is not None:
-                table = self._table("BatchExecuteStatement", update[1])
-                write = self._update(table, *_update_of(table, update[2], update[3], parameters))
-            else:
-                return {"Error": {"Code": "ValidationError", "Message": "Statement wasn't well formed"}}
-        except ExpressionError as error:
-            return {"Error": {"Code": "ValidationError", "Message": str(error)}}
-        except _ConditionFailedError:
-            return {"Error": refused}
-        self._commit([write])
-        return {"TableName": table.name}
-
-    @operation
     def transact_write_items(
         self, *, TransactItems: Sequence[Mapping[str, Any]], ClientRequestToken: str | None = None, **others: Any
     ) -> dict[str, Any]:
@@ -875,34 +833,6 @@ class DynamoDB(Client):
             return self._tables[name]
         except KeyError:
             raise client_error(operation_name, "ResourceNotFoundException", _NO_TABLE) from None
-
-
-def _update_of(
-    table: Table, assignments: str, condition: str, parameters: Sequence[Mapping[str, Any]]
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The key and the options of the update in a statement."""
-    left, key, names, values = list(parameters), dict[str, Any](), dict[str, str](), dict[str, Any]()
-    sets, conditions = [], ["attribute_exists(#key)"]
-    names["#key"] = table.hash_key
-    for place, name in enumerate(_ASSIGNED.findall(assignments)):
-        names[f"#s{place}"], values[f":s{place}"] = name, left.pop(0)
-        sets.append(f"#s{place} = :s{place}")
-    for place, (name, missing) in enumerate(_COMPARED.findall(condition)):
-        if name in table.key_names:
-            key[name] = left.pop(0)
-            continue
-        names[f"#c{place}"] = name
-        if missing:
-            conditions.append(f"attribute_not_exists(#c{place})")
-        else:
-            values[f":c{place}"] = left.pop(0)
-            conditions.append(f"#c{place} = :c{place}")
-    return key, {
-        "UpdateExpression": f"SET {', '.join(sets)}",
-        "ConditionExpression": " AND ".join(conditions),
-        "ExpressionAttributeNames": names,
-        "ExpressionAttributeValues": values,
-    }
 
 
 def table_of(

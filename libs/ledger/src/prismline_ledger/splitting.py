@@ -15,10 +15,6 @@ from prismline_contracts.references import CubeReference
 from prismline_ledger.base import LedgerBase, as_read, shard_key
 from prismline_runtime import Change, PermanentError, RefusedError, batches, side_by_side, unchanged
 
-#: Chunk items in one transaction. DynamoDB accepts 100, but DynamoDB Local of 2020, which some builds of LocalStack
-#: contain, accepts 10. Transactions of 100 would write 1.5 times as many chunks a second.
-CHUNKS_PER_TRANSACTION = 10
-
 _TOTAL = RunItem.attribute("chunks_total")
 
 
@@ -140,7 +136,7 @@ class Splitting(LedgerBase):
         shard_count: the run's. With more than one, each chunk is counted by one shard, in turn.
         """
         shards = [None] if shard_count == 1 else list(range(shard_count))
-        for batch in batches(zip(chunks, cycle(shards)), CHUNKS_PER_TRANSACTION):
+        for batch in batches(zip(chunks, cycle(shards)), self._table.writes_at_a_time):
             created_at = self._clock()
             items = [
                 ChunkItem(
@@ -156,14 +152,7 @@ class Splitting(LedgerBase):
                 )
                 for chunk, shard in batch
             ]
-            while items:
-                try:
-                    self._table.transact(
-                        *(self._table.creation(item.model_dump(exclude_defaults=True), key="PK") for item in items)
-                    )
-                    break
-                except RefusedError as refused:
-                    items = [item for item, there in zip(items, refused.failed, strict=True) if not there]
+            self._table.create_each((item.model_dump(exclude_defaults=True) for item in items), key="PK")
 
     def set_total(self, run_id: str, *, n_chunks: int, n_items: int, n_blank: int | None, shard_count: int = 1) -> None:
         """Set the total of chunks, after their items are written. They hold `n_items`, of which `n_blank` are blank.

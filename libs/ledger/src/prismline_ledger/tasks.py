@@ -19,10 +19,8 @@ from prismline_contracts.tasks import TASK_SK_PREFIX, TaskItem, TaskResult, Task
 from prismline_ledger.base import as_read
 from prismline_ledger.splitting import Splitting
 from prismline_ledger.transitions import ALLOWED_FROM, ENDED_ON, charges, counter_changes, truncate, with_error
-from prismline_runtime import Change, PermanentError, RefusedError, Replacement, batches
+from prismline_runtime import Change, PermanentError, RefusedError, batches
 
-#: Writes of one transaction. DynamoDB accepts 100, DynamoDB Local of 2020 accepts 10.
-WRITES_PER_TRANSACTION = 10
 #: How often a worker tries to begin an attempt at a task while other workers begin attempts at it.
 STARTS = 5
 #: Most requests for one page of tasks, if few of the tasks that are read have the wanted status.
@@ -268,7 +266,7 @@ class Tasks(Splitting):
             possible = [ending for ending, task in left.values() if _may_end(ending, task)]
             unchanged += [task for ending, task in left.values() if not _may_end(ending, task)]
             refused: list[TaskEnding] = []
-            for group in _groups([(ending, left[ending.task.SK][1]) for ending in possible]):
+            for group in self._groups([(ending, left[ending.task.SK][1]) for ending in possible]):
                 ended = self._end_group(run, group)
                 changed += ended
                 late += ended if _is_late(group[0][1]) else []
@@ -315,7 +313,7 @@ class Tasks(Splitting):
         reopened = [
             task.model_copy(update={"recovery": recovery}) for task, done in zip(going, noted, strict=True) if done
         ]
-        for group in _by_shard([task for task in given if task.state is TaskStatus.FAILED]):
+        for group in self._by_shard([task for task in given if task.state is TaskStatus.FAILED]):
             reopened += self._reopen_group(run, group, recovery)
         return reopened
 
@@ -356,12 +354,26 @@ class Tasks(Splitting):
 
     def _replace(self, tasks: Sequence[TaskItem], changes: Sequence[Mapping[str, Any]], *guard: str) -> list[bool]:
         """Change each task whose attributes `guard` are still those in `tasks`. Return for each whether it changed."""
-        return self._table.replace_each(
-            [
-                Replacement({"PK": task.PK, "SK": task.SK}, change, {name: getattr(task, name) for name in guard})
-                for task, change in zip(tasks, changes, strict=True)
-            ]
+        return self._table.change_each(
+            ({"PK": task.PK, "SK": task.SK}, Change(change, condition=as_read(task, *guard)))
+            for task, change in zip(tasks, changes, strict=True)
         )
+
+    def _groups(self, pairs: Iterable[tuple[TaskEnding, TaskItem]]) -> Iterator[list[tuple[TaskEnding, TaskItem]]]:
+        """Groups of endings that fit into one transaction: one shard, room for its counters and a late one's run."""
+        by_kind: dict[tuple[str, bool], list[tuple[TaskEnding, TaskItem]]] = {}
+        for pair in pairs:
+            by_kind.setdefault((pair[1].PK, _is_late(pair[1])), []).append(pair)
+        for (_, late), group in by_kind.items():
+            yield from batches(group, self._table.writes_per_transaction - (2 if late else 1))
+
+    def _by_shard(self, tasks: Iterable[TaskItem]) -> Iterator[list[TaskItem]]:
+        """Groups of tasks to reopen in one transaction: one shard, room for its counters and the run."""
+        by_partition: dict[str, list[TaskItem]] = {}
+        for task in tasks:
+            by_partition.setdefault(task.PK, []).append(task)
+        for group in by_partition.values():
+            yield from batches(group, self._table.writes_per_transaction - 2)
 
     def _again(self, run: RunItem, tasks: Sequence[TaskItem]) -> list[TaskItem]:
         """The current tasks, without those for which no attempt may begin."""
@@ -392,24 +404,6 @@ def _may_end(ending: TaskEnding, task: TaskItem) -> bool:
 
 def _is_late(task: TaskItem) -> bool:
     return task.state is TaskStatus.FAILED
-
-
-def _groups(pairs: Iterable[tuple[TaskEnding, TaskItem]]) -> Iterator[list[tuple[TaskEnding, TaskItem]]]:
-    """Groups of endings that fit into one transaction: one shard, room for its counters and, if late, for the run."""
-    by_kind: dict[tuple[str, bool], list[tuple[TaskEnding, TaskItem]]] = {}
-    for pair in pairs:
-        by_kind.setdefault((pair[1].PK, _is_late(pair[1])), []).append(pair)
-    for (_, late), group in by_kind.items():
-        yield from batches(group, WRITES_PER_TRANSACTION - (2 if late else 1))
-
-
-def _by_shard(tasks: Iterable[TaskItem]) -> Iterator[list[TaskItem]]:
-    """Groups of tasks to reopen in one transaction: one shard, room for its counters and the run."""
-    by_partition: dict[str, list[TaskItem]] = {}
-    for task in tasks:
-        by_partition.setdefault(task.PK, []).append(task)
-    for group in by_partition.values():
-        yield from batches(group, WRITES_PER_TRANSACTION - 2)
 
 
 def _given_back(given: GivenBackTask, moment: str) -> dict[str, Any]:

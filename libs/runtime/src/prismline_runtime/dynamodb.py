@@ -23,7 +23,8 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from prismline_runtime.errors import PermanentError, TransientError, aws_errors, error_code
+from prismline_runtime.errors import TransientError, aws_errors, error_code
+from prismline_runtime.settings import DynamoDBSettings
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -35,8 +36,6 @@ R = TypeVar("R")
 ITEMS_PER_READ = 100
 #: Most items that DynamoDB writes in one BatchWriteItem.
 ITEMS_PER_BATCH_WRITE = 25
-#: Most statements that DynamoDB executes in one BatchExecuteStatement.
-STATEMENTS_PER_CALL = 25
 #: Most calls that a process makes at the same time when it writes many items.
 CALLS_SIDE_BY_SIDE = 8
 #: How long, in seconds, a write is retried while other transactions hold its items.
@@ -48,9 +47,6 @@ EXACT = 10**38
 _CONDITION_FAILED = "ConditionalCheckFailed"
 _CONFLICT_CODES = frozenset({"TransactionConflictException", "TransactionInProgressException"})
 _CONFLICT_REASONS = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
-#: Codes of statements that did not run for a temporary reason.
-_STATEMENT_RETRIED = _CONFLICT_REASONS | {"InternalServerError", "RequestLimitExceeded"}
-_STATEMENT_REFUSED = frozenset({"DuplicateItem", _CONDITION_FAILED})
 
 _serialize = TypeSerializer().serialize
 _deserialize = TypeDeserializer().deserialize
@@ -81,16 +77,6 @@ class Change:
     #: Members to remove from string sets.
     excludes: Mapping[str, set[str]] = field(default_factory=dict)
     condition: ConditionBase | None = None
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """New values for some attributes of one item, on the condition that others still have the values that were read."""
-
-    key: Mapping[str, Any]
-    sets: Mapping[str, Any]
-    #: Attributes as they were read. None stands for an absent attribute.
-    read: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -150,6 +136,8 @@ def all_of(conditions: Iterable[ConditionBase]) -> ConditionBase:
 class Table:
     """One table. It writes many items with up to `calls_at_a_time` calls at the same time.
 
+    `PRISMLINE_WRITES_PER_TRANSACTION` says how many writes the endpoint takes in one transaction.
+
     Raises UnavailableError if DynamoDB does not answer, and TransientError if a collision outlasts the retries.
     """
 
@@ -157,8 +145,13 @@ class Table:
         self._client = client
         self.name = name
         self._calls_at_a_time = calls_at_a_time
-        #: Whether the endpoint accepts an item as one parameter of a PartiQL statement.
-        self._takes_whole_items = True
+        #: Most writes of one transaction.
+        self.writes_per_transaction = DynamoDBSettings().writes_per_transaction
+
+    @property
+    def writes_at_a_time(self) -> int:
+        """The number of independent writes that need each call at a time once."""
+        return self.writes_per_transaction * self._calls_at_a_time
 
     # ---- reads
 
@@ -315,99 +308,37 @@ class Table:
                 if left:
                     raise _CollisionError(f"Could not {doing}: {len(left)} were not processed.")
 
-    def create_each(self, items: Sequence[Mapping[str, Any]], *, key: str) -> list[bool]:
-        """Put each item if no item has its key. Return for each whether it was put: this is not a transaction.
+    def create_each(self, items: Iterable[Mapping[str, Any]], *, key: str) -> list[bool]:
+        """Put each item if no item has its key. Return for each whether it was put."""
+        return self._write_each([self.creation(item, key=key) for item in items])
 
-        The item is one parameter of its statement, which halves the work of the endpoint. After an endpoint has refused
-        such a statement, every attribute is a parameter.
+    def change_each(self, changes: Iterable[tuple[Mapping[str, Any], Change]]) -> list[bool]:
+        """Make each change, given with its key, whose condition holds. Return for each whether it did."""
+        return self._write_each([self.changing(key, change) for key, change in changes])
+
+    def _write_each(self, writes: Sequence[Any]) -> list[bool]:
+        """Execute independent writes of different items in concurrent transactions. Return whether each was executed.
+
+        A transaction costs twice the write units of single writes. But DynamoDB knows a repeated one by its token, so
+        a retry whose first answer was lost does not report that somebody else has written the items.
         """
+        starts = range(0, len(writes), self.writes_per_transaction)
+        groups = [writes[start : start + self.writes_per_transaction] for start in starts]
+        done = side_by_side(self._write_group, groups, self._calls_at_a_time)
+        return [each for group in done for each in group]
 
-        def whole(item: Mapping[str, Any]) -> dict[str, Any]:
-            return {"Statement": f'INSERT INTO "{self.name}" VALUE ?', "Parameters": [{"M": encode(item)}]}
-
-        def by_attribute(item: Mapping[str, Any]) -> dict[str, Any]:
-            members = ", ".join(f"'{name}': ?" for name in item)
-            return {
-                "Statement": f'INSERT INTO "{self.name}" VALUE {{{members}}}',
-                "Parameters": list(encode(item).values()),
-            }
-
-        def singly(item: Mapping[str, Any]) -> bool:
-            return self.create(item, key=key)
-
-        if self._takes_whole_items:
+    def _write_group(self, writes: Sequence[Any]) -> list[bool]:
+        """Execute the writes whose conditions hold in one transaction. Return for each whether its condition held."""
+        done, left = [True] * len(writes), list(range(len(writes)))
+        while left:
             try:
-                return self._execute_each(items, whole, singly, "create")
-            except PermanentError:
-                self._takes_whole_items = False
-        return self._execute_each(items, by_attribute, singly, "create")
-
-    def replace_each(self, replacements: Sequence[Replacement]) -> list[bool]:
-        """Make each replacement whose condition holds. Return for each whether it did: this is not a transaction."""
-        return self._execute_each(replacements, self._statement, self._replace, "update")
-
-    def _replace(self, replacement: Replacement) -> bool:
-        try:
-            condition = Attr(next(iter(replacement.key))).exists() & unchanged(replacement.read)
-            self.update(replacement.key, Change(replacement.sets, condition=condition), returns="NONE")
-        except RefusedError:
-            return False
-        return True
-
-    def _statement(self, replacement: Replacement) -> dict[str, Any]:
-        where = [f'"{name}" = ?' for name in replacement.key]
-        where += [
-            f'"{name}" IS MISSING' if value is None else f'"{name}" = ?' for name, value in replacement.read.items()
-        ]
-        sets = " ".join(f'SET "{name}" = ?' for name in replacement.sets)
-        values = [*replacement.sets.values(), *replacement.key.values(), *replacement.read.values()]
-        return {
-            "Statement": f'UPDATE "{self.name}" {sets} WHERE {" AND ".join(where)}',
-            "Parameters": [_serialize(value) for value in values if value is not None],
-        }
-
-    def _execute_each(
-        self, writes: Sequence[T], statement: Callable[[T], dict[str, Any]], singly: Callable[[T], bool], doing: str
-    ) -> list[bool]:
-        """Execute independent writes in concurrent calls of BatchExecuteStatement.
-
-        singly: makes one write in a request of its own, for an emulator that does not know BatchExecuteStatement.
-        """
-
-        def execute(batch: Sequence[T]) -> list[bool]:
-            try:
-                return self._execute([statement(each) for each in batch], f"{doing} {len(batch)} items in {self.name}")
-            except _UnknownOperationError:
-                return [singly(each) for each in batch]
-
-        starts = range(0, len(writes), STATEMENTS_PER_CALL)
-        groups = [writes[start : start + STATEMENTS_PER_CALL] for start in starts]
-        done = side_by_side(execute, groups, self._calls_at_a_time)
-        return [each for batch in done for each in batch]
-
-    def _execute(self, statements: Sequence[dict[str, Any]], doing: str) -> list[bool]:
-        done: dict[int, bool] = {}
-        for attempt in _retrying():
-            with attempt, aws_errors(doing):
-                left = [position for position in range(len(statements)) if position not in done]
-                try:
-                    answer = self._client.batch_execute_statement(
-                        Statements=[statements[position] for position in left]  # type: ignore[misc]
-                    )
-                except ClientError as error:
-                    if error_code(error) == "UnknownOperationException":
-                        raise _UnknownOperationError from error
-                    raise
-                for position, response in zip(left, answer["Responses"], strict=True):
-                    failure = response.get("Error", {})
-                    code = failure.get("Code")
-                    if code is None or code in _STATEMENT_REFUSED:
-                        done[position] = code is None
-                    elif code not in _STATEMENT_RETRIED:
-                        raise PermanentError(f"Could not {doing}: {failure.get('Message', code)}")
-                if len(done) < len(statements):
-                    raise _CollisionError(f"Could not {doing}: they collided with other writes.")
-        return [done[position] for position in range(len(statements))]
+                self.transact(*(writes[position] for position in left))
+                break
+            except RefusedError as refused:
+                for position, failed in zip(left, refused.failed, strict=True):
+                    done[position] = not failed
+                left = [position for position in left if done[position]]
+        return done
 
     def creation(self, item: Mapping[str, Any], *, key: str) -> Any:
         """A write for `transact`: put `item` if no item has its key."""
@@ -473,10 +404,6 @@ class Table:
 
 class _CollisionError(TransientError):
     """Another write held one of the items."""
-
-
-class _UnknownOperationError(Exception):
-    """The endpoint does not know the operation: DynamoDB Local learned PartiQL in 2021."""
 
 
 def _retrying() -> Retrying:

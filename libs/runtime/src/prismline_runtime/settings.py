@@ -55,6 +55,14 @@ class TransportSettings(BaseSettings, env_prefix="PRISMLINE_"):
     )
 
 
+class DynamoDBSettings(BaseSettings, env_prefix="PRISMLINE_"):
+    """What the DynamoDB of the endpoint accepts. The defaults are those of AWS; an emulator may accept less."""
+
+    writes_per_transaction: int = Field(
+        default=100, ge=3, le=100, description="Most writes of one transaction. DynamoDB Local of 2020 accepts 10."
+    )
+
+
 class FaultSettings(BaseSettings, env_prefix="PRISMLINE_"):
     """Settings of fault injection. It is off unless the file is set."""
 
