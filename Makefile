@@ -4,11 +4,11 @@ PYTHON ?= python3.11
 VENV   := .venv
 BIN    := $(VENV)/bin
 # Every package of the repository, each after the packages that it depends on.
-PACKAGES := contracts libs/runtime libs/ledger libs/coordination libs/web libs/cube libs/gaussline $(patsubst %/pyproject.toml,%,$(sort $(wildcard services/*/pyproject.toml))) cli localstack
+PACKAGES := contracts libs/runtime libs/ledger libs/coordination libs/web libs/cube libs/gaussline $(patsubst %/pyproject.toml,%,$(sort $(wildcard services/*/pyproject.toml))) cli localstack tools/contracts
 # Sources of the compiled kernel: after a change the package has to be installed again.
 KERNEL   := libs/gaussline/setup.py $(wildcard libs/gaussline/src/kernel/*)
 SOURCES  := $(addsuffix /src,$(PACKAGES))
-CHECKED  := conftest.py contracts libs services localstack cli tests benchmarks docs/pages.py releases.py
+CHECKED  := conftest.py contracts libs services localstack cli tools tests benchmarks docs/pages.py releases.py
 # Tests that need no emulator and no services, and take little time.
 QUICK    := not e2e and not emulator and not slow and not compose and not browser
 # Quick tests run in two processes, tests that wait for services in four. Each process has its own emulator.
@@ -111,9 +111,8 @@ install: $(VENV)/.installed  ## Install everything that the services and the com
 
 install-dev: $(VENV)/.installed-dev  ## Also install what the tests need.
 
-schemas: $(VENV)/.installed  ## Regenerate the schemas of the contracts, their AsyncAPI document and their catalogue.
-	$(BIN)/python -m prismline_contracts.schemas contracts
-	$(BIN)/python -m prismline_contracts.catalogue contracts
+schemas: $(VENV)/.installed  ## Regenerate the schemas and the summaries of the contracts.
+	$(BIN)/prismline-contracts schemas
 
 contracts: $(VENV)/.installed-dev $(VENV)/.installed-asyncapi  ## Compare the contracts with the last release, verify the pacts, say what breaks and what can be deployed.
 	$(BIN)/python -m tests.contracts

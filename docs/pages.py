@@ -19,8 +19,10 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from prismline_contracts_tool.catalogue import files as contract_files
+
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("benchmarks", "cli", "contracts", "docs", "libs", "localstack", "platform", "services", "tests")
+FOLDERS = ("benchmarks", "cli", "contracts", "docs", "libs", "localstack", "platform", "services", "tests", "tools")
 #: Suffixes of the files of the site, and folders that are skipped: installed packages and builds.
 KINDS = (".md", ".png", ".svg")
 NOT_LOOKED_INTO = {"node_modules", "build", "dist", "site"}
@@ -79,7 +81,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the repository's pages under their own paths."""
+    """Add the repository's pages under their own paths, and the generated files about the contracts."""
+    for name, text in contract_files(ROOT / "contracts").items():
+        files.append(File.generated(config, f"contracts/{name}", content=text))
     for path in page_paths():
         if path.startswith("docs/site/"):
             continue

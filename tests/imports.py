@@ -26,10 +26,10 @@ type = independence
 modules = {services}
 
 [importlinter:contract:layers]
-name = The harness may import the command, command and services the libraries, these the runtime and the contracts
+name = Harness and tools may import the command, command and services the libraries, these the runtime and the contracts
 type = layers
 layers =
-    prismline_localstack
+    prismline_localstack | {tools}
     prismline_cli
     {service_layer}
     {library_layer}
@@ -58,6 +58,7 @@ def rules(root: Path) -> str:
         packages=_lines(everything),
         services=_lines(services),
         service_layer=" | ".join(services),
+        tools=" | ".join(packages(root, "tools/*")),
         library_layer=" | ".join(libraries),
         below=BELOW,
         alone=ALONE,

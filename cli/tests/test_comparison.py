@@ -12,9 +12,9 @@ import pytest
 from prismline_cli import comparing, comparison, panels
 from prismline_cli.comparison import Spread, compare, mismatch, model_distance
 from prismline_cli.panels import PixelKind
+from prismline_cli.printed import checked_output
 from prismline_cli.titles import Title
 from prismline_contracts.objects import CubeGeometry
-from prismline_contracts.outputs import checked_output
 from prismline_cube import gaussians
 
 GEOMETRY = CubeGeometry(

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from prismline_cli import recovering, watching
 from prismline_cli.main import app
-from prismline_contracts.outputs import OUTPUTS, output_schema_name
-from prismline_contracts.schemas import output_schema_of
+from prismline_cli.printed import OUTPUTS, output_schema_name
+from prismline_contracts_tool.schemas import output_schema_of
 from prismline_localstack import harness
 from prismline_localstack.deployment import targets
 from prismline_localstack.errors import HarnessError
@@ -45,7 +45,7 @@ NAMES = sorted(" ".join(path) for path in COMMANDS)
 def test_every_command_takes_json_and_home_and_has_a_schema(name: str) -> None:
     options = {option for parameter in COMMANDS[tuple(name.split())].params for option in parameter.opts}
     assert {"--json", "--home"} <= options
-    assert name in OUTPUTS, "the output of a command is a contract: add it to prismline_contracts.outputs"
+    assert name in OUTPUTS, "the output of a command is a contract: add it to prismline_cli.printed"
 
 
 def test_every_schema_belongs_to_a_command() -> None:

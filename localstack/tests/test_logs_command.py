@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from prismline_cli.main import app
-from prismline_contracts.schemas import output_schema_of
+from prismline_contracts_tool.schemas import output_schema_of
 
 RUN, OTHER = "e4e1aaaa-0000", "e4e1bbbb-0000"
 

@@ -23,7 +23,7 @@ import pact
 from pact import Verifier, match
 from pact.types import Message
 
-from prismline_contracts.deploying import Verifications, pact_digest
+from prismline_contracts_tool.deploying import Verifications, pact_digest
 from tests.contracts.scenes import Link, Sighting, play, richest, sightings_of
 from tests.contracts.versions import ROOT, version_of
 

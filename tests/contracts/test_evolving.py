@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from prismline_contracts.registry import read_registry
+from prismline_contracts_tool.registry import read_registry
 from tests.contracts.__main__ import steps
 from tests.contracts.versions import ROOT
 
@@ -34,13 +34,18 @@ RELEASE = ".venv/bin/prismline-contracts release 1.2.0"
 #: What this test runs for a command of the page: the command itself, or the first step of the make target. The other
 #: steps of a target are tests.
 RUNS = {
-    "make contracts": ["prismline_contracts.release", "check"],
-    "make schemas": ["prismline_contracts.schemas", "contracts"],
-    RELEASE: ["prismline_contracts.release", "release", NEXT],
+    "make contracts": ["check"],
+    "make schemas": ["schemas"],
+    RELEASE: ["release", NEXT],
     ".venv/bin/prismline-contracts can-i-deploy worker 1.0.0 --to prod": [
-        *("prismline_contracts.release", "can-i-deploy", "worker", "1.0.0", "--to", "prod")
+        "can-i-deploy",
+        "worker",
+        "1.0.0",
+        "--to",
+        "prod",
     ],
 }
+COMMAND = Path(sys.executable).with_name("prismline-contracts")
 
 
 @dataclass
@@ -51,12 +56,20 @@ class Checkout:
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the page."""
-        return self._python(*RUNS[command])
+        return self._command(*RUNS[command])
 
     def make_schemas(self) -> None:
-        """`make schemas`: both of its recipes."""
-        for done in (self.run("make schemas"), self._python("prismline_contracts.catalogue", "contracts")):
-            assert done.returncode == 0, done.stderr
+        """`make schemas`."""
+        done = self.run("make schemas")
+        assert done.returncode == 0, done.stderr
+
+    def pages(self) -> Path:
+        """The folder of the generated pages, written anew."""
+        folder = self.root / "pages"
+        shutil.rmtree(folder, ignore_errors=True)
+        done = self._command("pages", str(folder))
+        assert done.returncode == 0, done.stderr
+        return folder
 
     def begin_version(self) -> None:
         """Give the package its next version, and begin its section in the changelog."""
@@ -75,9 +88,9 @@ class Checkout:
         """The folder of a contract."""
         return self.root / "contracts/registry" / name
 
-    def _python(self, module: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    def _command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", module, *arguments],
+            [COMMAND, *arguments],
             cwd=self.root,
             env={**os.environ, "PYTHONPATH": str(self.root / "contracts/src")},
             capture_output=True,
@@ -107,7 +120,7 @@ def test_adding_a_field(checkout: Checkout) -> None:
     checkout.make_schemas()
     assert checkout.run("make contracts").returncode == 0
     assert "culprit" in json.loads((checkout.entry("chunk.failed.v1") / "schema.json").read_text())["properties"]
-    assert "Who is to blame." in (checkout.root / "contracts/catalogue/chunk.failed.v1.html").read_text()
+    assert "Who is to blame." in (checkout.pages() / "catalogue/chunk.failed.v1.html").read_text()
 
 
 V2 = '''class ChunkFailedV2(MessageData):
@@ -141,9 +154,10 @@ def test_adding_a_major_version_and_retiring_the_one_before(checkout: Checkout) 
     (v2 / "example.json").write_text(json.dumps(example | {"type": "prismline.chunk.failed.v2", "data": data}))
     checkout.make_schemas()
     assert checkout.run("make contracts").returncode == 0
+    pages = checkout.pages()
     for name in ("chunk.failed.v1", "chunk.failed.v2"):
-        assert (checkout.root / f"contracts/catalogue/{name}.html").exists()
-    channels = json.loads((checkout.root / "contracts/asyncapi.json").read_text())["channels"]
+        assert (pages / f"catalogue/{name}.html").exists()
+    channels = json.loads((pages / "asyncapi.json").read_text())["channels"]
     assert {"chunk.failed.v1", "chunk.failed.v2"} <= channels["bus"]["messages"].keys()
     assert checkout.run(RELEASE).returncode == 0
     assert read_registry(checkout.root / "contracts/registry")["chunk.failed.v2"].history == {NEXT: "New."}
@@ -155,8 +169,7 @@ def test_adding_a_major_version_and_retiring_the_one_before(checkout: Checkout) 
     shutil.rmtree(v1)
     (checkout.root / "contracts/released/chunk.failed.v1.json").unlink()
     assert checkout.run("make contracts").returncode == 0
-    checkout.make_schemas()
-    assert not (checkout.root / "contracts/catalogue/chunk.failed.v1.html").exists()
+    assert not (checkout.pages() / "catalogue/chunk.failed.v1.html").exists()
 
 
 def test_asking_about_a_deployment(checkout: Checkout) -> None:
@@ -172,7 +185,7 @@ def test_asking_about_a_deployment(checkout: Checkout) -> None:
 
 def test_a_command_runs_what_its_target_runs() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    assert f"$(BIN)/python -m {' '.join(RUNS['make schemas'])}\n" in makefile
+    assert f"$(BIN)/prismline-contracts {' '.join(RUNS['make schemas'])}\n" in makefile
     assert "$(BIN)/python -m tests.contracts\n" in makefile
-    assert steps()[0].commands == [[sys.executable, "-m", *RUNS["make contracts"]]]
+    assert steps()[0].commands == [[str(COMMAND), *RUNS["make contracts"]]]
     assert all("can-i-deploy" in command for command in steps()[-1].commands)

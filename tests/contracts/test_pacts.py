@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from prismline_contracts.base import timestamp
-from prismline_contracts.deploying import Verifications, pact_digest, read_deployed
-from prismline_contracts.registry import read_registry
-from prismline_contracts.release import main
+from prismline_contracts_tool.command import main
+from prismline_contracts_tool.deploying import Verifications, pact_digest, read_deployed
+from prismline_contracts_tool.registry import read_registry
 from prismline_localstack.deployment.record import first
 from tests.contracts import pacts
 from tests.contracts.pacts import (

@@ -23,7 +23,7 @@ FOLDERS = (
 NAMES = {
     "COUNTERS": "libs/ledger/src/prismline_ledger/base.py",
     "Census": "services/dlq-consumer/src/prismline_dlq_consumer/sweep_decisions.py",
-    "OUTPUTS": "contracts/src/prismline_contracts/outputs.py",
+    "OUTPUTS": "cli/src/prismline_cli/printed.py",
     "COLUMNS": "contracts/src/prismline_contracts/decomposition.py",
     "OUTPUT_VERSION": "contracts/src/prismline_contracts/decomposition.py",
     "_publish_metrics": "services/dlq-consumer/src/prismline_dlq_consumer/sweeper.py",

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 
-from prismline_contracts.outputs import checked_output
+from prismline_cli.printed import checked_output
 
 #: Width, in columns, of a table that is not printed to a terminal. No id is cut at this width.
 PIPE_WIDTH = 240

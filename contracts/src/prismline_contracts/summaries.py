@@ -1,20 +1,43 @@
-"""A summary of each contract, as the catalogue has it, for programs: the file is a part of the package.
+"""A summary of each contract: what it says, who writes it, who reads it, and what each release changed.
 
-`make schemas` writes `summaries.json` from the registry and the models, as it writes the catalogue.
+`make schemas` writes `summaries.json`, which is a part of the package, from the registry and the models.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from enum import StrEnum
 from importlib.resources import files
 
 from pydantic import BaseModel, ConfigDict
 
-from prismline_contracts.registry import Kind
-
 #: The file in the package.
 FILE = "summaries.json"
+
+
+#: The key in a history for the changes since the last release.
+NEXT = "next"
+
+
+class Kind(StrEnum):
+    """Which releases have to understand each other. `contracts/registry/README.md` explains each kind."""
+
+    MESSAGE = "message"
+    ITEM = "item"
+    OBJECT = "object"
+    MANIFEST = "manifest"
+    OUTPUT = "output"
+
+    @property
+    def read_by_old(self) -> bool:
+        """Whether a reader of the last release reads what is written now."""
+        return self is not Kind.MANIFEST
+
+    @property
+    def reads_old(self) -> bool:
+        """Whether a current reader reads what the last release wrote."""
+        return self is not Kind.OUTPUT
 
 
 class Summary(BaseModel):

@@ -15,7 +15,7 @@ import typer
 from prismline_cli.commands.options import AsJson
 from prismline_cli.finding import match
 from prismline_cli.output import fail
-from prismline_contracts.outputs import checked_output
+from prismline_cli.printed import checked_output
 from prismline_localstack import harness
 from prismline_localstack.commands.failing import harness_errors
 from prismline_localstack.home import Home

@@ -24,7 +24,7 @@ from prismline_contracts.commands import (
 )
 from prismline_contracts.delivery import LIMITS, state_machine_name
 from prismline_contracts.envelope import Envelope
-from prismline_contracts.schemas import MESSAGES
+from prismline_contracts.messages import MESSAGES
 from prismline_runtime import Work, describe_invalid, undelivered_envelope
 
 #: The AWS events that queues of Prismline subscribe to, as source and detail type.

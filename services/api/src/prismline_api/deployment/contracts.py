@@ -9,8 +9,7 @@ from typing import Annotated
 from pydantic import Field
 
 from prismline_api.models import Response
-from prismline_contracts.registry import NEXT
-from prismline_contracts.summaries import Summary, read_summaries
+from prismline_contracts.summaries import NEXT, Summary, read_summaries
 
 
 class ChangeView(Response):
