@@ -128,7 +128,7 @@ wheels: $(if $(wildcard $(VENV)/.installed),,$(VENV)/.installed)  ## Build a whe
 	rm -rf $(addsuffix /build,$(PACKAGES))
 
 lock: $(VENV)/.installed-dev  ## Resolve the *.in files into hash-locked requirements.
-	for file in requirements/runtime.in requirements/dev.in services/*/requirements.in localstack/requirements.in cli/requirements.in; do \
+	for file in requirements/uv.in requirements/runtime.in requirements/dev.in services/*/requirements.in localstack/requirements.in cli/requirements.in; do \
 	  (cd $$(dirname $$file) && $(CURDIR)/$(BIN)/uv pip compile -q --python-version 3.11 --universal --no-strip-extras \
 	    --generate-hashes --no-annotate --no-header $$(basename $$file) -o $$(basename $$file .in).txt) || exit 1; done
 
@@ -139,8 +139,9 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: requirements/runtime.txt $(addsuffix /pyproject.toml,$(PACKAGES)) $(KERNEL) | $(BIN)/python
-	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/runtime.txt
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation $(addprefix -e ./,$(PACKAGES))
+	requirements/install.sh $(BIN)/python requirements/runtime.txt
+	requirements/install.sh $(BIN)/python --own $(addprefix ./,$(PACKAGES))
+	$(BIN)/python -m compileall -q $(SOURCES)
 	@touch $@
 
 $(VENV)/.installed-asyncapi: tests/contracts/package.json $(VENV)/.installed
@@ -149,5 +150,5 @@ $(VENV)/.installed-asyncapi: tests/contracts/package.json $(VENV)/.installed
 	@touch $@
 
 $(VENV)/.installed-dev: requirements/dev.txt $(VENV)/.installed
-	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	requirements/install.sh $(BIN)/python requirements/dev.txt
 	@touch $@
