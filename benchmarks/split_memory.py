@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from astropy.io import fits
 
-from prismline_splitter.cube import open_cube
+from prismline_cube.cube_file import open_cube
 
 READERS = ("blocks", "mapped", "loaded")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from prismline_contracts.maps import FLAG_NAMES
+from prismline_cube import header
 from prismline_gaussline import Flag, axis
-from prismline_splitter import cube
 
 
 def test_the_splitter_and_gaussline_know_the_same_spectral_axes() -> None:
-    assert cube.SPECTRAL_TYPES == axis.SPECTRAL_TYPES
+    assert header.SPECTRAL_TYPES == axis.SPECTRAL_TYPES
 
 
 def test_the_contracts_name_the_flags_as_gaussline_does() -> None:

@@ -18,8 +18,8 @@ from prismline_contracts.commands import ChunkProcess
 from prismline_contracts.decomposition import COLUMNS, MetadataKey
 from prismline_contracts.manifest import FitParams, SpectraManifest
 from prismline_contracts.objects import output_key
-from prismline_splitter.cube import open_cube
-from prismline_splitter.workloads.spectra import AboutCube, geometry_of, write_npz
+from prismline_cube.cube_file import open_cube
+from prismline_splitter.workloads.spectra import AboutCube, write_npz
 from prismline_worker.chunk_file import ChunkFile
 from prismline_worker.decompose import decompose
 from prismline_worker.located import located
@@ -54,7 +54,7 @@ def dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     fits.PrimaryHDU(data.astype(np.float32), HEADER).writeto(tmp_path / "cube.fits")
     cube = open_cube(tmp_path / "cube.fits", tmp_path)
     manifest = SpectraManifest(survey="grs", cube_key="cubes/c.fits")
-    about = AboutCube(cube, geometry_of(cube, manifest.cube_key).model_dump_json().encode())
+    about = AboutCube(cube, cube.geometry(manifest.cube_key).model_dump_json().encode())
     for block in cube.blocks(6):
         file = io.BytesIO()
         write_npz(file, [block], block.start, 6, about)

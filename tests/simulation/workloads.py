@@ -25,8 +25,8 @@ import pyarrow.parquet as pq
 from astropy.io import fits
 from numpy.typing import NDArray
 
-from prismline_splitter.cube import Cube
-from prismline_splitter.cube_errors import CubeError
+from prismline_cube.cube_file import Cube
+from prismline_cube.errors import CubeError
 from prismline_worker.fit_process import Fit, FitError, FitTimeoutError
 from tests.simulation.plan import RunPlan
 

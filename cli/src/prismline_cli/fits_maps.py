@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 from prismline_contracts.decomposition import MetadataKey
 from prismline_contracts.objects import CubeGeometry
 from prismline_cube import SpectralAxis
+from prismline_cube.axis import has_coordinates
 
 #: Bytes of a FITS block. Headers and data are padded to whole blocks.
 _BLOCK = 2880
@@ -41,8 +43,8 @@ _OPTIONAL = ["flags", "chi2_reduced"]
 _COMPONENTS = ["component_amplitudes", "component_means", "component_stddevs"]
 _ERRORS = ["component_amplitude_errors", "component_mean_errors", "component_stddev_errors"]
 
-#: Maps that need an axis whose channels have the same step everywhere.
-_ON_LINEAR_AXES = (
+#: Maps that need the coordinates of the channels.
+_ON_THE_AXIS = (
     "integrated",
     "velocity",
     "width",
@@ -62,6 +64,9 @@ _PROVENANCE = {
 
 #: Keywords of the cube's header that its maps keep.
 _KEPT_KEYS = ("OBJECT", "TELESCOP", "INSTRUME", "OBSERVER", "DATE-OBS", "BMAJ", "BMIN", "BPA", "RESTFRQ", "RESTFREQ")
+
+#: A keyword of axis 1, for example CRVAL1 or PV1_0.
+_OF_AXIS_1 = re.compile(r"^(CRPIX|CDELT|CRVAL|CUNIT|CTYPE|PV)1($|_\d+$)")
 
 #: Rows that are read at a time.
 _BATCH_ROWS = 4096
@@ -116,7 +121,8 @@ def write(
     if the outputs have errors. With `cubes` also the `model`, and the
     `residual` if `spectra` reads the spectra of the run. `header` is that of the cube; its keywords about the
     observation are kept. Pixels without a value are NaN. A width is a standard deviation. Maps that need velocities
-    are left out if the spectral axis is not linear, because its channels have no constant step.
+    are left out if the coordinates of the spectral axis cannot be computed. If its step is not constant, widths and
+    areas have the step at the component's centre.
     """
     files = list(outputs)
     to.mkdir(parents=True, exist_ok=True)
@@ -187,8 +193,8 @@ def _kinds(
     kinds |= {name.split("_")[0]: (flat, "", sky) for name in columns if name in _OPTIONAL}
     if set(_ERRORS) <= set(columns):
         kinds |= {f"{name}_error": kind for name, kind in kinds.items() if name.startswith("component_")}
-    if not geometry.linear:
-        kinds = {name: kind for name, kind in kinds.items() if name not in _ON_LINEAR_AXES}
+    if not has_coordinates(geometry):
+        kinds = {name: kind for name, kind in kinds.items() if name not in _ON_THE_AXIS}
     if cubes:
         whole = (geometry.n_channels, geometry.ny, geometry.nx)
         spectral = _with_spectral_axis(sky, geometry)
@@ -198,6 +204,13 @@ def _kinds(
 
 def _with_spectral_axis(sky: fits.Header, geometry: CubeGeometry) -> fits.Header:
     whole = sky.copy()
+    if geometry.spectral is not None:
+        whole["WCSAXES"] = 3
+        for key, value in geometry.spectral.items():
+            name = _OF_AXIS_1.sub(r"\g<1>3\g<2>", key)
+            if name != key or key not in whole:
+                whole[name] = value
+        return whole
     for key, value in (
         ("WCSAXES", 3),
         ("CTYPE3", geometry.ctype),
@@ -279,7 +292,8 @@ def _fill(
 
 def _fill_pixel(images: dict[str, _Image], at: tuple[int, int], found: NDArray[np.float64], axis: SpectralAxis) -> None:
     """Write the components of one pixel into the maps that exist."""
-    amplitude, velocity, width = found[:, 0], axis.at(found[:, 1]), found[:, 2] * abs(axis.step)
+    step = axis.width(found[:, 1])
+    amplitude, velocity, width = found[:, 0], axis.at(found[:, 1]), found[:, 2] * step
     flat = {
         "integrated": math.sqrt(2.0 * math.pi) * float(amplitude @ width),
         "velocity": velocity[0],
@@ -287,7 +301,7 @@ def _fill_pixel(images: dict[str, _Image], at: tuple[int, int], found: NDArray[n
     }
     deep = {"component_amplitude": amplitude, "component_velocity": velocity, "component_width": width}
     if found.shape[1] > len(_COMPONENTS):
-        errors = found[:, len(_COMPONENTS) :] * (1.0, abs(axis.step), abs(axis.step))
+        errors = found[:, len(_COMPONENTS) :] * np.stack((np.ones_like(step), step, step), axis=1)
         deep |= {f"{name}_error": error for name, error in zip(deep, errors.T, strict=True)}
     for name in flat.keys() & images.keys():
         images[name].values[at] = flat[name]

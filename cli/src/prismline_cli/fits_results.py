@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import tempfile
 from pathlib import Path
 
@@ -13,10 +12,10 @@ from prismline_cli.chunk_inputs import ChunkInputs
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
 from prismline_contracts.items import RunItem
+from prismline_cube.cube_file import HEADER_BYTES
+from prismline_cube.errors import CubeError
+from prismline_cube.inspection import header_of
 from prismline_runtime import Bucket
-
-#: First bytes of a gzip file.
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 def write_maps(connection: Connection, run: RunItem, to: Path, *, cubes: bool = False) -> list[Path]:
@@ -33,13 +32,11 @@ def write_maps(connection: Connection, run: RunItem, to: Path, *, cubes: bool = 
 
 
 def cube_header(bucket: Bucket, key: str) -> fits.Header:
-    """The header of the image in the FITS file at `key`. It has no cards if the file is not FITS, as a Zarr array."""
-    with bucket.open(key) as file:
-        packed = file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-        file.seek(0)
-        with gzip.open(file) if packed else file as plain:
-            try:
-                with fits.open(plain, memmap=False) as units:
-                    return next(unit.header for unit in units if unit.is_image and unit.header["NAXIS"] > 0)
-            except OSError:
-                return fits.Header()
+    """The header of the cube at `key`. It has no cards if the file can no longer be read."""
+    etag = bucket.version(key)
+    size = bucket.size(key, etag=etag)
+    with bucket.open_version(key, etag=etag, size=size, part_bytes=HEADER_BYTES) as file:
+        try:
+            return header_of(file, size)
+        except CubeError:
+            return fits.Header()

@@ -13,7 +13,7 @@ from prismline_cli.output import fail
 from prismline_contracts.base import SURVEY_RULE, is_survey
 from prismline_contracts.manifest import Manifest, SpectraManifest, run_id_of
 from prismline_contracts.prefixes import CUBES_PREFIX, MANIFEST_PREFIX, NOISE_PREFIX
-from prismline_runtime import Bucket, describe_invalid
+from prismline_runtime import Bucket, describe_invalid, reader_errors
 
 M = TypeVar("M", bound=Manifest)
 
@@ -47,6 +47,24 @@ def submit(connection: Connection, cube: str, fields: dict[str, Any], *, noise: 
     for key, path in uploads.items():
         Bucket(connection.s3, connection.bucket).upload(path, key)
     return put_manifest(connection, manifest, idempotency_key)
+
+
+def check_file(cube: str) -> None:
+    """End the command with the reason if `cube` is a local file that the splitter would refuse."""
+    path = Path(cube)
+    if cube.startswith("s3://") or not path.is_file():  # `submit` says what is wrong with its name
+        return
+    from prismline_cube.errors import CubeError  # noqa: PLC0415 - imports astropy, which takes a second
+    from prismline_cube.inspection import check_cube  # noqa: PLC0415
+
+    with reader_errors(f"{cube} cannot be read as a cube"):
+        try:
+            check_cube(path)
+        except CubeError as error:
+            refused = str(error)
+        else:
+            return
+    fail(f"{cube} was not submitted: {refused}.")
 
 
 def check_survey(survey: str) -> None:

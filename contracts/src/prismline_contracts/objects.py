@@ -35,6 +35,9 @@ class CubeGeometry(Contract):
     cube_key: Name
     #: FITS keywords of the celestial coordinates: axis 1 is `x`, axis 2 is `y`. Absent where the header has none.
     celestial: dict[str, str | int | float | bool] | None = None
+    #: FITS keywords of a spectral axis without a constant step, as axis 1. Absent for linear axes, and where nobody can
+    #: read them.
+    spectral: dict[str, str | int | float | bool] | None = None
     #: Rest frequency of the observed line, in Hz. Absent where the header has none.
     rest_frequency: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 

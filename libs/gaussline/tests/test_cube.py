@@ -53,6 +53,17 @@ def test_strips_and_single_spectra_are_cubes_too() -> None:
     assert cube_spectra(np.zeros((1, 1, 50), ">i2"), one).spectra.dtype == np.float64
 
 
+def test_masked_values_of_a_cube_are_blank() -> None:
+    data, header = cube("xyv")
+    masked = np.ma.array(data, mask=False)
+    masked[:20, 0, 0] = 100.0  # interference
+    masked[:20, 0, 0] = np.ma.masked
+    found = cube_spectra(masked, header).spectra
+    assert np.isnan(found[0, :20]).all()
+    assert np.isfinite(found[0, 20:]).all()
+    assert decompose(found).n_components.tolist() == [1] * NY * NX
+
+
 @pytest.mark.parametrize(
     ("shape", "header", "cause"),
     [
@@ -71,7 +82,7 @@ def test_data_that_are_not_a_cube_are_a_value_error(
 
 @pytest.mark.parametrize("ctype", ["VELO-LSR", "VOPT", "FREQ-HEL"])
 def test_an_axis_that_names_its_rest_frame_is_linear(ctype: str) -> None:
-    header = {"CTYPE4": "STOKES", "CTYPE1": ctype, "CRVAL1": 1.0, "CDELT1": 2.0, "CUNIT1": "km/s"}
+    header = {"CTYPE4": "STOKES", "CTYPE1": ctype, "CRVAL1": 1.0, "CRPIX1": 1.0, "CDELT1": 2.0, "CUNIT1": "km/s"}
     assert SpectralAxis.from_header(header) == SpectralAxis(1.0, 2.0, "km/s")
 
 

@@ -55,7 +55,7 @@ def test_a_falling_axis_gives_positive_widths() -> None:
 
 @pytest.mark.parametrize(
     "header",
-    [{}, {"CRVAL3": 1.0}, {"CRVAL3": 1.0, "CDELT3": 2.0, "CTYPE3": "FREQ-LOG"}],
+    [{}, {"CRPIX3": 1.0}, {"CRVAL3": 1.0, "CDELT3": 2.0, "CTYPE3": "FREQ-LOG"}],
 )
 def test_a_header_without_a_linear_axis_gives_none(header: dict[str, object]) -> None:
     assert SpectralAxis.from_header(header) is None

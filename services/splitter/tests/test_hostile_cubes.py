@@ -14,7 +14,10 @@ from astropy.io import fits
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prismline_cube import limits
+from prismline_cube import gunzip, limits, plain_fits
+from prismline_cube.cube_file import open_cube, read_header
+from prismline_cube.errors import CubeError
+from prismline_cube.header import CubeHeader
 from prismline_cube.testing import (
     BAD_CHUNKS,
     BAD_FITS,
@@ -26,9 +29,6 @@ from prismline_cube.testing import (
     tiles,
     zarr_file,
 )
-from prismline_splitter import gunzip, plain_fits
-from prismline_splitter.cube import CubeHeader, open_cube, read_header
-from prismline_splitter.cube_errors import CubeError
 from prismline_splitter.noise import read_noise
 
 BAD = BAD_FITS | BAD_ZARR | BAD_CHUNKS

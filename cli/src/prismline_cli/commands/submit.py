@@ -11,6 +11,7 @@ from prismline_cli.commands.options import AsJson, IdempotencyKey, Wait
 from prismline_cli.connection import Connection
 from prismline_cli.manifests import submit_manifest
 from prismline_cli.output import console, fail, print_json, stderr
+from prismline_cli.submission import check_file, check_survey
 from prismline_cli.submission import submit as submit_cube
 from prismline_cli.tables import show_run
 from prismline_cli.watching import PICKED_UP_SECONDS
@@ -92,6 +93,8 @@ def submit(
     elif cube is None or survey is None or file:
         fail("Give a cube and its --survey, or the --manifest of any workload, with a --file for each of its files.")
     else:
+        check_survey(survey)
+        check_file(cube)
         connection = Connection.open()
         run_id = submit_cube(connection, cube, given, noise=noise)
     if not wait:

@@ -19,7 +19,7 @@ SPECTRAL_TYPES = {
     "FREQ": "Hz",
     "WAVE": "m",
     "AWAV": "m",
-    "WAVN": "1/m",
+    "WAVN": "m-1",
     "ENER": "J",
     "ZOPT": "",
     "BETA": "",
@@ -49,21 +49,26 @@ class SpectralAxis:
 
     @classmethod
     def from_header(cls, header: Mapping[str, object], axis: int | None = None) -> SpectralAxis | None:
-        """The axis that a FITS header describes by CRVALn, CDELTn (or CDn_n), CRPIXn (1 if absent) and CUNITn.
+        """The axis that a FITS header describes by CRVALn, CRPIXn, CDELTn times PCn_n, or CDn_n, and CUNITn.
 
-        ``axis`` is n. Without it, n is the axis whose CTYPEn is spectral, or 3 if there is none. An absent CUNITn means
-        the SI unit of the type. Returns None if the header has no value or no step for the axis. Also for nonlinear
-        axes (CTYPEn with an algorithm code, FITS WCS Paper III, Greisen et al. 2006, or AIPS's FELO), which a linear
-        axis would describe wrongly. A suffix that names a rest frame, as in ``VELO-LSR``, is not an algorithm code.
+        ``axis`` is n. Without it, n is the axis whose CTYPEn is spectral, or 3 if there is none. Absent keywords have
+        the values of the FITS standard: 0 for CRVALn and CRPIXn, 1 for CDELTn and PCn_n, and the SI unit of the type.
+        Returns None if the header has none of these keywords. Also for nonlinear axes (CTYPEn with an algorithm code,
+        FITS WCS Paper III, Greisen et al. 2006, or AIPS's FELO), which a linear axis would describe wrongly. A suffix
+        that names a rest frame, as in ``VELO-LSR``, is not an algorithm code.
         """
         number = axis if axis is not None else next(iter(spectral_axes(header)), 3)
-        start, step = header.get(f"CRVAL{number}"), header.get(f"CDELT{number}", header.get(f"CD{number}_{number}"))
         kind = str(header.get(f"CTYPE{number}", "")).strip().upper()
-        if start is None or step is None or kind.startswith("FELO") or _ALGORITHM.match(kind):
+        matrix = f"CD{number}_{number}"
+        given = any(name in header for name in (f"CTYPE{number}", f"CRVAL{number}", f"CDELT{number}", matrix))
+        if not given or kind.startswith("FELO") or _ALGORITHM.match(kind):
             return None
-        reference, width = any_number(header.get(f"CRPIX{number}", 1.0)), any_number(step)
+        start, reference = any_number(header.get(f"CRVAL{number}", 0.0)), any_number(header.get(f"CRPIX{number}", 0.0))
+        step = any_number(header.get(matrix, 0.0))
+        if step == 0.0:
+            step = any_number(header.get(f"CDELT{number}", 1.0)) * any_number(header.get(f"PC{number}_{number}", 1.0))
         unit = str(header.get(f"CUNIT{number}", "")).strip() or SPECTRAL_TYPES.get(kind[:4], "")
-        return cls(any_number(start) + (1.0 - reference) * width, width, unit)
+        return cls(start + (1.0 - reference) * step, step, unit)
 
 
 def spectral_axes(header: Mapping[str, object]) -> list[int]:

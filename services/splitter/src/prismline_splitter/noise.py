@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from prismline_splitter.cube import CubeHeader, Image, open_image
-from prismline_splitter.cube_errors import CubeError
+from prismline_cube.cube_file import Image, open_image
+from prismline_cube.errors import CubeError
+from prismline_cube.header import CubeHeader
 
 #: Most bytes of a text file: so many for each channel, and for comments.
 CHANNEL_TEXT_BYTES, COMMENT_BYTES = 64, 2**20

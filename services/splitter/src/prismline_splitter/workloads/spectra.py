@@ -21,17 +21,13 @@ from numpy.typing import NDArray
 
 from prismline_contracts.base import chunk_id
 from prismline_contracts.manifest import SpectraManifest
-from prismline_contracts.objects import CHUNK_GEOMETRY_MEMBER, CubeGeometry, chunk_key, geometry_key, noise_key
+from prismline_contracts.objects import CHUNK_GEOMETRY_MEMBER, chunk_key, geometry_key, noise_key
 from prismline_contracts.references import CubeReference, NoiseReference
 from prismline_cube import Layout
-from prismline_ledger import NewChunk
-from prismline_runtime import Bucket, PermanentError, UnavailableError, fault_point, reader_errors
-from prismline_splitter.chunking import MAX_CHUNK_BYTES, MAX_CHUNKS, choose_chunk_size, choose_reference_size
-from prismline_splitter.cube import (
+from prismline_cube.cube_file import (
     HEADER_BYTES,
     MAGIC_BYTES,
     Cube,
-    CubeHeader,
     SpectraBlock,
     is_blank,
     is_gzip,
@@ -40,7 +36,11 @@ from prismline_splitter.cube import (
     read_header,
     read_zarr_header,
 )
-from prismline_splitter.cube_errors import CubeError, TileCompressedError
+from prismline_cube.errors import CubeError, TileCompressedError
+from prismline_cube.header import CubeHeader
+from prismline_ledger import NewChunk
+from prismline_runtime import Bucket, PermanentError, UnavailableError, fault_point, reader_errors
+from prismline_splitter.chunking import MAX_CHUNK_BYTES, MAX_CHUNKS, choose_chunk_size, choose_reference_size
 from prismline_splitter.inputs import SMALL_CUBE_BYTES, cost_of
 from prismline_splitter.noise import read_noise
 from prismline_splitter.workload import Source, Split
@@ -356,23 +356,4 @@ def _write_array(archive: zipfile.ZipFile, name: str, array: NDArray[Any]) -> No
 
 
 def _geometry_json(cube: CubeHeader, cube_key: str) -> bytes:
-    return geometry_of(cube, cube_key).model_dump_json(exclude_none=True).encode()
-
-
-def geometry_of(cube: CubeHeader, cube_key: str) -> CubeGeometry:
-    """What is known about `cube` apart from its spectra."""
-    return CubeGeometry(
-        n_channels=cube.n_channels,
-        ny=cube.ny,
-        nx=cube.nx,
-        ctype=cube.axis.ctype,
-        crval=cube.axis.crval,
-        crpix=cube.axis.crpix,
-        cdelt=cube.axis.cdelt,
-        cunit=cube.axis.cunit,
-        bunit=cube.bunit,
-        object_name=cube.object_name,
-        cube_key=cube_key,
-        celestial=cube.celestial,
-        rest_frequency=cube.rest_frequency,
-    )
+    return cube.geometry(cube_key).model_dump_json(exclude_none=True).encode()

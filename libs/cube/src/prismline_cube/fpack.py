@@ -11,18 +11,18 @@ import tempfile
 import warnings
 import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from astropy.io import fits
 from numpy.typing import NDArray
 
-from prismline_cube import STORED_TYPES
+from prismline_cube.errors import CubeError
+from prismline_cube.gunzip import GZIP_WINDOW
+from prismline_cube.layout import STORED_TYPES
 from prismline_cube.limits import MAX_AXES, MAX_AXIS_LENGTH, MAX_TILE_BYTES, most_expanded
+from prismline_cube.plain_fits import write_values
 from prismline_runtime import cause_of
-from prismline_splitter.cube_errors import CubeError
-from prismline_splitter.gunzip import GZIP_WINDOW
-from prismline_splitter.plain_fits import write_values
 
 #: Compressions of tiles that are read. HCOMPRESS_1 is not: a damaged tile corrupts the memory of astropy's decoder.
 #: PLIO_1 is not: it is for masks of integers.
@@ -75,6 +75,25 @@ def unpack_tiles(path: Path, workdir: Path) -> Path:
         except Exception as error:  # astropy does not document what it raises for damaged files
             raise _damaged(error) from error
     return Path(name)
+
+
+def image_header(file: BinaryIO, file_bytes: int) -> fits.Header:
+    """The header of the first tile-compressed image in a file, as that of an uncompressed image. Reads only headers.
+
+    Raises CubeError if its values cannot be read or expand too far.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            units = fits.open(file, memmap=False, disable_image_compression=True)
+            _check_header(next(unit for unit in units if unit.header.get("ZIMAGE")).header, file_bytes)
+            file.seek(0)
+            packed = next(unit for unit in fits.open(file, memmap=False) if isinstance(unit, fits.CompImageHDU))
+            return packed.header.copy()
+        except (CubeError, MemoryError):
+            raise
+        except Exception as error:  # astropy does not document what it raises for damaged files
+            raise _damaged(error) from error
 
 
 def _check_header(header: fits.Header, file_bytes: int) -> None:

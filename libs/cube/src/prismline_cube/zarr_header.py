@@ -11,10 +11,10 @@ import numpy as np
 from astropy.io import fits
 from numpy.typing import NDArray
 
-from prismline_cube import ReadRange
+from prismline_cube.errors import CubeError
+from prismline_cube.plain_fits import write_values
+from prismline_cube.reading import ReadRange
 from prismline_runtime import cause_of
-from prismline_splitter.cube_errors import CubeError
-from prismline_splitter.plain_fits import write_values
 
 if TYPE_CHECKING:
     from prismline_cube.zarr_zip import ZarrCube

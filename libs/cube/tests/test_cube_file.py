@@ -12,11 +12,11 @@ from astropy.io import fits
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prismline_cube import limits
-from prismline_splitter import cube as cube_module
-from prismline_splitter import fpack, gunzip, plain_fits
-from prismline_splitter.cube import Cube, SpectralAxis, is_blank, open_cube
-from prismline_splitter.cube_errors import CubeError
+from prismline_cube import cube_file as cube_module
+from prismline_cube import fpack, gunzip, header, limits, plain_fits
+from prismline_cube.cube_file import Cube, is_blank, open_cube
+from prismline_cube.errors import CubeError
+from prismline_cube.header import AxisCards
 
 #: A cube whose spectra all differ, (channel, y, x).
 PACKED_VALUES = np.arange(12 * 5 * 6, dtype=np.int16).reshape(12, 5, 6)
@@ -223,7 +223,7 @@ def test_values_too_large_for_float32_become_nan(tmp_path: Path):
 # the header
 
 
-@pytest.mark.parametrize("ctype", [*cube_module.SPECTRAL_TYPES, "VELO-LSR", "freq", "VOPT-F2W", "WAVE-TAB"])
+@pytest.mark.parametrize("ctype", [*header.SPECTRAL_TYPES, "VELO-LSR", "freq", "VOPT-F2W", "WAVE-TAB"])
 def test_every_spectral_ctype_is_found(ctype: str, tmp_path: Path):
     path = write_cube(tmp_path / "cube.fits", np.zeros((5, 2, 3), np.float32), ["RA---TAN", "DEC--TAN", ctype])
     cube = open_cube(path, tmp_path)
@@ -234,13 +234,13 @@ def test_the_spectral_axis_and_names_come_from_the_header(tmp_path: Path):
     cards = {"CRVAL3": 4e4, "CRPIX3": 3.0, "CDELT3": -212.5, "CUNIT3": "km/s", "BUNIT": "K", "OBJECT": "W43"}
     path = write_cube(tmp_path / "c.fits", np.zeros((5, 2, 3), np.float32), ["GLON-CAR", "GLAT-CAR", "VRAD"], cards)
     cube = open_cube(path, tmp_path)
-    assert cube.axis == SpectralAxis("VRAD", 4e4, 3.0, -212.5, "km/s")
+    assert cube.axis == AxisCards("VRAD", 4e4, 3.0, -212.5, "km/s")
     assert (cube.bunit, cube.object_name) == ("K", "W43")
 
 
 def test_a_bare_header_gets_the_standards_defaults(small: Path, tmp_path: Path):
     cube = open_cube(small, tmp_path)
-    assert cube.axis == SpectralAxis("VOPT", 0.0, 0.0, 1.0, "m/s")
+    assert cube.axis == AxisCards("VOPT", 0.0, 0.0, 1.0, "m/s")
     assert (cube.bunit, cube.object_name) == ("", "")
 
 

@@ -10,7 +10,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from prismline_cube import STORED_TYPES
+from prismline_cube.layout import STORED_TYPES
 
 #: The size of a FITS file is a multiple of this many bytes.
 RECORD_BYTES = 2880

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from prismline_cube.errors import NOT_FITS, CubeError
 from prismline_cube.limits import most_expanded
-from prismline_splitter.cube_errors import NOT_FITS, CubeError
 
 #: Bytes that are read at a time, and most bytes that are decompressed at a time.
 READ_BYTES, COPY_BYTES = 64 * 2**10, 2**20
@@ -29,7 +29,7 @@ def decompress(path: Path, workdir: Path) -> Path:
     descriptor, name = tempfile.mkstemp(suffix=".fits", dir=workdir)
     with os.fdopen(descriptor, "wb") as plain, path.open("rb") as packed:
         try:
-            for block in _blocks(packed):
+            for block in blocks_of(packed):
                 if plain.tell() == 0 and not block.startswith(b"SIMPLE"):
                     raise CubeError(NOT_FITS)
                 if plain.tell() + len(block) > most:
@@ -43,7 +43,7 @@ def decompress(path: Path, workdir: Path) -> Path:
     return Path(name)
 
 
-def _blocks(packed: BinaryIO) -> Iterator[bytes]:
+def blocks_of(packed: BinaryIO) -> Iterator[bytes]:
     """The content of all members, in blocks that are not empty. Raises EOFError or zlib.error for damaged bytes."""
     stream, n_members, n_bytes = zlib.decompressobj(GZIP_WINDOW), 1, 0
     while rest := packed.read(READ_BYTES):

@@ -1,0 +1,69 @@
+"""`prismline submit` refuses a local file that the splitter could not read, before it uploads it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+from astropy.io import fits
+from typer.testing import CliRunner
+
+from prismline_cli.main import app
+from prismline_cli.submission import check_file
+
+
+def _gz(body: bytes) -> bytes:
+    return gzip.compress(body)
+
+
+def _cube(**cards: object) -> bytes:
+    file = io.BytesIO()
+    fits.writeto(file, np.zeros((30, 4, 5), np.float32), fits.Header({"CTYPE1": "RA", "CTYPE2": "DEC"} | cards))
+    return file.getvalue()
+
+
+def _tiled() -> bytes:
+    file = io.BytesIO()
+    unit = fits.CompImageHDU(np.zeros((30, 4, 5), np.int16), fits.Header({"CTYPE3": "VRAD"}))
+    fits.HDUList([fits.PrimaryHDU(), unit]).writeto(file)
+    return file.getvalue()
+
+
+WHOLE = _cube(CTYPE3="VRAD")
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "said"),
+    [
+        ("notes.txt", b"velocity 1 2 3\n", "the file is not FITS: it does not begin with SIMPLE"),
+        ("empty.fits", b"", "the file is empty"),
+        ("cut.fits", WHOLE[:3500], "the file is truncated: its header promises 5280 bytes and it holds 3500"),
+        ("no-ctype.fits", _cube(), "the cube has no spectral axis: its axes are RA, DEC, unnamed"),
+        ("cut.fits.gz", _gz(WHOLE)[:-9], "the gzip compression of the file is damaged or cut short"),
+        ("inside.fits.gz", _gz(WHOLE[:3500]), "the file is truncated: its header promises 5280 bytes"),
+        ("text.gz", _gz(b"hello"), "the file is not FITS"),
+        ("cut.fits.fz", _tiled()[:7000], "the file is truncated"),
+        ("odd.zarr.zip", b"PK\x03\x04 and nothing", "it is not a Zarr array with a cube"),
+        ("tilted.fits", _cube(CTYPE3="VRAD", CDELT3=1.0, PC3_1=0.5), "changes from pixel to pixel"),
+    ],
+)
+def test_a_file_that_is_no_complete_cube_is_refused_before_the_upload(
+    name: str, body: bytes, said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(body)
+    result = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["submit", str(path), "--survey", "test"])
+    assert result.exit_code == 2
+    assert said in result.output
+    assert f"{path} was not submitted" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "body"), [("cube.fits", WHOLE), ("cube.fits.gz", _gz(WHOLE)), ("cube.fits.fz", _tiled())]
+)
+def test_a_complete_cube_passes_the_check(name: str, body: bytes, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(body)
+    check_file(str(tmp_path / name))
