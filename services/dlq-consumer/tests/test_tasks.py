@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from dlq_world import DlqConsumerWorld
 
 from prismline_contracts.base import now, timestamp
@@ -370,6 +371,46 @@ def test_leftover_queues_are_deleted_and_queues_in_use_are_not(world: DlqConsume
     world.ledger.note_task_queue(task_run(world, run_id="going"), names["going"])
     swept(world)
     assert {*queues(world)} - {f"prismline-{world.environment}-tasks-dlq"} == {names["new"], names["going"]}
+
+
+def test_a_run_whose_own_queue_is_gone_gets_it_back_with_its_tasks(world: DlqConsumerWorld) -> None:
+    """An emulator is killed right after the queue was recorded, or somebody deletes the queue."""
+    run = world.ledger.note_task_queue(task_run(world), run_queue_name(world.environment, "r"))
+    swept(world)
+    assert swept(world, minutes=6).tasks_resent == 4
+    ((name, run_id),) = world.deps.sweeper.run_queues.list()
+    assert (name, run_id) == (run.task_queue, "r")
+    (command,) = sent(world, name)
+    assert len(command.task_ids) == 4
+    url = world.sqs.get_queue_url(QueueName=name)["QueueUrl"]
+    attributes = world.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    assert json.loads(attributes["RedrivePolicy"])["deadLetterTargetArn"] == world.arn("tasks-dlq")
+
+
+@pytest.mark.parametrize("error", ["AccessDenied", "ServiceUnavailable"])
+def test_an_error_at_one_queue_ends_no_sweep(world: DlqConsumerWorld, error: str) -> None:
+    """The sweep of "other" comes after that of "broken", which counts the messages of a queue that does not answer."""
+    broken, other = with_queue(world, task_run(world, run_id="broken")), task_run(world, run_id="other")
+    swept(world)
+    count = world.sqs.get_queue_attributes
+
+    def fails(QueueUrl: str, **rest: Any) -> Any:  # noqa: N803
+        if QueueUrl.endswith(broken.task_queue or ""):
+            raise ClientError({"Error": {"Code": error, "Message": "no"}}, "GetQueueAttributes")
+        return count(QueueUrl=QueueUrl, **rest)
+
+    world.clients["sqs"].answer("get_queue_attributes", fails)
+    tally = swept(world, minutes=6)
+    assert (tally.runs_swept, tally.runs_not_swept, tally.tasks_resent) == (2, 1, 4)
+    assert {command.run_id for command in sent(world)} == {other.run_id}
+
+
+def test_a_queue_that_cannot_be_deleted_ends_no_sweep(world: DlqConsumerWorld) -> None:
+    world.sqs.create_queue(QueueName=run_queue_name(world.environment, "gone"), tags={RUN_QUEUE_TAG: "gone"})
+    world.clients["sqs"].fail("delete_queue")
+    assert swept(world).queues_deleted == 0
+    world.clients["sqs"].mend()
+    assert swept(world).queues_deleted == 1
 
 
 def test_a_run_is_failed_at_its_deadline_with_the_reason(world: DlqConsumerWorld) -> None:

@@ -187,6 +187,18 @@ def test_a_truncated_upload_fails_the_run_and_the_reason_says_what_to_do(world: 
 # ---- deliveries that die or are repeated
 
 
+@pytest.mark.parametrize("point", ["ingest.queue_created", "ingest.checkpointed"])
+def test_an_ingestion_whose_queue_is_gone_creates_it_again(listed: SplitterWorld, point: str) -> None:
+    """The queue and its messages are lost. The tasks of blocks that were checkpointed are left to the sweeper."""
+    listed.die_at(point)
+    assert not listed.split(RUN, KEY)
+    url = listed.sqs.get_queue_url(QueueName=own_queue(listed))["QueueUrl"]
+    listed.sqs.delete_queue(QueueUrl=url)
+    assert listed.split(RUN, KEY)
+    assert listed.ledger.run(RUN).latched_at is not None
+    assert listed.task_messages(own_queue(listed))
+
+
 @pytest.mark.parametrize(
     ("point", "block"),
     [(point, 1) for point in POINTS] + [(point, block) for point in BLOCK_POINTS for block in (2, 3)],

@@ -38,6 +38,7 @@ from prismline_runtime.routing import (
     queue_handler,
     undelivered_envelope,
 )
+from prismline_runtime.run_queues import NO_QUEUE_CODES, RunQueues
 from prismline_runtime.settings import ServiceSettings
 from prismline_runtime.storage import Bucket, TooLargeError
 from prismline_runtime.telemetry import service_logger, service_metrics
@@ -45,6 +46,7 @@ from prismline_runtime.transport import Transport, batches
 
 __all__ = [
     "CALLS_SIDE_BY_SIDE",
+    "NO_QUEUE_CODES",
     "SENT_AGAIN",
     "Bucket",
     "Change",
@@ -59,6 +61,7 @@ __all__ = [
     "PrismlineError",
     "RefusedError",
     "ResourceUnavailableError",
+    "RunQueues",
     "ServiceSettings",
     "Table",
     "TooLargeError",

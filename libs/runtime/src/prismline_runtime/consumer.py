@@ -27,6 +27,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from prismline_runtime.errors import PrismlineError, error_code
 from prismline_runtime.queue_choice import QueueChoice
+from prismline_runtime.run_queues import NO_QUEUE_CODES
 from prismline_runtime.settings import ConsumerSettings
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 RECEIVE_ERROR_PAUSE_SECONDS = 1.0
 #: Grace period, in seconds, that a receive or an invocation may exceed its time limit before the health check fails.
 WELL_MARGIN_SECONDS = 15.0
-#: Error codes of SQS for a queue that does not exist.
-QUEUE_GONE_CODES = frozenset({"NonExistentQueue", "QueueDoesNotExist"})
 #: Seconds after which a consumer calls `more_queues` again.
 MORE_QUEUES_SECONDS = 5.0
 #: Longest long poll, in seconds, of a consumer of several queues. Messages in the other queues wait for its end.
@@ -167,7 +166,7 @@ class Consumer:
 
     def _receive_failed(self, queue: _Queue, error: ClientError | BotoCoreError) -> None:
         """Forget the queue if it comes and goes and was deleted. Otherwise wait a moment."""
-        gone = isinstance(error, ClientError) and error_code(error) in QUEUE_GONE_CODES
+        gone = isinstance(error, ClientError) and error_code(error) in NO_QUEUE_CODES
         if gone and queue.name != self._queue_name:
             self._forget(queue.name)
             return

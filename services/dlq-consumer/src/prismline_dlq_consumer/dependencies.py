@@ -12,7 +12,7 @@ from prismline_dlq_consumer.resources import Ec2Resources, Resources
 from prismline_dlq_consumer.settings import DlqConsumerSettings
 from prismline_dlq_consumer.sweeper import SweeperDependencies
 from prismline_ledger import Ledger, Operations
-from prismline_runtime import Bucket, Instances, Transport, clients, service_logger
+from prismline_runtime import Bucket, Instances, RunQueues, Transport, clients, service_logger
 
 #: Name of the service in logs and as the source of messages.
 SERVICE = "dlq-consumer"
@@ -50,6 +50,7 @@ class Dependencies:
                 ledger=ledger,
                 transport=transport,
                 sqs=sqs,
+                run_queues=RunQueues(sqs, settings.environment),
                 bucket_name=settings.bucket,
                 patience=settings.patience,
                 limits=settings.sweep_limits,

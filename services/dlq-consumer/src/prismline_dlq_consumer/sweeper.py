@@ -11,7 +11,7 @@ repeated, so a sweep may die at any point and two sweeps may run at the same tim
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cache
@@ -23,7 +23,6 @@ from botocore.exceptions import ClientError
 
 from prismline_contracts.base import now, timestamp
 from prismline_contracts.commands import (
-    RUN_QUEUE_TAG,
     ChunkProcess,
     Queue,
     TasksProcess,
@@ -62,8 +61,11 @@ from prismline_dlq_consumer.sweep_decisions import (
 )
 from prismline_ledger import COUNTERS, Ledger, Patience
 from prismline_runtime import (
+    NO_QUEUE_CODES,
     Delivery,
-    PermanentError,
+    PrismlineError,
+    RunQueues,
+    TransientError,
     Transport,
     aws_errors,
     batches,
@@ -87,9 +89,6 @@ RESEND_BATCH = 10
 #: Seconds before the end of the invocation at which a sweep begins no other run.
 DEADLINE_MARGIN_SECONDS = 60.0
 
-#: Error codes of SQS for a queue that does not exist.
-NO_QUEUE_CODES = frozenset({"QueueDoesNotExist", "NonExistentQueue"})
-
 #: Queue attributes with the numbers of messages that are visible, in flight, and delayed.
 _DEPTHS: list[QueueAttributeNameType] = [
     "ApproximateNumberOfMessages",
@@ -105,6 +104,7 @@ class SweeperDependencies:
     ledger: Ledger
     transport: Transport
     sqs: SQSClient
+    run_queues: RunQueues
     bucket_name: str
     patience: Patience
     limits: SweepLimits
@@ -113,51 +113,27 @@ class SweeperDependencies:
     def held(self, queue: str) -> Held:
         """Where the messages of `queue` (its short name) are: in it, only in its dead-letter queue, or nowhere.
 
-        The queue of a single run shares the dead-letter queue of the queue `tasks`.
+        The queue of a single run shares the dead-letter queue of the queue `tasks`. It may be gone: then it holds
+        nothing.
         """
         environment = self.transport.environment
         name = queue_name(environment, queue)
-        if self._messages(name):
-            return Held.QUEUE
         own = name.startswith(run_queue_prefix(environment))
+        if self._messages(name, may_be_gone=own):
+            return Held.QUEUE
         dead_letters = dead_letter_queue_name(queue_name(environment, Queue.TASKS) if own else name)
         return Held.DEAD_LETTERS if self._messages(dead_letters) else Held.NOWHERE
 
-    def _messages(self, queue: str) -> int:
+    def _messages(self, queue: str, *, may_be_gone: bool = False) -> int:
         with aws_errors(f"count the messages of {queue}"):
-            url = self.sqs.get_queue_url(QueueName=queue)["QueueUrl"]
-            attributes = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=_DEPTHS)["Attributes"]
-        return sum(int(attributes.get(name, "0")) for name in _DEPTHS)
-
-    def run_queues(self) -> Iterator[tuple[str, str]]:
-        """The queues of single runs, as pairs of the full name and the run's id. Skips queues without the tag."""
-        environment = self.transport.environment
-        shared = dead_letter_queue_name(queue_name(environment, Queue.TASKS))
-        with aws_errors("list the queues of runs"):  # at most 1,000: the next sweep sees the others
-            urls = self.sqs.list_queues(QueueNamePrefix=run_queue_prefix(environment)).get("QueueUrls", [])
-        for url in urls:
-            name = url.rpartition("/")[2]
-            run_id = self._tags(url).get(RUN_QUEUE_TAG) if name != shared else None
-            if run_id is not None:
-                yield name, run_id
-
-    def _tags(self, url: str) -> dict[str, str]:
-        with aws_errors(f"read the tags of {url}"):
             try:
-                return self.sqs.list_queue_tags(QueueUrl=url).get("Tags", {})
+                url = self.sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+                attributes = self.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=_DEPTHS)["Attributes"]
             except ClientError as error:
-                if error_code(error) in NO_QUEUE_CODES:  # another sweep has deleted it
-                    return {}
+                if may_be_gone and error_code(error) in NO_QUEUE_CODES:
+                    return 0
                 raise
-
-    def delete_queue(self, name: str) -> None:
-        """Delete a queue. One that does not exist is ignored."""
-        with aws_errors(f"delete the queue {name}"):
-            try:
-                self.sqs.delete_queue(QueueUrl=self.sqs.get_queue_url(QueueName=name)["QueueUrl"])
-            except ClientError as error:
-                if error_code(error) not in NO_QUEUE_CODES:
-                    raise
+        return sum(int(attributes.get(name, "0")) for name in _DEPTHS)
 
 
 @dataclass
@@ -165,6 +141,8 @@ class Tally:
     """The counts of a sweep. Each field is a metric with the same name in CamelCase."""
 
     runs_swept: int = 0
+    #: Runs whose sweep ended with an error.
+    runs_not_swept: int = 0
     chunks_swept: int = 0
     chunks_resent: int = 0
     chunks_given_up: int = 0
@@ -229,15 +207,17 @@ class _Sweep:
         self._held = cache(deps.held)
 
     def visit(self, seen: RunItem) -> None:
-        """Claim a run and repair it. An error in one run does not stop the sweep of the others."""
+        """Claim a run and repair it. No error in one run stops the sweep of the others: the next sweep tries again."""
         with self._deps.logger.append_context_keys(run_id=seen.run_id, trace_id=seen.trace_id):
             try:
                 run = self._deps.ledger.claim_sweep(seen)
                 if run is not None:
                     self._tally.runs_swept += 1
                     self._mend(run)
-            except (PermanentError, ValueError) as error:  # ValueError: an item that does not match its contract
-                self._deps.logger.error("run_not_swept", extra={"reason": str(error)})
+            except Exception as error:
+                self._tally.runs_not_swept += 1
+                known = isinstance(error, PrismlineError)
+                self._deps.logger.error("run_not_swept", extra={"reason": str(error)}, exc_info=not known)
 
     def _mend(self, before: RunItem) -> None:
         """Repair the chunks first, then the counters, which depend on them, then the end, which depends on both."""
@@ -385,7 +365,13 @@ class _Sweep:
             self._deps.ledger.record_progress(run, progress.record, resent=progress.resend is not None)
 
     def _resend_tasks(self, run: RunItem, queue: str, reason: str) -> None:
-        """Send all tasks that have not ended. A sweep that dies in between sends them again, which is harmless."""
+        """Send all tasks that have not ended. A sweep that dies in between sends them again, which is harmless.
+
+        If the run's own queue is gone, it is created first.
+        """
+        if run.task_queue is not None:
+            self._deps.run_queues.ensure(run.run_id)
+            fault_point("sweep.queue_ensured", run_id=run.run_id)
         wrap, bucket_name, sent = self._deps.transport.wrap, self._deps.bucket_name, 0
         attempt = run.task_resends + 2  # ingestion sent the first
         for _, shard in groupby(self._deps.ledger.tasks(run), key=lambda task: task.PK):
@@ -399,16 +385,19 @@ class _Sweep:
         self._deps.logger.warning("tasks_resent", extra={"tasks": sent, "reason": reason})
 
     def _delete_queue(self, name: str) -> None:
-        self._deps.delete_queue(name)
+        self._deps.run_queues.delete(name)
         self._tally.queues_deleted += 1
         self._deps.logger.info("run_queue_deleted", extra={"queue": name})
 
     def delete_leftover_queues(self) -> None:
         """Delete queues of runs that have ended or no longer exist, in case a sweep died before it deleted them."""
-        for name, run_id in self._deps.run_queues():
-            run = self._deps.ledger.get_run(run_id)
-            if run is None or (run.ended_at is not None and run.task_queue is None):
-                self._delete_queue(name)
+        try:
+            for name, run_id in self._deps.run_queues.list():
+                run = self._deps.ledger.get_run(run_id)
+                if run is None or (run.ended_at is not None and run.task_queue is None):
+                    self._delete_queue(name)
+        except TransientError as error:  # the next sweep deletes the others
+            self._deps.logger.warning("queues_not_deleted", extra={"reason": str(error)})
 
     # ---- the run
 

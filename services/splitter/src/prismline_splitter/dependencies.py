@@ -11,8 +11,7 @@ from aws_lambda_powertools import Logger
 
 from prismline_contracts.jobs import jobs_table_name
 from prismline_ledger import Ledger
-from prismline_runtime import Bucket, Table, Transport, clients, service_logger
-from prismline_splitter.run_queue import RunQueues
+from prismline_runtime import Bucket, RunQueues, Table, Transport, clients, service_logger
 from prismline_splitter.settings import SplitterSettings
 
 

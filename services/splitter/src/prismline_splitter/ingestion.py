@@ -104,8 +104,10 @@ def ingest(command: RunSplit, run: RunItem, source: TaskSource, deps: Dependenci
     ledger, bucket = deps.ledger, deps.open_bucket(command.bucket)
     checkpoint = Checkpoint.of(run)
     size = block_size(run.shard_count)
-    if run.checkpoint is None and run.task_queue is None and source.estimate() > deps.own_queue_tasks:
-        run = ledger.note_task_queue(run, deps.run_queues.create(run.run_id))
+    if run.task_queue is not None:  # the queue that an earlier delivery created may be gone
+        deps.run_queues.ensure(run.run_id)
+    elif run.checkpoint is None and source.estimate() > deps.own_queue_tasks:
+        run = ledger.note_task_queue(run, deps.run_queues.ensure(run.run_id))
         fault_point("ingest.queue_created", run_id=run.run_id)
     for block in source.blocks(checkpoint.cursor, checkpoint.next_index, size):
         added = ledger.add_tasks(run, block.first_index, block.sources)
