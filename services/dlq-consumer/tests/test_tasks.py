@@ -456,6 +456,53 @@ def test_a_run_whose_submission_died_is_announced_until_its_end_is_recorded(
     assert swept(world, minutes=22).splits_resent == 1
 
 
+def opened(world: DlqConsumerWorld, manifest_key: str | None) -> RunItem:
+    """A run of tasks that is neither latched nor has a total."""
+    return world.ledger.open_run(
+        run_id="r",
+        survey="pages",
+        job_id="j",
+        workload="urls",
+        params=None,
+        traceparent=None,
+        unit="task",
+        manifest_key=manifest_key,
+    )
+
+
+def commands(world: DlqConsumerWorld) -> list[str]:
+    """The types of the messages to the splitter, in order."""
+    return [body["type"].removeprefix("prismline.").removesuffix(".v1") for body in world.taken("split")]
+
+
+@pytest.mark.parametrize("was_open", [False, True])
+def test_a_cancelled_run_that_continues_before_it_was_latched_is_split(world: DlqConsumerWorld, was_open: bool) -> None:
+    """The run of a short list whose request died, or of an open job: the splitter tells the ledger its manifest."""
+    run = opened(world, manifest_key=None if was_open else "jobs/j/m.json")
+    world.ledger.stop_run("r", "cancelled")
+    assert world.ledger.record_end(world.item("r"), "cancelled")
+    stopped = world.item("r")
+    assert world.ledger.resume_run(stopped, cancelled_at=stopped.cancelled_at)
+    if was_open:
+        world.ledger.note_manifest("r", "jobs/j/m.json")
+        world.ledger.note_manifest("r", "jobs/j/other.json")
+        assert world.item("r").manifest_key == "jobs/j/m.json"
+    for minutes in range(0, 60, 6):
+        swept(world, minutes=minutes)
+    assert set(commands(world)) == {"run.split"}, "its status exists already, so nothing else would split it"
+    assert run.split_token is None
+
+
+def test_a_run_whose_announcements_split_nothing_is_split_all_the_same(world: DlqConsumerWorld) -> None:
+    """The api opened the run and died. The execution that `job.ingest` started is gone."""
+    opened(world, manifest_key="jobs/j/m.json")
+    for minutes in range(0, 42, 6):
+        swept(world, minutes=minutes)
+    assert set(commands(world)) == {"job.ingest"}
+    swept(world, minutes=58)
+    assert commands(world) == ["job.ingest", "run.split"]
+
+
 def test_a_run_that_its_state_machine_had_split_is_not_announced_again(world: DlqConsumerWorld) -> None:
     task_run(world, manifest_key="jobs/j/m.json", split_token="t")
     assert swept(world, minutes=600).splits_resent == 0

@@ -17,6 +17,7 @@ from prismline_contracts.commands import Queue, run_queue_name
 from prismline_contracts.delivery import LIMITS
 from prismline_contracts.jobs import job_run_key, rejects_key
 from prismline_contracts.tasks import partition, shard_of, task_id
+from prismline_ledger.testing import ingest_run
 from prismline_splitter import ingestion
 
 pytestmark = pytest.mark.emulator
@@ -356,6 +357,16 @@ def test_a_job_is_announced_once_however_often_its_command_is_delivered(world: S
         "workload": "urls",
         "tolerated_failure_percent": 5.0,
     }
+
+
+def test_the_run_of_an_open_job_gets_to_know_its_manifest_when_the_job_is_closed(world: SplitterWorld) -> None:
+    """The api opened the run with the first batch, when there was no manifest. The sweeper needs it."""
+    ingest_run(world.ledger, RUN, URLS[:3], latch=False)
+    assert world.ledger.run(RUN).manifest_key is None
+    world.put_urls(batches={"prefix": "jobs/job/batches/", "count": 3})
+    assert world.ingest_job(RUN, KEY)
+    assert world.ledger.run(RUN).manifest_key == KEY
+    assert world.ledger.run(RUN).latched_at is None
 
 
 def test_a_job_whose_request_was_cut_off_is_started_if_it_was_written(world: SplitterWorld) -> None:

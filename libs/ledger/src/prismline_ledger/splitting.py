@@ -85,6 +85,13 @@ class Splitting(LedgerBase):
             self._stop(run_id, stop["stop_reason"])
         return item if created and stop is None else self.run(run_id)
 
+    def note_manifest(self, run_id: str, manifest_key: str) -> None:
+        """Record the manifest of a run that has none: the run of an open job was opened before there was one."""
+        change = Change(
+            {"manifest_key": manifest_key}, condition=Attr("PK").exists() & Attr("manifest_key").not_exists()
+        )
+        self._update_run(run_id, change)
+
     def set_plan(self, run: RunItem, plan: str) -> RunItem:
         """Record the plan (JSON: the source's version and its division) if the plan is still the one in `run`.
 

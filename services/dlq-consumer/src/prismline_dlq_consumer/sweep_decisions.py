@@ -150,10 +150,15 @@ def _lost(silent: float) -> str:
 
 
 def sweep_split(run: RunItem, now: datetime, limits: SweepLimits) -> Resend | None:
-    """Decide whether `run.split` is sent again. None: it is not."""
+    """Decide whether `run.split` is sent again. None: it is not.
+
+    While `sweep_submission` repeats the announcement of a run, `run.split` goes with it once the run is old enough: the
+    execution that an announcement started may be gone.
+    """
     if run.latched_at is not None or run.cancelled_at is not None or run.manifest_key is None:
         return None
-    silent = seconds_since(run.split_sent_at or run.created_at, now)
+    announced = sweep_submission(run, now, limits) is not None
+    silent = seconds_since(run.created_at if announced else run.split_sent_at or run.created_at, now)
     if silent <= limits.split_seconds:
         return None
     return Resend(f"The run was not split within {_duration(silent)}.")
@@ -165,8 +170,10 @@ def sweep_submission(run: RunItem, now: datetime, limits: SweepLimits) -> Resend
     The api may have died before it added all tasks, or before it announced the run. No state machine waits for the
     split of such a run, so nobody else would notice. Each `job.ingest` adds the tasks that are missing and announces
     the run again. The sweeper repeats it until the run's end is recorded.
+
+    A resumed run has a status already, so it is not announced again: `sweep_split` has it split.
     """
-    if run.unit != "task" or run.manifest_key is None or run.split_token is not None:
+    if run.unit != "task" or run.manifest_key is None or run.split_token is not None or run.resumed_at is not None:
         return None
     if run.ended_at is not None or run.cancelled_at is not None:
         return None

@@ -412,19 +412,22 @@ class _Sweep:
 
     def _mend_split(self, run: RunItem) -> None:
         wrap, bucket_name = self._deps.transport.wrap, self._deps.bucket_name
-        decision = sweep_submission(run, self._now, self._deps.limits)
-        if decision is not None:
-            moment = timestamp(self._now)
-            message = wrap(ingest_command(run, bucket_name), traceparent=run.traceparent, key=(moment,))
-        elif (decision := sweep_split(run, self._now, self._deps.limits)) is not None:
-            command = split_command(run, bucket_name)
-            message = wrap(command, traceparent=run.traceparent, tasktoken=run.split_token)
-        else:
+        messages: list[Envelope] = []
+        reasons: list[str] = []
+        if (lost := sweep_submission(run, self._now, self._deps.limits)) is not None:
+            command, moment = ingest_command(run, bucket_name), timestamp(self._now)
+            messages.append(wrap(command, traceparent=run.traceparent, key=(moment,)))
+            reasons.append(lost.reason)
+        if (unsplit := sweep_split(run, self._now, self._deps.limits)) is not None:
+            split = split_command(run, bucket_name)
+            messages.append(wrap(split, traceparent=run.traceparent, tasktoken=run.split_token))
+            reasons.append(unsplit.reason)
+        if not messages:
             return
-        self._send(Queue.SPLIT, run, [message])
+        self._send(Queue.SPLIT, run, messages)
         self._deps.ledger.record_split_resend(run)
         self._tally.splits_resent += 1
-        self._deps.logger.warning("split_resent", extra={"reason": decision.reason})
+        self._deps.logger.warning("split_resent", extra={"reason": " ".join(reasons)})
 
     def _shards(self, run: RunItem) -> list[ShardItem]:
         """The counters of the run's shards, if it has several."""

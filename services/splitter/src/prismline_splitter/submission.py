@@ -68,6 +68,9 @@ def on_object_created(event: dict[str, Any], _delivery: Delivery, deps: Dependen
 def on_job_ingest(command: JobIngest, message: Message, deps: Dependencies) -> None:
     """Publish `run.submitted` for a job whose manifest lies under `jobs/`. A redelivery publishes the same event.
 
+    The run of an open job was opened before the job had a manifest. It gets to know it here, so that the sweeper can
+    have the run split.
+
     The api sends a command `in_advance`, before it writes the job. If it never wrote the job, or if the job has been
     deleted, such a command starts nothing.
     """
@@ -80,6 +83,7 @@ def on_job_ingest(command: JobIngest, message: Message, deps: Dependencies) -> N
     submitted, traceparent = describe_submission(
         command.run_id, command.bucket, command.manifest_key, body, job_id=command.job_id
     )
+    deps.ledger.note_manifest(command.run_id, command.manifest_key)
     _publish(submitted, message.envelope.traceparent or traceparent, deps)
 
 
