@@ -15,9 +15,8 @@ import zarr
 from astropy.io import fits
 
 from prismline_contracts.chunk_input import CHUNK_ARRAYS, CHUNK_GEOMETRY_MEMBER
-from prismline_cube import ranges, reading, stored
+from prismline_cube import plain_fits, ranges, reading, stored
 from prismline_runtime import PermanentError
-from prismline_splitter import plain_fits
 from prismline_worker.chunk_file import ChunkFile
 from tests.cubes import NOISE, header, spectra
 from tests.workload_kit import Kit, Worked

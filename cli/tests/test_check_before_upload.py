@@ -16,7 +16,7 @@ from prismline_cli.submission import check_file
 
 
 def _gz(body: bytes) -> bytes:
-    return gzip.compress(body)
+    return gzip.compress(body, mtime=0)
 
 
 def _cube(**cards: object) -> bytes:
@@ -49,6 +49,7 @@ WHOLE = _cube(CTYPE3="VRAD")
         ("odd.zarr.zip", b"PK\x03\x04 and nothing", "it is not a Zarr array with a cube"),
         ("tilted.fits", _cube(CTYPE3="VRAD", CDELT3=1.0, PC3_1=0.5), "changes from pixel to pixel"),
     ],
+    ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_file_that_is_no_complete_cube_is_refused_before_the_upload(
     name: str, body: bytes, said: str, tmp_path: Path

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
-from prismline_cube import limits
+from prismline_cube import fpack, gunzip, limits
 from prismline_cube.zarr_codecs import NAMES
 from prismline_ledger import Patience
 from prismline_localstack.settings import REPOSITORY
-from prismline_splitter import fpack, gunzip, noise
+from prismline_splitter import noise
 
 WORDS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight", 9: "nine", 10: "ten"}
 ATTEMPTS, HOURS = Patience().max_attempts, round(Patience().seconds / 3600)
