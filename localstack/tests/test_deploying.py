@@ -14,7 +14,7 @@ import pytest
 from prismline_localstack.deployment.change_sets import ChangeSet, Stacks
 from prismline_localstack.deployment.containers import ContainerImages
 from prismline_localstack.deployment.deploying import Target, deploy, rollback
-from prismline_localstack.deployment.record import REMEMBERED, Deployed, Record
+from prismline_localstack.deployment.record import REMEMBERED, Deployed, Record, Release
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.functions.images import FolderImages
 from prismline_localstack.settings import REPOSITORY
@@ -209,7 +209,8 @@ def test_unknown_services_and_folders_without_a_checkout_are_refused(world: Depl
 def test_a_few_releases_are_remembered() -> None:
     deployed = Deployed(version="0", code={"ImageUri": "0"}, deployed_at="t")
     for number in range(1, 9):
-        deployed = deployed.replaced_by(str(number), {"ImageUri": str(number)}, "t")
+        release = Release(version=str(number), code={"ImageUri": str(number)}, deployed_at="t")
+        deployed = deployed.replaced_by(release, [])
     assert [each.version for each in deployed.previous] == ["7", "6", "5", "4", "3"]
     assert len(deployed.previous) == REMEMBERED
 

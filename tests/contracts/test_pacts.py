@@ -17,7 +17,7 @@ from prismline_contracts.base import timestamp
 from prismline_contracts_tool.command import main
 from prismline_contracts_tool.deploying import Verifications, pact_digest, read_deployed
 from prismline_contracts_tool.registry import read_registry
-from prismline_localstack.deployment.record import first
+from prismline_localstack.deployment.record import Release, first
 from tests.contracts import pacts
 from tests.contracts.pacts import (
     PACTS,
@@ -287,7 +287,8 @@ def test_the_versions_of_now_may_be_deployed_beside_each_other(
 
 
 def test_what_a_deployment_records_is_read() -> None:
-    written = first("1.2.0", {"ImageUri": "worker@sha256:0"}, timestamp()).replaced_by("1.3.0", {}, timestamp())
+    before, now = (Release(version=version, code={}, deployed_at=timestamp()) for version in ("1.2.0", "1.3.0"))
+    written = first(before, ["worker"]).replaced_by(now, ["worker"])
     printed = {"Parameters": [{"Name": "/prismline/prod/deployed/worker", "Value": written.model_dump_json()}]}
     assert read_deployed(json.dumps(printed))["worker"].version == "1.3.0"
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from prismline_contracts.commands import polled_queues
 from prismline_runtime.consumer import lambda_record, unfinished
 from tests.simulation.scheduler import Process
 
@@ -60,7 +61,7 @@ def declared_services() -> Mapping[str, Service]:
         for table in tomllib.loads(path.read_text()).get("tool", {}).get("prismline", {}).get("processes", []):
             if "handler" in table:
                 found[table["name"]] = Service(
-                    table["name"], table["handler"], tuple(table["queues"]), table.get("batch_size", 10)
+                    table["name"], table["handler"], tuple(polled_queues(table["queues"])), table.get("batch_size", 10)
                 )
     return found
 

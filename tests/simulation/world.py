@@ -26,7 +26,7 @@ from tests.simulation.aws.ec2 import Instance
 from tests.simulation.aws.loader import blueprint
 from tests.simulation.choices import Choices
 from tests.simulation.faults import Faults
-from tests.simulation.plan import LOSABLE, Plan
+from tests.simulation.plan import LOSABLE, SERVICES, Plan
 from tests.simulation.processes import Consumer, Handler, consumers, declared_services
 from tests.simulation.scheduler import START, Process, Scheduler, StoppedError
 from tests.simulation.trace import Trace
@@ -302,8 +302,7 @@ def import_services() -> None:
 @cache
 def _packages() -> list[str]:
     """The packages of the services that the simulation runs."""
-    left_out = {"prismline_alerting", "prismline_exporter", "prismline_api"}
-    return sorted({entry.package for entry in declared_services().values()} - left_out)
+    return sorted({declared_services()[name].package for name in SERVICES})
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, ClassVar, Self, TypeVar
 
@@ -65,6 +66,16 @@ def task_queue_of(run: RunItem, environment: str) -> str:
 def dead_letter_queue_name(name: str) -> str:
     """The full name of the dead-letter queue of the queue whose full name is `name`."""
     return f"{name}-dlq"
+
+
+#: Stands for the dead-letter queues of all queues where a process names the queues that it polls.
+EVERY_DEAD_LETTER_QUEUE = dead_letter_queue_name("*")
+
+
+def polled_queues(names: Iterable[str]) -> list[str]:
+    """The short names of the queues that a process polls which names `names`."""
+    every = [dead_letter_queue_name(queue) for queue in Queue]
+    return [queue for name in names for queue in (every if name == EVERY_DEAD_LETTER_QUEUE else [name])]
 
 
 class RunSplit(MessageData):

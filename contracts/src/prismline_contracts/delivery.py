@@ -26,9 +26,9 @@ class QueueLimits:
     """What a queue does with a message that no consumer acknowledges."""
 
     #: Receives after which SQS moves the message to the dead-letter queue (`maxReceiveCount`).
-    max_receives: int
+    max_receives: int = 5
     #: Timeout of the function that processes the messages in Lambda, in seconds.
-    function_seconds: int
+    function_seconds: int = 900
     #: Retention, in seconds.
     retention_seconds: int = 10 * 86_400
 
@@ -38,23 +38,19 @@ class QueueLimits:
         return VISIBILITY_PER_TIMEOUT * self.function_seconds
 
 
-#: The limits of every queue.
-LIMITS: Mapping[Queue, QueueLimits] = {
-    Queue.SPLIT: QueueLimits(max_receives=5, function_seconds=900),
-    Queue.CHUNKS: QueueLimits(max_receives=5, function_seconds=900),
-    Queue.TASKS: QueueLimits(max_receives=5, function_seconds=900),
-    Queue.REFITS: QueueLimits(max_receives=5, function_seconds=900),
-    Queue.STATUS: QueueLimits(max_receives=5, function_seconds=30),
-    Queue.RUNS: QueueLimits(max_receives=5, function_seconds=30),
+#: The limits of the queues that need others than the defaults.
+_OTHER_LIMITS: Mapping[Queue, QueueLimits] = {
+    Queue.STATUS: QueueLimits(function_seconds=30),
+    Queue.RUNS: QueueLimits(function_seconds=30),
     # A lost sweep needs no retry: the next one does its work.
-    Queue.SWEEPS: QueueLimits(max_receives=5, function_seconds=900, retention_seconds=3600),
-    Queue.RECOVERIES: QueueLimits(max_receives=5, function_seconds=900),
+    Queue.SWEEPS: QueueLimits(retention_seconds=3600),
     # Discord may refuse alerts for hours. They wait in this queue, not in its dead-letter queue.
     Queue.ALERTS: QueueLimits(max_receives=100, function_seconds=120),
-    Queue.EXPORTS: QueueLimits(max_receives=5, function_seconds=900),
     # A webhook's target may refuse requests for a day. The message waits in this queue, and each attempt is a receive.
     Queue.WEBHOOKS: QueueLimits(max_receives=100, function_seconds=30),
 }
+#: The limits of every queue.
+LIMITS: Mapping[Queue, QueueLimits] = {queue: _OTHER_LIMITS.get(queue, QueueLimits()) for queue in Queue}
 
 
 def state_machine_name(environment: str) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import boto3
 import pytest
 from api_world import ALL_SCOPES, Api, ApiWorld
 
-from prismline_api.deployment.processes import FUNCTIONS, measured, reported
+from prismline_api.deployment.processes import measured, reported
 from prismline_contracts.alerts import muted_until_parameter
 from prismline_contracts.commands import queue_name
 from prismline_contracts.processes import PROCESSES_PARAMETER, ProcessesReport, ProcessReport
@@ -199,17 +197,19 @@ class TestProcesses:
                     }
                 ],
             )
-        found = {view.name: view for view in measured(boto3.client("cloudwatch"), world.environment, ["worker"], now)}
+        functions = {"worker": ["worker", "slow-lane", "fetcher"]}
+        found = {view.name: view for view in measured(boto3.client("cloudwatch"), world.environment, functions, now)}
         assert set(found) == {"worker", "slow-lane", "fetcher"}
         heard = found["worker"].heard_at
         assert heard is not None
         assert timedelta(minutes=5) < now - datetime.fromisoformat(heard) < timedelta(minutes=16)
         assert found["slow-lane"].heard_at is None
 
-    def test_the_functions_are_those_of_the_templates(self) -> None:
-        services = Path(__file__).parents[2]
-        for template in services.glob("*/template.yaml"):
-            named = re.findall(r"FunctionName: !Sub \"prismline-\$\{Environment\}-([a-z-]+)\"", template.read_text())
-            assert sorted(FUNCTIONS.get(template.parent.name, ())) == sorted(named), (
-                f"{template.parent.name}: list its functions in FUNCTIONS of prismline_api/deployment/processes.py"
-            )
+    def test_the_functions_are_those_that_the_deployments_recorded(self, world: ApiWorld, overseer: Api) -> None:
+        boto3.client("ssm").put_parameter(
+            Name=f"/prismline/{world.environment}/deployed/tally",
+            Value='{"version": "1.2.0", "code": {}, "deployed_at": "t", "functions": ["tally", "tally-slow"]}',
+            Type="String",
+        )
+        shown = [each for each in overseer.get("/system")["processes"] if each["service"] == "tally"]
+        assert [(each["name"], each["version"]) for each in shown] == [("tally", "1.2.0"), ("tally-slow", "1.2.0")]

@@ -21,7 +21,7 @@ import threading
 import time
 from typing import Any
 
-from prismline_contracts.commands import queue_name
+from prismline_contracts.commands import polled_queues, queue_name
 from prismline_runtime import clients
 from prismline_runtime.consumer import Consumer, Handler, MoreQueues
 from prismline_runtime.settings import ConsumerSettings, ServiceSettings
@@ -38,11 +38,17 @@ def main() -> None:
     """Entry point of `prismline-runtime`."""
     parser = argparse.ArgumentParser(prog="prismline-runtime", description="Run a Lambda handler on SQS queues.")
     parser.add_argument("handler", help="module:function")
-    parser.add_argument("--queue", action="append", required=True, help="short name of a queue; may be repeated")
+    parser.add_argument(
+        "--queue",
+        action="append",
+        required=True,
+        help="short name of a queue; may be repeated; *-dlq: all dead-letter queues",
+    )
     parser.add_argument("--batch-size", type=int, default=10, choices=range(1, 11), metavar="1..10")
     parser.add_argument("--parallel", type=int, default=1, help="batches of each queue at a time (default: 1)")
     parser.add_argument("--more-queues", help="module:function that returns names and priorities of more queues")
     arguments = parser.parse_args()
+    queues = polled_queues(arguments.queue)
 
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -66,12 +72,12 @@ def main() -> None:
             more_queues=more_queues,
         )
         for turn in turns
-        for queue in arguments.queue
+        for queue in queues
     ]
     threads = [threading.Thread(target=consumer.run, daemon=True) for consumer in consumers]
     for thread in threads:
         thread.start()
-    logger.info("consumer_started", extra={"queues": arguments.queue, "handler": arguments.handler})
+    logger.info("consumer_started", extra={"queues": queues, "handler": arguments.handler})
     while not stopping.wait(1.0):
         if not all(thread.is_alive() for thread in threads):
             logger.error("consumer_died")

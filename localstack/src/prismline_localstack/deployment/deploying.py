@@ -15,8 +15,8 @@ from prismline_contracts.base import timestamp
 from prismline_localstack.deploy import upload_state_machines
 from prismline_localstack.deployment.change_sets import ChangeSet, Stacks
 from prismline_localstack.deployment.containers import version_of
-from prismline_localstack.deployment.order import deployment_order, parse, stacks_of
-from prismline_localstack.deployment.record import Deployed, Record, first
+from prismline_localstack.deployment.order import deployment_order, function_names, parse, stacks_of
+from prismline_localstack.deployment.record import Deployed, Record, Release, first
 from prismline_localstack.errors import HarnessError
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def deploy(
         )
     if unknown := sorted(set(services or ()) - paths.keys()):
         raise HarnessError(f"There is no service {', '.join(unknown)}. The names are {', '.join(paths)}.")
-    order = deployment_order({name: parse(path.read_text()) for name, path in paths.items()}, sparse=sparse)
+    templates = {name: parse(path.read_text()) for name, path in paths.items()}
+    order = deployment_order(templates, sparse=sparse)
     outputs: dict[str, dict[str, str]] = {}
     for name in order:
         if services is not None and name not in services:
@@ -96,7 +97,8 @@ def deploy(
             continue
         target.stacks.execute(planned)
         if name != PLATFORM:
-            _remember(target, name, version_of(root, name), code)
+            release = Release(version=version_of(root, name), code=code, deployed_at=timestamp())
+            _remember(target, name, release, function_names(templates[name]))
         outputs[name] = target.stacks.outputs(target.stack(name))
     return outputs
 
@@ -110,10 +112,9 @@ def _code(target: Target, root: Path, service: str) -> dict[str, str]:
     return code
 
 
-def _remember(target: Target, service: str, version: str, code: dict[str, str]) -> None:
-    before, now = target.record.get(service), timestamp()
-    deployed = first(version, code, now) if before is None else before.replaced_by(version, code, now)
-    target.record.put(service, deployed)
+def _remember(target: Target, service: str, release: Release, functions: list[str]) -> None:
+    before = target.record.get(service)
+    target.record.put(service, first(release, functions) if before is None else before.replaced_by(release, functions))
 
 
 def rollback(target: Target, service: str, show: Show) -> Deployed | None:

@@ -109,6 +109,13 @@ def needs(template: Mapping[str, Any]) -> set[str]:
     return found
 
 
+def function_names(template: Mapping[str, Any]) -> list[str]:
+    """The names of the functions of a template, without the part that all resources of an environment share."""
+    resources = template.get("Resources", {}).values()
+    named = [each["Properties"]["FunctionName"] for each in resources if each["Type"] == "AWS::Lambda::Function"]
+    return sorted((_text(name) or "").rpartition("${Environment}-")[2] for name in named)
+
+
 def stacks_of(root: Path) -> dict[str, Path]:
     """The templates of a checkout by the short names of their stacks: `platform`, and the services."""
     services = {path.parent.name: path for path in sorted(root.glob("services/*/template.yaml"))}

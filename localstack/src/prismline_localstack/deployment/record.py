@@ -36,20 +36,21 @@ class Deployed(Release):
 
     #: The previous releases, the latest first.
     previous: list[Release] = []
+    #: Short names of the functions of its stack. A rollback keeps the stack's template, and so its functions.
+    functions: list[str] = []
 
-    def replaced_by(self, version: str, code: dict[str, str], deployed_at: str) -> Deployed:
+    def replaced_by(self, release: Release, functions: list[str]) -> Deployed:
         """The record after another release was deployed. If it is the same release, the history stays unchanged."""
-        if (self.version, self.code) == (version, code):
-            return self
+        if (self.version, self.code) == (release.version, release.code):
+            return self.model_copy(update={"functions": functions})
         before = Release(version=self.version, code=self.code, deployed_at=self.deployed_at)
-        return Deployed(
-            version=version, code=code, deployed_at=deployed_at, previous=[before, *self.previous][:REMEMBERED]
-        )
+        return Deployed(**dict(release), previous=[before, *self.previous][:REMEMBERED], functions=functions)
 
     def rolled_back(self, deployed_at: str) -> Deployed:
         """The record after the previous release was restored. There must be one."""
         before, *earlier = self.previous
-        return Deployed(version=before.version, code=before.code, deployed_at=deployed_at, previous=earlier)
+        restored = before.model_copy(update={"deployed_at": deployed_at})
+        return Deployed(**dict(restored), previous=earlier, functions=self.functions)
 
 
 class Record:
@@ -77,6 +78,6 @@ class Record:
         )
 
 
-def first(version: str, code: dict[str, str], deployed_at: str) -> Deployed:
+def first(release: Release, functions: list[str]) -> Deployed:
     """The record after the first deployment of a service."""
-    return Deployed(version=version, code=code, deployed_at=deployed_at)
+    return Deployed(**dict(release), functions=functions)

@@ -19,18 +19,8 @@ if TYPE_CHECKING:
     from mypy_boto3_cloudwatch.type_defs import MetricDataQueryTypeDef
     from mypy_boto3_ssm import SSMClient
 
-#: The functions of each service, without the deployment's prefix.
-FUNCTIONS: Mapping[str, tuple[str, ...]] = {
-    "alerting": ("notifier", "interactions"),
-    "api": ("api", "webhooks"),
-    "dlq-consumer": ("dlq-consumer", "dead-letters"),
-    "exporter": ("exporter",),
-    "splitter": ("splitter",),
-    "status": ("status",),
-    "worker": ("worker", "slow-lane", "fetcher"),
-}
-#: Functions that may run as services on Fargate instead, all in the worker's cluster.
-ON_FARGATE = FUNCTIONS["worker"]
+#: The service whose functions may run on Fargate instead, all in its cluster.
+ON_FARGATE = "worker"
 #: How far back a sign of life is looked for, and the length of a period of the metrics.
 WINDOW, PERIOD = timedelta(hours=3), timedelta(minutes=5)
 
@@ -68,14 +58,17 @@ def reported(ssm: SSMClient, environment: str) -> list[ProcessView]:
 
 
 def measured(
-    cloudwatch: CloudWatchClient, environment: str, services: Iterable[str], now: datetime
+    cloudwatch: CloudWatchClient, environment: str, functions: Mapping[str, Iterable[str]], now: datetime
 ) -> list[ProcessView]:
-    """The functions and the services on Fargate of these services, with the last sign of life of each."""
-    names = [(service, name) for service in sorted(services) for name in FUNCTIONS.get(service, ())]
+    """The functions and the services on Fargate, with the last sign of life of each.
+
+    functions: the short names of the functions of each service, as its deployment recorded them.
+    """
+    names = [(service, name) for service in sorted(functions) for name in functions[service]]
     queries = [
         _query(number, kind, f"prismline-{environment}-{name}", environment)
-        for number, (_, name) in enumerate(names)
-        for kind in (("function", "task") if name in ON_FARGATE else ("function",))
+        for number, (service, name) in enumerate(names)
+        for kind in (("function", "task") if service == ON_FARGATE else ("function",))
     ]
     if not queries:
         return []

@@ -132,19 +132,20 @@ class System:
                 self._queue(name, depths, ages) for name in sorted(depths) if not name.endswith(DEAD_LETTER_SUFFIX)
             ],
             processes=self._processes(deployed, at),
-            deployed=deployed,
+            deployed=[view for view, _ in deployed],
         )
 
-    def _processes(self, deployed: list[DeployedView], at: datetime) -> list[ProcessView]:
+    def _processes(self, deployed: list[tuple[DeployedView, list[str]]], at: datetime) -> list[ProcessView]:
         """The running processes. Functions and services on Fargate have the version that was deployed."""
         if self._process_reports:
             return reported(self._ssm, self._environment)
-        releases = {release.service: release for release in deployed}
+        releases = {release.service: release for release, _ in deployed}
+        functions = {release.service: names for release, names in deployed}
         return [
             view.model_copy(
                 update={"version": releases[view.service].version, "since": releases[view.service].deployed_at}
             )
-            for view in measured(self._cloudwatch, self._environment, releases, at)
+            for view in measured(self._cloudwatch, self._environment, functions, at)
         ]
 
     def _depth(self, url: str) -> tuple[int, int, int]:
@@ -203,7 +204,7 @@ class System:
             dead_letters_oldest_seconds=ages.get(dead) if any(depths.get(dead, ())) else None,
         )
 
-    def _deployed(self) -> list[DeployedView]:
+    def _deployed(self) -> list[tuple[DeployedView, list[str]]]:
         """The records of deployments: a parameter for each service below `/prismline/<environment>/deployed/`."""
         path = DEPLOYED_PARAMETERS.format(environment=self._environment, service="")
         with aws_errors(f"read the parameters below {path}"):
@@ -216,7 +217,8 @@ class System:
         return [_deployed(service, text) for service, text in sorted(parameters.items())]
 
 
-def _deployed(service: str, text: str) -> DeployedView:
+def _deployed(service: str, text: str) -> tuple[DeployedView, list[str]]:
+    """What the record of a service says, and the short names of its functions."""
     try:
         record: Any = json.loads(text)
     except ValueError:
@@ -230,6 +232,11 @@ def _deployed(service: str, text: str) -> DeployedView:
     code = fields.get("code")
     image = code.get("ImageUri") if isinstance(code, dict) else None
     digest = image.partition("@")[2] if isinstance(image, str) else ""
-    return DeployedView(
-        service=service, version=text_of("version"), digest=digest or None, deployed_at=text_of("deployed_at")
+    functions = fields.get("functions")
+    view = DeployedView(
+        service=service,
+        version=text_of("version"),
+        digest=digest or None,
+        deployed_at=text_of("deployed_at"),
     )
+    return view, [name for name in functions if isinstance(name, str)] if isinstance(functions, list) else []
