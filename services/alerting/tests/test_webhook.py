@@ -53,6 +53,21 @@ def test_server_errors_are_tried_again(discord: DiscordStandIn) -> None:
     assert discord.messages == [HELLO]
 
 
+def garbled(status: int) -> Webhook:
+    """A webhook whose answers are not compressed as they say."""
+    return answering(status, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"{}"))
+
+
+def test_an_accepted_message_is_not_posted_again_because_the_answer_cannot_be_read() -> None:
+    garbled(200).post("https://discord.test/api/webhooks/1/t", HELLO)
+
+
+@pytest.mark.parametrize("status", [400, 429, 500])
+def test_a_refusal_that_cannot_be_read_is_tried_again(status: int) -> None:
+    with pytest.raises(TransientError, match="cannot be read: DecodingError"):
+        garbled(status).post("https://discord.test/api/webhooks/1/t", HELLO)
+
+
 def test_a_wait_beyond_its_patience_is_passed_on(discord: DiscordStandIn) -> None:
     discord.fail(429, retry_after=120.5)
     with pytest.raises(TransientError) as caught:

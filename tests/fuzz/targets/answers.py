@@ -173,6 +173,8 @@ HOSTILE = {
     "a_header_line_of_a_million_bytes": b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * 10**6,
     "a_body_of_nested_lists": answer("400 Bad Request", "Content-Type: application/json", body="[" * 100_000),
     "a_header_that_is_not_ascii": answer("200 OK", "X-A: \u00e9", "Content-Type: \u00e9"),
+    "a_refusal_that_is_not_compressed_as_it_says": answer("429 Too Many Requests", "Content-Encoding: gzip", body="{}"),
+    "an_answer_that_is_not_compressed_as_it_says": answer("200 OK", "Content-Encoding: gzip", body="{}"),
     "a_character_set_that_does_not_exist": answer(
         "400 Bad Request", "Content-Type: application/json; charset=x", body="{}"
     ),

@@ -55,15 +55,18 @@ class Webhook:
     def _post_once(self, url: str, message: Mapping[str, Any]) -> None:
         try:
             target = httpx.URL(url).copy_merge_params({"wait": "true"})
-            answer = self._http.post(target, json=message, timeout=ANSWER_SECONDS)
+            with self._http.stream("POST", target, json=message, timeout=ANSWER_SECONDS) as answer:
+                if answer.is_success:
+                    return
+                answer.read()
+        except httpx.DecodingError as error:
+            raise TransientError(f"Discord's answer cannot be read: {type(error).__name__}.") from None
         except httpx.TransportError as error:
             if isinstance(error, httpx.UnsupportedProtocol):
                 raise PermanentError(_BAD_URL) from None
             raise TransientError(f"Discord cannot be reached: {type(error).__name__}.") from None
         except (httpx.InvalidURL, TypeError, ValueError):
             raise PermanentError(_BAD_URL) from None
-        if answer.is_success:
-            return
         if answer.status_code == httpx.codes.TOO_MANY_REQUESTS:
             raise TransientError("Discord limits our rate.", retry_after=_retry_after(answer))
         if answer.is_server_error:
