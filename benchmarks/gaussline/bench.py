@@ -40,9 +40,12 @@ from prismline_gaussline import (
     refit_from_neighbours,
 )
 from prismline_gaussline.synthetic import (
+    BASELINES,
     CATEGORIES,
     CHANNELS,
     NOISE_K,
+    baseline,
+    broad_lines,
     correlation_of,
     count_jumps,
     count_matches,
@@ -68,6 +71,9 @@ SPATIAL_SHAPE, SPATIAL_SEEDS, SPATIAL_SMOOTHING = (32, 32), (20260301, 20260302,
 
 #: Spectra of each category and seed for the peer and the ceiling, and numbers of empty and isolated spectra.
 PEER_PER_CATEGORY, PEER_EMPTY, EMPTY_SPECTRA, PULL_SPECTRA = 15, 100, 5000, 5000
+
+#: Broad lines: S/N -> widths, and the spectra of each.
+BROAD, BROAD_SPECTRA = {8: (3, 6, 12, 16, 24, 40), 10: (3, 6, 12, 24, 40, 60)}, 1000
 
 #: White noise in the covariance of the ceiling, as in the kernel.
 CEILING_FLOOR = 0.05
@@ -258,6 +264,29 @@ def correlated() -> dict[str, object]:
         } | {"phspectra": float(np.mean([len(peer_fit(s)) for s in empty[:PEER_EMPTY]]))}
         table[name] = row
         print(name, json.dumps(row), flush=True)
+    return table
+
+
+def broad() -> dict[str, object]:
+    """Shares of lines that are found, by their width and their matched-filter S/N, and false components per spectrum of
+    empty spectra with faint baselines."""
+    table: dict[str, object] = {}
+    for name in ("white", ".58", ".89"):
+        for snr, widths in BROAD.items():
+            shares = {}
+            for width in widths:
+                truth, spectra = broad_lines(BROAD_SPECTRA, QUALITY_SEEDS[0] + width, width, snr, SMOOTHING[name])
+                found = decompose(spectra)
+                matches = [count_matches(truth[i : i + 1], found.components(i)) for i in range(len(found))]
+                shares[width] = float(np.mean(matches))
+            table[f"found, {name}, S/N {snr}, by width"] = shares
+    for channels in (CHANNELS, 2048):
+        false = {}
+        for kind in (*BASELINES, "all"):
+            rng = np.random.default_rng(QUALITY_SEEDS[0])
+            shape = (BROAD_SPECTRA, channels)
+            false[kind] = float(decompose(baseline(rng, shape, kind) + make_noise(rng, shape)).n_components.mean())
+        table[f"false components, {channels} channels"] = false
     return table
 
 
@@ -694,7 +723,19 @@ def machine() -> dict[str, object]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ("speed", "quality", "correlated", "pulls", "cubes", "changes", "spatial", "threads", "cost", "flops")
+    parts = (
+        "speed",
+        "quality",
+        "correlated",
+        "broad",
+        "pulls",
+        "cubes",
+        "changes",
+        "spatial",
+        "threads",
+        "cost",
+        "flops",
+    )
     parser.add_argument("parts", nargs="*", choices=[[], *parts], help="all of them when none is named")
     parser.add_argument("--cube", type=Path, action="append", default=[], help="a FITS cube; may be repeated")
     parser.add_argument("--out", type=Path, default=Path("results"), help="folder for the JSON and the pictures")
@@ -706,6 +747,7 @@ def main() -> int:
         "speed": lambda: speed(all_sets),
         "quality": quality,
         "correlated": correlated,
+        "broad": broad,
         "pulls": pulls,
         "cubes": lambda: cubes(cube_sets, options.out),
         "changes": lambda: changes(cube_sets, options.out),

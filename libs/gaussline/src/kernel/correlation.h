@@ -37,6 +37,12 @@
 /* Least FWHM of a component: in channels, and as a fraction of the response's, below one because fits scatter. */
 #define FWHM_CHANNELS 1.0
 #define FWHM_OF_RESPONSE 0.5
+/* Correlation at these lags, channels, is that of a baseline or of a faint broad line and not of the noise. It is
+ * subtracted as far as it exceeds this many of the standard errors of one lag. */
+#define FAR_FIRST 10
+#define FAR_LAST 16
+#define FAR_STEP 2
+#define FAR_MARGIN 1.5
 #define SIGNAL_CLIP 3.5
 #define SIGNAL_MARGIN 4
 /* The sigma of the smoothed spectrum is taken from every fourth channel: the others are nearly the same. */
@@ -123,6 +129,12 @@ static double lagged_mean(const double *x, const double *good, int n_pad, int la
     return vsum(sum) / fmax(*number, 1.0);
 }
 
+/* Whether noise with this correlation from channel to channel, estimated from so many channels, is not white. */
+INLINE int is_correlated(double r, double channels)
+{
+    return r * r < 1.0 && -channels * log(1.0 - r * r) >= CORRELATION_GATE;
+}
+
 /* Estimates the noise and (if model is set) its correlation from the channels of x without signal, which it finds in
  * the smoothed spectrum. x is in units of the local noise, up to a factor. Returns the variance of the noise, or a
  * negative number if there are too few channels or (if model is set) the noise is white. */
@@ -173,8 +185,16 @@ static double estimate_correlation(gl_workspace *ws, const double *x, int model)
     if (!model) return variance;
     double r[ORDER_MAX + 1] = {1.0};
     r[1] = lagged_mean(masked, good, n_pad, 1, &pairs) / variance;
-    if (!(r[1] * r[1] < 1.0) || -total * log(1.0 - r[1] * r[1]) < CORRELATION_GATE) return -1.0;
+    if (!is_correlated(r[1], total)) return -1.0;
     for (int l = 2; l <= ORDER_MAX; l++) r[l] = lagged_mean(masked, good, n_pad, l, &pairs) / variance;
+    double far = 0.0;
+    for (int l = FAR_FIRST; l <= FAR_LAST; l += FAR_STEP) far += lagged_mean(masked, good, n_pad, l, &pairs) / variance;
+    far = far * FAR_STEP / (FAR_LAST - FAR_FIRST + FAR_STEP) - FAR_MARGIN / sqrt(total);
+    if (far > 0.0 && far < 1.0) {
+        for (int l = 1; l <= ORDER_MAX; l++) r[l] = (r[l] - far) / (1.0 - far);
+        variance *= 1.0 - far;
+        if (!is_correlated(r[1], total)) return -1.0;
+    }
     set_correlation(ws, r, ORDER_MAX, total, 1);
     return variance;
 }

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "baseline.h"
 #include "bell.h"
 #include "correlation.h"
 #include "solver.h"
@@ -16,13 +17,14 @@ INLINE double matched_filter_snr(const gl_workspace *ws, Comp c)
     return ws->order ? c.a * sqrt(bell_power(ws, c.s)) : c.a * sqrt(c.s) * PI_QUARTER;
 }
 
-/* phspectra's criteria: wide enough for the data (one channel there), on the spectrum, above both signal-to-noise
- * thresholds. */
-static int is_valid(const gl_workspace *ws, Comp c)
+/* Whether a component is wide enough for the data, on the spectrum, and significant: by its matched-filter S/N, and,
+ * if it is low, against the baseline. For `compatible` a low component is never valid, as for phspectra. */
+static int is_valid(gl_workspace *ws, Comp c)
 {
     if (!(FWHM_PER_SIGMA * c.s >= ws->fwhm_min && c.mu >= 0.0 && c.mu < ws->n)) return 0;
-    c.a *= local_sensitivity(ws, c);
-    return c.a >= ws->params->snr_min && matched_filter_snr(ws, c) >= ws->mf_snr_min;
+    if (local_sensitivity(ws, c) * matched_filter_snr(ws, c) < ws->mf_snr_min) return 0;
+    if (!is_low(ws, c)) return 1;
+    return ws->params->preset == GL_PRESET_BEST && stands_out(ws, c);
 }
 
 INLINE int are_blended(const gl_workspace *ws, Comp a, Comp b)

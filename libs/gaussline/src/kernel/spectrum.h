@@ -38,7 +38,7 @@ static size_t lay_out(gl_workspace *ws, char *start)
 {
     char *at = start;
     size_t n = (size_t)ws->n_pad, k = (size_t)ws->capacity;
-    double **rows[] = {&ws->y, &ws->w, &ws->residual, &ws->base, &ws->trial, &ws->other_trial, &ws->saved_residual,
+    double **rows[] = {&ws->level, &ws->tilt, &ws->y, &ws->w, &ws->residual, &ws->base, &ws->trial, &ws->other_trial, &ws->saved_residual,
                        &ws->valid, &ws->scratch, &ws->snr, &ws->snr_scale, &ws->root_weight, &ws->white,
                        &ws->other_white, &ws->pull, &ws->good};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -52,6 +52,7 @@ static size_t lay_out(gl_workspace *ws, char *start)
     ws->mask = (unsigned char *)carve(&at, 3 * (n + 8) / 8 + 1);
     ws->ridges = (Ridge *)carve(&at, n);
     ws->peaks = (Peak *)carve(&at, (n / 2 + 2) * sizeof(Peak) / sizeof(double));
+    ws->depth_rows = carve(&at, 2 * (size_t)ws->scale_stride);
     ws->scale_rows = carve(&at, (size_t)ws->scale_stride * (size_t)(ws->scales_max + 1));
     Comp **models[] = {&ws->comp, &ws->saved, &ws->guess, &ws->params_now, &ws->params_try, &ws->dead, &ws->curved};
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) *models[i] = (Comp *)carve(&at, 3 * k);
@@ -476,7 +477,7 @@ static int decompose_one(gl_workspace *ws, const gl_batch *batch, size_t row, gl
     memset(out, 0, sizeof *out);
     ws->params = &batch->params;
     start_budget(ws, start, batch->params.time_budget_s);
-    ws->not_finite = ws->full = ws->n_comp = ws->order = 0;
+    ws->not_finite = ws->full = ws->n_comp = ws->order = ws->has_basis = 0;
     uint32_t refused = load_spectrum(ws, batch, row, &out->flags);
     out->rms = refused ? NAN : ws->unit;
     out->chi2_reduced = out->aicc = out->correlation = out->effective_channels = NAN;

@@ -109,6 +109,11 @@ struct gl_workspace {
     double scale_inv_norm[SCALES_LIMIT], scale_sigma[SCALES_LIMIT];
     double scale_overlap[SCALES_LIMIT][LAGS];            /* product of each smoothing kernel with itself, shifted */
     double start_inv_norm[SCALES_LIMIT], search_inv_norm[SCALES_LIMIT]; /* the first one's, of the noise at hand */
+    /* the test against the baseline */
+    double *level, *tilt;  /* a constant and a slope, times the inverse covariance of the noise */
+    double level_power, cross_power, tilt_power; /* their products with the constant and the slope */
+    int has_basis;         /* whether these are of the spectrum at hand */
+    double *depth_rows;    /* two rows of the smoothed residual */
     double *snr;           /* n_pad: best matched-filter S/N of each channel */
     double *snr_scale;     /* n_pad: the scale it was found at */
     /* model */

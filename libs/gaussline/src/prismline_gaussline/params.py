@@ -39,7 +39,8 @@ class Params:
     """Most rounds of refinement."""
 
     snr_min: float = 1.5
-    """Least amplitude of a component, in units of the noise."""
+    """Amplitude, in units of the noise, below which a component is compared with the baseline too. For ``compatible``:
+    the least amplitude."""
 
     mf_snr_min: float = 5.0
     """Least matched-filter signal-to-noise (A / rms) sqrt(sigma) pi^(1/4) of a component."""

@@ -7,6 +7,7 @@ the edges. Only :func:`count_matches` needs scipy (the Hungarian assignment); it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,6 +34,15 @@ MATCH_AMPLITUDE_RATIO = (0.0, 10.0)
 
 #: Clouds of :func:`make_cube`.
 _CLOUDS = 4
+
+#: Faint baselines, in units of the noise: a constant, the ends of a slope through zero, the amplitude of a ripple.
+BASELINES = {"offset": 0.2, "slope": 0.3, "ripple": 0.3}
+
+#: Periods of the ripple in a spectrum.
+_RIPPLES = 3
+
+#: White noise, as a fraction of the variance, that keeps a covariance of smoothed noise positive definite.
+_LEAST_POWER = 1e-6
 
 #: The response that smooths the noise is cut off at this many of its standard deviations.
 _RESPONSE_REACH = 6.0
@@ -153,6 +163,43 @@ def make_spectra(per_category: int, seed: int, smoothing: float = 0.0) -> list[M
             signal = model(components, CHANNELS) + make_noise(rng, (1, CHANNELS), smoothing)[0]
             spectra.append(MadeSpectrum(category, signal, components))
     return spectra
+
+
+def broad_lines(
+    n: int, seed: int, width: float, snr: float, smoothing: float = 0.0
+) -> tuple[Components, NDArray[np.float64]]:
+    """One component of each of ``n`` spectra, (n, 3), and the spectra (n, channels), with noise as in make_spectra.
+
+    The components have this ``width`` in channels and this matched-filter S/N ``snr`` under the noise's covariance,
+    and lie in the middle third of the channels.
+    """
+    rng = np.random.default_rng(seed)
+    bell = model(np.array([[1.0, CHANNELS / 2.0, width]]), CHANNELS)
+    lags = correlation_of(smoothing, CHANNELS)
+    distance = np.abs(np.subtract.outer(np.arange(CHANNELS), np.arange(CHANNELS)))
+    covariance = NOISE_K**2 * (lags[distance] + _LEAST_POWER * np.eye(CHANNELS))
+    height = snr / math.sqrt(bell @ np.linalg.solve(covariance, bell))
+    means = rng.uniform(CHANNELS / 3.0, 2.0 * CHANNELS / 3.0, n)
+    truth = np.stack((np.full(n, height), means, np.full(n, width)), axis=1)
+    signals = height * np.exp(-0.5 * ((np.arange(CHANNELS) - means[:, None]) / width) ** 2)
+    return truth, signals + make_noise(rng, signals.shape, smoothing)
+
+
+def baseline(rng: np.random.Generator, shape: tuple[int, int], kind: str) -> NDArray[np.float64]:
+    """Faint baselines (n, channels) of one of the :data:`BASELINES`, or of ``"all"`` of them together."""
+    n, channels = shape
+    x = np.linspace(-1.0, 1.0, channels)
+    sign, phase = rng.choice([-1.0, 1.0], (n, 1)), rng.uniform(0.0, 2.0 * np.pi, (n, 1))
+    parts = {
+        "offset": np.ones(shape),
+        "slope": sign * x,
+        "ripple": np.sin(_RIPPLES * np.pi * x + phase),
+    }
+    total = np.zeros(shape)
+    for name, part in parts.items():
+        if kind in (name, "all"):
+            total += NOISE_K * BASELINES[name] * part
+    return total
 
 
 def make_cube(
