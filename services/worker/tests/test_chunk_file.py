@@ -164,8 +164,8 @@ def test_an_error_while_reading_the_file_is_not_the_chunks_fault(error):
             assert type(error).__name__ in str(caught.value)
 
 
-def test_a_chunk_that_needs_more_memory_than_there_is_fails_with_a_sentence():
-    with pytest.raises(PermanentError, match="it needs more memory than there is"):
+def test_a_worker_without_memory_tries_the_chunk_again():
+    with pytest.raises(TransientError, match="the worker has not enough memory"):
         list(ChunkFile(Failing(npz(), MemoryError())).blocks())
 
 

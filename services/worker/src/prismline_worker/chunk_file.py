@@ -20,7 +20,7 @@ from prismline_contracts.objects import CHUNK_GEOMETRY_MEMBER, CubeGeometry
 from prismline_cube.limits import MAX_CHANNELS
 from prismline_cube.zip_members import open_zip
 from prismline_runtime import cause_of, describe_invalid
-from prismline_runtime.errors import PermanentError, PrismlineError, UnavailableError
+from prismline_runtime.errors import PermanentError, PrismlineError, TransientError, UnavailableError
 
 #: Size of a block of spectra, in bytes. Fitting one takes a fraction of a second.
 BLOCK_BYTES = 8 * 2**20
@@ -195,7 +195,9 @@ class ChunkFile:
 
 @contextmanager
 def _whole(array: str | None = None) -> Iterator[None]:
-    """Map damaged bytes to PermanentError and failed reads to UnavailableError.
+    """Map damaged bytes to PermanentError, failed reads to UnavailableError, and a lack of memory to TransientError.
+
+    The limits above bound what a file may ask for. So it is not the file's fault if the process has not enough memory.
 
     array: the array whose header is read, for the error text. Prismline's own errors pass through.
     """
@@ -205,6 +207,8 @@ def _whole(array: str | None = None) -> Iterator[None]:
         raise
     except OSError as error:
         raise _unreadable(error) from error
+    except MemoryError as error:
+        raise TransientError("The chunk file could not be read: the worker has not enough memory.") from error
     except Exception as error:  # zipfile, zlib and numpy do not document what they raise for damaged bytes
         if isinstance(error.__context__, OSError):  # zipfile says "not a zip file" if it cannot read the file's end
             raise _unreadable(error.__context__) from error
