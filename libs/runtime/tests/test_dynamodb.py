@@ -173,6 +173,36 @@ def test_a_refused_transaction_names_the_writes_whose_condition_failed_and_not_t
     assert refused.value.failed == [True, False]
 
 
+@pytest.mark.parametrize("reason", ["ThrottlingError", "ProvisionedThroughputExceeded"])
+def test_a_throttled_transaction_is_an_outage_and_no_collision(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
+    """An attempt that an outage ended does not count against its chunk or task."""
+    monkeypatch.setattr("prismline_runtime.dynamodb.CONFLICT_SECONDS", 0.0)
+    client = Answering(*[["TransactionConflict", reason]] * 20)
+    table = Table(client, "t")  # type: ignore[arg-type]
+    with pytest.raises(UnavailableError, match=reason):
+        table.transact(*(table.changing(key(name), Change({"n": 1})) for name in "ab"))
+    collided = Table(Answering(*[["TransactionConflict", None]] * 20), "t")  # type: ignore[arg-type]
+    with pytest.raises(TransientError) as collision:
+        collided.transact(*(table.changing(key(name), Change({"n": 1})) for name in "ab"))
+    assert not isinstance(collision.value, UnavailableError)
+
+
+def test_a_throttled_transaction_is_retried_first() -> None:
+    client = Answering(["ThrottlingError", None])
+    table = Table(client, "t")  # type: ignore[arg-type]
+    table.transact(*(table.changing(key(name), Change({"n": 1})) for name in "ab"))
+    assert client.asked == [2, 2]
+
+
+@pytest.mark.parametrize("code", ["AccessDeniedException", "ThrottlingException"])
+def test_a_call_that_writes_many_items_and_is_denied_or_throttled_is_an_outage(code: str) -> None:
+    table = Table(Failing(code), "t")  # type: ignore[arg-type]
+    with pytest.raises(UnavailableError, match=code):
+        table.change_each([(key(name), Change({"n": 1})) for name in "abc"])
+    with pytest.raises(UnavailableError, match=code):
+        table.create_each(rows(3), key="PK")
+
+
 def test_a_wrong_request_is_permanent() -> None:
     with pytest.raises(PermanentError):
         Table(Failing("ValidationException"), "t").get(key("a"))  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from prismline_contracts.base import timestamp
+from prismline_contracts.items import AttemptError
 from prismline_contracts.tasks import TaskItem
 from prismline_runtime import TransientError
 from prismline_worker.fetch_decisions import ThrottledError, asked_wait, backoff, given_up
@@ -44,7 +45,15 @@ def test_waits_double_with_jitter_up_to_five_minutes() -> None:
     assert backoff(10_000) <= 300
 
 
-def task(attempts: int, interruptions: int = 0, first_started: timedelta = timedelta()) -> TaskItem:
+def task(
+    attempts: int, failed: int = 0, interrupted: int = 0, first_started: timedelta = timedelta(), earlier: int = 0
+) -> TaskItem:
+    """A task in an attempt. failed, interrupted: how its attempts so far ended; earlier: failures before a recovery."""
+    began = NOW - first_started
+
+    def error(number: int, at: datetime, interrupted: bool = False) -> AttemptError:
+        return AttemptError(attempt=number, at=timestamp(at), error="no", interrupted=interrupted)
+
     return TaskItem(
         PK="r",
         SK="TASK#" + "0" * 64,
@@ -52,17 +61,29 @@ def task(attempts: int, interruptions: int = 0, first_started: timedelta = timed
         source="http://site.example/",
         status="IN_PROGRESS",
         created_at=timestamp(NOW - timedelta(days=3)),
-        first_started_at=timestamp(NOW - first_started),
+        first_started_at=timestamp(began),
         attempts=attempts,
-        interruptions=interruptions,
+        interruptions=interrupted,
+        errors=[
+            *(error(n + 1, began - timedelta(hours=1)) for n in range(earlier)),
+            *(error(n + 1, began) for n in range(failed)),
+            *(error(n + 1, began, interrupted=True) for n in range(interrupted)),
+        ],
     )
 
 
-def test_a_task_is_given_up_after_its_attempts_and_the_reason_counts_them() -> None:
+def test_a_task_is_given_up_after_its_failures_and_the_reason_counts_them() -> None:
     error = TransientError("The site answered 500 Internal Server Error.")
-    assert given_up(task(4), error, 5, NOW) is None
-    assert given_up(task(5), error, 5, NOW) == f"{error} This was attempt 5 of 5."
-    assert given_up(task(7, interruptions=3), error, 5, NOW) is None
+    assert given_up(task(4, failed=3), error, 5, NOW) is None
+    assert given_up(task(5, failed=4), error, 5, NOW) == f"{error} This was attempt 5 of 5."
+    assert given_up(task(7, failed=3, interrupted=3), error, 5, NOW) is None
+    assert given_up(task(9, failed=3, earlier=5), error, 5, NOW) is None, "a recovery has reopened it"
+
+
+def test_attempts_of_which_nothing_is_known_do_not_make_one_error_the_last() -> None:
+    """The ledger was throttled for four deliveries, or five copies of the message were processed at the same time."""
+    error = TransientError("The site answered 503 Service Unavailable.")
+    assert given_up(task(5), error, 5, NOW) is None
 
 
 def test_a_site_that_wants_fewer_requests_costs_no_attempt_for_a_day() -> None:

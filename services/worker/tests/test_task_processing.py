@@ -13,6 +13,7 @@ from datetime import timedelta
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import boto3
 import pytest
@@ -22,12 +23,12 @@ from tasks_world import RUN_ID, TasksWorld, tasks_world
 from prismline_contracts.base import now, timestamp
 from prismline_contracts.envelope import Envelope
 from prismline_coordination import Server, Stats
-from prismline_ledger import GivenBackTask, TaskEnding, waiting_for
+from prismline_ledger import GivenBackTask, Ledger, TaskEnding, waiting_for
 from prismline_localstack.endpoints import free_port
 from prismline_localstack.standins.site import Site, page_body
 from prismline_localstack.testing import ValkeyServer
 from prismline_localstack.waiting import wait_until
-from prismline_runtime import Change, Table
+from prismline_runtime import Change, Table, UnavailableError
 from prismline_worker import task_decisions, task_processing
 
 pytestmark = pytest.mark.emulator
@@ -110,6 +111,24 @@ def test_two_workers_with_the_same_message_at_once_count_every_task_once(world: 
 
 
 # ---- waits
+
+
+def test_one_error_after_an_outage_of_the_ledger_is_not_the_last_attempt(
+    world: TasksWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each delivery begins an attempt and cannot record how it ended."""
+    ids = world.open_run(["/status/503"])
+
+    def throttled(*_: Any, **__: Any) -> None:
+        raise UnavailableError("Could not write to the ledger: ThrottlingError.")
+
+    with monkeypatch.context() as outage:
+        outage.setattr(Ledger, "give_back_tasks", throttled)
+        for _ in range(4):
+            assert not world.process(ids)
+    assert world.process(ids)
+    (task,) = world.tasks(ids)
+    assert (task.status, task.attempts) == ("PENDING", 5)
 
 
 def test_a_retry_after_of_a_site_is_obeyed_and_uses_up_no_attempt(world: TasksWorld) -> None:

@@ -1,7 +1,7 @@
 """The ledger of runs, chunks and tasks. Only this package writes their items, each with a conditional write."""
 
 from prismline_ledger.base import COUNTERS, STUCK_AFTER, ChunkPage
-from prismline_ledger.judgement import Patience, attempts_used, exhausted, leased, seconds_since, waiting_for
+from prismline_ledger.judgement import Patience, attempts_used, exhausted, failures, leased, seconds_since, waiting_for
 from prismline_ledger.ledger import Ledger
 from prismline_ledger.operations import LeaseLostError, Operations
 from prismline_ledger.repeated_errors import RepeatedError
@@ -30,6 +30,7 @@ __all__ = [
     "TasksEnded",
     "attempts_used",
     "exhausted",
+    "failures",
     "leased",
     "seconds_since",
     "truncate",

@@ -40,6 +40,16 @@ def attempts_used(chunk: ChunkItem | TaskItem) -> int:
     return chunk.attempts - chunk.interruptions
 
 
+def failures(item: ChunkItem | TaskItem) -> int:
+    """How many attempts have ended with an error of the work, since the first one or since a recovery reopened it.
+
+    An attempt counts only if its worker recorded its error and no dependency was to blame. Neither a redelivery, nor a
+    second copy of the message, nor a worker that died adds one.
+    """
+    began = item.first_started_at
+    return sum(began is not None and not error.interrupted and error.at >= began for error in item.errors)
+
+
 def seconds_since(moment: str, now: datetime) -> float:
     """Seconds from the timestamp `moment` to `now`."""
     return (now - datetime.fromisoformat(moment)).total_seconds()

@@ -23,7 +23,7 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.exceptions import ClientError
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from prismline_runtime.errors import TransientError, aws_errors, error_code
+from prismline_runtime.errors import TransientError, UnavailableError, aws_errors, error_code
 from prismline_runtime.settings import DynamoDBSettings
 
 if TYPE_CHECKING:
@@ -46,7 +46,9 @@ EXACT = 10**38
 
 _CONDITION_FAILED = "ConditionalCheckFailed"
 _CONFLICT_CODES = frozenset({"TransactionConflictException", "TransactionInProgressException"})
-_CONFLICT_REASONS = frozenset({"TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"})
+_CONFLICT_REASON = "TransactionConflict"
+#: Reasons of a cancelled transaction that are no collision but an outage: the table or the account is throttled.
+_THROTTLED_REASONS = frozenset({"ThrottlingError", "ProvisionedThroughputExceeded"})
 
 _serialize = TypeSerializer().serialize
 _deserialize = TypeDeserializer().deserialize
@@ -138,7 +140,8 @@ class Table:
 
     `PRISMLINE_WRITES_PER_TRANSACTION` says how many writes the endpoint takes in one transaction.
 
-    Raises UnavailableError if DynamoDB does not answer, and TransientError if a collision outlasts the retries.
+    Raises UnavailableError if DynamoDB does not answer or is throttled, also inside a transaction. Raises
+    TransientError if a collision outlasts the retries.
     """
 
     def __init__(self, client: DynamoDBClient, name: str, *, calls_at_a_time: int = CALLS_SIDE_BY_SIDE) -> None:
@@ -306,7 +309,7 @@ class Table:
                 answer = self._client.batch_write_item(RequestItems={self.name: left})
                 left = list(answer.get("UnprocessedItems", {}).get(self.name, []))
                 if left:
-                    raise _CollisionError(f"Could not {doing}: {len(left)} were not processed.")
+                    raise _ThrottledError(f"Could not {doing}: {len(left)} were not processed.")
 
     def create_each(self, items: Iterable[Mapping[str, Any]], *, key: str) -> list[bool]:
         """Put each item if no item has its key. Return for each whether it was put."""
@@ -396,7 +399,9 @@ class Table:
                     reasons = _cancellation_reasons(error, n_writes)
                     if _CONDITION_FAILED in reasons:
                         raise RefusedError([reason == _CONDITION_FAILED for reason in reasons]) from error
-                    if error_code(error) in _CONFLICT_CODES or _CONFLICT_REASONS & set(reasons):
+                    if throttled := _THROTTLED_REASONS & set(reasons):
+                        raise _ThrottledError(f"Could not {doing}: {min(throttled)}.") from error
+                    if error_code(error) in _CONFLICT_CODES or _CONFLICT_REASON in reasons:
                         raise _CollisionError(f"Could not {doing}: it collided with another write.") from error
                     raise
         raise AssertionError("unreachable: Retrying returns or raises")
@@ -406,9 +411,13 @@ class _CollisionError(TransientError):
     """Another write held one of the items."""
 
 
+class _ThrottledError(UnavailableError):
+    """DynamoDB executed only a part of the call, or nothing, because it is throttled. The work is not to blame."""
+
+
 def _retrying() -> Retrying:
     return Retrying(
-        retry=retry_if_exception_type(_CollisionError),
+        retry=retry_if_exception_type((_CollisionError, _ThrottledError)),
         wait=wait_random_exponential(0.02, 2.0),
         stop=stop_after_delay(CONFLICT_SECONDS),
         sleep=time.sleep,

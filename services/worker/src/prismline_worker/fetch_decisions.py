@@ -9,6 +9,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 
 from prismline_contracts.tasks import TaskItem
+from prismline_ledger import failures
 from prismline_runtime import PermanentError, TransientError
 
 #: Statuses besides 5xx after which the same request may succeed later: 408 Request Timeout and 425 Too Early.
@@ -82,11 +83,14 @@ def given_up(task: TaskItem, error: TransientError, max_attempts: int, now: date
     """Why a task that just failed with `error` gets no further attempt. None if it does.
 
     task: the task as it was at the start of the attempt.
+
+    Only errors that the site caused count, this one included. Attempts that an outage, a dead worker or a second copy
+    of the message used up do not: the dead-letter consumer gives such a task up, with the patience of a chunk.
     """
     if isinstance(error, ThrottledError):
         began = datetime.fromisoformat(task.first_started_at or task.created_at)
         if now - began < THROTTLED_PATIENCE:
             return None
         return f"{error} It has done so for {THROTTLED_PATIENCE.total_seconds() / 3600:.0f} hours."
-    used = task.attempts - task.interruptions
+    used = failures(task) + 1
     return f"{error} This was attempt {used} of {max_attempts}." if used >= max_attempts else None
