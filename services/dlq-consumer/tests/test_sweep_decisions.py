@@ -20,6 +20,7 @@ from prismline_dlq_consumer.sweep_decisions import (
     Census,
     GiveUp,
     Held,
+    Progress,
     Resend,
     ResendRefit,
     RunNews,
@@ -32,6 +33,7 @@ from prismline_dlq_consumer.sweep_decisions import (
     split_command,
     sweep_chunk,
     sweep_split,
+    sweep_tasks,
     total_is_wrong,
 )
 from prismline_ledger import Patience
@@ -273,6 +275,28 @@ class TestSplit:
         self, fields: dict[str, Any]
     ) -> None:
         assert sweep_split(run_item(**fields), after(365 * DAY), LIMITS) is None
+
+
+class TestResumedRuns:
+    """Workers acknowledge the messages of a stopped run without work."""
+
+    def test_a_skipped_chunk_is_sent_after_the_shortest_wait_though_the_queue_has_a_backlog(self) -> None:
+        run = run_item(resumed_at=at(HOUR))
+        assert decide(chunk_item(), after(HOUR + 300), run=run, held=Held.QUEUE) is None
+        assert isinstance(decide(chunk_item(), after(HOUR + 301), run=run, held=Held.QUEUE), Resend)
+
+    def test_a_chunk_that_was_sent_or_tried_since_waits_like_any_other(self) -> None:
+        run = run_item(resumed_at=at(HOUR))
+        for since in ({"sent_at": at(HOUR)}, {"attempt_ended_at": at(HOUR + 1)}, {"deferred_at": at(HOUR + 1)}):
+            assert decide(chunk_item(**since), after(2 * HOUR), run=run, held=Held.QUEUE) is None
+
+    def test_skipped_tasks_are_sent_after_the_shortest_wait_though_the_queue_has_a_backlog(self) -> None:
+        run = run_item(unit="task", resumed_at=at(HOUR), progress_at=at(10), progress_ended=3)
+        assert sweep_tasks(run, 5, after(HOUR + 300), LIMITS, tasks=lambda: Held.QUEUE) == Progress()
+        due = sweep_tasks(run, 5, after(HOUR + 301), LIMITS, tasks=lambda: Held.QUEUE)
+        assert (due.record, due.resend is not None) == (5, True)
+        sent = run.model_copy(update={"progress_at": at(HOUR + 301), "progress_ended": 5, "task_resends": 1})
+        assert sweep_tasks(sent, 5, after(3 * HOUR), LIMITS, tasks=lambda: Held.QUEUE) == Progress()
 
 
 class TestNews:

@@ -106,12 +106,29 @@ def sweep_chunk(
             return _sweep_attempt(chunk, run, now, patience, limits)
         case ChunkStatus.PENDING if run.latched_at is not None:  # before the latch, its message may not be sent yet
             heard = (run.latched_at, chunk.sent_at, chunk.started_at, chunk.attempt_ended_at, chunk.deferred_at)
+            if (skipped := _skipped(run, max(moment for moment in heard if moment), now, limits)) is not None:
+                return Resend(SKIPPED) if skipped else None
             silent = min(seconds_since(moment, now) for moment in heard if moment)
             backlog = limits.backlog_seconds * 2.0 ** min(chunk.resends, 60)
             return Resend(_lost(silent)) if _is_lost(silent, backlog, limits, chunks) else None
         case ChunkStatus.COMPLETED if chunk.n_timed_out > 0:
             return _sweep_refit(chunk, now, limits, refits)
     return None
+
+
+#: Why the work of a resumed run is sent again.
+SKIPPED = "Its message may have been skipped while the run was stopped."
+
+
+def _skipped(run: RunItem, heard: str | None, now: datetime, limits: SweepLimits) -> bool | None:
+    """Whether the work is due to be sent again because the run was resumed since there was a sign of it.
+
+    Workers acknowledge the messages of a stopped run without work. So what other messages the queue holds says nothing.
+    A message that was hidden then may still come, so there is the same wait as with empty queues. None: no such resume.
+    """
+    if run.resumed_at is None or (heard is not None and heard >= run.resumed_at):
+        return None
+    return seconds_since(run.resumed_at, now) > limits.idle_seconds
 
 
 def _sweep_attempt(
@@ -204,6 +221,8 @@ def sweep_tasks(run: RunItem, ended: int, now: datetime, limits: SweepLimits, *,
     """
     if run.cancelled_at is not None or run.drained_at is not None:
         return Progress()
+    if (skipped := _skipped(run, run.progress_at, now, limits)) is not None:
+        return Progress(record=ended, resend=SKIPPED) if skipped else Progress()
     if run.progress_at is None or run.progress_ended != ended:
         return Progress(record=ended)
     silent = seconds_since(run.progress_at, now)
