@@ -25,6 +25,7 @@ from prismline_contracts.jobs import (
 )
 from prismline_contracts.objects import output_key
 from prismline_contracts.tasks import result_key
+from prismline_ledger.testing import ingest_run
 from prismline_runtime import Change
 
 pytestmark = pytest.mark.emulator
@@ -134,6 +135,21 @@ def test_a_deletion_is_repeated_for_what_workers_wrote_in_the_meantime(
     assert delete(jobs, attempt="2")
     assert left(jobs) == of_others(before)
     assert sends() == [], "there is no third time"
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+def test_a_deletion_is_repeated_for_tasks_that_a_hanging_ingestion_wrote_in_the_meantime(
+    world: SplitterWorld, shards: int
+) -> None:
+    """The tasks of a block are written without a look at the run. By then the run's item is gone."""
+    ingest_run(world.ledger, "run-1", ["https://example.org/"], shard_count=shards)
+    run = world.ledger.run("run-1")
+    world.end_tasks("run-1")
+    assert world.ledger.record_end(world.ledger.run("run-1"), "completed")
+    assert delete(world)
+    world.ledger.add_tasks(run, 0, [f"https://example.org/{n}" for n in range(20)])
+    assert delete(world, attempt="2")
+    assert left(world) == set()
 
 
 def test_a_run_of_a_deleted_job_that_is_opened_late_is_stopped(world: SplitterWorld) -> None:

@@ -77,6 +77,8 @@ def _deletions(request: JobDeleteRequested, runs: dict[str, RunItem], deps: Depe
         fault_point("delete.objects_deleted", run_id=run_id)
         if run_id in runs:
             yield from deps.ledger.delete_run(runs[run_id])
+        else:  # an ingestion that was busy when the run was deleted may have written tasks since
+            yield from deps.ledger.delete_leftovers(run_id)
         fault_point("delete.items_deleted", run_id=run_id)
         yield from _jobs_items(job_run_key(run_id)["PK"], deps)
     yield from _objects([f"{JOBS_PREFIX}{request.job_id}/"], deps)
