@@ -21,6 +21,7 @@ from unittest.mock import patch
 import httpx
 
 from prismline_api.dependencies import Dependencies
+from prismline_ledger import NewRun
 from prismline_localstack import harness
 from prismline_localstack.api_keys import read_api_key
 from prismline_runtime import Table, clients
@@ -96,14 +97,14 @@ def pages(client: httpx.Client) -> dict[str, Any]:
         job = client.post("/jobs", json={"workload": "urls", "name": "bench", "open": True}).json()
         run_id, urls = job["run"]["run_id"], [f"https://example.org/{n}" for n in range(number)]
         run = deps.ledger.open_run(
-            run_id=run_id,
-            survey="bench",
-            job_id=job["job_id"],
-            workload="urls",
-            params=None,
-            traceparent=None,
-            unit="task",
-            shard_count=shards,
+            NewRun(
+                run_id=run_id,
+                survey="bench",
+                job_id=job["job_id"],
+                workload="urls",
+                unit="task",
+                shard_count=shards,
+            )
         )
         deps.ledger.add_tasks(run, 0, urls)
         cursor, requests, seen = None, [], 0

@@ -28,6 +28,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from prismline_ledger import NewRun
+
 SYSTEM, BARE = "system", "bare"
 #: Channels of a spectrum.
 CHANNELS = 100
@@ -124,7 +126,7 @@ def prepare(n_chunks: int, n_spectra: int) -> dict[str, float]:
     body, pixels = io.BytesIO(), np.arange(n_spectra)
     np.savez(body, spectra=np.random.default_rng(1).normal(size=(n_spectra, CHANNELS)), x=pixels, y=pixels)
     ledger, transport = Ledger(clients.dynamodb(), table), Transport.connect(os.environ["ENVIRONMENT"], "benchmark")
-    ledger.open_run(run_id=RUN_ID, survey="s", job_id="j", workload="spectra", params=None, traceparent=None)
+    ledger.open_run(NewRun(run_id=RUN_ID, survey="s", job_id="j", workload="spectra"))
     ids = [chunk_id(number * n_spectra) for number in range(n_chunks)]
     s3 = clients.s3()
     for name in ids:

@@ -30,6 +30,7 @@ from playwright.sync_api import Page, sync_playwright
 
 from prismline_api.dependencies import Dependencies
 from prismline_contracts.base import timestamp
+from prismline_ledger import NewRun
 from prismline_localstack import harness
 from prismline_runtime import encode
 
@@ -173,9 +174,7 @@ def make_run(deps: Dependencies, chunks: int) -> str:
     """An unfinished run of `chunks` chunks."""
     run_id = "console-benchmark"
     opened = datetime.now(UTC) - timedelta(hours=12)
-    run = deps.ledger.open_run(
-        run_id=run_id, survey="large", job_id="bench", workload="spectra", params=None, traceparent=None
-    )
+    run = deps.ledger.open_run(NewRun(run_id=run_id, survey="large", job_id="bench", workload="spectra"))
     chance, ends = random.Random(1), [0.0] * WORKERS
 
     def items() -> Iterator[dict[str, Any]]:
@@ -222,9 +221,7 @@ def make_runs(deps: Dependencies, number: int) -> None:
     states = []
     for n in range(number - 1):
         run_id = f"bench-{n:05d}"
-        deps.ledger.open_run(
-            run_id=run_id, survey=f"survey-{n}", job_id="bench", workload="spectra", params=None, traceparent=None
-        )
+        deps.ledger.open_run(NewRun(run_id=run_id, survey=f"survey-{n}", job_id="bench", workload="spectra"))
         states.append(workflow_state(run_id, f"survey-{n}", moment + timedelta(seconds=n), "completed"))
     write(deps.states.name, states)
 

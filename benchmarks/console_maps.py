@@ -38,7 +38,7 @@ from prismline_contracts.base import chunk_id
 from prismline_contracts.decomposition import arrow_schema
 from prismline_contracts.objects import CubeGeometry, geometry_key, output_key
 from prismline_contracts.references import CubeReference
-from prismline_ledger import NewChunk, Started
+from prismline_ledger import NewChunk, NewRun, Outcome, Started
 from prismline_localstack import harness
 from prismline_localstack.api_keys import read_api_key
 from prismline_localstack.processes import processor_seconds
@@ -95,9 +95,7 @@ def make_run(deps: Dependencies, client: httpx.Client, key: str, nx: int, ny: in
     answer = client.post("/v1/jobs", json=body, headers={"Authorization": f"Bearer {key}"})
     job = answer.raise_for_status().json()
     run_id = job["run"]["run_id"]
-    deps.ledger.open_run(
-        run_id=run_id, survey="bench", job_id=job["job_id"], workload="spectra", params=None, traceparent=None
-    )
+    deps.ledger.open_run(NewRun(run_id=run_id, survey="bench", job_id=job["job_id"], workload="spectra"))
     deps.bucket.write(geometry_key(run_id), geometry.model_dump_json().encode())
     whole = CubeReference(
         key=CUBE, etag=deps.bucket.version(CUBE), offset=0, bitpix=8, axes=[nx, ny, STORED_CHANNELS], spectral_axis=3,
@@ -121,7 +119,7 @@ def make_run(deps: Dependencies, client: httpx.Client, key: str, nx: int, ny: in
         started = deps.ledger.start_chunk(run_id, chunk_id(first))
         assert isinstance(started, Started)
         deps.ledger.complete_chunk(
-            started.chunk, output_key=output_key("bench", run_id, chunk_id(first)), duration_ms=20_000
+            started.chunk, Outcome(output_key("bench", run_id, chunk_id(first))), duration_ms=20_000
         )
     return run_id, written
 

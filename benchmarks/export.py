@@ -29,7 +29,7 @@ from prismline_contracts.jobs import export_object_key, jobs_table_name
 from prismline_contracts.tasks import TaskItem, TaskResult, partition, shard_of, task_id
 from prismline_exporter.dependencies import Dependencies
 from prismline_exporter.handler import build_handler
-from prismline_ledger import Ledger
+from prismline_ledger import Ledger, NewRun
 from prismline_localstack.emulator import Emulator
 from prismline_localstack.testing import create_runs_table
 from prismline_runtime import clients, encode
@@ -134,14 +134,14 @@ def ledger(args: argparse.Namespace) -> dict[str, float]:
     dynamodb = clients.dynamodb()
     book = Ledger(dynamodb, RUNS)
     book.open_run(
-        run_id=run_id,
-        survey="pages",
-        job_id="job",
-        workload="urls",
-        params=None,
-        traceparent=None,
-        unit="task",
-        shard_count=shards,
+        NewRun(
+            run_id=run_id,
+            survey="pages",
+            job_id="job",
+            workload="urls",
+            unit="task",
+            shard_count=shards,
+        )
     )
     bodies = [body_of(n, args.bytes) for n in range(min(count, OBJECTS))]
     facts = [(len(body), sha256(body).hexdigest()) for body in bodies]

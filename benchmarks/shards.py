@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from prismline_contracts.base import timestamp
 from prismline_contracts.items import ChunkItem
-from prismline_ledger import Ledger
+from prismline_ledger import Ledger, NewRun, Outcome
 from prismline_localstack.emulator import Emulator
 from prismline_localstack.testing import create_runs_table
 from prismline_runtime import encode
@@ -86,9 +86,7 @@ class Contended(PlainHub):
 def prepare(dynamodb: Any, run_id: str, shard_count: int, n_chunks: int) -> list[ChunkItem]:
     """A run whose chunks are all in progress."""
     ledger = Ledger(dynamodb, TABLE)
-    ledger.open_run(
-        run_id=run_id, survey="s", job_id="j", workload="w", params=None, traceparent=None, shard_count=shard_count
-    )
+    ledger.open_run(NewRun(run_id=run_id, survey="s", job_id="j", workload="w", shard_count=shard_count))
     chunks = [
         ChunkItem(
             PK=run_id,
@@ -167,7 +165,7 @@ def completing(dynamodb: Any, run_id: str, shard_count: int, n_chunks: int) -> C
     """Completes the chunk with a number."""
     chunks = prepare(dynamodb, run_id, shard_count, n_chunks)
     ledger = Ledger(dynamodb, TABLE)
-    return lambda number: ledger.complete_chunk(chunks[number], output_key="o", duration_ms=1)
+    return lambda number: ledger.complete_chunk(chunks[number], Outcome("o"), duration_ms=1)
 
 
 def transacting(dynamodb: Any, run_id: str, shard_count: int, n_chunks: int) -> Callable[[int], object]:

@@ -75,9 +75,7 @@ def decomposed(file: io.BytesIO, name: str) -> bytes:
     with OutputFile(chunk.geometry, metadata_of(command, params, chunk.geometry)) as output:
         for block in chunk.blocks():
             fitter: Any = None
-            output.add(
-                located(decompose(block.spectra, block.x, block.y, params, fitter=fitter), block, chunk.geometry)
-            )
+            output.add(located(decompose(block, params, fitter=fitter), block, chunk.geometry))
         return output.finish()
 
 

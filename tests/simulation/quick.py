@@ -479,7 +479,7 @@ NAMES: list[tuple[Any, str, Any]] = [
         "_table",
         remembering(
             decompose._table,  # noqa: SLF001  no public function makes the table alone
-            lambda rows, x, y, beta: (repr(rows), x.tobytes(), y.tobytes(), beta),
+            lambda rows, block, params: (repr(rows), block.x.tobytes(), block.y.tobytes(), params.beta),
         ),
     ),
 ]

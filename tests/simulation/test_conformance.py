@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prismline_ledger import Counts, GivenBackTask, Ledger, NewChunk, Skipped, Started, TaskEnding
+from prismline_ledger import Counts, GivenBackTask, Ledger, NewChunk, NewRun, Outcome, Skipped, Started, TaskEnding
 from prismline_ledger.testing import ingest_run
 from prismline_localstack.testing import create_runs_table
 from prismline_runtime import Change, Table, unchanged
@@ -900,7 +900,7 @@ def test_the_ledger_leaves_the_same_items(backend: Backend, table: str) -> None:
     ledger = Ledger(backend.dynamodb, table, clock=lambda: f"2026-01-01T00:{next(moments):02}:00Z")
     ledger.stop_run("r", "failed")
     for _ in range(2):
-        ledger.open_run(run_id="r", survey="s", job_id="j", workload="spectra", params=None, traceparent=None)
+        ledger.open_run(NewRun(run_id="r", survey="s", job_id="j", workload="spectra"))
     assert ledger.resume_run(ledger.run("r"))
     chunks = [NewChunk(f"chunk-{number:07}", f"chunks/{number}", 10) for number in range(6)]
     ledger.add_chunks("r", chunks[:3])
@@ -913,7 +913,7 @@ def test_the_ledger_leaves_the_same_items(backend: Backend, table: str) -> None:
         assert isinstance(started, Started)
         ledger.record_deferral("r", new.chunk_id)
         if number % 3:
-            ledger.complete_chunk(started.chunk, output_key=f"o/{number}", duration_ms=5, n_timed_out=number % 2)
+            ledger.complete_chunk(started.chunk, Outcome(f"o/{number}", n_timed_out=number % 2), duration_ms=5)
         else:
             assert ledger.end_attempt(started.chunk, "it did not answer", interrupted=True)
             assert ledger.fail_chunk(ledger.chunk("r", new.chunk_id), "a permanent one").changed
@@ -925,7 +925,7 @@ def test_the_ledger_leaves_the_same_items(backend: Backend, table: str) -> None:
     assert ledger.close_run(ledger.run("r"))
     assert list(ledger.open_runs()) == []
     assert ledger.reopen_chunk(ledger.chunk("r", "chunk-0000000"), "op")
-    late = ledger.complete_chunk(ledger.chunk("r", "chunk-0000003"), output_key="o/3", duration_ms=7)
+    late = ledger.complete_chunk(ledger.chunk("r", "chunk-0000003"), Outcome("o/3"), duration_ms=7)
     assert (late.late, late.run.drained_at) == (True, None)
     assert ledger.record_resend(ledger.chunk("r", "chunk-0000000"), "lost")
     assert ledger.correct_counters(ledger.run("r"), {"chunks_completed": 5, "chunks_failed": 0})

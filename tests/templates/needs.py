@@ -51,6 +51,7 @@ TABLE_CALLS = {
     "batch_get": {"dynamodb:BatchGetItem"},
     "query": {"dynamodb:Query"},
     "page": {"dynamodb:Query"},
+    "page_of": {"dynamodb:Query"},
     "count": {"dynamodb:Query"},
     "scan": {"dynamodb:Scan"},
     "create": {"dynamodb:PutItem"},

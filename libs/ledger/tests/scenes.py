@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prismline_contracts.items import CHUNK_SK_PREFIX, RUN_SK, ChunkItem, ChunkStatus, RunItem
-from prismline_ledger import Finished, Ledger, NewChunk, Started
+from prismline_ledger import Finished, Ledger, NewChunk, NewRun, Outcome, Started
 from prismline_runtime import Change, Table
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Scene:
 
     def open(self, **arguments: Any) -> RunItem:
         fixed: dict[str, Any] = {"survey": "s", "job_id": "j", "workload": "spectra", "params": None}
-        return self.ledger.open_run(run_id=self.run_id, **fixed | {"traceparent": None} | arguments)
+        return self.ledger.open_run(NewRun(run_id=self.run_id, **fixed | {"traceparent": None} | arguments))
 
     def split(self, n_chunks: int, *, latch: bool = True, **arguments: Any) -> None:
         """Do the splitter's writes. May be repeated."""
@@ -129,7 +129,7 @@ class Scene:
 
     def complete(self, number: int = 0, *, n_timed_out: int = 0) -> Finished:
         chunk = self.chunk(number)
-        return self.ledger.complete_chunk(chunk, output_key="o", duration_ms=1, n_timed_out=n_timed_out)
+        return self.ledger.complete_chunk(chunk, Outcome("o", n_timed_out=n_timed_out), duration_ms=1)
 
     def fail(self, number: int = 0, error: str = "e") -> Finished:
         return self.ledger.fail_chunk(self.chunk(number), error)

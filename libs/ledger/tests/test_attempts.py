@@ -17,7 +17,7 @@ from prismline_contracts.items import (
     MAX_SUMMARY_BYTES,
     ChunkStatus,
 )
-from prismline_ledger import Costs, Skipped, truncate
+from prismline_ledger import Costs, Outcome, Skipped, truncate
 from prismline_runtime import PermanentError, TransientError
 
 
@@ -139,7 +139,7 @@ class TestEndings:
     def test_a_completed_chunk_has_the_key_of_its_output(self, scene: Scene) -> None:
         scene.split(1)
         done = scene.ledger.complete_chunk(
-            scene.start(), output_key="out/0", duration_ms=7, n_timed_out=2, summary="x" * 2000
+            scene.start(), Outcome("out/0", n_timed_out=2, summary="x" * 2000), duration_ms=7
         )
         chunk = scene.chunk()
         assert done.changed
@@ -158,8 +158,8 @@ class TestEndings:
         assert scene.ledger.reopen_chunk(failed.chunk, "recovery")
         scene.ledger.give_up_chunk(scene.chunk(), "No more.")
         assert scene.ledger.counts(scene.run).costs == Costs(15, 3, 0), "there was no attempt since"
-        assert scene.ledger.complete_chunk(slow, output_key="o", duration_ms=100, n_bytes=7).late
-        scene.ledger.complete_chunk(slow, output_key="o", duration_ms=100, n_bytes=7)
+        assert scene.ledger.complete_chunk(slow, Outcome("o", n_bytes=7), duration_ms=100).late
+        scene.ledger.complete_chunk(slow, Outcome("o", n_bytes=7), duration_ms=100)
         assert scene.ledger.counts(scene.run).costs == Costs(115, 3, 7)
         assert scene.chunk().n_bytes == 7
 
@@ -176,7 +176,7 @@ class TestEndings:
         scene.split(1)
         chunk = scene.start()
         end = {
-            "complete": lambda: scene.ledger.complete_chunk(chunk, output_key="o", duration_ms=1),
+            "complete": lambda: scene.ledger.complete_chunk(chunk, Outcome("o"), duration_ms=1),
             "fail": lambda: scene.ledger.fail_chunk(chunk, "e"),
         }[ending]
         for _ in dying(scene.dynamodb, end):
@@ -190,7 +190,7 @@ class TestEndings:
         scene.fail(1)
         scene.close("failed")
         chunk = scene.chunk(0)
-        complete = lambda: scene.ledger.complete_chunk(chunk, output_key="o", duration_ms=1)  # noqa: E731
+        complete = lambda: scene.ledger.complete_chunk(chunk, Outcome("o"), duration_ms=1)  # noqa: E731
         for _ in dying(scene.dynamodb, complete):
             assert scene.counters() == scene.states()
             assert scene.is_open == (scene.counters() == (1, 1))
@@ -208,7 +208,7 @@ class TestEndings:
         scene.split(2)
         chunk = scene.start()
         with before_request(scene.dynamodb, 0, scene.complete):
-            done = scene.ledger.complete_chunk(chunk, output_key="mine", duration_ms=1)
+            done = scene.ledger.complete_chunk(chunk, Outcome("mine"), duration_ms=1)
         assert not done.changed
         assert done.chunk.output_key == "o", "the call returns the chunk in the table"
         assert scene.counters() == (1, 0)
@@ -244,7 +244,7 @@ class TestEndings:
         scene.split(1)
         chunk = scene.start()
         scene.fail()
-        assert scene.ledger.complete_chunk(chunk, output_key="o", duration_ms=1).late
+        assert scene.ledger.complete_chunk(chunk, Outcome("o"), duration_ms=1).late
 
 
 HAPPENINGS = {
@@ -335,7 +335,7 @@ class TestDraining:
         with before_request(
             scene.dynamodb, 2, lambda: scene.ledger.drain(scene.run_id)
         ):  # requests: the end, the read, the drain
-            told = scene.ledger.complete_chunk(chunk, output_key="o", duration_ms=1).run
+            told = scene.ledger.complete_chunk(chunk, Outcome("o"), duration_ms=1).run
         assert told == scene.run
         assert scene.run.drains == 1
 
@@ -345,7 +345,7 @@ class TestDraining:
         reopen = lambda: scene.ledger.reopen_chunk(scene.chunk(0), "op")  # noqa: E731
         chunk = scene.chunk(1)
         with before_request(scene.dynamodb, 2, reopen):  # requests: the end, the read, the drain
-            run = scene.ledger.complete_chunk(chunk, output_key="o", duration_ms=1).run
+            run = scene.ledger.complete_chunk(chunk, Outcome("o"), duration_ms=1).run
         assert run.drained_at is scene.run.drained_at is None
         assert scene.complete(0).run.drains == 1
 

@@ -25,7 +25,7 @@ from ledger_model import UNENDED, ImpossibleError, Item, Model, Steps, TooEarlyE
 
 from prismline_contracts.base import timestamp
 from prismline_contracts.items import ChunkItem, RunItem
-from prismline_ledger import COUNTERS, Finished, Ledger, NewChunk, Started
+from prismline_ledger import COUNTERS, Finished, Ledger, NewChunk, NewRun, Outcome, Started
 from prismline_runtime import PermanentError, Table, TransientError
 
 if TYPE_CHECKING:
@@ -84,9 +84,7 @@ def call(op: Op, run_id: str, now: str, looks: list[Look]) -> Call | None:
         case "open":
             return Call(
                 lambda ledger: nothing(
-                    ledger.open_run(
-                        run_id=run_id, survey="s", job_id="j", workload="spectra", params=None, traceparent=None
-                    )
+                    ledger.open_run(NewRun(run_id=run_id, survey="s", job_id="j", workload="spectra"))
                 ),
                 lambda model: model.open(now),
             )
@@ -186,7 +184,7 @@ def call_of_chunk(op: Op, run_id: str, now: str, name: str, chunk: ChunkItem, re
         case "complete":
             return Call(
                 lambda ledger: finished(
-                    ledger.complete_chunk(chunk, output_key="o", duration_ms=1, n_bytes=9, n_timed_out=op.number)
+                    ledger.complete_chunk(chunk, Outcome("o", n_bytes=9, n_timed_out=op.number), duration_ms=1)
                 ),
                 lambda model: model.complete(now, name, op.number),
             )

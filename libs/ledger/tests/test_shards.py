@@ -30,7 +30,7 @@ from scenes import DiedError, before_request
 
 from prismline_contracts.items import ChunkItem, RunItem
 from prismline_contracts.tasks import TaskItem, TaskResult, TaskStatus
-from prismline_ledger import GivenBackTask, Ledger, NewChunk, TaskEnding
+from prismline_ledger import GivenBackTask, Ledger, NewChunk, NewRun, Outcome, TaskEnding
 from prismline_runtime import Table
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class ChunkCalls(TaskCalls):
 
     def complete(self, tasks: list[Any]) -> None:
         for chunk in tasks:
-            self.ledger.complete_chunk(chunk, output_key="o", duration_ms=1, n_timed_out=int(chunk.SK[-1]) % 2)
+            self.ledger.complete_chunk(chunk, Outcome("o", n_timed_out=int(chunk.SK[-1]) % 2), duration_ms=1)
 
     def fail(self, tasks: list[Any]) -> None:
         for chunk in tasks:
@@ -148,7 +148,7 @@ class Machine(RuleBasedStateMachine):
         unit: Any = "task" if self.calls_of is TaskCalls else "chunk"
         fixed: Any = {"survey": "s", "job_id": "j", "workload": "w", "params": None, "traceparent": None}
         shards = self.shard_count if unit == "task" else 1
-        run = self.ledger.open_run(run_id=self.run_id, unit=unit, shard_count=shards, **fixed)
+        run = self.ledger.open_run(NewRun(run_id=self.run_id, unit=unit, shard_count=shards, **fixed))
         self.calls = self.calls_of(self.ledger, run, self.shard_count)
         self.calls.add()
         #: The items at earlier moments, as the ledger returns them.

@@ -12,7 +12,7 @@ from scenes import DiedError, before_request, dying
 from prismline_contracts.base import timestamp
 from prismline_contracts.items import RunItem
 from prismline_contracts.tasks import TaskItem, TaskResult, TaskStatus, partition, result_key, shard_of, task_id
-from prismline_ledger import Costs, Counts, GivenBackTask, Ledger, TaskEnding
+from prismline_ledger import Costs, Counts, GivenBackTask, Ledger, NewRun, TaskEnding
 from prismline_runtime import Change, PermanentError, Table
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Tasks:
     def __init__(self, ledger: Ledger, run_id: str, shard_count: int) -> None:
         fixed: Any = {"survey": "s", "job_id": "j", "workload": "urls", "params": None, "traceparent": None}
         self.ledger = ledger
-        self.opened = ledger.open_run(run_id=run_id, unit="task", shard_count=shard_count, **fixed)
+        self.opened = ledger.open_run(NewRun(run_id=run_id, unit="task", shard_count=shard_count, **fixed))
 
     @property
     def run(self) -> RunItem:

@@ -25,7 +25,7 @@ from prismline_runtime import (
     queue_handler,
     service_logger,
 )
-from prismline_runtime.consumer import Consumer, unfinished
+from prismline_runtime.consumer import Consumer, Polled, unfinished
 from prismline_runtime.delivery import Delivery
 from prismline_runtime.settings import ConsumerSettings
 from prismline_runtime.transport import TOKEN_GONE_CODES
@@ -122,13 +122,11 @@ def start(aws_env: dict[str, str]) -> Iterator[StartConsumer]:
     ) -> Running:
         consumer = Consumer(
             sqs=clients.sqs(),
-            queue_name=name,
+            polled=Polled(name, batch_size, more_queues),
             handler=handler,
-            batch_size=batch_size,
             settings=ConsumerSettings(wait_seconds=1, visibility_seconds=visibility),
             logger=logger,
             turn=turn or threading.Lock(),
-            more_queues=more_queues,
         )
         started = Running(consumer, threading.Thread(target=consumer.run))
         started.thread.start()

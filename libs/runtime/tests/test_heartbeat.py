@@ -15,7 +15,7 @@ import pytest
 from prismline_contracts.commands import queue_name
 from prismline_localstack.waiting import wait_until
 from prismline_runtime import clients, consumer, service_logger
-from prismline_runtime.consumer import Consumer
+from prismline_runtime.consumer import Consumer, Polled
 from prismline_runtime.settings import ConsumerSettings
 
 #: Longest wait of these tests for any event, in seconds.
@@ -61,9 +61,8 @@ def test_a_consumer_is_unhealthy_while_an_invocation_takes_too_long(
 
     watched = Consumer(
         sqs=clients.sqs(),
-        queue_name=name,
+        polled=Polled(name, batch_size=1),
         handler=handler,
-        batch_size=1,
         settings=ConsumerSettings(wait_seconds=1, invocation_seconds=1),
         logger=service_logger("test"),
         turn=threading.Lock(),

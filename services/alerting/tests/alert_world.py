@@ -13,7 +13,7 @@ import pytest
 from prismline_alerting.dependencies import NotifierDependencies
 from prismline_alerting.handler import build_handler
 from prismline_contracts.alerts import muted_until_parameter
-from prismline_ledger import Ledger, NewChunk
+from prismline_ledger import Ledger, NewChunk, NewRun
 from prismline_ledger.testing import Context, lambda_event
 from prismline_localstack.testing import create_environment
 
@@ -141,7 +141,7 @@ class AlertingWorld:
     def run(self, run_id: str, errors: dict[str, str]) -> None:
         """Make a run with one failed attempt at each chunk. errors: by chunk id."""
         ledger = self.ledger
-        ledger.open_run(run_id=run_id, survey="grs", job_id="j", workload="captions", params=None, traceparent=None)
+        ledger.open_run(NewRun(run_id=run_id, survey="grs", job_id="j", workload="captions"))
         ledger.add_chunks(run_id, [NewChunk(chunk, f"chunks/{chunk}", 1) for chunk in errors])
         for chunk, error in errors.items():
             ledger.end_attempt(ledger.start_chunk(run_id, chunk).chunk, error, interrupted=False)

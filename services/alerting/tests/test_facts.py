@@ -13,7 +13,7 @@ from botocore.config import Config
 from prismline_alerting.alerts import Alert, State
 from prismline_alerting.facts import PUT_OFF, FactFinder, Facts, most_frequent, trouble_of
 from prismline_contracts.items import ChunkItem
-from prismline_ledger import Ledger
+from prismline_ledger import Ledger, Outcome
 
 
 def item(**fields: Any) -> ChunkItem:
@@ -55,7 +55,7 @@ def test_depth_counts_what_is_hidden_and_errors_are_those_of_open_runs(world: Al
     world.sqs.receive_message(QueueUrl=world.urls["chunks-dlq"], MaxNumberOfMessages=2, VisibilityTimeout=600)
     world.run("run-1", {"chunk-0000000": "GPU is down", "chunk-0000001": "GPU is down", "chunk-0000002": "Timeout"})
     done = world.ledger.chunk("run-1", "chunk-0000002")
-    world.ledger.complete_chunk(done, output_key="o", duration_ms=1)
+    world.ledger.complete_chunk(done, Outcome("o"), duration_ms=1)
     world.run("run-2", {"chunk-0000000": "GPU is down"})
     world.ledger.fail_chunk(world.ledger.chunk("run-2", "chunk-0000000"), "Broken frame")
     facts = world.deps.facts.find(alert(world))

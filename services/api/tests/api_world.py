@@ -20,7 +20,7 @@ from prismline_contracts.commands import RunSplit, dead_letter_queue_name, queue
 from prismline_contracts.items import RunItem
 from prismline_contracts.jobs import Scope, new_api_key
 from prismline_contracts.tasks import TaskResult, result_key
-from prismline_ledger import TaskEnding
+from prismline_ledger import NewRun, TaskEnding
 from prismline_localstack.testing import create_runs_table, drained, observe_bus
 from prismline_runtime import Bucket, Change, Table, UnavailableError, Work, decode
 
@@ -95,14 +95,14 @@ class ApiWorld:
     def open_run(self, job: dict[str, Any], shard_count: int = 1) -> RunItem:
         """Open the latest run of a job in the ledger, as the splitter does."""
         return self.deps.ledger.open_run(
-            run_id=job["run"]["run_id"],
-            survey=job["name"],
-            job_id=job["job_id"],
-            workload=job["workload"],
-            params=None,
-            traceparent=None,
-            unit=job["run"]["unit"],
-            shard_count=shard_count,
+            NewRun(
+                run_id=job["run"]["run_id"],
+                survey=job["name"],
+                job_id=job["job_id"],
+                workload=job["workload"],
+                unit=job["run"]["unit"],
+                shard_count=shard_count,
+            )
         )
 
     def keys(self, prefix: str) -> list[str]:

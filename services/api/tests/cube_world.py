@@ -18,7 +18,7 @@ from prismline_contracts.decomposition import arrow_schema
 from prismline_contracts.items import RunItem
 from prismline_contracts.objects import CubeGeometry, chunk_key, geometry_key, output_key
 from prismline_contracts.references import CubeReference
-from prismline_ledger import NewChunk, Started
+from prismline_ledger import NewChunk, Outcome, Started
 
 CUBE = "cubes/grs/field.fits"
 NX, NY, N_CHANNELS = 300, 20, 30
@@ -154,7 +154,7 @@ class CubeRun:
         for first in firsts or self.firsts:
             self.tables[first] = decomposition(self.geometry, first, self.count(first), seed)
             started = self._start(first)
-            self.world.deps.ledger.complete_chunk(started.chunk, output_key=self.store(first), duration_ms=5)
+            self.world.deps.ledger.complete_chunk(started.chunk, Outcome(self.store(first)), duration_ms=5)
 
     def store(self, first: int) -> str:
         """Write the output of a chunk, and return its key."""

@@ -20,6 +20,7 @@ from prismline_api.peers import is_own_account
 from prismline_api.sessions import CSRF_HEADER, SESSION_SECONDS, Sessions
 from prismline_contracts.base import timestamp
 from prismline_contracts.jobs import api_key_key, api_key_sha256
+from prismline_ledger import NewRun
 
 emulator = pytest.mark.emulator
 
@@ -301,13 +302,13 @@ class TestWhoSeesWhat:
         run_id = acme.post("/jobs", urls_job())["run"]["run_id"]
         world.state(run_id, created_at="2026-03-01T12:00:00.000Z", survey="pages", workload="urls", job_id="j")
         world.deps.ledger.open_run(
-            run_id="by-manifest",
-            survey="grs",
-            job_id="j2",
-            workload="spectra",
-            params=None,
-            traceparent=None,
-            unit="chunk",
+            NewRun(
+                run_id="by-manifest",
+                survey="grs",
+                job_id="j2",
+                workload="spectra",
+                unit="chunk",
+            )
         )
         world.state("by-manifest", created_at="2026-03-01T13:00:00.000Z", survey="grs", workload="spectra", job_id="j2")
         everybody = world.caller("local", ("read", "operate", "all"))

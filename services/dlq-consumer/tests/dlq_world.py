@@ -19,7 +19,7 @@ from prismline_contracts.items import ChunkItem, RunItem
 from prismline_contracts.prefixes import ARCHIVE_PREFIX
 from prismline_dlq_consumer.dependencies import Dependencies
 from prismline_dlq_consumer.handler import build_handler
-from prismline_ledger import Ledger, Started
+from prismline_ledger import Ledger, Outcome, Started
 from prismline_ledger.testing import Context, lambda_event, split_run
 from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_runtime import Bucket
@@ -148,7 +148,7 @@ class DlqConsumerWorld:
             self.ledger.end_attempt(self.attempt(run_id, chunk_id, ago=ago), error, interrupted=False)
 
     def complete(self, run_id: str, chunk_id: str, **fields: Any) -> None:
-        self.ledger.complete_chunk(self.attempt(run_id, chunk_id), output_key="o", duration_ms=1, **fields)
+        self.ledger.complete_chunk(self.attempt(run_id, chunk_id), Outcome("o", **fields), duration_ms=1)
 
     def fail(self, run_id: str, chunk_id: str, error: str = "given up") -> None:
         self.ledger.fail_chunk(self.ledger.chunk(run_id, chunk_id), error)

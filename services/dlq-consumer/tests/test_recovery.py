@@ -25,7 +25,7 @@ from prismline_contracts.envelope import Envelope
 from prismline_contracts.events import RunDrained
 from prismline_contracts.items import ChunkStatus
 from prismline_contracts.manifest import FitParams
-from prismline_ledger import LeaseLostError, Operations
+from prismline_ledger import LeaseLostError, Operations, Outcome
 
 pytestmark = pytest.mark.emulator
 
@@ -362,7 +362,7 @@ def test_a_chunk_that_ends_while_it_is_reopened_is_not_sent(
 
     def late_success(**arguments: Any) -> Any:
         dynamodb.answer("transact_write_items", other.transact_write_items)
-        world.ledger.complete_chunk(world.ledger.chunk("r", chunk_id), output_key="o", duration_ms=1)
+        world.ledger.complete_chunk(world.ledger.chunk("r", chunk_id), Outcome("o"), duration_ms=1)
         return other.transact_write_items(**arguments)
 
     dynamodb.answer("transact_write_items", late_success)

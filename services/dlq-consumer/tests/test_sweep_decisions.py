@@ -86,7 +86,7 @@ def unfitted(**fields: Any) -> ChunkItem:
 
 
 def decide(chunk: ChunkItem, now: datetime, *, run: RunItem | None = None, held: Held = Held.NOWHERE) -> object:
-    return sweep_chunk(chunk, run or run_item(), now, PATIENCE, LIMITS, chunks=lambda: held, refits=lambda: held)
+    return sweep_chunk(chunk, run or run_item(), now, PATIENCE, LIMITS, lambda _: held)
 
 
 class TestDeadWorkers:
@@ -172,7 +172,7 @@ class TestLostMessages:
         assert decide(chunk_item(status), after(365 * DAY)) is None
 
     def test_queues_are_not_asked_where_their_answer_makes_no_difference(self) -> None:
-        def asked() -> Held:
+        def asked(_: Queue) -> Held:
             raise AssertionError("nobody has to ask")
 
         for chunk, now, expected in [
@@ -180,7 +180,7 @@ class TestLostMessages:
             (begun(), after(DAY), Resend),
             (unfitted(), after(300), NoneType),
         ]:
-            decided = sweep_chunk(chunk, run_item(), now, PATIENCE, LIMITS, chunks=asked, refits=asked)
+            decided = sweep_chunk(chunk, run_item(), now, PATIENCE, LIMITS, asked)
             assert isinstance(decided, expected)
 
     @given(

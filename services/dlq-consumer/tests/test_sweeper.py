@@ -19,7 +19,7 @@ from prismline_contracts.items import RUN_SK, ChunkItem, ChunkStatus
 from prismline_dlq_consumer import sweeper
 from prismline_dlq_consumer.sweep_decisions import SweepLimits
 from prismline_dlq_consumer.sweeper import SweeperDependencies, on_sweep, sweep
-from prismline_ledger import Ledger, NewChunk, Patience, Started, TaskEnding
+from prismline_ledger import Ledger, NewChunk, NewRun, Outcome, Patience, Started, TaskEnding
 from prismline_ledger.testing import Context, lambda_event_of, split_run
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import create_runs_table, drained, observe_bus
@@ -126,7 +126,7 @@ class SweeperWorld:
 
     def complete(self, run_id: str, chunk_id: str, *, n_timed_out: int = 0) -> None:
         chunk = self.ledger.chunk(run_id, chunk_id)
-        self.ledger.complete_chunk(chunk, output_key=f"out/{chunk_id}", duration_ms=1, n_timed_out=n_timed_out)
+        self.ledger.complete_chunk(chunk, Outcome(f"out/{chunk_id}", n_timed_out=n_timed_out), duration_ms=1)
 
     def fail(self, run_id: str, chunk_id: str, error: str = "e") -> None:
         self.ledger.fail_chunk(self.ledger.chunk(run_id, chunk_id), error)
@@ -578,7 +578,7 @@ class TestCounters:
 
     def test_a_run_of_tasks_is_not_counted_by_chunks(self, world: SweeperWorld) -> None:
         fixed: Any = {"survey": "s", "job_id": "j", "workload": "urls", "params": None, "traceparent": None}
-        run = world.ledger.open_run(run_id="r", unit="task", **fixed)
+        run = world.ledger.open_run(NewRun(run_id="r", unit="task", **fixed))
         world.ledger.add_tasks(run, 0, ["https://example.org"])
         world.ledger.set_task_total("r", [1])
         (task,) = world.ledger.tasks(run)

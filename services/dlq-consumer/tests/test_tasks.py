@@ -19,7 +19,7 @@ from prismline_contracts.items import RunItem
 from prismline_contracts.tasks import TaskItem, TaskResult, shard_of
 from prismline_dlq_consumer import recovery
 from prismline_dlq_consumer.sweeper import Tally, sweep
-from prismline_ledger import GivenBackTask, TaskEnding
+from prismline_ledger import GivenBackTask, NewRun, TaskEnding
 from prismline_ledger.testing import ingest_run
 
 pytestmark = pytest.mark.emulator
@@ -440,7 +440,7 @@ def test_a_run_whose_submission_died_is_announced_until_its_end_is_recorded(
     if latched:
         task_run(world, manifest_key="jobs/j/m.json")
     else:
-        world.ledger.open_run(run_id="r", **opened, unit="task", manifest_key="jobs/j/m.json")
+        world.ledger.open_run(NewRun(run_id="r", **opened, unit="task", manifest_key="jobs/j/m.json"))
     assert swept(world, minutes=4).splits_resent == 0
     assert swept(world, minutes=6).splits_resent == 1
     (command,) = world.taken("split")

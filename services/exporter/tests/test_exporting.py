@@ -22,7 +22,7 @@ from prismline_contracts.objects import output_key
 from prismline_contracts.tasks import task_address
 from prismline_exporter import exporting, objects, parquet_file, zip_archive
 from prismline_exporter.exports import LeaseLostError
-from prismline_ledger import NewChunk, Started
+from prismline_ledger import NewChunk, Outcome, Started
 from prismline_ledger.testing import split_run
 
 pytestmark = pytest.mark.emulator
@@ -325,7 +325,7 @@ def test_captions_are_exported_as_they_are(world: ExportWorld) -> None:
 def _complete(world: ExportWorld, name: str, key: str) -> None:
     started = world.ledger.start_chunk(RUN_ID, name)
     assert isinstance(started, Started)
-    world.ledger.complete_chunk(started.chunk, output_key=key, duration_ms=1)
+    world.ledger.complete_chunk(started.chunk, Outcome(key), duration_ms=1)
 
 
 WIDTH, ROWS = 40, 25

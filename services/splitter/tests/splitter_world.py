@@ -26,7 +26,7 @@ from prismline_contracts.items import CHUNK_SK_PREFIX
 from prismline_contracts.jobs import jobs_table_name
 from prismline_contracts.tasks import TaskItem, TaskResult
 from prismline_cube import Layout, gather
-from prismline_ledger import Ledger, Started, TaskEnding
+from prismline_ledger import Ledger, Outcome, Started, TaskEnding
 from prismline_ledger.testing import Context, lambda_event_of
 from prismline_localstack.testing import create_runs_table, drained, observe_bus
 from prismline_runtime import Bucket, Transport, UnavailableError
@@ -281,7 +281,7 @@ class SplitterWorld:
         for chunk in list(self.ledger.chunks(run_id)):
             started = self.ledger.start_chunk(run_id, chunk.SK.removeprefix(CHUNK_SK_PREFIX))
             if isinstance(started, Started):
-                self.ledger.complete_chunk(started.chunk, output_key="out", duration_ms=1)
+                self.ledger.complete_chunk(started.chunk, Outcome("out"), duration_ms=1)
 
 
 def cube_file(n: int, seed: int = 0) -> tuple[bytes, np.ndarray]:

@@ -25,13 +25,13 @@ from prismline_contracts.commands import Queue, queue_name
 from prismline_contracts.envelope import Envelope, Wrappable, traceparent_of
 from prismline_contracts.events import RunSubmitted
 from prismline_contracts.items import RunItem
-from prismline_ledger import Ledger
+from prismline_ledger import Ledger, Outcome
 from prismline_ledger.testing import split_run
 from prismline_localstack.deploy import deploy
 from prismline_localstack.state import make_client
 from prismline_localstack.testing import observe_bus, stacks_around
 from prismline_runtime import service_logger
-from prismline_runtime.consumer import Consumer
+from prismline_runtime.consumer import Consumer, Polled
 from prismline_runtime.settings import ConsumerSettings
 from prismline_status.dependencies import Dependencies
 from prismline_status.handler import build_handler
@@ -153,7 +153,7 @@ class RunningStatus:
         """Act as the worker: end one chunk."""
         chunk = self.ledger.chunk(run_id, chunk_id)
         if well:
-            return self.ledger.complete_chunk(chunk, output_key="o", duration_ms=1).run
+            return self.ledger.complete_chunk(chunk, Outcome("o"), duration_ms=1).run
         return self.ledger.fail_chunk(chunk, "spoiled").run
 
 
@@ -174,9 +174,8 @@ def running(
     consumers = [
         Consumer(
             sqs=make_client("sqs", variables),
-            queue_name=queue_name(variables["ENVIRONMENT"], queue),
+            polled=Polled(queue_name(variables["ENVIRONMENT"], queue), batch_size=10),
             handler=handler,
-            batch_size=10,
             settings=ConsumerSettings(wait_seconds=1, visibility_seconds=5),
             logger=logger,
             turn=turn,

@@ -15,7 +15,7 @@ from prismline_contracts.commands import Queue, StatusUpdate, queue_name
 from prismline_contracts.envelope import Envelope, Wrappable
 from prismline_contracts.events import RunCheckRequested, RunDrained, RunSubmitted
 from prismline_contracts.items import RunItem
-from prismline_ledger import Ledger
+from prismline_ledger import Ledger, Outcome
 from prismline_ledger.testing import Context, lambda_event_of, split_run
 from prismline_localstack.testing import create_runs_table, observe_bus
 from prismline_runtime import Transport, clients, service_logger
@@ -123,7 +123,7 @@ class StatusScene:
         """Act as the worker: end one chunk. Return the run after that."""
         chunk = self.ledger.chunk(self.run_id, chunk_id)
         if well:
-            return self.ledger.complete_chunk(chunk, output_key="o", duration_ms=1).run
+            return self.ledger.complete_chunk(chunk, Outcome("o"), duration_ms=1).run
         return self.ledger.fail_chunk(chunk, "spoiled").run
 
     def drain(self, chunk_ids: list[str], *, failed: int = 0) -> None:

@@ -9,6 +9,7 @@ import worker_kernels as kernels
 
 from prismline_contracts.manifest import FitParams
 from prismline_runtime.errors import PermanentError, TransientError
+from prismline_worker.chunk_file import Spectra
 from prismline_worker.decompose import decompose
 from prismline_worker.schema import FIT_SCHEMA
 
@@ -18,7 +19,8 @@ PHSPECTRA = FitParams(decomposer="phspectra")
 def run(spectra, fitter, params=None, **limits):
     spectra = np.asarray(spectra)
     n = len(spectra)
-    return decompose(spectra, np.arange(n), np.arange(n) + 50, params or PHSPECTRA, fitter=fitter, **limits)
+    block = Spectra(spectra, np.arange(n), np.arange(n) + 50)
+    return decompose(block, params or PHSPECTRA, fitter=fitter, **limits)
 
 
 def orders(*first_channels):
@@ -45,7 +47,7 @@ def test_every_spectrum_gets_what_phspectra_gives_when_called_directly(fitter, s
 
 
 def test_rows_keep_the_order_and_the_pixels_of_the_chunk(fitter, spectra):
-    table = decompose(spectra[:3], np.array([9, 3, 5]), np.array([2, 2, 1]), PHSPECTRA, fitter=fitter)
+    table = decompose(Spectra(spectra[:3], np.array([9, 3, 5]), np.array([2, 2, 1])), PHSPECTRA, fitter=fitter)
     assert table["x"].to_pylist() == [9, 3, 5]
     assert table["y"].to_pylist() == [2, 2, 1]
 
@@ -137,4 +139,4 @@ def test_a_child_that_is_killed_again_and_again_is_transient(obedient):
 
 def test_spectra_and_pixels_of_different_length_are_refused(obedient):
     with pytest.raises(ValueError, match="shorter"):
-        decompose(orders(1.0, 2.0), np.array([0, 1]), np.array([0]), PHSPECTRA, fitter=obedient)
+        decompose(Spectra(orders(1.0, 2.0), np.array([0, 1]), np.array([0])), PHSPECTRA, fitter=obedient)

@@ -10,6 +10,7 @@ from prismline_gaussline import decompose as decompose_directly
 from prismline_gaussline import kernel_available
 from prismline_runtime import PermanentError
 from prismline_worker import decompose as decompose_module
+from prismline_worker.chunk_file import Spectra
 from prismline_worker.decompose import decompose
 from prismline_worker.schema import FIT_SCHEMA
 
@@ -18,11 +19,10 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def run(spectra, fitter=None, params=None, **limits):
+def run(spectra, fitter=None, params=None, noise=None, **limits):
     n = len(spectra)
-    return decompose(
-        np.asarray(spectra), np.arange(n), np.arange(n) + 50, params or FitParams(), fitter=fitter, **limits
-    )
+    block = Spectra(np.asarray(spectra), np.arange(n), np.arange(n) + 50, noise=noise)
+    return decompose(block, params or FitParams(), fitter=fitter, **limits)
 
 
 @pytest.mark.parametrize("preset", ["best", "compatible"])

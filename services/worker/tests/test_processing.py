@@ -13,6 +13,7 @@ from worker_world import FIRST, GOOD, HOPELESS, RUN_ID, SECOND, WorkerWorld
 from prismline_contracts.base import now
 from prismline_contracts.envelope import Envelope
 from prismline_contracts.items import ChunkStatus
+from prismline_ledger import NewRun
 from prismline_runtime import (
     Bucket,
     Change,
@@ -415,7 +416,7 @@ def test_the_chunks_of_a_resumed_run_are_processed_at_once(world: WorkerWorld, c
 def test_the_number_of_remembered_runs_is_limited(world: WorkerWorld, clock: Clock) -> None:
     going = going_runs.GoingRuns(world.ledger, most=2)
     for run_id in ("a", "b", "c"):
-        world.ledger.open_run(run_id=run_id, survey="s", job_id="j", workload="w", params=None, traceparent=None)
+        world.ledger.open_run(NewRun(run_id=run_id, survey="s", job_id="j", workload="w"))
         assert not going.stopped(run_id)
     world.aws.calls.clear()
     assert not going.stopped("c")

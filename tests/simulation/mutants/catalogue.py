@@ -173,7 +173,11 @@ MUTANTS: tuple[Mutant, ...] = (
     # ---- the ledger: the slow lane
     Mutant(
         "rows that wait are not counted in the run",
-        Rewrite("prismline_ledger:complete_chunk", '{"n_timed_out": n_timed_out} if n_timed_out else {}', "{}"),
+        Rewrite(
+            "prismline_ledger:complete_chunk",
+            '{"n_timed_out": outcome.n_timed_out} if outcome.n_timed_out else {}',
+            "{}",
+        ),
         "`wait` ends before the slow lane has fitted its rows.",
         ("two slow lanes",),
     ),

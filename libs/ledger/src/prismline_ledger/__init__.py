@@ -5,9 +5,9 @@ from prismline_ledger.judgement import Patience, attempts_used, exhausted, failu
 from prismline_ledger.ledger import Ledger
 from prismline_ledger.operations import LeaseLostError, Operations
 from prismline_ledger.repeated_errors import RepeatedError
-from prismline_ledger.splitting import NewChunk
+from prismline_ledger.splitting import NewChunk, NewRun
 from prismline_ledger.tasks import GivenBackTask, TaskEnding, TaskPage, TasksEnded
-from prismline_ledger.transitions import Costs, Counts, Finished, Skipped, Started, truncate
+from prismline_ledger.transitions import Costs, Counts, Finished, Outcome, Skipped, Started, truncate
 
 __all__ = [
     "COUNTERS",
@@ -20,7 +20,9 @@ __all__ = [
     "LeaseLostError",
     "Ledger",
     "NewChunk",
+    "NewRun",
     "Operations",
+    "Outcome",
     "Patience",
     "RepeatedError",
     "Skipped",

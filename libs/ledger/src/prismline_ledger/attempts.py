@@ -8,7 +8,7 @@ from boto3.dynamodb.conditions import Attr
 
 from prismline_contracts.items import MAX_SUMMARY_BYTES, ChunkItem, ChunkStatus, RunItem
 from prismline_ledger.base import LedgerBase, as_read, chunk_key_of, run_key
-from prismline_ledger.transitions import ALLOWED_FROM, Finished, Skipped, Started, truncate, with_error
+from prismline_ledger.transitions import ALLOWED_FROM, Finished, Outcome, Skipped, Started, truncate, with_error
 from prismline_runtime import Change, RefusedError, TransientError
 
 _MAY_START = Attr("status").is_in(sorted(ALLOWED_FROM[ChunkStatus.IN_PROGRESS]))
@@ -79,32 +79,19 @@ class Attempts(LedgerBase):
         change = Change({"last_error": truncate(error)}, condition=_MAY_START)
         self._update_chunk(run_id, chunk_id, change)
 
-    def complete_chunk(
-        self,
-        chunk: ChunkItem,
-        *,
-        output_key: str,
-        duration_ms: int,
-        n_bytes: int | None = None,
-        n_timed_out: int = 0,
-        n_blank: int | None = None,
-        summary: str | None = None,
-    ) -> Finished:
-        """Complete the chunk: its output is stored in full. `n_timed_out` of its items wait for the slow lane.
-
-        n_bytes: the length of the output. n_blank: how many of its items are blank, if the splitter has not counted
-        them.
-        """
-        fields: dict[str, Any] = {"output_key": output_key, "duration_ms": duration_ms, "n_timed_out": n_timed_out}
-        if n_bytes is not None:
-            fields["n_bytes"] = n_bytes
-        if summary is not None:
-            fields["summary"] = truncate(summary, MAX_SUMMARY_BYTES)
-        adds = {"n_timed_out": n_timed_out} if n_timed_out else {}
-        if n_blank is not None:
-            fields["n_blank"] = n_blank
-            if n_blank or chunk.shard is None:  # with several shards, the run's item is written only if necessary
-                adds["n_blank"] = n_blank
+    def complete_chunk(self, chunk: ChunkItem, outcome: Outcome, *, duration_ms: int) -> Finished:
+        """Complete the chunk: its output is stored in full."""
+        fields: dict[str, Any] = {"output_key": outcome.output_key, "duration_ms": duration_ms}
+        fields["n_timed_out"] = outcome.n_timed_out
+        if outcome.n_bytes is not None:
+            fields["n_bytes"] = outcome.n_bytes
+        if outcome.summary is not None:
+            fields["summary"] = truncate(outcome.summary, MAX_SUMMARY_BYTES)
+        adds = {"n_timed_out": outcome.n_timed_out} if outcome.n_timed_out else {}
+        if outcome.n_blank is not None:
+            fields["n_blank"] = outcome.n_blank
+            if outcome.n_blank or chunk.shard is None:  # with several shards, the run's item is written only if needed
+                adds["n_blank"] = outcome.n_blank
         return self._end_chunk(chunk, ChunkStatus.COMPLETED, fields, run_adds=adds)
 
     def fail_chunk(self, chunk: ChunkItem, error: str, *, duration_ms: int | None = None) -> Finished:

@@ -185,11 +185,11 @@ class LedgerBase:
         """
         prefix = TASK_SK_PREFIX if run.unit == "task" else CHUNK_SK_PREFIX
         pk = partition(run.run_id, shard, run.shard_count) if run.unit == "task" else run.run_id
-        return self._table.page(
+        return self._table.page_of(
+            CELL_ATTRIBUTES,
             Key("PK").eq(pk) & Key("SK").between(prefix, until or f"{prefix}~"),
             limit=limit,
             after={"PK": pk, "SK": after or prefix},  # no item's key is the prefix, so the first page skips nothing
-            attributes=CELL_ATTRIBUTES,
         )
 
     def count_chunks(self, run_id: str) -> int:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import Literal
+from typing import Any, Literal
 
 from boto3.dynamodb.conditions import Attr, ConditionBase
 
@@ -16,6 +16,37 @@ from prismline_ledger.base import LedgerBase, as_read, shard_key
 from prismline_runtime import Change, PermanentError, RefusedError, batches, side_by_side, unchanged
 
 _TOTAL = RunItem.attribute("chunks_total")
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """What is known of a run when it is opened."""
+
+    run_id: str
+    survey: str
+    job_id: str
+    workload: str
+    #: The parameters of the workload, complete, as JSON.
+    params: str | None = None
+    #: Those that the submitter gave, as JSON.
+    params_given: str | None = None
+    traceparent: str | None = None
+    #: The sweeper uses it and `split_token`, the token of the task that waits for the split, to send `run.split` again.
+    manifest_key: str | None = None
+    split_token: str | None = None
+    unit: Literal["chunk", "task"] = "chunk"
+    shard_count: int = 1
+    tenant: str | None = None
+    #: None: the default.
+    priority: int | None = None
+    max_concurrency: int | None = None
+    deadline_at: str | None = None
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """The fields of the run's item that have these values."""
+        priority = DEFAULT_PRIORITY if self.priority is None else self.priority
+        return {name: value for name, value in vars(self).items() if name != "run_id"} | {"priority": priority}
 
 
 @dataclass(frozen=True)
@@ -31,59 +62,27 @@ class NewChunk:
 class Splitting(LedgerBase):
     """Writes that create a run, from its item to the latch."""
 
-    def open_run(
-        self,
-        *,
-        run_id: str,
-        survey: str,
-        job_id: str,
-        workload: str,
-        params: str | None,
-        traceparent: str | None,
-        params_given: str | None = None,
-        manifest_key: str | None = None,
-        split_token: str | None = None,
-        unit: Literal["chunk", "task"] = "chunk",
-        shard_count: int = 1,
-        tenant: str | None = None,
-        priority: int | None = None,
-        max_concurrency: int | None = None,
-        deadline_at: str | None = None,
-    ) -> RunItem:
+    def open_run(self, new: NewRun) -> RunItem:
         """Create the run's item if it does not exist. Return the item in the table.
 
         The number of shards never changes after the first chunk or task is added, so a caller uses the number in the
-        returned item. The sweeper uses `manifest_key` and `split_token` (the token of the task that waits for the
-        split) to send `run.split` again. If the run was stopped before it was opened, it is stopped now.
+        returned item. If the run was stopped before it was opened, it is stopped now.
         """
         created_at = self._clock()
         item = RunItem(
-            PK=run_id,
-            GSI1_PK=survey,
+            PK=new.run_id,
+            GSI1_PK=new.survey,
             GSI1_SK=created_at,
             **self._opened(),
-            survey=survey,
-            workload=workload,
-            job_id=job_id,
             created_at=created_at,
-            params=params,
-            params_given=params_given,
-            traceparent=traceparent,
-            trace_id=traceparent.split("-")[1] if traceparent else None,
-            manifest_key=manifest_key,
-            split_token=split_token,
-            unit=unit,
-            shard_count=shard_count,
-            tenant=tenant,
-            priority=DEFAULT_PRIORITY if priority is None else priority,
-            max_concurrency=max_concurrency,
-            deadline_at=deadline_at,
+            trace_id=new.traceparent.split("-")[1] if new.traceparent else None,
+            **new.attributes,
         )
         created = self._table.create(item.model_dump(exclude_none=True), key="PK")
-        stop = self._table.get({"PK": run_id, "SK": STOP_SK})
+        stop = self._table.get({"PK": new.run_id, "SK": STOP_SK})
         if stop is not None and "resumed_at" not in stop:
-            self._stop(run_id, stop["stop_reason"])
-        return item if created and stop is None else self.run(run_id)
+            self._stop(new.run_id, stop["stop_reason"])
+        return item if created and stop is None else self.run(new.run_id)
 
     def note_manifest(self, run_id: str, manifest_key: str) -> None:
         """Record the manifest of a run that has none: the run of an open job was opened before there was one."""

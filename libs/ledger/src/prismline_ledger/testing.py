@@ -12,7 +12,7 @@ from typing import Any
 
 from prismline_contracts.base import chunk_id, timestamp
 from prismline_contracts.items import ChunkItem
-from prismline_ledger import Ledger, NewChunk
+from prismline_ledger import Ledger, NewChunk, NewRun
 from prismline_runtime.consumer import lambda_record
 
 
@@ -103,7 +103,7 @@ def split_run(
     if isinstance(chunks, int):
         chunks = [NewChunk(chunk_id(n), f"chunks/{run_id}/{n}.npz", 1) for n in range(chunks)]
     new = list(chunks)
-    ledger.divide(ledger.open_run(run_id=run_id, **opened), shard_count)
+    ledger.divide(ledger.open_run(NewRun(run_id=run_id, **opened)), shard_count)
     ledger.add_chunks(run_id, new, shard_count=shard_count)
     ledger.set_total(run_id, n_chunks=len(new), n_items=len(new), n_blank=n_blank, shard_count=shard_count)
     if latch:
@@ -119,7 +119,7 @@ def ingest_run(
     fields: arguments of `Ledger.open_run` that replace the defaults.
     """
     opened = {"survey": "pages", "job_id": "j", "workload": "urls", "params": None, "traceparent": None} | fields
-    run = ledger.open_run(run_id=run_id, unit="task", shard_count=shard_count, **opened)
+    run = ledger.open_run(NewRun(run_id=run_id, unit="task", shard_count=shard_count, **opened))
     added = ledger.add_tasks(run, 0, sources)
     by_shard = {shard: added.get(shard, []) for shard in range(shard_count)}
     ledger.set_task_total(run_id, [len(names) for names in by_shard.values()])

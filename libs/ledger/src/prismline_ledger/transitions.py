@@ -130,6 +130,21 @@ class Counts:
 
 
 @dataclass(frozen=True)
+class Outcome:
+    """The result of a processed chunk. Its complete output is stored under `output_key`."""
+
+    output_key: str
+    #: Length of the output in bytes. None if it is not known.
+    n_bytes: int | None = None
+    #: Timed-out items, which wait for the slow lane. The workload has already arranged for another try.
+    n_timed_out: int = 0
+    #: Items without any data. None: the splitter has counted them, or the workload does not count them.
+    n_blank: int | None = None
+    #: A short summary of the output for the chunk's item.
+    summary: str | None = None
+
+
+@dataclass(frozen=True)
 class Started:
     """An attempt has begun. The caller processes the chunk."""
 

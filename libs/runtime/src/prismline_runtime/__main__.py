@@ -23,7 +23,7 @@ from typing import Any
 
 from prismline_contracts.commands import polled_queues, queue_name
 from prismline_runtime import clients
-from prismline_runtime.consumer import Consumer, Handler, MoreQueues
+from prismline_runtime.consumer import Consumer, Handler, MoreQueues, Polled
 from prismline_runtime.settings import ConsumerSettings, ServiceSettings
 from prismline_runtime.telemetry import service_logger
 
@@ -63,13 +63,11 @@ def main() -> None:
     consumers = [
         Consumer(
             sqs=clients.sqs(),
-            queue_name=queue_name(environment, queue),
+            polled=Polled(queue_name(environment, queue), arguments.batch_size, more_queues),
             handler=handler,
-            batch_size=arguments.batch_size,
             settings=settings,
             logger=logger,
             turn=turn,
-            more_queues=more_queues,
         )
         for turn in turns
         for queue in queues

@@ -78,41 +78,48 @@ class InvocationContext:
         return max(0, round((self.deadline - time.monotonic()) * 1000))
 
 
+@dataclass(frozen=True)
+class Polled:
+    """The queues that a consumer polls."""
+
+    queue_name: str
+    #: Most messages of one invocation.
+    batch_size: int
+    #: Returns the queues to poll besides `queue_name`. It is called every `MORE_QUEUES_SECONDS`.
+    more_queues: MoreQueues | None = None
+
+
 class Consumer:
     """Polls one queue, or several in turn, and calls `handler` with each batch.
 
     Consumers that share the lock `turn` run the handler one invocation at a time, as in Lambda.
-
-    more_queues: returns the queues to poll besides `queue_name`. It is called every `MORE_QUEUES_SECONDS`.
     """
 
     def __init__(
         self,
         *,
         sqs: SQSClient,
-        queue_name: str,
+        polled: Polled,
         handler: Handler,
-        batch_size: int,
         settings: ConsumerSettings,
         logger: Logger,
         turn: threading.Lock,
-        more_queues: MoreQueues | None = None,
     ) -> None:
         self._sqs = sqs
-        self._queue_name = queue_name
+        self._queue_name = polled.queue_name
         self._handler = handler
-        self._batch_size = batch_size
+        self._batch_size = polled.batch_size
         self._settings = settings
         self._logger = logger
         self._turn = turn
-        self._more_queues = more_queues
+        self._more_queues = polled.more_queues
         self._stopping = threading.Event()
         self._choice = QueueChoice()
         self._found: dict[str, _Queue] = {}
         #: When the other queues were last looked for (`time.monotonic` seconds).
         self._looked_at = float("-inf")
         #: The queue of the messages in flight.
-        self._current = _Queue(queue_name, "", "")
+        self._current = _Queue(polled.queue_name, "", "")
         #: Receipt handles of the messages in flight, by message id.
         self._in_flight: dict[str, str] = {}
         self._lock = threading.Lock()

@@ -199,23 +199,23 @@ class Table:
         where: ConditionBase | None = None,
         index: str | None = None,
         descending: bool = False,
-        attributes: Sequence[str] | None = None,
     ) -> Page:
         """At most `limit` items of one partition, after the item with the key `after`. One request.
-
-        attributes: only these, such as `status` and `result.length`. DynamoDB still reads whole items.
 
         A consistent read unless `index` is given. DynamoDB applies `where` to what it has read. So a page may be short,
         or empty, although more items follow.
         """
-        options: dict[str, Any] = {"Limit": limit}
-        if after is not None:
-            options["ExclusiveStartKey"] = encode(after)
-        if attributes is not None:
-            options["attributes"] = attributes
-        answer = next(self._pages(key, where, index, descending, **options))
-        last = answer.get("LastEvaluatedKey")
-        return Page([decode(item) for item in answer["Items"]], None if last is None else decode(last))
+        begin: dict[str, Any] = {} if after is None else {"ExclusiveStartKey": encode(after)}
+        return _page_in(next(self._pages(key, where, index, descending, Limit=limit, **begin)))
+
+    def page_of(
+        self, attributes: Sequence[str], key: ConditionBase, *, limit: int, after: Mapping[str, Any] | None = None
+    ) -> Page:
+        """The same page with only the `attributes`, such as `status` and `result.length`. It reads whole items."""
+        begin: dict[str, Any] = {} if after is None else {"ExclusiveStartKey": encode(after)}
+        return _page_in(
+            next(self._pages(key, None, None, descending=False, attributes=attributes, Limit=limit, **begin))
+        )
 
     def scan(self) -> Iterator[dict[str, Any]]:
         """All items of the table, in no order. The reads are not consistent."""
@@ -405,6 +405,11 @@ class Table:
                         raise _CollisionError(f"Could not {doing}: it collided with another write.") from error
                     raise
         raise AssertionError("unreachable: Retrying returns or raises")
+
+
+def _page_in(answer: Mapping[str, Any]) -> Page:
+    last = answer.get("LastEvaluatedKey")
+    return Page([decode(item) for item in answer["Items"]], None if last is None else decode(last))
 
 
 class _CollisionError(TransientError):

@@ -97,7 +97,7 @@ def rerun_job(
         _check_rerun(request, job, deps)
         manifest = _manifest_again(request, job, deps)
         run = job_run_item(job, run_id, timestamp(deps.clock()))
-        asked = idempotency_item(caller.tenant, name, operation, digest, job, run, deps.clock())
+        asked = idempotency_item(name, operation, digest, run, deps.clock())
         if deps.store.add_run(job, run, asked):
             fault_point("api.rerun_added", run_id=run_id)
             _start_again(manifest, job, run, deps)

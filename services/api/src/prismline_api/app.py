@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, FastAPI, Query, Response
+from fastapi import APIRouter, Depends, FastAPI, Query, Response
 from mangum import Mangum
 
 from prismline_api import problems
@@ -98,6 +98,28 @@ changes something. If no answer comes, repeat the request with the same key: it 
 problem document (RFC 9457) whose `detail` says what to do."""
 
 api = APIRouter(prefix="/v1", route_class=KeyRoute, responses=problems.RESPONSES)
+
+
+def _shown_runs(
+    status: RunStatus = None,
+    workload: Annotated[str | None, Query(max_length=200, description="Only runs of this workload.")] = None,
+    name: Annotated[str | None, Query(max_length=200, description="Only runs whose name has this part.")] = None,
+) -> RunFilter:
+    return RunFilter(status, workload, name)
+
+
+def _wanted_dead_letters(
+    run_id: Annotated[str | None, Query(max_length=80, description="Only of this run.")] = None,
+    first: Annotated[str | None, Query(pattern=DAY, description="The first day, in UTC, e.g. 2026-03-01.")] = None,
+    last: Annotated[str | None, Query(pattern=DAY, description="The last day, in UTC.")] = None,
+    queue: Annotated[str | None, Query(max_length=80, description="Only from this queue, e.g. `chunks`.")] = None,
+    error: Annotated[str | None, Query(max_length=200, description="Only with this text in the error.")] = None,
+) -> Wanted:
+    return Wanted(first, last, run_id, queue, error)
+
+
+ShownRuns = Annotated[RunFilter, Depends(_shown_runs)]
+WantedDeadLetters = Annotated[Wanted, Depends(_wanted_dead_letters)]
 
 
 def create_app() -> FastAPI:
@@ -235,16 +257,10 @@ def create_upload(body: UploadRequest, caller: Submitter, deps: Deps) -> Upload:
 
 @api.get("/runs", tags=["runs"], response_model_exclude_none=True)
 def get_runs(
-    caller: Reader,
-    deps: Deps,
-    status: RunStatus = None,
-    workload: Annotated[str | None, Query(max_length=200, description="Only runs of this workload.")] = None,
-    name: Annotated[str | None, Query(max_length=200, description="Only runs whose name has this part.")] = None,
-    limit: Limit = PAGE_ITEMS,
-    cursor: Cursor = None,
+    caller: Reader, deps: Deps, shown: ShownRuns, limit: Limit = PAGE_ITEMS, cursor: Cursor = None
 ) -> Page[RunSummary]:
     """List the runs of your jobs, the newest first. With a filter, a part of the list may be short or empty."""
-    return list_runs(caller, RunFilter(status, workload, name), limit, cursor, deps)
+    return list_runs(caller, shown, limit, cursor, deps)
 
 
 @api.get("/runs/{run_id}", tags=["runs"], response_model_exclude_none=True)
@@ -315,18 +331,10 @@ def get_result(task_id: TaskAddress, caller: Reader, deps: Deps) -> ResultLink:
 
 @api.get("/dead-letters", tags=["dead letters"], response_model_exclude_none=True)
 def get_dead_letters(
-    caller: Reader,
-    deps: Deps,
-    run_id: Annotated[str | None, Query(max_length=80, description="Only of this run.")] = None,
-    first: Annotated[str | None, Query(pattern=DAY, description="The first day, in UTC, e.g. 2026-03-01.")] = None,
-    last: Annotated[str | None, Query(pattern=DAY, description="The last day, in UTC.")] = None,
-    queue: Annotated[str | None, Query(max_length=80, description="Only from this queue, e.g. `chunks`.")] = None,
-    error: Annotated[str | None, Query(max_length=200, description="Only with this text in the error.")] = None,
-    limit: Limit = PAGE_ITEMS,
-    cursor: Cursor = None,
+    caller: Reader, deps: Deps, wanted: WantedDeadLetters, limit: Limit = PAGE_ITEMS, cursor: Cursor = None
 ) -> Page[DeadLetterView]:
     """List the archived dead letters of your runs, the newest day first. A part of the list may be short or empty."""
-    return list_dead_letters(caller, Wanted(first, last, run_id, queue, error), limit, cursor, deps)
+    return list_dead_letters(caller, wanted, limit, cursor, deps)
 
 
 @api.get("/dead-letters/{day}/{message_id}", tags=["dead letters"], response_model_exclude_none=True)

@@ -20,7 +20,7 @@ from prismline_api.auth import Keys
 from prismline_api.cells.following import Feeds
 from prismline_api.cursors import ForgedCursorError, seal, unseal
 from prismline_api.deployment.alerts import Alerts
-from prismline_api.deployment.system import System
+from prismline_api.deployment.system import System, SystemClients
 from prismline_api.ownership import Sources, sources_of
 from prismline_api.peers import is_own_account
 from prismline_api.problems import ProblemError
@@ -232,9 +232,7 @@ class Dependencies:
             transport=Transport.connect(settings.environment, SERVICE),
             alerts=Alerts(ssm, cloudwatch, settings.environment),
             system=System(
-                clients.sqs(),
-                cloudwatch,
-                ssm,
+                SystemClients(clients.sqs(), cloudwatch, ssm),
                 settings.environment,
                 age_namespace=settings.queue_age_namespace,
                 process_reports=settings.process_reports,

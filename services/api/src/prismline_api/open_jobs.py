@@ -113,7 +113,7 @@ def _batch_items(
         request_sha256=digest,
         created_at=timestamp(moment),
     )
-    return batch, idempotency_item(job.tenant, name, operation, digest, job, run, moment, first_index=first_index)
+    return batch, idempotency_item(name, operation, digest, run, moment, first_index=first_index)
 
 
 def close_job(job: JobItem, deps: Dependencies) -> JobItem:

@@ -53,6 +53,7 @@ from prismline_contracts.jobs import (
 )
 from prismline_contracts.manifest import Manifest, SpectraManifest
 from prismline_contracts.tasks import TaskList, UrlParams, UrlsManifest
+from prismline_ledger import NewRun
 from prismline_runtime import Bucket, Transport, batches, describe_invalid, fault_point
 
 #: Tasks in one message if a request enqueues them. Short messages spread a small run over workers.
@@ -101,7 +102,7 @@ def submit(
         manifest, job, run = _prepared(request, caller, key, traceparent, deps)
         if key is None and manifest is not None:
             _see_to_its_start(job, run, manifest, deps)
-        asked = None if key is None else idempotency_item(caller.tenant, key, SUBMIT, digest, job, run, deps.clock())
+        asked = None if key is None else idempotency_item(key, SUBMIT, digest, run, deps.clock())
         if job.upload_id is not None:
             keep_upload(job.tenant, job.upload_id, deps)
         if deps.store.create_job(job, run, asked):
@@ -298,20 +299,22 @@ def open_task_run(
 ) -> RunItem:
     """Open a run of tasks in the ledger, if it is not open. Return the run."""
     return deps.ledger.open_run(
-        run_id=run.run_id,
-        survey=job.survey,
-        job_id=job.job_id,
-        workload=job.workload,
-        params=UrlParams.model_validate_json(job.params or "{}").model_dump_json(exclude_none=True),
-        params_given=job.params,
-        traceparent=job.traceparent,
-        manifest_key=manifest_key,
-        unit="task",
-        shard_count=shard_count,
-        tenant=job.tenant,
-        priority=job.priority,
-        max_concurrency=job.max_concurrency,
-        deadline_at=job.deadline_at,
+        NewRun(
+            run_id=run.run_id,
+            survey=job.survey,
+            job_id=job.job_id,
+            workload=job.workload,
+            params=UrlParams.model_validate_json(job.params or "{}").model_dump_json(exclude_none=True),
+            params_given=job.params,
+            traceparent=job.traceparent,
+            manifest_key=manifest_key,
+            unit="task",
+            shard_count=shard_count,
+            tenant=job.tenant,
+            priority=job.priority,
+            max_concurrency=job.max_concurrency,
+            deadline_at=job.deadline_at,
+        )
     )
 
 
@@ -373,23 +376,15 @@ def job_run_item(job: JobItem, run_id: str, created_at: str) -> JobRunItem:
 
 
 def idempotency_item(
-    tenant: str,
-    key: str,
-    operation: str,
-    digest: str,
-    job: JobItem,
-    run: JobRunItem,
-    moment: datetime,
-    *,
-    first_index: int | None = None,
+    key: str, operation: str, digest: str, run: JobRunItem, moment: datetime, *, first_index: int | None = None
 ) -> IdempotencyItem:
-    """The item that records the request with a key."""
+    """The item that records the request with a key. run: the run that it made or to which it added."""
     return IdempotencyItem(
-        PK=idempotency_key(tenant, key)["PK"],
-        tenant=tenant,
+        PK=idempotency_key(run.tenant, key)["PK"],
+        tenant=run.tenant,
         operation=operation,
         request_sha256=digest,
-        job_id=job.job_id,
+        job_id=run.job_id,
         run_id=run.run_id,
         first_index=first_index,
         created_at=timestamp(moment),

@@ -12,9 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum, auto
+from functools import partial
 
 from prismline_contracts.base import timestamp
-from prismline_contracts.commands import JobIngest, RunSplit, SpectraRefit, StatusUpdate, StepFunctionsError
+from prismline_contracts.commands import JobIngest, Queue, RunSplit, SpectraRefit, StatusUpdate, StepFunctionsError
 from prismline_contracts.items import ChunkItem, ChunkStatus, NewerStatus, RunItem
 from prismline_contracts.manifest import FitParams
 from prismline_contracts.tasks import ShardItem
@@ -89,13 +90,11 @@ def sweep_chunk(
     now: datetime,
     patience: Patience,
     limits: SweepLimits,
-    *,
-    chunks: Callable[[], Held],
-    refits: Callable[[], Held],
+    held: Callable[[Queue], Held],
 ) -> Resend | ResendRefit | GiveUp | SayEnd | None:
     """Decide what a sweep does with a chunk. None: nothing.
 
-    chunks, refits: return where the messages of the queues `chunks` and `refits` are. They are called only if needed.
+    held: returns where the messages of a queue are. It is called only if needed.
     """
     if chunk.unsaid:
         return SayEnd()
@@ -110,9 +109,9 @@ def sweep_chunk(
                 return Resend(SKIPPED) if skipped else None
             silent = min(seconds_since(moment, now) for moment in heard if moment)
             backlog = limits.backlog_seconds * 2.0 ** min(chunk.resends, 60)
-            return Resend(_lost(silent)) if _is_lost(silent, backlog, limits, chunks) else None
+            return Resend(_lost(silent)) if _is_lost(silent, backlog, limits, partial(held, Queue.CHUNKS)) else None
         case ChunkStatus.COMPLETED if chunk.n_timed_out > 0:
-            return _sweep_refit(chunk, now, limits, refits)
+            return _sweep_refit(chunk, now, limits, partial(held, Queue.REFITS))
     return None
 
 

@@ -274,15 +274,7 @@ class _Sweep:
         return counted, seen_to_all
 
     def _decide(self, chunk: ChunkItem, run: RunItem) -> Resend | ResendRefit | GiveUp | SayEnd | None:
-        return sweep_chunk(
-            chunk,
-            run,
-            self._now,
-            self._deps.patience,
-            self._deps.limits,
-            chunks=lambda: self._held(Queue.CHUNKS),
-            refits=lambda: self._held(Queue.REFITS),
-        )
+        return sweep_chunk(chunk, run, self._now, self._deps.patience, self._deps.limits, self._held)
 
     def _resend(self, lost: list[tuple[ChunkItem, str]], run: RunItem) -> None:
         """Send, then record. A sweep that dies in between sends again, which is harmless."""

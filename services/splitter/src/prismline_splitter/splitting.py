@@ -18,6 +18,7 @@ from prismline_contracts.envelope import Wrappable
 from prismline_contracts.events import RunDrained, RunSplitCompleted
 from prismline_contracts.items import RunItem
 from prismline_contracts.manifest import Manifest
+from prismline_ledger import NewRun
 from prismline_runtime import Message, PermanentError, fault_point
 from prismline_splitter.chunking import shards_of
 from prismline_splitter.dependencies import Dependencies
@@ -116,20 +117,22 @@ def split_run(command: RunSplit, message: Message, deps: Dependencies) -> RunIte
 def _open_run(manifest: Manifest, command: RunSplit, message: Message, deps: Dependencies, **fields: Any) -> RunItem:
     """Create the run's item if it does not exist. `fields` are further arguments of `Ledger.open_run`."""
     run = deps.ledger.open_run(
-        run_id=command.run_id,
-        survey=manifest.survey,
-        job_id=command.job_id,
-        workload=manifest.workload,
-        params=_json(manifest.params.model_dump(mode="json", exclude_none=True)),
-        params_given=_json(manifest.params.model_dump(mode="json", exclude_unset=True, exclude_none=True)),
-        traceparent=message.envelope.traceparent,
-        manifest_key=command.manifest_key,
-        split_token=message.envelope.tasktoken,
-        tenant=manifest.tenant,
-        max_concurrency=manifest.max_concurrency,
-        priority=manifest.priority,
-        deadline_at=manifest.deadline_at,
-        **fields,
+        NewRun(
+            run_id=command.run_id,
+            survey=manifest.survey,
+            job_id=command.job_id,
+            workload=manifest.workload,
+            params=_json(manifest.params.model_dump(mode="json", exclude_none=True)),
+            params_given=_json(manifest.params.model_dump(mode="json", exclude_unset=True, exclude_none=True)),
+            traceparent=message.envelope.traceparent,
+            manifest_key=command.manifest_key,
+            split_token=message.envelope.tasktoken,
+            tenant=manifest.tenant,
+            max_concurrency=manifest.max_concurrency,
+            priority=manifest.priority,
+            deadline_at=manifest.deadline_at,
+            **fields,
+        )
     )
     fault_point("split.run_opened", run_id=command.run_id)
     return run

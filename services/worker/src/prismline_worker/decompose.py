@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from prismline_contracts.decomposition import NOT_FITTED, SpectrumStatus
 from prismline_contracts.manifest import FitParams
 from prismline_gaussline import kernel_available
 from prismline_runtime.errors import PermanentError, TransientError
+from prismline_worker.chunk_file import Spectra
 from prismline_worker.fit_process import FitError, FitProcess, FitterCrashError, FitterUnavailableError, FitTimeoutError
 from prismline_worker.gaussline import decompose_with_gaussline
 from prismline_worker.schema import FIT_SCHEMA
@@ -31,21 +32,17 @@ class _Row:
 
 
 def decompose(
-    spectra: NDArray[np.floating],
-    x: NDArray[np.integer],
-    y: NDArray[np.integer],
+    block: Spectra,
     params: FitParams,
     *,
     fitter: FitProcess,
-    noise: NDArray[np.float64] | None = None,
     budget_s: float | None = None,
     deadline: float | None = None,
     done: Callable[[int], None] = lambda n: None,  # noqa: ARG005
 ) -> pa.Table:
-    """Decompose `spectra` (n, channels) at the pixels `x`, `y` (n,) into a table of :data:`FIT_SCHEMA`.
+    """Decompose the spectra of `block` into a table of :data:`FIT_SCHEMA`, with a row for each spectrum.
 
-    A row is a spectrum. `noise`, the standard deviation in the spectra's unit, broadcasts to their shape. Without it
-    the number in `params` is used. Without that the noise is estimated.
+    Without the noise of the block, the number in `params` is used. Without that the noise is estimated.
 
     A spectrum is `timed_out` if it takes longer than `budget_s` seconds or is not done at `deadline` (`time.monotonic`
     seconds). The slow lane fits such rows again. None means no limit. gaussline fits the whole block in one call and
@@ -61,25 +58,25 @@ def decompose(
     `TransientError` if the fitting process cannot start or is killed from outside, for example by the out-of-memory
     killer.
     """
-    if noise is None and isinstance(params.noise, float):
-        noise = np.array([[params.noise]])
-    if noise is None and isinstance(params.noise, str):
+    if block.noise is None and isinstance(params.noise, float):
+        block = replace(block, noise=np.array([[params.noise]]))
+    if block.noise is None and isinstance(params.noise, str):
         raise PermanentError(f"The chunk's input lacks the noise of {params.noise}; submit the cube again.")
-    if noise is not None and not (params.decomposer == "gaussline" and kernel_available()):
+    if block.noise is not None and not (params.decomposer == "gaussline" and kernel_available()):
         raise PermanentError("A given noise needs gaussline with its kernel; phspectra estimates the noise by itself.")
     if params.decomposer == "gaussline" and kernel_available():
         if deadline is None or time.monotonic() < deadline:
-            table = decompose_with_gaussline(spectra, x, y, params, noise=noise, budget_s=budget_s)
-            done(len(spectra))
+            table = decompose_with_gaussline(block, params, budget_s=budget_s)
+            done(len(block.spectra))
             return table
-        blank = ~np.isfinite(spectra).any(axis=1)
-        return _table([_Row(SpectrumStatus.BLANK if b else SpectrumStatus.TIMED_OUT) for b in blank], x, y, params.beta)
+        blank = ~np.isfinite(block.spectra).any(axis=1)
+        return _table([_Row(SpectrumStatus.BLANK if b else SpectrumStatus.TIMED_OUT) for b in blank], block, params)
     rows = []
-    for spectrum, column, line in zip(spectra, x, y, strict=True):
+    for spectrum, column, line in zip(block.spectra, block.x, block.y, strict=True):
         with _errors_naming(f"the spectrum at x={column}, y={line}"):
             rows.append(_decompose_one(spectrum, params, fitter, budget_s, deadline))
         done(1)
-    return _table(rows, x, y, params.beta)
+    return _table(rows, block, params)
 
 
 @contextmanager
@@ -118,13 +115,13 @@ def phspectra_params(params: FitParams) -> dict[str, float]:
     return params.model_dump(exclude={"decomposer", "preset", "noise"})
 
 
-def _table(rows: list[_Row], x: NDArray[np.integer], y: NDArray[np.integer], beta: float) -> pa.Table:
+def _table(rows: list[_Row], block: Spectra, params: FitParams) -> pa.Table:
     columns: dict[str, Any] = {
-        "x": np.asarray(x, dtype=np.int32),
-        "y": np.asarray(y, dtype=np.int32),
-        "beta": np.full(len(rows), beta),
+        "x": np.asarray(block.x, dtype=np.int32),
+        "y": np.asarray(block.y, dtype=np.int32),
+        "beta": np.full(len(rows), params.beta),
         "rms": [row.rms for row in rows],
-        "min_persistence": [None if row.rms is None else beta * row.rms for row in rows],
+        "min_persistence": [None if row.rms is None else params.beta * row.rms for row in rows],
         "n_components": [NOT_FITTED if row.status is SpectrumStatus.TIMED_OUT else len(row.components) for row in rows],
         "component_amplitudes": [[amplitude for amplitude, _, _ in row.components] for row in rows],
         "component_means": [[mean for _, mean, _ in row.components] for row in rows],

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from prismline_contracts.decomposition import NOT_FITTED, SpectrumStatus
 from prismline_contracts.manifest import FitParams
 from prismline_gaussline import Decomposition, Flag, NoDataWarning, Params, decompose
+from prismline_worker.chunk_file import Spectra
 from prismline_worker.schema import FIT_SCHEMA
 
 #: Time budget of a spectrum, in seconds, that stands for no budget.
@@ -32,23 +33,15 @@ _COMPONENT_COLUMNS = {
 }
 
 
-def decompose_with_gaussline(
-    spectra: NDArray[np.floating],
-    x: NDArray[np.integer],
-    y: NDArray[np.integer],
-    params: FitParams,
-    *,
-    noise: NDArray[np.float64] | None = None,
-    budget_s: float | None = None,
-) -> pa.Table:
+def decompose_with_gaussline(block: Spectra, params: FitParams, *, budget_s: float | None = None) -> pa.Table:
     """A table of :data:`FIT_SCHEMA` with a row for each spectrum. Its metadata has the assumptions about the noise.
 
-    `noise` broadcasts to the shape of `spectra`. None: gaussline estimates it. A spectrum that takes longer than
-    `budget_s` seconds is `timed_out`.
+    The noise of the block broadcasts to the shape of its spectra. None: gaussline estimates it. A spectrum that takes
+    longer than `budget_s` seconds is `timed_out`.
     """
     given = params.model_dump(exclude={"decomposer", "noise"})
     settings = Params(**given, time_budget_s=budget_s or NO_BUDGET_S)
-    return _table(decompose(spectra, settings, noise=noise), x, y, params.beta)
+    return _table(decompose(block.spectra, settings, noise=block.noise), block.x, block.y, params.beta)
 
 
 def _table(found: Decomposition, x: NDArray[np.integer], y: NDArray[np.integer], beta: float) -> pa.Table:

@@ -170,15 +170,7 @@ def _attempt(
                 f"A recovery reopened {chunk_id} during this attempt, so it is tried again."
             ) from error
         return finished
-    finished = deps.ledger.complete_chunk(
-        chunk,
-        output_key=outcome.output_key,
-        duration_ms=_milliseconds(began),
-        n_bytes=outcome.n_bytes,
-        n_timed_out=outcome.n_timed_out,
-        n_blank=outcome.n_blank,
-        summary=outcome.summary,
-    )
+    finished = deps.ledger.complete_chunk(chunk, outcome, duration_ms=_milliseconds(began))
     deps.logger.info(
         "chunk_completed",
         extra={"items": command.n_items, "timed_out": outcome.n_timed_out, "duration_ms": _milliseconds(began)},

@@ -96,12 +96,9 @@ def _refit(command: SpectraRefit, chunk: ChunkItem, message: Message, deps: Depe
     with open_input(command, bucket, deps, n_items=len(table)) as chunk_input:
         spectra = chunk_input.take(rows)
     refit = decompose(
-        spectra.spectra,
-        spectra.x,
-        spectra.y,
+        spectra,
         command.params,
         fitter=deps.fitter,
-        noise=spectra.noise,
         deadline=message.delivery.deadline(deps.settings.deadline_margin_seconds),
     )
     refit = located(refit, spectra, chunk_input.geometry)

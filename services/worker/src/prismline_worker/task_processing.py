@@ -38,16 +38,57 @@ from prismline_worker.url_tasks import UrlTasks
 
 
 @dataclass
-class _Progress:
-    """The results for the tasks of one message."""
+class _Work:
+    """The work on the tasks of one message, and its results so far."""
 
+    command: TasksProcess
+    message: Message
+    run: RunItem
+    params: UrlParams
+    deps: Dependencies
+    going: GoingRuns
     #: Tasks that are to be tried again, with the seconds that they wait.
     again: dict[str, float] = field(default_factory=dict)
     #: The run after the end of its tasks, if it was read.
-    run: RunItem | None = None
+    run_after: RunItem | None = None
     #: Ids of tasks that had FAILED, and were completed after all.
     late: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def deadline(self) -> float:
+        """No fetch begins after it (`time.monotonic` seconds)."""
+        return self.message.delivery.deadline(self.deps.settings.deadline_margin_seconds + self.params.timeout_s)
+
+    def begin(self, ready: list[TaskItem]) -> list[TaskItem]:
+        """Begin attempts at tasks. Return those that have begun."""
+        started = self.deps.ledger.start_tasks(self.run, ready)
+        fault_point("tasks.started", run_id=self.run.run_id)
+        return started
+
+    def record(self, attempted: list[Attempted]) -> None:
+        """End the tasks that have ended, and give back the others."""
+        fault_point("tasks.worked", run_id=self.run.run_id)
+        moment = now()
+        judged = [judge(each, self.params.max_attempts, moment) for each in attempted]
+        if endings := [each for each in judged if isinstance(each, TaskEnding)]:
+            ended = self.deps.ledger.end_tasks(self.run, endings)
+            self.run_after = ended.run or self.run_after
+            self.late += [task.task_id for task in ended.late]
+            # A recovery has reopened such a task during its attempt.
+            self.again |= {task.task_id: 0.0 for task in ended.unchanged if not task.state.terminal}
+            self.counts.update(task.status.lower() for task in ended.changed)
+            self.counts["bytes"] += sum(task.result.length for task in ended.changed if task.result is not None)
+            fault_point("tasks.some_ended", run_id=self.run.run_id)
+        if given_back := [each for each in judged if isinstance(each, GivenBack)]:
+            self.deps.ledger.give_back_tasks(self.run, [each.given(moment) for each in given_back])
+            self.again |= {each.task.task_id: each.wait for each in given_back}
+            self.counts["tried_again"] += len(given_back)
+            fault_point("tasks.given_back", run_id=self.run.run_id)
+
+    def waits(self, reason: str) -> None:
+        """Record why tasks found no slot."""
+        self.going.waits(self.run.run_id, reason)
 
 
 def on_tasks_process(
@@ -70,75 +111,19 @@ def on_tasks_process(
     later = {task.task_id: wait for task in left if (wait := waits_for(task, moment)) > 0}
     due = [task for task in left if task.task_id not in later]
 
-    progress, deferred = _Progress(), dict[str, float]()
+    work, deferred = _Work(command, message, run, params, deps, going), dict[str, float]()
     if due:
-        deferred = _work(due, run, params, command, message, deps, urls, going, progress)
+        waits = urls.work(due, work)
+        deferred = {name: slot_wait(command.deferrals) if wait is None else wait for name, wait in waits.items()}
     fault_point("tasks.ended", run_id=command.run_id)
-    _send_rest(later | progress.again | deferred, bool(deferred), command, message, deps)
+    _send_rest(later | work.again | deferred, bool(deferred), command, message, deps)
     fault_point("tasks.rest_sent", run_id=command.run_id)
     if not left:  # a worker may have died between the end of these tasks and the announcement
-        progress.run = deps.ledger.drain_shard(command.run_id, command.shard if run.shard_count > 1 else None)
-    if progress.run is not None:
-        going.seen(progress.run)
-        _announce(progress.run, progress.late, message, deps)
-    _count(command, progress.counts, deps)
-
-
-def _work(
-    due: list[TaskItem],
-    run: RunItem,
-    params: UrlParams,
-    command: TasksProcess,
-    message: Message,
-    deps: Dependencies,
-    urls: UrlTasks,
-    going: GoingRuns,
-    progress: _Progress,
-) -> dict[str, float]:
-    """Attempt tasks and record the results. Return ids of tasks that could not begin, with the seconds they wait."""
-
-    def begin(ready: list[TaskItem]) -> list[TaskItem]:
-        started = deps.ledger.start_tasks(run, ready)
-        fault_point("tasks.started", run_id=command.run_id)
-        return started
-
-    def record(attempted: list[Attempted]) -> None:
-        fault_point("tasks.worked", run_id=command.run_id)
-        _record(attempted, run, params.max_attempts, deps, progress)
-
-    waits = urls.work(
-        due,
-        begin,
-        record,
-        params=params,
-        bucket=command.bucket,
-        max_concurrency=command.max_concurrency,
-        deadline=message.delivery.deadline(deps.settings.deadline_margin_seconds + params.timeout_s),
-        waits=lambda reason: going.waits(run.run_id, reason),
-    )
-    return {name: slot_wait(command.deferrals) if wait is None else wait for name, wait in waits.items()}
-
-
-def _record(
-    attempted: list[Attempted], run: RunItem, max_attempts: int, deps: Dependencies, progress: _Progress
-) -> None:
-    """End the tasks that have ended, and give back the others."""
-    moment = now()
-    judged = [judge(each, max_attempts, moment) for each in attempted]
-    if endings := [each for each in judged if isinstance(each, TaskEnding)]:
-        ended = deps.ledger.end_tasks(run, endings)
-        progress.run = ended.run or progress.run
-        progress.late += [task.task_id for task in ended.late]
-        # A recovery has reopened such a task during its attempt.
-        progress.again |= {task.task_id: 0.0 for task in ended.unchanged if not task.state.terminal}
-        progress.counts.update(task.status.lower() for task in ended.changed)
-        progress.counts["bytes"] += sum(task.result.length for task in ended.changed if task.result is not None)
-        fault_point("tasks.some_ended", run_id=run.run_id)
-    if given_back := [each for each in judged if isinstance(each, GivenBack)]:
-        deps.ledger.give_back_tasks(run, [each.given(moment) for each in given_back])
-        progress.again |= {each.task.task_id: each.wait for each in given_back}
-        progress.counts["tried_again"] += len(given_back)
-        fault_point("tasks.given_back", run_id=run.run_id)
+        work.run_after = deps.ledger.drain_shard(command.run_id, command.shard if run.shard_count > 1 else None)
+    if work.run_after is not None:
+        going.seen(work.run_after)
+        _announce(work.run_after, work.late, message, deps)
+    _count(command, work.counts, deps)
 
 
 def _send_rest(

@@ -13,10 +13,11 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 import httpx
 
+from prismline_contracts.commands import TasksProcess
 from prismline_contracts.tasks import TaskItem, TaskResult, UrlParams, result_key
 from prismline_coordination import Cache, Leases, RateLimit
 from prismline_runtime import UnavailableError, clients
@@ -43,12 +44,41 @@ LONGEST_RATE_WAIT_SECONDS = 20.0
 RECORD_SECONDS = 1.0
 
 T = TypeVar("T")
-#: Takes the attempts that have ended since the last call.
-Record = Callable[[list[Attempted]], None]
 
 
 class NoTimeError(UnavailableError):
     """The invocation has no time left for the task."""
+
+
+class Work(Protocol):
+    """The work on tasks of one message, as the caller of `UrlTasks.work` does it."""
+
+    @property
+    def command(self) -> TasksProcess:
+        """The message."""
+        ...
+
+    @property
+    def params(self) -> UrlParams:
+        """The parameters of its run."""
+        ...
+
+    @property
+    def deadline(self) -> float:
+        """No fetch begins after it (`time.monotonic` seconds)."""
+        ...
+
+    def begin(self, ready: list[TaskItem]) -> list[TaskItem]:
+        """Begin attempts at tasks that may work now. Return those that have begun."""
+        ...
+
+    def record(self, attempted: list[Attempted]) -> None:
+        """Record attempts that have ended. Called every second and at the end."""
+        ...
+
+    def waits(self, reason: str) -> None:
+        """Record why tasks found no slot."""
+        ...
 
 
 class UrlTasks:
@@ -71,64 +101,36 @@ class UrlTasks:
         """Make the workload with the clients that it needs."""
         return cls(deps, clients.s3())
 
-    def work(
-        self,
-        tasks: Sequence[TaskItem],
-        begin: Callable[[list[TaskItem]], list[TaskItem]],
-        record: Record,
-        *,
-        params: UrlParams,
-        bucket: str,
-        max_concurrency: int | None,
-        deadline: float,
-        waits: Callable[[str], None],
-    ) -> dict[str, float | None]:
+    def work(self, tasks: Sequence[TaskItem], work: Work) -> dict[str, float | None]:
         """Fetch the URLs of tasks of one run. Return ids of tasks that were not begun, with the seconds they wait.
 
         None in place of the seconds: the run or the host has no slot now, or Valkey does not answer.
 
-        begin: begins attempts at tasks that may work now, and returns those that it has begun.
-        record: is called with attempts that have ended, every second and at the end.
-        deadline: no fetch begins after it (`time.monotonic` seconds).
-        waits: is called with the reason if tasks found no slot.
-
-        Passes on errors of `begin`, `record` and `waits`.
+        Passes on errors of the methods of `work`.
         """
-        return self._in_loop(self._work(tasks, begin, record, params, bucket, max_concurrency, deadline, waits))
+        return self._in_loop(self._work(tasks, work))
 
     # ---- in the event loop
 
-    async def _work(
-        self,
-        tasks: Sequence[TaskItem],
-        begin: Callable[[list[TaskItem]], list[TaskItem]],
-        record: Record,
-        params: UrlParams,
-        bucket: str,
-        max_concurrency: int | None,
-        deadline: float,
-        report_wait: Callable[[str], None],
-    ) -> dict[str, float | None]:
+    async def _work(self, tasks: Sequence[TaskItem], work: Work) -> dict[str, float | None]:
         async with AsyncExitStack() as stack:
             try:
-                run = await self._run_slots(stack, tasks, max_concurrency)
+                run = await self._run_slots(stack, tasks, work.command.max_concurrency)
             except UnavailableError as error:
                 self._deps.logger.info("tasks_wait", extra={"reason": str(error)})
-                await asyncio.to_thread(report_wait, str(error))
+                await asyncio.to_thread(work.waits, str(error))
                 return dict.fromkeys(task.task_id for task in tasks)
             hosts, waits, missing = await self._host_slots(stack, tasks)
             if missing is not None:
-                await asyncio.to_thread(report_wait, missing)
+                await asyncio.to_thread(work.waits, missing)
             ready = [task for task in tasks if task.task_id not in waits]
-            started = await asyncio.to_thread(begin, ready) if ready else []
+            started = await asyncio.to_thread(work.begin, ready) if ready else []
             fetches = [
-                asyncio.create_task(
-                    self._attempt(task, params, bucket, [hosts.get(host_of(task.source)), run], deadline)
-                )
+                asyncio.create_task(self._attempt(task, work, [hosts.get(host_of(task.source)), run]))
                 for task in started
             ]
             try:
-                await _recording(fetches, record)
+                await _recording(fetches, work.record)
             finally:
                 for fetch in fetches:
                     fetch.cancel()
@@ -174,9 +176,7 @@ class UrlTasks:
                     missing = str(error)
         return hosts, waits, missing
 
-    async def _attempt(
-        self, task: TaskItem, params: UrlParams, bucket: str, slots: Iterable[Slots | None], deadline: float
-    ) -> Attempted:
+    async def _attempt(self, task: TaskItem, work: Work, slots: Iterable[Slots | None]) -> Attempted:
         began = time.monotonic()
         try:
             async with AsyncExitStack() as stack:
@@ -185,12 +185,12 @@ class UrlTasks:
                         await stack.enter_async_context(held.turn())
                 await stack.enter_async_context(self._room)
                 began = time.monotonic()
-                outcome: TaskResult | Exception = await self._fetch(task, params, bucket, deadline)
+                outcome: TaskResult | Exception = await self._fetch(task, work)
         except Exception as error:
             outcome = error
         return Attempted(task, outcome, round((time.monotonic() - began) * 1000))
 
-    async def _fetch(self, task: TaskItem, params: UrlParams, bucket: str, deadline: float) -> TaskResult:
+    async def _fetch(self, task: TaskItem, work: Work) -> TaskResult:
         host = host_of(task.source)
         if (wait := self._pauses.wait(host)) > 0:
             raise ThrottledError(f"{host} wants fewer requests.", wait=wait)
@@ -205,11 +205,11 @@ class UrlTasks:
             if not admission.granted:
                 raise ThrottledError(f"The rate limit of {host} is used up.", wait=admission.wait)
             await asyncio.sleep(admission.wait)
-        if time.monotonic() >= deadline:
+        if time.monotonic() >= work.deadline:
             raise NoTimeError("There was no time left to fetch it.", retry_after=0)
         key = result_key(task.run_id, task.task_id)
         try:
-            return await self._fetcher.fetch(task.source, params, self._store(bucket), key)
+            return await self._fetcher.fetch(task.source, work.params, self._store(work.command.bucket), key)
         except ThrottledError as error:
             await asyncio.to_thread(self._pauses.pause, host, error.wait)
             raise
@@ -248,7 +248,7 @@ class UrlTasks:
         return BodyStore(self._s3, bucket, self._executor)
 
 
-async def _recording(fetches: Sequence[asyncio.Task[Attempted]], record: Record) -> None:
+async def _recording(fetches: Sequence[asyncio.Task[Attempted]], record: Callable[[list[Attempted]], None]) -> None:
     """Wait for all fetches. Record those that have ended every second and at the end."""
     pending = set(fetches)
     while pending:

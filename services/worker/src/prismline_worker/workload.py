@@ -8,30 +8,17 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Protocol, Self
 
 from prismline_contracts.commands import ChunkProcess
+from prismline_ledger import Outcome
 from prismline_runtime import Message
 from prismline_worker import workloads as package
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.progress import Progress
 
-
-@dataclass(frozen=True)
-class Outcome:
-    """The result of a processed chunk. Its complete output is stored under `output_key`."""
-
-    output_key: str
-    #: Length of the output in bytes. None if it is not known.
-    n_bytes: int | None = None
-    #: Timed-out items. The workload has already arranged for another try.
-    n_timed_out: int = 0
-    #: Items without any data. None: the splitter has counted them, or the workload does not count them.
-    n_blank: int | None = None
-    #: A short summary of the output for the chunk's item in the ledger.
-    summary: str | None = None
+__all__ = ["Outcome", "Workload", "connect_workloads"]
 
 
 class Workload(Protocol):

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Annotated, Any
@@ -81,14 +82,21 @@ class SystemView(Response):
     deployed: Annotated[list[DeployedView], Field(description="Empty if no deployment was recorded.")]
 
 
+@dataclass(frozen=True)
+class SystemClients:
+    """The clients that read the state of the deployment."""
+
+    sqs: SQSClient
+    cloudwatch: CloudWatchClient
+    ssm: SSMClient
+
+
 class System:
     """Reads the state of the deployment every `FRESH_SECONDS` at most. Raises TransientError if AWS does not answer."""
 
     def __init__(
         self,
-        sqs: SQSClient,
-        cloudwatch: CloudWatchClient,
-        ssm: SSMClient,
+        clients: SystemClients,
         environment: str,
         *,
         age_namespace: str,
@@ -96,9 +104,9 @@ class System:
         clock: Callable[[], datetime] = now,
         fresh_seconds: float = FRESH_SECONDS,
     ) -> None:
-        self._sqs = sqs
-        self._cloudwatch = cloudwatch
-        self._ssm = ssm
+        self._sqs = clients.sqs
+        self._cloudwatch = clients.cloudwatch
+        self._ssm = clients.ssm
         self._environment = environment
         self._age_namespace = age_namespace
         self._process_reports = process_reports

@@ -8,7 +8,7 @@ import hashlib
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Header, Path, Response
+from fastapi import APIRouter, Depends, Header, Path, Response
 
 from prismline_api import problems
 from prismline_api.auth import Caller
@@ -50,6 +50,23 @@ Column = Annotated[int, Path(ge=0, le=2**31, description="Column of the tile, fr
 Row = Annotated[int, Path(ge=0, le=2**31, description="Row of the tile, from the bottom.")]
 PixelX = Annotated[int, Path(ge=0, le=2**31, description="Column of the pixel, from 0.")]
 PixelY = Annotated[int, Path(ge=0, le=2**31, description="Row of the pixel, from 0.")]
+
+
+@dataclasses.dataclass(frozen=True)
+class TileAddress:
+    """A map, and the place of a tile in it."""
+
+    name: MapName
+    level: int
+    column: int
+    row: int
+
+
+def _tile_address(name: Name, level: Level, column: Column, row: Row) -> TileAddress:
+    return TileAddress(name, level, column, row)
+
+
+Address = Annotated[TileAddress, Depends(_tile_address)]
 
 router = APIRouter(prefix="/v1/runs/{run_id}", route_class=KeyRoute, tags=["maps"], responses=problems.RESPONSES)
 
@@ -135,10 +152,7 @@ def get_differences(run_id: RunId, name: Name, other_run_id: OtherRunId, caller:
 )
 def get_tile(
     run_id: RunId,
-    name: Name,
-    level: Level,
-    column: Column,
-    row: Row,
+    address: Address,
     caller: Reader,
     deps: Deps,
     if_none_match: Annotated[str | None, Header()] = None,
@@ -149,10 +163,10 @@ def get_tile(
 
     chunks = _chunks(caller, run_id, deps)
     try:
-        tile = Tile(chunks.geometry.nx, chunks.geometry.ny, level, column, row)
+        tile = Tile(chunks.geometry.nx, chunks.geometry.ny, address.level, address.column, address.row)
     except ValueError as error:
         raise ProblemError(404, "not-found", f"Run {run_id} has no such tile: {error}.") from error
-    answer = deps.maps.tile(chunks, name, tile)
+    answer = deps.maps.tile(chunks, address.name, tile)
     body = answer.values.astype("<f4").tobytes()
     etag = f'W/"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
     headers = {

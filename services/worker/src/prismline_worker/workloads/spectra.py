@@ -84,12 +84,9 @@ class Spectra:
                 begun = time.monotonic()
                 n_blank += int(np.isnan(block.spectra).all(axis=1).sum())
                 table = decompose(
-                    block.spectra,
-                    block.x,
-                    block.y,
+                    block,
                     params,
                     fitter=self._deps.fitter,
-                    noise=block.noise,
                     budget_s=self._deps.settings.spectrum_budget_seconds,
                     deadline=deadline,
                     done=progress.add,
