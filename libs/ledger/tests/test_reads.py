@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import pytest
 from botocore.exceptions import ClientError
@@ -29,17 +29,6 @@ def test_many_chunks_are_found_together_and_missing_ones_are_left_out(scene: Sce
 def test_many_runs_are_found_together_and_missing_ones_are_left_out(scene: Scene) -> None:
     run = scene.open()
     assert scene.ledger.find_runs([scene.run_id, scene.run_id, "nobody"]) == {scene.run_id: run}
-
-
-def test_stuck_chunks_are_those_that_began_long_ago_and_never_ended(scene: Scene) -> None:
-    scene.split(4)
-    stuck = scene.start(0)
-    scene.start(1)
-    scene.complete(1)
-    scene.ledger.end_attempt(scene.start(2), "e", interrupted=False)
-    began = datetime.fromisoformat(stuck.started_at or "")
-    assert list(scene.ledger.stuck_chunks(scene.run_id, now=began + timedelta(minutes=15))) == []
-    assert list(scene.ledger.stuck_chunks(scene.run_id, now=began + timedelta(minutes=16))) == [stuck]
 
 
 def test_the_latest_run_of_a_survey_comes_first(scene: Scene, new_run_id: Callable[[], str]) -> None:

@@ -1,6 +1,6 @@
 """The ledger of runs, chunks and tasks. Only this package writes their items, each with a conditional write."""
 
-from prismline_ledger.base import COUNTERS, STUCK_AFTER, ChunkPage
+from prismline_ledger.base import COUNTERS, ChunkPage
 from prismline_ledger.judgement import Patience, attempts_used, exhausted, failures, leased, seconds_since, waiting_for
 from prismline_ledger.ledger import Ledger
 from prismline_ledger.operations import LeaseLostError, Operations
@@ -11,7 +11,6 @@ from prismline_ledger.transitions import Costs, Counts, Finished, Outcome, Skipp
 
 __all__ = [
     "COUNTERS",
-    "STUCK_AFTER",
     "ChunkPage",
     "Costs",
     "Counts",

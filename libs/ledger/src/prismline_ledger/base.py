@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from boto3.dynamodb.conditions import Attr, ConditionBase, Key
@@ -38,8 +37,6 @@ if TYPE_CHECKING:
 
 #: The fields of a run that are counters. Each is a sum over its chunk items.
 COUNTERS = ("chunks_completed", "chunks_failed", "n_timed_out", "n_refit_failed")
-#: A chunk that is IN_PROGRESS for longer than this is shown as stuck. It is Lambda's longest timeout.
-STUCK_AFTER = timedelta(minutes=15)
 #: A number of shards for callers that only need to know that there are several.
 SEVERAL = 2
 #: The attributes of a chunk or a task that a picture of the run shows.
@@ -200,13 +197,6 @@ class LedgerBase:
         """How many items of the chunks in progress are processed, as far as their workers have reported."""
         underway = Attr("status").eq(ChunkStatus.IN_PROGRESS.value) & Attr("n_done").exists()
         return sum(int(item["n_done"]) for item in self._table.query(_chunks_of(run_id), where=underway))
-
-    def stuck_chunks(self, run_id: str, *, now: datetime, after: timedelta = STUCK_AFTER) -> Iterator[ChunkItem]:
-        """Chunks that have been IN_PROGRESS for longer than `after`."""
-        limit = timestamp(now - after)
-        for chunk in self.chunks(run_id, status=ChunkStatus.IN_PROGRESS):
-            if chunk.started_at is not None and chunk.started_at < limit:
-                yield chunk
 
     def runs_of(self, survey: str, *, not_before: str | None = None, limit: int = 20) -> list[RunItem]:
         """The latest runs of the survey, newest first. A query of GSI1."""

@@ -1,10 +1,10 @@
 """The ledger: all reads and writes of run, chunk and task items.
 
-Every write is conditional, so any message may be delivered twice, late or out of order. There is one module for each
-writer: `splitting` (the splitter), `attempts` (the worker and its slow lane), `stopping` (the status service),
-`recovering` and `sweeping` (the dead-letter consumer). `tasks` has all writes of tasks, `repeated_errors` those of any
-consumer whose message raised, `deleting` deletes whole runs. `base` holds the reads, the end of a chunk, and the drain,
-which they share.
+Every write is conditional, so any message may be delivered twice, late or out of order. The modules hold the
+transitions: `splitting` opens runs and adds chunks, `attempts` begins and ends attempts at chunks, `stopping` stops
+runs and records their ends, `recovering` reopens chunks and resumes runs, `sweeping` repairs and closes runs, `tasks`
+has all writes of tasks, `repeated_errors` notes errors, and `deleting` deletes runs. `base` holds the reads, the end of
+a chunk, and the drain. The table in the README says which service may make which transition.
 """
 
 from __future__ import annotations

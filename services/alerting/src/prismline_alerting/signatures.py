@@ -53,7 +53,7 @@ def _verify_key(text: str | None) -> VerifyKey:
 
 
 @dataclass(frozen=True)
-class Claim:
+class SignatureClaim:
     """What the headers of a request claim: that Discord signed the body at `moment`."""
 
     signature: bytes
@@ -73,7 +73,7 @@ class Claim:
         return True
 
 
-def claimed(headers: Mapping[str, str], now: datetime) -> Claim | None:
+def claimed(headers: Mapping[str, str], now: datetime) -> SignatureClaim | None:
     """What the headers claim. None if they are missing or malformed, or if the time is not close to `now`.
 
     It needs no key, so no key is looked up for a request that cannot be valid.
@@ -81,5 +81,5 @@ def claimed(headers: Mapping[str, str], now: datetime) -> Claim | None:
     signature, timestamp = headers.get(SIGNATURE_HEADER, ""), headers.get(TIMESTAMP_HEADER, "")
     if _SIGNATURE.fullmatch(signature) is None or _TIMESTAMP.fullmatch(timestamp) is None:
         return None
-    claim = Claim(bytes.fromhex(signature), timestamp)
+    claim = SignatureClaim(bytes.fromhex(signature), timestamp)
     return claim if now - MAX_AGE <= claim.moment <= now + MAX_AHEAD else None

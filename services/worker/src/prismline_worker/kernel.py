@@ -1,4 +1,7 @@
-"""The phspectra kernel: estimates the noise of a spectrum and fits its components. Only this module calls phspectra."""
+"""The phspectra kernel: estimates the noise of a spectrum and fits its components.
+
+No other module of the worker calls phspectra.
+"""
 
 from __future__ import annotations
 
