@@ -173,6 +173,15 @@ class TestDelete:
         assert acme.get(path)["state"] == "deleting"
         acme.post(f"{path}/rerun", {}, expect=409)
 
+    def test_a_deletion_that_was_cut_off_is_requested_by_its_repeat(
+        self, world: ApiWorld, acme: Api, job: dict[str, Any], fail_at: Callable[[str], None]
+    ) -> None:
+        fail_at("api.job_deleting")
+        path = f"/jobs/{job['job_id']}"
+        assert (acme("DELETE", path).status_code, world.said()) == (503, [])
+        assert acme("DELETE", path).status_code == 202
+        assert [event["type"] for event in world.said()] == ["prismline.job.delete.requested.v1"]
+
     def test_the_key_of_a_deleted_job_submits_nothing(self, acme: Api) -> None:
         job = acme.post("/jobs", urls_job(), key="k")
         acme("DELETE", f"/jobs/{job['job_id']}")
@@ -192,6 +201,16 @@ class TestExport:
         done = acme.get(f"/runs/{run_id}/exports/{export['export_id']}")
         assert (done["status"], done["entries"]) == ("COMPLETED", 3)
         assert world.download(done["url"]) == b"zip"
+
+    def test_an_export_that_was_cut_off_is_requested_by_its_repeat(
+        self, world: ApiWorld, acme: Api, run_id: str, fail_at: Callable[[str], None]
+    ) -> None:
+        fail_at("api.export_created")
+        acme.post(f"/runs/{run_id}/export", expect=503, key="k")
+        assert world.said() == []
+        export = acme.post(f"/runs/{run_id}/export", expect=202, key="k")
+        (event,) = world.said()
+        assert event["data"]["export_id"] == export["export_id"]
 
 
 class TestDeadLetters:

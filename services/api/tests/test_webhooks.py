@@ -200,14 +200,15 @@ def test_after_a_day_a_post_is_a_dead_letter_and_can_be_sent_back(
 
 
 @emulator
-def test_a_process_that_dies_after_the_post_posts_again_with_the_same_id(
-    world: WebhookWorld, target: Target, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("point", "posts"), [("webhook.counted", 1), ("webhook.posted", 2)])
+def test_a_process_that_dies_at_the_post_posts_again_with_the_same_id(
+    world: WebhookWorld, target: Target, monkeypatch: pytest.MonkeyPatch, point: str, posts: int
 ) -> None:
     class CrashError(BaseException):
         pass
 
     def die(name: str, **_: str) -> None:
-        if name == "webhook.posted":
+        if name == point:
             raise CrashError
 
     world.submit()
@@ -218,6 +219,7 @@ def test_a_process_that_dies_after_the_post_posts_again_with_the_same_id(
     monkeypatch.undo()
     world.end()
     assert world.handle() == []
+    assert len(target.posts) == posts
     assert len({headers["webhook-id"] for _, headers in target.posts}) == 1
     assert world.item()["status"] == "DELIVERED"
 

@@ -110,7 +110,7 @@ def _die_at(point: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     died: set[str] = set()
 
     def die(name: str, *, part: str = "", **_: str) -> None:
-        if name == f"export.{point}" and part not in died:
+        if name == point and part not in died:
             died.add(part)
             raise Crash
 
@@ -118,7 +118,9 @@ def _die_at(point: str, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return died
 
 
-@pytest.mark.parametrize("point", ["part_uploaded", "part_recorded", "assembled", "recorded"])
+@pytest.mark.parametrize(
+    "point", ["export.part_uploaded", "export.part_recorded", "export.assembled", "export.recorded"]
+)
 @pytest.mark.usefixtures("small_parts")
 def test_an_export_continues_after_a_crash_at_any_point(
     world: ExportWorld, point: str, monkeypatch: pytest.MonkeyPatch
@@ -136,13 +138,13 @@ def test_an_export_continues_after_a_crash_at_any_point(
             crashes += 1
             assert crashes < 100
             world.clock.advance(61)
-    assert crashes == len(died) > (5 if point.startswith("part") else 0)
+    assert crashes == len(died) > (5 if ".part_" in point else 0)
     files, lines = world.archive()
     assert files == {f"bodies/{n:09d}.html": body for n, body in enumerate(BODIES) if body is not None}
     assert sorted(line["index"] for line in lines) == list(range(120))
     first, *repeats = world.said()
     assert all(said == first for said in repeats), "the event is the same one"
-    if point == "part_recorded":
+    if point == "export.part_recorded":
         assert len(reads) < 3 * len(files) + 64 * crashes, "it continues, and does not start again"
 
 
@@ -387,7 +389,7 @@ def test_spectra_become_one_sorted_table(world: ExportWorld) -> None:
     assert (item.status, item.entries, item.entries_total) == ("COMPLETED", 39, 40)
 
 
-@pytest.mark.parametrize("point", ["part_uploaded", "part_recorded", "assembled"])
+@pytest.mark.parametrize("point", ["export.part_uploaded", "export.part_recorded", "export.assembled"])
 @pytest.mark.usefixtures("small_groups")
 def test_a_table_continues_after_a_crash(world: ExportWorld, point: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = _spectra(world, chunks=40, lack=-1)
@@ -403,8 +405,8 @@ def test_a_table_continues_after_a_crash(world: ExportWorld, point: str, monkeyp
         except Crash:
             world.clock.advance(61)
     assert _rows(_table(world)) == expected
-    assert len(died) >= (3 if point.startswith("part") else 1)
-    if point == "part_recorded":
+    assert len(died) >= (3 if ".part_" in point else 1)
+    if point == "export.part_recorded":
         assert puts == sorted(set(puts)), "no part is uploaded twice"
 
 

@@ -353,8 +353,8 @@ MUTANTS: tuple[Mutant, ...] = (
         "an announcement is noted and not made",
         Rewrite(
             "prismline_status:announce",
-            "deps.transport.publish_event(...)\nfault_point(...)\ndeps.table.mark_announced(run)",
-            "deps.table.mark_announced(run)\ndeps.transport.publish_event(...)\nfault_point(...)",
+            "deps.transport.publish_event(...)\ndeps.table.mark_announced(run)",
+            "deps.table.mark_announced(run)\ndeps.transport.publish_event(...)",
         ),
         "If a status service dies in between, the end of the run is never announced.",
         ("the status service dies",),

@@ -167,7 +167,6 @@ def _give_up_export(letter: DeadLetterMessage, request: ExportRequested, reason:
     traceparent = letter.envelope.traceparent if letter.envelope else None
     key = (request.export_id, "given_up")
     deps.transport.send(Queue.EXPORTS, [deps.transport.wrap(given_up, traceparent=traceparent, key=key)])
-    fault_point("deadletter.export_given_up", run_id=request.run_id)
 
 
 def _fail_chunk(letter: DeadLetterMessage, chunk: ChunkItem, error: str, deps: Dependencies) -> None:

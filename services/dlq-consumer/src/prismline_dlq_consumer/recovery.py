@@ -166,9 +166,9 @@ class _Recovery:
             if wish is Wish.WAIT:
                 raise TransientError(f"Run {self.operation.only_run} is being cancelled: it can be resumed after that.")
             if wish is Wish.RESUME and run is not None and not self.operation.dry_run:
-                if not self._deps.ledger.resume_run(run, cancelled_at=cancelled_at):
+                resumed = self._deps.ledger.resume_run(run, cancelled_at=cancelled_at)
+                if not resumed:
                     raise TransientError(f"Run {run.run_id} has changed since it was read.")
-                fault_point("recovery.resumed", operation_id=self._id)
             counts = None if run is None else self._deps.ledger.counts(run)
             chunks = 0 if counts is None else max(0, (counts.total or 0) - counts.ended)
             left = chunks if wish is Wish.LEAVE else 0

@@ -11,7 +11,6 @@ repeated, so a sweep may die at any point and two sweeps may run at the same tim
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
 from functools import cache
@@ -70,7 +69,6 @@ from prismline_runtime import (
     aws_errors,
     batches,
     error_code,
-    fault_point,
     service_metrics,
 )
 
@@ -236,7 +234,6 @@ class _Sweep:
         unmoved = settled(before, after) and shards == self._shards(after)
         right = unmoved and not self._mend_counters(after, shards, counted)
         run = ledger.drain(before.run_id)
-        fault_point("sweep.drained", run_id=run.run_id)
         self._say(run)
         if right and seen_to_all:
             ledger.close_run(after)
@@ -279,9 +276,8 @@ class _Sweep:
     def _resend(self, lost: list[tuple[ChunkItem, str]], run: RunItem) -> None:
         """Send, then record. A sweep that dies in between sends again, which is harmless."""
         wrap, bucket_name = self._deps.transport.wrap, self._deps.bucket_name
-        self._send(
+        self._deps.transport.send(
             Queue.CHUNKS,
-            run,
             (
                 wrap(
                     ChunkProcess.of(chunk, run, bucket_name, attempt=chunk.resends + 2),
@@ -298,9 +294,8 @@ class _Sweep:
 
     def _resend_refits(self, unfitted: list[ChunkItem], run: RunItem) -> None:
         wrap, bucket_name = self._deps.transport.wrap, self._deps.bucket_name
-        self._send(
+        self._deps.transport.send(
             Queue.REFITS,
-            run,
             (
                 wrap(refit_command(chunk, run, bucket_name), traceparent=run.traceparent, key=(chunk.chunk_id,))
                 for chunk in unfitted
@@ -315,14 +310,12 @@ class _Sweep:
         finished = self._deps.ledger.give_up_chunk(chunk, error, unsaid=True)
         if not finished.changed:
             return  # the chunk has changed since it was read
-        fault_point("sweep.given_up", run_id=run.run_id, chunk_id=chunk.chunk_id)
         self._tally.chunks_given_up += 1
         self._deps.logger.error("chunk_given_up", extra={"chunk_id": chunk.chunk_id, "reason": error})
         self._say_end(finished.chunk, run)
 
     def _say_end(self, chunk: ChunkItem, run: RunItem) -> None:
         self._publish(ending_of(chunk, run.survey), run, chunk.chunk_id)
-        fault_point("sweep.said", run_id=run.run_id, chunk_id=chunk.chunk_id)
         self._deps.ledger.mark_said(chunk)
 
     # ---- runs of tasks
@@ -336,14 +329,12 @@ class _Sweep:
         """
         ledger = self._deps.ledger
         run = ledger.drain(before.run_id)
-        fault_point("sweep.drained", run_id=run.run_id)
         self._mend_tasks(run)
         self._say(run)
         if run.ended_at is None:
             return
         if run.task_queue is not None:
             ledger.forget_task_queue(run)
-            fault_point("sweep.queue_forgotten", run_id=run.run_id)
             self._delete_queue(run.task_queue)
         ledger.close_run(run)
 
@@ -363,7 +354,6 @@ class _Sweep:
         """
         if run.task_queue is not None:
             self._deps.run_queues.ensure(run.run_id)
-            fault_point("sweep.queue_ensured", run_id=run.run_id)
         wrap, bucket_name, sent = self._deps.transport.wrap, self._deps.bucket_name, 0
         attempt = run.task_resends + 2  # ingestion sent the first
         for _, shard in groupby(self._deps.ledger.tasks(run), key=lambda task: task.PK):
@@ -371,7 +361,7 @@ class _Sweep:
             for names in batches(waiting, MAX_TASKS_PER_MESSAGE):
                 command = TasksProcess.of(run, names, bucket_name, attempt=attempt)
                 message = wrap(command, traceparent=run.traceparent, key=(names[0], "resend", str(attempt)))
-                self._send(queue, run, [message])
+                self._deps.transport.send(queue, [message])
                 sent += len(names)
         self._tally.tasks_resent += sent
         self._deps.logger.warning("tasks_resent", extra={"tasks": sent, "reason": reason})
@@ -398,7 +388,7 @@ class _Sweep:
         if update is None:
             return
         message = self._deps.transport.wrap(update, traceparent=run.traceparent, key=(DEADLINE_EXCEEDED,))
-        self._send(Queue.STATUS, run, [message])
+        self._deps.transport.send(Queue.STATUS, [message])
         self._tally.deadlines_passed += 1
         self._deps.logger.warning("run_deadline_passed", extra={"deadline_at": run.deadline_at})
 
@@ -416,7 +406,7 @@ class _Sweep:
             reasons.append(unsplit.reason)
         if not messages:
             return
-        self._send(Queue.SPLIT, run, messages)
+        self._deps.transport.send(Queue.SPLIT, messages)
         self._deps.ledger.record_split_resend(run)
         self._tally.splits_resent += 1
         self._deps.logger.warning("split_resent", extra={"reason": " ".join(reasons)})
@@ -462,11 +452,7 @@ class _Sweep:
                 self._deps.ledger.record_check(run)
                 self._tally.checks_requested += 1
 
-    # ---- sending
-
-    def _send(self, queue: str, run: RunItem, messages: Iterable[Envelope]) -> None:
-        self._deps.transport.send(queue, messages)
-        fault_point("sweep.sent", run_id=run.run_id)
+    # ---- publishing
 
     def _publish(
         self, event: ChunkCompleted | ChunkFailed | RunDrained | RunCheckRequested, run: RunItem, *key: str

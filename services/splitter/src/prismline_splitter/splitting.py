@@ -49,7 +49,6 @@ def on_run_split(command: RunSplit, message: Message, deps: Dependencies) -> Non
             if run is None or not _closed(run):  # no other delivery has latched it, and it was not stopped
                 if run is not None and run.resumed_at is not None:  # its state machine has ended and cannot stop it
                     deps.ledger.stop_run(run.run_id, "failed", resumed_at=run.resumed_at)
-                    fault_point("split.stopped", run_id=run.run_id)
                 if token is None:
                     raise
                 deps.logger.warning("run_refused", extra={"reason": str(error)})

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from prismline_contracts.envelope import MessageData
 from prismline_contracts.events import RunCancelled, RunCompleted, RunFailed, RunStarted
-from prismline_runtime import fault_point
 from prismline_status.dependencies import UpdateDependencies
 from prismline_status.transitions import NO_REASON
 from prismline_status.workflow_state import RunState
@@ -35,7 +34,5 @@ def announce(run: RunState, deps: UpdateDependencies) -> None:
     event = announcement(run)
     if event is None or run.announced == run.status:
         return
-    fault_point("status.written", run_id=run.run_id, status=run.status)
     deps.transport.publish_event(event, traceparent=run.traceparent)
-    fault_point("status.published", run_id=run.run_id, status=run.status)
     deps.table.mark_announced(run)

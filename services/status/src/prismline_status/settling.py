@@ -14,7 +14,7 @@ from __future__ import annotations
 from prismline_contracts.base import timestamp
 from prismline_contracts.events import RunDrained
 from prismline_contracts.items import RunItem
-from prismline_runtime import TransientError, fault_point
+from prismline_runtime import TransientError
 from prismline_status.announcements import announce
 from prismline_status.dependencies import Dependencies
 from prismline_status.endings import (
@@ -80,7 +80,6 @@ def _answer_waiting(state: RunState, run: RunItem, deps: Dependencies) -> None:
     for token in state.tokens:
         deps.transport.answer(token, counts(RunDrained.of(run)))
     if state.tokens:
-        fault_point("drain.answered", run_id=state.run_id)
         deps.table.forget_waiting(state)
 
 
@@ -91,7 +90,6 @@ def _tell(state: RunState, run: RunItem | None, deps: Dependencies) -> None:
     reason = stop_reason(state, run)
     if reason is not None:
         deps.ledger.stop_run(state.run_id, reason)
-        fault_point("run.stopped", run_id=state.run_id)
         run = deps.ledger.get_run(state.run_id)
     update = ending_after_cancel(state, run, timestamp())
     if update is not None:

@@ -163,7 +163,6 @@ def _attempt(
         deps.logger.warning("chunk_failed", extra={"reason": str(error)})
         # The copy comes first, because a recovery needs it: a FAILED chunk without a dead letter cannot be recovered.
         deps.transport.dead_letter(message.delivery, {"error": str(error)})
-        fault_point("chunk.dead_lettered", run_id=run_id, chunk_id=chunk_id)
         finished = deps.ledger.fail_chunk(chunk, str(error), duration_ms=_milliseconds(began))
         if not finished.chunk.state.terminal:
             raise TransientError(

@@ -13,7 +13,7 @@ import pyarrow as pa
 from prismline_contracts.commands import ChunkProcess, Queue, SpectraRefit, with_reference
 from prismline_contracts.items import ChunkItem, ChunkStatus
 from prismline_contracts.manifest import FitParams
-from prismline_runtime import Bucket, Message, PermanentError, TransientError, Transport, fault_point
+from prismline_runtime import Bucket, Message, PermanentError, TransientError, Transport
 from prismline_worker.decompose import decompose
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.inputs import open_input
@@ -72,10 +72,8 @@ def on_spectra_refit(command: SpectraRefit, message: Message, deps: Dependencies
     except PermanentError as error:
         deps.logger.warning("refit_given_up", extra={"reason": str(error)})
         deps.transport.dead_letter(message.delivery, {"error": str(error)})
-        fault_point("refit.dead_lettered", run_id=command.run_id, chunk_id=command.chunk_id)
         deps.ledger.give_up_refit(command.run_id, command.chunk_id, str(error))
         return
-    fault_point("refit.patched", run_id=command.run_id, chunk_id=command.chunk_id)
     deps.ledger.record_refit(command.run_id, command.chunk_id, remaining=progress.waiting)
     if progress.left and progress.waiting:
         request_refit(command, command.params, command.output_key, message, deps.transport)

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from prismline_contracts.base import timestamp
 from prismline_contracts.captions import Caption, CaptionParams, CaptionWindow, caption_key
 from prismline_contracts.commands import ChunkProcess
-from prismline_runtime import Bucket, Instances, Message, PermanentError, clients, describe_invalid, fault_point
+from prismline_runtime import Bucket, Instances, Message, PermanentError, clients, describe_invalid
 from prismline_worker.caption_client import CaptionClient
 from prismline_worker.dependencies import Dependencies
 from prismline_worker.gpu import Gpu, GpuUnavailableError
@@ -92,7 +92,6 @@ class Captions:
             read_ms=round((read - began) * 1000),
             request_ms=round((time.monotonic() - read) * 1000),
         )
-        fault_point("chunk.captioned", run_id=command.run_id, chunk_id=command.chunk_id)
         body = caption.model_dump_json().encode()
         if not bucket.create(key, body):
             caption, body = _caption(bucket, key)
