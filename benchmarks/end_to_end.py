@@ -33,13 +33,13 @@ from typing import Any
 import numpy as np
 from astropy.io import fits
 
-from prismline_cli import synthetic
 from prismline_cli.connection import Connection
 from prismline_cli.runs import RunView, load_run
 from prismline_cli.submission import submit
 from prismline_contracts.items import ChunkStatus
 from prismline_gaussline import decompose
 from prismline_localstack import harness
+from prismline_localstack.demos import synthetic
 from prismline_localstack.processes import processor_seconds
 from prismline_localstack.state import State
 

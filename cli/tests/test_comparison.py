@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from prismline_cli import comparing, comparison, panels
+from prismline_cli import comparison, comparison_picture, panels
 from prismline_cli.comparison import Spread, compare, mismatch, model_distance
 from prismline_cli.panels import PixelKind
 from prismline_cli.printed import checked_output
@@ -129,7 +129,7 @@ def test_a_pixel_of_a_difference_map_has_the_more_serious_reason_of_both_runs() 
 def test_both_maps_have_one_scale_and_the_difference_has_zero_in_the_middle() -> None:
     found = compare(FIRST, SECOND, GEOMETRY)
     models = np.array([LINE]), np.array([LINE, OTHER])
-    figure = comparing.draw(found, {(1, 0): (np.zeros(60), *models)}, ("aaa", "bbb"), title=Title("Two runs"))
+    figure = comparison_picture.draw(found, {(1, 0): (np.zeros(60), *models)}, ("aaa", "bbb"), title=Title("Two runs"))
     figure.draw_without_rendering()
     maps = [axes for axes in figure.subfigs[1].axes if axes.images]
     assert len(maps) == 9

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import boto3
 
-from prismline_cli import synthetic
 from prismline_contracts.base import timestamp
 from prismline_contracts.commands import queue_name
 from prismline_contracts.deadletters import DeadLetterRecord, dead_letter_key
+from prismline_localstack.demos import synthetic
 from prismline_runtime import Bucket
 from tests.cubes import write_cube
 from tests.system import System, wait_for

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from prismline_cli.picture import Maps, maps
+from prismline_cli.decomposition_picture import Maps, maps
 from prismline_contracts.objects import CubeGeometry
 from prismline_cube import SpectralAxis, flat_components
 

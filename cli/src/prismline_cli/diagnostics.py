@@ -11,7 +11,7 @@ import pyarrow as pa
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from prismline_cli import picture
+from prismline_cli import decomposition_picture
 from prismline_cli.titles import Title
 from prismline_cube import gaussians
 
@@ -34,7 +34,7 @@ class Diagnostics:
     n_spectra: int
 
 
-def diagnose(table: pa.Table, spectra: Mapping[picture.Pixel, NDArray[np.floating]]) -> Diagnostics:
+def diagnose(table: pa.Table, spectra: Mapping[decomposition_picture.Pixel, NDArray[np.floating]]) -> Diagnostics:
     """Statistics of the residuals of `spectra` (channels,) after subtraction of their components in `table`.
 
     Spectra without a noise estimate are left out. Raises `ValueError` if none is left.
@@ -42,7 +42,7 @@ def diagnose(table: pa.Table, spectra: Mapping[picture.Pixel, NDArray[np.floatin
     products, counts = np.zeros(LAGS), np.zeros(LAGS)
     pulls = []
     for pixel, values in spectra.items():
-        spectrum = picture.spectrum_at(table, pixel, values)
+        spectrum = decomposition_picture.spectrum_at(table, pixel, values)
         if not spectrum.rms:
             continue
         channels = np.arange(len(values), dtype=np.float64)
@@ -61,8 +61,8 @@ def diagnose(table: pa.Table, spectra: Mapping[picture.Pixel, NDArray[np.floatin
 
 def draw(found: Diagnostics, *, title: Title) -> Figure:
     """The autocorrelation of the residuals, and their distribution beside a unit normal."""
-    with matplotlib.rc_context(picture.STYLE):
-        figure, (part,) = picture.titled_figure(title, picture.WIDTH_IN * 0.75, [3.6])
+    with matplotlib.rc_context(decomposition_picture.STYLE):
+        figure, (part,) = decomposition_picture.titled_figure(title, decomposition_picture.WIDTH_IN * 0.75, [3.6])
         left, right = part.subplots(1, 2)
         left.stem(np.arange(LAGS), found.correlation)
         left.axhline(0.0, color="black", linewidth=0.7)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from astropy.io import fits
 
-from prismline_cli import fits_maps, outputs, results
+from prismline_cli import downloading, fits_maps, results
 from prismline_cli.chunk_inputs import ChunkInputs
 from prismline_cli.connection import Connection
 from prismline_cli.output import fail
@@ -26,7 +26,7 @@ def write_maps(connection: Connection, run: RunItem, to: Path, *, cubes: bool = 
     with tempfile.TemporaryDirectory() as folder:
         inputs = ChunkInputs(connection, run, geometry.nx, download_to=Path(folder))
         header = cube_header(Bucket(connection.s3, inputs.cube_bucket or connection.bucket), geometry.cube_key)
-        tables = outputs.download(connection, run, Path(folder))
+        tables = downloading.download(connection, run, Path(folder))
         spectra = inputs.spectra if cubes else None
         return fits_maps.write(tables, geometry, header, to, cubes=cubes, spectra=spectra)
 

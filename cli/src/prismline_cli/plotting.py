@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from prismline_cli import comparing, diagnostics, picture, results
+from prismline_cli import comparison_picture, decomposition_picture, diagnostics, results
 from prismline_cli.chunk_inputs import ChunkInputs
 from prismline_cli.comparison import Comparison, compare, mismatch
 from prismline_cli.connection import Connection
@@ -33,10 +33,10 @@ def check_target(to: Path) -> None:
 def draw_run(connection: Connection, view: RunView, run: RunItem, to: Path) -> Path:
     """Draw the run's maps and a gallery of its spectra into the file `to`."""
     found = _load(connection, run)
-    pixels = picture.gallery_pixels(found.table)
+    pixels = decomposition_picture.gallery_pixels(found.table)
     fetched = ChunkInputs(connection, run, found.geometry.nx).spectra(pixels)
     spectra = {pixel: fetched[pixel] for pixel in pixels if pixel in fetched}
-    figure = picture.overview(found.table, found.geometry, spectra, title=title_of(view, found))
+    figure = decomposition_picture.overview(found.table, found.geometry, spectra, title=title_of(view, found))
     return _save(figure, to)
 
 
@@ -49,14 +49,16 @@ def draw_spectrum(connection: Connection, view: RunView, run: RunItem, x: int, y
     values = ChunkInputs(connection, run, nx).spectra([(x, y)]).get((x, y))
     if values is None:
         fail(f"The spectrum at x={x}, y={y} was not processed: its chunk has not completed (prismline chunks ID).")
-    figure = picture.one_spectrum(found.table, found.geometry, (x, y), values, title=title_of(view, found))
+    figure = decomposition_picture.one_spectrum(
+        found.table, found.geometry, (x, y), values, title=title_of(view, found)
+    )
     return _save(figure, to)
 
 
 def draw_diagnostics(connection: Connection, view: RunView, run: RunItem, to: Path) -> Path:
     """Draw the residuals of the run's fits into the file `to`."""
     found = _load(connection, run)
-    pixels = picture.gallery_pixels(found.table, diagnostics.SAMPLE)
+    pixels = decomposition_picture.gallery_pixels(found.table, diagnostics.SAMPLE)
     try:
         spectra = ChunkInputs(connection, run, found.geometry.nx).spectra(pixels)
         seen = diagnostics.diagnose(found.table, spectra)
@@ -73,13 +75,13 @@ def draw_comparison(
     if why := mismatch(first.geometry, second.geometry):
         fail(f"The cubes of the two runs cannot be compared: {why}.")
     found = compare(first.table, second.table, first.geometry)
-    pixels = [(pixel.x, pixel.y) for pixel in found.pixels[: comparing.SPECTRA] if pixel.difference != 0.0]
+    pixels = [(pixel.x, pixel.y) for pixel in found.pixels[: comparison_picture.SPECTRA] if pixel.difference != 0.0]
     values = ChunkInputs(connection, runs[0], first.geometry.nx).spectra(pixels)
     spectra = {
         pixel: (
             values[pixel],
-            picture.spectrum_at(first.table, pixel, values[pixel]).components,
-            picture.spectrum_at(second.table, pixel, values[pixel]).components,
+            decomposition_picture.spectrum_at(first.table, pixel, values[pixel]).components,
+            decomposition_picture.spectrum_at(second.table, pixel, values[pixel]).components,
         )
         for pixel in pixels
         if pixel in values
@@ -91,7 +93,7 @@ def draw_comparison(
     lines = *titles[0].lines, f"Parameters that differ: {', '.join(differing) or 'none'}"
     title = Title(f"{titles[0].heading} and {other}", lines, tuple(warnings))
     names = runs[0].run_id[:8], runs[1].run_id[:8]
-    return found, _save(comparing.draw(found, spectra, names, title=title), to)
+    return found, _save(comparison_picture.draw(found, spectra, names, title=title), to)
 
 
 def differing_params(first: RunView, second: RunView) -> dict[str, list[Any]]:
@@ -119,6 +121,6 @@ def _load(connection: Connection, run: RunItem) -> results.Decomposition:
 
 def _save(figure: Figure, to: Path) -> Path:
     try:
-        return picture.save(figure, to)
+        return decomposition_picture.save(figure, to)
     except OSError as error:
         fail(f"Cannot write {to}: {error.strerror or error}.")

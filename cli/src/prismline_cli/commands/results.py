@@ -38,7 +38,7 @@ def download_results(
     ] = False,
 ) -> None:
     """Download the outputs of a run (for spectra, a Hive-partitioned dataset), or write its maps as FITS files."""
-    from prismline_cli import fits_results, outputs  # noqa: PLC0415
+    from prismline_cli import downloading, fits_results  # noqa: PLC0415
 
     connection = Connection.open()
     item = item_of(find_run(connection, run_id))
@@ -47,7 +47,7 @@ def download_results(
             require_spectra(connection, item)
             paths = fits_results.write_maps(connection, item, to, cubes=cubes)
         else:
-            paths = outputs.download(connection, item, to)
+            paths = downloading.download(connection, item, to)
     if as_json:
         print_json({"run_id": item.run_id, "files": [str(path) for path in paths]})
     else:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from astropy.io import fits
 from rich.table import Table
 
-from prismline_cli import outputs, plotting, results, synthetic
+from prismline_cli import downloading, plotting, results
 from prismline_cli.connection import Connection
 from prismline_cli.output import console, fail, stderr
 from prismline_cli.runs import RunView
@@ -19,7 +19,7 @@ from prismline_cli.submission import check_survey, submit
 from prismline_cli.watching import PICKED_UP_SECONDS, watch
 from prismline_cli.web_console import console_address
 from prismline_localstack import harness
-from prismline_localstack.demos import DemoResult
+from prismline_localstack.demos import DemoResult, synthetic
 from prismline_localstack.state import API
 
 #: Number of chunks of a demonstration. More chunks than necessary make its progress visible.
@@ -78,7 +78,7 @@ def _decompose(cube: Path, survey: str, chunk_size: int | None, to: Path) -> Run
         console.print(f"The run failed: {reason}", markup=False)
         return view
     with stderr.status("drawing"):
-        files = outputs.download(connection, view.item, to)
+        files = downloading.download(connection, view.item, to)
         decomposition = results.load(connection, view.item)
         picture = plotting.draw_run(connection, view, view.item, to / f"{survey}.png")
     components = pc.sum(pc.max_element_wise(decomposition.table["n_components"], 0)).as_py()

@@ -14,7 +14,6 @@ from typing import Any
 
 from rich.table import Table
 
-from prismline_cli import synthetic
 from prismline_cli.commands import deadletters
 from prismline_cli.connection import Connection
 from prismline_cli.output import console
@@ -28,7 +27,7 @@ from prismline_contracts.delivery import LIMITS
 from prismline_contracts.items import ChunkStatus
 from prismline_contracts.prefixes import DEAD_LETTERS_PREFIX
 from prismline_contracts.resources import GPU, NO_INSTANCE, instance_id_parameter
-from prismline_localstack.demos import DemoResult
+from prismline_localstack.demos import DemoResult, synthetic
 from prismline_localstack.demos.own_system import own_system
 from prismline_localstack.demos.waiting import wait_for
 from prismline_runtime import clients

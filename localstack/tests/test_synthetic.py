@@ -6,7 +6,7 @@ import pytest
 from astropy.io import fits
 from astropy.wcs import WCS
 
-from prismline_cli.synthetic import NOISE_K, load_truth, make_cube
+from prismline_localstack.demos.synthetic import NOISE_K, load_truth, make_cube
 
 
 @pytest.fixture(scope="module")

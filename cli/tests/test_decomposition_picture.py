@@ -10,7 +10,7 @@ import pytest
 from matplotlib.image import imread
 from matplotlib.text import Text
 
-from prismline_cli import panels, picture, titles
+from prismline_cli import decomposition_picture, panels, titles
 from prismline_cli.panels import PixelKind
 from prismline_cli.titles import Title
 from prismline_contracts.objects import CubeGeometry
@@ -72,17 +72,21 @@ def test_channel_zero_is_the_fits_standards_pixel_one():
 
 @pytest.mark.parametrize("cdelt", [200.0, -200.0])
 def test_integrated_intensity_is_the_area_of_the_components(cdelt):
-    found = picture.maps(FOUND, geometry(cdelt=cdelt)).integrated
+    found = decomposition_picture.maps(FOUND, geometry(cdelt=cdelt)).integrated
     area = math.sqrt(2 * math.pi) * 0.2
     np.testing.assert_allclose(found, [[11.0 * area, 0.0, nan], [nan, 6.0 * area, nan]])
 
 
 def test_components_are_counted_only_where_a_spectrum_was_fitted():
-    np.testing.assert_array_equal(picture.maps(FOUND, geometry()).n_components, [[2, 0, nan], [nan, 2, nan]])
+    np.testing.assert_array_equal(
+        decomposition_picture.maps(FOUND, geometry()).n_components, [[2, 0, nan], [nan, 2, nan]]
+    )
 
 
 def test_the_velocity_is_that_of_the_strongest_component():
-    np.testing.assert_allclose(picture.maps(FOUND, geometry()).strongest, [[5.0, nan, nan], [nan, 7.0, nan]])
+    np.testing.assert_allclose(
+        decomposition_picture.maps(FOUND, geometry()).strongest, [[5.0, nan, nan], [nan, 7.0, nan]]
+    )
 
 
 def test_every_pixel_says_why_it_has_a_value_or_none():
@@ -90,27 +94,29 @@ def test_every_pixel_says_why_it_has_a_value_or_none():
     kinds = PixelKind.FITTED, PixelKind.EMPTY, PixelKind.BLANK, PixelKind.TIMED_OUT, PixelKind.UNPROCESSED
     fitted, empty, blank, timed_out, unprocessed = kinds
     expected = [[fitted, empty, blank], [timed_out, fitted, unprocessed]]
-    assert picture.maps(FOUND, geometry()).kinds.tolist() == expected
+    assert decomposition_picture.maps(FOUND, geometry()).kinds.tolist() == expected
 
 
 def test_the_gallery_goes_from_faint_and_simple_to_bright_and_complex():
     rows = [(x, y, "fitted", [(1.0 + x, 10.0, 2.0)] * (y + 1)) for x in range(10) for y in range(3)]
     np.random.default_rng(0).shuffle(rows)
-    pixels = picture.gallery_pixels(table(*rows, (0, 9, "empty", []), (1, 9, "blank", []), (2, 9, "timed_out", [])))
+    pixels = decomposition_picture.gallery_pixels(
+        table(*rows, (0, 9, "empty", []), (1, 9, "blank", []), (2, 9, "timed_out", []))
+    )
     assert len(set(pixels)) == 9
     assert [y for _, y in pixels] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     assert all(first[0] < second[0] for first, second in itertools.pairwise(pixels) if first[1] == second[1])
 
 
 def test_the_gallery_shows_fewer_spectra_if_there_are_fewer():
-    assert set(picture.gallery_pixels(FOUND)) == {(0, 0), (1, 1)}
-    assert picture.gallery_pixels(table((0, 0, "empty", []))) == []
+    assert set(decomposition_picture.gallery_pixels(FOUND)) == {(0, 0), (1, 1)}
+    assert decomposition_picture.gallery_pixels(table((0, 0, "empty", []))) == []
 
 
 def draw(tmp_path, found, shape):
-    spectra = {pixel: np.linspace(0.0, 1.0, 40) for pixel in picture.gallery_pixels(found)}
-    figure = picture.overview(found, geometry(*shape), spectra, title=Title("A run"))
-    return imread(picture.save(figure, tmp_path / "run.png"))
+    spectra = {pixel: np.linspace(0.0, 1.0, 40) for pixel in decomposition_picture.gallery_pixels(found)}
+    figure = decomposition_picture.overview(found, geometry(*shape), spectra, title=Title("A run"))
+    return imread(decomposition_picture.save(figure, tmp_path / "run.png"))
 
 
 @pytest.mark.parametrize(
@@ -155,7 +161,7 @@ def texts(figure):
 
 
 def test_the_legend_counts_the_pixels_without_a_value():
-    said = texts(picture.overview(FOUND, geometry(), {}, title=Title("A run")))
+    said = texts(decomposition_picture.overview(FOUND, geometry(), {}, title=Title("A run")))
     for label in ("not processed (1)", "blank in the cube (1)", "no component (1)"):
         assert label in said
     assert "out of time, to be fitted again (1)" in said
@@ -164,15 +170,15 @@ def test_the_legend_counts_the_pixels_without_a_value():
 @pytest.mark.parametrize("pixel", [(0, 0), (1, 0), (2, 0), (0, 1)], ids=["fitted", "empty", "blank", "out of time"])
 def test_one_spectrum_is_drawn_with_its_components(tmp_path, pixel):
     values = np.full(40, nan) if pixel == (2, 0) else np.linspace(0.0, 1.0, 40)
-    figure = picture.one_spectrum(FOUND, geometry(), pixel, values, title=Title("A spectrum"))
-    image = imread(picture.save(figure, tmp_path / "one.png"))
+    figure = decomposition_picture.one_spectrum(FOUND, geometry(), pixel, values, title=Title("A spectrum"))
+    image = imread(decomposition_picture.save(figure, tmp_path / "one.png"))
     assert image.shape[1] == 1200
     assert 650 < image.shape[0] < 750
 
 
 def test_the_sum_that_is_drawn_is_the_sum_of_the_components():
     values = np.zeros(40)
-    figure = picture.one_spectrum(FOUND, geometry(), (1, 1), values, title=Title("A spectrum"))
+    figure = decomposition_picture.one_spectrum(FOUND, geometry(), (1, 1), values, title=Title("A spectrum"))
     lines = {line.get_label(): line for line in figure.axes[0].get_lines()}
     velocity, height = lines["sum"].get_data()
     assert velocity[np.argmax(height)] == pytest.approx(7.0, abs=0.05)
@@ -183,19 +189,19 @@ def test_the_sum_that_is_drawn_is_the_sum_of_the_components():
 
 def test_a_pixel_without_a_result_is_a_lookup_error():
     with pytest.raises(LookupError, match="x=2, y=1"):
-        picture.one_spectrum(FOUND, geometry(), (2, 1), np.zeros(40), title=Title("A spectrum"))
+        decomposition_picture.one_spectrum(FOUND, geometry(), (2, 1), np.zeros(40), title=Title("A spectrum"))
 
 
 def test_drawing_leaves_the_settings_of_matplotlib_alone():
     before = dict(matplotlib.rcParams)
-    picture.overview(FOUND, geometry(), {}, title=Title("A run"))
+    decomposition_picture.overview(FOUND, geometry(), {}, title=Title("A run"))
     assert dict(matplotlib.rcParams) == before
 
 
 @pytest.mark.parametrize(("ny", "nx"), [(40, 10), (10, 40), (12, 12), (80, 2)])
 def test_no_title_is_cut_whatever_the_cube_is_like(ny, nx):
     pixels = [(x, y, "fitted", [(1.0, 20.0, 3.0)]) for y in range(ny) for x in range(nx)]
-    figure = picture.overview(table(*pixels), geometry(ny=ny, nx=nx), {}, title=Title("a survey"))
+    figure = decomposition_picture.overview(table(*pixels), geometry(ny=ny, nx=nx), {}, title=Title("a survey"))
     figure.draw_without_rendering()
     width = figure.bbox.width
     panels = [axes for part in figure.subfigs for axes in part.axes if axes.get_xlabel()]
@@ -232,7 +238,7 @@ EQUATORIAL = GALACTIC | {"CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN", "CRVAL2": 4
 )
 def test_maps_have_the_axes_of_the_sky_where_the_header_gives_them(celestial, names):
     described = geometry().model_copy(update={"celestial": celestial})
-    figure = picture.overview(FOUND, described, {}, title=Title("A run"))
+    figure = decomposition_picture.overview(FOUND, described, {}, title=Title("A run"))
     figure.draw_without_rendering()
     maps = [axes for part in figure.subfigs for axes in part.axes if axes.get_xlabel()]
     assert {axes.get_xlabel() for axes in maps} == {names[0]}
@@ -276,7 +282,7 @@ def test_differences_have_zero_in_the_middle():
 
 def test_the_part_of_the_pixels_beyond_the_colours_is_in_the_picture():
     rows = [(x, 0, "fitted", [(1000.0 if x == 7 else 1.0 + x / 300, 10.0, 2.0)]) for x in range(300)]
-    figure = picture.overview(table(*rows), geometry(1, 300), {}, title=Title("A run"))
+    figure = decomposition_picture.overview(table(*rows), geometry(1, 300), {}, title=Title("A run"))
     assert "Pixels beyond the ends of a colour scale: integrated intensity 0.3%." in texts(figure)
 
 
@@ -293,7 +299,7 @@ def test_the_part_of_the_pixels_beyond_the_colours_is_in_the_picture():
     ids=["long names", "many words"],
 )
 def test_no_line_of_a_title_is_cut(title, width):
-    figure, _ = picture.titled_figure(title, width, [2.0])
+    figure, _ = decomposition_picture.titled_figure(title, width, [2.0])
     figure.draw_without_rendering()
     extents = [text.get_window_extent() for text in figure.subfigs[0].texts]
     assert all(extent.x0 >= 0.0 and extent.x1 <= figure.bbox.width for extent in extents)
@@ -305,5 +311,5 @@ def test_no_line_of_a_title_is_cut(title, width):
 
 @pytest.mark.parametrize(("name", "magic"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF"), ("a.SVG", b"<?xml")])
 def test_the_suffix_of_the_file_chooses_the_format_of_the_picture(tmp_path, name, magic):
-    figure = picture.overview(FOUND, geometry(), {}, title=Title("A run"))
-    assert picture.save(figure, tmp_path / name).read_bytes().startswith(magic)
+    figure = decomposition_picture.overview(FOUND, geometry(), {}, title=Title("A run"))
+    assert decomposition_picture.save(figure, tmp_path / name).read_bytes().startswith(magic)

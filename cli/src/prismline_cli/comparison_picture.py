@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from prismline_cli import panels, picture
+from prismline_cli import decomposition_picture, panels
 from prismline_cli.comparison import Comparison, PixelDifference
 from prismline_cli.panels import ROUND_STEPS, Map, draw_counts, draw_map, most_counted, robust_scale
 from prismline_cli.titles import Title
@@ -34,7 +34,9 @@ _FIRST, _SECOND, _DATA = "#0072b2", "#d55e00", "#9a9a9a"
 
 def draw(
     found: Comparison,
-    spectra: Mapping[picture.Pixel, tuple[NDArray[np.floating], NDArray[np.float64], NDArray[np.float64]]],
+    spectra: Mapping[
+        decomposition_picture.Pixel, tuple[NDArray[np.floating], NDArray[np.float64], NDArray[np.float64]]
+    ],
     names: tuple[str, str],
     *,
     title: Title,
@@ -45,12 +47,15 @@ def draw(
     The maps of a quantity share one colour scale. The scale of their difference, second minus first, has zero in the
     middle.
     """
-    with matplotlib.rc_context(picture.STYLE):
+    with matplotlib.rc_context(decomposition_picture.STYLE):
         rows = math.ceil(len(spectra) / _IN_A_ROW)
-        heights = [3 * (picture.map_height_in(found.geometry) + _AROUND_MAP_IN) + _LEGEND_IN, _HISTOGRAM_IN]
+        heights = [
+            3 * (decomposition_picture.map_height_in(found.geometry) + _AROUND_MAP_IN) + _LEGEND_IN,
+            _HISTOGRAM_IN,
+        ]
         if rows:
             heights.append(rows * _SPECTRA_IN)
-        figure, parts = picture.titled_figure(title, picture.WIDTH_IN, heights)
+        figure, parts = decomposition_picture.titled_figure(title, decomposition_picture.WIDTH_IN, heights)
         _draw_maps(parts[0], found, names, list(spectra))
         _draw_distributions(parts[1], found, names)
         if rows:
@@ -58,7 +63,7 @@ def draw(
         return figure
 
 
-def _draw_maps(part: Any, found: Comparison, names: tuple[str, str], marked: list[picture.Pixel]) -> None:
+def _draw_maps(part: Any, found: Comparison, names: tuple[str, str], marked: list[decomposition_picture.Pixel]) -> None:
     axis, (first, second) = SpectralAxis.of(found.geometry), found.maps
     kinds = first.kinds, second.kinds, panels.kinds_of_both(first.kinds, second.kinds)
     rows = panels.map_panels(part, 3, 3, found.geometry)
@@ -85,7 +90,7 @@ def _draw_maps(part: Any, found: Comparison, names: tuple[str, str], marked: lis
         scales += [(name, both)] if colours else []
         scales.append((f"difference of {name}", change))
     for number, (x, y) in enumerate(marked, start=1):
-        picture.mark(rows[0][2], number, x, y)
+        decomposition_picture.mark(rows[0][2], number, x, y)
     panels.draw_legend(part, kinds[2], panels.clipped_note(scales))
 
 
