@@ -157,7 +157,7 @@ class Estate:
             (import_module("prismline_worker.dependencies"), "FitProcess", StandInFitter),
             (import_module("prismline_worker.url_tasks"), "guarded_async_client", estate._web),
             (import_module("prismline_worker.url_tasks"), "ThreadPoolExecutor", ThreadPoolExecutor),
-            (import_module("prismline_api.webhooks.dependencies"), "guarded_async_client", estate._web),
+            (import_module("prismline_webhooks.dependencies"), "guarded_async_client", estate._web),
             (import_module("prismline_alerting.dependencies"), "httpx", SimpleNamespace(Client=estate._client)),
         ]
         virtual.replacements.cache_clear()  # it may have searched before these modules were imported

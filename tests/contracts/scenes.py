@@ -50,7 +50,7 @@ SCENES = (*SCHEDULES, *jobs.SCENES)
 PATIENCE = 2 * HOUR
 
 #: The service that owns the code of a sender or receiver, if it differs from the name in `source`.
-OWNERS = {"state-machine": "status", "webhooks": "api"}
+OWNERS = {"state-machine": "status"}
 
 #: Attributes that every reader of an envelope needs.
 ENVELOPE = frozenset(

@@ -38,7 +38,7 @@ NOT_USED_HERE = {
     r"status StateMachineRole .*": "the emulator calls for the state machine without asking",
     r"dlq-consumer FunctionRole (sqs|s3|states|ec2|ssm|dynamodb|events):.*": "nothing becomes a dead letter here",
     r"alerting .*": "the test sends no alert and no slash command",
-    r"api WebhooksRole .*": "no job here has a webhook",
+    r"webhooks WebhooksRole .*": "no job here has a webhook",
     r"api ApiRole (cloudwatch|sqs|ssm):.*": "the console is not opened",
     r"api ApiRole dynamodb:(BatchGetItem|Query|Scan) .*": "nothing is listed here",
     r"api ApiRole s3:(GetObject|ListBucket) .*": "links are signed, not fetched; no spectra are submitted over HTTP",
@@ -140,7 +140,7 @@ REFUSED: dict[str, dict[str, Attempt]] = {
         "start a run": start_run,
         "read the webhook's URL": read_parameter("alerts/webhook_url"),
     },
-    "api WebhooksRole": {
+    "webhooks WebhooksRole": {
         "read a result": get("results/x"),
         "delete a job": delete_item("jobs"),
         "split": send("split"),

@@ -378,7 +378,7 @@ CASES: list[Case] = [
     (open_dead_letter_queues, without("worker", "RefitsDeadLetterQueue", "RedriveAllowPolicy")),
     (plain_text, removed("platform", "BucketPolicy")),
     (plain_text, without("splitter", "SplitQueuePolicy", "PolicyDocument", "Statement", 1)),
-    (unencrypted, without("api", "WebhooksQueue", "SqsManagedSseEnabled")),
+    (unencrypted, without("webhooks", "WebhooksQueue", "SqsManagedSseEnabled")),
     (unencrypted, without("platform", "RunsTable", "SSESpecification")),
     (unencrypted, without("platform", "DeploymentBucket", "BucketEncryption")),
     (unprotected_tables, without("platform", "RunsTable", "DeletionProtectionEnabled")),

@@ -1,6 +1,6 @@
 """Jobs: what people submit over HTTP, and the items of the table `prismline-<environment>-jobs`.
 
-The `api` service owns the table. The exporter writes export items, and the webhooks process writes webhook items. Every
+The `api` service owns the table. The exporter writes export items, and the webhooks service writes webhook items. Every
 key begins with the tenant, the run or the hash of an API key, so a reader that knows one tenant cannot name another
 one's item.
 """
@@ -8,7 +8,9 @@ one's item.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
+from base64 import b64decode
 from collections.abc import Sequence
 from typing import Annotated, Literal, get_args
 
@@ -29,6 +31,8 @@ TENANTS_PK = "TENANTS"
 BATCH_SK_PREFIX = "BATCH#"
 EXPORT_SK_PREFIX = "EXPORT#"
 WEBHOOK_SK_PREFIX = "WEBHOOK#"
+#: A webhook's secret: a prefix, and base64 of 24 to 96 bytes with or without its padding.
+_WEBHOOK_SECRET = re.compile(r"whsec_([A-Za-z0-9+/]{32,128})={0,2}")
 #: What every API key begins with, so that a scanner for leaked secrets finds it.
 API_KEY_PREFIX = "prismline_"
 #: The tenant of a deployment with one tenant. It owns all sources that are not in the folder of another tenant.
@@ -151,6 +155,18 @@ def upload_item_key(tenant: str, upload_id: str) -> dict[str, str]:
 def export_object_key(run_id: str, export_id: str, suffix: Literal["zip", "parquet"]) -> str:
     """S3 key of an export."""
     return f"{EXPORTS_PREFIX}{run_id}/{export_id}.{suffix}"
+
+
+class WebhookSecretError(ValueError):
+    """A webhook's secret cannot sign."""
+
+
+def signing_key(secret: str) -> bytes:
+    """The bytes that a webhook's secret stands for. Raises WebhookSecretError."""
+    found = _WEBHOOK_SECRET.fullmatch(secret)
+    if found is None or len(found[1]) % 4 == 1:  # no number of bytes has so many letters
+        raise WebhookSecretError("it is not whsec_ and base64 of 24 to 96 bytes")
+    return b64decode(found[1] + "=" * (-len(found[1]) % 4))
 
 
 class Webhook(Contract):

@@ -17,10 +17,10 @@ import httpcore
 import httpx
 
 from prismline_alerting.discord import Webhook
-from prismline_api.webhooks.posting import Poster
 from prismline_contracts.tasks import UrlParams
 from prismline_runtime import PrismlineError
 from prismline_web import guarded_async_client, guarded_client
+from prismline_webhooks.posting import Poster
 from prismline_worker.body_store import BodyStore
 from prismline_worker.caption_client import CaptionClient
 from prismline_worker.fetcher import Fetcher

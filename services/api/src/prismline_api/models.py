@@ -9,10 +9,10 @@ from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
 
-from prismline_api.webhooks.signing import signing_key
 from prismline_contracts.base import ChunkId, Key, RunId, Submitted, Survey, Timestamp
 from prismline_contracts.captions import GivenCaptionParams, GivenFrameWindow
 from prismline_contracts.deadletters import MAX_RECOVERED_RECORDS, MAX_RETRIED_CHUNKS
+from prismline_contracts.jobs import signing_key
 from prismline_contracts.manifest import GivenFitParams
 from prismline_contracts.tasks import MAX_INLINE_URLS, GivenUrlParams, TaskSource
 

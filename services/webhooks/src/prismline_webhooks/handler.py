@@ -1,4 +1,4 @@
-"""The Lambda handler of the webhooks process: posts the end of a run to the target of its job.
+"""The Lambda handler of the webhooks service: posts the end of a run to the target of its job.
 
 The message stays in the queue until the target has accepted the post, and is hidden between two attempts. It is given
 up after a time, which the webhook's item records, and not after a number of receipts. A post that is given up becomes a
@@ -11,13 +11,13 @@ import json
 from functools import cache, partial
 from typing import Any
 
-from prismline_api.webhooks.dependencies import WebhookDependencies
-from prismline_api.webhooks.retrying import Answer, Delivered, GiveUp, TryAgain, decide
-from prismline_api.webhooks.signing import SecretError, signed_headers
 from prismline_contracts.events import RunCancelled, RunCompleted, RunFailed
-from prismline_contracts.jobs import JobItem, Webhook
+from prismline_contracts.jobs import JobItem, Webhook, WebhookSecretError
 from prismline_runtime import Message, PermanentError, TransientError, fault_point, queue_handler
 from prismline_runtime.routing import LambdaHandler
+from prismline_webhooks.dependencies import Dependencies
+from prismline_webhooks.retrying import Answer, Delivered, GiveUp, TryAgain, decide
+from prismline_webhooks.signing import signed_headers
 
 #: The status of the run in a post, by the type of its last event.
 _STATUS = {RunCompleted.TYPE: "completed", RunFailed.TYPE: "failed", RunCancelled.TYPE: "cancelled"}
@@ -25,7 +25,7 @@ _STATUS = {RunCompleted.TYPE: "completed", RunFailed.TYPE: "failed", RunCancelle
 RunEnded = RunCompleted | RunFailed | RunCancelled
 
 
-def on_run_ended(event: RunEnded, message: Message, deps: WebhookDependencies) -> None:
+def on_run_ended(event: RunEnded, message: Message, deps: Dependencies) -> None:
     """Post the end of a run, if its job has a target."""
     job = deps.deliveries.job_of(event.run_id)
     if job is None or job.webhook is None or job.state == "deleting":
@@ -53,15 +53,15 @@ def on_run_ended(event: RunEnded, message: Message, deps: WebhookDependencies) -
             raise PermanentError(reason)
 
 
-def _post(target: Webhook, event_id: str, body: bytes, deps: WebhookDependencies) -> Answer:
+def _post(target: Webhook, event_id: str, body: bytes, deps: Dependencies) -> Answer:
     try:
         headers = signed_headers(target.secret, event_id, body, deps.clock())
-    except SecretError as error:
+    except WebhookSecretError as error:
         return Answer(error=f"The webhook's secret is not valid: {error}.", final=True)
     return deps.poster.post(target.url, body, headers)
 
 
-def _body(event: RunEnded, message: Message, job: JobItem, deps: WebhookDependencies) -> bytes:
+def _body(event: RunEnded, message: Message, job: JobItem, deps: Dependencies) -> bytes:
     """The body of the post: a Standard Webhooks payload with `type`, `timestamp` and `data`."""
     run = deps.ledger.get_run(event.run_id)
     counts = deps.ledger.counts(run) if run is not None else None
@@ -81,7 +81,7 @@ def _body(event: RunEnded, message: Message, job: JobItem, deps: WebhookDependen
     return json.dumps({"type": kind, "timestamp": message.envelope.time, "data": data}).encode()
 
 
-def build_handler(deps: WebhookDependencies) -> LambdaHandler:
+def build_handler(deps: Dependencies) -> LambdaHandler:
     """The handler with its dependencies."""
     ended = partial(on_run_ended, deps=deps)
     return queue_handler(
@@ -95,7 +95,7 @@ def build_handler(deps: WebhookDependencies) -> LambdaHandler:
 @cache
 def process_handler() -> LambdaHandler:
     """The handler of this process."""
-    return build_handler(WebhookDependencies.from_environment())
+    return build_handler(Dependencies.from_environment())
 
 
 def handler(event: dict[str, Any], context: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The dependencies of the webhooks process: clients and settings, made once per process."""
+"""The dependencies of the webhooks service: clients and settings, made once per process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Self
 
 from aws_lambda_powertools import Logger
 
-from prismline_api.webhooks.deliveries import Deliveries
-from prismline_api.webhooks.posting import Poster
-from prismline_api.webhooks.settings import WebhookSettings
 from prismline_contracts.base import now
 from prismline_ledger import Ledger
 from prismline_runtime import Transport, clients, service_logger
 from prismline_web import guarded_async_client
+from prismline_webhooks.deliveries import Deliveries
+from prismline_webhooks.posting import Poster
+from prismline_webhooks.settings import Settings
 
 #: Name of the process in logs, as the source of messages, and to targets.
 SERVICE = "webhooks"
@@ -24,8 +24,8 @@ USER_AGENT = "prismline-webhooks/1"
 
 
 @dataclass(frozen=True)
-class WebhookDependencies:
-    """What the webhooks process uses."""
+class Dependencies:
+    """What the webhooks service uses."""
 
     deliveries: Deliveries
     ledger: Ledger
@@ -37,7 +37,7 @@ class WebhookDependencies:
     @classmethod
     def from_environment(cls) -> Self:
         """Make the dependencies with real clients and the settings in the environment."""
-        settings = WebhookSettings()
+        settings = Settings()
         client = partial(
             guarded_async_client, allow_private=settings.webhook_allow_private, headers={"User-Agent": USER_AGENT}
         )

@@ -1,4 +1,4 @@
-"""The webhooks process over a real queue, real tables and a target that listens on loopback."""
+"""The webhooks service over a real queue, real tables and a target that listens on loopback."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import boto3
 import pytest
 from boto3.dynamodb.conditions import Key
 
-from prismline_api.webhooks.deliveries import Deliveries
-from prismline_api.webhooks.dependencies import WebhookDependencies
-from prismline_api.webhooks.handler import build_handler
 from prismline_contracts.envelope import traceparent_of
 from prismline_contracts.events import RunCancelled, RunCompleted, RunFailed
 from prismline_contracts.jobs import JobItem, JobRunItem, Webhook, job_key, job_run_key, jobs_table_name
 from prismline_ledger.testing import Clock, Context, lambda_event, split_run
 from prismline_localstack.testing import create_runs_table
 from prismline_runtime import Table
+from prismline_webhooks.deliveries import Deliveries
+from prismline_webhooks.dependencies import Dependencies
+from prismline_webhooks.handler import build_handler
 
 RUN_ID, JOB_ID, TENANT = "run-1", "job-1", "acme"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
@@ -71,7 +71,7 @@ class Target:
 @dataclass
 class WebhookWorld:
     environment: str
-    deps: WebhookDependencies
+    deps: Dependencies
     target: Target
     sqs: Any
     jobs: Table
@@ -89,7 +89,7 @@ class WebhookWorld:
         patch.setenv("JOBS_TABLE", jobs)
         patch.setenv("WEBHOOK_ALLOW_PRIVATE", "true")
         clock = Clock()
-        deps = WebhookDependencies.from_environment()
+        deps = Dependencies.from_environment()
         deps = replace(deps, deliveries=Deliveries(dynamodb, jobs, clock=clock), clock=clock)
         return cls(environment, deps, target, sqs, Table(dynamodb, jobs), clock)
 

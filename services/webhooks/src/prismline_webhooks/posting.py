@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 import httpx
 
-from prismline_api.webhooks.retrying import Answer
 from prismline_web import RefusedAddressError, unusable
+from prismline_webhooks.retrying import Answer
 
 
 class Poster:

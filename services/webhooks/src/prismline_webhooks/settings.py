@@ -1,4 +1,4 @@
-"""Settings of the webhooks process, from the environment."""
+"""Settings of the webhooks service, from the environment."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pydantic import Field
 from prismline_runtime import ServiceSettings
 
 
-class WebhookSettings(ServiceSettings):
-    """Settings of the webhooks process."""
+class Settings(ServiceSettings):
+    """Settings of the webhooks service."""
 
     runs_table: str = Field(description="The ledger's table.")
     jobs_table: str = Field(description="The table of jobs, with the targets of posts.")

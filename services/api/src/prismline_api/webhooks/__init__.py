@@ -1,1 +1,0 @@
-"""The webhooks process: posts the end of each run of a job to the job's target, with a signature."""
