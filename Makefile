@@ -8,6 +8,9 @@ PACKAGES := contracts libs/runtime libs/ledger libs/coordination libs/web libs/c
 # Sources of the compiled kernel: after a change the package has to be installed again.
 KERNEL   := libs/gaussline/setup.py $(wildcard libs/gaussline/src/kernel/*)
 SOURCES  := $(addsuffix /src,$(PACKAGES))
+# The folder of the console's scripts, their packages for checks, and the two programs.
+SCRIPTS  := services/api
+CHECKERS := $(VENV)/scripts/node_modules/.bin
 CHECKED  := conftest.py contracts libs services localstack cli tools tests benchmarks docs/pages.py releases.py
 # Tests that need no emulator and no services, and take little time.
 QUICK    := not e2e and not emulator and not slow and not compose and not browser
@@ -16,7 +19,7 @@ QUICK    := not e2e and not emulator and not slow and not compose and not browse
 PYTEST   := $(BIN)/pytest -n 2 --dist worksteal
 WAITING  := $(BIN)/pytest -n 4 --dist worksteal
 
-.PHONY: contracts pacts deploy-local docs format fuzz model help screenshots demo demo-faults demo-captions demo-urls test test-fast check check-types check-style check-templates check-versions check-docs mutants install install-dev schemas lock wheels clean
+.PHONY: contracts pacts deploy-local docs format fuzz model help screenshots demo demo-faults demo-captions demo-urls test test-fast check check-types check-style check-scripts check-templates check-versions check-docs mutants install install-dev schemas lock wheels clean
 .DEFAULT_GOAL := help
 
 help:  ## Show this list.
@@ -49,13 +52,14 @@ endif
 format: $(VENV)/.installed-dev  ## Format and sort imports.
 	$(BIN)/ruff format $(CHECKED)
 	$(BIN)/ruff check --select I --fix $(CHECKED)
+	$(if $(wildcard $(CHECKERS)/biome),cd $(SCRIPTS) && $(CURDIR)/$(CHECKERS)/biome check --write --log-level=warn)
 
 test-fast: check  ## Run the checks and the quick tests, which need no emulator and no services (under two minutes).
 	$(PYTEST) -m '$(QUICK)'
 
 # The checks do not depend on each other: two run at a time.
 check: $(VENV)/.installed-dev  ## Check format, lint, types, imports, templates, versions, documentation.
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync check-types check-style check-templates check-versions check-docs
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync check-types check-style check-scripts check-templates check-versions check-docs
 
 check-types: export MYPYPATH := $(subst $() $(),:,$(SOURCES))
 check-types:
@@ -65,6 +69,15 @@ check-style:
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/python -m tests.imports
+
+check-scripts:
+ifeq ($(shell command -v npm),)
+	@echo "The console's scripts were NOT CHECKED: npm is not installed."
+else
+	@$(MAKE) --no-print-directory $(VENV)/.installed-scripts
+	$(CHECKERS)/tsc -p $(SCRIPTS)
+	cd $(SCRIPTS) && $(CURDIR)/$(CHECKERS)/biome check --error-on-warnings --log-level=warn
+endif
 
 check-templates:
 	$(BIN)/cfn-lint platform/template.yaml services/*/template.yaml
@@ -131,6 +144,12 @@ lock: $(VENV)/.installed-dev  ## Resolve the *.in files into hash-locked require
 	for file in requirements/uv.in requirements/runtime.in requirements/dev.in services/*/requirements.in localstack/requirements.in cli/requirements.in; do \
 	  (cd $$(dirname $$file) && $(CURDIR)/$(BIN)/uv pip compile -q --python-version 3.11 --universal --no-strip-extras \
 	    --generate-hashes --no-annotate --no-header $$(basename $$file) -o $$(basename $$file .in).txt) || exit 1; done
+
+# The versions in package.json are exact, so the folder needs no lock file.
+$(VENV)/.installed-scripts: $(SCRIPTS)/package.json | $(BIN)/python
+	mkdir -p $(VENV)/scripts && cp $(SCRIPTS)/package.json $(VENV)/scripts/
+	cd $(VENV)/scripts && npm install --silent --no-audit --no-fund --no-package-lock --ignore-scripts
+	@touch $@
 
 clean:  ## Remove everything that make created.
 	rm -rf $(VENV) .prismline demo-output dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .import_linter_cache

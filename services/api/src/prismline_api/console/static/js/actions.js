@@ -1,10 +1,13 @@
 // The actions on a run. Each first shows its effect in a dialog.
 import { get, newKey, post } from "./api.js";
-import { bytes, byId, count, el, notice, plural, replace } from "./dom.js";
+import { byId, bytes, count, el, notice, plural, replace } from "./dom.js";
 
 const ENDED = ["completed", "failed", "cancelled"];
 const WAIT_MS = 1000;
-const wait = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
+const wait = (ms) =>
+  new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
 
 let shown = "";
 
@@ -13,28 +16,43 @@ export function actionsOf(place, look) {
   const { run } = look();
   const ended = ENDED.includes(run.status);
   const failed = run.counts?.failed ?? 0;
-  const buttons = [
-    ended ? null : ["Cancel", "danger", cancel],
-    failed ? [run.unit === "task" ? "Recover failed" : "Rerun failed", "secondary", recover] : null,
-    failed && ended && run.unit === "task" && run.job_id ? ["Rerun failed", "secondary", rerun] : null,
-    (run.counts?.completed ?? 0) ? ["Export", "secondary", exportRun] : null,
-  ].filter(Boolean);
+  const buttons = /** @type {[string, string, (look: any) => void][]} */ (
+    [
+      ended ? null : ["Cancel", "danger", cancel],
+      failed ? [run.unit === "task" ? "Recover failed" : "Rerun failed", "secondary", recover] : null,
+      failed && ended && run.unit === "task" && run.job_id ? ["Rerun failed", "secondary", rerun] : null,
+      (run.counts?.completed ?? 0) ? ["Export", "secondary", exportRun] : null,
+    ].filter(Boolean)
+  );
   const names = buttons.map(([name]) => name).join();
   if (names === shown) return; // keep the elements, so that the focus is not lost
   shown = names;
-  replace(place, buttons.map(([name, kind, act]) => el("button", { type: "button", class: kind, onclick: () => act(look) }, name)));
+  replace(
+    place,
+    buttons.map(([name, kind, act]) => el("button", { type: "button", class: kind, onclick: () => act(look) }, name)),
+  );
 }
 
 // Ask for confirmation. `preview` is a function that fills an element and returns whether there is anything to do.
 async function ask(title, verb, preview) {
-  const dialog = byId("dialog");
+  const dialog = byId("dialog", HTMLDialogElement);
   const what = el("div", { "aria-live": "polite" }, el("p", {}, "Counting…"));
   const yes = el("button", { type: "submit", value: "yes", disabled: true }, verb);
-  replace(dialog, el("form", { method: "dialog" }, el("h2", { id: "dialog-heading" }, title), what,
-    el("div", { class: "actions" }, el("button", { type: "submit", value: "no", class: "secondary" }, "Close"), yes)));
+  replace(
+    dialog,
+    el(
+      "form",
+      { method: "dialog" },
+      el("h2", { id: "dialog-heading" }, title),
+      what,
+      el("div", { class: "actions" }, el("button", { type: "submit", value: "no", class: "secondary" }, "Close"), yes),
+    ),
+  );
   dialog.returnValue = "no";
   dialog.showModal();
-  const closed = new Promise((resolve) => { dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true }); });
+  const closed = new Promise((resolve) => {
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+  });
   try {
     yes.disabled = !(await preview(what));
   } catch (problem) {
@@ -52,17 +70,26 @@ async function attempt(act) {
 }
 
 const path = (run) => `/runs/${encodeURIComponent(run.run_id)}`;
-const list = (...lines) => el("ul", {}, lines.filter(Boolean).map((line) => el("li", {}, line)));
+const list = (...lines) =>
+  el(
+    "ul",
+    {},
+    lines.filter(Boolean).map((line) => el("li", {}, line)),
+  );
 
 async function cancel(look) {
   const { run, cells } = look();
   const [pending, running, completed, failed, deferred] = cells?.counts() ?? [];
   const go = await ask(`Cancel ${run.name}?`, "Cancel the run", async (what) => {
-    replace(what, list(
-      cells ? `${plural(pending + deferred, `waiting ${run.unit}`)} will not be processed.` : null,
-      cells ? `${count(running)} in progress will be finished.` : null,
-      cells ? `${count(completed)} completed keep their results. ${count(failed)} have failed.` : null,
-      "The run ends as cancelled. A recovery can continue it later."));
+    replace(
+      what,
+      list(
+        cells ? `${plural(pending + deferred, `waiting ${run.unit}`)} will not be processed.` : null,
+        cells ? `${count(running)} in progress will be finished.` : null,
+        cells ? `${count(completed)} completed keep their results. ${count(failed)} have failed.` : null,
+        "The run ends as cancelled. A recovery can continue it later.",
+      ),
+    );
     return true;
   });
   if (!go) return;
@@ -83,22 +110,35 @@ async function operation(statusUrl, say) {
 
 async function recover(look) {
   const { run } = look();
-  const [title, verb] = run.unit === "task" ? [`Recover what failed in ${run.name}?`, "Recover"] : [`Rerun what failed in ${run.name}?`, "Rerun"];
+  const [title, verb] =
+    run.unit === "task"
+      ? [`Recover what failed in ${run.name}?`, "Recover"]
+      : [`Rerun what failed in ${run.name}?`, "Rerun"];
   const go = await ask(title, verb, async (what) => {
     const asked = await post("/dead-letters/recover", { run_id: run.run_id, retry: true, dry_run: true });
     const counted = await operation(asked.status_url, () => {});
-    replace(what, list(
-      `${plural(counted.n_sent, run.unit)} will be retried in this run, with the full number of attempts.`,
-      run.counts.completed ? `${plural(run.counts.completed, `completed ${run.unit}`)} stay unchanged.` : null,
-      counted.n_settled ? `${count(counted.n_settled)} have completed since and stay unchanged.` : null,
-      counted.n_left ? `${count(counted.n_left)} will be left for another recovery.` : null,
-      counted.n_failed ? `${count(counted.n_failed)} cannot be sent.` : null));
+    replace(
+      what,
+      list(
+        `${plural(counted.n_sent, run.unit)} will be retried in this run, with the full number of attempts.`,
+        run.counts.completed ? `${plural(run.counts.completed, `completed ${run.unit}`)} stay unchanged.` : null,
+        counted.n_settled ? `${count(counted.n_settled)} have completed since and stay unchanged.` : null,
+        counted.n_left ? `${count(counted.n_left)} will be left for another recovery.` : null,
+        counted.n_failed ? `${count(counted.n_failed)} cannot be sent.` : null,
+      ),
+    );
     return counted.n_sent > 0 || counted.n_records > 0;
   });
   if (!go) return;
   await attempt(async () => {
-    const asked = await post("/dead-letters/recover", { run_id: run.run_id, retry: true }, { idempotencyKey: newKey() });
-    const done = await operation(asked.status_url, (state) => notice(`Recovery ${state.status.toLowerCase()}: ${count(state.n_sent)} sent again.`));
+    const asked = await post(
+      "/dead-letters/recover",
+      { run_id: run.run_id, retry: true },
+      { idempotencyKey: newKey() },
+    );
+    const done = await operation(asked.status_url, (state) =>
+      notice(`Recovery ${state.status.toLowerCase()}: ${count(state.n_sent)} sent again.`),
+    );
     notice(`Recovery completed: ${count(done.n_sent)} sent again, ${count(done.n_failed)} could not be sent.`);
   });
 }
@@ -107,12 +147,19 @@ async function rerun(look) {
   const { run } = look();
   const go = await ask(`Run the failed tasks of ${run.name} again?`, "Start a new run", async (what) => {
     const found = await get(`/jobs/${encodeURIComponent(run.job_id)}/rerun`, { only: "failed", run_id: run.run_id });
-    replace(what, list(`A new run of the same job processes the failed tasks: ${count(found.count)}.`, "This run stays unchanged."));
+    replace(
+      what,
+      list(`A new run of the same job processes the failed tasks: ${count(found.count)}.`, "This run stays unchanged."),
+    );
     return found.count > 0;
   });
   if (!go) return;
   await attempt(async () => {
-    const started = await post(`/jobs/${encodeURIComponent(run.job_id)}/rerun`, { only: "failed", run_id: run.run_id }, { idempotencyKey: newKey() });
+    const started = await post(
+      `/jobs/${encodeURIComponent(run.job_id)}/rerun`,
+      { only: "failed", run_id: run.run_id },
+      { idempotencyKey: newKey() },
+    );
     location.assign(`/console/runs/${encodeURIComponent(started.run_id)}`);
   });
 }
@@ -121,20 +168,37 @@ async function exportRun(look) {
   const { run } = look();
   const go = await ask(`Export ${run.name}?`, "Export", async (what) => {
     const form = run.workload === "spectra" ? "one Parquet file" : "one ZIP file";
-    replace(what, list(`The results of ${plural(run.counts.completed, `completed ${run.unit}`)} are packed into ${form}.`,
-      run.counts.failed ? `${count(run.counts.failed)} failed and are not included.` : null,
-      "A link to it appears on this page. It is valid for 24 hours."));
+    replace(
+      what,
+      list(
+        `The results of ${plural(run.counts.completed, `completed ${run.unit}`)} are packed into ${form}.`,
+        run.counts.failed ? `${count(run.counts.failed)} failed and are not included.` : null,
+        "A link to it appears on this page. It is valid for 24 hours.",
+      ),
+    );
     return true;
   });
   if (!go) return;
   await attempt(async () => {
     let made = await post(`${path(run)}/export`, undefined, { idempotencyKey: newKey() });
     while (made.status !== "COMPLETED" && made.status !== "FAILED") {
-      notice(`Export ${made.status.toLowerCase()}: ${count(made.entries)} of ${count(made.entries_total ?? run.counts.completed)} results.`);
+      notice(
+        `Export ${made.status.toLowerCase()}: ${count(made.entries)} of ${count(made.entries_total ?? run.counts.completed)} results.`,
+      );
       await wait(WAIT_MS);
       made = await get(`${path(run)}/exports/${encodeURIComponent(made.export_id)}`);
     }
     if (made.status === "FAILED") notice(`The export failed: ${made.error}`, { error: true });
-    else replace(byId("notices"), el("p", { class: "notice" }, "The export is ready: ", el("a", { href: made.url, rel: "noopener" }, `download (${bytes(made.bytes)})`), "."));
+    else
+      replace(
+        byId("notices"),
+        el(
+          "p",
+          { class: "notice" },
+          "The export is ready: ",
+          el("a", { href: made.url, rel: "noopener" }, `download (${bytes(made.bytes)})`),
+          ".",
+        ),
+      );
   });
 }

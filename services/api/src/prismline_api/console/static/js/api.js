@@ -1,9 +1,22 @@
 // Calls the public API with the session of this page: JSON in and out, errors as problem details.
 
-const csrf = document.querySelector('meta[name="prismline-csrf"]')?.content ?? "";
+const csrf = document.querySelector('meta[name="prismline-csrf"]')?.getAttribute("content") ?? "";
+
+/**
+ * @typedef {object} Asked What a request may have beside its method and path.
+ * @property {any} [body]
+ * @property {Record<string, any> | null} [query] Parameters; empty ones are left out.
+ * @property {AbortSignal} [signal]
+ * @property {Record<string, string>} [headers]
+ * @property {string} [idempotencyKey]
+ */
 
 // An error answer. `detail` is a sentence for the user.
 export class Problem extends Error {
+  /**
+   * @param {number} status
+   * @param {{type?: string, title?: string, detail?: string}} document
+   */
   constructor(status, document) {
     super(document.detail ?? document.title ?? `The server answered with ${status}.`);
     this.status = status;
@@ -12,7 +25,12 @@ export class Problem extends Error {
   }
 }
 
-// The answer of a request below /v1, e.g. request("GET", "/runs"). Throws Problem. Its status is 0 without an answer.
+/**
+ * The answer of a request below /v1, e.g. request("GET", "/runs"). Throws Problem. Its status is 0 without an answer.
+ * @param {string} method
+ * @param {string} path
+ * @param {Asked} [asked]
+ */
 export async function request(method, path, { body, query, signal, headers = {}, idempotencyKey } = {}) {
   const address = new URL(`/v1${path}`, location.origin);
   for (const [name, value] of Object.entries(query ?? {})) {
@@ -25,7 +43,11 @@ export async function request(method, path, { body, query, signal, headers = {},
   let answer;
   try {
     answer = await fetch(address, {
-      method, signal, headers: sent, credentials: "same-origin", body: body === undefined ? undefined : JSON.stringify(body),
+      method,
+      signal,
+      headers: sent,
+      credentials: "same-origin",
+      body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch (error) {
     if (error.name === "AbortError") throw error;
@@ -45,14 +67,29 @@ export async function request(method, path, { body, query, signal, headers = {},
   throw problem;
 }
 
+/**
+ * The document of a GET request.
+ * @param {string} path
+ * @param {Record<string, any> | null} [query]
+ * @param {Asked} [options]
+ * @returns {Promise<any>}
+ */
 export async function get(path, query, options = {}) {
   const document = await (await request("GET", path, { ...options, query })).json();
   sessionStorage.removeItem("prismline-signing-in");
   return document;
 }
 
+/**
+ * The document that answers a POST request.
+ * @param {string} path
+ * @param {any} [body]
+ * @param {Asked} [options]
+ * @returns {Promise<any>}
+ */
 export const post = async (path, body, options = {}) => (await request("POST", path, { ...options, body })).json();
 
 // A new idempotency key for a request that changes something: a repeat of the request has no further effect.
-export const newKey = () => crypto.randomUUID?.() ?? Array.from(crypto.getRandomValues(new Uint8Array(16)),
-  (byte) => byte.toString(16).padStart(2, "0")).join("");
+export const newKey = () =>
+  crypto.randomUUID?.() ??
+  Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");

@@ -18,8 +18,13 @@ function numbers(text) {
   const values = new Int32Array(length);
   let value = 0;
   for (let index = 0; index < length; index += 1) {
-    value = (value + (bytes[index] | (bytes[index + length] << 8) | (bytes[index + 2 * length] << 16)
-      | (bytes[index + 3 * length] << 24))) | 0;
+    value =
+      (value +
+        (bytes[index] |
+          (bytes[index + length] << 8) |
+          (bytes[index + 2 * length] << 16) |
+          (bytes[index + 3 * length] << 24))) |
+      0;
     values[index] = value;
   }
   return values;
@@ -38,7 +43,9 @@ export class Cells {
     this.duration = numbers(columns.duration);
   }
 
-  get length() { return this.cell.length; }
+  get length() {
+    return this.cell.length;
+  }
 
   // The row of a cell, by its number. -1: there is no such cell.
   row(number) {
@@ -57,7 +64,10 @@ export class Cells {
   change(changes) {
     const rows = changes.cell.map((number) => this.row(number));
     if (rows.includes(-1)) return null;
-    for (const name of COLUMNS) rows.forEach((row, index) => { this[name][row] = changes[name][index]; });
+    for (const name of COLUMNS)
+      rows.forEach((row, index) => {
+        this[name][row] = changes[name][index];
+      });
     return rows;
   }
 

@@ -4,9 +4,9 @@ import { byId, el, empty, replace } from "./dom.js";
 import { poll, saysState } from "./live.js";
 import { addressOf, chosenPixel, keepView, rememberIn } from "./maps/address.js";
 import { MapCanvas } from "./maps/canvas.js";
-import { Look, controls, legend, worded } from "./maps/panel.js";
+import { controls, Look, legend, worded } from "./maps/panel.js";
 import { Sky } from "./maps/sky.js";
-import { SpectrumCharts, componentTable, describe, facts } from "./maps/spectrum.js";
+import { componentTable, describe, facts, SpectrumCharts } from "./maps/spectrum.js";
 import { TileSource } from "./maps/tiles.js";
 import { View } from "./maps/view.js";
 
@@ -40,15 +40,25 @@ async function open() {
   replace(byId("controls"), controls(look, about.maps));
   byId("problem").hidden = true;
   place.hidden = false;
-  canvas = new MapCanvas(byId("map"), view, look.style());
-  look.addEventListener("change", () => { showMap(); remember(); });
-  view.addEventListener("change", ({ detail }) => {
-    if (detail === "pixel") choose();
-    if (detail !== "hover") remember();
+  canvas = new MapCanvas(byId("map", HTMLCanvasElement), view, look.style());
+  look.addEventListener("change", () => {
+    showMap();
+    remember();
+  });
+  view.onChange((what) => {
+    if (what === "pixel") choose();
+    if (what !== "hover") remember();
     readOut();
   });
   showMap();
-  if (about.celestial) get(`${path}/sky`).then((lattice) => { sky = new Sky(lattice); readOut(); }, () => {});
+  if (about.celestial)
+    get(`${path}/sky`).then(
+      (lattice) => {
+        sky = new Sky(lattice);
+        readOut();
+      },
+      () => {},
+    );
   const pixel = chosenPixel(parameters);
   if (pixel) view.choose(...pixel);
   else choose();
@@ -85,7 +95,9 @@ async function loadRange() {
       look.dispatchEvent(new Event("range"));
     }
     if (range && !range.pending) return;
-    await new Promise((resolve) => { setTimeout(resolve, range ? AGAIN_MS : 10 * AGAIN_MS); });
+    await new Promise((resolve) => {
+      setTimeout(resolve, range ? AGAIN_MS : 10 * AGAIN_MS);
+    });
   }
 }
 
@@ -93,7 +105,11 @@ function changed() {
   canvas.draw();
   readOut();
   const { pending, problem } = source;
-  byId("progress").textContent = problem ? problem.detail : pending ? `Reading ${pending} chunk${pending === 1 ? "" : "s"} …` : "";
+  byId("progress").textContent = problem
+    ? problem.detail
+    : pending
+      ? `Reading ${pending} chunk${pending === 1 ? "" : "s"} …`
+      : "";
 }
 
 function readOut() {
@@ -104,8 +120,13 @@ function readOut() {
   }
   const { value, exact } = source.valueAt(...pixel);
   const words = worded(source.name, value, look.range?.unit, look.range?.shades);
-  byId("readout").textContent = [`x ${pixel[0]}, y ${pixel[1]}`, sky?.text(...pixel),
-    `${exact || value === undefined ? "" : "about "}${words}`].filter(Boolean).join(" · ");
+  byId("readout").textContent = [
+    `x ${pixel[0]}, y ${pixel[1]}`,
+    sky?.text(...pixel),
+    `${exact || value === undefined ? "" : "about "}${words}`,
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 // ---- the spectrum
@@ -113,7 +134,10 @@ function readOut() {
 function choose() {
   clearTimeout(asked);
   if (!view.pixel) {
-    replace(byId("facts"), empty("No pixel is chosen", "Click on the map, or focus it with Tab and press an arrow key."));
+    replace(
+      byId("facts"),
+      empty("No pixel is chosen", "Click on the map, or focus it with Tab and press an arrow key."),
+    );
     return;
   }
   asked = setTimeout(loadSpectrum, REST_MS);
@@ -141,39 +165,50 @@ async function loadSpectrum() {
 
 // ---- buttons and updates
 
-for (const [id, act] of [
+for (const [id, act] of /** @type {[string, () => void][]} */ ([
   ["zoom-in", () => view.zoom(1.5, ...canvas.middle())],
   ["zoom-out", () => view.zoom(1 / 1.5, ...canvas.middle())],
   ["zoom-all", () => view.fit(canvas.size.width, canvas.size.height)],
-]) byId(id).addEventListener("click", () => view && act());
+]))
+  byId(id).addEventListener("click", () => view && act());
 
 const says = saysState(byId("live"));
-const live = poll(async () => {
-  if (!about) {
-    await open();
-  } else {
-    const before = JSON.stringify(about.chunks);
-    const now = await get(`${path}/maps`);
-    about.chunks = now.chunks;
-    about.final = now.final;
-    if (before !== JSON.stringify(now.chunks)) {
-      source.refresh();
-      loadRange();
-      if (view.pixel) loadSpectrum();
+const live = poll(
+  async () => {
+    if (!about) {
+      await open();
+    } else {
+      const before = JSON.stringify(about.chunks);
+      const now = await get(`${path}/maps`);
+      about.chunks = now.chunks;
+      about.final = now.final;
+      if (before !== JSON.stringify(now.chunks)) {
+        source.refresh();
+        loadRange();
+        if (view.pixel) loadSpectrum();
+      }
     }
-  }
-  const ended = (about.chunks.COMPLETED ?? 0) + (about.chunks.FAILED ?? 0);
-  const total = Object.values(about.chunks).reduce((sum, n) => sum + n, 0);
-  byId("chunks").textContent = `${about.nx} × ${about.ny} pixels, ${about.n_channels} channels · ${ended} of ${total} chunks ended`
-    + (about.chunks.FAILED ? `, ${about.chunks.FAILED} failed` : "");
-}, {
-  seconds: 4,
-  onState: (state) => {
-    says(state);
-    const status = state.problem?.status;
-    if (about || state.ok) return;
-    replace(byId("problem"), empty(status === 409 ? "There is no map yet" : "The cube cannot be shown", state.problem.detail ?? state.problem.message));
-    byId("problem").hidden = false;
-    if (status === 404) live.stop();
+    const ended = (about.chunks.COMPLETED ?? 0) + (about.chunks.FAILED ?? 0);
+    const total = Object.values(about.chunks).reduce((sum, n) => sum + n, 0);
+    byId("chunks").textContent =
+      `${about.nx} × ${about.ny} pixels, ${about.n_channels} channels · ${ended} of ${total} chunks ended` +
+      (about.chunks.FAILED ? `, ${about.chunks.FAILED} failed` : "");
   },
-});
+  {
+    seconds: 4,
+    onState: (state) => {
+      says(state);
+      const status = state.problem?.status;
+      if (about || state.ok) return;
+      replace(
+        byId("problem"),
+        empty(
+          status === 409 ? "There is no map yet" : "The cube cannot be shown",
+          state.problem.detail ?? state.problem.message,
+        ),
+      );
+      byId("problem").hidden = false;
+      if (status === 404) live.stop();
+    },
+  },
+);

@@ -1,7 +1,7 @@
 // The archive of dead letters: the list with its causes, one record, and recoveries of chosen dead letters. The address
 // holds the filters, the record that is shown and the recoveries that are followed.
 import { get, newKey, post } from "./api.js";
-import { badge, byId, count, el, empty, moment, notice, replace } from "./dom.js";
+import { badge, byId, count, el, empty, field, focusOn, given, moment, notice, replace } from "./dom.js";
 import { poll, saysState } from "./live.js";
 import { table } from "./tables.js";
 
@@ -12,7 +12,7 @@ const REFRESH_SECONDS = 10;
 // Seconds between two polls of a recovery.
 const FOLLOW_SECONDS = 1;
 
-const form = byId("filters");
+const form = byId("filters", HTMLFormElement);
 const chosen = new Set();
 let letters = [];
 let limit = PAGE;
@@ -21,9 +21,9 @@ let limit = PAGE;
 
 const address = () => new URLSearchParams(location.search);
 for (const [name, value] of address()) {
-  if (form.elements[name]) form.elements[name].value = value;
+  if (field(form, name)) field(form, name).value = value;
 }
-const filters = () => Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));
+const filters = () => given(form);
 const followed = () => address().getAll("recovery");
 
 function keepAddress({ letter = null, recoveries = followed() } = {}) {
@@ -36,9 +36,12 @@ function keepAddress({ letter = null, recoveries = followed() } = {}) {
 // ---- the list
 
 const name = (letter) => `${letter.day}/${letter.message_id}`;
-const link = (letter, ...what) => el("button", { type: "button", class: "linklike", onclick: () => showLetter(name(letter)) }, what);
-const runLink = (letter) => (letter.run_id
-  ? el("a", { href: `/console/runs/${encodeURIComponent(letter.run_id)}` }, letter.name ?? letter.run_id.slice(0, 8)) : "–");
+const link = (letter, ...what) =>
+  el("button", { type: "button", class: "linklike", onclick: () => showLetter(name(letter)) }, what);
+const runLink = (letter) =>
+  letter.run_id
+    ? el("a", { href: `/console/runs/${encodeURIComponent(letter.run_id)}` }, letter.name ?? letter.run_id.slice(0, 8))
+    : "–";
 
 function showCauses(more) {
   const causes = new Map();
@@ -46,57 +49,120 @@ function showCauses(more) {
     const key = JSON.stringify([letter.day, letter.source_queue ?? "", letter.error ?? ""]);
     causes.set(key, (causes.get(key) ?? 0) + 1);
   }
-  const rows = [...causes].map(([key, number]) => [...JSON.parse(key), number])
+  const rows = [...causes]
+    .map(([key, number]) => [...JSON.parse(key), number])
     .sort((a, b) => b[0].localeCompare(a[0]) || b[3] - a[3]);
   const narrow = (day, queue, error) => {
-    form.elements.first.value = form.elements.last.value = day;
-    form.elements.queue.value = queue;
-    form.elements.error.value = error.slice(0, 200);
+    field(form, "first").value = field(form, "last").value = day;
+    field(form, "queue").value = queue;
+    field(form, "error").value = error.slice(0, 200);
     changed();
   };
-  replace(byId("causes"), rows.length === 0 ? el("p", { class: "hint" }, "Nothing to count.") : [
-    table("Dead letters by day, queue and error", [["Day (UTC)", "nowrap"], ["Queue"], ["Error", "wide"], ["Dead letters", "number"]],
-      rows.slice(0, CAUSES).map(([day, queue, error, number]) => [
-        day, queue || "–",
-        el("button", { type: "button", class: "linklike", onclick: () => narrow(day, queue, error) }, error || "unknown error"),
-        count(number)])),
-    rows.length > CAUSES || more
-      ? el("p", { class: "hint" }, `Only the ${count(letters.length)} newest dead letters, listed below, are counted. They have ${count(rows.length)} causes.`) : null,
-  ]);
+  replace(
+    byId("causes"),
+    rows.length === 0
+      ? el("p", { class: "hint" }, "Nothing to count.")
+      : [
+          table(
+            "Dead letters by day, queue and error",
+            [["Day (UTC)", "nowrap"], ["Queue"], ["Error", "wide"], ["Dead letters", "number"]],
+            rows
+              .slice(0, CAUSES)
+              .map(([day, queue, error, number]) => [
+                day,
+                queue || "–",
+                el(
+                  "button",
+                  { type: "button", class: "linklike", onclick: () => narrow(day, queue, error) },
+                  error || "unknown error",
+                ),
+                count(number),
+              ]),
+          ),
+          rows.length > CAUSES || more
+            ? el(
+                "p",
+                { class: "hint" },
+                `Only the ${count(letters.length)} newest dead letters, listed below, are counted. They have ${count(rows.length)} causes.`,
+              )
+            : null,
+        ],
+  );
   byId("causes").setAttribute("aria-busy", "false");
 }
 
 function showList(more) {
   const keys = new Set(letters.map((letter) => letter.key));
   for (const key of chosen) if (!keys.has(key)) chosen.delete(key);
-  const focused = document.activeElement?.dataset?.key;
+  const focused = document.activeElement?.getAttribute("data-key");
   const eligible = letters.filter((letter) => letter.run_id);
-  const all = el("input", { type: "checkbox", "aria-label": "Choose all that are listed", "data-key": "all",
-    onchange: () => { for (const letter of eligible) all.checked ? chosen.add(letter.key) : chosen.delete(letter.key); showList(more); } });
+  const all = el("input", {
+    type: "checkbox",
+    "aria-label": "Choose all that are listed",
+    "data-key": "all",
+    onchange: () => {
+      for (const letter of eligible) all.checked ? chosen.add(letter.key) : chosen.delete(letter.key);
+      showList(more);
+    },
+  });
   all.checked = eligible.length > 0 && eligible.every((letter) => chosen.has(letter.key));
   const box = (letter) => {
-    const input = el("input", { type: "checkbox", "aria-label": `Choose ${letter.message_id}`, "data-key": letter.key,
-      disabled: !letter.run_id, onchange: () => { input.checked ? chosen.add(letter.key) : chosen.delete(letter.key); showChosen(); } });
+    const input = el("input", {
+      type: "checkbox",
+      "aria-label": `Choose ${letter.message_id}`,
+      "data-key": letter.key,
+      disabled: !letter.run_id,
+      onchange: () => {
+        input.checked ? chosen.add(letter.key) : chosen.delete(letter.key);
+        showChosen();
+      },
+    });
     input.checked = chosen.has(letter.key);
     return input;
   };
-  const columns = [[all], ["Archived", "nowrap"], ["Queue"], ["Run"], ["Chunk"], ["Error", "wide"], ["Receives", "number"]];
-  replace(byId("list"), letters.length === 0
-    ? empty(Object.keys(filters()).length ? "No dead letter matches these filters." : "No dead letters.",
-      Object.keys(filters()).length ? "Clear a filter to see more." : "A message that its queue moves to the dead-letter queue appears here, with the reason.")
-    : table("Dead letters, the newest day first", columns, letters.map((letter) => [
-      box(letter), link(letter, letter.archived_at ? moment(letter.archived_at) : letter.day), letter.source_queue ?? "–", runLink(letter),
-      letter.chunk_id ?? "–",
-      [letter.error ?? "unknown error", letter.recovery_failed ? el("div", { class: "failed" }, "A recovery of it failed.") : null],
-      count(letter.receive_count)])));
+  const columns = [
+    [all],
+    ["Archived", "nowrap"],
+    ["Queue"],
+    ["Run"],
+    ["Chunk"],
+    ["Error", "wide"],
+    ["Receives", "number"],
+  ];
+  replace(
+    byId("list"),
+    letters.length === 0
+      ? empty(
+          Object.keys(filters()).length ? "No dead letter matches these filters." : "No dead letters.",
+          Object.keys(filters()).length
+            ? "Clear a filter to see more."
+            : "A message that its queue moves to the dead-letter queue appears here, with the reason.",
+        )
+      : table(
+          "Dead letters, the newest day first",
+          columns,
+          letters.map((letter) => [
+            box(letter),
+            link(letter, letter.archived_at ? moment(letter.archived_at) : letter.day),
+            letter.source_queue ?? "–",
+            runLink(letter),
+            letter.chunk_id ?? "–",
+            [
+              letter.error ?? "unknown error",
+              letter.recovery_failed ? el("div", { class: "failed" }, "A recovery of it failed.") : null,
+            ],
+            count(letter.receive_count),
+          ]),
+        ),
+  );
   byId("list").setAttribute("aria-busy", "false");
-  if (focused) byId("list").querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
+  if (focused) focusOn(byId("list"), `[data-key="${CSS.escape(focused)}"]`);
   byId("more").hidden = !more;
   showChosen();
 }
 
 function showChosen() {
-  byId("recover").disabled = chosen.size === 0;
+  byId("recover", HTMLButtonElement).disabled = chosen.size === 0;
   byId("chosen").textContent = chosen.size === 0 ? "None chosen." : `${count(chosen.size)} chosen.`;
 }
 
@@ -117,32 +183,59 @@ async function load() {
 // ---- one record
 
 async function showLetter(which) {
-  const dialog = byId("letter");
+  const dialog = byId("letter", HTMLDialogElement);
   keepAddress({ letter: which });
   const close = el("button", { type: "button", onclick: () => dialog.close() }, "Close");
   try {
     const letter = await get(`/dead-letters/${which.split("/").map(encodeURIComponent).join("/")}`);
     const { body = "", ...record } = letter.record;
-    const facts = [["Queue", letter.source_queue ?? "–"], ["Run", runLink(letter)], ["Chunk", letter.chunk_id ?? "–"],
-      ["Archived", moment(letter.archived_at, { seconds: true })], ["Receives", count(letter.receive_count)],
-      ["Recovery", letter.recovery ?? "–"]];
-    replace(dialog,
-      el("h2", { id: "letter-heading" }, "Dead letter"), el("p", { class: "sub" }, letter.message_id),
-      el("p", { class: "notice error" }, letter.error ?? "The error is unknown: the worker died, or the attempt may succeed later."),
-      el("dl", { class: "facts" }, facts.map(([term, value]) => el("div", {}, el("dt", {}, term), el("dd", {}, value)))),
-      el("h3", {}, "Message"), el("pre", { tabindex: "0", role: "region", "aria-label": "Message" }, pretty(body)),
-      el("h3", {}, "Record"), el("pre", { tabindex: "0", role: "region", "aria-label": "Record" }, JSON.stringify(record, null, 2)),
-      el("div", { class: "actions" }, close));
+    const facts = [
+      ["Queue", letter.source_queue ?? "–"],
+      ["Run", runLink(letter)],
+      ["Chunk", letter.chunk_id ?? "–"],
+      ["Archived", moment(letter.archived_at, { seconds: true })],
+      ["Receives", count(letter.receive_count)],
+      ["Recovery", letter.recovery ?? "–"],
+    ];
+    replace(
+      dialog,
+      el("h2", { id: "letter-heading" }, "Dead letter"),
+      el("p", { class: "sub" }, letter.message_id),
+      el(
+        "p",
+        { class: "notice error" },
+        letter.error ?? "The error is unknown: the worker died, or the attempt may succeed later.",
+      ),
+      el(
+        "dl",
+        { class: "facts" },
+        facts.map(([term, value]) => el("div", {}, el("dt", {}, term), el("dd", {}, value))),
+      ),
+      el("h3", {}, "Message"),
+      el("pre", { tabindex: "0", role: "region", "aria-label": "Message" }, pretty(body)),
+      el("h3", {}, "Record"),
+      el("pre", { tabindex: "0", role: "region", "aria-label": "Record" }, JSON.stringify(record, null, 2)),
+      el("div", { class: "actions" }, close),
+    );
   } catch (problem) {
-    replace(dialog, el("h2", { id: "letter-heading" }, "Dead letter"), el("p", { class: "notice error" }, problem.detail ?? String(problem)),
-      el("p", {}, "A recovery may have moved it."), el("div", { class: "actions" }, close));
+    replace(
+      dialog,
+      el("h2", { id: "letter-heading" }, "Dead letter"),
+      el("p", { class: "notice error" }, problem.detail ?? String(problem)),
+      el("p", {}, "A recovery may have moved it."),
+      el("div", { class: "actions" }, close),
+    );
   }
   if (!dialog.open) dialog.showModal();
 }
 byId("letter").addEventListener("close", () => keepAddress());
 
 function pretty(text) {
-  try { return JSON.stringify(JSON.parse(text), null, 2); } catch { return text; }
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
 }
 
 // ---- recoveries
@@ -163,17 +256,28 @@ async function ended(id, stillWanted) {
   for (;;) {
     const operation = await get(`/recoveries/${encodeURIComponent(id)}`);
     if (operation.status === "COMPLETED" || !stillWanted()) return operation;
-    await new Promise((resolve) => { setTimeout(resolve, FOLLOW_SECONDS * 1000); });
+    await new Promise((resolve) => {
+      setTimeout(resolve, FOLLOW_SECONDS * 1000);
+    });
   }
 }
 
 async function preview() {
-  const dialog = byId("preview");
+  const dialog = byId("preview", HTMLDialogElement);
   const wanted = requests();
   const said = el("div", { "aria-live": "polite" }, el("p", {}, "Counting…"));
   const go = el("button", { type: "button", disabled: true, onclick: () => send() }, "Recover");
-  replace(dialog, el("h2", { id: "preview-heading" }, `Recover ${count(chosen.size)} dead letters`), said,
-    el("div", { class: "actions" }, el("button", { type: "button", class: "secondary", onclick: () => dialog.close() }, "Close"), go));
+  replace(
+    dialog,
+    el("h2", { id: "preview-heading" }, `Recover ${count(chosen.size)} dead letters`),
+    said,
+    el(
+      "div",
+      { class: "actions" },
+      el("button", { type: "button", class: "secondary", onclick: () => dialog.close() }, "Close"),
+      go,
+    ),
+  );
   dialog.showModal();
 
   async function send() {
@@ -198,11 +302,21 @@ async function preview() {
       const operation = await ended(operationOf(await ask({ ...request, dry_run: true })), () => dialog.open);
       for (const key of Object.keys(counts)) counts[key] += operation[key];
     }
-    replace(said, el("ul", {},
-      el("li", {}, `${count(counts.n_sent)} will be sent back to their queues.`),
-      el("li", {}, `${count(counts.n_settled)} will be removed: their work is done.`),
-      el("li", {}, `${count(counts.n_failed)} cannot be sent and will be marked as failed recoveries.`),
-      el("li", {}, `${count(counts.n_left)} will not be sent: they have been moved meanwhile, or their run was cancelled.`)));
+    replace(
+      said,
+      el(
+        "ul",
+        {},
+        el("li", {}, `${count(counts.n_sent)} will be sent back to their queues.`),
+        el("li", {}, `${count(counts.n_settled)} will be removed: their work is done.`),
+        el("li", {}, `${count(counts.n_failed)} cannot be sent and will be marked as failed recoveries.`),
+        el(
+          "li",
+          {},
+          `${count(counts.n_left)} will not be sent: they have been moved meanwhile, or their run was cancelled.`,
+        ),
+      ),
+    );
     go.disabled = false;
     go.focus();
   } catch (problem) {
@@ -214,25 +328,79 @@ let following = null;
 function follow() {
   following?.stop();
   const ids = followed();
-  if (ids.length === 0) { replace(byId("recoveries")); return; }
+  if (ids.length === 0) {
+    replace(byId("recoveries"));
+    return;
+  }
   let last = "";
-  following = poll(async () => {
-    const operations = await Promise.all(ids.map((id) => get(`/recoveries/${encodeURIComponent(id)}`)));
-    replace(byId("recoveries"), el("div", { class: "card" },
-      el("h2", {}, "Recoveries"),
-      el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Recoveries" },
-        table("Requested recoveries",
-          [["Status"], ["Run"], ["Records", "number"], ["Sent", "number"], ["Recovered", "number"], ["Failed again", "number"], ["Not sent", "number"]],
-          operations.map((operation) => [badge(operation.status),
-            el("a", { href: `/console/runs/${encodeURIComponent(operation.run_id)}` }, operation.run_id.slice(0, 8)),
-            count(operation.n_records), count(operation.n_sent), count(operation.n_recovered + operation.n_settled),
-            count(operation.n_failed), count(operation.n_left)]))),
-      el("p", {}, el("button", { type: "button", class: "secondary", onclick: () => { keepAddress({ recoveries: [] }); follow(); } }, "Hide"))));
-    const now = operations.map((operation) => operation.status).join();
-    if (now !== last && last !== "") polling.again();
-    last = now;
-    if (operations.every((operation) => operation.status === "COMPLETED")) following.stop();
-  }, { seconds: FOLLOW_SECONDS, onState: ({ ok, problem }) => { if (!ok) notice(problem.detail ?? String(problem), { error: true }); } });
+  following = poll(
+    async () => {
+      const operations = await Promise.all(ids.map((id) => get(`/recoveries/${encodeURIComponent(id)}`)));
+      replace(
+        byId("recoveries"),
+        el(
+          "div",
+          { class: "card" },
+          el("h2", {}, "Recoveries"),
+          el(
+            "div",
+            { class: "scroll", tabindex: "0", role: "region", "aria-label": "Recoveries" },
+            table(
+              "Requested recoveries",
+              [
+                ["Status"],
+                ["Run"],
+                ["Records", "number"],
+                ["Sent", "number"],
+                ["Recovered", "number"],
+                ["Failed again", "number"],
+                ["Not sent", "number"],
+              ],
+              operations.map((operation) => [
+                badge(operation.status),
+                el(
+                  "a",
+                  { href: `/console/runs/${encodeURIComponent(operation.run_id)}` },
+                  operation.run_id.slice(0, 8),
+                ),
+                count(operation.n_records),
+                count(operation.n_sent),
+                count(operation.n_recovered + operation.n_settled),
+                count(operation.n_failed),
+                count(operation.n_left),
+              ]),
+            ),
+          ),
+          el(
+            "p",
+            {},
+            el(
+              "button",
+              {
+                type: "button",
+                class: "secondary",
+                onclick: () => {
+                  keepAddress({ recoveries: [] });
+                  follow();
+                },
+              },
+              "Hide",
+            ),
+          ),
+        ),
+      );
+      const now = operations.map((operation) => operation.status).join();
+      if (now !== last && last !== "") polling.again();
+      last = now;
+      if (operations.every((operation) => operation.status === "COMPLETED")) following.stop();
+    },
+    {
+      seconds: FOLLOW_SECONDS,
+      onState: ({ ok, problem }) => {
+        if (!ok) notice(problem.detail ?? String(problem), { error: true });
+      },
+    },
+  );
 }
 
 // ---- events of the page
@@ -246,8 +414,14 @@ function changed() {
   typing = setTimeout(() => polling.again(), 250);
 }
 form.addEventListener("input", changed);
-form.addEventListener("submit", (event) => { event.preventDefault(); changed(); });
-byId("more").addEventListener("click", () => { limit += PAGE; polling.again(); });
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  changed();
+});
+byId("more").addEventListener("click", () => {
+  limit += PAGE;
+  polling.again();
+});
 byId("recover").addEventListener("click", preview);
 if (address().get("letter")) showLetter(address().get("letter"));
 follow();

@@ -22,21 +22,39 @@ function attempts(cell) {
   const rows = [];
   let silent = 0;
   const told = () => {
-    if (silent) rows.push([silent === 1 ? "1 more" : `${count(silent)} more`, "–", "–", el("span", { class: "hint" }, "no record: the worker died, or the attempt is too old")]);
+    if (silent)
+      rows.push([
+        silent === 1 ? "1 more" : `${count(silent)} more`,
+        "–",
+        "–",
+        el("span", { class: "hint" }, "no record: the worker died, or the attempt is too old"),
+      ]);
     silent = 0;
   };
   for (let number = 1; number <= cell.attempts; number += 1) {
     const error = errors.get(number);
     const latest = number === cell.attempts;
-    if (!error && !latest) { silent += 1; continue; }
+    if (!error && !latest) {
+      silent += 1;
+      continue;
+    }
     told();
     const took = error ? error.duration_ms : cell.status === "COMPLETED" ? cell.duration_ms : undefined;
-    const what = error ? [error.interrupted ? el("span", { class: "hint" }, "does not count: ") : null, error.error]
-      : { COMPLETED: "completed", IN_PROGRESS: "in progress" }[cell.status] ?? el("span", { class: "hint" }, "no record: the worker died");
+    const what = error
+      ? [error.interrupted ? el("span", { class: "hint" }, "does not count: ") : null, error.error]
+      : ({ COMPLETED: "completed", IN_PROGRESS: "in progress" }[cell.status] ??
+        el("span", { class: "hint" }, "no record: the worker died"));
     const at = error?.at ?? (cell.status === "COMPLETED" ? cell.completed_at : undefined);
-    rows.push([count(number), moment(at, { seconds: true, day: at?.slice(0, 10) !== cell.created_at.slice(0, 10) }), took === undefined ? "–" : duration(took / 1000), what]);
+    rows.push([
+      count(number),
+      moment(at, { seconds: true, day: at?.slice(0, 10) !== cell.created_at.slice(0, 10) }),
+      took === undefined ? "–" : duration(took / 1000),
+      what,
+    ]);
   }
-  return rows.length ? table("Attempts", [["Attempt", "number"], ["Ended"], ["Took", "number"], ["Outcome", "wide"]], rows) : null;
+  return rows.length
+    ? table("Attempts", [["Attempt", "number"], ["Ended"], ["Took", "number"], ["Outcome", "wide"]], rows)
+    : null;
 }
 
 // The events of the cell, the earliest first.
@@ -46,8 +64,10 @@ function history(cell) {
     [cell.created_at, "written to the ledger"],
     [cell.first_started_at, "first attempt began"],
     [cell.deferred_at, cell.deferrals > 1 ? `deferred (number ${cell.deferrals})` : "deferred"],
-    [cell.attempts > 1 ? cell.started_at : null,
-      between > 0 ? `latest attempt began (number ${cell.attempts})` : `attempt ${cell.attempts} began`],
+    [
+      cell.attempts > 1 ? cell.started_at : null,
+      between > 0 ? `latest attempt began (number ${cell.attempts})` : `attempt ${cell.attempts} began`,
+    ],
     [cell.attempt_ended_at, "an attempt ended with an error"],
     [cell.completed_at, cell.status === "FAILED" ? "failed" : "completed"],
   ];
@@ -78,7 +98,8 @@ function followProgress(cell, done, path, shown) {
 }
 
 export async function showDetail(into, path, number, run) {
-  const turn = (asked += 1);
+  asked += 1;
+  const turn = asked;
   let cell;
   try {
     cell = await get(`${path}/cells/${number}`);
@@ -90,13 +111,20 @@ export async function showDetail(into, path, number, run) {
   const done = el("span", {}, share(cell));
   const letters = el("div");
   const pending = ["PENDING", "IN_PROGRESS"].includes(cell.status);
-  replace(into,
+  replace(
+    into,
     el("h3", {}, cell.unit === "task" ? `Task ${count(cell.cell)}` : cell.id),
     el("p", {}, badge(cell.status)),
     cell.error ? [el("h3", {}, "Error"), el("pre", {}, cell.error)] : null,
     cell.last_error && cell.last_error !== cell.error
-      ? [el("h3", {}, pending ? "Error of the latest attempt" : "Error of an earlier attempt"), el("pre", {}, cell.last_error)] : null,
-    el("dl", {},
+      ? [
+          el("h3", {}, pending ? "Error of the latest attempt" : "Error of an earlier attempt"),
+          el("pre", {}, cell.last_error),
+        ]
+      : null,
+    el(
+      "dl",
+      {},
       row("Attempts", count(cell.attempts)),
       row("Interrupted", times(cell.interruptions)),
       row("Deferred", times(cell.deferrals)),
@@ -113,24 +141,61 @@ export async function showDetail(into, path, number, run) {
       row("HTTP status", cell.http_status),
       row("Type", cell.content_type),
       row("Length", cell.length === undefined ? null : bytes(cell.length)),
-      row("Output", cell.output_url ? el("a", { href: cell.output_url, rel: "noopener" }, cell.output.split("/").at(-1)) : null),
+      row(
+        "Output",
+        cell.output_url ? el("a", { href: cell.output_url, rel: "noopener" }, cell.output.split("/").at(-1)) : null,
+      ),
       row("Recovery", code(cell.recovery)),
       row("Trace", code(cell.trace_id)),
-      row("Id", code(cell.id))),
-    cell.attempts ? [el("h3", {}, "Attempts"), el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Attempts" }, attempts(cell))] : null,
+      row("Id", code(cell.id)),
+    ),
+    cell.attempts
+      ? [
+          el("h3", {}, "Attempts"),
+          el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Attempts" }, attempts(cell)),
+        ]
+      : null,
     el("h3", {}, "History"),
-    el("ol", { class: "history" }, history(cell).map(([at, what]) => el("li", {}, what, " ", el("span", { class: "hint" }, moment(at, { seconds: true }))))),
-    letters);
+    el(
+      "ol",
+      { class: "history" },
+      history(cell).map(([at, what]) =>
+        el("li", {}, what, " ", el("span", { class: "hint" }, moment(at, { seconds: true }))),
+      ),
+    ),
+    letters,
+  );
   if (cell.unit !== "chunk") return;
   followProgress(cell, done, path, () => turn === asked && done.isConnected);
   try {
     const found = await deadLetters(run?.run_id ?? path.split("/").at(-1), cell.id);
     if (turn !== asked || !found.length) return;
-    replace(letters, el("h3", {}, "Dead letters"), el("ul", {}, found.map((letter) => el("li", {},
-      el("a", { href: `/console/dead-letters?run_id=${encodeURIComponent(letter.run_id)}&key=${encodeURIComponent(letter.key)}` },
-        letter.source_queue ?? "dead letter"), " ", moment(letter.archived_at, { seconds: true }),
-      letter.error ? el("pre", {}, letter.error) : null))));
+    replace(
+      letters,
+      el("h3", {}, "Dead letters"),
+      el(
+        "ul",
+        {},
+        found.map((letter) =>
+          el(
+            "li",
+            {},
+            el(
+              "a",
+              {
+                href: `/console/dead-letters?run_id=${encodeURIComponent(letter.run_id)}&key=${encodeURIComponent(letter.key)}`,
+              },
+              letter.source_queue ?? "dead letter",
+            ),
+            " ",
+            moment(letter.archived_at, { seconds: true }),
+            letter.error ? el("pre", {}, letter.error) : null,
+          ),
+        ),
+      ),
+    );
   } catch (problem) {
-    if (turn === asked) replace(letters, el("p", { class: "hint" }, `Dead letters: ${problem.detail ?? problem.message}`));
+    if (turn === asked)
+      replace(letters, el("p", { class: "hint" }, `Dead letters: ${problem.detail ?? problem.message}`));
   }
 }

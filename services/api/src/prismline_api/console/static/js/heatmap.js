@@ -1,7 +1,8 @@
 // The heat map: one square for each cell, in reading order. Cells are the pixels of an image that the canvas scales, so
 // a frame costs the same for 100 cells and for 100,000.
-import { duration as durationText, stateGlyph } from "./dom.js";
+
 import { STATES } from "./cells.js";
+import { duration as durationText, stateGlyph } from "./dom.js";
 import { css, named, viridis } from "./scales.js";
 
 const LARGEST = 28; // maximum side of a square, in CSS pixels
@@ -13,7 +14,10 @@ const MOST_MEASURES = 500;
 const GLYPHS = STATES.map((state) => stateGlyph(state));
 
 export class HeatMap {
-  // handlers: onCursor(row), onOpen(row), onSelect(rows)
+  /**
+   * @param {HTMLElement} place
+   * @param {{onCursor: (row: number) => void, onOpen: (row: number) => void, onSelect: (rows: number[] | null) => void}} handlers
+   */
   constructor(place, handlers) {
     this.handlers = handlers;
     this.cells = null;
@@ -36,14 +40,18 @@ export class HeatMap {
     this.canvas.addEventListener("pointerdown", (event) => this.down(event));
     this.canvas.addEventListener("pointermove", (event) => this.move(event));
     this.canvas.addEventListener("pointerup", (event) => this.up(event));
-    this.canvas.addEventListener("focus", () => { this.say(); this.draw(); });
+    this.canvas.addEventListener("focus", () => {
+      this.say();
+      this.draw();
+    });
     this.canvas.addEventListener("blur", () => this.draw());
     document.addEventListener("prismline-theme", () => this.paint());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.paint());
   }
 
   show(cells) {
-    const first = !this.cells?.length, another = this.cells?.length !== cells.length;
+    const first = !this.cells?.length,
+      another = this.cells?.length !== cells.length;
     this.cells = cells;
     this.cursor = Math.min(this.cursor, Math.max(0, cells.length - 1));
     if (another) this.layout();
@@ -51,7 +59,10 @@ export class HeatMap {
     if (first && document.activeElement === this.canvas) this.say();
   }
 
-  colourBy(name) { this.colour = name; this.paint(); }
+  colourBy(name) {
+    this.colour = name;
+    this.paint();
+  }
 
   // ---- layout
 
@@ -84,7 +95,8 @@ export class HeatMap {
   // ---- drawing
 
   palette() {
-    if (this.colour === "state") return STATES.map((state) => named(`--${state === "in_progress" ? "running" : state}`));
+    if (this.colour === "state")
+      return STATES.map((state) => named(`--${state === "in_progress" ? "running" : state}`));
     return Array.from({ length: 256 }, (_, index) => viridis(index / 255));
   }
 
@@ -96,15 +108,17 @@ export class HeatMap {
     const context = this.image.getContext("2d");
     const pixels = context.createImageData(this.perRow, this.rows);
     const words = new Uint32Array(pixels.data.buffer);
+    /** @param {import("./scales.js").Colour} colour */
     const pack = ([red, green, blue]) => (0xff000000 | (blue << 16) | (green << 8) | red) >>> 0;
-    const palette = Uint32Array.from(this.palette(), pack);
+    const palette = Uint32Array.from(this.palette().map(pack));
     const none = pack(named("--line"));
     if (this.colour === "state") {
       for (let row = 0; row < cells.length; row += 1) words[row] = palette[cells.state[row]];
     } else if (this.colour === "attempts") {
       for (let row = 0; row < cells.length; row += 1) {
         const attempts = cells.attempts[row];
-        words[row] = attempts === 0 ? none : palette[Math.round((255 * Math.min(attempts, MOST_ATTEMPTS)) / MOST_ATTEMPTS)];
+        words[row] =
+          attempts === 0 ? none : palette[Math.round((255 * Math.min(attempts, MOST_ATTEMPTS)) / MOST_ATTEMPTS)];
       }
     } else {
       this.range = this.durations();
@@ -112,7 +126,8 @@ export class HeatMap {
       const scale = 255 / Math.max(1e-9, most - least);
       for (let row = 0; row < cells.length; row += 1) {
         const ms = cells.duration[row];
-        words[row] = ms < 0 ? none : palette[Math.max(0, Math.min(255, Math.round((Math.log(Math.max(1, ms)) - least) * scale)))];
+        words[row] =
+          ms < 0 ? none : palette[Math.max(0, Math.min(255, Math.round((Math.log(Math.max(1, ms)) - least) * scale)))];
       }
     }
     context.putImageData(pixels, 0, 0);
@@ -176,7 +191,8 @@ export class HeatMap {
       const x = (row % perRow) * side;
       const y = Math.floor(row / perRow) * side;
       context.strokeRect(x + 0.5, y + 0.5, side, side);
-      if (side >= 14 && this.colour === "state") context.fillText(GLYPHS[cells.state[row]], x + side / 2 + 0.5, y + side / 2 + 1);
+      if (side >= 14 && this.colour === "state")
+        context.fillText(GLYPHS[cells.state[row]], x + side / 2 + 0.5, y + side / 2 + 1);
     }
   }
 
@@ -214,8 +230,14 @@ export class HeatMap {
   key(event) {
     if (!this.cells?.length) return;
     const steps = {
-      ArrowLeft: -1, ArrowRight: 1, ArrowUp: -this.perRow, ArrowDown: this.perRow,
-      PageUp: -10 * this.perRow, PageDown: 10 * this.perRow, Home: -Infinity, End: Infinity,
+      ArrowLeft: -1,
+      ArrowRight: 1,
+      ArrowUp: -this.perRow,
+      ArrowDown: this.perRow,
+      PageUp: -10 * this.perRow,
+      PageDown: 10 * this.perRow,
+      Home: -Infinity,
+      End: Infinity,
     };
     if (event.key in steps) {
       const before = this.cursor;
@@ -269,7 +291,9 @@ export class HeatMap {
     this.draw();
   }
 
-  say() { if (this.cells?.length) this.handlers.onCursor(this.cursor); }
+  say() {
+    if (this.cells?.length) this.handlers.onCursor(this.cursor);
+  }
 
   // The texts at both ends of the colour scale of attempts or durations.
   legend() {

@@ -1,7 +1,16 @@
 // Keeps a page current, while it is visible, by polling or by events.
 
-// Call `load` at once and then every `seconds`. After a failure, wait longer, up to 30 s. `onState` is called after each
-// call with {ok: true} or {ok: false, problem}. Returns {again, stop}. `again()` calls `load` at once.
+/**
+ * Whether the page is current. If not, the problem says why.
+ * @typedef {{ok: boolean, problem?: any}} State
+ */
+
+/**
+ * Call `load` at once and then every `seconds`. After a failure, wait longer, up to 30 s. `onState` is called after each
+ * call. Returns {again, stop}. `again()` calls `load` at once.
+ * @param {() => Promise<void>} load
+ * @param {{seconds?: number, onState?: (state: State) => void}} [options]
+ */
 export function poll(load, { seconds = 2, onState = () => {} } = {}) {
   let timer = null;
   let stopped = false;
@@ -36,12 +45,22 @@ export function poll(load, { seconds = 2, onState = () => {} } = {}) {
   });
   turn();
   return {
-    again: async () => { if (running) await running; await turn(); },
-    stop: () => { stopped = true; clearTimeout(timer); },
+    again: async () => {
+      if (running) await running;
+      await turn();
+    },
+    stop: () => {
+      stopped = true;
+      clearTimeout(timer);
+    },
   };
 }
 
-// Returns an `onState` that writes into `element` that the page is not current, and why.
+/**
+ * Returns an `onState` that writes into `element` that the page is not current, and why.
+ * @param {HTMLElement} element
+ * @returns {(state: State) => void}
+ */
 export function saysState(element) {
   let said = "";
   return ({ ok, problem }) => {
@@ -54,9 +73,19 @@ export function saysState(element) {
   };
 }
 
-// Follow a run by events, or by polling if the server sends no events. `handlers` has run(run), cells(changes, version),
-// reset(), state({ok, problem}), and version(), the version of the cells that the page shows. `load` fetches everything
-// once, for polling. A hidden page disconnects, because a browser opens only a few connections to one host.
+/**
+ * Follow a run by events, or by polling if the server sends no events. `version()` is the version of the cells that the
+ * page shows. `load` fetches everything once, for polling. A hidden page disconnects, because a browser opens only a few
+ * connections to one host.
+ * @param {string} runId
+ * @param {object} handlers
+ * @param {(run: any) => void} handlers.run
+ * @param {(changes: any, version: string) => void} handlers.cells
+ * @param {() => void} handlers.reset
+ * @param {(state: State) => void} handlers.state
+ * @param {() => string | null | undefined} handlers.version
+ * @param {() => Promise<void>} load
+ */
 export function follow(runId, handlers, load) {
   let polling = null;
   let source = null;
@@ -71,14 +100,23 @@ export function follow(runId, handlers, load) {
     const query = new URLSearchParams({ run: runId, since: handlers.version() ?? "" });
     source = new EventSource(`/v1/events?${query}`);
     const ok = () => handlers.state({ ok: true });
-    const on = (kind, handle) => source.addEventListener(kind, (event) => handle(JSON.parse(event.data), event.lastEventId));
-    on("run", (run) => { ok(); handlers.run(run); });
+    const on = (kind, handle) =>
+      source.addEventListener(kind, (event) => handle(JSON.parse(event.data), event.lastEventId));
+    on("run", (run) => {
+      ok();
+      handlers.run(run);
+    });
     on("cells", (changes, version) => handlers.cells(changes, version));
     on("reset", () => handlers.reset());
     on("trouble", (trouble) => handlers.state({ ok: false, problem: trouble }));
     source.addEventListener("error", () => {
-      if (source?.readyState === EventSource.CLOSED) toPolling(); // the server refused: it has no events, or the session has ended
-      else if (source) handlers.state({ ok: false, problem: { detail: "The connection is lost. The page reconnects automatically." } });
+      if (source?.readyState === EventSource.CLOSED)
+        toPolling(); // the server refused: it has no events, or the session has ended
+      else if (source)
+        handlers.state({
+          ok: false,
+          problem: { detail: "The connection is lost. The page reconnects automatically." },
+        });
     });
     source.addEventListener("open", ok);
   }

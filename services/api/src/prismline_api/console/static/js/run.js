@@ -1,12 +1,13 @@
 // One run: its progress, a map of its cells, its timeline, and the history of each cell.
-import { request, get } from "./api.js";
+
 import { actionsOf } from "./actions.js";
+import { get, request } from "./api.js";
 import { Cells, STATES } from "./cells.js";
 import { showDetail } from "./detail.js";
 import { badge, byId, bytes, count, duration, el, empty, moment, plural, replace } from "./dom.js";
 import { HeatMap } from "./heatmap.js";
 import { follow, saysState } from "./live.js";
-import { viridis, css } from "./scales.js";
+import { css, viridis } from "./scales.js";
 import { TimeLine } from "./timeline.js";
 
 const place = byId("run");
@@ -45,27 +46,57 @@ function showRun(view) {
     ["Completed", count(completed)],
     ["Failed", failed ? el("span", { class: "failed" }, count(failed)) : "0"],
     ["Duration", duration((end - Date.parse(run.created_at)) / 1000)],
-    ["Processing", run.costs ? duration(run.costs.worked_seconds) : cells ? duration(cells.about.processing_seconds) : "–"],
+    [
+      "Processing",
+      run.costs ? duration(run.costs.worked_seconds) : cells ? duration(cells.about.processing_seconds) : "–",
+    ],
     run.costs ? [run.unit === "task" ? "Requests" : "Attempts", count(run.costs.attempts)] : null,
-    run.costs ? ["Results", bytes(run.costs.bytes)]
-      : typeof cells?.about.bytes === "number" ? ["Results", bytes(cells.about.bytes)] : null,
-    run.n_rejected ? ["Rejected lines", run.rejects_url ? el("a", { href: run.rejects_url }, count(run.n_rejected)) : count(run.n_rejected)] : null,
+    run.costs
+      ? ["Results", bytes(run.costs.bytes)]
+      : typeof cells?.about.bytes === "number"
+        ? ["Results", bytes(cells.about.bytes)]
+        : null,
+    run.n_rejected
+      ? [
+          "Rejected lines",
+          run.rejects_url ? el("a", { href: run.rejects_url }, count(run.n_rejected)) : count(run.n_rejected),
+        ]
+      : null,
     ["Submitted", moment(run.created_at)],
     run.completed_at ? ["Ended", moment(run.completed_at)] : null,
   ].filter(Boolean);
   const share = total ? (completed + failed) / total : 0;
-  replace(place,
-    el("progress", { class: "wide", max: 1, value: share, "aria-label": `${count(completed + failed)} of ${count(total)} ${run.unit}s have ended` }),
-    el("dl", { class: "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
-    run.repeated_error ? el("p", { class: "notice", id: "retried" },
-      `Being retried after an unexpected error: ${run.repeated_error.sentence}`) : null,
-    run.error ? el("p", { class: "notice error" }, run.error) : null);
+  replace(
+    place,
+    el("progress", {
+      class: "wide",
+      max: 1,
+      value: share,
+      "aria-label": `${count(completed + failed)} of ${count(total)} ${run.unit}s have ended`,
+    }),
+    el(
+      "dl",
+      { class: "facts" },
+      facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))),
+    ),
+    run.repeated_error
+      ? el(
+          "p",
+          { class: "notice", id: "retried" },
+          `Being retried after an unexpected error: ${run.repeated_error.sentence}`,
+        )
+      : null,
+    run.error ? el("p", { class: "notice error" }, run.error) : null,
+  );
   place.setAttribute("aria-busy", "false");
   const links = byId("links");
   if (links.hidden) {
     links.hidden = false;
-    replace(links, run.workload === "spectra" ? [el("a", { href: `/console${path}/cube` }, "Maps and spectra"), " · "] : null,
-      el("a", { href: `/console/dead-letters?run_id=${encodeURIComponent(runId)}` }, "Dead letters"));
+    replace(
+      links,
+      run.workload === "spectra" ? [el("a", { href: `/console${path}/cube` }, "Maps and spectra"), " · "] : null,
+      el("a", { href: `/console/dead-letters?run_id=${encodeURIComponent(runId)}` }, "Dead letters"),
+    );
   }
   actionsOf(byId("actions"), () => ({ run, cells }));
 }
@@ -73,7 +104,9 @@ function showRun(view) {
 // ---- pictures
 
 const heat = new HeatMap(byId("heat"), {
-  onCursor: (row) => { byId("cell-says").textContent = describe(row); },
+  onCursor: (row) => {
+    byId("cell-says").textContent = describe(row);
+  },
   onOpen: open,
   onSelect: showSelection,
 });
@@ -95,15 +128,33 @@ function showLegend() {
   const legend = byId("legend");
   if (heat.colour === "state") {
     const counts = cells.counts();
-    replace(legend, STATES.map((state, code) => el("span", { class: `state-${state}` }, el("span", { class: "swatch" }),
-      `${state.replace("_", " ")} ${count(counts[code])}`)),
-    counts[3] ? el("button", { type: "button", class: "secondary small", onclick: nextFailed }, "Next failed") : null);
+    replace(
+      legend,
+      STATES.map((state, code) =>
+        el(
+          "span",
+          { class: `state-${state}` },
+          el("span", { class: "swatch" }),
+          `${state.replace("_", " ")} ${count(counts[code])}`,
+        ),
+      ),
+      counts[3] ? el("button", { type: "button", class: "secondary small", onclick: nextFailed }, "Next failed") : null,
+    );
     return;
   }
   const { from, to } = heat.legend();
-  const ramp = el("canvas", { class: "ramp", width: 64, height: 1, role: "img", "aria-label": `Colours from ${from} to ${to}` });
+  const ramp = el("canvas", {
+    class: "ramp",
+    width: 64,
+    height: 1,
+    role: "img",
+    "aria-label": `Colours from ${from} to ${to}`,
+  });
   const context = ramp.getContext("2d");
-  for (let x = 0; x < 64; x += 1) { context.fillStyle = css(viridis(x / 63)); context.fillRect(x, 0, 1, 1); }
+  for (let x = 0; x < 64; x += 1) {
+    context.fillStyle = css(viridis(x / 63));
+    context.fillRect(x, 0, 1, 1);
+  }
   replace(legend, el("span", {}, from, ramp, to), el("span", {}, "grey: no value yet"));
 }
 
@@ -124,17 +175,35 @@ const MOST_LISTED = 50;
 
 function showSelection(range) {
   const into = byId("selection");
-  if (range === null) { replace(into); return; }
+  if (range === null) {
+    replace(into);
+    return;
+  }
   const rows = Array.from({ length: range[1] - range[0] + 1 }, (_, index) => range[0] + index);
   const counts = cells.counts(rows);
   const failed = rows.filter((row) => cells.state[row] === 3);
   const listed = (failed.length ? failed : rows).slice(0, MOST_LISTED);
-  replace(into, el("h3", {}, `${count(rows.length)} selected`),
-    el("p", {}, STATES.map((state, code) => (counts[code] ? `${count(counts[code])} ${state.replace("_", " ")}` : null))
-      .filter(Boolean).join(", ")),
-    el("p", { class: "cells" }, listed.map((row) =>
-      el("button", { type: "button", class: "secondary small", onclick: () => open(row) }, describe(row)))),
-    listed.length < (failed.length || rows.length) ? el("p", { class: "hint" }, `Only the first ${MOST_LISTED} are listed.`) : null);
+  replace(
+    into,
+    el("h3", {}, `${count(rows.length)} selected`),
+    el(
+      "p",
+      {},
+      STATES.map((state, code) => (counts[code] ? `${count(counts[code])} ${state.replace("_", " ")}` : null))
+        .filter(Boolean)
+        .join(", "),
+    ),
+    el(
+      "p",
+      { class: "cells" },
+      listed.map((row) =>
+        el("button", { type: "button", class: "secondary small", onclick: () => open(row) }, describe(row)),
+      ),
+    ),
+    listed.length < (failed.length || rows.length)
+      ? el("p", { class: "hint" }, `Only the first ${MOST_LISTED} are listed.`)
+      : null,
+  );
 }
 
 async function open(row) {
@@ -151,7 +220,8 @@ let etag = null;
 let drawing = null;
 
 function drawSoon() {
-  drawing ??= setTimeout(() => {
+  if (drawing !== null) return;
+  drawing = setTimeout(() => {
     drawing = null;
     heat.show(cells);
     showLegend();
@@ -171,8 +241,11 @@ async function loadCells() {
   if (!cells.length && run) {
     const ended = ["completed", "failed", "cancelled"].includes(run.status);
     if (!place.querySelector(".empty")) {
-      place.append(ended ? empty(`This run has no ${run.unit}s.`, "It ended before its source was split.")
-        : empty(`There are no ${run.unit}s yet.`, "They appear here as soon as the source is split."));
+      place.append(
+        ended
+          ? empty(`This run has no ${run.unit}s.`, "It ended before its source was split.")
+          : empty(`There are no ${run.unit}s yet.`, "They appear here as soon as the source is split."),
+      );
     }
   } else place.querySelector(".empty")?.remove();
   if (cells.length) {
@@ -183,8 +256,18 @@ async function loadCells() {
   reading.hidden = document.complete || !run?.counts;
   if (!reading.hidden) {
     const { total } = document;
-    replace(reading, el("label", { for: "reading-progress" }, total ? `${count(document.count)} of ${plural(total, document.unit)} are read.` : `${plural(document.count, document.unit)} are read so far.`),
-      " ", el("progress", { id: "reading-progress", max: total || null, value: total ? document.count : null }));
+    replace(
+      reading,
+      el(
+        "label",
+        { for: "reading-progress" },
+        total
+          ? `${count(document.count)} of ${plural(total, document.unit)} are read.`
+          : `${plural(document.count, document.unit)} are read so far.`,
+      ),
+      " ",
+      el("progress", { id: "reading-progress", max: total || null, value: total ? document.count : null }),
+    );
   }
   if (!document.complete && document.opened_at) setTimeout(refresh, READ_AGAIN_MS);
 }
@@ -192,8 +275,8 @@ async function loadCells() {
 // Open the cell that the address names, or the first failed one.
 function firstLook() {
   const wanted = address.get("cell");
-  const row = wanted !== null ? cells.row(Number(wanted))
-    : address.get("show") === "failed" ? cells.state.indexOf(3) : -1;
+  const row =
+    wanted !== null ? cells.row(Number(wanted)) : address.get("show") === "failed" ? cells.state.indexOf(3) : -1;
   if (row >= 0) {
     heat.cursor = row;
     open(row);
@@ -202,7 +285,11 @@ function firstLook() {
 
 // Fetch the cells, one request at a time.
 function refresh() {
-  loading ??= loadCells().catch((problem) => says({ ok: false, problem })).finally(() => { loading = null; });
+  loading ??= loadCells()
+    .catch((problem) => says({ ok: false, problem }))
+    .finally(() => {
+      loading = null;
+    });
   return loading;
 }
 
@@ -215,11 +302,12 @@ const says = saysState(byId("live"));
 const colour = address.get("colour");
 if (["attempts", "duration"].includes(colour)) {
   heat.colour = colour;
-  byId("colours").querySelector(`[value="${colour}"]`).checked = true;
+  byId("colours").querySelector(`input[value="${colour}"]`)?.setAttribute("checked", "");
 }
 byId("colours").addEventListener("change", (event) => {
-  heat.colourBy(event.target.value);
-  remember("colour", event.target.value === "state" ? null : event.target.value);
+  const { value } = /** @type {HTMLInputElement} */ (event.target);
+  heat.colourBy(value);
+  remember("colour", value === "state" ? null : value);
   showLegend();
 });
 
@@ -228,30 +316,40 @@ async function begin() {
     await loadAll();
   } catch (problem) {
     if (problem.status === 404) {
-      replace(place, empty("There is no such run.", problem.detail, " ", el("a", { href: "/console/runs" }, "Show all runs")));
+      replace(
+        place,
+        empty("There is no such run.", problem.detail, " ", el("a", { href: "/console/runs" }, "Show all runs")),
+      );
       place.setAttribute("aria-busy", "false");
       return;
     }
     says({ ok: false, problem });
   }
-  follow(runId, {
-    run: (view) => {
-      const status = run?.status;
-      showRun(view);
-      if (opened !== null && status !== view.status) showDetail(byId("detail-body"), path, opened, run);
+  follow(
+    runId,
+    {
+      run: (view) => {
+        const status = run?.status;
+        showRun(view);
+        if (opened !== null && status !== view.status) showDetail(byId("detail-body"), path, opened, run);
+      },
+      version: () => cells?.version,
+      cells: (changes, version) => {
+        const rows = cells?.change(changes);
+        if (!rows) {
+          refresh();
+          return;
+        }
+        cells.version = version;
+        etag = null; // the shown cells are newer than the fetched ones
+        drawSoon();
+        if (opened !== null && changes.cell.includes(opened)) showDetail(byId("detail-body"), path, opened, run);
+      },
+      reset: refresh,
+      state: says,
     },
-    version: () => cells?.version,
-    cells: (changes, version) => {
-      const rows = cells?.change(changes);
-      if (!rows) { refresh(); return; }
-      cells.version = version;
-      etag = null; // the shown cells are newer than the fetched ones
-      drawSoon();
-      if (opened !== null && changes.cell.includes(opened)) showDetail(byId("detail-body"), path, opened, run);
-    },
-    reset: refresh,
-    state: says,
-  }, loadAll);
+    loadAll,
+  );
 }
 
 begin();

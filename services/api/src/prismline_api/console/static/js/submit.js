@@ -3,8 +3,11 @@
 import { newKey, post } from "./api.js";
 import { byId, bytes, el, notice, replace } from "./dom.js";
 
-const NAME = /^[A-Za-z0-9][A-Za-z0-9._\-]{0,63}$/;
-// The content of a file, by the suffix of its name.
+const NAME = /^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/;
+/**
+ * The content of a file, by the suffix of its name.
+ * @type {[RegExp, {format: string, workload: string, what: string, gzip?: boolean}][]}
+ */
 const KINDS = [
   [/\.(fits|fit|fts)$/i, { format: "fits", workload: "spectra", what: "a spectral cube" }],
   [/\.(fits|fit|fts)\.gz$/i, { format: "fits", workload: "spectra", what: "a spectral cube, compressed", gzip: true }],
@@ -21,11 +24,22 @@ const path = (runId) => `/console/runs/${encodeURIComponent(runId)}`;
 
 // The suggested name of a job, derived from the name of the file.
 function suggested(name) {
-  const stem = name.replace(/\.(gz|fz|zip)$/i, "").replace(/\.[^.]*$/, "").replace(/[^A-Za-z0-9._-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "");
+  const stem = name
+    .replace(/\.(gz|fz|zip)$/i, "")
+    .replace(/\.[^.]*$/, "")
+    .replace(/[^A-Za-z0-9._-]+/g, "-")
+    .replace(/^[^A-Za-z0-9]+/, "");
   return stem.slice(0, 64) || "job";
 }
 
-// Upload a file with the signed headers. The browser adds Content-Length itself.
+/**
+ * Upload a file with the signed headers. The browser adds Content-Length itself.
+ * @param {File} file
+ * @param {{method: string, url: string, headers: Record<string, string>}} target
+ * @param {(share: number) => void} onProgress
+ * @param {AbortSignal} signal
+ * @returns {Promise<void>}
+ */
 function upload(file, target, onProgress, signal) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
@@ -33,11 +47,21 @@ function upload(file, target, onProgress, signal) {
     for (const [name, value] of Object.entries(target.headers)) {
       if (name.toLowerCase() !== "content-length") request.setRequestHeader(name, value);
     }
-    request.upload.addEventListener("progress", (event) => { if (event.lengthComputable) onProgress(event.loaded / event.total); });
-    request.addEventListener("load", () => (request.status < 300 ? resolve()
-      : reject(new Error(`The bucket refused the file (${request.status}). Submit it again.`))));
-    request.addEventListener("error", () => reject(new Error(
-      "The file could not be sent to the bucket. Submit it again. If that does not help, allow uploads from this page in the bucket's CORS rules.")));
+    request.upload.addEventListener("progress", (event) => {
+      if (event.lengthComputable) onProgress(event.loaded / event.total);
+    });
+    request.addEventListener("load", () =>
+      request.status < 300
+        ? resolve()
+        : reject(new Error(`The bucket refused the file (${request.status}). Submit it again.`)),
+    );
+    request.addEventListener("error", () =>
+      reject(
+        new Error(
+          "The file could not be sent to the bucket. Submit it again. If that does not help, allow uploads from this page in the bucket's CORS rules.",
+        ),
+      ),
+    );
     request.addEventListener("abort", () => reject(new DOMException("The upload was stopped.", "AbortError")));
     signal.addEventListener("abort", () => request.abort());
     request.send(file);
@@ -47,8 +71,17 @@ function upload(file, target, onProgress, signal) {
 async function send(file, kind, name, show, signal) {
   const job = { workload: kind.workload, name };
   show("Requesting an upload link…", null);
-  const target = await post("/uploads", { format: kind.format, size_bytes: file.size, gzip: isGzip(file.name) }, { signal });
-  await upload(file, target, (share) => show(`Uploading ${file.name}: ${Math.round(100 * share)} % of ${bytes(file.size)}`, share), signal);
+  const target = await post(
+    "/uploads",
+    { format: kind.format, size_bytes: file.size, gzip: isGzip(file.name) },
+    { signal },
+  );
+  await upload(
+    file,
+    target,
+    (share) => show(`Uploading ${file.name}: ${Math.round(100 * share)} % of ${bytes(file.size)}`, share),
+    signal,
+  );
   show("Submitting the job…", 1);
   return post("/jobs", { ...job, upload: target.upload_id }, { idempotencyKey: newKey(), signal });
 }
@@ -56,7 +89,10 @@ async function send(file, kind, name, show, signal) {
 function open(file) {
   const kind = kindOf(file.name);
   if (kind === null) {
-    notice(`${file.name}: the name of a cube ends in .fits, .fits.gz, .fits.fz or .zarr.zip, that of a list of URLs in .txt, .csv or .jsonl. Rename the file and submit it again.`, { error: true });
+    notice(
+      `${file.name}: the name of a cube ends in .fits, .fits.gz, .fits.fz or .zarr.zip, that of a list of URLs in .txt, .csv or .jsonl. Rename the file and submit it again.`,
+      { error: true },
+    );
     return;
   }
   if (file.size === 0) {
@@ -64,25 +100,48 @@ function open(file) {
     return;
   }
   notice("");
-  const dialog = byId("dialog");
+  const dialog = byId("dialog", HTMLDialogElement);
   const stop = new AbortController();
-  const name = el("input", { name: "name", required: true, maxlength: 64, value: suggested(file.name), autocomplete: "off",
-    pattern: NAME.source, title: "Letters, digits, dots, hyphens and underscores; at most 64" });
+  const name = el("input", {
+    name: "name",
+    required: true,
+    maxlength: 64,
+    value: suggested(file.name),
+    autocomplete: "off",
+    pattern: NAME.source,
+    title: "Letters, digits, dots, hyphens and underscores; at most 64",
+  });
   const says = el("p", { role: "status" });
   const progress = el("progress", { class: "wide", max: 1, value: 0, hidden: true, "aria-label": "Upload" });
   const submit = el("button", { type: "submit" }, "Submit");
-  const close = el("button", { type: "button", class: "secondary", onclick: () => { stop.abort(); dialog.close(); } }, "Cancel");
+  const close = el(
+    "button",
+    {
+      type: "button",
+      class: "secondary",
+      onclick: () => {
+        stop.abort();
+        dialog.close();
+      },
+    },
+    "Cancel",
+  );
   const show = (text, share) => {
     says.textContent = text;
     progress.hidden = false;
     if (share === null) progress.removeAttribute("value");
     else progress.value = share;
   };
-  const form = el("form", { method: "dialog" },
+  const form = el(
+    "form",
+    { method: "dialog" },
     el("h2", { id: "dialog-heading" }, "Submit"),
     el("p", {}, `${file.name} (${bytes(file.size)}): ${kind.what}.`),
     el("p", {}, el("label", {}, kind.workload === "spectra" ? "Survey" : "Name", name)),
-    says, progress, el("div", { class: "actions" }, close, submit));
+    says,
+    progress,
+    el("div", { class: "actions" }, close, submit),
+  );
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     submit.disabled = name.disabled = true;
@@ -109,10 +168,19 @@ export function takesFiles(zone, input) {
     input.value = "";
   });
   let inside = 0;
-  const mark = (step) => { inside = Math.max(0, inside + step); zone.classList.toggle("dropping", inside > 0); };
-  document.addEventListener("dragenter", (event) => { event.preventDefault(); mark(1); });
+  const mark = (step) => {
+    inside = Math.max(0, inside + step);
+    zone.classList.toggle("dropping", inside > 0);
+  };
+  document.addEventListener("dragenter", (event) => {
+    event.preventDefault();
+    mark(1);
+  });
   document.addEventListener("dragleave", () => mark(-1));
-  document.addEventListener("dragover", (event) => { event.preventDefault(); event.dataTransfer.dropEffect = "copy"; });
+  document.addEventListener("dragover", (event) => {
+    event.preventDefault();
+    event.dataTransfer.dropEffect = "copy";
+  });
   document.addEventListener("drop", (event) => {
     event.preventDefault();
     inside = 0;

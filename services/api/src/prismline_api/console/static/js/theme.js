@@ -19,12 +19,18 @@
   apply(theme);
   document.addEventListener("DOMContentLoaded", () => {
     const button = document.getElementById("theme");
-    const show = () => { button.textContent = LABELS[theme]; };
+    const show = () => {
+      button.textContent = LABELS[theme];
+    };
     button.hidden = false;
     show();
     button.addEventListener("click", () => {
       theme = THEMES[(THEMES.indexOf(theme) + 1) % THEMES.length];
-      try { localStorage.setItem("prismline-theme", theme); } catch { /* the theme is lost with the page */ }
+      try {
+        localStorage.setItem("prismline-theme", theme);
+      } catch {
+        /* the theme is lost with the page */
+      }
       apply(theme);
       show();
       document.dispatchEvent(new Event("prismline-theme"));

@@ -4,7 +4,11 @@
 export function addressOf(view) {
   const [x, y] = view.pixel ?? [null, null];
   const whole = view.least && Math.abs(view.scale / view.least - 1) < 1e-6;
-  return { x, y, view: whole || !view.scale ? null : [view.x.toFixed(1), view.y.toFixed(1), view.scale.toPrecision(4)].join(",") };
+  return {
+    x,
+    y,
+    view: whole || !view.scale ? null : [view.x.toFixed(1), view.y.toFixed(1), view.scale.toPrecision(4)].join(","),
+  };
 }
 
 // Restore the view from the address, if it has one.
@@ -13,6 +17,11 @@ export function keepView(view, parameters) {
   if ([x, y, scale].every(Number.isFinite) && scale > 0) Object.assign(view, { x, y, scale });
 }
 
+/**
+ * The chosen pixel, if the address names one.
+ * @param {URLSearchParams} parameters
+ * @returns {[number, number] | null}
+ */
 export function chosenPixel(parameters) {
   const [x, y] = ["x", "y"].map((name) => (parameters.get(name) === null ? NaN : Number(parameters.get(name))));
   return Number.isInteger(x) && Number.isInteger(y) ? [x, y] : null;

@@ -6,9 +6,27 @@ const KEYS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDow
 const DRAG_PIXELS = 4;
 
 export class MapCanvas {
-  // `style` has colours, invert, stretch, low and high.
+  /**
+   * @param {HTMLCanvasElement} canvas
+   * @param {import("./view.js").View} view
+   * @param {{colours: string, invert: boolean, stretch: string, low: number, high: number}} style
+   */
   constructor(canvas, view, style) {
-    Object.assign(this, { canvas, view, style, source: null, frame: null, pointers: new Map(), dragged: false, painting: 0 });
+    this.canvas = canvas;
+    this.view = view;
+    this.style = style;
+    /** @type {any} a TileSource or a DifferenceSource */
+    this.source = null;
+    /** @type {number | null} */
+    this.frame = null;
+    /** @type {Map<number, PointerEvent>} */
+    this.pointers = new Map();
+    /** @type {PointerEvent | null} the event that began the movement of a pointer */
+    this.start = null;
+    this.dragged = false;
+    /** @type {Uint32Array | null} */
+    this.table = null;
+    this.ratio = 1;
     // The height of the map at full width, within the limits of the style sheet.
     canvas.style.aspectRatio = `${view.nx} / ${view.ny}`;
     new ResizeObserver(() => this.resize()).observe(canvas);
@@ -27,7 +45,6 @@ export class MapCanvas {
     this.source = source;
     this.style = style;
     this.table = null;
-    this.painting += 1;
     this.draw();
   }
 
@@ -54,17 +71,28 @@ export class MapCanvas {
     });
   }
 
-  // The position of a point of the map on the canvas, in pixels of the canvas. On the map, y points up.
+  /**
+   * The position of a point of the map on the canvas, in pixels of the canvas. On the map, y points up.
+   * @param {number} x
+   * @param {number} y
+   * @returns {[number, number]}
+   */
   place(x, y) {
     const scale = this.view.scale * this.ratio;
     return [this.canvas.width / 2 + (x - this.view.x) * scale, this.canvas.height / 2 - (y - this.view.y) * scale];
   }
 
-  // The point of the map under an event.
+  /**
+   * The point of the map under an event.
+   * @param {{clientX: number, clientY: number}} event
+   * @returns {[number, number]}
+   */
   under(event) {
     const box = this.canvas.getBoundingClientRect();
-    return [this.view.x + (event.clientX - box.left - box.width / 2) / this.view.scale,
-      this.view.y - (event.clientY - box.top - box.height / 2) / this.view.scale];
+    return [
+      this.view.x + (event.clientX - box.left - box.width / 2) / this.view.scale,
+      this.view.y - (event.clientY - box.top - box.height / 2) / this.view.scale,
+    ];
   }
 
   paintNow() {
@@ -85,9 +113,13 @@ export class MapCanvas {
   level(context, level, scale) {
     const { nx, ny, tile_pixels: pixels } = this.source.about;
     const side = pixels * 2 ** level;
-    const [reachX, reachY] = [this.canvas.width, this.canvas.height].map((length) => length / 2 / this.view.scale / this.ratio);
-    const range = (middle, reach, length) => [Math.max(0, Math.floor((middle - reach) / side)),
-      Math.min(Math.ceil(length / side) - 1, Math.floor((middle + reach) / side))];
+    const [reachX, reachY] = [this.canvas.width, this.canvas.height].map(
+      (length) => length / 2 / this.view.scale / this.ratio,
+    );
+    const range = (middle, reach, length) => [
+      Math.max(0, Math.floor((middle - reach) / side)),
+      Math.min(Math.ceil(length / side) - 1, Math.floor((middle + reach) / side)),
+    ];
     const [left, right] = range(this.view.x, reachX, nx);
     const [bottom, top] = range(this.view.y, reachY, ny);
     for (let row = bottom; row <= top; row += 1) {
@@ -145,6 +177,11 @@ export class MapCanvas {
 
   // ---- input
 
+  /**
+   * The pixel of the map under an event.
+   * @param {MouseEvent} event
+   * @returns {[number, number] | null}
+   */
   pixelUnder(event) {
     const [x, y] = this.under(event).map(Math.floor);
     return x >= 0 && y >= 0 && x < this.view.nx && y < this.view.ny ? [x, y] : null;
@@ -153,7 +190,10 @@ export class MapCanvas {
   down(event) {
     this.canvas.setPointerCapture(event.pointerId);
     this.pointers.set(event.pointerId, event);
-    if (this.pointers.size === 1) Object.assign(this, { start: event, dragged: false });
+    if (this.pointers.size === 1) {
+      this.start = event;
+      this.dragged = false;
+    }
   }
 
   moved(event) {
@@ -171,7 +211,10 @@ export class MapCanvas {
     } else {
       this.dragged ||= Math.hypot(event.clientX - this.start.clientX, event.clientY - this.start.clientY) > DRAG_PIXELS;
       if (this.dragged) {
-        this.view.move((before.clientX - event.clientX) / this.view.scale, (event.clientY - before.clientY) / this.view.scale);
+        this.view.move(
+          (before.clientX - event.clientX) / this.view.scale,
+          (event.clientY - before.clientY) / this.view.scale,
+        );
       }
     }
     this.pointers.set(event.pointerId, event);
@@ -186,7 +229,7 @@ export class MapCanvas {
   wheel(event) {
     event.preventDefault();
     const lines = event.deltaMode === WheelEvent.DOM_DELTA_LINE ? 16 : 1;
-    this.view.zoom(2 ** (-event.deltaY * lines / 240), ...this.under(event));
+    this.view.zoom(2 ** ((-event.deltaY * lines) / 240), ...this.under(event));
   }
 
   key(event) {
@@ -204,11 +247,16 @@ export class MapCanvas {
     event.preventDefault();
   }
 
-  // The centre of a zoom by keys: the chosen pixel if it is in view, else the middle of the canvas.
+  /**
+   * The centre of a zoom by keys: the chosen pixel if it is in view, else the middle of the canvas.
+   * @returns {[number, number]}
+   */
   middle() {
     const { pixel } = this.view;
-    const seen = pixel && Math.abs(pixel[0] - this.view.x) * this.view.scale < this.size.width / 2
-      && Math.abs(pixel[1] - this.view.y) * this.view.scale < this.size.height / 2;
+    const seen =
+      pixel &&
+      Math.abs(pixel[0] - this.view.x) * this.view.scale < this.size.width / 2 &&
+      Math.abs(pixel[1] - this.view.y) * this.view.scale < this.size.height / 2;
     return seen ? [pixel[0] + 0.5, pixel[1] + 0.5] : [this.view.x, this.view.y];
   }
 }

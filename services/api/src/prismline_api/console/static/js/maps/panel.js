@@ -1,6 +1,6 @@
 // The controls of a map: the choice of the map, its colours and limits, and the colour bar. The address holds the choice.
 import { el, replace } from "../dom.js";
-import { SCALES, STRETCHES, colours, css, shown, stretch } from "./scales.js";
+import { colours, css, SCALES, STRETCHES, shown, stretch } from "./scales.js";
 
 // Maps with fixed colours and limits.
 const FIXED = { chunks: { colours: "states", stretch: "linear", low: 0, high: 3, invert: false } };
@@ -40,24 +40,77 @@ export class Look extends EventTarget {
   // The settings that differ from the defaults, for the address.
   parameters() {
     const { map, colours: scale, stretch: kind, invert, low, high } = this.chosen;
-    return { map, colours: scale === "viridis" ? null : scale, stretch: kind === "linear" ? null : kind, invert: invert ? "1" : null, low, high };
+    return {
+      map,
+      colours: scale === "viridis" ? null : scale,
+      stretch: kind === "linear" ? null : kind,
+      invert: invert ? "1" : null,
+      low,
+      high,
+    };
   }
 }
 
 // The form that changes a look.
 export function controls(look, maps) {
-  const select = (name, label, options) => el("label", {}, label, el("select", { name, onchange: (event) => look.set({ [name]: event.target.value }) },
-    options.map(([value, text]) => el("option", { value, selected: look.chosen[name] === value }, text))));
-  const limit = (name, label) => el("label", {}, label,
-    el("input", { name, type: "number", step: "any", size: 8, value: look.chosen[name], placeholder: "auto",
-      onchange: (event) => look.set({ [name]: event.target.value === "" ? null : Number(event.target.value) }) }));
-  const form = el("form", { class: "filters map-controls", "aria-label": "Map", onsubmit: (event) => event.preventDefault() },
-    select("map", "Map", maps.map((entry) => [entry.name, entry.unit ? `${entry.title} (${entry.unit})` : entry.title])),
-    select("stretch", "Scale", STRETCHES.map((name) => [name, name])),
-    select("colours", "Colours", SCALES.map((name) => [name, name])),
-    limit("low", "From"), limit("high", "To"),
-    el("label", { class: "check" }, el("input", { name: "invert", type: "checkbox", checked: look.chosen.invert,
-      onchange: (event) => look.set({ invert: event.target.checked }) }), " Invert"));
+  const select = (name, label, options) =>
+    el(
+      "label",
+      {},
+      label,
+      el(
+        "select",
+        { name, onchange: (event) => look.set({ [name]: event.target.value }) },
+        options.map(([value, text]) => el("option", { value, selected: look.chosen[name] === value }, text)),
+      ),
+    );
+  const limit = (name, label) =>
+    el(
+      "label",
+      {},
+      label,
+      el("input", {
+        name,
+        type: "number",
+        step: "any",
+        size: 8,
+        value: look.chosen[name],
+        placeholder: "auto",
+        onchange: (event) => look.set({ [name]: event.target.value === "" ? null : Number(event.target.value) }),
+      }),
+    );
+  const form = el(
+    "form",
+    { class: "filters map-controls", "aria-label": "Map", onsubmit: (event) => event.preventDefault() },
+    select(
+      "map",
+      "Map",
+      maps.map((entry) => [entry.name, entry.unit ? `${entry.title} (${entry.unit})` : entry.title]),
+    ),
+    select(
+      "stretch",
+      "Scale",
+      STRETCHES.map((name) => [name, name]),
+    ),
+    select(
+      "colours",
+      "Colours",
+      SCALES.map((name) => [name, name]),
+    ),
+    limit("low", "From"),
+    limit("high", "To"),
+    el(
+      "label",
+      { class: "check" },
+      el("input", {
+        name: "invert",
+        type: "checkbox",
+        checked: look.chosen.invert,
+        onchange: (event) => look.set({ invert: event.target.checked }),
+      }),
+      " Invert",
+    ),
+  );
   const fresh = () => {
     const fixed = look.chosen.map in FIXED;
     for (const name of ["stretch", "colours", "low", "high", "invert"]) form.elements[name].disabled = fixed;
@@ -75,8 +128,16 @@ export function controls(look, maps) {
 export function legend(place, style, unit, shades) {
   const table = colours(style.colours, style.invert);
   if (shades && style.colours === "states") {
-    replace(place, el("ul", { class: "shades" }, shades.map((name, value) =>
-      el("li", {}, swatch(css(table, value / (shades.length - 1))), name.toLowerCase().replaceAll("_", " ")))));
+    replace(
+      place,
+      el(
+        "ul",
+        { class: "shades" },
+        shades.map((name, value) =>
+          el("li", {}, swatch(css(table, value / (shades.length - 1))), name.toLowerCase().replaceAll("_", " ")),
+        ),
+      ),
+    );
     return;
   }
   const canvas = el("canvas", { class: "bar", width: 256, height: 1, "aria-hidden": "true" });
@@ -85,8 +146,15 @@ export function legend(place, style, unit, shades) {
   new Uint32Array(image.data.buffer).set(table);
   context.putImageData(image, 0, 0);
   const scale = stretch(style.stretch, style.low, style.high);
-  replace(place, canvas, el("div", { class: "bar-ends" }, [0, 0.5, 1].map((at) =>
-    el("span", {}, `${shown(scale.value(at))}${at === 1 && unit ? ` ${unit}` : ""}`))));
+  replace(
+    place,
+    canvas,
+    el(
+      "div",
+      { class: "bar-ends" },
+      [0, 0.5, 1].map((at) => el("span", {}, `${shown(scale.value(at))}${at === 1 && unit ? ` ${unit}` : ""}`)),
+    ),
+  );
 }
 
 function swatch(colour) {
@@ -103,7 +171,9 @@ export function worded(name, value, unit, shades) {
   if (Number.isNaN(value)) return "no value";
   if (name === "chunks") return (shades?.[value] ?? "?").toLowerCase().replaceAll("_", " ");
   if (name === "flags") {
-    const set = (shades ?? []).filter((_, bit) => value & (1 << bit)).map((flag) => flag.toLowerCase().replaceAll("_", " "));
+    const set = (shades ?? [])
+      .filter((_, bit) => value & (1 << bit))
+      .map((flag) => flag.toLowerCase().replaceAll("_", " "));
     return set.length ? set.join(", ") : "none";
   }
   return unit ? `${shown(value)} ${unit}` : shown(value);

@@ -3,10 +3,12 @@
 // Evenly spaced colours of each scale, in hex. viridis and cividis are matplotlib's (CC0), with 33 colours. People with
 // any colour vision can order them. `difference` goes from blue over light grey (zero) to vermilion.
 const ANCHORS = {
-  viridis: "440154470d6048186a482374472d7b4537814240863e49893b528b375b8d33638d2f6b8e2c728e297a8e26828e23898e" +
+  viridis:
+    "440154470d6048186a482374472d7b4537814240863e49893b528b375b8d33638d2f6b8e2c728e297a8e26828e23898e" +
     "21918c1f988b1fa08822a78528ae8032b67a3fbc734ec36b5ec96270cf5784d44b98d83eaddc30c2df23d8e219ece51b" +
     "fde725",
-  cividis: "00224e00285b002e6a0533711a386f273e6e32436d3b496c434e6c4b546c535a6d5a5f6e61656f686a716f7073767676" +
+  cividis:
+    "00224e00285b002e6a0533711a386f273e6e32436d3b496c434e6c4b546c535a6d5a5f6e61656f686a716f7073767676" +
     "7d7c788482798c8878938e789b9476a39a74aba072b4a76fbcae6cc4b468cdbb63d5c25edec958e7d150f0d846f9e03a" +
     "fee838",
   grey: "000000ffffff",
@@ -29,7 +31,9 @@ export function colours(name, invert = false) {
   for (let i = 0; i < SIZE; i += 1) {
     const place = ((invert ? SIZE - 1 - i : i) / (SIZE - 1)) * (n - 1);
     const low = Math.min(Math.floor(place), n - 2);
-    const rgb = [0, 1, 2].map((part) => Math.round(anchor(low, part) + (place - low) * (anchor(low + 1, part) - anchor(low, part))));
+    const rgb = [0, 1, 2].map((part) =>
+      Math.round(anchor(low, part) + (place - low) * (anchor(low + 1, part) - anchor(low, part))),
+    );
     table[i] = (255 << 24) | (rgb[2] << 16) | (rgb[1] << 8) | rgb[0];
   }
   return table;
@@ -68,7 +72,7 @@ export function paint(values, width, height, table, scale) {
     let at = (height - 1 - row) * width;
     for (let from = row * width; from < (row + 1) * width; from += 1, at += 1) {
       const value = values[from];
-      if (value === value) {
+      if (!Number.isNaN(value)) {
         const place = scale.place(value) * (SIZE - 1);
         pixels[at] = table[place < 0 ? 0 : place > SIZE - 1 ? SIZE - 1 : Math.round(place)];
       }

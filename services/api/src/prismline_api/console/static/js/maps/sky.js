@@ -9,7 +9,12 @@ export class Sky {
     const { x: xs, y: ys, longitude, latitude } = this.lattice;
     const [j, u] = between(xs, x);
     const [i, v] = between(ys, y);
-    const corners = [[i, j], [i, j + 1], [i + 1, j], [i + 1, j + 1]].map(([row, column]) => {
+    const corners = [
+      [i, j],
+      [i, j + 1],
+      [i + 1, j],
+      [i + 1, j + 1],
+    ].map(([row, column]) => {
       const [r, c] = [Math.min(row, ys.length - 1), Math.min(column, xs.length - 1)];
       return [longitude[r][c], latitude[r][c]];
     });

@@ -13,16 +13,24 @@ export class SpectrumCharts {
   constructor(place) {
     this.place = place;
     this.charts = [];
-    new ResizeObserver(() => this.charts.forEach((chart) => chart.setSize({ width: this.width, height: chart.height }))).observe(place);
+    /** @type {any[] | null} */
+    this.spectra = null;
+    this.names = [""];
+    new ResizeObserver(() => {
+      for (const chart of this.charts) chart.setSize({ width: this.width, height: chart.height });
+    }).observe(place);
     document.addEventListener("prismline-theme", () => this.spectra && this.show(this.spectra, this.names));
   }
 
-  get width() { return Math.max(200, this.place.clientWidth); }
+  get width() {
+    return Math.max(200, this.place.clientWidth);
+  }
 
   // spectra: one answer of /runs/{id}/spectra/{x}/{y}, or two that are compared. names: the names of their runs.
   show(spectra, names = [""]) {
-    Object.assign(this, { spectra, names });
-    this.charts.forEach((chart) => chart.destroy());
+    this.spectra = spectra;
+    this.names = names;
+    for (const chart of this.charts) chart.destroy();
     this.charts = [];
     replace(this.place);
     const first = spectra[0];
@@ -46,8 +54,12 @@ export class SpectrumCharts {
       const dash = number ? DASH : undefined;
       const name = names[number] ? ` of ${names[number]}` : "";
       if (spectra.length === 1) {
-        fit.components.forEach((component, index) => add(`component ${index + 1}`, curve(component, x),
-          { stroke: COMPONENTS[index % COMPONENTS.length], width: 1.5, fill: `${COMPONENTS[index % COMPONENTS.length]}2e` }));
+        for (const [index, component] of fit.components.entries())
+          add(`component ${index + 1}`, curve(component, x), {
+            stroke: COMPONENTS[index % COMPONENTS.length],
+            width: 1.5,
+            fill: `${COMPONENTS[index % COMPONENTS.length]}2e`,
+          });
         if (fit.components.length) add(`sum${name}`, fit.model, { stroke: ink, width: 2, dash });
       } else {
         add(`fit${name}`, fit.model, { stroke: COMPONENTS[number], width: 2, dash });
@@ -55,35 +67,70 @@ export class SpectrumCharts {
     });
     const label = `${first.axis_name}${first.axis_unit ? ` (${first.axis_unit})` : ""}`;
     const axes = (named, unit) => [
-      { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, label: named ? label : undefined, labelSize: 20, size: 36 },
+      {
+        stroke: soft,
+        grid: { stroke: line, width: 1 },
+        ticks: { stroke: line },
+        label: named ? label : undefined,
+        labelSize: 20,
+        size: 36,
+      },
       { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line }, label: unit, size: 56, labelSize: 20 },
     ];
     const chart = (height, title, rows, lines, more) => {
       const box = el("div", { class: "chart", role: "img", "aria-label": title });
       this.place.append(box);
-      this.charts.push(new uPlot({
-        width: this.width, height, series: lines, cursor: { sync: { key: "spectrum" }, drag: { x: true, y: false } },
-        scales: { x: { time: false } }, legend: { live: false }, ...more,
-      }, rows, box));
+      this.charts.push(
+        new uPlot(
+          {
+            width: this.width,
+            height,
+            series: lines,
+            cursor: { sync: { key: "spectrum" }, drag: { x: true, y: false } },
+            scales: { x: { time: false } },
+            legend: { live: false },
+            ...more,
+          },
+          rows,
+          box,
+        ),
+      );
     };
     chart(HEIGHTS.data, describe(first), values, series, { axes: axes(false, first.signal_unit || "data") });
 
     const residuals = spectra.filter((one) => one.fit?.residual);
     if (!residuals.length) return;
     const rms = residuals[0].fit.rms;
-    const lines = [{}, ...residuals.map((one, number) => ({
-      label: `residual${residuals.length > 1 ? ` of ${names[spectra.indexOf(one)]}` : ""}`, points: { show: false },
-      stroke: residuals.length > 1 ? COMPONENTS[number] : soft, width: 1, paths: uPlot.paths.stepped({ align: 0 }),
-    }))];
+    const lines = [
+      {},
+      ...residuals.map((one, number) => ({
+        label: `residual${residuals.length > 1 ? ` of ${names[spectra.indexOf(one)]}` : ""}`,
+        points: { show: false },
+        stroke: residuals.length > 1 ? COMPONENTS[number] : soft,
+        width: 1,
+        paths: uPlot.paths.stepped({ align: 0 }),
+      })),
+    ];
     const rows = [ordered(x), ...residuals.map((one) => ordered(one.fit.residual))];
     if (rms !== null) {
       for (const sign of [1, -1]) {
-        lines.push({ label: sign > 0 ? "noise, one standard deviation" : "", points: { show: false }, stroke: COMPONENTS[0], width: 1, dash: DASH });
+        lines.push({
+          label: sign > 0 ? "noise, one standard deviation" : "",
+          points: { show: false },
+          stroke: COMPONENTS[0],
+          width: 1,
+          dash: DASH,
+        });
         rows.push(x.map(() => sign * rms));
       }
     }
-    chart(HEIGHTS.residual, `Residual: data minus the fit${rms === null ? "" : `; the noise is ${shown(rms)} ${first.signal_unit}`}`,
-      rows, lines, { axes: axes(true, "residual"), legend: { show: residuals.length > 1, live: false } });
+    chart(
+      HEIGHTS.residual,
+      `Residual: data minus the fit${rms === null ? "" : `; the noise is ${shown(rms)} ${first.signal_unit}`}`,
+      rows,
+      lines,
+      { axes: axes(true, "residual"), legend: { show: residuals.length > 1, live: false } },
+    );
   }
 }
 
@@ -103,7 +150,9 @@ export function describe(spectrum) {
   if (!chunk) return `${where}: its chunk does not exist yet.`;
   if (!fit) return `${where}: its chunk is ${chunk.status.toLowerCase().replaceAll("_", " ")}, so there is no fit.`;
   const meanings = {
-    empty: "nothing significant was found", blank: "the cube has no data here", timed_out: "the fit ran out of time and waits for a refit",
+    empty: "nothing significant was found",
+    blank: "the cube has no data here",
+    timed_out: "the fit ran out of time and waits for a refit",
   };
   const n = fit.components.length;
   return `${where}: ${meanings[fit.status] ?? `${n} component${n === 1 ? "" : "s"}`}.`;
@@ -124,15 +173,27 @@ const cellOf = (chunkId) => Number(chunkId.replace("chunk-", ""));
 export function facts(spectrum, runAddress) {
   const { fit, chunk } = spectrum;
   const rows = [
-    chunk && ["Chunk", el("a", { href: `${runAddress}?cell=${cellOf(chunk.chunk_id)}` }, chunk.chunk_id), " ", badge(chunk.status)],
+    chunk && [
+      "Chunk",
+      el("a", { href: `${runAddress}?cell=${cellOf(chunk.chunk_id)}` }, chunk.chunk_id),
+      " ",
+      badge(chunk.status),
+    ],
     fit && ["Fit", fit.status.replaceAll("_", " "), fit.decomposer ? ` by ${fit.decomposer}` : ""],
     fit && ["Noise", `${shown(fit.rms)} ${spectrum.signal_unit}`],
     fit && ["Reduced chi-square", shown(fit.chi2_reduced)],
-    fit && ["Flags", fit.flags.length ? fit.flags.map((name) => name.toLowerCase().replaceAll("_", " ")).join(", ") : "none"],
+    fit && [
+      "Flags",
+      fit.flags.length ? fit.flags.map((name) => name.toLowerCase().replaceAll("_", " ")).join(", ") : "none",
+    ],
   ].filter(Boolean);
   const why = chunk?.error ?? chunk?.last_error ?? spectrum.data_error;
   return [
-    el("dl", { class: "facts" }, rows.map(([name, ...value]) => el("div", {}, el("dt", {}, name), el("dd", {}, ...value)))),
+    el(
+      "dl",
+      { class: "facts" },
+      rows.map(([name, ...value]) => el("div", {}, el("dt", {}, name), el("dd", {}, ...value))),
+    ),
     chunk?.error || chunk?.last_error ? el("p", { class: "notice error" }, why) : null,
     spectrum.data_error ? el("p", { class: "notice error" }, spectrum.data_error) : null,
   ];
@@ -143,11 +204,48 @@ export function componentTable(spectrum, title = "Components") {
   const { fit } = spectrum;
   if (!fit?.components.length) return empty("No components", describe(spectrum));
   const { signal_unit: signal, axis_unit: unit } = spectrum;
-  const headings = [["#", ""], ["Amplitude", signal], ["Position", unit], ["Width (σ)", unit], ["Area", `${signal} ${unit}`.trim()]];
-  return el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": title },
-    el("table", {}, el("caption", { class: "visually-hidden" }, "Components with one standard deviation"),
-      el("thead", {}, el("tr", {}, headings.map(([name, of]) => el("th", { scope: "col", class: "number" }, of ? `${name} (${of})` : name)))),
-      el("tbody", {}, fit.components.map((component, index) => el("tr", {},
-        el("th", { scope: "row", class: "number" }, el("span", { class: `swatch component-${index % COMPONENTS.length}`, "aria-hidden": "true" }), index + 1),
-        ["amplitude", "mean", "stddev", "flux"].map((name) => el("td", { class: "number" }, measured(component[name]))))))));
+  const headings = [
+    ["#", ""],
+    ["Amplitude", signal],
+    ["Position", unit],
+    ["Width (σ)", unit],
+    ["Area", `${signal} ${unit}`.trim()],
+  ];
+  return el(
+    "div",
+    { class: "scroll", tabindex: 0, role: "region", "aria-label": title },
+    el(
+      "table",
+      {},
+      el("caption", { class: "visually-hidden" }, "Components with one standard deviation"),
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          headings.map(([name, of]) => el("th", { scope: "col", class: "number" }, of ? `${name} (${of})` : name)),
+        ),
+      ),
+      el(
+        "tbody",
+        {},
+        fit.components.map((component, index) =>
+          el(
+            "tr",
+            {},
+            el(
+              "th",
+              { scope: "row", class: "number" },
+              el("span", { class: `swatch component-${index % COMPONENTS.length}`, "aria-hidden": "true" }),
+              index + 1,
+            ),
+            ["amplitude", "mean", "stddev", "flux"].map((name) =>
+              el("td", { class: "number" }, measured(component[name])),
+            ),
+          ),
+        ),
+      ),
+    ),
+  );
 }

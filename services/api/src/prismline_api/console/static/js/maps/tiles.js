@@ -94,7 +94,10 @@ export class TileSource {
       if (etag !== tile.etag || !tile.values) {
         tile.etag = etag;
         tile.values = new Float32Array(body);
-        tile.width = Math.min(this.about.tile_pixels, Math.ceil(this.about.nx / 2 ** level) - column * this.about.tile_pixels);
+        tile.width = Math.min(
+          this.about.tile_pixels,
+          Math.ceil(this.about.nx / 2 ** level) - column * this.about.tile_pixels,
+        );
         tile.height = tile.values.length / tile.width;
         tile.painted = null;
       }
@@ -111,7 +114,9 @@ export class TileSource {
 // The difference of two maps of the same shape: the first minus the second.
 export class DifferenceSource {
   constructor(first, second) {
-    Object.assign(this, { first, second, about: first.about });
+    this.first = first;
+    this.second = second;
+    this.about = first.about;
     this.tiles = new Map();
   }
 
@@ -122,7 +127,16 @@ export class DifferenceSource {
     const known = this.tiles.get(key);
     if (known && known.of[0] === one.values && known.of[1] === other.values) return known;
     const values = one.values.map((value, index) => value - other.values[index]);
-    const tile = { values, width: one.width, height: one.height, level, column, row, painted: null, of: [one.values, other.values] };
+    const tile = {
+      values,
+      width: one.width,
+      height: one.height,
+      level,
+      column,
+      row,
+      painted: null,
+      of: [one.values, other.values],
+    };
     this.tiles.set(key, tile);
     if (this.tiles.size > MOST_TILES) this.tiles.delete(this.tiles.keys().next().value);
     return tile;
@@ -133,6 +147,10 @@ export class DifferenceSource {
     return { value: one.value - other.value, exact: one.exact && other.exact };
   }
 
-  get pending() { return Math.max(this.first.pending, this.second.pending); }
-  get problem() { return this.first.problem ?? this.second.problem; }
+  get pending() {
+    return Math.max(this.first.pending, this.second.pending);
+  }
+  get problem() {
+    return this.first.problem ?? this.second.problem;
+  }
 }

@@ -4,18 +4,44 @@
 const MOST_SCALE = 64;
 
 export class View extends EventTarget {
+  /**
+   * @param {number} nx
+   * @param {number} ny
+   */
   constructor(nx, ny) {
     super();
-    Object.assign(this, { nx, ny, x: nx / 2, y: ny / 2, scale: null, pixel: null, hover: null });
+    this.nx = nx;
+    this.ny = ny;
+    this.x = nx / 2;
+    this.y = ny / 2;
+    /** @type {number | null} CSS pixels for each pixel of the map; null until a canvas shows it */
+    this.scale = null;
+    /** @type {number | null} the scale that shows the whole map */
+    this.least = null;
+    /** @type {[number, number] | null} the chosen pixel */
+    this.pixel = null;
+    /** @type {[number, number] | null} the pixel under the pointer */
+    this.hover = null;
   }
 
+  /**
+   * Call `act` with what has changed.
+   * @param {(what: "view" | "pixel" | "hover") => void} act
+   */
+  onChange(act) {
+    this.addEventListener("change", (event) => act(/** @type {CustomEvent} */ (event).detail));
+  }
+
+  /** @param {"view" | "pixel" | "hover"} what */
   changed(what) {
     this.dispatchEvent(new CustomEvent("change", { detail: what }));
   }
 
   // Show the whole map in a canvas of this size.
   fit(width, height) {
-    Object.assign(this, { x: this.nx / 2, y: this.ny / 2, scale: Math.min(width / this.nx, height / this.ny) });
+    this.x = this.nx / 2;
+    this.y = this.ny / 2;
+    this.scale = Math.min(width / this.nx, height / this.ny);
     this.least = this.scale;
     this.changed("view");
   }
@@ -37,8 +63,14 @@ export class View extends EventTarget {
     this.changed("view");
   }
 
-  // Choose a pixel. `follow`: the size of the canvas, in which the pixel is moved into view.
+  /**
+   * Choose a pixel. `follow`: the size of the canvas, in which the pixel is moved into view.
+   * @param {number} x
+   * @param {number} y
+   * @param {{follow?: {width: number, height: number} | null}} [options]
+   */
   choose(x, y, { follow = null } = {}) {
+    /** @type {[number, number]} */
     const pixel = [Math.max(0, Math.min(this.nx - 1, x)), Math.max(0, Math.min(this.ny - 1, y))];
     if (this.pixel && pixel[0] === this.pixel[0] && pixel[1] === this.pixel[1]) return;
     this.pixel = pixel;
@@ -50,6 +82,7 @@ export class View extends EventTarget {
     this.changed("pixel");
   }
 
+  /** @param {[number, number] | null} pixel */
   point(pixel) {
     this.hover = pixel;
     this.changed("hover");
