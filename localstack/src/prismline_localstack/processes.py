@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from pydantic import BaseModel
 
@@ -18,6 +19,22 @@ from pydantic import BaseModel
 PR_SET_PDEATHSIG = 1
 
 _prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+
+
+class Child(Protocol):
+    """What `stop` uses of a `subprocess.Popen`."""
+
+    def poll(self) -> int | None:
+        """Its exit code. None while it runs."""
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait until it ends. Raises subprocess.TimeoutExpired."""
 
 
 class ProcessId(BaseModel, frozen=True):
@@ -82,13 +99,6 @@ def spawn(
     Python code between fork and exec could wait for a lock of another thread.
     """
     parent = os.getpid()
-
-    def tether() -> None:
-        if _prctl is not None:
-            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:  # it ended between fork and prctl
-                os._exit(1)
-
     with log.open("ab") as output:
         return subprocess.Popen(
             command,
@@ -99,11 +109,19 @@ def spawn(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             pass_fds=pass_fds,
-            preexec_fn=tether,  # noqa: PLW1509  no other threads, see above
+            preexec_fn=lambda: end_with_parent(parent),  # noqa: PLW1509  no other threads, see above
         )
 
 
-def stop(children: Iterable[subprocess.Popen[bytes]], grace_seconds: float) -> None:
+def end_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends, the process `parent`. Only on Linux."""
+    if _prctl is not None:
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it ended between fork and prctl
+            os._exit(1)
+
+
+def stop(children: Iterable[Child], grace_seconds: float) -> None:
     """Send SIGTERM to all, wait at most `grace_seconds` for all together, and send SIGKILL to the rest."""
     running = [child for child in children if child.poll() is None]
     for child in running:

@@ -33,6 +33,7 @@ from prismline_localstack.deployment.targets import local_target
 from prismline_localstack.emulator import Emulator
 from prismline_localstack.endpoints import FIRST_ANSWER_SECONDS, LOOPBACK, accepts, answers, listen, url_of
 from prismline_localstack.errors import HarnessError
+from prismline_localstack.forking import Forker
 from prismline_localstack.home import SUPERVISOR, Home
 from prismline_localstack.plan import HOME_TAKEN, Plan
 from prismline_localstack.processes import ProcessId, spawn, stop
@@ -77,8 +78,10 @@ class _Supervised:
         listener: socket.socket | None,
         url: str | None,
         longest_wait: float,
+        forker: Forker | None,
     ) -> None:
         self.definition = definition
+        self._spawn = spawn if forker is None else forker.spawn
         self.state = ProcessState(name=definition.name, service=definition.service, process=None, url=url, log=log)
         self._listener = listener
         source = str(definition.folder / "src")
@@ -106,7 +109,7 @@ class _Supervised:
         place = [argument for fd in sockets for argument in ("--fd", str(fd))]
         if self.definition.server is not None:
             place = ["--port", str(urlsplit(self.state.url or "").port)]
-        self.child = spawn(
+        self.child = self._spawn(
             [*self.definition.command, *place],
             environment=self._environment,
             log=self.state.log,
@@ -159,6 +162,7 @@ class Supervisor:
         self._logger = logger
         self._emulator: Emulator | None = None
         self._services: list[_Supervised] = []
+        self._forker: Forker | None = None
         self._state = State(phase=Phase.STARTING, supervisor=ProcessId.of(os.getpid()), environment=plan.environment)
 
     def start(self) -> None:
@@ -172,6 +176,10 @@ class Supervisor:
         )
         listeners = _listen(definitions, self._ports_before)
         urls = _urls(definitions, listeners)
+        if sys.platform == "linux" and not self._plan.functions:
+            # It imports while the stacks are deployed.
+            settings = self._plan.service_settings(embedded=self._plan.endpoint is None)
+            self._forker = Forker(inherited_environment(self._plan.endpoint) | settings, self._home.log(SUPERVISOR))
         self._connect(urls.get(API))
         if self._plan.functions:
             outputs = self._deploy_functions(self._told(definitions, urls))
@@ -206,6 +214,7 @@ class Supervisor:
                 listener,
                 urls.get(definition.name),
                 self._plan.longest_restart_seconds,
+                self._forker,
             )
             self._services.append(service)
             self._state.processes[definition.name] = service.state
@@ -332,6 +341,8 @@ class Supervisor:
         for serving in (False, True):
             children = [service.child for service in self._services if service.serves is serving]
             stop(children, self._plan.stop_seconds)
+        if self._forker is not None:
+            self._forker.stop()
         self._home.clear_scratch()
         self._home.environment.unlink(missing_ok=True)
         if self._emulator is not None:
