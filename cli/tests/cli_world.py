@@ -11,7 +11,7 @@ from boto3.dynamodb.types import TypeSerializer
 from typer.testing import CliRunner, Result
 
 from prismline_cli.connection import Connection
-from prismline_cli.main import app
+from prismline_cli.whole import app
 from prismline_contracts.jobs import jobs_table_name
 from prismline_contracts.tasks import partition, shard_of, task_id
 from prismline_localstack.state import make_client

@@ -11,7 +11,7 @@ import boto3
 import pytest
 from typer.testing import CliRunner, Result
 
-from prismline_cli.main import app
+from prismline_cli.whole import app
 from prismline_contracts.alerts import muted_until_parameter
 from prismline_localstack.standins.discord import DiscordStandIn
 

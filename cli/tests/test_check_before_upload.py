@@ -11,8 +11,8 @@ import pytest
 from astropy.io import fits
 from typer.testing import CliRunner
 
-from prismline_cli.main import app
 from prismline_cli.submission import check_file
+from prismline_cli.whole import app
 
 
 def _gz(body: bytes) -> bytes:

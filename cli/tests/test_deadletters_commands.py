@@ -12,8 +12,8 @@ import pytest
 from cli_world import CliWorld
 from typer.testing import CliRunner, Result
 
-from prismline_cli.main import app
 from prismline_cli.recovering import progress_of
+from prismline_cli.whole import app
 from prismline_contracts.deadletters import DeadlettersRecover, RecoveryCounts, RecoveryOperationItem
 from prismline_contracts.envelope import Envelope
 from prismline_ledger import Operations

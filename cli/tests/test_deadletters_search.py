@@ -16,7 +16,7 @@ from typer.testing import CliRunner, Result
 from prismline_cli import deadletters_search
 from prismline_cli.connection import Connection
 from prismline_cli.deadletters_search import BY_CAUSE, LATEST_FIRST, Search, dead_letters, rows_of
-from prismline_cli.main import app
+from prismline_cli.whole import app
 from prismline_contracts.deadletters import DeadLetterRecord
 
 pytestmark = pytest.mark.emulator

@@ -18,8 +18,8 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from prismline_cli import recovering, watching
-from prismline_cli.main import app
 from prismline_cli.printed import OUTPUTS, output_schema_name
+from prismline_cli.whole import app
 from prismline_contracts_tool.schemas import output_schema_of
 from prismline_localstack import harness
 from prismline_localstack.deployment import targets

@@ -9,10 +9,10 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from prismline_cli import plotting, tables
-from prismline_cli.main import app
 from prismline_cli.results import Decomposition
 from prismline_cli.runs import RunView
 from prismline_cli.tables import runs_table
+from prismline_cli.whole import app
 from prismline_contracts.items import RunItem, WorkflowStateItem
 from prismline_contracts.objects import CubeGeometry
 

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from prismline_cli.connection import Connection
-from prismline_cli.main import app
+from prismline_cli.whole import app
 from prismline_localstack.gpu import start_gpu, stop_gpu
 
 

@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from prismline_cli.main import app
+from prismline_cli.whole import app
 from prismline_contracts_tool.schemas import output_schema_of
 
 RUN, OTHER = "e4e1aaaa-0000", "e4e1bbbb-0000"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from prismline_cli.main import app
+from prismline_cli.whole import app
 
 
 def run(home: Path, *arguments: str) -> Result:

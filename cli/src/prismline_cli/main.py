@@ -1,41 +1,22 @@
-"""The `prismline` command. Its groups are in `commands`, and its exit codes in `output.ExitCode`."""
+"""The entry point of `prismline`. It imports nothing of the package before it can answer ctrl-C."""
 
 from __future__ import annotations
 
-import signal
 import sys
-from io import TextIOWrapper
-from typing import NoReturn
 
-import typer
-
-from prismline_cli.application import Application
-from prismline_cli.commands import register_all
-from prismline_cli.output import ExitCode
-
-app = typer.Typer(
-    name="prismline",
-    cls=Application,
-    help="Decompose spectral cubes in chunks that are queued, and follow every chunk.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_show_locals=False,
-)
-register_all(app)
-
-
-def _terminate(_number: int, _frame: object) -> NoReturn:
-    """End the command by an exception, so that it deletes its temporary files."""
-    sys.exit(ExitCode.TERMINATED)
+#: The exit code after ctrl-C. `output.ExitCode` has the others; its import takes a part of a command's start.
+INTERRUPTED = 130
 
 
 def main() -> None:
-    """Entry point of `prismline`. Characters that the terminal cannot show are escaped."""
-    signal.signal(signal.SIGTERM, _terminate)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
-    app()
+    """Entry point of `prismline`. Ctrl-C during the imports ends it like ctrl-C in a command."""
+    try:
+        from prismline_cli.command_line import start  # noqa: PLC0415  see above
+
+        start()
+    except KeyboardInterrupt:
+        sys.stderr.write("Interrupted.\n")
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,6 @@ from typing import Any, NoReturn
 import typer
 from rich.console import Console
 
-from prismline_cli.printed import checked_output
-
 #: Width, in columns, of a table that is not printed to a terminal. No id is cut at this width.
 PIPE_WIDTH = 240
 
@@ -110,5 +108,7 @@ def print_error(error: CommandError, *, as_json: bool) -> None:
 
 def print_json(document: Any) -> None:
     """Print `document` as JSON. Raises `pydantic.ValidationError` if it breaks the command's output contract."""
+    from prismline_cli.printed import checked_output  # noqa: PLC0415  the models of all commands take a while
+
     checked_output(_command.get(), document)
     typer.echo(json.dumps(document, indent=2))

@@ -10,32 +10,36 @@ demonstrations) come from `prismline-localstack`.
 
 from __future__ import annotations
 
+import importlib
 from importlib.metadata import entry_points
 
 import typer
 
-from prismline_cli.commands import (
-    alerts,
-    captions,
-    chunks,
-    compare,
-    deadletters,
-    jobs,
-    opening,
-    prune,
-    results,
-    retry,
-    runs,
-    submit,
-)
-
+#: The modules of this package, in the order of the help, and the commands that each adds. A command line imports only
+#: the module of its command, because the import of all takes several times as long as a command.
+COMMANDS = {
+    "submit": ("submit",),
+    "runs": ("runs", "run", "watch", "cancel"),
+    "opening": ("open",),
+    "chunks": ("chunks", "tasks", "stuck", "failures"),
+    "retry": ("retry",),
+    "results": ("results", "plot"),
+    "compare": ("compare",),
+    "deadletters": ("deadletters",),
+    "alerts": ("alerts",),
+    "captions": ("caption", "segments"),
+    "prune": ("prune",),
+    "jobs": ("jobs",),
+}
 #: Entry points of this group add commands.
 ENTRY_POINTS = "prismline.commands"
 
 
-def register_all(app: typer.Typer) -> None:
-    """Add the groups of this package and of other installed distributions to `app`."""
-    for group in (submit, runs, opening, chunks, retry, results, compare, deadletters, alerts, captions, prune, jobs):
-        group.register(app)
-    for entry_point in sorted(entry_points(group=ENTRY_POINTS), key=lambda found: found.name):
-        entry_point.load()(app)
+def register(app: typer.Typer, command: str | None = None) -> None:
+    """Add the group of `command` to `app`. All groups, also of other distributions, if no group here has `command`."""
+    found = [module for module, commands in COMMANDS.items() if command in commands]
+    for module in found or COMMANDS:
+        importlib.import_module(f"{__name__}.{module}").register(app)
+    if not found:
+        for entry_point in sorted(entry_points(group=ENTRY_POINTS), key=lambda each: each.name):
+            entry_point.load()(app)

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from boto3.dynamodb.conditions import Attr, Key
 
 from prismline_contracts.items import ERROR_SK_PREFIX, REPEATED_FROM, RepeatedErrorItem
 from prismline_ledger.base import LedgerBase, as_read
-from prismline_runtime import Change, RefusedError, Work
+from prismline_runtime import Change, RefusedError
+
+if TYPE_CHECKING:
+    from prismline_runtime import Work
 
 
 @dataclass(frozen=True)
