@@ -13,7 +13,7 @@ from astropy.io import fits
 from astropy.wcs import WCS
 from spectral_cube import SpectralCube
 
-from prismline_cli import fits_results, outputs
+from prismline_cli import downloading, fits_results
 from prismline_cli.finding import find_run, item_of
 from tests.cube_forms import CHANNELS, FORMS, LIGHT, Form, in_order, values_of, wcs_of
 from tests.system import System
@@ -36,7 +36,7 @@ def test_results_of_every_form_of_cube_agree_with_astropy(system: System, tmp_pa
         to = path.parent / "maps"
         fits_results.write_maps(system.connection, item, to, cubes=True)
         assert not [left for left in to.iterdir() if left.suffix != ".fits"], name
-        tables = outputs.download(system.connection, item, path.parent / "tables")
+        tables = downloading.download(system.connection, item, path.parent / "tables")
         values, header = values_of(path)
         try:
             assert_results(form, values, header, to, tables)
