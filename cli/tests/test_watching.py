@@ -12,15 +12,14 @@ from cli_world import CliWorld
 
 from prismline_cli import watching
 from prismline_cli.runs import RunView
+from tests.cubes import write_cube
 
 pytestmark = pytest.mark.emulator
 
 
 @pytest.fixture
 def cube(tmp_path: Path) -> str:
-    path = tmp_path / "cube.fits"
-    path.write_bytes(b"a cube, for all that the command knows")
-    return str(path)
+    return str(write_cube(tmp_path / "cube.fits", ny=1, nx=1))
 
 
 def interrupted_by(error: BaseException, seen: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

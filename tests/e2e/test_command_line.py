@@ -154,19 +154,27 @@ def test_a_stuck_chunk_is_seen(system: System, tmp_path: Path) -> None:
     assert system.wait(run_id).status == "completed"
 
 
+#: Stands for the path of a cube.
+CUBE = "cube"
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("run", "no-such-run"), "There is no run no-such-run."),
         (("submit", "nowhere.fits", "--survey", "s"), "There is no file nowhere.fits."),
-        (("submit", __file__, "--survey", "a/b"), "survey"),
-        (("submit", __file__, "--survey", "s", "--beta", "-1"), "params.beta"),
+        (("submit", CUBE, "--survey", "a/b"), "survey"),
+        (("submit", CUBE, "--survey", "s", "--beta", "-1"), "params.beta"),
         (("plot", "x", "--x", "1"), "--y"),
         (("chunks", "x", "--status", "lost"), "lost"),
     ],
 )
-def test_wrong_usage_is_refused_with_a_sentence(system: System, arguments: tuple[str, ...], said: str) -> None:
-    assert said in system.cli(*arguments, expect=2, stream="stderr")
+def test_wrong_usage_is_refused_with_a_sentence(
+    system: System, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    cube = str(write_cube(tmp_path / "cube.fits", ny=1, nx=1))
+    given = [cube if argument == CUBE else argument for argument in arguments]
+    assert said in system.cli(*given, expect=2, stream="stderr")
 
 
 def test_nothing_to_reach_is_an_exit_code_of_its_own(system: System, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from prismline_localstack.settings import REPOSITORY
 from tests.environments import without_a_system
 
 #: Folders that the wheels are built from.
-SOURCES = ("Makefile", ".dockerignore", "contracts", "libs", "services", "cli", "localstack", "platform")
+SOURCES = ("Makefile", ".dockerignore", "contracts", "libs", "services", "cli", "localstack", "tools", "platform")
 #: Makes the folder with a name, unless it exists, and returns it.
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 GENERATED = shutil.ignore_patterns("build", "dist", "tests", "__pycache__", "*.egg-info", "*.so")

@@ -459,14 +459,7 @@ def test_a_run_whose_submission_died_is_announced_until_its_end_is_recorded(
 def opened(world: DlqConsumerWorld, manifest_key: str | None) -> RunItem:
     """A run of tasks that is neither latched nor has a total."""
     return world.ledger.open_run(
-        run_id="r",
-        survey="pages",
-        job_id="j",
-        workload="urls",
-        params=None,
-        traceparent=None,
-        unit="task",
-        manifest_key=manifest_key,
+        NewRun(run_id="r", survey="pages", job_id="j", workload="urls", unit="task", manifest_key=manifest_key)
     )
 
 
