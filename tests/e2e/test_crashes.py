@@ -6,11 +6,13 @@ import json
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import boto3
 import pytest
 
+from prismline_cli.runs import RunView
 from prismline_localstack import harness
 from prismline_localstack.errors import HarnessError
 from prismline_localstack.home import Home
@@ -65,15 +67,21 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine
     harness.down(made.home)
 
 
+def lasting(view: RunView) -> RunView:
+    """The view without the index of open runs, which each sweep changes."""
+    assert view.item is not None
+    return replace(view, item=view.item.model_copy(update={"GSI2_PK": None, "GSI2_SK": None}))
+
+
 def test_an_ended_run_is_there_after_a_kill_with_all_that_belongs_to_it(machine: Machine, tmp_path: Path) -> None:
     system = machine.up()
     run_id = system.submit(write_cube(tmp_path / "cube.fits", ny=2, nx=3), chunk_size=2)
     system.wait(run_id)
     wait_for(lambda: system.item(run_id).ended_at, "the end of the run to be recorded")
-    before = system.view(run_id)
+    before = lasting(system.view(run_id))
     machine.kill("emulator")
     system = machine.up()
-    assert system.view(run_id) == before
+    assert lasting(system.view(run_id)) == before
     assert run_id in system.cli("runs")
     assert json.loads(system.cli("run", run_id, "--json"))["status"] == "completed"
     chunks = json.loads(system.cli("chunks", run_id, "--json"))
