@@ -98,6 +98,12 @@ class Forked:
         return code
 
 
+def _has_own_copies(path: str) -> bool:
+    """Whether a folder of the import path `path` has one of the preloaded packages."""
+    packages = {module.partition(".")[0] for module in PRELOADED}
+    return any((Path(folder) / package).is_dir() for folder in path.split(":") if folder for package in packages)
+
+
 class Forker:
     """The process that forks. `environment`: the environment in which it imports."""
 
@@ -117,8 +123,13 @@ class Forker:
         folder: Path,
         pass_fds: Sequence[int] = (),
     ) -> Forked | subprocess.Popen[bytes]:
-        """Start `command`, as `processes.spawn` does: forked if its module is in `FORKED`."""
-        if list(command[:2]) == [sys.executable, "-m"] and command[2] in FORKED:
+        """Start `command`, as `processes.spawn` does: forked if its module is in `FORKED`.
+
+        A process whose path has its own copy of a preloaded package, for instance a service of an earlier release, is
+        not forked: it would run with the packages of the forker.
+        """
+        forked = list(command[:2]) == [sys.executable, "-m"] and command[2] in FORKED
+        if forked and not _has_own_copies(environment.get("PYTHONPATH", "")):
             request = {"arguments": command[2:], "environment": environment, "folder": str(folder), "fds": pass_fds}
             with contextlib.suppress(OSError), log.open("ab") as output:  # OSError: the forker was killed
                 socket.send_fds(self._socket, [json.dumps(request).encode()], [output.fileno(), *pass_fds])
