@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import socket
 import time
@@ -59,7 +60,15 @@ def garbled(status: int) -> Webhook:
 
 
 def test_an_accepted_message_is_not_posted_again_because_the_answer_cannot_be_read() -> None:
-    garbled(200).post("https://discord.test/api/webhooks/1/t", HELLO)
+    posted = []
+
+    def accept(request: httpx.Request) -> httpx.Response:
+        posted.append(json.loads(request.content))
+        return httpx.Response(200, headers={"Content-Encoding": "gzip"}, stream=httpx.ByteStream(b"{}"))
+
+    client = httpx.Client(transport=httpx.MockTransport(accept))
+    Webhook(client, 1.0).post("https://discord.test/api/webhooks/1/t", HELLO)
+    assert posted == [HELLO]
 
 
 @pytest.mark.parametrize("status", [400, 429, 500])
