@@ -24,6 +24,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with pip, and with the packages of this one, so that nothing is downloaded."""
     folder = tmp_path_factory.mktemp("install") / "venv"
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+    # Python 3.11 brings an old setuptools, which would hide the one of this environment.
+    subprocess.run([folder / "bin" / "python", "-m", "pip", "uninstall", "-qy", "setuptools"], check=True)
     (packages_of(folder) / "of_the_tests.pth").write_text(sysconfig.get_path("purelib"))
     return folder
 

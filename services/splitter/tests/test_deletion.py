@@ -104,6 +104,14 @@ def test_the_next_delivery_continues_a_deletion_that_died(jobs: SplitterWorld, p
     assert left(jobs) == of_others(before)
 
 
+def test_the_api_can_show_the_job_until_its_objects_are_deleted(jobs: SplitterWorld) -> None:
+    """The api reads the job and its latest run."""
+    jobs.die_at("delete.job_objects_deleted")
+    assert not delete(jobs)
+    shown = {f"{key['PK']} {key['SK']}" for key in (job_key("acme", "job"), *map(job_run_key, RUNS))}
+    assert shown <= left(jobs)
+
+
 def test_a_deletion_cancels_runs_and_waits_for_their_end(world: SplitterWorld, sends: Callable[[], list[int]]) -> None:
     world.put_urls(urls=["https://example.org/"])
     assert world.split("run-1", KEY)

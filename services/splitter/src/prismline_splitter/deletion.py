@@ -80,10 +80,11 @@ def _deletions(request: JobDeleteRequested, runs: dict[str, RunItem], deps: Depe
         else:  # an ingestion that was busy when the run was deleted may have written tasks since
             yield from deps.ledger.delete_leftovers(run_id)
         fault_point("delete.items_deleted", run_id=run_id)
-        yield from _jobs_items(job_run_key(run_id)["PK"], deps)
     yield from _objects([f"{JOBS_PREFIX}{request.job_id}/"], deps)
     fault_point("delete.job_objects_deleted", job_id=request.job_id)
     yield from _upload(request.tenant, request.job_id, deps)
+    for run_id in request.run_ids:  # the api does not show a job whose latest run has no item
+        yield from _jobs_items(job_run_key(run_id)["PK"], deps)
     yield from _jobs_items(job_key(request.tenant, request.job_id)["PK"], deps)
 
 
