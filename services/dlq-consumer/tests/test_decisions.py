@@ -431,6 +431,16 @@ def test_a_record_that_does_not_say_where_it_came_from_cannot_be_sent(change: di
     assert judge_record(read_archived(document), Facts(item())).action is Action.ARCHIVE
 
 
+def test_a_record_whose_body_no_queue_can_carry_cannot_be_sent() -> None:
+    """A record of the archive is JSON, which can hold half of a surrogate pair. UTF-8 cannot."""
+    document = {"messageId": "m", "body": '{"Type": "Notification", "Message": "\ud800"}', "source_queue": "alerts"}
+    decision = judge_record(read_archived(document), Facts())
+    assert (decision.action, decision.reason) == (
+        Action.ARCHIVE,
+        "Its body cannot be sent: it has half of a surrogate pair, which UTF-8 cannot encode.",
+    )
+
+
 JSON_VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.sampled_from(["", "chunks", "2026-03-01T00:00:00Z", "2026-99-01"]),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["stringValue", "a"]), inner),

@@ -112,6 +112,9 @@ HOSTILE = {
     "bytes_that_are_not_utf_8": b'{"body": "\xff"}',
     "a_body_that_is_a_number": b'{"body": 7, "messageId": [], "source_queue": {}}',
     "a_body_with_half_of_a_surrogate_pair": b'{"body": "\\ud800", "messageId": "\\ud800", "source_queue": "chunks"}',
+    "an_alarm_with_half_of_a_surrogate_pair": encoded(
+        {"body": '{"Type": "Notification", "Message": "\ud800"}', "messageId": "m", "source_queue": "alerts"}
+    ),
     "a_number_of_attempts_with_five_thousand_digits": encoded(
         {"body": "{}", "attributes": {"attempt": "9" * 5_000, "first_sent": "9" * 5_000}}
     ),

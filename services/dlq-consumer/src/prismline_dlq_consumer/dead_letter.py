@@ -162,9 +162,14 @@ def read_archived(document: Mapping[str, Any]) -> DeadLetterMessage:
     """Parse a dead letter from a record of the archive, valid or not."""
     queue, message_id = str(document.get("source_queue")), _text(document, "messageId") or ""
     letter = read_dead_letter({**document, "body": _text(document, "body") or "", "messageId": message_id}, queue)
-    if queue in set(Queue) and message_id:
-        return letter
-    return replace(letter, invalid="It is not a record of a dead letter: it must name a message and its queue.")
+    if queue not in set(Queue) or not message_id:
+        return replace(letter, invalid="It is not a record of a dead letter: it must name a message and its queue.")
+    try:
+        letter.content.encode()
+    except UnicodeEncodeError:  # JSON can hold it, and so can a record that a person has changed
+        invalid = "Its body cannot be sent: it has half of a surrogate pair, which UTF-8 cannot encode."
+        return replace(letter, invalid=invalid)
+    return letter
 
 
 def _own_receipts(record: Mapping[str, Any], source_queue: str) -> int:
