@@ -96,7 +96,7 @@ def test_the_pages_workload_runs_and_its_outputs_are_fetched(
         assert run_id in system.cli(*runs.split()[1:])
         [results] = commands("results")
         system.cli(*results.replace("ID", run_id).split()[1:])
-        counted = {path.name: json.loads(path.read_text()) for path in (checkout / "counts/words" / run_id).iterdir()}
+        counted = {path.name: json.loads(path.read_text()) for path in (checkout / "counts/results" / run_id).iterdir()}
         assert counted == {
             "chunk-0000000.json": {"a": 1, "is": 1, "rose": 2, "the": 1},
             "chunk-0000002.json": {"a": 1, "is": 1, "rose": 1},

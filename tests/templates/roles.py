@@ -105,7 +105,8 @@ def wide_boundary(stacks: Stacks) -> Iterator[str]:
     """The boundary allows only resources named after Prismline; of other resources services may read descriptions."""
     beyond = re.compile(
         r"cloudwatch:(Describe|Get)\w+|ec2:Describe\*|ec2:(Create|Delete)NetworkInterface|ec2:\w+PrivateIpAddresses"
-        r"|ecr:GetAuthorizationToken|logs:(\*LogDeliver\*|Describe\w+|PutResourcePolicy)|sqs:(GetQueueAttributes|ListQueues)"
+        r"|ecr:GetAuthorizationToken|logs:(\*LogDeliver\*|Describe\w+|GetQueryResults|PutResourcePolicy)"
+        r"|sqs:(GetQueueAttributes|ListQueues)"
         r"|states:SendTask\w+|xray:(Get|Put)\*"
     )
     for statement in statements(properties(stacks, "platform", "Boundary")):
