@@ -25,7 +25,9 @@ def test_a_list_of_urls_comes_home_in_one_archive(tmp_path: Path) -> None:
         demo.site(tmp_path) as site,
         demo.Receiver() as receiver,
         pytest.MonkeyPatch.context() as patch,
-        System.running(tmp_path, patch, services=[*URL_SERVICES, "api", "exporter", "webhooks"], **demo.SETTINGS) as system,
+        System.running(
+            tmp_path, patch, services=[*URL_SERVICES, "api", "exporter", "webhooks"], **demo.SETTINGS
+        ) as system,
     ):
         home = Home.at(None).path
         with demo.api_client(home) as client:
